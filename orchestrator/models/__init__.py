@@ -1,0 +1,19 @@
+"""Fields, constraints and reads. Nothing here decides; the verbs do."""
+
+from orchestrator.models.access import ApiToken
+from orchestrator.models.catalog import Action, Pack
+from orchestrator.models.dead_letters import DLQEntry
+from orchestrator.models.executions import Execution, ExecutionEvent
+from orchestrator.models.fleet import Worker
+from orchestrator.models.maintenance import Tick
+
+__all__ = [
+    "Action",
+    "ApiToken",
+    "DLQEntry",
+    "Execution",
+    "ExecutionEvent",
+    "Pack",
+    "Tick",
+    "Worker",
+]

@@ -1,0 +1,82 @@
+"""What can be run: packs and their actions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.db import models
+from django.db.models import Q
+
+if TYPE_CHECKING:
+    from django_stubs_ext.db.models.manager import RelatedManager
+
+
+class Pack(models.Model):
+    """A folder of actions that is installed, and upgraded, as one."""
+
+    name = models.CharField(max_length=60, unique=True)
+    version = models.CharField(max_length=40)
+    description = models.TextField(blank=True)
+    path = models.CharField(max_length=500, help_text="The folder it was installed from.")
+    installed_at = models.DateTimeField()
+
+    if TYPE_CHECKING:
+        actions: RelatedManager[Action]
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+
+class Action(models.Model):
+    """Something that can be run, referred to as `pack.name`."""
+
+    class Runtime(models.TextChoices):
+        PYTHON = "python"
+        SHELL = "shell"
+
+    class OnNoWorker(models.TextChoices):
+        FAIL = "fail"
+        WAIT = "wait"
+
+    pack = models.ForeignKey(Pack, on_delete=models.PROTECT, related_name="actions")
+    ref = models.CharField(max_length=130, unique=True, help_text="`pack.name`")
+    description = models.TextField(blank=True)
+    runtime = models.CharField(max_length=20, choices=Runtime.choices)
+    entry_point = models.JSONField(
+        help_text="python: `package.module:function`; shell: the list of arguments."
+    )
+    parameters_schema = models.JSONField(default=dict, blank=True, help_text="JSON Schema.")
+    timeout_seconds = models.FloatField(null=True, blank=True)
+    queue_ttl_ms = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Shorter than the worker queue's TTL, or empty."
+    )
+    retry_policy = models.JSONField(
+        default=dict, blank=True, help_text="See `orchestrator.retry_policy`."
+    )
+    idempotent = models.BooleanField(
+        default=False, help_text="Running it twice does no harm: an unknown outcome may be retried."
+    )
+    on_no_worker = models.CharField(
+        max_length=4, choices=OnNoWorker.choices, default=OnNoWorker.FAIL
+    )
+    enabled = models.BooleanField(default=True)
+    updated_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["ref"]
+        constraints = [
+            models.CheckConstraint(
+                name="action_ref_is_pack_dot_name",
+                condition=Q(ref__regex=r"^[a-z0-9_-]+\.[a-z0-9_.-]+$"),
+            ),
+            models.CheckConstraint(
+                name="action_timeout_is_positive",
+                condition=Q(timeout_seconds__isnull=True) | Q(timeout_seconds__gt=0),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.ref

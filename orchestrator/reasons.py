@@ -1,0 +1,85 @@
+"""Why an execution ended, or an attempt did. Each reason says what is known of the action."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Known(enum.Enum):
+    """What can be said about an action whose attempt ended."""
+
+    NEVER_STARTED = "never_started"
+    """It did not begin: running it again is always safe."""
+
+    OUTCOME_UNKNOWN = "outcome_unknown"
+    """It may have happened, in part or whole: safe to run again only if it is idempotent."""
+
+    FINISHED = "finished"
+    """It ran, and the worker saw how it ended."""
+
+
+class Reason(enum.StrEnum):
+    """A reason code, what is known of the action, and the sentence that people read."""
+
+    known: Known
+    text: str
+
+    def __new__(cls, code: str, known: Known, text: str) -> Reason:
+        member = str.__new__(cls, code)
+        member._value_ = code
+        member.known = known
+        member.text = text
+        return member
+
+    SUCCEEDED = "succeeded", Known.FINISHED, "The action completed"
+    ACTION_FAILED = "action_failed", Known.FINISHED, "The action failed"
+    RUN_TIMEOUT = "run_timeout", Known.FINISHED, "The action ran longer than its time limit"
+
+    QUEUE_TTL_EXPIRED = "queue_ttl_expired", Known.NEVER_STARTED, "Worker queue TTL expired"
+    SCHEDULED_TIMEOUT = (
+        "scheduled_timeout",
+        Known.NEVER_STARTED,
+        "Execution timeout: worker did not pick up task within timeout",
+    )
+    NO_WORKER_AVAILABLE = "no_worker_available", Known.NEVER_STARTED, "no workers available"
+    UNROUTABLE = "unroutable", Known.NEVER_STARTED, "The worker's queue does not exist"
+    DISPATCH_FAILED = (
+        "dispatch_failed",
+        Known.NEVER_STARTED,
+        "The broker did not take the dispatch message",
+    )
+    MESSAGE_REJECTED = (
+        "message_rejected",
+        Known.NEVER_STARTED,
+        "The dispatch message was rejected",
+    )
+    DEADLINE_PASSED = (
+        "deadline_passed",
+        Known.NEVER_STARTED,
+        "The deadline passed before the action could start",
+    )
+    GIVEN_BACK = "given_back", Known.NEVER_STARTED, "The worker stopped before the action started"
+
+    RUN_DEADLINE_PASSED = (
+        "run_deadline_passed",
+        Known.OUTCOME_UNKNOWN,
+        "The worker did not report an end within the action's time limit",
+    )
+    WORKER_LOST = (
+        "worker_lost",
+        Known.OUTCOME_UNKNOWN,
+        "The worker was lost while it ran the action",
+    )
+    PROCESS_LOST = (
+        "process_lost",
+        Known.OUTCOME_UNKNOWN,
+        "The process that ran the action died",
+    )
+
+    CANCELLED = "cancelled", Known.NEVER_STARTED, "Cancelled before the action started"
+    CANCELLED_RUNNING = "cancelled_running", Known.FINISHED, "Cancelled while the action ran"
+    CANCEL_UNCONFIRMED = (
+        "cancel_unconfirmed",
+        Known.OUTCOME_UNKNOWN,
+        "Cancelled; the worker did not confirm that the action was stopped",
+    )

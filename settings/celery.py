@@ -1,0 +1,19 @@
+"""The Celery application: `celery -A settings worker|beat|inspect|events` works as anywhere."""
+
+from __future__ import annotations
+
+import os
+
+from celery import Celery
+from kombu.transport import TRANSPORT_ALIASES
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "settings.base")
+TRANSPORT_ALIASES["sqlitemq"] = "orchestrator.sqlite_broker:Transport"
+
+# queues come from the topology and nowhere else, also for `-Q` on a plain worker
+app = Celery(
+    "muster",
+    amqp="tasks.queues:TopologyAMQP",
+    include=["tasks.executions", "tasks.maintenance"],
+)
+app.config_from_object("settings.celery_config")

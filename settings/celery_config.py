@@ -1,0 +1,35 @@
+"""Celery's settings, each with the reason why it differs from the default."""
+
+from __future__ import annotations
+
+from django.conf import settings
+
+broker_url = settings.BROKER_URL
+# the row is the truth: nothing of ours reads a result backend
+task_ignore_result = True
+result_backend = None
+
+task_default_queue = f"{settings.MUSTER.namespace}.maintenance.queue"
+# a producer would create a worker's queue without its TTL and dead letter exchange
+task_create_missing_queues = False
+task_serializer = "json"
+accept_content = ["json"]
+
+broker_connection_retry_on_startup = True
+broker_connection_max_retries = None
+worker_cancel_long_running_tasks_on_connection_loss = True
+broker_heartbeat = 10
+# `confirm_publish` stays off here: in the global options it blinds a worker to a stalled
+# broker; the publisher keeps a connection of its own, with confirms and time limits
+broker_transport_options: dict[str, object] = {}
+
+task_send_sent_event = False
+worker_hijack_root_logger = True
+worker_disable_rate_limits = True
+# Celery closes Django's connection around each task unless told to keep it
+db_reuse_max = 1_000
+
+beat_scheduler = "django_celery_beat.schedulers:DatabaseScheduler"
+beat_max_loop_interval = 1
+timezone = "UTC"
+enable_utc = True

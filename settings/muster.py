@@ -1,0 +1,131 @@
+"""Muster's own settings: typed, read from `MUSTER_*` once, wrong values refused at start."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+
+PREFIX = "MUSTER_"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Muster:
+    """Every knob, with its unit in its name. `docs/reference/settings.md` is generated from here."""
+
+    namespace: str = "muster"
+    """Prefix of exchanges and shared queues, so that several installations can share a broker."""
+
+    data_dir: str = "var"
+    """Where the embedded database, the embedded broker and generated secrets live."""
+
+    worker_queue_ttl_ms: int = 300_000
+    """Longest time that a message waits for its worker before it is dead-lettered."""
+
+    dlx_queue_ttl_ms: int = 86_400_000
+    """Longest time that a dead letter waits for the drain."""
+
+    start_grace_seconds: float = 10.0
+    """Added to the TTL to give `start_by`, so that broker and sweep never race for the same row."""
+
+    run_grace_seconds: float = 10.0
+    """Added to the timeout to give `run_deadline_at`: the worker's own limit acts first."""
+
+    default_timeout_seconds: float = 600.0
+    """How long an action may run when neither it nor the request says so."""
+
+    deadline_seconds: float = 86_400.0
+    """From acceptance to the latest moment at which an execution may still be open."""
+
+    heartbeat_interval_seconds: float = 10.0
+    """How often a worker renews its heartbeat."""
+
+    staleness_multiplier: float = 3.0
+    """A worker is stale after this many missed heartbeat intervals."""
+
+    no_worker_grace_seconds: float = 60.0
+    """How long work that already waits in the backlog survives a fleet without eligible workers."""
+
+    maintenance_interval_seconds: float = 5.0
+    """How often beat runs the timeout monitor, the heartbeat check and the dead letter drain."""
+
+    cancel_grace_seconds: float = 10.0
+    """From SIGTERM to SIGKILL, for an action that is cancelled."""
+
+    shutdown_timeout_seconds: float = 30.0
+    """How long a worker that was told to stop waits for what it runs."""
+
+    output_limit_bytes: int = 1_048_576
+    """How much of each output stream of an action is kept."""
+
+    max_request_bytes: int = 1_048_576
+    """Largest accepted request body, and largest accepted `parameters`."""
+
+    bulk_limit: int = 1_000
+    """Most executions in one bulk request."""
+
+    batch_size: int = 250
+    """Most rows moved in one statement, and most messages in one batch."""
+
+    publish_timeout_seconds: float = 3.0
+    """Longest wait for the broker to take a connection or confirm a batch."""
+
+    database_statement_timeout_seconds: float = 30.0
+    """PostgreSQL's `statement_timeout`: no statement of ours may hang a service."""
+
+    @property
+    def staleness_seconds(self) -> float:
+        """A heartbeat older than this makes a worker stale."""
+        return self.heartbeat_interval_seconds * self.staleness_multiplier
+
+
+def from_environment(environ: Mapping[str, str]) -> Muster:
+    """Read `MUSTER_*`; raises ImproperlyConfigured that names variable, value and expectation."""
+    known = {field.name: field for field in fields(Muster)}
+    values: dict[str, Any] = {}
+    for variable, text in environ.items():
+        if not variable.startswith(PREFIX):
+            continue
+        name = variable.removeprefix(PREFIX).lower()
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f" Did you mean {PREFIX}{near[0].upper()}?" if near else ""
+            raise ImproperlyConfigured(f"{variable} is not a setting of Muster.{hint}")
+        values[name] = _parse(variable, text, kind=type(known[name].default))
+    muster = Muster(**values)
+    _refuse_contradictions(muster)
+    return muster
+
+
+def _parse(variable: str, text: str, *, kind: type) -> Any:
+    if kind is str:
+        return text
+    try:
+        number = kind(text)
+    except ValueError:
+        expected = "a whole number" if kind is int else "a number"
+        raise ImproperlyConfigured(f"{variable}={text!r}: expected {expected}.") from None
+    if number <= 0:
+        raise ImproperlyConfigured(f"{variable}={text!r}: expected a number above 0.")
+    return number
+
+
+def _refuse_contradictions(muster: Muster) -> None:
+    if muster.staleness_multiplier < 2:
+        raise ImproperlyConfigured(
+            f"MUSTER_STALENESS_MULTIPLIER={muster.staleness_multiplier}: expected at least 2, "
+            "otherwise one late heartbeat declares a healthy worker lost."
+        )
+    if muster.worker_queue_ttl_ms < muster.staleness_seconds * 1000:
+        raise ImproperlyConfigured(
+            f"MUSTER_WORKER_QUEUE_TTL_MS={muster.worker_queue_ttl_ms} is shorter than the staleness "
+            f"window of {muster.staleness_seconds:g} s (heartbeat interval x staleness multiplier): "
+            "messages would expire before their worker can be known to be lost."
+        )
+    if not muster.namespace.replace("-", "").replace("_", "").isalnum():
+        raise ImproperlyConfigured(
+            f"MUSTER_NAMESPACE={muster.namespace!r}: expected letters, digits, '-' and '_' only."
+        )

@@ -1,0 +1,13 @@
+"""URLs: the API and the admin."""
+
+from django.contrib import admin
+from django.urls import path
+from django.views.generic import RedirectView
+
+from orchestrator.api import api
+
+urlpatterns = [
+    path("", RedirectView.as_view(pattern_name="admin:index")),
+    path("admin/", admin.site.urls),
+    path("api/v1/", api.urls),
+]
