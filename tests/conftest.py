@@ -1,0 +1,78 @@
+"""What every test may ask for: private servers, started when first asked for.
+
+Unit tests run on SQLite and need none of this. `TEST_DATABASE_URL`, `TEST_BROKER_URL` and
+`TEST_REDIS_URL` name servers to use instead of private ones. A server that is not installed skips
+its tests on a laptop and fails them where `CI` is set.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import pytest
+
+from tests import servers
+
+AnyServer = TypeVar("AnyServer", bound=servers.Server)
+
+
+def pytest_configure() -> None:
+    """Refuse to run against whatever the shell happens to point at."""
+    found = {"DATABASE_URL", "BROKER_URL", "REDIS_URL"} & os.environ.keys()
+    if found:
+        raise pytest.UsageError(
+            f"{', '.join(sorted(found))} set: tests never use a deployment's servers. "
+            "Unset, or name servers for tests in TEST_DATABASE_URL, TEST_BROKER_URL, TEST_REDIS_URL"
+        )
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """A PostgreSQL shared by the tests of this run."""
+    yield from _given_or_private("TEST_DATABASE_URL", servers.PostgresServer)
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_url() -> Iterator[str]:
+    """A RabbitMQ shared by the tests of this run."""
+    yield from _given_or_private("TEST_BROKER_URL", servers.RabbitServer)
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    """A Redis shared by the tests of this run."""
+    yield from _given_or_private("TEST_REDIS_URL", servers.RedisServer)
+
+
+@pytest.fixture
+def start_server() -> Iterator[Callable[..., Any]]:
+    """Start servers for one test, to stop, kill and pause: `start_server(servers.RabbitServer)`."""
+    with contextlib.ExitStack() as stack:
+
+        def start(server: type[AnyServer], **options: Any) -> AnyServer:
+            return stack.enter_context(_running(server, **options))
+
+        yield start
+
+
+def _given_or_private(variable: str, server: type[servers.Server]) -> Iterator[str]:
+    if given := os.environ.get(variable):
+        yield given
+        return
+    with _running(server) as private:
+        yield private.url
+
+
+@contextlib.contextmanager
+def _running(server: type[AnyServer], **options: Any) -> Iterator[AnyServer]:
+    try:
+        private = server(**options)
+    except servers.MissingBinary as missing:
+        if os.environ.get("CI"):
+            pytest.fail(str(missing))
+        pytest.skip(str(missing))
+    with private:
+        yield private
