@@ -288,7 +288,7 @@ class RabbitServer(Server):
 
     def control(self, *arguments: str) -> str:
         """Run `rabbitmqctl <arguments>` against this node and return what it prints."""
-        completed = subprocess.run(
+        completed: subprocess.CompletedProcess[str] = subprocess.run(
             [str(self._scripts / "rabbitmqctl"), "--quiet", *arguments],
             env=self._environment(),
             cwd=self.directory,

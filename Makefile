@@ -1,0 +1,68 @@
+# `make` lists the targets.
+
+# The first Python here that is new enough, or name one: make test PYTHON=/opt/python3.12/bin/python3
+NEW_ENOUGH := import sys, venv; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for candidate in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$candidate -c "$(NEW_ENOUGH)" 2>/dev/null && { echo $$candidate; break; }; done)
+
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+INSTALLED_DEV := .venv/.installed-dev
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+COMPOSE := docker compose --file deploy/compose.yaml
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test up down check lint types clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(INSTALLED) ## see Muster work: no servers needed, everything on this machine
+	@$(BIN)/python manage.py demo $(ARGS)
+
+test: $(INSTALLED_DEV) ## all tests; make test ARGS="-k retry"
+	@deploy/install-test-servers.sh
+	@env -u DATABASE_URL -u BROKER_URL -u REDIS_URL $(BIN)/python -m pytest $(ARGS)
+
+up: ## PostgreSQL, RabbitMQ, Redis and Muster in containers
+	@$(COMPOSE) version >/dev/null 2>&1 || \
+		{ echo "make up needs docker with the compose plugin; make demo needs nothing" >&2; exit 1; }
+	@$(COMPOSE) --profile app up --build --detach --wait
+	@echo "Muster listens on http://127.0.0.1:8000 (make down stops it, data is kept)"
+
+down: ## stop what `make up` started; its data is kept
+	@$(COMPOSE) --profile app down
+
+check: lint types ## lint and types
+
+lint: $(INSTALLED_DEV) ## style, format, and imports that go down only
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports
+
+types: $(INSTALLED_DEV) ## mypy
+	@$(BIN)/mypy
+
+clean: ## remove .venv and caches; var/, which holds your data, stays
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis htmlcov
+	rm -f .coverage .coverage.*
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@if [ -z "$(PYTHON)" ] || ! $(PYTHON) -c "$(NEW_ENOUGH)" 2>/dev/null; then \
+		echo "Muster needs Python 3.11 or newer with its venv module;" \
+			"found: $$($(or $(PYTHON),python3) --version 2>&1)." \
+			"Name one with: make PYTHON=/path/to/python3" >&2; exit 1; fi
+	@$(PYTHON) -m venv .venv || \
+		{ rm -rf .venv; echo "On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+
+$(INSTALLED): requirements.txt | $(BIN)/python
+	@echo "Installing requirements.txt into .venv (about half a minute the first time) ..."
+	@$(PIP) install -qq --requirement requirements.txt
+	@touch $@
+
+$(INSTALLED_DEV): requirements-dev.txt requirements.txt | $(BIN)/python
+	@echo "Installing requirements-dev.txt into .venv (about a minute the first time) ..."
+	@$(PIP) install -qq --requirement requirements-dev.txt
+	@touch $(INSTALLED) $@
