@@ -1,0 +1,224 @@
+"""What is declared in the broker, and which queues a routing key reaches."""
+
+import json
+import re
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from amqp.exceptions import PreconditionFailed
+
+Arguments = Mapping[str, Any]
+
+ROUTES_REMEMBERED = 10_000
+
+# what an AMQP error says of the method that was refused
+EXCHANGE_DECLARE = ((40, 10), "Exchange.declare")
+QUEUE_DECLARE = ((50, 10), "Queue.declare")
+DECLARE = {"exchange": EXCHANGE_DECLARE, "queue": QUEUE_DECLARE}
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    name: str
+    type: str
+    durable: bool
+    auto_delete: bool
+    arguments: Arguments
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    id: int
+    name: str
+    durable: bool
+    exclusive: bool
+    auto_delete: bool
+    owner: int | None
+    arguments: Arguments
+    #: where its consumers wait to be woken, see `wake.py`
+    addresses: tuple[str, ...]
+
+    @property
+    def ttl_ms(self) -> int | None:
+        return self.arguments.get("x-message-ttl")
+
+    @property
+    def max_length(self) -> int | None:
+        return self.arguments.get("x-max-length")
+
+    @property
+    def dead_letter_exchange(self) -> str | None:
+        return self.arguments.get("x-dead-letter-exchange")
+
+    @property
+    def dead_letter_routing_key(self) -> str | None:
+        return self.arguments.get("x-dead-letter-routing-key")
+
+
+@dataclass(slots=True)
+class Topology:
+    """Everything declared, as of one version; replaced as a whole when the version moves on."""
+
+    version: int
+    exchanges: dict[str, Exchange] = field(default_factory=dict)
+    queues: dict[str, Queue] = field(default_factory=dict)
+    queues_by_id: dict[int, Queue] = field(default_factory=dict)
+    bindings: dict[str, list[tuple[str, Queue]]] = field(default_factory=dict)
+    routes: dict[tuple[str, str], tuple[Queue, ...]] = field(default_factory=dict)
+
+    def route(self, exchange: str, routing_key: str) -> tuple[Queue, ...]:
+        """The queues that a message reaches; none if the exchange does not exist."""
+        key = (exchange, routing_key)
+        found = self.routes.get(key)
+        if found is None:
+            if len(self.routes) >= ROUTES_REMEMBERED:  # routing keys may carry ids without end
+                self.routes.clear()
+            found = self.routes[key] = tuple(self._match(exchange, routing_key))
+        return found
+
+    def _match(self, exchange: str, routing_key: str) -> list[Queue]:
+        if not exchange:
+            queue = self.queues.get(routing_key)
+            return [queue] if queue else []
+        declared = self.exchanges.get(exchange)
+        if declared is None:
+            return []
+        bound = self.bindings.get(exchange, [])
+        # a queue that is bound twice still gets one copy
+        matched = {q.id: q for key, q in bound if _matches(declared.type, key, routing_key)}
+        alternate = declared.arguments.get("alternate-exchange")
+        if not matched and alternate and alternate != exchange:
+            return self._match(alternate, routing_key)
+        return list(matched.values())
+
+
+def load(db: sqlite3.Connection, version: int) -> Topology:
+    """Read all that is declared. A few thousand queues take some milliseconds, once a change."""
+    topology = Topology(version)
+    addresses: dict[int, list[str]] = {}
+    for queue_id, address in db.execute("SELECT queue_id, address FROM consumer"):
+        if address:
+            addresses.setdefault(queue_id, []).append(address)
+    for name, kind, durable, auto_delete, arguments in db.execute(
+        "SELECT name, type, durable, auto_delete, arguments FROM exchange"
+    ):
+        topology.exchanges[name] = Exchange(
+            name, kind, bool(durable), bool(auto_delete), json.loads(arguments)
+        )
+    for row in db.execute(
+        "SELECT id, name, durable, exclusive, auto_delete, owner, arguments FROM queue"
+    ):
+        queue_id, name, durable, exclusive, auto_delete, owner, arguments = row
+        waiting = tuple(dict.fromkeys(addresses.get(queue_id, ())))
+        queue = Queue(
+            queue_id,
+            name,
+            bool(durable),
+            bool(exclusive),
+            bool(auto_delete),
+            owner,
+            json.loads(arguments),
+            waiting,
+        )
+        topology.queues[name] = topology.queues_by_id[queue_id] = queue
+    for exchange, routing_key, queue_id in db.execute(
+        "SELECT exchange, routing_key, queue_id FROM binding"
+    ):
+        bound = topology.queues_by_id.get(queue_id)
+        if bound is not None:
+            topology.bindings.setdefault(exchange, []).append((routing_key, bound))
+    return topology
+
+
+def _matches(exchange_type: str, binding_key: str, routing_key: str) -> bool:
+    if exchange_type == "fanout":
+        return True
+    if exchange_type == "topic":
+        words = f".{routing_key}" if routing_key else ""
+        return topic_pattern(binding_key).fullmatch(words) is not None
+    return binding_key == routing_key
+
+
+@lru_cache(maxsize=4096)
+def topic_pattern(binding_key: str) -> re.Pattern[str]:
+    """`*` is one word, `#` none or more. Matched against the key with a dot before each word."""
+    wildcards = {"*": r"\.[^.]*", "#": r"(?:\.[^.]*)*"}
+    words = binding_key.split(".") if binding_key else []
+    return re.compile("".join(wildcards.get(w, rf"\.{re.escape(w)}") for w in words), re.DOTALL)
+
+
+# ---- "inequivalent arg": RabbitMQ's wording, because people search for it ----
+
+
+def check_field(kind: str, name: str, what: str, received: object, current: object) -> None:
+    """Raise 406 unless the two are equal; for what is no argument: durable, type, auto_delete."""
+    if received != current:
+        raise PreconditionFailed(
+            f"PRECONDITION_FAILED - inequivalent arg '{what}' for {kind} '{name}' in vhost '/': "
+            f"received '{_plain(received)}' but current is '{_plain(current)}'",
+            *DECLARE[kind],
+        )
+
+
+def check_arguments(kind: str, name: str, received: Arguments, current: Arguments) -> None:
+    """Raise 406 for the first argument that differs, naming it and both values."""
+    for key in sorted({*received, *current}):
+        ours, theirs = received.get(key), current.get(key)
+        if ours == theirs and type(ours) is type(theirs):
+            continue
+        if key in received and key in current:
+            check_field(kind, name, key, ours, theirs)
+        raise PreconditionFailed(
+            f"PRECONDITION_FAILED - inequivalent arg '{key}' for {kind} '{name}' in vhost '/': "
+            f"received {_described(received, key)} but current is {_described(current, key)}",
+            *DECLARE[kind],
+        )
+
+
+NON_NEGATIVE = ("x-message-ttl", "x-max-length")
+TEXT = ("x-dead-letter-exchange", "x-dead-letter-routing-key")
+
+
+def check_valid(queue: str, arguments: Arguments) -> None:
+    """Raise 406 for an argument that RabbitMQ would refuse too: a TTL of the wrong type or sign."""
+    for key, value in arguments.items():
+        number = isinstance(value, int) and not isinstance(value, bool)
+        if key in NON_NEGATIVE or key == "x-expires":
+            least = 1 if key == "x-expires" else 0
+            if not number:
+                _refuse(queue, key, f"expected integer, got {_amqp_type(value)}")
+            elif value < least:
+                _refuse(queue, key, f"{value} is less than {least}")
+        elif key in TEXT and not isinstance(value, str):
+            _refuse(queue, key, f"expected string, got {_amqp_type(value)}")
+    if "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments:
+        _refuse(queue, "x-dead-letter-routing-key", "routing key without an exchange")
+
+
+def _refuse(queue: str, argument: str, why: str) -> None:
+    raise PreconditionFailed(
+        f"PRECONDITION_FAILED - invalid arg '{argument}' for queue '{queue}' in vhost '/': {why}",
+        *QUEUE_DECLARE,
+    )
+
+
+def _described(arguments: Arguments, key: str) -> str:
+    if key not in arguments:
+        return "none"
+    value = arguments[key]
+    return f"the value '{_plain(value)}' of type '{_amqp_type(value)}'"
+
+
+def _plain(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _amqp_type(value: object) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return "signedint" if -(2**31) <= value < 2**31 else "long"
+    return {float: "double", dict: "table", list: "array"}.get(type(value), "longstr")
