@@ -1,0 +1,129 @@
+"""The processes that actions started: which they are, and how they end.
+
+They are known by markers in their environment, which children inherit: a daemon that left its
+session and its process group is found all the same. Who clears the environment is found as long
+as it stays in a session that a marked process leads.
+
+The names do not begin with `MUSTER_`, where an unknown one stops Muster's own commands: an action
+may well run `manage.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+
+import psutil
+
+EXECUTION_ID = "MSTR_EXECUTION_ID"
+ATTEMPT = "MSTR_ATTEMPT"
+ACTION = "MSTR_ACTION"
+WORKER_TOKEN = "MSTR_WORKER_TOKEN"  # noqa: S105 - names one life of a worker, opens nothing
+"""Set by the worker in its own environment, from where its pool inherits it."""
+
+POLL_SECONDS = 0.02
+KILL_ROUNDS = 20
+"""A process may fork while the others are killed: what is found after so many rounds stays."""
+
+
+def markers(execution_id: str, attempt: int, action_ref: str) -> dict[str, str]:
+    """The environment that marks every process of this attempt."""
+    marks = {EXECUTION_ID: execution_id, ATTEMPT: str(attempt), ACTION: action_ref}
+    if token := os.environ.get(WORKER_TOKEN):
+        marks[WORKER_TOKEN] = token
+    return marks
+
+
+def find(
+    execution_id: str, attempt: int | None = None, *, session_id: int | None = None
+) -> list[psutil.Process]:
+    """The live processes of this attempt (of any attempt if None), and of the session given."""
+    wanted = {EXECUTION_ID: execution_id}
+    if attempt is not None:
+        wanted[ATTEMPT] = str(attempt)
+    return _marked(lambda marks: wanted.items() <= marks.items(), session_id)
+
+
+def terminate(
+    execution_id: str,
+    attempt: int | None = None,
+    *,
+    grace_seconds: float,
+    session_id: int | None = None,
+) -> int:
+    """End them: SIGTERM, after the grace SIGKILL. Waits until they are gone; returns how many
+    there were. `session_id` is that of a process whose environment may say nothing."""
+    return _end(lambda: find(execution_id, attempt, session_id=session_id), grace_seconds)
+
+
+def kill_all(token: str, *, grace_seconds: float = 0.0) -> int:
+    """End every action process of one life of a worker; returns how many there were."""
+    return _end(
+        lambda: _marked(lambda marks: marks.get(WORKER_TOKEN) == token and EXECUTION_ID in marks),
+        grace_seconds,
+    )
+
+
+def _end(find_them: Callable[[], list[psutil.Process]], grace_seconds: float) -> int:
+    ended: set[psutil.Process] = set()
+    if grace_seconds > 0:
+        asked = find_them()
+        _signal(asked, psutil.Process.terminate)
+        _wait(asked, grace_seconds)
+        ended.update(asked)
+    for _ in range(KILL_ROUNDS):
+        left = find_them()
+        if not left:
+            break
+        _signal(left, psutil.Process.kill)
+        _wait(left, 1.0)
+        ended.update(left)
+    return len(ended)
+
+
+def _signal(them: Iterable[psutil.Process], send: Callable[[psutil.Process], None]) -> None:
+    for process in them:
+        try:
+            send(process)
+        except psutil.Error:  # gone, or another user's
+            continue
+
+
+def _wait(them: Iterable[psutil.Process], seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while any(_lives(process) for process in them) and time.monotonic() < until:
+        time.sleep(POLL_SECONDS)
+
+
+def _lives(process: psutil.Process) -> bool:
+    """A zombie is over: it only waits for its parent to look."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def _marked(
+    matches: Callable[[dict[str, str]], bool], session_id: int | None = None
+) -> list[psutil.Process]:
+    found: list[psutil.Process] = []
+    others: list[psutil.Process] = []
+    for process in psutil.process_iter():
+        if process.pid == os.getpid():
+            continue
+        try:
+            marked = matches(process.environ())
+        except (psutil.Error, OSError):
+            marked = False
+        (found if marked else others).append(process)
+    sessions = {process.pid for process in found} | {session_id} - {None}
+    found += [process for process in others if _session(process) in sessions]
+    return [process for process in found if _lives(process)]
+
+
+def _session(process: psutil.Process) -> int | None:
+    try:
+        return os.getsid(process.pid)
+    except OSError:
+        return None
