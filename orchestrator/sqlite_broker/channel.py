@@ -296,4 +296,5 @@ class Channel(Declarations):
                 )
             if delivery.consumer is not None:
                 delivery.consumer.unacked -= 1
+            self.connection.room_freed()
             yield delivery.message_id

@@ -264,7 +264,7 @@ class Declarations(StdChannel):
                     raise PreconditionFailed(
                         f"PRECONDITION_FAILED - queue '{queue}' in vhost '/' {why}", *sig
                     )
-            self.store.wake([declared])  # its consumers have to learn of it
+            self.store.wake(declared.addresses)  # its consumers have to learn of it
             messages.delete_queue(self.store, db, declared.id)
         return ready
 

@@ -14,6 +14,7 @@ from typing import Any
 from amqp.exceptions import NotFound
 from kombu.utils.json import dumps, loads
 
+from orchestrator.sqlite_broker import wake
 from orchestrator.sqlite_broker.routing import Queue
 from orchestrator.sqlite_broker.store import Store
 
@@ -121,7 +122,7 @@ def _put(store: Store, db: sqlite3.Connection, queues: Iterable[Queue], message:
         db.execute(INSERT, (queue.id, expires_at, *where, properties, message.body))
         if queue.max_length is not None:
             _drop_head(store, db, queue, queue.max_length)
-    store.wake(queues)
+        store.wake(queue.addresses)
 
 
 def _drop_head(store: Store, db: sqlite3.Connection, queue: Queue, max_length: int) -> None:
@@ -167,7 +168,7 @@ def requeue(store: Store, owner: int, ids: Iterable[int]) -> None:
             row = db.execute(REQUEUE, (message_id, owner)).fetchone()
             queue = topology.queues_by_id.get(row[0]) if row else None
             if queue is not None:
-                store.wake([queue])
+                store.wake(queue.addresses)
 
 
 def reject(store: Store, owner: int, ids: Sequence[int]) -> None:
@@ -293,10 +294,12 @@ def release_owner(store: Store, owner: int) -> None:
         topology = store.topology()
         rows = db.execute(given_back, (owner,)).fetchall()
         queue_ids = {row[0] for row in rows} & topology.queues_by_id.keys()
-        store.wake(topology.queues_by_id[queue_id] for queue_id in queue_ids)
-        consumers = "SELECT id, queue_id FROM consumer WHERE owner = ?"
-        for row, queue_id in db.execute(consumers, (owner,)).fetchall():
+        for queue_id in queue_ids:
+            store.wake(topology.queues_by_id[queue_id].addresses)
+        consumers = "SELECT id, queue_id, address FROM consumer WHERE owner = ?"
+        for row, queue_id, address in db.execute(consumers, (owner,)).fetchall():
             remove_consumer(store, db, row, queue_id)
+            wake.remove(address)
         exclusive = "SELECT id FROM queue WHERE exclusive AND owner = ?"
         for (queue_id,) in db.execute(exclusive, (owner,)).fetchall():
             delete_queue(store, db, queue_id)

@@ -244,10 +244,9 @@ class Store:
         """Call inside the transaction that changed it."""
         self._db.execute("UPDATE topology SET version = version + 1")
 
-    def wake(self, queues: Iterable[routing.Queue]) -> None:
-        """Call inside a transaction; the consumers of these queues are woken once it commits."""
-        for queue in queues:
-            self._to_wake.update(dict.fromkeys(queue.addresses))
+    def wake(self, addresses: Iterable[str]) -> None:
+        """Call inside a transaction: they are woken once it has committed."""
+        self._to_wake.update(dict.fromkeys(addresses))
 
     # ---- owners ----
 

@@ -25,7 +25,9 @@ from orchestrator.sqlite_broker.channel import Channel, Consumer
 from orchestrator.sqlite_broker.declarations import EXCHANGE_TYPES
 from orchestrator.sqlite_broker.wake import Waker
 
-POLL_SECONDS = 0.02
+#: for what nobody wakes a consumer for: expiry, a publisher killed right after its commit
+POLL_SECONDS = 0.05
+POLL_SECONDS_UNWOKEN = 0.01
 FETCH_LIMIT = 200
 CHANNEL_MAX = 2047
 
@@ -42,6 +44,7 @@ class Connection:
         self._generation = self._store.generation
         self._fetched: deque[tuple[Channel, Consumer, Message]] = deque()
         self._confirmed: dict[Channel, int] = {}
+        self._starved = False
         self._seen: tuple[int, int] | None = None
         self._topology_version = -1
         self._closed = False
@@ -113,6 +116,12 @@ class Connection:
         """A consumer or a limit has changed: what was passed over may be wanted now."""
         self._seen = None
 
+    def room_freed(self) -> None:
+        """Call inside the transaction that settles a message: a full prefetch window has room."""
+        if self._starved:
+            self._starved = False
+            self._store.wake([self.waker.address])
+
     def maintain(self) -> None:
         messages.maintain(self.usable_store())
 
@@ -140,11 +149,13 @@ class Connection:
         self._fetched = deque(item for item in self._fetched if item[1] is not consumer)
         return tags
 
-    def _fetch(self) -> bool:
-        """Take what the limits allow from every queue, in one transaction.
+    def has_news(self) -> bool:
+        """Whether to look at the queues: nobody may have written since that last found nothing."""
+        self.maintain()
+        return bool(self._fetched or self._confirmed) or self._store.changes() != self._seen
 
-        Asks the file only if somebody has written since the last look that found nothing.
-        """
+    def _fetch(self) -> bool:
+        """Take what the limits allow from every queue, in one transaction."""
         self.maintain()
         changes = self._store.changes()
         if changes == self._seen:
@@ -152,6 +163,7 @@ class Connection:
         self._check_consumers()
         consuming = [(ch, c) for ch in self.channels.values() for c in ch.consumers.values()]
         hungry = [(ch, c) for ch, c in consuming if ch.room(c) > 0]
+        self._starved = len(hungry) < len(consuming)
         wanted = [(ch, c) for ch, c in hungry if messages.has_ready(self._store, c.queue_id)]
         if wanted:
             with self._store.transaction() as db:
@@ -209,7 +221,7 @@ class Transport(base.Transport):
     def __init__(self, client: kombu.Connection, **kwargs: Any) -> None:
         super().__init__(client, **kwargs)
         options = client.transport_options or {}
-        self.poll_seconds = float(options.get("polling_interval") or POLL_SECONDS)
+        self.polling_interval: float | None = options.get("polling_interval")
 
     def driver_version(self) -> str:
         return sqlite3.sqlite_version
@@ -256,7 +268,7 @@ class Transport(base.Transport):
         """Deliver one message. Raises TimeoutError if none comes within `timeout` seconds."""
         until = None if timeout is None else time.monotonic() + timeout
         while not connection.deliver_one():
-            wait_seconds = self.poll_seconds
+            wait_seconds = self._poll_seconds(connection)
             if until is not None:
                 wait_seconds = min(wait_seconds, until - time.monotonic())
                 if wait_seconds <= 0:
@@ -264,7 +276,7 @@ class Transport(base.Transport):
             connection.waker.wait(wait_seconds)
 
     def register_with_event_loop(self, connection: Connection, loop: Any) -> None:
-        """Deliver when woken, and look every `poll_seconds` for what nobody wakes for: expiry."""
+        """Deliver when woken, and look now and then all the same."""
         if connection.waker.socket is not None:
             loop.add_reader(connection.waker.socket, self.on_readable, connection, loop)
         self._poll_later(connection, loop)
@@ -283,12 +295,20 @@ class Transport(base.Transport):
             loop.call_soon(self._deliver, connection, loop)
 
     def _poll_later(self, connection: Connection, loop: Any) -> None:
-        loop.call_later(self.poll_seconds, self._poll, connection, loop)
+        loop.call_later(self._poll_seconds(connection), self._poll, connection, loop)
 
     def _poll(self, connection: Connection, loop: Any) -> None:
-        if not connection.is_closed:  # a timer outlives the connection it was set for
-            self._poll_later(connection, loop)
+        if connection.is_closed:  # a timer outlives the connection it was set for
+            return
+        self._poll_later(connection, loop)
+        if connection.has_news():
+            # not from here: the loop logs and swallows what is raised in a timer
             loop.call_soon(self._deliver, connection, loop)
+
+    def _poll_seconds(self, connection: Connection) -> float:
+        if self.polling_interval is not None:
+            return self.polling_interval
+        return POLL_SECONDS if connection.waker.socket is not None else POLL_SECONDS_UNWOKEN
 
 
 def path_from_url(url: str) -> str:

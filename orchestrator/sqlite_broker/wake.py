@@ -1,35 +1,38 @@
 """Waking consumers at once. Polling would find a message too; this only makes it sooner.
 
-Each consuming connection waits on a datagram socket, and whoever commits a message sends one empty
-datagram to the consumers of its queue. The sockets have abstract names, which Linux alone has:
-they leave no file behind and vanish with their process. Elsewhere there is no address, and
-consumers poll.
+Each connection waits on a datagram socket, and whoever commits a message sends one empty datagram
+to the consumers of its queue. On Linux the sockets have abstract names: they leave no file behind
+and vanish with their process. Elsewhere they are files in the directory for temporary ones.
 """
 
+import contextlib
+import os
 import select
 import socket
+import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Iterable
 
 
 class Waker:
-    """The receiving end, one for each connection that consumes."""
+    """The receiving end, one for each connection."""
 
     def __init__(self) -> None:
-        self.address = ""
-        self.socket: socket.socket | None = None
-        waiting = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        name = f"sqlitemq-{uuid.uuid4().hex}"
+        linux = sys.platform == "linux"
+        self.address = f"@{name}" if linux else os.path.join(tempfile.gettempdir(), name)
+        self.socket: socket.socket | None = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.setblocking(False)
         try:
-            name = f"sqlitemq-{uuid.uuid4().hex}"
-            waiting.setblocking(False)
-            waiting.bind(f"\0{name}")
-        except OSError:
-            waiting.close()
+            self.socket.bind(_socket_name(self.address))
+        except OSError:  # a long path, a directory that cannot be written: then it polls
+            self.close()
+            self.address = ""
             return
-        self.address, self.socket = name, waiting
         self._poll = select.poll()
-        self._poll.register(waiting, select.POLLIN)
+        self._poll.register(self.socket, select.POLLIN)
 
     def wait(self, timeout_seconds: float) -> None:
         """Return when woken, or after the timeout."""
@@ -40,16 +43,15 @@ class Waker:
 
     def clear(self) -> None:
         """Swallow what has piled up: one look at the queues answers all of it."""
-        try:
-            while self.socket is not None and self.socket.recv(16) is not None:
-                pass
-        except BlockingIOError:
-            pass
+        with contextlib.suppress(BlockingIOError):
+            while self.socket is not None:
+                self.socket.recv(16)
 
     def close(self) -> None:
         if self.socket is not None:
             self.socket.close()
             self.socket = None
+            remove(self.address)
 
 
 class Bell:
@@ -61,10 +63,20 @@ class Bell:
 
     def ring(self, addresses: Iterable[str]) -> None:
         for address in addresses:
-            try:
-                self._socket.sendto(b"", f"\0{address}")
-            except OSError:  # gone, or so many wake-ups wait already that it will look anyway
-                continue
+            # gone, or so many wake-ups wait there already that it will look anyway
+            with contextlib.suppress(OSError):
+                self._socket.sendto(b"", _socket_name(address))
 
     def close(self) -> None:
         self._socket.close()
+
+
+def remove(address: str) -> None:
+    """Remove the file of a socket whose process has died; abstract names leave none."""
+    if address.startswith("/"):
+        with contextlib.suppress(OSError):
+            os.unlink(address)
+
+
+def _socket_name(address: str) -> str:
+    return address.replace("@", "\0", 1)
