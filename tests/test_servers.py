@@ -33,6 +33,7 @@ def test_shared_servers_answer(postgres_url, rabbitmq_url, redis_url):
         assert client.ping()
 
 
+@pytest.mark.slow
 def test_durable_queue_and_its_messages_survive_stop_and_kill(start_server):
     rabbit = start_server(servers.RabbitServer)
     url = rabbit.url
@@ -59,6 +60,7 @@ def test_durable_queue_and_its_messages_survive_stop_and_kill(start_server):
             message.ack()
 
 
+@pytest.mark.slow
 def test_two_brokers_run_side_by_side_and_do_not_see_each_other(start_server):
     one, other = start_server(servers.RabbitServer), start_server(servers.RabbitServer)
     with kombu.Connection(one.url) as broker:
