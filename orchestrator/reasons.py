@@ -24,7 +24,7 @@ class Reason(enum.StrEnum):
     known: Known
     text: str
 
-    def __new__(cls, code: str, known: Known, text: str) -> Reason:
+    def __new__(cls, code: str, known: Known = Known.FINISHED, text: str = "") -> Reason:
         member = str.__new__(cls, code)
         member._value_ = code
         member.known = known

@@ -67,7 +67,7 @@ class Transition:
     target: ExecutionStatus
     who: str
     new_attempt: bool = False
-    """Whether the fence moves: messages and workers of earlier attempts are refused from here on."""
+    """Whether the fence moves: what belongs to earlier attempts is refused from then on."""
 
     @property
     def is_terminal(self) -> bool:
@@ -180,7 +180,8 @@ def transition(
     move = Move(execution.pk, execution.status, execution.attempt, values)
     if not transition_many(event, [move], now=now, actor=actor, reason=reason):
         raise TransitionConflict(
-            f"{event}: {execution.pk} is no longer {execution.status} at attempt {execution.attempt}"
+            f"{event}: {execution.pk} is no longer {execution.status} "
+            f"at attempt {execution.attempt}"
         )
     execution.refresh_from_db()
     return execution

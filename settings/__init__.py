@@ -1,1 +1,1 @@
-"""What varies between installations: Django, Celery, and the environment, which is read only here."""
+"""What varies between installations: Django, Celery, the environment (read only here)."""

@@ -17,3 +17,13 @@ app = Celery(
     include=["tasks.executions", "tasks.maintenance"],
 )
 app.config_from_object("settings.celery_config")
+
+# steps join in by what a process consumes: a worker's queue, or the executor's
+app.steps["worker"].update(
+    {
+        "tasks.consumers:SchedulerStep",
+        "tasks.watchdog:WatchdogStep",
+        "workers.bootsteps:AgentStep",
+    }
+)
+app.steps["consumer"].add("workers.bootsteps:CancelStep")

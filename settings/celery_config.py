@@ -12,6 +12,10 @@ result_backend = None
 task_default_queue = f"{settings.MUSTER.namespace}.maintenance.queue"
 # a producer would create a worker's queue without its TTL and dead letter exchange
 task_create_missing_queues = False
+# the broker's own default exchange: it reaches a queue by its name and needs no declaration
+task_default_exchange = ""
+task_default_exchange_type = "direct"
+task_default_routing_key = task_default_queue
 task_serializer = "json"
 accept_content = ["json"]
 
@@ -27,7 +31,7 @@ task_send_sent_event = False
 worker_hijack_root_logger = True
 worker_disable_rate_limits = True
 # Celery closes Django's connection around each task unless told to keep it
-db_reuse_max = 1_000
+CELERY_DB_REUSE_MAX = 1_000
 
 beat_scheduler = "django_celery_beat.schedulers:DatabaseScheduler"
 beat_max_loop_interval = 1

@@ -14,7 +14,7 @@ PREFIX = "MUSTER_"
 
 @dataclass(frozen=True, kw_only=True)
 class Muster:
-    """Every knob, with its unit in its name. `docs/reference/settings.md` is generated from here."""
+    """Every knob, its unit in its name. `docs/reference/settings.md` is generated from here."""
 
     namespace: str = "muster"
     """Prefix of exchanges and shared queues, so that several installations can share a broker."""
@@ -121,8 +121,8 @@ def _refuse_contradictions(muster: Muster) -> None:
         )
     if muster.worker_queue_ttl_ms < muster.staleness_seconds * 1000:
         raise ImproperlyConfigured(
-            f"MUSTER_WORKER_QUEUE_TTL_MS={muster.worker_queue_ttl_ms} is shorter than the staleness "
-            f"window of {muster.staleness_seconds:g} s (heartbeat interval x staleness multiplier): "
+            f"MUSTER_WORKER_QUEUE_TTL_MS={muster.worker_queue_ttl_ms} is shorter than the "
+            f"staleness window of {muster.staleness_seconds:g} s (interval x multiplier): "
             "messages would expire before their worker can be known to be lost."
         )
     if not muster.namespace.replace("-", "").replace("_", "").isalnum():

@@ -17,7 +17,7 @@ class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
 
 
 class ApiToken(models.Model):
-    """A bearer token. Only its SHA-256 is kept: a token has 256 random bits, so it needs no salt."""
+    """A bearer token. Only its SHA-256 is kept: 256 random bits need no salt."""
 
     name = models.CharField(max_length=100, unique=True)
     prefix = models.CharField(max_length=12, help_text="First characters, to tell tokens apart.")

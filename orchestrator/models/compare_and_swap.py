@@ -33,7 +33,7 @@ class SwapQuerySet(models.QuerySet[M]):
         actor: str,
         reason: Reason | None,
     ) -> set[UUID]:
-        """Compare and swap every move; returns the ids that moved. Only the state machine calls it."""
+        """Swap what still compares; returns the ids that moved. Only the state machine calls it."""
         common = _columns_set_by(rule, now=now, reason=reason)
         swap = _swap_postgresql if connections[self.db].vendor == "postgresql" else _swap_portably
         return swap(self, rule, moves, common, now, actor, str(reason or ""))

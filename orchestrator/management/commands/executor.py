@@ -1,0 +1,33 @@
+"""`manage.py executor`: schedules what is accepted, settles what dies, watches over the promise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from orchestrator import topology
+from orchestrator.management import celery_process
+
+
+class Command(BaseCommand):
+    help = "Run an executor. Start as many as you like: they share the work."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--name", default="executor", help="unique on this host")
+        parser.add_argument("--loglevel", default="INFO")
+
+    def handle(self, *args: Any, name: str, loglevel: str, **options: Any) -> None:
+        queues = [
+            topology.requests_queue().name,
+            topology.completed_queue().name,
+            topology.maintenance_queue().name,
+        ]
+        celery_process.become(
+            [
+                *celery_process.worker_arguments(
+                    name=name, queues=queues, pool="threads", concurrency=2
+                ),
+                *("--loglevel", loglevel),
+            ]
+        )

@@ -1,0 +1,54 @@
+"""`manage.py worker --name w1`: runs executions."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from orchestrator import fleet, topology
+from orchestrator.management import celery_process
+
+
+class Command(BaseCommand):
+    help = "Run a worker. Its name is its identity: one process a name, at any time."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--name", required=True, help="unique in this installation")
+        parser.add_argument(
+            "--concurrency", type=int, default=os.cpu_count() or 1, help="actions at once"
+        )
+        parser.add_argument(
+            "--pool",
+            choices=["prefork", "threads"],
+            default="prefork",
+            help="prefork can kill Python actions; threads are faster for many short ones",
+        )
+        parser.add_argument(
+            "--label", action="append", default=[], metavar="KEY=VALUE", help="may be repeated"
+        )
+        parser.add_argument("--events", action="store_true", help="send task events (Flower)")
+        parser.add_argument("--loglevel", default="INFO")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        worker = fleet.enlist(name=options["name"], labels=_labels(options["label"]) or None)
+        arguments = celery_process.worker_arguments(
+            name=worker.name,
+            queues=[topology.worker_queue(worker.pk).name],
+            pool=options["pool"],
+            concurrency=options["concurrency"],
+        )
+        if options["events"]:
+            arguments.append("--task-events")
+        celery_process.become([*arguments, "--loglevel", options["loglevel"]])
+
+
+def _labels(pairs: list[str]) -> dict[str, str]:
+    labels = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not separator or not key:
+            raise CommandError(f"--label {pair!r}: expected KEY=VALUE")
+        labels[key] = value
+    return labels

@@ -1,0 +1,202 @@
+"""Every exchange, queue, binding and argument, with its owner. Names come from here only.
+
+A service declares the common part and the queues that it consumes, nothing else. Every
+declaration is idempotent, so services start in any order. `docs/topology.md` is generated from
+these tables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from django.conf import settings
+from kombu import Exchange, Queue
+
+WORKER_QUEUE = re.compile(r"^worker\.(?P<worker_id>[0-9]+)\.executions$")
+CANCEL_QUEUE = re.compile(r"^worker\.(?P<worker_id>[0-9]+)\.cancel$")
+
+REQUESTED = "execution.requested"
+COMPLETED = "execution.completed"
+
+
+@dataclass(frozen=True)
+class QueueSpec:
+    """One row of the topology: a queue, what reaches it, and who consumes it."""
+
+    name: str
+    exchange: str
+    routing_key: str
+    owner: str
+    purpose: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    exchange_type: str = "topic"
+
+    def queue(self) -> Queue:
+        """The kombu queue: durable, never auto-deleted (deleting a queue dead-letters nothing)."""
+        exchange = Exchange(self.exchange, type=self.exchange_type, durable=True)
+        return Queue(
+            self.name,
+            exchange=exchange if self.exchange else Exchange("", type="direct"),
+            routing_key=self.routing_key,
+            queue_arguments=dict(self.arguments),
+            durable=True,
+            auto_delete=False,
+        )
+
+
+def _ns(name: str) -> str:
+    return f"{settings.MUSTER.namespace}.{name}"
+
+
+def executions_exchange() -> str:
+    """Life of executions: requests, dispatch, cancels, completions."""
+    return _ns("executions")
+
+
+def dead_letter_exchange() -> str:
+    """Where dead letters go. Topic: a direct exchange bound with `#` matches nothing."""
+    return _ns("dlx")
+
+
+def dispatch_key(worker_id: int | str) -> str:
+    """Routing key of one worker's dispatch messages."""
+    return f"execution.dispatch.worker.{worker_id}"
+
+
+def cancel_key(worker_id: int | str) -> str:
+    """Routing key of one worker's cancel messages."""
+    return f"execution.cancel.worker.{worker_id}"
+
+
+def _dead_lettering() -> dict[str, Any]:
+    return {"x-dead-letter-exchange": dead_letter_exchange()}
+
+
+def requests_queue() -> QueueSpec:
+    return QueueSpec(
+        name=_ns("execution.requests.queue"),
+        exchange=executions_exchange(),
+        routing_key=REQUESTED,
+        owner="executor",
+        purpose="accepted executions that want a worker",
+        arguments=_dead_lettering(),
+    )
+
+
+def completed_queue() -> QueueSpec:
+    return QueueSpec(
+        name=_ns("execution.completed.queue"),
+        exchange=executions_exchange(),
+        routing_key=COMPLETED,
+        owner="executor",
+        purpose="executions that ended: slots are free, followers may start",
+        arguments=_dead_lettering(),
+    )
+
+
+def maintenance_queue() -> QueueSpec:
+    return QueueSpec(
+        name=_ns("maintenance.queue"),
+        exchange="",
+        routing_key=_ns("maintenance.queue"),
+        owner="executor",
+        purpose="what beat schedules",
+        # ticks that nobody fetched are worth nothing: keep the newest, dead-letter none
+        arguments={"x-max-length": 1_000},
+        exchange_type="direct",
+    )
+
+
+def dead_letter_queue() -> QueueSpec:
+    return QueueSpec(
+        name=_ns("dlx.queue"),
+        exchange=dead_letter_exchange(),
+        routing_key="#",
+        owner="executor",
+        purpose="dead letters, until the drain has settled what they were about",
+        arguments={"x-message-ttl": settings.MUSTER.dlx_queue_ttl_ms},
+    )
+
+
+def worker_queue(worker_id: int | str) -> QueueSpec:
+    """The dispatch queue of one worker: its TTL is the longest wait for that worker."""
+    return QueueSpec(
+        name=f"worker.{worker_id}.executions",
+        exchange=executions_exchange(),
+        routing_key=dispatch_key(worker_id),
+        owner="worker",
+        purpose="executions dispatched to that worker",
+        arguments={"x-message-ttl": settings.MUSTER.worker_queue_ttl_ms} | _dead_lettering(),
+    )
+
+
+def cancel_queue(worker_id: int | str) -> QueueSpec:
+    return QueueSpec(
+        name=f"worker.{worker_id}.cancel",
+        exchange=executions_exchange(),
+        routing_key=cancel_key(worker_id),
+        owner="worker",
+        purpose="running executions that the worker shall stop",
+        arguments=_dead_lettering(),
+    )
+
+
+def shared_queues() -> list[QueueSpec]:
+    """The queues that exist once in an installation."""
+    return [requests_queue(), completed_queue(), maintenance_queue(), dead_letter_queue()]
+
+
+def worker_queues(worker_id: int | str) -> list[QueueSpec]:
+    """The queues that exist once for each worker."""
+    return [worker_queue(worker_id), cancel_queue(worker_id)]
+
+
+def common() -> list[QueueSpec]:
+    """What every service declares first: a missing dead letter exchange drops silently."""
+    return [dead_letter_queue()]
+
+
+def find(name: str) -> QueueSpec | None:
+    """The row for a queue's name, also for queues of workers that are not known yet."""
+    for spec in shared_queues():
+        if spec.name == name:
+            return spec
+    if match := WORKER_QUEUE.match(name):
+        return worker_queue(match["worker_id"])
+    if match := CANCEL_QUEUE.match(name):
+        return cancel_queue(match["worker_id"])
+    return None
+
+
+def worker_id_of(queue_name: str) -> int | None:
+    """The worker whose dispatch queue this is, or None."""
+    match = WORKER_QUEUE.match(queue_name)
+    return int(match["worker_id"]) if match else None
+
+
+def declare(channel: Any, specs: Iterable[QueueSpec]) -> None:
+    """Declare the common part and these queues with their exchanges and bindings.
+
+    Raises amqp's PreconditionFailed (406) where a queue exists with other arguments.
+    """
+    _declare_exchanges(channel)
+    for spec in [*common(), *specs]:
+        spec.queue()(channel).declare()
+
+
+def _declare_exchanges(channel: Any) -> None:
+    for name in (executions_exchange(), dead_letter_exchange()):
+        Exchange(name, type="topic", durable=True)(channel).declare()
+
+
+@cache
+def exchange_purposes() -> dict[str, tuple[str, str]]:
+    """Exchange name -> (type, what it is for), for the documentation."""
+    return {
+        executions_exchange(): ("topic", "life of executions: requests, dispatch, cancel, end"),
+        dead_letter_exchange(): ("topic", "dead letters"),
+    }

@@ -1,0 +1,177 @@
+"""The executor's hot queues, consumed in batches by a thread of the Celery worker process.
+
+One statement, one wait for confirms and one acknowledgement a batch: one task a message costs
+ten times as much. The thread has connections of its own, to broker and database, so that
+neither waits for Celery's loop. Whatever fails, unacknowledged messages come again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import threading
+import time
+from typing import Any
+from uuid import UUID
+
+from celery import bootsteps
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, close_old_connections, connections
+from kombu import Connection, Consumer
+from kombu.message import Message
+
+from orchestrator import clock, executions, fleet, publisher, topology
+
+log = logging.getLogger(__name__)
+
+ACTOR = "executor"
+BACKLOG_EVERY_SECONDS = 1.0
+PAUSE_AFTER_ERROR_SECONDS = 1.0
+
+
+class Scheduler(threading.Thread):
+    """Turns what arrives, and what waits in the database, into dispatched executions."""
+
+    def __init__(self) -> None:
+        super().__init__(name="muster-scheduler", daemon=True)
+        self.stopping = threading.Event()
+        self.placement = fleet.Placement()
+        self.received: list[Message] = []
+        self.backlog_at = 0.0
+        self.backlog_waits = True
+
+    def run(self) -> None:
+        while not self.stopping.is_set():
+            try:
+                with publisher.connection() as link:
+                    self._consume(link)
+            except (DatabaseError, InterfaceError):
+                log.exception("database error; what was not acknowledged comes again")
+            except Exception:
+                # also whatever the broker's library raises for a connection that is gone: the
+                # thread must outlive every fault, because the promise rests on it
+                log.warning("broker connection lost; connecting again", exc_info=True)
+            finally:
+                self.received.clear()
+                close_old_connections()
+            # with the broker down the backlog cannot be dispatched, so there is no hurry
+            self.stopping.wait(PAUSE_AFTER_ERROR_SECONDS)
+        connections.close_all()
+
+    def stop(self) -> None:
+        self.stopping.set()
+        self.join(timeout=10)
+
+    def _consume(self, link: Connection) -> None:
+        channel = link.channel()
+        specs = [topology.requests_queue(), topology.completed_queue()]
+        topology.declare(channel, specs)
+        limit: int = settings.MUSTER.batch_size
+        consumer = Consumer(
+            channel,
+            queues=[spec.queue() for spec in specs],
+            on_message=self.received.append,
+            prefetch_count=2 * limit,
+            auto_declare=False,
+        )
+        with consumer:
+            while not self.stopping.is_set():
+                self._gather(link, limit)
+                if self.received:
+                    batch, self.received[:] = self.received[:limit], self.received[limit:]
+                    self._handle(batch)
+                elif time.monotonic() >= self.backlog_at:
+                    # only when idle: under load every completion looks into the backlog
+                    close_old_connections()
+                if time.monotonic() >= self.backlog_at:
+                    self._schedule_backlog(limit)
+
+    def _gather(self, link: Connection, limit: int) -> None:
+        """Wait for a message, then take all that are there: no lingering for more."""
+        wait_seconds = max(0.0, self.backlog_at - time.monotonic())
+        try:
+            while len(self.received) < limit:
+                link.drain_events(timeout=0.001 if self.received else max(0.001, wait_seconds))
+        except (TimeoutError, socket.timeout):  # noqa: UP041 - kombu's virtual transports
+            pass
+
+    def _handle(self, batch: list[Message]) -> None:
+        """Do what a batch says, then acknowledge it at once; a message that says nothing is kept
+        as a dead letter."""
+        requested: dict[bool, list[UUID]] = {False: [], True: []}
+        completed: list[UUID] = []
+        last = None
+        for message in batch:
+            try:
+                task, ids = _read(message)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                log.warning("unreadable message rejected", extra={"error": repr(error)})
+                message.reject()
+                continue
+            last = message
+            if task == publisher.COMPLETED:
+                completed += ids
+            else:
+                redelivered = bool((message.delivery_info or {}).get("redelivered"))
+                requested[redelivered] += ids
+        if completed:
+            executions.note_completed(completed, placement=self.placement)
+            if self.backlog_waits:
+                self._schedule_backlog(settings.MUSTER.batch_size)
+        for redelivered, ids in requested.items():
+            if ids:
+                self.backlog_waits |= executions.schedule(
+                    ids,
+                    placement=self.placement,
+                    now=clock.now(),
+                    actor=ACTOR,
+                    redelivered=redelivered,
+                )
+        if last is not None:
+            last.ack(multiple=True)
+
+    def _schedule_backlog(self, limit: int) -> None:
+        self.backlog_at = time.monotonic() + BACKLOG_EVERY_SECONDS
+        self.backlog_waits = executions.schedule_backlog(
+            placement=self.placement, now=clock.now(), actor=ACTOR, limit=limit
+        )
+
+
+def _read(message: Message) -> tuple[str, list[UUID]]:
+    """The task's name and the ids that it is about. Raises ValueError, KeyError or TypeError."""
+    task = message.headers["task"]
+    if task not in (publisher.SCHEDULE, publisher.COMPLETED):
+        raise ValueError(f"{task!r} does not belong into this queue")
+    _, kwargs, _ = json.loads(message.body or "")
+    return task, [UUID(id) for id in kwargs["execution_ids"]]
+
+
+class SchedulerStep(bootsteps.StartStopStep):
+    """Runs the scheduler in every process that was asked to consume the hot queues."""
+
+    requires = ("celery.worker.components:Pool",)
+
+    def __init__(self, worker: Any, **kwargs: Any) -> None:
+        self.scheduler: Scheduler | None = None
+        super().__init__(worker, **kwargs)
+
+    def include_if(self, worker: Any) -> bool:
+        return topology.requests_queue().name in worker.app.amqp.queues.consume_from
+
+    def create(self, worker: Any) -> None:
+        # Celery's own consumer must not compete for what the thread takes in batches
+        hot = [topology.requests_queue().name, topology.completed_queue().name]
+        worker.app.amqp.queues.deselect(hot)
+
+    def start(self, worker: Any) -> None:
+        self.scheduler = Scheduler()
+        self.scheduler.start()
+
+    def stop(self, worker: Any) -> None:
+        if self.scheduler is not None:
+            self.scheduler.stop()
+            self.scheduler = None
+
+    def terminate(self, worker: Any) -> None:
+        self.stop(worker)

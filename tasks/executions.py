@@ -1,0 +1,54 @@
+"""What arrives about executions, as Celery tasks.
+
+An executor takes `schedule` and `completed` in batches (`tasks.consumers`); a stock Celery worker
+on the same queues runs them one by one, with the same effect. `run` and `cancel` belong to a
+worker, whose strategies take them over before they would become tasks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from celery import Task, shared_task
+
+from orchestrator import clock, executions, fleet, publisher
+from orchestrator.errors import MusterError
+
+ACTOR = "executor"
+
+placement = fleet.Placement()
+"""This process's view of the fleet, for the one-by-one way."""
+
+
+class Claimed(Task):
+    """A task that a worker claims, in batches, before it runs."""
+
+    Strategy = "workers.strategies:run_claimed"
+
+
+class NotAWorker(MusterError):
+    """Only a process started by `manage.py worker` may take this message."""
+
+
+@shared_task(name=publisher.SCHEDULE)
+def schedule(*, execution_ids: list[str], **_: Any) -> None:
+    executions.schedule(
+        [UUID(id) for id in execution_ids], placement=placement, now=clock.now(), actor=ACTOR
+    )
+
+
+@shared_task(name=publisher.COMPLETED)
+def completed(*, execution_ids: list[str], **_: Any) -> None:
+    freed = executions.note_completed([UUID(id) for id in execution_ids], placement=placement)
+    executions.schedule_backlog(placement=placement, now=clock.now(), actor=ACTOR, limit=freed)
+
+
+@shared_task(name=publisher.RUN, base=Claimed)
+def run(*, execution_id: str, attempt: int, **_: Any) -> None:
+    raise NotAWorker
+
+
+@shared_task(name=publisher.CANCEL)
+def cancel(*, execution_id: str, attempt: int, **_: Any) -> None:
+    raise NotAWorker

@@ -1,0 +1,198 @@
+"""What a worker has in hand: messages that wait for a slot, and attempts that run.
+
+    message -> Desk.offer -> claim (a batch, one statement) -> ack -> pool child runs the action
+                                                                  -> Finisher records the end
+
+The order is the point: nothing is started before its claim has committed, and nothing is
+acknowledged before that either. What never gets a slot stays unacknowledged, for TTL and
+`start_by` to decide.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from billiard.exceptions import TimeLimitExceeded
+from celery.worker import state
+from celery.worker.request import Request
+from django.conf import settings
+from django.db import Error as DatabaseError
+from django.db import close_old_connections
+
+from orchestrator import clock, executions
+from orchestrator.models import Execution
+from orchestrator.reasons import Reason
+from workers import processes, runtimes
+from workers.runtimes import Call, Outcome
+
+if TYPE_CHECKING:
+    from workers.agent import Agent
+
+log = logging.getLogger(__name__)
+
+BACKSTOP_SECONDS = 5.0
+"""The pool's hard limit comes this long after the runtime's own, should that one fail."""
+
+DATABASE_PAUSE_SECONDS = 1.0
+
+
+class Attempt(Request):
+    """One dispatch message, from its delivery to the end of the attempt it asked for.
+
+    A Celery request, so that `celery inspect active`, events and Flower see it as a task.
+    """
+
+    execution_id: UUID
+    number: int
+    """The attempt's number: the fence."""
+    execution: Execution
+    """As claimed; set by the claim, never reloaded."""
+    desk: Desk
+    is_canceling = False
+
+    def start(self, pool: Any) -> None:
+        """Hand the claimed execution to a pool child."""
+        call = call_of(self.execution)
+        limit_seconds = call.timeout_seconds + call.cancel_grace_seconds + BACKSTOP_SECONDS
+        pool.apply_async(
+            runtimes.run,
+            args=(call,),
+            accept_callback=self.on_accepted,
+            timeout_callback=self.on_timeout,
+            callback=self.on_outcome,
+            error_callback=self.on_lost,
+            timeout=limit_seconds,
+            correlation_id=self.id,
+        )
+
+    def on_outcome(self, outcome: Outcome | Any, **_: Any) -> None:
+        """The runtime came back, whatever the action did."""
+        if not isinstance(outcome, Outcome):  # a thread pool reports what escaped in this way
+            self.on_lost(outcome)
+            return
+        reason = Reason(outcome.reason)
+        if self.is_canceling and reason is not Reason.SUCCEEDED:
+            reason = Reason.CANCELLED_RUNNING
+        state.task_ready(self, successful=reason is Reason.SUCCEEDED)
+        if reason is Reason.SUCCEEDED:
+            self.send_event("task-succeeded", result="", runtime=time.time() - self.started_at)
+        else:
+            self.send_event("task-failed", exception=repr(reason.text), traceback="")
+        self.desk.ended(self, reason, outcome.result)
+
+    def on_lost(self, exc_info: Any, **_: Any) -> None:
+        """The pool child is gone, or was killed at the pool's own limit."""
+        state.task_ready(self)
+        error = exc_info.exception
+        if self.is_canceling:
+            reason = Reason.CANCELLED_RUNNING
+        elif isinstance(error, TimeLimitExceeded):
+            reason = Reason.RUN_TIMEOUT
+        else:
+            reason = Reason.PROCESS_LOST
+        self.send_event("task-failed", exception=repr(error), traceback="")
+        # a child that was killed leaves behind what its action had started
+        processes.terminate(str(self.execution_id), self.number, grace_seconds=0)
+        result = {"error": reason.text, "message": str(error), "failed_by": "worker"}
+        self.desk.ended(self, reason, result)
+
+    def on_timeout(self, soft: bool, timeout: float) -> None:
+        """The pool reports the same limit through `on_lost`, which does the work."""
+
+    @property
+    def started_at(self) -> float:
+        return float(self.time_start or time.time())
+
+
+def call_of(execution: Execution) -> Call:
+    """All that a runtime needs to know, so that pool children need no database."""
+    return Call(
+        execution_id=str(execution.pk),
+        attempt=execution.attempt,
+        action_ref=execution.action_ref,
+        runtime=execution.action.runtime,
+        entry_point=execution.action.entry_point,
+        parameters=execution.parameters,
+        timeout_seconds=executions.run_limit_seconds(execution),
+        pack_path=execution.action.pack.path,
+        output_limit_bytes=settings.MUSTER.output_limit_bytes,
+        cancel_grace_seconds=settings.MUSTER.cancel_grace_seconds,
+    )
+
+
+class Desk:
+    """Claims what was delivered as slots fall free. Lives on the consumer's thread."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+        self.pool: Any = None
+        self.waiting: deque[Attempt] = deque()
+        self.running: dict[UUID, Attempt] = {}
+        self._second, self._ended_this_second, self._ended_last_second = 0, 0, 0
+
+    def offer(self, attempt: Attempt) -> None:
+        """A message was delivered."""
+        attempt.desk = self
+        self.waiting.append(attempt)
+        self.agent.wake()
+
+    def forget_waiting(self) -> None:
+        """The connection is gone, and with it what was not acknowledged: it is delivered again."""
+        self.waiting.clear()
+
+    def room(self) -> int:
+        """How many more may be claimed: the free slots, and what will start within 50 ms.
+
+        Claiming ahead keeps the pool busy while the next claim is under way. It is bounded by
+        what this worker really finishes, so that nothing waits here that could run elsewhere.
+        """
+        lately = max(self._ended_this_second, self._ended_last_second)
+        return int(self.agent.capacity + lately // 20 - len(self.running))
+
+    def claim_waiting(self) -> None:
+        """Claim as many as there is room for in one statement, acknowledge, start."""
+        room = self.room()
+        if room <= 0 or not self.waiting or self.agent.is_stopping:
+            return
+        batch = [self.waiting.popleft() for _ in range(min(room, len(self.waiting)))]
+        try:
+            claimed = executions.claim(
+                {attempt.execution_id: attempt.number for attempt in batch},
+                worker_id=self.agent.worker_id,
+                incarnation=self.agent.incarnation,
+                now=clock.now(),
+                actor=self.agent.name,
+            )
+        except DatabaseError:
+            # not claimed, not acknowledged: nothing has happened yet
+            log.exception("cannot claim, trying again")
+            close_old_connections()
+            self.waiting.extendleft(reversed(batch))
+            self.agent.wake_later(DATABASE_PAUSE_SECONDS)
+            return
+        granted = {execution.pk: execution for execution in claimed}
+        for attempt in batch:
+            attempt.acknowledge()
+            # two copies of one message in a batch: the first takes the claim, the second nothing
+            execution = granted.pop(attempt.execution_id, None)
+            if execution is None or execution.attempt != attempt.number:
+                state.task_ready(attempt)
+                continue
+            attempt.execution = execution
+            self.running[attempt.execution_id] = attempt
+            attempt.start(self.pool)
+
+    def ended(self, attempt: Attempt, reason: Reason, result: dict[str, Any]) -> None:
+        """An attempt is over: record it, and let the next one have its slot. From any thread."""
+        self.running.pop(attempt.execution_id, None)
+        second = int(time.monotonic())
+        if second != self._second:
+            self._ended_last_second = self._ended_this_second if second == self._second + 1 else 0
+            self._second, self._ended_this_second = second, 0
+        self._ended_this_second += 1
+        self.agent.finisher.put(executions.Ended(attempt.execution, reason, result))
+        self.agent.wake()

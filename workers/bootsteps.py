@@ -1,0 +1,90 @@
+"""What makes a Celery worker one of Muster's: steps that join in when a worker queue is consumed.
+
+`manage.py worker` and `celery -A settings worker -Q worker.7.executions` are the same thing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+from uuid import UUID
+
+from celery import bootsteps, signals
+from kombu import Consumer
+from kombu.message import Message
+
+from orchestrator import topology
+from workers.agent import Agent
+
+log = logging.getLogger(__name__)
+
+
+class AgentStep(bootsteps.StartStopStep):
+    """Registers before the pool forks and before anything is consumed; beats from then on."""
+
+    requires = ("celery.worker.components:Pool",)
+
+    def __init__(self, worker: Any, **kwargs: Any) -> None:
+        worker.muster_agent = None
+        super().__init__(worker, **kwargs)
+
+    def include_if(self, worker: Any) -> bool:
+        return _worker_id(worker) is not None
+
+    def create(self, worker: Any) -> None:
+        worker_id = _worker_id(worker)
+        assert worker_id is not None
+        agent = Agent(
+            worker_id=worker_id,
+            capacity=worker.concurrency,
+            pool_kind=worker.pool_cls.__module__.rpartition(".")[2],
+        )
+        agent.register()
+        worker.muster_agent = agent
+        signals.worker_shutting_down.connect(
+            lambda how, **_: agent.drain(f"shutting down ({how.lower()})"), weak=False
+        )
+        signals.worker_shutdown.connect(lambda **_: agent.leave(), weak=False)
+
+    def start(self, worker: Any) -> None:
+        worker.muster_agent.start()
+
+
+class CancelStep(bootsteps.ConsumerStep):
+    """Consumes the worker's cancel queue, on a channel of its own: cancels must get through when
+    the worker's prefetch is used up."""
+
+    requires = ("celery.worker.consumer.connection:Connection",)
+
+    def include_if(self, consumer: Any) -> bool:
+        return getattr(consumer.controller, "muster_agent", None) is not None
+
+    def get_consumers(self, channel: Any) -> list[Consumer]:
+        worker_id = self.agent.worker_id
+        topology.declare(channel, topology.worker_queues(worker_id))
+        queue = topology.cancel_queue(worker_id).queue()
+        return [Consumer(channel, [queue], on_message=self._on_message, auto_declare=False)]
+
+    def start(self, consumer: Any) -> None:
+        self.agent: Agent = consumer.controller.muster_agent
+        super().start(consumer)
+
+    def _on_message(self, message: Message) -> None:
+        try:
+            _, kwargs, _ = json.loads(message.body or "")
+            execution_id, attempt = UUID(kwargs["execution_id"]), int(kwargs["attempt"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            log.warning("unreadable cancel rejected", extra={"error": repr(error)})
+            message.reject()
+            return
+        self.agent.stop(execution_id, attempt)
+        message.ack()
+
+
+def _worker_id(worker: Any) -> int | None:
+    """The worker whose queue this process consumes, or None if it consumes no such queue."""
+    for name in worker.app.amqp.queues.consume_from:
+        if (worker_id := topology.worker_id_of(name)) is not None:
+            return worker_id
+    return None

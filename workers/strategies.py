@@ -1,0 +1,64 @@
+"""How a worker takes its messages: Celery's extension point `Task.Strategy`.
+
+Celery asks for a strategy whenever its consumer comes up, and calls what it returns with every
+message of the task. Here a message becomes an Attempt on the worker's Desk.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from celery import signals
+from celery.worker import state
+
+from workers.agent import Agent
+from workers.attempts import Attempt
+
+log = logging.getLogger(__name__)
+
+
+def run_claimed(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., None]:
+    """The strategy of `muster.run`."""
+    agent: Agent | None = getattr(consumer.controller, "muster_agent", None)
+    if agent is None:
+        return _refuse
+    agent.attach(consumer)
+    eventer = consumer.event_dispatcher
+
+    def on_message(
+        message: Any, body: Any, ack: Callable[..., None], reject: Callable[..., None], *_: Any
+    ) -> None:
+        try:
+            attempt = Attempt(
+                message,
+                on_ack=ack,
+                on_reject=reject,
+                app=app,
+                hostname=consumer.hostname,
+                eventer=eventer,
+                task=task,
+                connection_errors=consumer.connection_errors,
+            )
+            attempt.execution_id = UUID(attempt.kwargs["execution_id"])
+            attempt.number = int(attempt.kwargs["attempt"])
+        except Exception as error:  # noqa: BLE001 - decoding foreign bytes can raise anything
+            log.warning("unreadable dispatch rejected", extra={"error": repr(error)})
+            message.reject_log_error(log, consumer.connection_errors)
+            return
+        signals.task_received.send(sender=consumer, request=attempt)
+        attempt.send_event(
+            "task-received", name=attempt.name, args="()", kwargs=attempt.kwargsrepr, retries=0
+        )
+        state.task_reserved(attempt)
+        agent.desk.offer(attempt)
+
+    return on_message
+
+
+def _refuse(message: Any, *_: Any) -> None:
+    """This process is no worker of Muster's: the message stays for the one whose it is."""
+    log.error("a dispatch message reached a process that is no worker")
+    message.requeue()
