@@ -1,0 +1,122 @@
+"""Parameters against the JSON Schema of their action."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import referencing
+import referencing.exceptions
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+from referencing.jsonschema import DRAFT202012
+
+if TYPE_CHECKING:
+    from orchestrator.models import Action
+
+Schema = Mapping[str, Any]
+
+NOTHING_ELSE: referencing.Registry[Any] = referencing.Registry()
+"""The documents that a schema may refer to besides itself. The default would fetch them."""
+
+PROBLEM_LIMIT = 50
+MESSAGE_LIMIT = 300
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with parameters: where, as a JSON pointer ("" is all of them), and what."""
+
+    pointer: str
+    message: str
+
+
+@dataclass(frozen=True)
+class SchemaProblem:
+    """What is wrong with a schema, and where in it."""
+
+    where: tuple[str | int, ...]
+    message: str
+
+
+def validate_parameters(action: Action, parameters: Mapping[str, Any]) -> list[Problem]:
+    """Everything that is wrong with them, at most 50; an empty list if they are valid.
+
+    Defaults in the schema are documentation: they are not filled in.
+    """
+    try:
+        errors = list(islice(_validator(action).iter_errors(parameters), PROBLEM_LIMIT))
+    except referencing.exceptions.Unresolvable as error:
+        return [Problem("", f"the schema of {action.ref} refers to {error.ref!r}, which it lacks")]
+    problems = [Problem(_pointer(error.absolute_path), _message(error)) for error in errors]
+    return sorted(problems, key=lambda problem: problem.pointer)
+
+
+def schema_problems(schema: Schema) -> Iterator[SchemaProblem]:
+    """Everything that is wrong with a schema of parameters, by JSON Schema 2020-12."""
+    for error in _META_VALIDATOR.iter_errors(schema):
+        yield SchemaProblem(tuple(error.absolute_path), _message(error))
+    if schema.get("type", "object") != "object":
+        found = schema["type"]
+        yield SchemaProblem(("type",), f"expected 'object', as parameters are, found {found!r}")
+    resolver = NOTHING_ELSE.resolver_with_root(DRAFT202012.create_resource(dict(schema)))
+    for where, reference in _references(schema):
+        # another document would have to be fetched, from wherever it says
+        if not reference.startswith("#"):
+            yield SchemaProblem(
+                where, f"expected a reference that begins with #, found {reference}"
+            )
+            continue
+        try:
+            resolver.lookup(reference)
+        except (referencing.exceptions.Unresolvable, ValueError):
+            yield SchemaProblem(where, f"refers to {reference}, which the schema does not have")
+
+
+_META_VALIDATOR = Draft202012Validator(
+    Draft202012Validator.META_SCHEMA,
+    format_checker=Draft202012Validator.FORMAT_CHECKER,  # says which patterns are no regex
+)
+
+_validators: dict[int, tuple[datetime, Schema, Draft202012Validator]] = {}
+
+
+def _validator(action: Action) -> Draft202012Validator:
+    """Compiled once for each version of an action."""
+    cached = _validators.get(action.pk)
+    if cached and cached[:2] == (action.updated_at, action.parameters_schema):
+        return cached[2]
+    validator = Draft202012Validator(
+        action.parameters_schema,
+        registry=NOTHING_ELSE,
+        format_checker=Draft202012Validator.FORMAT_CHECKER,
+    )
+    _validators[action.pk] = (action.updated_at, action.parameters_schema, validator)
+    return validator
+
+
+def _references(
+    schema: Any, where: tuple[str | int, ...] = ()
+) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    items: Iterable[tuple[str | int, Any]] = ()
+    if isinstance(schema, Mapping):
+        items = schema.items()
+    elif isinstance(schema, list):
+        items = enumerate(schema)
+    for key, value in items:
+        if key in ("$ref", "$dynamicRef") and isinstance(value, str):
+            yield (*where, key), value
+        elif key not in ("const", "enum", "default", "examples"):
+            yield from _references(value, (*where, key))
+
+
+def _message(error: ValidationError) -> str:
+    text = error.message
+    return text if len(text) <= MESSAGE_LIMIT else f"{text[:MESSAGE_LIMIT]}…"
+
+
+def _pointer(path: Iterable[str | int]) -> str:
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
