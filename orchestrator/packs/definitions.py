@@ -238,7 +238,9 @@ ACTION_KEYS: Mapping[str, Key] = {
     ),
     "description": TEXT,
     "runtime": _one_of("python", "shell", required=True),
-    "entry_point": Key("what to run", lambda value: True, required=True),
+    "entry_point": Key(
+        "package.module:function or a list of arguments", lambda value: True, required=True
+    ),
     "parameters": Key("a JSON Schema", lambda value: isinstance(value, dict)),
     "timeout_seconds": Key("a number above 0", _is_above_zero),
     "queue_ttl_ms": Key("a whole number above 0", _is_milliseconds),

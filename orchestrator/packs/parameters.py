@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,6 +23,7 @@ Schema = Mapping[str, Any]
 NOTHING_ELSE: referencing.Registry[Any] = referencing.Registry()
 """The documents that a schema may refer to besides itself. The default would fetch them."""
 
+SIMPLE_TYPES = {"array", "boolean", "integer", "null", "number", "object", "string"}
 PROBLEM_LIMIT = 50
 MESSAGE_LIMIT = 300
 
@@ -57,11 +59,12 @@ def validate_parameters(action: Action, parameters: Mapping[str, Any]) -> list[P
 
 def schema_problems(schema: Schema) -> Iterator[SchemaProblem]:
     """Everything that is wrong with a schema of parameters, by JSON Schema 2020-12."""
-    for error in _META_VALIDATOR.iter_errors(schema):
-        yield SchemaProblem(tuple(error.absolute_path), _message(error))
-    if schema.get("type", "object") != "object":
-        found = schema["type"]
-        yield SchemaProblem(("type",), f"expected 'object', as parameters are, found {found!r}")
+    errors = list(_META_VALIDATOR.iter_errors(schema))
+    for error in errors:
+        yield SchemaProblem(tuple(error.absolute_path), _schema_message(error))
+    kind = schema.get("type", "object")
+    if kind != "object" and not any(error.absolute_path == deque(["type"]) for error in errors):
+        yield SchemaProblem(("type",), f"expected 'object', as parameters are, found {kind!r}")
     resolver = NOTHING_ELSE.resolver_with_root(DRAFT202012.create_resource(dict(schema)))
     for where, reference in _references(schema):
         # another document would have to be fetched, from wherever it says
@@ -111,6 +114,13 @@ def _references(
             yield (*where, key), value
         elif key not in ("const", "enum", "default", "examples"):
             yield from _references(value, (*where, key))
+
+
+def _schema_message(error: ValidationError) -> str:
+    if error.absolute_path and error.absolute_path[-1] == "type":
+        known = ", ".join(sorted(SIMPLE_TYPES))
+        return f"expected one of {known}, or a list of them, found {error.instance!r}"
+    return _message(error)
 
 
 def _message(error: ValidationError) -> str:

@@ -20,6 +20,9 @@ NODE_LIMIT = 20_000
 """Aliases can make a small file mean a huge one."""
 
 
+PLAIN_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
+
+
 @dataclass(frozen=True)
 class SourceProblem:
     """What is wrong with a pack, and where. Lines and columns count from 1; line 0 is the file."""
@@ -121,6 +124,8 @@ class _Reader:
             )
         self._open.add(id(node))
         try:
+            if not isinstance(node, yaml.ScalarNode) and node.tag not in PLAIN_TAGS:
+                self._source._note(node.start_mark, f"expected no tag, found {node.tag}")
             if isinstance(node, yaml.MappingNode):
                 return self._mapping(node, where)
             if isinstance(node, yaml.SequenceNode):

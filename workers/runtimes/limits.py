@@ -32,25 +32,28 @@ class TimeLimitReached(Interrupted):
 
 
 @contextlib.contextmanager
-def limit(key: object, *, timeout_seconds: float, again_seconds: float) -> Iterator[None]:
+def limit(execution_id: str, *, timeout_seconds: float, again_seconds: float) -> Iterator[None]:
     """Raises TimeLimitReached in the body at its limit, and again every `again_seconds` in case
     the body caught it: once for a clean end, then for code that will not listen.
 
-    `key` names the body for `interrupt`.
+    `execution_id` names the body for `interrupt`.
     """
     on_main_thread = threading.current_thread() is threading.main_thread()
     arm = _by_alarm if on_main_thread else _by_watcher
-    with arm(key, timeout_seconds, max(again_seconds, 0.1)):
+    with arm(execution_id, timeout_seconds, max(again_seconds, 0.1)):
         yield
 
 
-def interrupt(key: object) -> bool:
-    """Raise Interrupted in the thread that runs `key`; False if none does in this process."""
-    return _watcher.interrupt(key)
+def interrupt(execution_id: str) -> bool:
+    """Raise Interrupted in the thread of this process that runs it; False if there is none.
+
+    Only for threads: a pool child is interrupted by a signal, or killed.
+    """
+    return _watcher.interrupt(execution_id)
 
 
 @contextlib.contextmanager
-def _by_alarm(key: object, timeout_seconds: float, again_seconds: float) -> Iterator[None]:
+def _by_alarm(execution_id: str, timeout_seconds: float, again_seconds: float) -> Iterator[None]:
     def on_alarm(number: int, frame: FrameType | None) -> None:
         raise TimeLimitReached
 
@@ -68,8 +71,8 @@ def _by_alarm(key: object, timeout_seconds: float, again_seconds: float) -> Iter
 
 
 @contextlib.contextmanager
-def _by_watcher(key: object, timeout_seconds: float, again_seconds: float) -> Iterator[None]:
-    limit = _Limit(key, time.monotonic() + timeout_seconds, again_seconds)
+def _by_watcher(execution_id: str, timeout_seconds: float, again_seconds: float) -> Iterator[None]:
+    limit = _Limit(execution_id, time.monotonic() + timeout_seconds, again_seconds)
     try:
         try:
             _watcher.arm(limit)
@@ -82,8 +85,8 @@ def _by_watcher(key: object, timeout_seconds: float, again_seconds: float) -> It
 
 
 class _Limit:
-    def __init__(self, key: object, due: float, again_seconds: float) -> None:
-        self.key = key
+    def __init__(self, execution_id: str, due: float, again_seconds: float) -> None:
+        self.execution_id = execution_id
         self.due = due
         self.again_seconds = again_seconds
         self.thread_id = threading.get_ident()
@@ -126,9 +129,10 @@ class _Watcher:
         # one that was set and not yet seen must not surface after the body
         _raise_in_thread(limit.thread_id, _NOTHING)
 
-    def interrupt(self, key: object) -> bool:
+    def interrupt(self, execution_id: str) -> bool:
         with self._changed:
-            found = [limit for limit in list(self._limits.values()) if limit.key == key]
+            limits = list(self._limits.values())
+            found = [limit for limit in limits if limit.execution_id == execution_id]
             for limit in found:
                 limit.fire(Interrupted)
         return bool(found)

@@ -59,17 +59,13 @@ def run(call: Call) -> Outcome:
     return outcome
 
 
-def interrupt(execution_id: str, attempt: int) -> bool:
-    """Stop an action that runs in a thread of this process; False if it does not."""
-    return limits.interrupt((execution_id, attempt))
-
-
 def _run(call: Call) -> Outcome:
-    key = (call.execution_id, call.attempt)
     with (
         _markers(call),
         limits.limit(
-            key, timeout_seconds=call.timeout_seconds, again_seconds=call.cancel_grace_seconds
+            call.execution_id,
+            timeout_seconds=call.timeout_seconds,
+            again_seconds=call.cancel_grace_seconds,
         ),
     ):
         try:
