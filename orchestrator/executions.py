@@ -329,7 +329,8 @@ def _without_worker(
     """No worker is eligible: reject or wait, as each action says."""
     runtimes = {execution.action.runtime for execution in executions}
     away_for_a_moment = {r for r in runtimes if patient and _was_seen_lately(r, now)}
-    wait, reject = [], []
+    wait: list[Execution] = []
+    reject: list[Execution] = []
     for execution in executions:
         action = execution.action
         waits = action.on_no_worker == Action.OnNoWorker.WAIT or action.runtime in away_for_a_moment

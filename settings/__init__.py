@@ -1,1 +1,5 @@
 """What varies between installations: Django, Celery, the environment (read only here)."""
+
+from kombu.transport import TRANSPORT_ALIASES
+
+TRANSPORT_ALIASES["sqlitemq"] = "orchestrator.sqlite_broker:Transport"

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 
 from celery import Celery
-from kombu.transport import TRANSPORT_ALIASES
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "settings.base")
-TRANSPORT_ALIASES["sqlitemq"] = "orchestrator.sqlite_broker:Transport"
 
 # queues come from the topology and nowhere else, also for `-Q` on a plain worker
 app = Celery(

@@ -1,13 +1,11 @@
 """URLs: the API and the admin."""
 
 from django.contrib import admin
-from django.urls import path
+from django.urls import include, path
 from django.views.generic import RedirectView
-
-from orchestrator.api import api
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", admin.site.urls),
-    path("api/v1/", api.urls),
+    path("api/v1/", include("orchestrator.api.urls")),
 ]
