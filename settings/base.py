@@ -12,6 +12,7 @@ import environ
 from django.core.exceptions import ImproperlyConfigured
 
 from settings import muster
+from settings.unfold import UNFOLD as UNFOLD
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -29,7 +30,7 @@ CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 
 def _secret_key() -> str:
     """The configured key, or one that is made once and kept beside the embedded database."""
-    if configured := env.str("SECRET_KEY", default=""):
+    if configured := str(env.str("SECRET_KEY", default="")):
         return configured
     path = DATA_DIR / "secret_key"
     try:
@@ -82,6 +83,7 @@ if REDIS_URL:
 
 INSTALLED_APPS = [
     "unfold",
+    "unfold.contrib.filters",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -119,6 +121,7 @@ TEMPLATES = [
 ]
 
 ROOT_URLCONF = "settings.urls"
+LOGIN_REDIRECT_URL = "admin:index"
 ASGI_APPLICATION = "settings.asgi.application"
 
 AUTH_PASSWORD_VALIDATORS = [

@@ -1,0 +1,157 @@
+"""The admin's first page: a few numbers, each a link to what it counts, none dear to compute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Count
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils import timezone
+
+from orchestrator import clock
+from orchestrator.admin import render
+from orchestrator.admin.listing import COUNT_LIMIT, created_between
+from orchestrator.models import DLQEntry, Execution, Tick, Worker
+from orchestrator.state_machine import TERMINAL, ExecutionStatus
+
+ENDED_LIMIT = 100_000
+WINDOWS = {"1h": ("hour", timedelta(hours=1)), "24h": ("day", timedelta(days=1))}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """One number."""
+
+    label: Any
+    number: str
+    url: str = ""
+    note: str = ""
+
+
+def context(request: HttpRequest, base: dict[str, Any]) -> dict[str, Any]:
+    """Unfold's DASHBOARD_CALLBACK: what the user may look at, and nothing else."""
+    now = clock.now()
+    user = request.user
+    boxes: list[tuple[str, list[Card]]] = []
+    if user.has_perm("orchestrator.view_execution"):
+        boxes.append(("Open executions", open_executions(now)))
+        boxes += [
+            (f"Ended, of those created in the last {name}", ended_executions(key, window, now))
+            for key, (name, window) in WINDOWS.items()
+        ]
+    if user.has_perm("orchestrator.view_worker"):
+        boxes.append(("Workers", workers(now)))
+    if user.has_perm("orchestrator.view_dlqentry"):
+        boxes.append(("Dead letters drained today", dead_letters(now)))
+    ticks = Tick.objects.order_by("name") if user.has_perm("orchestrator.view_tick") else []
+    rows = [
+        (tick.name, render.since(tick.ran_at, now), render.moment(tick.ran_at)) for tick in ticks
+    ]
+    headers = ["Maintenance", "Last ran", "At"]
+    base |= {
+        "now": now,
+        "boxes": boxes,
+        "may_see_ticks": user.has_perm("orchestrator.view_tick"),
+        "ticks": render.table(headers, rows) if rows else "",
+    }
+    return base
+
+
+def open_executions(now: datetime) -> list[Card]:
+    """Exact: the partial index holds the open ones only."""
+    rows = Execution.objects.open().order_by().values_list("status").annotate(Count("pk"))
+    counts = dict(rows)
+    late = Execution.objects.open().filter(deadline_at__lte=now).count()
+    cards = [_status_card(status, counts) for status in ExecutionStatus if status not in TERMINAL]
+    note = "past their deadline"
+    return [
+        *cards,
+        Card(
+            label=render.badge("overdue", "danger" if late else ""), number=f"{late:,}", note=note
+        ),
+    ]
+
+
+def ended_executions(key: str, window: timedelta, now: datetime) -> list[Card]:
+    """By a range of the primary key, and of no more than the newest `ENDED_LIMIT` rows."""
+    newest = (
+        Execution.objects.filter(created_between(now - window, None))
+        .order_by("-pk")
+        .values("pk")[:ENDED_LIMIT]
+    )
+    rows = (
+        Execution.objects.filter(pk__in=newest, ended_at__isnull=False)
+        .order_by()
+        .values_list("status")
+        .annotate(Count("pk"))
+    )
+    counts = dict(rows)
+    note = f"newest {ENDED_LIMIT:,} only" if sum(counts.values()) >= ENDED_LIMIT else ""
+    return [
+        _status_card(status, counts, within=key, note=note)
+        for status in ExecutionStatus
+        if status in TERMINAL
+    ]
+
+
+def _status_card(
+    status: ExecutionStatus, counts: Mapping[str, int], *, within: str = "", note: str = ""
+) -> Card:
+    url = f"{reverse('admin:orchestrator_execution_changelist')}?status={status}"
+    return Card(
+        label=render.status_badge(status),
+        number=f"{counts.get(status, 0):,}",
+        url=f"{url}&within={within}" if within else url,
+        note=note,
+    )
+
+
+def workers(now: datetime) -> list[Card]:
+    counts = dict(Worker.objects.order_by().values_list("status").annotate(Count("pk")))
+    fresh = Worker.objects.eligible(now).count()
+    stale = Worker.objects.stale(now).count()
+    base = reverse("admin:orchestrator_worker_changelist")
+    kinds = {"fresh": "success", "stale": "danger", "draining": "warning", "inactive": ""}
+    numbers = {
+        "fresh": (fresh, "active", "may be given work"),
+        "stale": (stale, "", "silent too long"),
+        "draining": (counts.get("draining", 0), "draining", "finish what runs"),
+        "inactive": (counts.get("inactive", 0), "inactive", "down"),
+    }
+    return [
+        Card(
+            label=render.badge(name, kinds[name]),
+            number=f"{number:,}",
+            url=f"{base}?status__exact={status}" if status else base,
+            note=note,
+        )
+        for name, (number, status, note) in numbers.items()
+    ]
+
+
+def dead_letters(now: datetime) -> list[Card]:
+    """Since midnight in the installation's timezone, of the newest `COUNT_LIMIT` entries."""
+    midnight = timezone.localtime(now).replace(hour=0, minute=0, second=0, microsecond=0)
+    newest = DLQEntry.objects.order_by("-pk").values("pk")[:COUNT_LIMIT]
+    rows = (
+        DLQEntry.objects.filter(pk__in=newest, created_at__gte=midnight)
+        .order_by()
+        .values_list("reason")
+        .annotate(Count("pk"))
+    )
+    counts = dict(rows)
+    base = reverse("admin:orchestrator_dlqentry_changelist")
+    capped = sum(counts.values()) >= COUNT_LIMIT
+    return [
+        Card(
+            label=render.badge(reason.value, "warning"),
+            number=f"{counts.get(reason.value, 0):,}",
+            url=f"{base}?reason__exact={reason.value}",
+            note=f"newest {COUNT_LIMIT:,} only" if capped else "",
+        )
+        for reason in DLQEntry.Reason
+    ]

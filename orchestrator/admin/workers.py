@@ -1,0 +1,181 @@
+"""Workers: who is there, how fresh its heartbeat is, and how much it holds."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.contrib import admin
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.decorators import display
+from unfold.views import ChangeList
+
+from orchestrator.admin import render
+from orchestrator.admin.read_only import AsOfChangeList, ReadOnlyAdmin, Section
+from orchestrator.models import Execution, Worker
+from orchestrator.state_machine import ExecutionStatus
+
+HELD_LIMIT = 50
+STATUS_KINDS = {"active": "success", "draining": "warning", "inactive": ""}
+
+
+def freshness(worker: Worker, now: datetime) -> SafeString:
+    """Whether the heartbeat still counts; a worker that is down is expected to be silent."""
+    if worker.status == Worker.Status.INACTIVE or worker.heartbeat_at is None:
+        return render.badge("down")
+    if worker.heartbeat_at >= now - timedelta(seconds=settings.MUSTER.staleness_seconds):
+        return render.badge("fresh", "success")
+    return render.badge("stale", "danger")
+
+
+class WorkerChangeList(AsOfChangeList):
+    """Rows that know how many executions they hold, counted for all of them in one query."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        load = Execution.objects.load_by_worker()
+        for worker in self.result_list:
+            worker.load = load.get(worker.pk, 0)
+
+
+@admin.register(Worker)
+class WorkerAdmin(ReadOnlyAdmin):
+    list_display = (
+        "name",
+        "status_label",
+        "heartbeat",
+        "load",
+        "runtime_names",
+        "label_texts",
+        "incarnation",
+        "process",
+        "version",
+    )
+    list_filter = ("status",)
+    list_filter_submit = False
+    search_fields = ("name", "host")
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return WorkerChangeList
+
+    @display(description="Status", label=STATUS_KINDS)
+    def status_label(self, worker: Worker) -> str:
+        return worker.status
+
+    @display(description="Heartbeat")
+    def heartbeat(self, worker: Worker) -> SafeString | str:
+        now: datetime = worker.as_of  # type: ignore[attr-defined]
+        return format_html(
+            "{} {}", freshness(worker, now), render.since(worker.heartbeat_at, now) or ""
+        )
+
+    @display(description="Load")
+    def load(self, worker: Worker) -> str:
+        return f"{worker.load} of {worker.capacity}"  # type: ignore[attr-defined]
+
+    @display(description="Runtimes")
+    def runtime_names(self, worker: Worker) -> str:
+        return ", ".join(map(str, worker.runtimes)) or "-"
+
+    @display(description="Labels")
+    def label_texts(self, worker: Worker) -> str:
+        return _labels(worker) or "-"
+
+    @display(description="Host, pid")
+    def process(self, worker: Worker) -> str:
+        return _process(worker) or "-"
+
+    def sections(self, obj: Worker, now: datetime) -> list[Section]:
+        stale = Worker.objects.stale(now).filter(pk=obj.pk).exists()
+        held = Execution.objects.held_by(obj).count()
+        rows = [
+            (
+                render.link_to(execution, render.mono(execution.pk)),
+                render.status_badge(execution.status),
+                execution.action_ref,
+                execution.attempt,
+                execution.worker_incarnation,
+                _due(execution, now),
+            )
+            for execution in Execution.objects.held_by(obj).defer("parameters", "result")[
+                :HELD_LIMIT
+            ]
+        ]
+        headers = ["Execution", "Status", "Action", "Attempt", "Life", "Due"]
+        every = f"{reverse('admin:orchestrator_execution_changelist')}?worker={obj.pk}"
+        return [
+            Section(
+                facts=_state(obj, now, held), kind="danger" if stale else STATUS_KINDS[obj.status]
+            ),
+            Section(title="Offers", facts=_offers(obj), wide=False),
+            Section(title="Process", facts=_life(obj), wide=False),
+            Section(
+                title=f"Holds {held} now",
+                body=format_html(
+                    '{}<p class="m-foot">{}</p>',
+                    render.table(headers, rows) if rows else "",
+                    render.link(every, "All executions that it was given last"),
+                ),
+            ),
+        ]
+
+
+def _state(worker: Worker, now: datetime, held: int) -> list[tuple[str, Any]]:
+    facts: list[tuple[str, Any]] = [
+        ("Worker", worker.name),
+        ("Status", render.badge(worker.status, STATUS_KINDS.get(worker.status, ""))),
+        ("Heartbeat", "never"),
+        ("Load", f"{held} of {worker.capacity}"),
+    ]
+    if worker.heartbeat_at:
+        facts[2] = (
+            "Heartbeat",
+            format_html(
+                "{} {} · {} · stale after {} of silence",
+                freshness(worker, now),
+                render.since(worker.heartbeat_at, now),
+                render.moment(worker.heartbeat_at),
+                render.span(settings.MUSTER.staleness_seconds),
+            ),
+        )
+    if worker.status_reason:
+        facts.insert(2, ("Why", worker.status_reason))
+    return facts
+
+
+def _offers(worker: Worker) -> list[tuple[str, Any]]:
+    return [
+        ("Runtimes", ", ".join(map(str, worker.runtimes))),
+        ("Labels", _labels(worker)),
+        ("Runs at once", worker.capacity),
+    ]
+
+
+def _life(worker: Worker) -> list[tuple[str, Any]]:
+    return [
+        ("Life", f"{worker.incarnation} (its incarnation)"),
+        ("Registered", render.moment(worker.registered_at)),
+        ("Host, pid", _process(worker)),
+        ("Version", worker.version),
+    ]
+
+
+def _labels(worker: Worker) -> str:
+    return ", ".join(f"{key}={value}" for key, value in worker.labels.items())
+
+
+def _process(worker: Worker) -> str:
+    return ", ".join(str(part) for part in (worker.host, worker.pid) if part)
+
+
+def _due(execution: Execution, now: datetime) -> SafeString | None:
+    scheduled = execution.status == ExecutionStatus.SCHEDULED
+    at = execution.start_by if scheduled else execution.run_deadline_at
+    if at is None:
+        return None
+    verb = "start" if scheduled else "end"
+    return format_html("{} {}", verb, render.due(at, now))
