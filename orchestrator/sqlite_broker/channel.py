@@ -1,7 +1,6 @@
 """An AMQP channel over the file: publishing, consuming and settling, with RabbitMQ's meaning."""
 
 import itertools
-import time
 import uuid
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -131,6 +130,7 @@ class Channel(Declarations):
         Raises NotFound without the exchange. If no queue wants a `mandatory` message, the
         handlers of `basic_return` are called, or without any ChannelError 312 NO_ROUTE is raised.
         """
+        self.connection.maintain()  # there may be no consumer to do it
         message.exchange, message.routing_key = exchange or "", routing_key or ""
         routed = messages.publish(self.store, message)
         if mandatory and not routed:
@@ -216,10 +216,7 @@ class Channel(Declarations):
         self.connection.maintain()
         source = self._queue(queue, (60, 70), "Basic.get")
         owner = self.connection.owner
-        if source.arguments.get("x-expires"):  # a get is a use
-            used = "UPDATE queue SET used_at = ? WHERE id = ?"
-            with self.store.transaction() as db:
-                db.execute(used, (time.time(), source.id))
+        self.mark_used(source)
         if not messages.has_ready(self.store, source.id):
             return None
         with self.store.transaction() as db:

@@ -112,6 +112,7 @@ class Declarations(StdChannel):
         arguments = dict(arguments or {})
         if passive:
             declared = self._queue(queue, *QUEUE_DECLARE)
+            self.mark_used(declared)
         else:
             routing.check_valid(queue, arguments)
             if queue.startswith("amq."):
@@ -158,8 +159,15 @@ class Declarations(StdChannel):
                 self.store.topology_changed()
             else:
                 self._check_equal(current, durable, exclusive, auto_delete, arguments)
-                db.execute("UPDATE queue SET used_at = ? WHERE id = ?", (now, current.id))
+                self.mark_used(current)
             return self.store.topology().queues[name]
+
+    def mark_used(self, queue: Queue) -> None:
+        """Looking at a queue or getting from it starts its `x-expires` anew."""
+        if "x-expires" in queue.arguments:
+            used = "UPDATE queue SET used_at = ? WHERE id = ?"
+            with self.store.transaction() as db:
+                db.execute(used, (time.time(), queue.id))
 
     def _check_equal(
         self,

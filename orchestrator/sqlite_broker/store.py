@@ -81,6 +81,7 @@ class Store:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.pid = os.getpid()
         self.owners: set[int] = set()
         #: owners whose connection was garbage-collected unclosed; reaped like the dead
         self.abandoned: list[int] = []

@@ -48,9 +48,7 @@ class Connection:
         self._seen: tuple[int, int] | None = None
         self._topology_version = -1
         self._closed = False
-        # A connection that is dropped unclosed still holds its lock; the next sweep lets go of
-        # it. Not here: the collector may run in the middle of a transaction.
-        self._abandon = weakref.finalize(self, self._store.abandoned.append, self.owner)
+        self._abandon = weakref.finalize(self, _abandon, self._store, self.owner, self.waker)
         self._abandon.atexit = False
 
     @property
@@ -199,6 +197,16 @@ class Connection:
                 if consumer.on_cancel is None:
                     raise ConsumerCancelled(consumer.tag, (60, 30), "Basic.cancel")
                 consumer.on_cancel(consumer.tag)
+
+
+def _abandon(abandoned: store.Store, owner: int, waker: Waker) -> None:
+    """A connection was dropped unclosed: the next sweep gives back what it held.
+
+    Not here, for the garbage collector may run in the middle of a transaction.
+    """
+    if abandoned.pid == os.getpid():
+        abandoned.abandoned.append(owner)
+        waker.close()
 
 
 class Transport(base.Transport):
