@@ -54,7 +54,7 @@ def validate_parameters(action: Action, parameters: Mapping[str, Any]) -> list[P
     except referencing.exceptions.Unresolvable as error:
         return [Problem("", f"the schema of {action.ref} refers to {error.ref!r}, which it lacks")]
     problems = [Problem(_pointer(error.absolute_path), _message(error)) for error in errors]
-    return sorted(problems, key=lambda problem: problem.pointer)
+    return sorted(problems, key=lambda problem: (problem.pointer, problem.message))
 
 
 def schema_problems(schema: Schema) -> Iterator[SchemaProblem]:

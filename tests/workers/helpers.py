@@ -1,0 +1,44 @@
+"""Calls to make, and waiting for what processes do."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from workers.runtimes import Call
+
+SAMPLE = "tests.workers.sample"
+
+
+def call(runtime: str, entry_point: str | list[str], **values: Any) -> Call:
+    known: dict[str, Any] = {
+        "execution_id": str(uuid.uuid4()),
+        "attempt": 1,
+        "action_ref": "test.action",
+        "runtime": runtime,
+        "entry_point": entry_point,
+        "parameters": {},
+        "timeout_seconds": 30.0,
+        "pack_path": str(Path(__file__).parent),
+        "output_limit_bytes": 1_000,
+        "cancel_grace_seconds": 0.2,
+    }
+    return Call(**known | values)
+
+
+def python(function: str, **values: Any) -> Call:
+    return call("python", f"{SAMPLE}:{function}", **values)
+
+
+def sh(script: str, **values: Any) -> Call:
+    return call("shell", ["sh", "-c", script], **values)
+
+
+def wait_until(condition: Callable[[], object], *, seconds: float = 10.0) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.005)

@@ -1,0 +1,401 @@
+"""However an action ends, it ends as an Outcome that can be stored."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.workers.helpers import call, python, sh, wait_until
+from workers import processes, runtimes
+from workers.runtimes import Call, Outcome, limits, results
+from workers.runtimes import shell as shell_runtime
+
+
+@pytest.fixture(params=["main thread", "pool thread"])
+def run(request):
+    """Run a call where a prefork child would, and where a thread pool would."""
+    return runtimes.run if request.param == "main thread" else run_in_thread
+
+
+def run_in_thread(call: Call) -> Outcome:
+    outcomes: list[Outcome] = []
+    thread = threading.Thread(target=lambda: outcomes.append(runtimes.run(call)))
+    thread.start()
+    thread.join(timeout=30)
+    return outcomes[0]
+
+
+def test_calls_and_outcomes_can_be_sent_to_a_pool_child():
+    asked = python("give", parameters={"value": 1})
+    outcome = runtimes.run(asked)
+    assert pickle.loads(pickle.dumps(asked)) == asked  # noqa: S301 - our own
+    assert pickle.loads(pickle.dumps(outcome)) == outcome  # noqa: S301 - our own
+
+
+def test_an_unknown_runtime_is_a_failure_of_the_worker():
+    outcome = runtimes.run(call("cobol", "x"))
+    assert (outcome.event, outcome.result["failed_by"]) == ("fail", "worker")
+    assert outcome.result["message"] == (
+        "This worker has no runtime 'cobol'; it has: python, shell."
+    )
+
+
+class TestPython:
+    def test_a_dict_is_the_result(self, run):
+        outcome = run(python("give", parameters={"value": {"a": 1}}))
+        assert outcome == Outcome("complete", "succeeded", {"a": 1})
+
+    @pytest.mark.parametrize("value", [None, 3, "x", [1, 2], True])
+    def test_anything_else_becomes_the_value_of_a_result(self, value):
+        outcome = runtimes.run(python("give", parameters={"value": value}))
+        assert outcome.result == {"value": value}
+
+    def test_an_exception_is_told_with_its_type_and_the_frames_of_the_action_only(self, run):
+        result = run(python("raise_value_error")).result
+        assert result["error"] == "The action failed"
+        assert result["exception"] == "ValueError"
+        assert result["failed_by"] == "action"
+        assert "raise_value_error" in result["traceback"]
+        assert "runtimes/python.py" not in result["traceback"]
+
+    def test_what_cannot_be_stored_in_a_message_is_replaced(self):
+        result = runtimes.run(python("raise_value_error")).result
+        assert result["message"] == "ValueError: bad \ufffd value \ufffd"
+        assert "\0" not in result["traceback"]
+
+    @pytest.mark.parametrize(
+        ("function", "exception"),
+        [("leave", "SystemExit"), ("press_control_c", "KeyboardInterrupt")],
+    )
+    def test_an_action_cannot_end_its_worker(self, function, exception):
+        outcome = runtimes.run(python(function))
+        assert (outcome.event, outcome.result["exception"]) == ("fail", exception)
+
+    def test_the_child_of_an_action_that_forks_does_not_go_on_as_a_worker(self):
+        # in a process of its own: forking one that has threads is what this must not do here
+        code = (
+            "from tests.workers.helpers import python\nfrom workers import runtimes\n"
+            "print(runtimes.run(python('fork')).result['message'])"
+        )
+        ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert ran.stdout.splitlines() == ["RuntimeError: child exit code 1"]
+
+    def test_wrong_parameters_are_a_failure_of_the_action(self):
+        result = runtimes.run(python("leave", parameters={"x": 1})).result
+        assert (result["exception"], result["failed_by"]) == ("TypeError", "action")
+
+    @pytest.mark.parametrize(
+        ("entry_point", "message"),
+        [
+            ("nowhere.at_all:f", "there is no module 'nowhere'"),
+            ("tests.workers.nowhere:f", "there is no module 'tests.workers.nowhere'"),
+            ("tests.workers.sample:nothing", "has no function 'nothing'"),
+        ],
+    )
+    def test_an_entry_point_that_leads_nowhere_is_a_failure_of_the_worker(
+        self, entry_point, message
+    ):
+        result = runtimes.run(call("python", entry_point)).result
+        assert message in result["message"]
+        assert result["failed_by"] == "worker"
+
+    @pytest.mark.parametrize(
+        ("function", "message"),
+        [
+            ("give_object", "must return JSON-serialisable data"),
+            ("give_nan", "must return JSON-serialisable data"),
+            ("give_nested", "nested too deeply"),
+        ],
+    )
+    def test_a_result_that_is_not_json_is_a_failure_that_says_so(self, function, message):
+        outcome = runtimes.run(python(function))
+        assert outcome.event == "fail"
+        assert message in outcome.result["message"]
+
+    def test_a_result_above_one_mebibyte_is_a_failure_that_says_so(self):
+        outcome = runtimes.run(python("give", parameters={"value": "x" * results.LIMIT_BYTES}))
+        assert outcome.event == "fail"
+        assert "returned 1,048,578 bytes of JSON; at most 1,048,576" in outcome.result["message"]
+
+    def test_an_action_is_stopped_at_its_time_limit(self, run):
+        outcome = run(python("spin", timeout_seconds=0.05))
+        assert (outcome.event, outcome.reason) == ("time_out", "run_timeout")
+        assert outcome.result["failed_by"] == "worker"
+
+    def test_an_action_that_swallows_its_time_limit_is_stopped_again(self, run):
+        outcome = run(python("spin_and_swallow_once", timeout_seconds=0.05))
+        assert outcome.event == "time_out"
+
+    def test_an_action_in_a_thread_can_be_interrupted(self, tmp_path):
+        started = tmp_path / "started"
+        asked = python("spin", parameters={"started": str(started)})
+        outcomes: list[Outcome] = []
+        thread = threading.Thread(target=lambda: outcomes.append(runtimes.run(asked)))
+        thread.start()
+        wait_until(started.exists)
+        assert limits.interrupt(asked.execution_id)
+        thread.join(timeout=10)
+        assert (outcomes[0].event, outcomes[0].reason) == ("fail", "cancelled_running")
+        assert not limits.interrupt(asked.execution_id)
+
+    def test_a_time_limit_does_not_outlive_its_action(self):
+        def many() -> None:
+            for _ in range(300):
+                with limits.limit("x", timeout_seconds=0.002, again_seconds=0.1):
+                    try:
+                        for _ in range(1_000_000):
+                            pass
+                    except limits.TimeLimitReached:
+                        pass
+                survived.append(True)
+
+        survived: list[bool] = []
+        thread = threading.Thread(target=many)
+        thread.start()
+        thread.join(timeout=30)
+        assert len(survived) == 300
+
+    def test_subprocesses_of_an_action_carry_the_markers_of_its_execution(self):
+        asked = python("markers_of_subprocess")
+        environment = runtimes.run(asked).result["value"]
+        assert f"MSTR_EXECUTION_ID={asked.execution_id}" in environment
+        assert processes.EXECUTION_ID not in os.environ
+
+    def test_a_pack_is_importable_from_the_parent_of_its_folder(self, tmp_path):
+        pack = tmp_path / "example_pack_of_a_user"
+        pack.mkdir()
+        (pack / "actions.py").write_text("def hello(*, name): return {'hello': name}\n")
+        asked = call(
+            "python",
+            "example_pack_of_a_user.actions:hello",
+            pack_path=str(pack),
+            parameters={"name": "you"},
+        )
+        assert runtimes.run(asked).result == {"hello": "you"}
+
+
+class TestResults:
+    @pytest.mark.parametrize(
+        ("value", "stored"),
+        [
+            ("a\0b", "a\ufffdb"),
+            ("\0\0", "\ufffd\ufffd"),
+            ("\\u0000", "\\u0000"),
+            ("\\\0", "\\\ufffd"),
+            ("\ud83d\ude00", "😀"),
+            ("\ud83d", "\ufffd"),
+            ({"k\0": ("t",)}, {"k\ufffd": ["t"]}),
+            ({1: None}, {"1": None}),
+        ],
+    )
+    def test_what_jsonb_cannot_hold_is_replaced_and_the_rest_kept(self, value, stored):
+        assert results.storable(value) == stored
+
+    @pytest.mark.parametrize(
+        "value", [float("inf"), {1, 2}, b"x", [10**5000]], ids=["infinity", "set", "bytes", "huge"]
+    )
+    def test_what_has_no_json_is_refused(self, value):
+        with pytest.raises(results.NotStorable):
+            results.storable(value)
+
+
+class TestShell:
+    def test_exit_code_0_completes_with_both_outputs(self, run):
+        outcome = run(sh("echo out; echo err >&2"))
+        assert outcome.event == "complete"
+        assert outcome.result.pop("duration_seconds") >= 0
+        assert outcome.result == {
+            "exit_code": 0,
+            "stdout": "out\n",
+            "stdout_truncated": False,
+            "stderr": "err\n",
+            "stderr_truncated": False,
+        }
+
+    def test_any_other_exit_code_fails(self):
+        outcome = runtimes.run(sh("echo why >&2; exit 3"))
+        assert (outcome.event, outcome.reason) == ("fail", "action_failed")
+        assert outcome.result["exit_code"] == 3
+        assert outcome.result["stderr"] == "why\n"
+        assert outcome.result["message"] == "The command ended with exit code 3."
+
+    def test_a_signal_is_told_by_its_name(self):
+        result = runtimes.run(sh("kill -SEGV $$")).result
+        assert (result["exit_code"], result["signal"]) == (None, "SIGSEGV")
+        assert result["message"] == "The command was killed by SIGSEGV."
+
+    def test_parameters_come_as_json_on_stdin(self):
+        parameters = {"a": [1, "ü"], "b": None}
+        outcome = runtimes.run(sh("cat", parameters=parameters))
+        assert json.loads(outcome.result["stdout"]) == parameters
+
+    def test_a_parameter_becomes_one_argument_whatever_is_in_it(self):
+        value = "a b; $(touch /tmp/x) `id` 'q' \"p\" *"
+        asked = call("shell", ["printf", "%s|", "{v}", "x={v}"], parameters={"v": value})
+        assert runtimes.run(asked).result["stdout"] == f"{value}|x={value}|"
+
+    def test_a_list_becomes_an_argument_an_element(self):
+        asked = call("shell", ["{argv}"], parameters={"argv": ["printf", "[%s]", "a b", ""]})
+        assert runtimes.run(asked).result["stdout"] == "[a b][]"
+
+    def test_other_braces_are_literal(self):
+        asked = call("shell", ["printf", "%s|", "{print $1}", "{{v}}", "{n}"], parameters={"n": 5})
+        assert runtimes.run(asked).result["stdout"] == "{print $1}|{v}|5|"
+
+    @pytest.mark.parametrize(
+        ("parameters", "message"),
+        [
+            ({}, "Parameter 'v' is not given"),
+            ({"v": ["a"]}, "Parameter 'v' is a list"),
+            ({"v": "a\0b"}, "Parameter 'v' contains a NUL character"),
+        ],
+    )
+    def test_a_parameter_that_fits_no_argument_is_a_failure_that_names_it(
+        self, parameters, message
+    ):
+        outcome = runtimes.run(call("shell", ["echo", "x{v}"], parameters=parameters))
+        assert outcome.event == "fail"
+        assert outcome.result["message"].startswith(message)
+
+    def test_the_environment_has_nothing_of_the_workers_own(self, monkeypatch):
+        monkeypatch.setenv("DATABASE_URL", "postgresql://secret")
+        asked = sh("env")
+        lines = runtimes.run(asked).result["stdout"].splitlines()
+        names = {line.split("=")[0] for line in lines} - {"PWD", "SHLVL", "_", "OLDPWD"}
+        assert names == {
+            "PATH", "LANG", "HOME", "TMPDIR", "MSTR_PACK_PATH",
+            "MSTR_EXECUTION_ID", "MSTR_ATTEMPT", "MSTR_ACTION",
+        }  # fmt: skip
+        assert f"MSTR_EXECUTION_ID={asked.execution_id}" in lines
+
+    def test_the_working_directory_is_empty_at_first_and_gone_afterwards(self):
+        asked = sh('ls -A; pwd; echo "$HOME"; mkdir -p a/b; chmod 0 a')
+        first, home = runtimes.run(asked).result["stdout"].split()
+        assert first == home
+        assert not Path(first).exists()
+        assert list(Path(tempfile.gettempdir()).glob(f"muster-{asked.execution_id}*")) == []
+
+    @pytest.mark.parametrize(
+        ("content", "mode", "message"),
+        [
+            (None, 0, "Command not found: "),
+            ("#!/bin/sh\n", 0o644, "Command is not executable: "),
+            ("#!/no/such/interpreter\n", 0o755, "The interpreter that the first line of "),
+            ("no first line\n", 0o755, "Command is neither a program nor a script "),
+        ],
+    )
+    def test_a_command_that_cannot_be_executed_is_told_why(self, tmp_path, content, mode, message):
+        command = tmp_path / "command"
+        if content is not None:
+            command.write_text(content)
+            command.chmod(mode)
+        outcome = runtimes.run(call("shell", [str(command)]))
+        assert outcome.event == "fail"
+        assert outcome.result["message"].startswith(message)
+
+    def test_a_script_of_the_pack_is_found_in_its_folder(self, tmp_path):
+        (tmp_path / "hello.sh").write_text("#!/bin/sh\necho hello\n")
+        (tmp_path / "hello.sh").chmod(0o755)
+        outcome = runtimes.run(call("shell", ["./hello.sh"], pack_path=str(tmp_path)))
+        assert outcome.result["stdout"] == "hello\n"
+
+    def test_a_worker_that_cannot_make_a_directory_says_so(self, monkeypatch, tmp_path):
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+        result = runtimes.run(sh("true")).result
+        assert result["message"].startswith("The worker could not run the command: ")
+        assert result["failed_by"] == "worker"
+
+    def test_a_hundred_megabytes_of_output_are_taken_and_not_kept(self):
+        before = psutil.Process().memory_info().rss
+        outcome = runtimes.run(sh("head -c 100000000 /dev/zero; echo end >&2"))
+        assert outcome.event == "complete"
+        assert outcome.result["stdout"] == "\ufffd" * 1_000
+        assert outcome.result["stdout_truncated"]
+        assert outcome.result["stderr"] == "end\n"
+        assert not outcome.result["stderr_truncated"]
+        assert psutil.Process().memory_info().rss - before < 20_000_000
+
+    def test_output_that_is_not_utf_8_is_replaced(self):
+        outcome = runtimes.run(sh(r"printf 'a\377b\000c'"))
+        assert outcome.result["stdout"] == "a\ufffdb\ufffdc"
+
+    def test_a_command_is_stopped_at_its_time_limit_and_may_clean_up(self, run):
+        script = "trap 'echo bye; exit 7' TERM; echo on; while :; do sleep 0.01; done"
+        outcome = run(sh(script, timeout_seconds=0.3, cancel_grace_seconds=5))
+        assert (outcome.event, outcome.reason) == ("time_out", "run_timeout")
+        assert outcome.result["stdout"] == "on\nbye\n"
+        assert outcome.result["exit_code"] == 7
+        assert outcome.result["duration_seconds"] < 4
+
+    def test_a_grandchild_that_ignores_sigterm_is_killed_after_the_grace(self):
+        script = "(trap '' TERM; while :; do sleep 0.01; done) & echo $!; wait"
+        outcome = runtimes.run(sh(script, timeout_seconds=0.3))
+        assert outcome.event == "time_out"
+        assert _is_over(int(outcome.result["stdout"]))
+
+    def test_a_command_that_clears_its_environment_is_stopped_all_the_same(self):
+        asked = call("shell", ["env", "-i", "/bin/sleep", "60"], timeout_seconds=0.2)
+        outcome = runtimes.run(asked)
+        assert (outcome.event, outcome.result["signal"]) == ("time_out", "SIGTERM")
+
+    def test_a_grandchild_that_keeps_the_pipes_open_holds_nobody_up(self):
+        outcome = runtimes.run(sh("sleep 60 & echo $!"))
+        assert outcome.event == "complete"
+        assert outcome.result["duration_seconds"] < 5
+        pid = int(outcome.result["stdout"])
+        wait_until(lambda: _is_over(pid))
+
+    def test_a_daemon_that_keeps_the_pipes_open_holds_nobody_up(self):
+        asked = sh("setsid sleep 60 & echo on")
+        outcome = runtimes.run(asked)
+        assert outcome.result["stdout"] == "on\n"
+        assert outcome.result["duration_seconds"] < 5
+        processes.terminate(asked.execution_id, grace_seconds=0)
+
+    def test_signals_have_their_defaults_in_a_command(self):
+        outcome = runtimes.run(sh("grep -E 'SigIgn|SigBlk' /proc/self/status"))
+        assert {line.split()[1] for line in outcome.result["stdout"].splitlines()} == {"0" * 16}
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of a parent's death")
+    def test_a_command_dies_with_the_process_of_its_worker(self):
+        code = (
+            "from tests.workers.helpers import sh\nfrom workers import runtimes\n"
+            "runtimes.run(sh('echo $$ >&3; exec sleep 60'.replace('>&3', '> ' + {path!r})))"
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "pid"
+            worker = subprocess.Popen([sys.executable, "-c", code.format(path=str(path))])
+            wait_until(lambda: path.exists() and path.read_text().endswith("\n"))
+            pid = int(path.read_text())
+            worker.kill()
+            worker.wait()
+            wait_until(lambda: _is_over(pid))
+
+    def test_an_interrupted_worker_leaves_nothing_behind(self, monkeypatch):
+        class Stop(BaseException):
+            pass
+
+        def stop(*_: object) -> None:
+            raise Stop
+
+        asked = sh("sleep 60")
+        monkeypatch.setattr(shell_runtime, "_take", stop)
+        with pytest.raises(Stop):
+            runtimes.run(asked)
+        assert processes.find(asked.execution_id) == []
+
+
+def _is_over(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
