@@ -2,7 +2,7 @@
 
 They are known by markers in their environment, which children inherit: a daemon that left its
 session and its process group is found all the same. Who clears the environment is found as long
-as it stays in a session that a marked process leads.
+as it stays in the working directory, or in a session that a found process leads.
 
 The names do not begin with `MUSTER_`, where an unknown one stops Muster's own commands: an action
 may well run `manage.py`.
@@ -35,6 +35,11 @@ def markers(execution_id: str, attempt: int, action_ref: str) -> dict[str, str]:
     return marks
 
 
+def work_dir_prefix(execution_id: str, attempt: int | None = None) -> str:
+    """How the name of the working directory of this attempt (of any if None) begins."""
+    return f"muster-attempt-{execution_id}-" + (f"{attempt}-" if attempt is not None else "")
+
+
 def find(
     execution_id: str, attempt: int | None = None, *, session_id: int | None = None
 ) -> list[psutil.Process]:
@@ -42,7 +47,13 @@ def find(
     wanted = {EXECUTION_ID: execution_id}
     if attempt is not None:
         wanted[ATTEMPT] = str(attempt)
-    return _marked(lambda marks: wanted.items() <= marks.items(), session_id)
+    prefix = work_dir_prefix(execution_id, attempt)
+
+    def matches(process: psutil.Process) -> bool:
+        marked = wanted.items() <= process.environ().items()
+        return marked or os.path.basename(process.cwd()).startswith(prefix)
+
+    return _matching(matches, session_id)
 
 
 def terminate(
@@ -59,10 +70,13 @@ def terminate(
 
 def kill_all(token: str, *, grace_seconds: float = 0.0) -> int:
     """End every action process of one life of a worker; returns how many there were."""
-    return _end(
-        lambda: _marked(lambda marks: marks.get(WORKER_TOKEN) == token and EXECUTION_ID in marks),
-        grace_seconds,
-    )
+
+    def matches(process: psutil.Process) -> bool:
+        marks = process.environ()
+        # pool children may carry the token, but never the id of an execution
+        return marks.get(WORKER_TOKEN) == token and EXECUTION_ID in marks
+
+    return _end(lambda: _matching(matches), grace_seconds)
 
 
 def _end(find_them: Callable[[], list[psutil.Process]], grace_seconds: float) -> int:
@@ -104,19 +118,20 @@ def _lives(process: psutil.Process) -> bool:
         return False
 
 
-def _marked(
-    matches: Callable[[dict[str, str]], bool], session_id: int | None = None
+def _matching(
+    matches: Callable[[psutil.Process], bool], session_id: int | None = None
 ) -> list[psutil.Process]:
+    """Those that match, and all in the sessions that they lead."""
     found: list[psutil.Process] = []
     others: list[psutil.Process] = []
     for process in psutil.process_iter():
         if process.pid == os.getpid():
             continue
         try:
-            marked = matches(process.environ())
-        except (psutil.Error, OSError):
-            marked = False
-        (found if marked else others).append(process)
+            matched = matches(process)
+        except (psutil.Error, OSError):  # gone, or another user's
+            matched = False
+        (found if matched else others).append(process)
     sessions = {process.pid for process in found} | {session_id} - {None}
     found += [process for process in others if _session(process) in sessions]
     return [process for process in found if _lives(process)]

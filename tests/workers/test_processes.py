@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -13,8 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.workers.helpers import wait_until
-from workers import processes
+from tests.workers.helpers import call, wait_until
+from workers import processes, runtimes
+from workers.runtimes import Outcome
 
 DAEMON = """
 import os, sys, time
@@ -90,6 +92,21 @@ def test_who_cleared_the_environment_is_found_through_the_leader_of_its_session(
         assert len(processes.find(execution_id)) == 2
         assert processes.terminate(execution_id, grace_seconds=5) == 2
         leader.wait(timeout=5)
+
+
+def test_a_command_that_cleared_its_environment_is_found_in_its_working_directory():
+    asked = call("shell", ["env", "-i", "/bin/sleep", "60"])
+    outcomes: list[Outcome] = []
+    thread = threading.Thread(target=lambda: outcomes.append(runtimes.run(asked)))
+    thread.start()
+
+    def names() -> list[str]:
+        return [process.name() for process in processes.find(asked.execution_id, 1)]
+
+    wait_until(lambda: names() == ["sleep"])
+    assert processes.terminate(asked.execution_id, 1, grace_seconds=5) == 1
+    thread.join(timeout=10)
+    assert outcomes[0].result["signal"] == "SIGTERM"
 
 
 def test_a_process_that_is_over_is_not_waited_for(execution_id):

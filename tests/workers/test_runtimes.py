@@ -282,7 +282,33 @@ class TestShell:
         first, home = runtimes.run(asked).result["stdout"].split()
         assert first == home
         assert not Path(first).exists()
-        assert list(Path(tempfile.gettempdir()).glob(f"muster-{asked.execution_id}*")) == []
+        assert list(Path(tempfile.gettempdir()).glob(f"*{asked.execution_id}*")) == []
+
+    def test_the_working_directory_of_a_worker_that_was_killed_is_removed_by_the_next(
+        self, monkeypatch, tmp_path
+    ):
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        left, fresh, other = (
+            tmp_path / name for name in ("muster-attempt-e1-1-x", "muster-attempt-e2-1-x", "other")
+        )
+        for path in (left, fresh, other):
+            path.mkdir()
+        for path in (left, other):
+            os.utime(path, (0, 0))
+        fifo = tmp_path / "fifo"
+        os.mkfifo(fifo)
+        asked = sh(f"touch -d @0 .; read line < {fifo}")
+        outcomes: list[Outcome] = []
+        thread = threading.Thread(target=lambda: outcomes.append(runtimes.run(asked)))
+        thread.start()
+        # in use, and as old as the one that is left
+        prefix = processes.work_dir_prefix(asked.execution_id)
+        wait_until(lambda: [p for p in tmp_path.glob(f"{prefix}*") if p.stat().st_mtime == 0])
+        assert shell_runtime.remove_left_work_dirs() == 1
+        fifo.write_text("go\n")
+        thread.join(timeout=10)
+        assert outcomes[0].event == "complete"
+        assert (left.exists(), fresh.exists(), other.exists()) == (False, True, True)
 
     @pytest.mark.parametrize(
         ("content", "mode", "message"),

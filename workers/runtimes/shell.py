@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,6 +41,8 @@ CHUNK_BYTES = 65_536
 POLL_SECONDS = 0.05
 LONGEST_WAIT_SECONDS = 3600.0
 LAST_OUTPUT_SECONDS = 1.0
+UNLOCKED_SECONDS = 60.0
+"""A new working directory is not locked at once: that young, it is left alone."""
 
 
 @dataclass
@@ -91,9 +95,38 @@ def _located(call: Call) -> list[str]:
 
 @contextlib.contextmanager
 def _work_dir(call: Call) -> Iterator[str]:
-    prefix = f"muster-{call.execution_id}-{call.attempt}-"
-    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as work_dir:
+    prefix = processes.work_dir_prefix(call.execution_id, call.attempt)
+    with (
+        tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as work_dir,
+        _locked(work_dir),
+    ):
         yield work_dir
+
+
+def remove_left_work_dirs() -> int:
+    """Remove the working directories of workers that were killed; returns how many.
+
+    For the start of a worker. One in use is locked, and the kernel drops the lock of who dies.
+    """
+    removed = 0
+    for work_dir in Path(tempfile.gettempdir()).glob(processes.work_dir_prefix("*") + "*"):
+        with contextlib.suppress(OSError):  # in use, another user's, or being removed already
+            if time.time() - work_dir.stat().st_mtime > UNLOCKED_SECONDS:
+                with _locked(str(work_dir)):
+                    shutil.rmtree(work_dir, ignore_errors=True)
+                removed += 1
+    return removed
+
+
+@contextlib.contextmanager
+def _locked(work_dir: str) -> Iterator[None]:
+    """Raises BlockingIOError if another process, or thread, holds it."""
+    descriptor = os.open(work_dir, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _run(call: Call, argv: list[str], work_dir: str, started: float) -> Outcome:
