@@ -10,7 +10,7 @@ from django.contrib import admin, messages
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, User
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
@@ -20,7 +20,7 @@ from unfold.decorators import action, display
 from unfold.enums import ActionVariant
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
-from orchestrator import clock
+from orchestrator import clock, tokens
 from orchestrator.admin import render
 from orchestrator.admin.read_only import ReadOnlyAdmin, Section, go_to
 from orchestrator.errors import MusterError
@@ -69,14 +69,16 @@ class ApiTokenAdmin(ReadOnlyAdmin):
         self, request: HttpRequest, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
         buttons = {"show_save_and_continue": False, "show_save_and_add_another": False}
-        response: HttpResponse = super().add_view(request, form_url, extra_context or buttons)
+        try:
+            response: HttpResponse = super().add_view(request, form_url, extra_context or buttons)
+        except MusterError as error:
+            messages.error(request, str(error))
+            return HttpResponseRedirect(request.get_full_path())
         return response
 
     # --- creating: the token is in this one response and nowhere else, no message or session
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        from orchestrator import tokens
-
         created, secret = tokens.create(name=obj.name, now=clock.now(), expires_at=obj.expires_at)
         obj.pk, obj.prefix, obj.shown_once = created.pk, created.prefix, secret
 
@@ -154,8 +156,6 @@ class ApiTokenAdmin(ReadOnlyAdmin):
         },
     )
     def revoke(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
-        from orchestrator import tokens
-
         token = self.get_object(request, object_id)
         if token is None:
             messages.error(request, f"There is no token {object_id}.")

@@ -7,18 +7,22 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Count
+from django.db.models import Count, Q
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.safestring import SafeString
+from django_celery_beat.models import PeriodicTask
 
 from orchestrator import clock
 from orchestrator.admin import render
-from orchestrator.admin.listing import COUNT_LIMIT, created_between
+from orchestrator.admin.listing import COUNT_LIMIT, created_between, uuid7_floor
 from orchestrator.models import DLQEntry, Execution, Tick, Worker
 from orchestrator.state_machine import TERMINAL, ExecutionStatus
 
 ENDED_LIMIT = 100_000
+# the executors' watchdog steps in after two missed intervals
+LATE_AFTER = 3
 WINDOWS = {"1h": ("hour", timedelta(hours=1)), "24h": ("day", timedelta(days=1))}
 
 
@@ -30,6 +34,7 @@ class Card:
     number: str
     url: str = ""
     note: str = ""
+    wide: bool = False
 
 
 def context(request: HttpRequest, base: dict[str, Any]) -> dict[str, Any]:
@@ -47,16 +52,12 @@ def context(request: HttpRequest, base: dict[str, Any]) -> dict[str, Any]:
         boxes.append(("Workers", workers(now)))
     if user.has_perm("orchestrator.view_dlqentry"):
         boxes.append(("Dead letters drained today", dead_letters(now)))
-    ticks = Tick.objects.order_by("name") if user.has_perm("orchestrator.view_tick") else []
-    rows = [
-        (tick.name, render.since(tick.ran_at, now), render.moment(tick.ran_at)) for tick in ticks
-    ]
-    headers = ["Maintenance", "Last ran", "At"]
+    may_see_ticks = user.has_perm("orchestrator.view_tick")
     base |= {
         "now": now,
         "boxes": boxes,
-        "may_see_ticks": user.has_perm("orchestrator.view_tick"),
-        "ticks": render.table(headers, rows) if rows else "",
+        "may_see_ticks": may_see_ticks,
+        "ticks": last_ticks(now) if may_see_ticks else "",
     }
     return base
 
@@ -78,19 +79,15 @@ def open_executions(now: datetime) -> list[Card]:
 
 def ended_executions(key: str, window: timedelta, now: datetime) -> list[Card]:
     """By a range of the primary key, and of no more than the newest `ENDED_LIMIT` rows."""
-    newest = (
-        Execution.objects.filter(created_between(now - window, None))
-        .order_by("-pk")
-        .values("pk")[:ENDED_LIMIT]
-    )
-    rows = (
-        Execution.objects.filter(pk__in=newest, ended_at__isnull=False)
-        .order_by()
-        .values_list("status")
-        .annotate(Count("pk"))
-    )
+    wanted = created_between(now - window, None) & Q(ended_at__isnull=False)
+    newest = Execution.objects.order_by("-pk").values_list("pk", flat=True)
+    oldest_counted = next(iter(newest[ENDED_LIMIT : ENDED_LIMIT + 1]), None)
+    if oldest_counted:
+        wanted &= Q(pk__gt=oldest_counted)
+    rows = Execution.objects.filter(wanted).order_by().values_list("status").annotate(Count("pk"))
     counts = dict(rows)
-    note = f"newest {ENDED_LIMIT:,} only" if sum(counts.values()) >= ENDED_LIMIT else ""
+    reached = oldest_counted is not None and oldest_counted > uuid7_floor(now - window)
+    note = f"of the newest {ENDED_LIMIT:,}" if reached else ""
     return [
         _status_card(status, counts, within=key, note=note)
         for status in ExecutionStatus
@@ -151,7 +148,28 @@ def dead_letters(now: datetime) -> list[Card]:
             label=render.badge(reason.value, "warning"),
             number=f"{counts.get(reason.value, 0):,}",
             url=f"{base}?reason__exact={reason.value}",
-            note=f"newest {COUNT_LIMIT:,} only" if capped else "",
+            note=f"of the newest {COUNT_LIMIT:,}" if capped else "",
+            wide=True,
         )
         for reason in DLQEntry.Reason
     ]
+
+
+def last_ticks(now: datetime) -> SafeString | str:
+    """When each maintenance function last ran, and whether that is longer ago than it should be."""
+    scheduled = PeriodicTask.objects.filter(interval__isnull=False).select_related("interval")
+    every = {task.task: task.interval.schedule.run_every for task in scheduled}
+    rows = []
+    for tick in Tick.objects.order_by("name"):
+        interval = every.get(tick.name)
+        late = interval is not None and now - tick.ran_at > LATE_AFTER * interval
+        rows.append(
+            (
+                tick.name,
+                render.badge("late", "danger") if late else render.badge("on time", "success"),
+                render.since(tick.ran_at, now),
+                render.moment(tick.ran_at),
+            )
+        )
+    headers = ["Maintenance", "", "Last ran", "At"]
+    return render.table(headers, rows) if rows else ""

@@ -15,7 +15,7 @@ from unfold.decorators import action, display
 from unfold.enums import ActionVariant
 from unfold.views import ChangeList
 
-from orchestrator import clock
+from orchestrator import clock, executions
 from orchestrator.admin import execution_page, render
 from orchestrator.admin.execution_filters import ByAction, ByPack, ByReason, ByStatus, ByWorker
 from orchestrator.admin.listing import CreatedBetween, CreatedWithin, id_starts_with
@@ -133,12 +133,12 @@ class ExecutionAdmin(ReadOnlyAdmin):
         variant=ActionVariant.DANGER,
         permissions=["cancel"],
         dialog={
-            "title": "Cancel this execution?",
+            "title": "Stop this execution?",
             "description": (
                 "If it has not started, it never will. If it runs, its worker is told to stop it. "
                 "This cannot be undone."
             ),
-            "form_submit_text": "Cancel execution",
+            "form_submit_text": "Stop it",
         },
     )
     def cancel(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
@@ -170,8 +170,6 @@ class ExecutionAdmin(ReadOnlyAdmin):
             messages.success(request, f"{accepted} {noun} accepted.")
 
     def _cancel(self, request: HttpRequest, execution: Execution) -> None:
-        from orchestrator import executions
-
         actor = f"user:{request.user.get_username()}"
         executions.cancel(execution_id=execution.pk, actor=actor, now=clock.now())
         self.log_change(request, execution, "Cancelled.")
