@@ -25,8 +25,8 @@ from django.db import close_old_connections, connections
 from orchestrator import clock, executions, fleet, publisher, topology
 from workers import processes, runtimes
 from workers.attempts import Attempt, Desk
-from workers.finisher import Finisher
-from workers.runtimes import limits
+from workers.clerks import Claimer, Finisher
+from workers.runtimes import limits, shell
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +47,7 @@ class Agent:
         self.incarnation = 0
         self.name = ""
         self.desk = Desk(self)
+        self.claimer = Claimer(self)
         self.finisher = Finisher("")
         self.consumer: Any = None
         self._wake_reader, self._wake_writer = os.pipe()
@@ -75,6 +76,9 @@ class Agent:
             now=clock.now(),
         )
         self.name, self.incarnation = worker.name, worker.incarnation
+        # what an earlier life left behind, when it was killed, must not overlap with this one
+        processes.kill_all(f"{self.worker_id}.{self.incarnation - 1}")
+        shell.remove_left_work_dirs()
         # inherited by pool children and their actions: how all of them are found again
         os.environ[processes.WORKER_TOKEN] = f"{self.worker_id}.{self.incarnation}"
         # a connection must not be shared with the children
@@ -84,6 +88,7 @@ class Agent:
         """Start the threads: after the fork, so that no child inherits half a thread."""
         self.finisher.actor = self.name
         self.finisher.start()
+        self.claimer.start()
         threading.Thread(target=self._beat, name="muster-heartbeat", daemon=True).start()
 
     def attach(self, consumer: Any) -> None:
@@ -102,9 +107,6 @@ class Agent:
         with contextlib.suppress(BlockingIOError):  # so many wakes are waiting already
             os.write(self._wake_writer, b"\0")
 
-    def wake_later(self, seconds: float) -> None:
-        self.consumer.hub.call_later(seconds, self.wake)
-
     def _on_wake(self, *_: Any) -> None:
         try:
             os.read(self._wake_reader, 65_536)
@@ -114,8 +116,19 @@ class Agent:
 
     def _on_loop_tick(self) -> None:
         self._loop_ticked_at = time.monotonic()
+        self._adapt_prefetch()
         # a wake that came while no loop was there to see it
         self.desk.claim_waiting()
+
+    def _adapt_prefetch(self) -> None:
+        """Let the broker send ahead what will be claimed within a tenth of a second.
+
+        What was sent ahead is out of its TTL's reach, so a slow worker gets little of it.
+        """
+        wanted = 2 * self.capacity + self.desk.ended_lately() // 10
+        step = 1 << (wanted - 1).bit_length()
+        if self.consumer.qos is not None:
+            self.consumer.qos.value = step  # the loop tells the broker when it has changed
 
     # --- the heartbeat's thread ---
 

@@ -1,7 +1,7 @@
 """What a worker has in hand: messages that wait for a slot, and attempts that run.
 
-    message -> Desk.offer -> claim (a batch, one statement) -> ack -> pool child runs the action
-                                                                  -> Finisher records the end
+    message -> Desk.offer -> Claimer (a batch, one statement) -> ack -> pool child runs the action
+                                                             -> Finisher (a batch) records the end
 
 The order is the point: nothing is started before its claim has committed, and nothing is
 acknowledged before that either. What never gets a slot stays unacknowledged, for TTL and
@@ -10,7 +10,6 @@ acknowledged before that either. What never gets a slot stays unacknowledged, fo
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -20,10 +19,8 @@ from billiard.exceptions import TimeLimitExceeded
 from celery.worker import state
 from celery.worker.request import Request
 from django.conf import settings
-from django.db import Error as DatabaseError
-from django.db import close_old_connections
 
-from orchestrator import clock, executions
+from orchestrator import executions
 from orchestrator.models import Execution
 from orchestrator.reasons import Reason
 from workers import processes, runtimes
@@ -32,12 +29,8 @@ from workers.runtimes import Call, Outcome
 if TYPE_CHECKING:
     from workers.agent import Agent
 
-log = logging.getLogger(__name__)
-
 BACKSTOP_SECONDS = 5.0
 """The pool's hard limit comes this long after the runtime's own, should that one fail."""
-
-DATABASE_PAUSE_SECONDS = 1.0
 
 
 class Attempt(Request):
@@ -125,12 +118,17 @@ def call_of(execution: Execution) -> Call:
 
 
 class Desk:
-    """Claims what was delivered as slots fall free. Lives on the consumer's thread."""
+    """Claims what was delivered as slots fall free.
+
+    Lives on the consumer's thread, except for what says otherwise. That thread also feeds the
+    pool, so it must not wait for the database: the clerks do.
+    """
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
         self.pool: Any = None
         self.waiting: deque[Attempt] = deque()
+        self.claiming = 0
         self.running: dict[UUID, Attempt] = {}
         self._second, self._ended_this_second, self._ended_last_second = 0, 0, 0
 
@@ -144,37 +142,35 @@ class Desk:
         """The connection is gone, and with it what was not acknowledged: it is delivered again."""
         self.waiting.clear()
 
+    def ended_lately(self) -> int:
+        """How many attempts ended here in the last second, about."""
+        return max(self._ended_this_second, self._ended_last_second)
+
     def room(self) -> int:
         """How many more may be claimed: the free slots, and what will start within 50 ms.
 
         Claiming ahead keeps the pool busy while the next claim is under way. It is bounded by
         what this worker really finishes, so that nothing waits here that could run elsewhere.
         """
-        lately = max(self._ended_this_second, self._ended_last_second)
-        return int(self.agent.capacity + lately // 20 - len(self.running))
+        ahead = self.ended_lately() // 20
+        return self.agent.capacity + ahead - len(self.running) - self.claiming
 
     def claim_waiting(self) -> None:
-        """Claim as many as there is room for in one statement, acknowledge, start."""
+        """Start what was granted meanwhile, and let the claimer ask for as many as have room."""
+        for batch, granted in self.agent.claimer.take_answers():
+            self.claiming -= len(batch)
+            if granted is None:
+                # not claimed and not acknowledged: nothing has happened yet
+                self.waiting.extendleft(reversed(batch))
+            else:
+                self._start(batch, {execution.pk: execution for execution in granted})
         room = self.room()
-        if room <= 0 or not self.waiting or self.agent.is_stopping:
-            return
-        batch = [self.waiting.popleft() for _ in range(min(room, len(self.waiting)))]
-        try:
-            claimed = executions.claim(
-                {attempt.execution_id: attempt.number for attempt in batch},
-                worker_id=self.agent.worker_id,
-                incarnation=self.agent.incarnation,
-                now=clock.now(),
-                actor=self.agent.name,
-            )
-        except DatabaseError:
-            # not claimed, not acknowledged: nothing has happened yet
-            log.exception("cannot claim, trying again")
-            close_old_connections()
-            self.waiting.extendleft(reversed(batch))
-            self.agent.wake_later(DATABASE_PAUSE_SECONDS)
-            return
-        granted = {execution.pk: execution for execution in claimed}
+        if room > 0 and self.waiting and not self.agent.is_stopping:
+            batch = [self.waiting.popleft() for _ in range(min(room, len(self.waiting)))]
+            self.claiming += len(batch)
+            self.agent.claimer.ask(batch)
+
+    def _start(self, batch: list[Attempt], granted: dict[UUID, Execution]) -> None:
         for attempt in batch:
             attempt.acknowledge()
             # two copies of one message in a batch: the first takes the claim, the second nothing

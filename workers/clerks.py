@@ -1,4 +1,8 @@
-"""Records how attempts ended: a thread with a database connection of its own."""
+"""The two threads of a worker that write to the database, so that its event loop never waits.
+
+Each takes as much at once as has gathered while its last statement was under way: a batch is as
+large as the load makes it, and nothing lingers.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,9 @@ import logging
 import queue
 import threading
 import time
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 from django.conf import settings
 from django.db import DataError, close_old_connections, connections
@@ -13,11 +20,59 @@ from django.db import Error as DatabaseError
 
 from orchestrator import clock, executions
 from orchestrator.executions import Ended
+from orchestrator.models import Execution
 from orchestrator.reasons import Reason
+
+if TYPE_CHECKING:
+    from workers.agent import Agent
+    from workers.attempts import Attempt
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 1.0
+
+Answer = tuple[list["Attempt"], list[Execution] | None]
+"""A batch, and what of it was granted; None when the database could not be asked."""
+
+
+class Claimer(threading.Thread):
+    """Claims attempts for the agent, and wakes it when there is an answer."""
+
+    def __init__(self, agent: Agent) -> None:
+        super().__init__(name="muster-claimer", daemon=True)
+        self.agent = agent
+        self.asked: queue.Queue[list[Attempt]] = queue.Queue()
+        self.answers: deque[Answer] = deque()
+
+    def ask(self, batch: list[Attempt]) -> None:
+        self.asked.put(batch)
+
+    def take_answers(self) -> Iterator[Answer]:
+        """What was answered since the last call."""
+        while self.answers:
+            yield self.answers.popleft()
+
+    def run(self) -> None:
+        while True:
+            batch = [attempt for asked in _gather(self.asked) for attempt in asked]
+            try:
+                granted = executions.claim(
+                    {attempt.execution_id: attempt.number for attempt in batch},
+                    worker_id=self.agent.worker_id,
+                    incarnation=self.agent.incarnation,
+                    now=clock.now(),
+                    actor=self.agent.name,
+                )
+            except DatabaseError:
+                log.exception("cannot claim, trying again")
+                connections.close_all()
+                time.sleep(PAUSE_SECONDS)
+                self.answers.append((batch, None))
+            else:
+                self.answers.append((batch, granted))
+            self.agent.wake()
 
 
 class Finisher(threading.Thread):
@@ -37,12 +92,7 @@ class Finisher(threading.Thread):
 
     def run(self) -> None:
         while True:
-            batch = [self.ends.get()]
-            while len(batch) < settings.MUSTER.batch_size:
-                try:
-                    batch.append(self.ends.get_nowait())
-                except queue.Empty:
-                    break
+            batch = _gather(self.ends)
             self._record(batch)
             for _ in batch:
                 self.ends.task_done()
@@ -77,6 +127,17 @@ class Finisher(threading.Thread):
                     )
                 close_old_connections()
                 return
+
+
+def _gather(source: queue.Queue[T]) -> list[T]:
+    """Wait for one, then take all that are there, up to a batch."""
+    batch = [source.get()]
+    while len(batch) < settings.MUSTER.batch_size:
+        try:
+            batch.append(source.get_nowait())
+        except queue.Empty:
+            break
+    return batch
 
 
 def _unstorable(end: Ended, error: Exception) -> Ended:
