@@ -1,5 +1,19 @@
-"""The REST API."""
+"""The REST API: one file for each noun."""
 
-from ninja import NinjaAPI
+from orchestrator.api import actions, dlq, executions, health, workers
+from orchestrator.api.access import BearerToken
+from orchestrator.api.application import MusterAPI
+from orchestrator.api.bodies import StrictParser
 
-api = NinjaAPI(title="Muster", version="1")
+api = MusterAPI(
+    title="Muster",
+    version="1",
+    description="Runs executions on a fleet of workers, and accounts for every one of them.",
+    auth=BearerToken(),
+    parser=StrictParser(),
+)
+api.add_router("/executions", executions.router)
+api.add_router("/workers", workers.router)
+api.add_router("/dlq", dlq.router)
+api.add_router("/actions", actions.router)
+api.add_router("/health", health.router)
