@@ -221,7 +221,7 @@ class Channel(Declarations):
             return None
         with self.store.transaction() as db:
             found = messages.take(db, source.id, owner=owner, limit=1, no_ack=no_ack)
-        return self.receive(found[0], None, no_ack=no_ack) if found else None
+            return self.receive(found[0], None, no_ack=no_ack) if found else None
 
     def receive(self, taken: messages.Taken, consumer: Consumer | None, *, no_ack: bool) -> Message:
         """Give a taken message its delivery tag and account for it until it is settled."""

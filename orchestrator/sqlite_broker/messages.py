@@ -244,7 +244,6 @@ def maintain(store: Store) -> None:
         expire(store)
     if now >= store.next_reap_at:
         store.next_reap_at = now + REAP_SECONDS
-        store.check_file_is_ours()
         reap(store)
 
 
@@ -269,6 +268,7 @@ def expire(store: Store) -> int:
 
 def reap(store: Store) -> None:
     """Give back what dead connections held, and delete the queues that nobody may use again."""
+    store.check_file_is_ours()
     abandoned, store.abandoned = store.abandoned, []
     for owner in abandoned:
         store.forget_owner(owner)

@@ -69,6 +69,7 @@ CREATE INDEX message_expiry ON message (expires_at) WHERE owner IS NULL AND expi
 """
 
 WRITERS_MUTEX = 0
+NO_FILE = -1
 EXTERNAL_LOCK_SECONDS = 5.0  # only somebody outside (a backup, the sqlite3 shell) is waited for
 
 
@@ -94,8 +95,9 @@ class Store:
         self._writes = 0
         self._broken = False
         self._to_wake: dict[str, None] = {}
-        self._bell = Bell()
+        self._lock_fd = NO_FILE
         self._open()
+        self._bell = Bell()
 
     @property
     def is_broken(self) -> bool:
@@ -119,10 +121,10 @@ class Store:
         try:
             self._db = self._connect()
         except sqlite3.Error as error:
-            os.close(self._lock_fd)
+            self._close_lock_file()
             raise BrokerFileError(f"cannot open the broker file {self.path}: {error}") from error
         except BrokerFileError:
-            os.close(self._lock_fd)
+            self._close_lock_file()
             raise
         fcntl.lockf(self._lock_fd, fcntl.LOCK_UN, 1, WRITERS_MUTEX)
 
@@ -158,8 +160,7 @@ class Store:
         self.owners.clear()
         with contextlib.suppress(sqlite3.Error):
             self._db.close()
-        with contextlib.suppress(OSError):
-            os.close(self._lock_fd)
+        self._close_lock_file()
         self._open()
         self._broken = False
 
@@ -167,8 +168,13 @@ class Store:
         with self._lock:
             with contextlib.suppress(sqlite3.Error):
                 self._db.close()
-            os.close(self._lock_fd)
+            self._close_lock_file()
             self._bell.close()
+
+    def _close_lock_file(self) -> None:
+        fd, self._lock_fd = self._lock_fd, NO_FILE  # its number may soon be somebody else's
+        if fd != NO_FILE:
+            os.close(fd)
 
     # ---- reading and writing ----
 

@@ -39,8 +39,8 @@ class Connection:
         self.client = client
         self.pid = os.getpid()
         self.channels: dict[int, Channel] = {}
-        self.waker = Waker()
         self._store, self.owner = store.connect(path)
+        self.waker = Waker()
         self._generation = self._store.generation
         self._fetched: deque[tuple[Channel, Consumer, Message]] = deque()
         self._confirmed: dict[Channel, int] = {}
@@ -299,7 +299,14 @@ class Transport(base.Transport):
 
     def _deliver(self, connection: Connection, loop: Any) -> None:
         if connection.is_usable and connection.deliver_fetched():
-            # the loop's other work first, results of the pool among it
+            # there may be more, but the loop's other work comes first
+            self._deliver_soon(connection, loop)
+
+    def _deliver_soon(self, connection: Connection, loop: Any) -> None:
+        """Not by `call_soon`: what that is given inside of such a call waits for a whole poll."""
+        if connection.waker.socket is not None:
+            connection.waker.wake()
+        else:
             loop.call_soon(self._deliver, connection, loop)
 
     def _poll_later(self, connection: Connection, loop: Any) -> None:
@@ -311,7 +318,7 @@ class Transport(base.Transport):
         self._poll_later(connection, loop)
         if connection.has_news():
             # not from here: the loop logs and swallows what is raised in a timer
-            loop.call_soon(self._deliver, connection, loop)
+            self._deliver_soon(connection, loop)
 
     def _poll_seconds(self, connection: Connection) -> float:
         if self.polling_interval is not None:

@@ -41,6 +41,12 @@ class Waker:
         elif self._poll.poll(timeout_seconds * 1000):
             self.clear()
 
+    def wake(self) -> None:
+        """Make the socket readable, so that the event loop comes back to it."""
+        if self.socket is not None:
+            with contextlib.suppress(OSError):  # full, so it is readable
+                self.socket.sendto(b"", _socket_name(self.address))
+
     def clear(self) -> None:
         """Swallow what has piled up: one look at the queues answers all of it."""
         with contextlib.suppress(BlockingIOError):
