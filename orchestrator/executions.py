@@ -73,7 +73,10 @@ class RequestRefused(MusterError):
     """The request was refused and left no row."""
 
     def __init__(self, refusals: Sequence[Refusal]) -> None:
-        super().__init__("; ".join(f"{r.pointer}: {r.message}" for r in refusals))
+        told = [f"{r.pointer}: {r.message}" for r in refusals[:3]]
+        if len(refusals) > len(told):
+            told.append(f"and {len(refusals) - len(told)} more")
+        super().__init__("; ".join(told))
         self.refusals = list(refusals)
 
 
@@ -212,7 +215,8 @@ def schedule_backlog(*, placement: fleet.Placement, now: datetime, actor: str, l
     room = placement.room()
     choosable = Q(action__runtime__in=[runtime for runtime, free in room.items() if free > 0])
     hopeless = ~Q(action__runtime__in=list(room))
-    limit = min(limit, settings.MUSTER.batch_size)
+    # no more than there is room for: whatever is taken in vain delays what stands behind it
+    limit = min(limit, max(room.values(), default=0) or limit)
     backlog = Execution.objects.backlog(now).select_related("action")
     with transaction.atomic():
         waiting = list(

@@ -37,7 +37,8 @@ SQLITE = (
 def install(apps: Any, schema_editor: Any) -> None:
     statements = POSTGRESQL if schema_editor.connection.vendor == "postgresql" else SQLITE
     for statement in statements:
-        schema_editor.execute(statement)
+        # None, not the default (): a `%` of PL/pgSQL is no placeholder
+        schema_editor.execute(statement, params=None)
 
 
 def remove(apps: Any, schema_editor: Any) -> None:

@@ -138,7 +138,10 @@ class Execution(models.Model):
         ordering = ["-pk"]
         # no index contains `status` or a due time: PostgreSQL then updates rows in place (HOT)
         indexes = [
-            models.Index("deadline_at", name="execution_open", condition=Q(ended_at__isnull=True)),
+            # the order in which the backlog is served; every sweep reads the open ones through it
+            models.Index(
+                F("priority").desc(), "id", name="execution_open", condition=Q(ended_at__isnull=True)
+            ),
             models.Index("action_ref", "id", name="execution_by_action"),
             models.Index(
                 "correlation_id",
