@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import structlog
 from django.conf import settings
 from django.db import DataError, transaction
 from kombu import Consumer
@@ -27,7 +27,7 @@ from orchestrator.models import DLQEntry, Execution
 from orchestrator.reasons import Reason
 from orchestrator.state_machine import ExecutionStatus
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 FAILED_BY = "dead_letter_handler"
 QUIET_SECONDS = 0.2
@@ -101,7 +101,7 @@ def drain(*, now: datetime, limit: int = 100_000) -> Drained:
             if taken >= limit:
                 break
     if total != Drained():
-        log.info("dead letters drained", extra={"drained": str(total)})
+        log.info("dead letters drained", drained=str(total))
     return total
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import logging
 import random
 import time
 from collections.abc import Iterable, Mapping
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+import structlog
 from django.conf import settings
 from django.db import transaction
 from django.db.models import F
@@ -18,7 +18,7 @@ from django.db.models import F
 from orchestrator.errors import MusterError
 from orchestrator.models import Execution, Worker
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class UnknownWorker(MusterError):
@@ -74,7 +74,7 @@ def register(
         if not registered:
             raise UnknownWorker(f"No worker has the id {worker_id}; `manage.py worker` makes one")
         worker = Worker.objects.get(pk=worker_id)
-    log.info("worker registered", extra={"worker": worker.name, "incarnation": worker.incarnation})
+    log.info("worker registered", worker=worker.name, incarnation=worker.incarnation)
     return worker
 
 
@@ -123,7 +123,8 @@ def mark_stale(*, now: datetime) -> list[Worker]:
             lost.append(worker)
             log.warning(
                 "worker lost",
-                extra={"worker": worker.name, "heartbeat_at": worker.heartbeat_at},
+                worker=worker.name,
+                heartbeat_at=worker.heartbeat_at,
             )
     return lost
 

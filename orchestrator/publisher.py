@@ -12,7 +12,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
-import logging
 import os
 import queue
 import threading
@@ -23,6 +22,7 @@ from functools import cache
 from typing import Any
 from uuid import UUID, uuid4
 
+import structlog
 from django.conf import settings
 from kombu import Connection
 from kombu.exceptions import OperationalError
@@ -30,7 +30,7 @@ from kombu.exceptions import OperationalError
 from orchestrator import topology
 from orchestrator.errors import MusterError
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 SCHEDULE = "muster.schedule"
 COMPLETED = "muster.completed"
@@ -281,7 +281,7 @@ class _Relay:
             try:
                 self.waiting.put_nowait(message)
             except queue.Full:
-                log.warning("hint dropped, the relay is full", extra={"task": message.task})
+                log.warning("hint dropped, the relay is full", task=message.task)
                 return
 
     def flush(self, timeout_seconds: float) -> bool:
@@ -301,7 +301,7 @@ class _Relay:
             try:
                 send(_merged(batch))
             except BrokerUnavailable as error:
-                log.warning("hints dropped, the sweep will find the rows", extra={"error": error})
+                log.warning("hints dropped, the sweep will find the rows", error=error)
             except Exception:
                 log.exception("hints dropped, the sweep will find the rows")
             for _ in batch:

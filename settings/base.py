@@ -11,7 +11,7 @@ from typing import Any
 import environ
 from django.core.exceptions import ImproperlyConfigured
 
-from settings import muster
+from settings import logs, muster
 from settings.unfold import UNFOLD as UNFOLD
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -63,6 +63,7 @@ def _database() -> dict[str, Any]:
             "keepalives_idle": 5,
             "keepalives_interval": 2,
             "keepalives_count": 3,
+            "tcp_user_timeout": 10_000,  # the same for data on its way: no keepalive is sent then
         } | config.get("OPTIONS", {})
     else:
         raise ImproperlyConfigured(
@@ -140,5 +141,10 @@ STATIC_URL = "static/"
 WHITENOISE_USE_FINDERS = True
 
 DATA_UPLOAD_MAX_MEMORY_SIZE = MUSTER.max_request_bytes
+# each of them keeps a database connection; see settings/http.py
+HTTP_THREADS = env.int("HTTP_THREADS", default=16)
 
-LOG_LEVEL = env.str("LOG_LEVEL", default="INFO")
+LOGGING = logs.configure(
+    level=env.str("LOG_LEVEL", default="INFO"),
+    as_json=env.str("LOG_FORMAT", default="") == "json",
+)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 
-from celery import Celery
+from celery import Celery, signals
+
+from settings import logs
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "settings.base")
 
@@ -25,3 +27,9 @@ app.steps["worker"].update(
     }
 )
 app.steps["consumer"].add("workers.bootsteps:CancelStep")
+
+
+@signals.setup_logging.connect
+def _keep_our_logging(loglevel: int | str | None = None, **_: object) -> None:
+    """Celery configures logging only where nobody answers this signal."""
+    logs.set_level(loglevel)

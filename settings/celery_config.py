@@ -28,7 +28,8 @@ broker_heartbeat = 10
 broker_transport_options: dict[str, object] = {}
 
 task_send_sent_event = False
-worker_hijack_root_logger = True
+worker_hijack_root_logger = False
+worker_redirect_stdouts = False
 worker_disable_rate_limits = True
 # Celery closes Django's connection around each task unless told to keep it
 CELERY_DB_REUSE_MAX = 1_000

@@ -8,13 +8,13 @@ neither waits for Celery's loop. Whatever fails, unacknowledged messages come ag
 from __future__ import annotations
 
 import json
-import logging
 import socket
 import threading
 import time
 from typing import Any
 from uuid import UUID
 
+import structlog
 from celery import bootsteps
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, close_old_connections, connections
@@ -23,7 +23,7 @@ from kombu.message import Message
 
 from orchestrator import clock, executions, fleet, publisher, topology
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 ACTOR = "executor"
 BACKLOG_EVERY_SECONDS = 1.0
@@ -106,7 +106,7 @@ class Scheduler(threading.Thread):
             try:
                 task, ids = _read(message)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                log.warning("unreadable message rejected", extra={"error": repr(error)})
+                log.warning("unreadable message rejected", error=repr(error))
                 message.reject()
                 continue
             last = message

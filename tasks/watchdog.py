@@ -6,17 +6,17 @@ with the broker down.
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import Any
 
+import structlog
 from celery import bootsteps
 from django.conf import settings
 from django.db import close_old_connections, connections
 
 from orchestrator import clock, maintenance, topology
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 MISSED_TICKS = 2
 
@@ -25,6 +25,7 @@ class Watchdog(threading.Thread):
     def __init__(self) -> None:
         super().__init__(name="muster-watchdog", daemon=True)
         self.stopping = threading.Event()
+        self.missing: set[str] = set()
 
     def run(self) -> None:
         pause_seconds = settings.MUSTER.maintenance_interval_seconds / 4
@@ -41,10 +42,12 @@ class Watchdog(threading.Thread):
     def _run_if_missed(self, name: str) -> None:
         try:
             if maintenance.run(name, now=clock.now(), missed=MISSED_TICKS) is not None:
-                log.warning("beat's tick is missing, the watchdog ran it", extra={"task": name})
+                complain = log.debug if name in self.missing else log.warning
+                complain("beat's tick is missing, the watchdog ran it", task=name)
+                self.missing.add(name)
         except Exception:
             # one function that fails (the drain, with the broker down) must not stop the others
-            log.exception("maintenance failed, trying again later", extra={"task": name})
+            log.exception("maintenance failed, trying again later", task=name)
             close_old_connections()
 
 

@@ -7,7 +7,6 @@ while the consumer's loop turns: a worker whose loop is stuck is no worker.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import signal
 import socket
@@ -17,6 +16,7 @@ from importlib import metadata
 from typing import Any
 from uuid import UUID
 
+import structlog
 from amqp.exceptions import PreconditionFailed
 from django.conf import settings
 from django.db import Error as DatabaseError
@@ -28,7 +28,7 @@ from workers.attempts import Attempt, Desk
 from workers.clerks import Claimer, Finisher
 from workers.runtimes import limits, shell
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 EXIT_LOST = 70
 """Exit status (EX_SOFTWARE) of a worker that was declared lost: its supervisor starts it again."""
@@ -174,7 +174,7 @@ class Agent:
 
     def _die(self, why: str) -> None:
         """Kill all that runs here and exit at once: others act on our being gone."""
-        log.critical("worker gives up", extra={"worker": self.name, "why": why})
+        log.critical("worker gives up", worker=self.name, why=why)
         if self.pool_kind == "prefork":
             for attempt in list(self.desk.running.values()):
                 _kill(attempt)
@@ -253,7 +253,7 @@ def _declare(worker_id: int) -> None:
                 "`manage.py topology check` shows the difference."
             ) from None
         except publisher.errors() as error:
-            log.warning("broker not reachable, trying again", extra={"error": repr(error)})
+            log.warning("broker not reachable, trying again", error=repr(error))
             time.sleep(1)
 
 

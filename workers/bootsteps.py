@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import json
-import logging
 from typing import Any
 from uuid import UUID
 
+import structlog
 from celery import bootsteps, signals
 from kombu import Consumer
 from kombu.message import Message
@@ -17,7 +17,7 @@ from kombu.message import Message
 from orchestrator import topology
 from workers.agent import Agent
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class AgentStep(bootsteps.StartStopStep):
@@ -75,7 +75,7 @@ class CancelStep(bootsteps.ConsumerStep):
             _, kwargs, _ = json.loads(message.body or "")
             execution_id, attempt = UUID(kwargs["execution_id"]), int(kwargs["attempt"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            log.warning("unreadable cancel rejected", extra={"error": repr(error)})
+            log.warning("unreadable cancel rejected", error=repr(error))
             message.reject()
             return
         self.agent.stop(execution_id, attempt)

@@ -6,7 +6,6 @@ large as the load makes it, and nothing lingers.
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 import time
@@ -14,6 +13,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeVar
 
+import structlog
 from django.conf import settings
 from django.db import DataError, close_old_connections, connections
 from django.db import Error as DatabaseError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 PAUSE_SECONDS = 1.0
 
@@ -115,7 +115,7 @@ class Finisher(threading.Thread):
                     return
                 batch = [_unstorable(batch[0], error)]
             except DatabaseError:
-                log.exception("cannot record ends, trying again", extra={"n": len(batch)})
+                log.exception("cannot record ends, trying again", n=len(batch))
                 connections.close_all()
                 time.sleep(PAUSE_SECONDS)
             else:
@@ -123,7 +123,7 @@ class Finisher(threading.Thread):
                 for end in late:
                     log.warning(
                         "late result refused: the attempt was given up",
-                        extra={"execution_id": str(end.execution.pk)},
+                        execution_id=str(end.execution.pk),
                     )
                 close_old_connections()
                 return

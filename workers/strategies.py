@@ -11,13 +11,14 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
+import structlog
 from celery import signals
 from celery.worker import state
 
 from workers.agent import Agent
 from workers.attempts import Attempt
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 def run_claimed(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., None]:
@@ -45,8 +46,8 @@ def run_claimed(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., N
             attempt.execution_id = UUID(attempt.kwargs["execution_id"])
             attempt.number = int(attempt.kwargs["attempt"])
         except Exception as error:  # noqa: BLE001 - decoding foreign bytes can raise anything
-            log.warning("unreadable dispatch rejected", extra={"error": repr(error)})
-            message.reject_log_error(log, consumer.connection_errors)
+            log.warning("unreadable dispatch rejected", error=repr(error))
+            message.reject_log_error(logging.getLogger(__name__), consumer.connection_errors)
             return
         signals.task_received.send(sender=consumer, request=attempt)
         attempt.send_event(

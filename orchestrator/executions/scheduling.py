@@ -1,0 +1,244 @@
+"""From the backlog to a worker: choose, commit, dispatch."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from uuid import UUID
+
+import structlog
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+
+from orchestrator import fleet, publisher
+from orchestrator.executions.attempts import end_attempts, move
+from orchestrator.models import Action, Execution
+from orchestrator.reasons import Reason
+from orchestrator.state_machine import (
+    ExecutionStatus,
+    Move,
+    transition_many,
+)
+
+log = structlog.get_logger(__name__)
+
+BROKER_PAUSE = timedelta(seconds=1)
+"""How long what could not be dispatched is left alone before it is tried again."""
+
+WAIT_FOR_WORKER = timedelta(seconds=2)
+"""How often what waits for an eligible worker is looked at again."""
+
+
+def schedule(
+    execution_ids: Sequence[UUID],
+    *,
+    placement: fleet.Placement,
+    now: datetime,
+    actor: str,
+    redelivered: bool = False,
+) -> bool:
+    """Give these executions to workers; returns whether some had to stay in the backlog.
+
+    Where no worker is eligible, an execution is rejected or waits, as its action says. Where
+    the eligible ones are full it stays as it is, and `schedule_backlog` takes it up.
+    `redelivered`: an executor may have died between its commit and its publish, so what is
+    scheduled already is dispatched again; the claim lets one of the two messages through.
+    """
+    wanted = Execution.objects.filter(pk__in=execution_ids).select_related("action")
+    ready = wanted.backlog(now)
+    held_back = _place(list(ready), placement=placement, now=now, actor=actor, patient=False)
+    if redelivered:
+        stuck = wanted.filter(status=ExecutionStatus.SCHEDULED, start_by__gt=now)
+        _dispatch(list(stuck), now=now, actor=actor)
+    return held_back
+
+
+def schedule_backlog(*, placement: fleet.Placement, now: datetime, actor: str, limit: int) -> bool:
+    """Give waiting executions to workers with room; returns whether more may be waiting.
+
+    Finds what no message told of: a lost one, a broker that was down, a retry that is due.
+    """
+    placement.refresh(now=now)
+    room = placement.room()
+    choosable = Q(action__runtime__in=[runtime for runtime, free in room.items() if free > 0])
+    hopeless = ~Q(action__runtime__in=list(room))
+    # no more than there is room for: whatever is taken in vain delays what stands behind it
+    limit = min(limit, max(room.values(), default=0) or limit)
+    backlog = Execution.objects.backlog(now).select_related("action")
+    with transaction.atomic():
+        waiting = list(
+            backlog.filter(choosable | hopeless | Q(pinned_worker__isnull=False))
+            .locked_for_batch(limit)
+        )  # fmt: skip
+        postponed = _place(waiting, placement=placement, now=now, actor=actor, patient=True)
+    return postponed or len(waiting) == limit
+
+
+def _place(
+    executions: Sequence[Execution],
+    *,
+    placement: fleet.Placement,
+    now: datetime,
+    actor: str,
+    patient: bool,
+) -> bool:
+    """Choose a worker for each, commit, dispatch; returns whether some found all workers full.
+
+    `patient`: these wait already, so a fleet that is away for a moment does not end them.
+    """
+    placement.refresh(now=now)
+    chosen: list[Move] = []
+    by_id: dict[UUID, Execution] = {}
+    full: list[UUID] = []
+    without: dict[str, list[Execution]] = defaultdict(list)
+    for execution in executions:
+        try:
+            worker_id = placement.pick(
+                runtime=execution.action.runtime,
+                pinned=execution.pinned_worker_id,
+                avoid=execution.worker_id if execution.retry_count else None,
+                now=now,
+            )
+        except fleet.FleetBusy:
+            full.append(execution.pk)
+        except fleet.NoWorkerAvailable as missing:
+            without[str(missing)].append(execution)
+        else:
+            chosen.append(_assignment(execution, worker_id, now))
+            by_id[execution.pk] = execution
+    moved = transition_many("schedule", chosen, now=now, actor=actor)
+    for assignment in chosen:
+        if assignment.id in moved:
+            execution = by_id[assignment.id]
+            execution.attempt += 1
+            execution.status = ExecutionStatus.SCHEDULED
+            execution.worker_id = assignment.values["worker"]
+    if patient and full:
+        # looked at again when somebody has room; until then others come first
+        Execution.objects.filter(pk__in=full).backlog(now).update(next_retry_at=now + BROKER_PAUSE)
+    for what, group in without.items():
+        _without_worker(group, what, now=now, actor=actor, patient=patient)
+    dispatched = [by_id[id] for id in by_id if id in moved]
+    transaction.on_commit(partial(_dispatch, dispatched, now=now, actor=actor))
+    return bool(full)
+
+
+def _assignment(execution: Execution, worker_id: int, now: datetime) -> Move:
+    wait = timedelta(
+        milliseconds=execution.dispatch_ttl_ms, seconds=settings.MUSTER.start_grace_seconds
+    )
+    return Move(
+        execution.pk,
+        execution.status,
+        execution.attempt,
+        {
+            "worker": worker_id,
+            "start_by": min(now + wait, execution.deadline_at),
+            "next_retry_at": None,
+            "wait_reason": "",
+        },
+    )
+
+
+def _dispatch(executions: Sequence[Execution], *, now: datetime, actor: str) -> None:
+    """Send each to its worker's queue; what cannot be sent goes back at once."""
+    queue_ttl_ms = settings.MUSTER.worker_queue_ttl_ms
+    messages = [
+        publisher.dispatch(
+            execution_id=execution.pk,
+            attempt=execution.attempt,
+            worker_id=execution.worker_id or 0,
+            ttl_ms=execution.dispatch_ttl_ms if execution.dispatch_ttl_ms < queue_ttl_ms else None,
+        )
+        for execution in executions
+    ]
+    try:
+        unroutable = {message.kwargs["execution_id"] for message in publisher.send(messages)}
+    except publisher.BrokerUnavailable as error:
+        log.warning("dispatch failed, giving back", error=error, n=len(executions))
+        transition_many(
+            "give_back",
+            [move(e, next_retry_at=now + BROKER_PAUSE) for e in executions],
+            now=now,
+            actor=actor,
+            reason=Reason.DISPATCH_FAILED,
+        )
+        return
+    if unroutable:
+        end_attempts(
+            [e for e in executions if str(e.pk) in unroutable],
+            reason=Reason.UNROUTABLE,
+            detail="no queue is bound for its worker",
+            failed_by="executor",
+            now=now,
+        )
+
+
+def _without_worker(
+    executions: Sequence[Execution], what: str, *, now: datetime, actor: str, patient: bool
+) -> None:
+    """No worker is eligible: reject or wait, as each action says."""
+    runtimes = {execution.action.runtime for execution in executions}
+    away_for_a_moment = {r for r in runtimes if patient and _was_seen_lately(r, now)}
+    wait: list[Execution] = []
+    reject: list[Execution] = []
+    for execution in executions:
+        action = execution.action
+        waits = action.on_no_worker == Action.OnNoWorker.WAIT or action.runtime in away_for_a_moment
+        (wait if waits else reject).append(execution)
+    again_at = now + WAIT_FOR_WORKER
+    transition_many(
+        "wait",
+        [
+            move(e, wait_reason=what[:200], next_retry_at=again_at)
+            for e in wait
+            if e.status == ExecutionStatus.REQUESTED
+        ],
+        now=now,
+        actor=actor,
+    )
+    already = [e.pk for e in wait if e.status == ExecutionStatus.SCHEDULING]
+    Execution.objects.filter(pk__in=already).backlog(now).update(
+        wait_reason=what[:200], next_retry_at=again_at
+    )
+    end_attempts(
+        reject, reason=Reason.NO_WORKER_AVAILABLE, detail=what, failed_by="executor", now=now
+    )
+
+
+def _was_seen_lately(runtime: str, now: datetime) -> bool:
+    seen_at = fleet.last_seen_at(runtime)
+    grace = timedelta(seconds=settings.MUSTER.no_worker_grace_seconds)
+    return seen_at is not None and now - seen_at < grace
+
+
+def note_completed(execution_ids: Sequence[UUID], *, placement: fleet.Placement) -> int:
+    """Free the places of executions that ended, and log each end once for the whole fleet.
+
+    Returns how many places became free. Safe to run twice: placement reads the truth anew
+    each second.
+    """
+    ends = Execution.objects.filter(pk__in=execution_ids, ended_at__isnull=False).values_list(
+        "pk", "action_ref", "status", "reason", "attempt", "worker_id", "started_at", "ended_at"
+    )
+    freed = 0
+    for pk, action_ref, status, reason, attempt, worker_id, started_at, ended_at in ends:
+        ran = ended_at - started_at if started_at and ended_at else None
+        if worker_id is not None:
+            placement.finished(worker_id)
+            freed += 1
+        # one line for each that did not simply work; the others would be most of the log
+        say = log.debug if status == ExecutionStatus.COMPLETED else log.info
+        say(
+            "execution ended",
+            execution_id=str(pk),
+            action=action_ref,
+            status=status,
+            reason=reason,
+            attempt=attempt,
+            ran_seconds=ran.total_seconds() if ran else None,
+        )
+    return freed
