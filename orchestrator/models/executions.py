@@ -138,9 +138,12 @@ class Execution(models.Model):
         ordering = ["-pk"]
         # no index contains `status` or a due time: PostgreSQL then updates rows in place (HOT)
         indexes = [
-            # the order in which the backlog is served; every sweep reads the open ones through it
+            # the order in which the backlog is served; sweeps read the open ones through it too
             models.Index(
-                F("priority").desc(), "id", name="execution_open", condition=Q(ended_at__isnull=True)
+                F("priority").desc(),
+                "id",
+                name="execution_open",
+                condition=Q(ended_at__isnull=True),
             ),
             models.Index("action_ref", "id", name="execution_by_action"),
             models.Index(
