@@ -98,8 +98,8 @@ TRANSITIONS: Mapping[str, Transition] = {
             "executor: no worker available, invalid, deadline passed",
         ),
         _row(
-            "give_back", "scheduled", S.REQUESTED,
-            "executor or worker: the message never reached a slot; counts for no policy",
+            "give_back", "scheduled running", S.REQUESTED,
+            "executor or worker: it did not begin, and that is known; counts for no policy",
         ),
         _row(
             "retry", "scheduled running", S.REQUESTED,

@@ -217,6 +217,7 @@ class Agent:
     def _drain(self, reason: str) -> None:
         try:
             fleet.drain(worker_id=self.worker_id, incarnation=self.incarnation, reason=reason)
+            self._give_back()
         except DatabaseError:
             log.exception("could not announce the drain")
         finally:
@@ -227,15 +228,26 @@ class Agent:
                 _kill(attempt)
             processes.kill_all(os.environ[processes.WORKER_TOKEN])
 
+    def _give_back(self) -> None:
+        answers = list(self.claimer.take_answers()) if self._left.is_set() else []
+        unstarted = [execution for _, granted in answers for execution in granted or ()]
+        executions.give_back(
+            worker_id=self.worker_id, now=clock.now(), actor=self.name, unstarted=unstarted
+        )
+
     def leave(self) -> None:
         """The pool is down: record the last ends, then say goodbye."""
         if not self.incarnation or self._left.is_set():
             return
         self._left.set()
         self.finisher.flush(settings.MUSTER.shutdown_timeout_seconds)
-        publisher.flush()
+        self.claimer.flush(settings.MUSTER.publish_timeout_seconds)
         try:
             fleet.leave(worker_id=self.worker_id, incarnation=self.incarnation, reason="stopped")
+            # an executor may have chosen this worker just before it heard of the drain, and a
+            # claim may have been granted after the loop that would have started it had ended
+            self._give_back()
+            publisher.flush()
         except DatabaseError:
             log.exception("could not say goodbye; the staleness check will notice")
 

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 from django.conf import settings
@@ -56,23 +56,35 @@ class Claimer(threading.Thread):
 
     def run(self) -> None:
         while True:
-            batch = [attempt for asked in _gather(self.asked) for attempt in asked]
-            try:
-                granted = executions.claim(
-                    {attempt.execution_id: attempt.number for attempt in batch},
-                    worker_id=self.agent.worker_id,
-                    incarnation=self.agent.incarnation,
-                    now=clock.now(),
-                    actor=self.agent.name,
-                )
-            except DatabaseError:
-                log.exception("cannot claim, trying again")
-                connections.close_all()
-                time.sleep(PAUSE_SECONDS)
-                self.answers.append((batch, None))
-            else:
-                self.answers.append((batch, granted))
-            self.agent.wake()
+            asked = _gather(self.asked)
+            self._claim([attempt for batch in asked for attempt in batch])
+            for _ in asked:
+                self.asked.task_done()
+
+    def _claim(self, batch: list[Attempt]) -> None:
+        if self.agent.is_stopping:
+            self.answers.append((batch, None))
+            return
+        try:
+            granted = executions.claim(
+                {attempt.execution_id: attempt.number for attempt in batch},
+                worker_id=self.agent.worker_id,
+                incarnation=self.agent.incarnation,
+                now=clock.now(),
+                actor=self.agent.name,
+            )
+        except DatabaseError:
+            log.exception("cannot claim, trying again")
+            connections.close_all()
+            time.sleep(PAUSE_SECONDS)
+            self.answers.append((batch, None))
+        else:
+            self.answers.append((batch, granted))
+        self.agent.wake()
+
+    def flush(self, timeout_seconds: float) -> None:
+        """Wait for the answer to what was asked."""
+        _wait_until_done(self.asked, timeout_seconds)
 
 
 class Finisher(threading.Thread):
@@ -99,10 +111,7 @@ class Finisher(threading.Thread):
 
     def flush(self, timeout_seconds: float) -> bool:
         """Wait until every end is recorded; False when time ran out first."""
-        until = time.monotonic() + timeout_seconds
-        while self.ends.unfinished_tasks and time.monotonic() < until:
-            time.sleep(0.005)
-        return not self.ends.unfinished_tasks
+        return _wait_until_done(self.ends, timeout_seconds)
 
     def _record(self, batch: list[Ended]) -> None:
         while True:
@@ -138,6 +147,14 @@ def _gather(source: queue.Queue[T]) -> list[T]:
         except queue.Empty:
             break
     return batch
+
+
+def _wait_until_done(source: queue.Queue[Any], timeout_seconds: float) -> bool:
+    """`Queue.join` with a limit."""
+    until = time.monotonic() + timeout_seconds
+    while source.unfinished_tasks and time.monotonic() < until:
+        time.sleep(0.005)
+    return not source.unfinished_tasks
 
 
 def _unstorable(end: Ended, error: Exception) -> Ended:

@@ -126,9 +126,19 @@ def end_attempts(
     )
 
 
-def give_back(executions: Sequence[Execution], *, now: datetime, actor: str) -> set[UUID]:
-    """A worker returns dispatched attempts that it has not started."""
-    moves = [move(e) for e in executions]
+def give_back(
+    *, worker_id: int, now: datetime, actor: str, unstarted: Sequence[Execution] = ()
+) -> set[UUID]:
+    """A worker that stops returns what was dispatched to it, and what it claimed and did not
+    start; returns their ids.
+
+    That counts for no retry policy: nothing was tried. The messages stay in its queue, and the
+    fence refuses them.
+    """
+    scheduled = Execution.objects.open().filter(
+        status=ExecutionStatus.SCHEDULED, worker_id=worker_id
+    )
+    moves = [move(execution) for execution in (*scheduled, *unstarted)]
     moved = transition_many("give_back", moves, now=now, actor=actor, reason=Reason.GIVEN_BACK)
     transaction.on_commit(partial(publisher.send_soon, publisher.requested(list(moved))))
     return moved

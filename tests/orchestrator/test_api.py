@@ -499,7 +499,7 @@ def test_cancel_that_keeps_losing_its_race_says_when_to_retry(caller, request_on
     def lose(*_: Any, **__: Any) -> None:
         raise TransitionConflict
 
-    monkeypatch.setattr(executions, "_cancel", lose)
+    monkeypatch.setattr("orchestrator.executions.cancellation._cancel", lose)
     response = caller.post(f"/executions/{request_one().pk}/cancel")
     assert (response.status_code, response["Retry-After"]) == (409, "1")
 
