@@ -180,14 +180,23 @@ def _dispatch(executions: Sequence[Execution], *, now: datetime, actor: str) -> 
 def _without_worker(
     executions: Sequence[Execution], what: str, *, now: datetime, actor: str, patient: bool
 ) -> None:
-    """No worker is eligible: reject or wait, as each action says."""
-    runtimes = {execution.action.runtime for execution in executions}
-    away_for_a_moment = {r for r in runtimes if patient and _was_seen_lately(r, now)}
+    """No worker is eligible: reject or wait, as each action says.
+
+    What is in the backlog, or comes back from a worker, was accepted while there was one: it
+    outlives a fleet that is away for a moment, as when its only worker is restarted.
+    """
+    away_for_a_moment = {
+        runtime
+        for runtime in {execution.action.runtime for execution in executions}
+        if _was_seen_lately(runtime, now)
+    }
     wait: list[Execution] = []
     reject: list[Execution] = []
     for execution in executions:
-        action = execution.action
-        waits = action.on_no_worker == Action.OnNoWorker.WAIT or action.runtime in away_for_a_moment
+        had_a_worker = patient or execution.attempt > 0
+        waits = execution.action.on_no_worker == Action.OnNoWorker.WAIT or (
+            had_a_worker and execution.action.runtime in away_for_a_moment
+        )
         (wait if waits else reject).append(execution)
     again_at = now + WAIT_FOR_WORKER
     transition_many(
