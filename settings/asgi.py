@@ -2,7 +2,11 @@
 
 import os
 
-from django.core.asgi import get_asgi_application
+import django
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "settings.base")
-application = get_asgi_application()
+django.setup(set_prefix=False)
+
+from settings.http import ThreadedHandler  # noqa: E402 - needs the settings
+
+application = ThreadedHandler()

@@ -9,3 +9,5 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("api/v1/", include("orchestrator.api.urls")),
 ]
+
+handler400 = "orchestrator.api.urls.bad_request"

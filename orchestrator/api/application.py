@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, get_args
 
+from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
 from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, UnreadablePostError
@@ -34,7 +35,7 @@ class MusterAPI(NinjaAPI):
             Problem: lambda problem: problem,
             ValidationError: _not_valid,
             HttpError: _of_ninja,
-            RequestDataTooBig: lambda _: problems.too_large(_max_request_bytes()),
+            RequestDataTooBig: lambda _: problems.too_large(settings.MUSTER.max_request_bytes),
             UnreadablePostError: lambda _: problems.plain(400, "The body could not be read"),
             executions.UnknownExecution: lambda error: problems.not_found(str(error)),
             executions.IdempotencyConflict: partial(_conflict, "idempotency-conflict"),
@@ -72,12 +73,6 @@ class MusterAPI(NinjaAPI):
         return schema
 
 
-def _max_request_bytes() -> int:
-    from django.conf import settings
-
-    return int(settings.MUSTER.max_request_bytes)
-
-
 def _handler(answer: Callable[[Any], Problem]) -> Callable[[HttpRequest, Any], HttpResponse]:
     return lambda request, error: problems.respond(request, answer(error))
 
@@ -104,7 +99,8 @@ def _conflict(kind: str, error: Exception, *, retry_after: str | None = None) ->
 
 
 def _database_unavailable(error: Exception) -> Problem:
-    log.error("database unavailable", exc_info=error)
+    # without its stack: while the database is down, this is every request's answer
+    log.error("database unavailable", extra={"error": str(error)})
     return problems.database_unavailable()
 
 

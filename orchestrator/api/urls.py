@@ -8,6 +8,7 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseNotAllowed
 from django.urls import URLPattern, URLResolver, path, re_path
+from django.views import defaults
 from django.views.decorators.csrf import csrf_exempt
 from django.views.generic import RedirectView
 
@@ -44,6 +45,14 @@ def _guard(patterns: list[URLPattern | URLResolver]) -> list[URLPattern | URLRes
 def _no_such_route(request: HttpRequest) -> HttpResponse:
     detail = f"The API has no {request.path[:200]}; its routes are at /api/v1/docs"
     return problems.respond(request, problems.not_found(detail))
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """What was refused before it came to a route: a wrong Host, for example."""
+    if not request.path.startswith("/api/"):
+        return defaults.bad_request(request, exception)
+    detail = f"The server does not answer such requests: {type(exception).__name__}"
+    return problems.respond(request, problems.plain(400, detail))
 
 
 _patterns, _app_name, _namespace = api.urls

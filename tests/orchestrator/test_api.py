@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
+import socket
+import threading
+import time
 import uuid
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,8 +17,8 @@ import pytest
 from django.db import OperationalError
 from django.test import Client, override_settings
 
-from orchestrator import clock, executions, tokens
-from orchestrator.api import api
+from orchestrator import clock, executions, publisher, tokens
+from orchestrator.api import api, health
 from orchestrator.models import Action, ApiToken, DLQEntry, Execution, Pack, Worker
 from orchestrator.state_machine import TransitionConflict, transition
 
@@ -720,3 +725,74 @@ def test_index_leads_to_the_docs(client):
 def test_live_asks_no_server(client, django_assert_num_queries):
     with django_assert_num_queries(0):
         assert client.get(f"{BASE}/health/live").json() == {"status": "live"}
+
+
+def test_host_that_is_not_ours_is_a_problem(client):
+    response = client.get(f"{BASE}/workers", headers={"host": "evil.example"})
+    assert response.status_code == 400
+    assert response["Content-Type"] == "application/problem+json"
+    page = client.get("/admin/", headers={"host": "evil.example"})
+    assert page["Content-Type"].startswith("text/html")
+
+
+# --- servers that are away ---------------------------------------------------------------------
+
+
+@pytest.fixture(params=["closed", "silent"])
+def broker_away(request, settings, monkeypatch) -> Iterator[None]:
+    """A broker that refuses connections, and one that takes them and never says a word."""
+    settings.MUSTER = dataclasses.replace(settings.MUSTER, publish_timeout_seconds=0.3)
+    publisher.errors.cache_clear()
+    monkeypatch.setattr(publisher, "_relay", None)
+    monkeypatch.setattr(health, "_broker", health.Probe(health._broker_answers))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        if request.param == "closed":
+            server.close()
+        settings.BROKER_URL = f"amqp://guest:guest@127.0.0.1:{port}//"
+        yield
+        assert publisher.flush(5)  # before the port is another's
+    publisher.errors.cache_clear()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_request_is_accepted_at_once_without_a_broker(broker_away, caller, action):
+    for _ in range(3):
+        begun = time.monotonic()
+        response = caller.post("/executions", {"action_ref": "core.echo"})
+        assert response.status_code == 201
+        assert time.monotonic() - begun < 0.25
+    assert Execution.objects.filter(status="requested").count() == 3
+
+
+@pytest.mark.django_db(transaction=True)
+def test_cancel_answers_at_once_without_a_broker(broker_away, caller, request_one):
+    execution = request_one()
+    begun = time.monotonic()
+    assert caller.post(f"/executions/{execution.pk}/cancel").status_code == 202
+    assert time.monotonic() - begun < 0.25
+
+
+def test_ready_says_that_the_broker_is_away_and_is_ready_all_the_same(broker_away, client):
+    begun = time.monotonic()
+    response = client.get(f"{BASE}/health/ready")
+    assert (response.status_code, response.json()["broker"]) == (200, "unreachable")
+    assert time.monotonic() - begun < health.PATIENCE_SECONDS + 1
+
+
+@pytest.mark.parametrize("database", [lambda: False, lambda: threading.Event().wait(1)])
+def test_not_ready_without_a_database_that_answers(client, monkeypatch, database):
+    monkeypatch.setattr(health, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(health, "_database", health.Probe(database))
+    monkeypatch.setattr(health, "_broker", health.Probe(lambda: True))
+    begun = time.monotonic()
+    response = client.get(f"{BASE}/health/ready")
+    assert (response.status_code, response["Retry-After"]) == (503, "5")
+    assert response["Content-Type"] == "application/problem+json"
+    assert time.monotonic() - begun < 0.6
+
+
+def test_servers_are_asked_once_however_many_ask():
+    questions = iter([True])
+    probe = health.Probe(lambda: next(questions))
+    assert all(probe.ask().result(1) for _ in range(20))

@@ -1,0 +1,199 @@
+"""How Django is served: threads that stay, bodies that end, and an end to waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+from django.core.exceptions import RequestDataTooBig
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+
+from settings.http import ThreadedHandler
+
+View = Callable[[HttpRequest], HttpResponseBase]
+LIMIT = 100
+
+
+class Handler(ThreadedHandler):
+    """Answers everything with one view."""
+
+    def __init__(self, view: View) -> None:
+        super().__init__()
+        self.view = view
+
+    def get_response(self, request: HttpRequest) -> Any:
+        return self.view(request)
+
+
+@pytest.fixture
+def serve(settings) -> Iterator[Callable[[View], Handler]]:
+    settings.HTTP_THREADS = 1
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = LIMIT
+    made: list[Handler] = []
+
+    def serve(view: View) -> Handler:
+        made.append(Handler(view))
+        return made[-1]
+
+    yield serve
+    for handler in made:
+        handler.threads.shutdown()
+        handler.probes.shutdown()
+
+
+class Answer:
+    """What a client of one request sees."""
+
+    def __init__(self) -> None:
+        self.messages: list[Any] = []
+
+    @property
+    def status(self) -> int:
+        return int(self.messages[0]["status"])
+
+    @property
+    def content(self) -> bytes:
+        return b"".join(message["body"] for message in self.messages if "body" in message)
+
+
+async def ask(
+    handler: Handler, *chunks: bytes, path: str = "/", headers: Any = (), gone: bool = False
+) -> Answer:
+    """One request, its body in chunks."""
+    last = len(chunks) - 1
+    messages = [
+        {"type": "http.request", "body": chunk, "more_body": n < last or gone}
+        for n, chunk in enumerate(chunks or [b""])
+    ]
+    messages.append({"type": "http.disconnect"})
+    answer = Answer()
+
+    async def receive() -> Any:
+        return messages.pop(0)
+
+    async def send(message: Any) -> None:
+        answer.messages.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": path, "headers": list(headers)}
+    await handler(scope, receive, send)
+    answer.messages.append({"unread": len(messages) - 1})
+    return answer
+
+
+def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(coroutine)
+
+
+def read_body(request: HttpRequest) -> HttpResponse:
+    try:
+        return HttpResponse(request.body)
+    except RequestDataTooBig:
+        return HttpResponse("too big", status=413)
+
+
+def test_body_arrives_whole(serve):
+    assert run(ask(serve(read_body), b"ab", b"", b"c" * (LIMIT - 2))).content == b"ab" + b"c" * 98
+
+
+def test_stream_is_read_up_to_the_limit_and_no_further(serve):
+    answer = run(ask(serve(read_body), *[b"x" * 60] * 50))
+    assert answer.status == 413
+    assert answer.messages[-1] == {"unread": 48}
+
+
+def test_length_beyond_the_limit_is_believed_without_reading(serve):
+    header = (b"content-length", b"101")
+    answer = run(ask(serve(read_body), b"x" * 60, b"x" * 41, headers=[header]))
+    assert answer.status == 413
+    assert answer.messages[-1] == {"unread": 2}
+
+
+def test_caller_that_left_while_sending_is_not_answered(serve):
+    def view(request: HttpRequest) -> HttpResponse:
+        raise AssertionError("nobody is there to read it")
+
+    assert run(ask(serve(view), b"x", gone=True)).messages == [{"unread": -1}]
+
+
+def test_requests_share_a_thread_that_stays(serve):
+    handler = serve(lambda request: HttpResponse(str(threading.get_ident())))
+
+    async def both() -> set[bytes]:
+        return {(await ask(handler)).content, (await ask(handler)).content}
+
+    assert len(run(both())) == 1
+
+
+def test_files_and_other_sync_iterators_are_streamed(serve):
+    handler = serve(lambda request: StreamingHttpResponse(iter([b"a", b"b"])))
+    assert run(ask(handler)).content == b"ab"
+
+
+def test_async_iterators_are_streamed(serve):
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"a"
+        await asyncio.sleep(0)
+        yield b"b"
+
+    assert run(ask(serve(lambda request: StreamingHttpResponse(chunks())))).content == b"ab"
+
+
+def test_more_than_can_be_answered_in_time_is_refused_at_once(serve):
+    free = threading.Event()
+    handler = serve(lambda request: HttpResponse(str(free.wait(10))))
+    handler.limit = 1
+
+    async def crowd() -> tuple[Answer, Answer, Answer]:
+        first = asyncio.create_task(ask(handler))
+        await asyncio.sleep(0)
+        second = await ask(handler)
+        free.set()
+        return await first, second, await ask(handler)
+
+    first, second, third = run(crowd())
+    assert (first.content, first.status) == (b"True", 200)
+    assert second.status == 503
+    assert b"busy" in second.content
+    assert third.status == 200
+
+
+def test_probe_is_answered_while_every_thread_hangs(serve):
+    free = threading.Event()
+
+    def view(request: HttpRequest) -> HttpResponse:
+        return HttpResponse("live" if "health" in request.path else str(free.wait(10)))
+
+    handler = serve(view)
+
+    async def hang() -> bytes:
+        hanging = asyncio.create_task(ask(handler))
+        await asyncio.sleep(0)
+        probe = await ask(handler, path="/api/v1/health/live")
+        free.set()
+        await hanging
+        return probe.content
+
+    assert run(hang()) == b"live"
+
+
+def test_what_waited_too_long_is_refused_and_never_begun(serve):
+    free, begun = threading.Event(), []
+
+    def view(request: HttpRequest) -> HttpResponse:
+        begun.append(request.path)
+        return HttpResponse(str(free.wait(10)))
+
+    handler = serve(view)
+    handler.patience_seconds = 0.05
+
+    async def wait() -> list[int]:
+        answers = await asyncio.gather(ask(handler, path="/one"), ask(handler, path="/two"))
+        free.set()
+        return [answer.status for answer in answers]
+
+    assert run(wait()) == [503, 503]
+    handler.threads.shutdown()
+    assert begun == ["/one"]
