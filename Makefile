@@ -13,10 +13,10 @@ COMPOSE := docker compose --file deploy/compose.yaml
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test up down check lint types clean
+.PHONY: help demo test up compose-up compose-down check lint types clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(INSTALLED) ## see Muster work: no servers needed, everything on this machine
 	@$(BIN)/python manage.py demo $(ARGS)
@@ -25,13 +25,16 @@ test: $(INSTALLED_DEV) ## all tests; make test ARGS="-k retry"
 	@deploy/install-test-servers.sh
 	@env -u DATABASE_URL -u BROKER_URL -u REDIS_URL $(BIN)/python -m pytest $(ARGS)
 
-up: ## PostgreSQL, RabbitMQ, Redis and Muster in containers
-	@$(COMPOSE) version >/dev/null 2>&1 || \
-		{ echo "make up needs docker with the compose plugin; make demo needs nothing" >&2; exit 1; }
-	@$(COMPOSE) --profile app up --build --detach --wait
-	@echo "Muster listens on http://127.0.0.1:8000 (make down stops it, data is kept)"
+up: $(INSTALLED) ## every service on this machine, in one terminal; make up ARGS="--workers 4"
+	@$(BIN)/python manage.py up $(ARGS)
 
-down: ## stop what `make up` started; its data is kept
+compose-up: ## PostgreSQL, RabbitMQ, Redis and Muster in containers
+	@$(COMPOSE) version >/dev/null 2>&1 || \
+		{ echo "make compose-up needs docker with the compose plugin; make up needs nothing" >&2; exit 1; }
+	@$(COMPOSE) --profile app up --build --detach --wait
+	@echo "Muster listens on http://127.0.0.1:8000 (make compose-down stops it, data is kept)"
+
+compose-down: ## stop what `make compose-up` started; its data is kept
 	@$(COMPOSE) --profile app down
 
 check: lint types ## lint and types
