@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, get_args
 
+import structlog
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
 from django.db import InterfaceError, OperationalError
@@ -24,7 +24,7 @@ from orchestrator.api.bodies import pointer
 from orchestrator.api.problems import FieldProblem, Problem
 from orchestrator.state_machine import TransitionConflict
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class MusterAPI(NinjaAPI):
@@ -100,7 +100,7 @@ def _conflict(kind: str, error: Exception, *, retry_after: str | None = None) ->
 
 def _database_unavailable(error: Exception) -> Problem:
     # without its stack: while the database is down, this is every request's answer
-    log.error("database unavailable", extra={"error": str(error)})
+    log.error("database unavailable", error=str(error))
     return problems.database_unavailable()
 
 

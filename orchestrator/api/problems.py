@@ -14,6 +14,8 @@ from orchestrator.errors import MusterError
 
 CONTENT_TYPE = "application/problem+json"
 INSTANCE_LIMIT = 500
+ERROR_LIMIT = 100
+"""A thousand refused executions with fifty faults each would answer a megabyte with ten."""
 
 
 class FieldProblem(BaseModel):
@@ -75,7 +77,8 @@ def invalid(errors: Iterable[FieldProblem]) -> Problem:
     errors = list(errors)
     detail = "; ".join(f"{error.pointer}: {error.message}" for error in errors[:3])
     more = f"; and {len(errors) - 3} more" if len(errors) > 3 else ""
-    return Problem(422, "invalid", "The request is not valid", detail + more, errors)
+    shown = errors[:ERROR_LIMIT]
+    return Problem(422, "invalid", "The request is not valid", detail + more, shown)
 
 
 def unauthorized(detail: str, *, challenge: str = "") -> Problem:

@@ -318,12 +318,12 @@ def test_fault_deep_in_parameters_is_pointed_at(caller, action):
 
 def test_unusual_but_storable_text_is_kept(caller, action):
     message = "\x01 \u2028 𝄞 \uffff \x7f"
-    body = {"action_ref": "core.echo", "parameters": {"message": message, "n": 10**30, "e": 1e308}}
+    body = {"action_ref": "core.echo", "parameters": {"message": message, "n": 10**30}}
     response = caller.post("/executions", body)
     assert response.status_code == 201
     assert response.json()["parameters"] == body["parameters"]
     assert caller.get(f"/executions/{response.json()['id']}").json()["parameters"] == {
-        "message": message, "n": 10**30, "e": 1e308
+        "message": message, "n": 10**30
     }  # fmt: skip
 
 
