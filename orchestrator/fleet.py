@@ -174,10 +174,10 @@ class Placement:
     _read_at: float = -REFRESH_SECONDS
     _finished: dict[int, int] = field(default_factory=dict)
 
-    def refresh(self, *, now: datetime) -> None:
-        """Read the fleet again if that was not done within the last second."""
+    def refresh(self, *, now: datetime, older_than_seconds: float = REFRESH_SECONDS) -> None:
+        """Read the fleet again unless that was done so lately, by default in the last second."""
         age = time.monotonic() - self._read_at
-        if age < REFRESH_SECONDS:
+        if age < older_than_seconds:
             return
         held = Execution.objects.load_by_worker()
         self.seats = {

@@ -28,6 +28,9 @@ log = structlog.get_logger(__name__)
 BROKER_PAUSE = timedelta(seconds=1)
 """How long what could not be dispatched is left alone before it is tried again."""
 
+JUST_READ_SECONDS = 0.05
+"""A fleet that was read this lately is not read again for a single execution's sake."""
+
 WAIT_FOR_WORKER = timedelta(seconds=2)
 """How often what waits for an eligible worker is looked at again."""
 
@@ -96,12 +99,7 @@ def _place(
     without: dict[str, list[Execution]] = defaultdict(list)
     for execution in executions:
         try:
-            worker_id = placement.pick(
-                runtime=execution.action.runtime,
-                pinned=execution.pinned_worker_id,
-                avoid=execution.worker_id if execution.retry_count else None,
-                now=now,
-            )
+            worker_id = _pick(execution, placement=placement, now=now)
         except fleet.FleetBusy:
             full.append(execution.pk)
         except fleet.NoWorkerAvailable as missing:
@@ -124,6 +122,25 @@ def _place(
     dispatched = [by_id[id] for id in by_id if id in moved]
     transaction.on_commit(partial(_dispatch, dispatched, now=now, actor=actor))
     return bool(full)
+
+
+def _pick(execution: Execution, *, placement: fleet.Placement, now: datetime) -> int:
+    """A worker for this execution. Raises NoWorkerAvailable and FleetBusy."""
+
+    def pick() -> int:
+        return placement.pick(
+            runtime=execution.action.runtime,
+            pinned=execution.pinned_worker_id,
+            avoid=execution.worker_id if execution.retry_count else None,
+            now=now,
+        )
+
+    try:
+        return pick()
+    except fleet.NoWorkerAvailable:
+        # an old view may cost balance, but must not end anything: a worker may just have come
+        placement.refresh(now=now, older_than_seconds=JUST_READ_SECONDS)
+        return pick()
 
 
 def _assignment(execution: Execution, worker_id: int, now: datetime) -> Move:
