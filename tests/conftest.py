@@ -58,6 +58,17 @@ def start_server() -> Iterator[Callable[..., Any]]:
         yield start
 
 
+@pytest.fixture(scope="session")
+def start_shared_server() -> Iterator[Callable[..., Any]]:
+    """Start servers for the whole run that tests may stop, if they start them again."""
+    with contextlib.ExitStack() as stack:
+
+        def start(server: type[AnyServer], **options: Any) -> AnyServer:
+            return stack.enter_context(_running(server, **options))
+
+        yield start
+
+
 def _given_or_private(variable: str, server: type[servers.Server]) -> Iterator[str]:
     if given := os.environ.get(variable):
         yield given

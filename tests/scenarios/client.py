@@ -1,0 +1,161 @@
+"""A client of an installation, in a process of its own with that installation's settings.
+
+`python -m tests.scenarios.client FD` answers calls that come through the socket FD: (name of a
+function below, its keywords) -> (whether it returned, what it returned or raised). It stands for
+an API process: it accepts, cancels and reads, and publishes in the background as the API does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import django
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "settings.base")
+django.setup()
+
+from amqp.exceptions import NotFound  # noqa: E402
+from django.core.management import call_command  # noqa: E402
+from django.db import close_old_connections  # noqa: E402
+
+from orchestrator import clock, executions, packs, publisher, topology  # noqa: E402
+from orchestrator.models import DLQEntry, Execution, ExecutionEvent, Worker  # noqa: E402
+
+CLIENT = "scenario"
+
+
+def prepare(*, pack_paths: list[str]) -> None:
+    """Make the database and install the packs."""
+    call_command("migrate", verbosity=0)
+    for path in pack_paths:
+        packs.install(packs.load(Path(path)), now=clock.now())
+
+
+def submit(*, news: list[dict[str, Any]]) -> list[UUID]:
+    """Ask for executions; the keywords are those of `executions.NewExecution`."""
+    wanted = [executions.NewExecution(**new) for new in news]
+    rows = executions.request_many(wanted, requested_by=CLIENT, now=clock.now())
+    return [row.pk for row in rows]
+
+
+def cancel(*, id: UUID) -> str:
+    return str(executions.cancel(execution_id=id, actor=CLIENT, now=clock.now()).status)
+
+
+def all_executions() -> list[SimpleNamespace]:
+    return [SimpleNamespace(**row) for row in Execution.objects.order_by("pk").values()]
+
+
+def events(*, id: UUID) -> list[SimpleNamespace]:
+    """The history of an execution, oldest first."""
+    return [SimpleNamespace(**row) for row in ExecutionEvent.objects.of(id).values()]
+
+
+def all_workers() -> list[SimpleNamespace]:
+    return [SimpleNamespace(**row) for row in Worker.objects.values()]
+
+
+def dlq_entries() -> list[SimpleNamespace]:
+    rows = list(DLQEntry.objects.order_by("pk").values())
+    for row in rows:
+        row["raw_body"] = None if row["raw_body"] is None else bytes(row["raw_body"])
+    return [SimpleNamespace(**row) for row in rows]
+
+
+def enlist(*, name: str) -> int:
+    """Make a worker of this name without starting one; returns its id."""
+    return Worker.objects.get_or_create(name=name)[0].pk
+
+
+def keep_fresh(*, id: int, runtimes: list[str]) -> None:
+    """Write a worker's row as if it were up with a fresh heartbeat, which it is not."""
+    Worker.objects.filter(pk=id).update(
+        status=Worker.Status.ACTIVE, heartbeat_at=clock.now(), capacity=4, runtimes=runtimes
+    )
+
+
+def dispatch_again(*, id: UUID, attempt: int, worker_id: int, copies: int) -> int:
+    """Publish copies of a dispatch message; returns how many no queue took."""
+    message = publisher.dispatch(execution_id=id, attempt=attempt, worker_id=worker_id)
+    return len(publisher.send([message] * copies))
+
+
+def publish(
+    *, body: bytes, queue: str, headers: dict[str, Any] | None = None, **properties: Any
+) -> None:
+    """Put any bytes into a queue, past the publisher."""
+    with publisher.connection() as link:
+        channel: Any = link.default_channel
+        message = channel.prepare_message(
+            body, headers=headers or {}, properties={"delivery_mode": 2}, **properties
+        )
+        channel.basic_publish(message, exchange="", routing_key=queue)
+
+
+def declare_worker_queues(*, id: int) -> None:
+    with publisher.connection() as link:
+        topology.declare(link.default_channel, topology.worker_queues(id))
+
+
+def tap(*, name: str, routing_key: str) -> None:
+    """Bind a queue of our own to the executions exchange."""
+    with publisher.connection() as link:
+        channel: Any = link.default_channel
+        topology.declare(channel, [])
+        channel.queue_declare(name, durable=True, auto_delete=False)
+        channel.queue_bind(name, topology.executions_exchange(), routing_key)
+
+
+def taken(*, queue: str) -> list[Any]:
+    """Take all messages that are in a queue: their bodies."""
+    bodies = []
+    with publisher.connection() as link:
+        channel: Any = link.default_channel
+        while (raw := channel.basic_get(queue, no_ack=True)) is not None:
+            bodies.append(json.loads(channel.message_to_python(raw).body))
+    return bodies
+
+
+def queue_length(*, name: str) -> int | None:
+    """How many messages are ready in a queue; None if there is no such queue."""
+    with publisher.connection() as link:
+        channel: Any = link.default_channel
+        try:
+            return int(channel.queue_declare(name, passive=True).message_count)
+        except NotFound:
+            return None
+
+
+def queue_names() -> dict[str, str]:
+    return {
+        "requests": topology.requests_queue().name,
+        "completed": topology.completed_queue().name,
+        "maintenance": topology.maintenance_queue().name,
+        "dead_letters": topology.dead_letter_queue().name,
+    }
+
+
+def main() -> None:
+    link = Connection(socket.socket(fileno=int(sys.argv[1])).detach())
+    with contextlib.suppress(EOFError):
+        while True:
+            name, keywords = link.recv()
+            close_old_connections()  # the database may have been restarted since the last call
+            try:
+                answer = (True, globals()[name](**keywords))
+            except Exception as error:  # noqa: BLE001 - whatever it is, the caller is told
+                answer = (False, f"{type(error).__name__}: {error}")
+            link.send(answer)
+
+
+if __name__ == "__main__":
+    main()

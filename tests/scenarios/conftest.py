@@ -1,0 +1,102 @@
+"""Whole flows on real processes, each on both backends where it applies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import servers
+from tests.scenarios.installation import Backend, Installation
+
+BACKENDS = ["embedded", "servers"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.scenario)
+
+
+@pytest.fixture(scope="session", params=BACKENDS)
+def backend(
+    request: pytest.FixtureRequest, start_shared_server: Callable[..., Any]
+) -> Iterator[Backend]:
+    """The embedded default, and PostgreSQL with RabbitMQ."""
+    if request.param == "embedded":
+        backend = Backend()
+    else:
+        backend = Backend(
+            start_shared_server(servers.PostgresServer), start_shared_server(servers.RabbitServer)
+        )
+    yield backend
+    backend.close()
+
+
+@pytest.fixture
+def install(backend: Backend, request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+    """Make installations for one test: `install(worker_queue_ttl_ms=3000)`."""
+    made: list[Installation] = []
+
+    def make(**settings: Any) -> Installation:
+        made.append(Installation(backend, **settings))
+        return made[-1]
+
+    yield make
+    backend.restore()
+    for installation in made:
+        _attach_report(request.node, installation)
+        installation.close()
+
+
+@pytest.fixture(scope="module")
+def shared(backend: Backend) -> Iterator[Installation]:
+    """One installation for the tests of a module that break nothing: an executor, two workers."""
+    installation = Installation(backend)
+    try:
+        installation.start_executor()
+        installation.start_worker("w1")
+        installation.start_worker("w2")
+        installation.ready()
+        yield installation
+    finally:
+        installation.close()
+
+
+@pytest.fixture
+def measured(backend: Backend, request: pytest.FixtureRequest) -> Callable[[str, float], None]:
+    """Note down how long something took; told at the end of the run."""
+    times = request.config.stash.setdefault(MEASURED, [])
+
+    def note(what: str, seconds: float) -> None:
+        times.append(f"{seconds:7.3f} s  {what} ({backend.name})")
+
+    return note
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if times := config.stash.get(MEASURED, None):
+        terminalreporter.section("measured")
+        for line in times:
+            terminalreporter.line(line)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    report = yield
+    if report.when == "call":
+        item.stash[FAILED] = report.failed
+    return report
+
+
+FAILED = pytest.StashKey[bool]()
+MEASURED = pytest.StashKey[list[str]]()
+
+
+def _attach_report(item: pytest.Item, installation: Installation) -> None:
+    """A failed test shows what every service wrote."""
+    if item.stash.get(FAILED, False):
+        item.add_report_section("teardown", "installation", installation.report())

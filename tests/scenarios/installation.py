@@ -1,0 +1,578 @@
+"""Private installations of Muster: a database, a broker, and services as real processes.
+
+    muster.start_executor()
+    worker = muster.start_worker("w1")
+    muster.ready()
+    id = muster.submit("core.echo", {"text": "hello"})
+    muster.wait_for_end(id)
+    worker.kill()
+
+What an action did is read from the journal that it wrote, what Muster says of it from the
+database. Nothing survives `close()`, or the process that made the installation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from signal import SIGCONT, SIGKILL, SIGSTOP, Signals
+from types import SimpleNamespace
+from typing import Any, TypeVar
+from uuid import UUID
+
+import psutil
+import psycopg
+from psycopg import sql
+
+from tests import servers
+
+T = TypeVar("T")
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PACKS = [str(REPOSITORY / "packs" / "core"), str(Path(__file__).parent / "pack")]
+
+PATIENCE_SECONDS = 20.0
+POLL_SECONDS = 0.02
+VIRTUAL_HOSTS_AT_ONCE = 12
+
+QUICK: dict[str, Any] = {
+    "namespace": "scenario",
+    "heartbeat_interval_seconds": 0.5,
+    "staleness_multiplier": 5,
+    "worker_queue_ttl_ms": 30_000,
+    "start_grace_seconds": 2,
+    "run_grace_seconds": 2,
+    "cancel_grace_seconds": 1,
+    "shutdown_timeout_seconds": 10,
+    "maintenance_interval_seconds": 1,
+    "no_worker_grace_seconds": 5,
+    "publish_timeout_seconds": 1,
+    "deadline_seconds": 60,
+}
+"""Settings of every installation, unless a test says otherwise."""
+
+TERMINAL = {"completed", "failed", "timeout", "cancelled", "abandoned"}
+
+
+class ClientError(Exception):
+    """What the installation's client raised."""
+
+
+class Backend:
+    """Where installations live: the embedded default, or PostgreSQL and RabbitMQ.
+
+    Databases are copies of one that was migrated once, brokers are virtual hosts of one node.
+    """
+
+    def __init__(
+        self,
+        postgres: servers.PostgresServer | None = None,
+        rabbit: servers.RabbitServer | None = None,
+    ) -> None:
+        self.postgres = postgres
+        self.rabbit = rabbit
+        self.directory = Path(tempfile.mkdtemp(prefix="muster-template-"))
+        self._numbers = itertools.count(1)
+        self._virtual_hosts: list[str] = []
+        self._template_is_made = False
+
+    @property
+    def name(self) -> str:
+        return "embedded" if self.postgres is None else "servers"
+
+    def environment(self, directory: Path) -> dict[str, str]:
+        """The variables of a new installation, with a migrated database and an empty broker."""
+        if not self._template_is_made:
+            self._make_template()
+            self._template_is_made = True
+        if self.postgres is None or self.rabbit is None:
+            shutil.copy(self.directory / "muster.db", directory / "muster.db")
+            return {}
+        name = f"scenario_{next(self._numbers)}"
+        self._statement("CREATE DATABASE {} TEMPLATE scenario_template", name)
+        return {"DATABASE_URL": self._database_url(name), "BROKER_URL": self._broker_url()}
+
+    def restore(self) -> None:
+        """Bring back what a test stopped or paused."""
+        for server in (self.postgres, self.rabbit):
+            if server is not None:
+                if server.is_running:
+                    server.resume()
+                server.start()
+
+    def close(self) -> None:
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _make_template(self) -> None:
+        environment = {}
+        if self.postgres is not None:
+            self._statement("CREATE DATABASE {}", "scenario_template")
+            environment["DATABASE_URL"] = self._database_url("scenario_template")
+        client = Client(environment_of(self.directory, environment, QUICK), self.directory)
+        try:
+            client.call("prepare", pack_paths=PACKS)
+        finally:
+            client.close()
+        if self.postgres is None:
+            # all of it in one file, to be copied
+            with contextlib.closing(sqlite3.connect(self.directory / "muster.db")) as database:
+                database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def _statement(self, statement: str, name: str) -> None:
+        assert self.postgres is not None
+        with psycopg.connect(self.postgres.url, autocommit=True) as connection:
+            connection.execute(sql.SQL(statement).format(sql.Identifier(name)))
+
+    def _database_url(self, name: str) -> str:
+        assert self.postgres is not None
+        return self.postgres.url.rpartition("/")[0] + f"/{name}"
+
+    def _broker_url(self) -> str:
+        assert self.rabbit is not None
+        if not self._virtual_hosts:
+            self._make_virtual_hosts()
+        return self.rabbit.url.rpartition("//")[0] + "/" + self._virtual_hosts.pop()
+
+    def _make_virtual_hosts(self) -> None:
+        """Many with one call: `rabbitmqctl` takes a second to start, whatever it does."""
+        assert self.rabbit is not None
+        first = next(self._numbers)
+        made = [f"scenario_{first}_{number}" for number in range(VIRTUAL_HOSTS_AT_ONCE)]
+        names = ", ".join(f'<<"{name}">>' for name in made)
+        everything = ", ".join(['<<".*">>'] * 3)
+        self.rabbit.control(
+            "eval",
+            f'[begin rabbit_vhost:add(N, <<"scenario">>), '
+            f'rabbit_auth_backend_internal:set_permissions(<<"guest">>, N, {everything}, '
+            f'<<"scenario">>) end || N <- [{names}]].',
+        )
+        self._virtual_hosts += made
+
+
+def environment_of(
+    directory: Path, servers: dict[str, str], settings: dict[str, Any]
+) -> dict[str, str]:
+    """All variables of an installation's processes: nothing of ours but PATH and LANG."""
+    temporary = directory / "tmp"
+    temporary.mkdir(exist_ok=True)
+    return {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "LANG": os.environ.get("LANG", "C.UTF-8"),
+        "HOME": str(directory),
+        "TMPDIR": str(temporary),
+        "PYTHONUNBUFFERED": "1",
+        "MUSTER_DATA_DIR": str(directory),
+        **{f"MUSTER_{name.upper()}": str(value) for name, value in settings.items()},
+        **servers,
+    }
+
+
+class Client:
+    """The process of `client.py`, which has this installation's settings."""
+
+    def __init__(self, environment: dict[str, str], directory: Path) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs, (directory / "client.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.scenarios.client", str(theirs.fileno())],
+                env=environment,
+                cwd=REPOSITORY,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                pass_fds=[theirs.fileno()],
+            )
+        self._link = Connection(ours.detach())
+
+    def call(self, name: str, **keywords: Any) -> Any:
+        """Call a function of `client.py`. Raises ClientError with what it raised."""
+        self._link.send((name, keywords))
+        if not self._link.poll(PATIENCE_SECONDS):
+            raise ClientError(f"{name} did not answer within {PATIENCE_SECONDS:.0f} s")
+        returned, answer = self._link.recv()
+        if not returned:
+            raise ClientError(f"{name}: {answer}")
+        return answer
+
+    def close(self) -> None:
+        self._link.close()  # it ends when nobody asks any more
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+class Service:
+    """One service of an installation: a process, and the processes below it."""
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.name = name
+        self.process = process
+        self.log_path = log
+        self._seen: set[psutil.Process] = set()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace")
+
+    def tree(self) -> list[psutil.Process]:
+        """Parent first: it must not start children while the others are being stopped."""
+        try:
+            parent = psutil.Process(self.pid)
+            found = [parent, *parent.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            found = []
+        self._seen.update(found)
+        return found
+
+    def signal(self, number: Signals) -> None:
+        """Signal its first process alone."""
+        self.process.send_signal(number)
+
+    def signal_tree(self, number: Signals) -> None:
+        for process in self.tree():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+
+    def kill(self) -> None:
+        """`kill -9` of its first process. What it leaves behind is its affair."""
+        self.tree()
+        self.process.kill()
+        self.process.wait()
+
+    def kill_tree(self) -> None:
+        """`kill -9` of every process at once, as when the machine goes."""
+        self.signal_tree(SIGKILL)
+        self.process.wait()
+
+    def pause_tree(self) -> None:
+        self.signal_tree(SIGSTOP)
+
+    def resume_tree(self) -> None:
+        for process in reversed(self.tree()):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(SIGCONT)
+
+    def exit_status(self, *, within_seconds: float = PATIENCE_SECONDS) -> int:
+        """Wait until it has ended; its exit status, negative for a signal."""
+        try:
+            return self.process.wait(within_seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(
+                f"{self.name} still runs after {within_seconds} s\n{self.log()[-3000:]}"
+            ) from None
+
+    def is_up(self) -> bool:
+        """Whether Celery says that it is ready; AssertionError if it has ended."""
+        assert self.process.poll() is None, f"{self.name} ended:\n{self.log()[-3000:]}"
+        return " ready." in self.log() or "beat: Starting" in self.log()
+
+    def close(self) -> None:
+        self.tree()
+        for process in self._seen:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        self.process.wait()
+
+
+@dataclass(frozen=True)
+class Note:
+    """A line of the journal: what an action says of itself."""
+
+    event: str
+    label: str
+    execution: str | None
+    attempt: int
+    pid: int
+    at: float
+
+
+class Journal:
+    """The file to which the actions of the test pack write."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def notes(self, *, event: str | None = None, label: str | None = None) -> list[Note]:
+        if not self.path.exists():
+            return []
+        # the last line may still be on its way
+        lines = self.path.read_text().splitlines(keepends=True)
+        notes = [Note(**json.loads(line)) for line in lines if line.endswith("\n")]
+        return [
+            note
+            for note in notes
+            if event in (None, note.event) and (label is None or note.label == label)
+        ]
+
+    def starts(self, label: str | None = None) -> list[Note]:
+        return self.notes(event="start", label=label)
+
+    def ends(self, label: str | None = None) -> list[Note]:
+        return self.notes(event="end", label=label)
+
+
+class Installation:
+    """One installation and its services. `settings` differ from QUICK where a test needs it."""
+
+    def __init__(self, backend: Backend, **settings: Any) -> None:
+        self.backend = backend
+        self.directory = Path(tempfile.mkdtemp(prefix="muster-scenario-"))
+        self._guardian = servers.Guardian(self.directory)
+        self.environment = environment_of(
+            self.directory, backend.environment(self.directory), QUICK | settings
+        )
+        self.journal = Journal(self.directory / "journal")
+        self.services: list[Service] = []
+        self.client = Client(self.environment, self.directory)
+
+    # ---- services ----
+
+    def start(self, name: str, *command: str, **environment: str) -> Service:
+        """Start `python <command>` in this installation."""
+        log = self.directory / f"{name}.{len(self.services)}.log"
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, *command],
+                env=self.environment | environment,
+                cwd=REPOSITORY,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        service = Service(name, process, log)
+        self.services.append(service)
+        self._guardian.watch([-service.pid for service in self.services])
+        return service
+
+    def start_executor(self, name: str = "executor", **environment: str) -> Service:
+        return self.start(name, "manage.py", "executor", "--name", name, **environment)
+
+    def start_beat(self) -> Service:
+        schedule = str(self.directory / "beat")
+        return self.start("beat", "-m", "celery", "-A", "settings", "beat", "--pidfile", schedule)
+
+    def start_worker(
+        self, name: str = "w1", *, concurrency: int = 2, pool: str = "prefork", **environment: str
+    ) -> Service:
+        arguments = ["--name", name, "--concurrency", str(concurrency), "--pool", pool]
+        return self.start(name, "manage.py", "worker", *arguments, **environment)
+
+    def ready(self) -> None:
+        """Wait until every service that runs is ready."""
+        running = [service for service in self.services if service.process.poll() is None]
+        self.wait_for(lambda: all(service.is_up() for service in running), "services are not ready")
+
+    # ---- what a client does and sees ----
+
+    def submit(
+        self, action_ref: str, parameters: dict[str, Any] | None = None, **more: Any
+    ) -> UUID:
+        return self.submit_many([{"parameters": parameters or {}, **more}], action_ref)[0]
+
+    def submit_many(self, news: list[dict[str, Any]], action_ref: str) -> list[UUID]:
+        asked = [{"action_ref": action_ref, **new} for new in news]
+        ids: list[UUID] = self.client.call("submit", news=asked)
+        return ids
+
+    def submit_note(
+        self, label: str = "", *, action: str = "note", seconds: float = 0, **more: Any
+    ) -> UUID:
+        """Ask for an action of the test pack; `busy` and `children` are its parameters, too."""
+        parameters = {"journal": str(self.journal.path), "label": label, "seconds": seconds}
+        if action == "note_shell":
+            more.setdefault("children", 0)
+        for name in ("busy", "children"):
+            if name in more:
+                parameters[name] = more.pop(name)
+        return self.submit(f"scenario.{action}", parameters, **more)
+
+    def cancel(self, id: UUID) -> str:
+        status: str = self.client.call("cancel", id=id)
+        return status
+
+    def executions(self) -> dict[UUID, SimpleNamespace]:
+        return {row.id: row for row in self.client.call("all_executions")}
+
+    def execution(self, id: UUID) -> Any:
+        return self.executions()[id]
+
+    def events(self, id: UUID) -> list[SimpleNamespace]:
+        rows: list[SimpleNamespace] = self.client.call("events", id=id)
+        return rows
+
+    def story(self, id: UUID) -> list[str]:
+        """The history of an execution: its events, in order."""
+        return [event.event for event in self.events(id)]
+
+    def worker(self, name: str) -> Any:
+        found = [row for row in self.client.call("all_workers") if row.name == name]
+        return found[0] if found else SimpleNamespace(id=None, status="", incarnation=0)
+
+    def dlq_entries(self) -> list[SimpleNamespace]:
+        rows: list[SimpleNamespace] = self.client.call("dlq_entries")
+        return rows
+
+    def processes_of(self, id: UUID) -> list[psutil.Process]:
+        """What the actions of an execution started and still runs, found by mark or folder."""
+        return [process for process in self._action_processes() if _is_of(process, str(id))]
+
+    # ---- waiting ----
+
+    def wait_for(
+        self,
+        look: Callable[[], T],
+        what: str,
+        *,
+        within_seconds: float = PATIENCE_SECONDS,
+    ) -> T:
+        """Look until there is something; AssertionError with the installation's state if not."""
+        ends_at = time.monotonic() + within_seconds
+        while True:
+            try:
+                if found := look():
+                    return found
+                trouble = ""
+            except ClientError as error:  # the database may be away for a moment
+                trouble = f" ({error})"
+            if time.monotonic() > ends_at:
+                raise AssertionError(f"after {within_seconds} s: {what}{trouble}\n{self.report()}")
+            time.sleep(POLL_SECONDS)
+
+    def wait_for_status(
+        self, id: UUID, *statuses: str, within_seconds: float = PATIENCE_SECONDS
+    ) -> Any:
+        def look() -> Any:
+            row = self.execution(id)
+            return row if row.status in statuses else None
+
+        return self.wait_for(
+            look, f"{id} is not {' or '.join(statuses)}", within_seconds=within_seconds
+        )
+
+    def wait_for_end(self, id: UUID, *, within_seconds: float = PATIENCE_SECONDS) -> Any:
+        return self.wait_for_status(id, *TERMINAL, within_seconds=within_seconds)
+
+    def wait_for_ends(
+        self, ids: Iterable[UUID], *, within_seconds: float = PATIENCE_SECONDS
+    ) -> list[Any]:
+        """Wait until all of them are over; their rows in the same order."""
+        wanted = list(ids)
+
+        def look() -> list[Any] | None:
+            rows = self.executions()
+            found = [rows[id] for id in wanted]
+            return found if all(row.status in TERMINAL for row in found) else None
+
+        ended = self.wait_for(look, "some are not over", within_seconds=within_seconds)
+        assert ended is not None
+        return ended
+
+    def wait_for_start(self, label: str, *, attempt: int | None = None) -> Note:
+        def look() -> Note | None:
+            starts = self.journal.starts(label)
+            found = [note for note in starts if attempt in (None, note.attempt)]
+            return found[-1] if found else None
+
+        note = self.wait_for(look, f"{label!r} did not start")
+        assert note is not None
+        return note
+
+    # ---- what must hold, whatever happened ----
+
+    def check_accounts(self) -> None:
+        """Every execution that is over has exactly one terminal event, attempts only grow, and no
+        attempt was started twice."""
+        for id, row in self.executions().items():
+            events = self.events(id)
+            ends = [event for event in events if event.to_status in TERMINAL]
+            assert len(ends) == (row.status in TERMINAL), f"{id}: {ends}"
+            assert not ends or events[-1] == ends[0], f"{id}: something followed its end"
+            assert all(a.to_status == b.from_status for a, b in itertools.pairwise(events)), events
+            attempts = [event.attempt for event in events]
+            assert attempts == sorted(attempts), events
+        started = Counter(
+            (note.execution, note.attempt) for note in self.journal.starts() if note.execution
+        )
+        twice = [attempt for attempt, count in started.items() if count > 1]
+        assert not twice, f"started more than once: {twice}"
+
+    def report(self) -> str:
+        """Executions, their histories, workers and the ends of all logs."""
+        parts = []
+        try:
+            for id, row in list(self.executions().items())[-20:]:
+                parts.append(
+                    f"{id} {row.action_ref} {row.status} attempt {row.attempt} {row.reason} "
+                    f"{row.wait_reason} start_by {row.start_by} {row.result}"
+                )
+                parts += [
+                    f"    {e.at:%H:%M:%S.%f} {e.event} -> {e.to_status} #{e.attempt} "
+                    f"by {e.actor} {e.reason}"
+                    for e in self.events(id)
+                ]
+            parts += [
+                f"worker {w.id} {w.name} {w.status} ({w.status_reason}) life {w.incarnation} "
+                f"{w.heartbeat_at}"
+                for w in self.client.call("all_workers")
+            ]
+        except (ClientError, EOFError, OSError) as error:
+            parts.append(f"state unknown: {error!r}")
+        parts += [f"journal {note}" for note in self.journal.notes()[-20:]]
+        for log in sorted(self.directory.glob("*.log")):
+            parts.append(f"----- {log.name}\n{log.read_text(errors='replace')[-6000:]}")
+        return "\n".join(parts)
+
+    # ---- the end ----
+
+    def close(self) -> None:
+        """End every process, also those that actions left, and remove all files."""
+        for service in reversed(self.services):
+            service.close()
+        for process in self._action_processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        self.client.close()
+        self._guardian.dismiss()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _action_processes(self) -> list[psutil.Process]:
+        """What was started by actions here: in our temporary folder, or marked and told so."""
+        found = []
+        temporary = str(self.directory / "tmp")
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                marks = process.environ()
+                is_ours = marks.get("TMPDIR", "").startswith(temporary)
+                is_here = process.cwd().startswith(temporary)
+                if (is_here or (is_ours and "MSTR_EXECUTION_ID" in marks)) and servers.is_alive(
+                    process
+                ):
+                    found.append(process)
+        return found
+
+
+def _is_of(process: psutil.Process, id: str) -> bool:
+    try:
+        return process.environ().get("MSTR_EXECUTION_ID") == id or id in process.cwd()
+    except (psutil.Error, OSError):
+        return False
