@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 EXIT_LOST = 70
 """Exit status (EX_SOFTWARE) of a worker that was declared lost: its supervisor starts it again."""
 
-LOOP_TICK_SECONDS = 1.0
+LONGEST_LOOP_TICK_SECONDS = 1.0
 
 
 class Agent:
@@ -97,7 +97,7 @@ class Agent:
         self.desk.forget_waiting()
         self.desk.pool = consumer.pool
         consumer.hub.add_reader(self._wake_reader, self._on_wake)
-        consumer.hub.call_repeatedly(LOOP_TICK_SECONDS, self._on_loop_tick)
+        consumer.hub.call_repeatedly(_loop_tick_seconds(), self._on_loop_tick)
         self._on_loop_tick()
 
     # --- the consumer's loop ---
@@ -164,7 +164,7 @@ class Agent:
         if self.is_stopping or self.consumer is None or self.consumer.connection is None:
             return True
         silent_seconds = time.monotonic() - self._loop_ticked_at
-        return bool(silent_seconds < settings.MUSTER.staleness_seconds - 2 * LOOP_TICK_SECONDS)
+        return bool(silent_seconds < settings.MUSTER.staleness_seconds - 2 * _loop_tick_seconds())
 
     def _stop_canceled(self) -> None:
         for execution_id, attempt in executions.to_stop(
@@ -250,6 +250,12 @@ class Agent:
             publisher.flush()
         except DatabaseError:
             log.exception("could not say goodbye; the staleness check will notice")
+
+
+def _loop_tick_seconds() -> float:
+    """How often the consumer's loop shows that it turns: several times in any window."""
+    tick_seconds: float = settings.MUSTER.staleness_seconds / 8
+    return min(LONGEST_LOOP_TICK_SECONDS, tick_seconds)
 
 
 def _declare(worker_id: int) -> None:
