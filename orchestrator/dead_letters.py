@@ -178,7 +178,9 @@ def _settle(letters: Sequence[Letter], *, now: datetime) -> Drained:
         for execution in Execution.objects.filter(
             pk__in={letter.execution_id for letter in letters if letter.execution_id},
             status=ExecutionStatus.SCHEDULED,
-        ).select_related("action", "worker")
+        )
+        .select_related("worker")
+        .with_actions()
     }
     entries: list[DLQEntry] = []
     dead: dict[Reason, list[Execution]] = {}

@@ -43,7 +43,8 @@ def claim(
             worker__incarnation=incarnation,
         )
         .exclude(worker__status=Worker.Status.INACTIVE)
-        .select_related("action__pack")
+        .defer("result")
+        .with_actions()
     )
     executions = {e.pk: e for e in offered if attempts[e.pk] == e.attempt}
     moves = []

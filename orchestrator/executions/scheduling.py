@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -50,12 +50,12 @@ def schedule(
     `redelivered`: an executor may have died between its commit and its publish, so what is
     scheduled already is dispatched again; the claim lets one of the two messages through.
     """
-    wanted = Execution.objects.filter(pk__in=execution_ids).select_related("action")
-    ready = wanted.backlog(now)
-    held_back = _place(list(ready), placement=placement, now=now, actor=actor, patient=False)
+    wanted = Execution.objects.filter(pk__in=execution_ids).without_contents()
+    ready = wanted.backlog(now).with_actions()
+    held_back = _place(ready, placement=placement, now=now, actor=actor, patient=False)
     if redelivered:
         stuck = wanted.filter(status=ExecutionStatus.SCHEDULED, start_by__gt=now)
-        _dispatch(list(stuck), now=now, actor=actor)
+        _dispatch(stuck.with_actions(), now=now, actor=actor)
     return held_back
 
 
@@ -70,12 +70,13 @@ def schedule_backlog(*, placement: fleet.Placement, now: datetime, actor: str, l
     hopeless = ~Q(action__runtime__in=list(room))
     # no more than there is room for: whatever is taken in vain delays what stands behind it
     limit = min(limit, max(room.values(), default=0) or limit)
-    backlog = Execution.objects.backlog(now).select_related("action")
+    backlog = Execution.objects.backlog(now).without_contents()
     with transaction.atomic():
-        waiting = list(
+        waiting = (
             backlog.filter(choosable | hopeless | Q(pinned_worker__isnull=False))
             .locked_for_batch(limit)
-        )  # fmt: skip
+            .with_actions()
+        )
         postponed = _place(waiting, placement=placement, now=now, actor=actor, patient=True)
     return postponed or len(waiting) == limit
 
@@ -242,29 +243,21 @@ def _was_seen_lately(runtime: str, now: datetime) -> bool:
 
 
 def note_completed(execution_ids: Sequence[UUID], *, placement: fleet.Placement) -> int:
-    """Free the places of executions that ended, and log each end once for the whole fleet.
+    """Free the places of executions that ended, and log how the whole fleet's work ends.
 
     Returns how many places became free. Safe to run twice: placement reads the truth anew
     each second.
     """
     ends = Execution.objects.filter(pk__in=execution_ids, ended_at__isnull=False).values_list(
-        "pk", "action_ref", "status", "reason", "attempt", "worker_id", "started_at", "ended_at"
+        "worker_id", "action_ref", "status", "reason"
     )
     freed = 0
-    for pk, action_ref, status, reason, attempt, worker_id, started_at, ended_at in ends:
-        ran = ended_at - started_at if started_at and ended_at else None
+    told: Counter[tuple[str, str, str]] = Counter()
+    for worker_id, action_ref, status, reason in ends:
+        told[action_ref, status, reason] += 1
         if worker_id is not None:
             placement.finished(worker_id)
             freed += 1
-        # one line for each that did not simply work; the others would be most of the log
-        say = log.debug if status == ExecutionStatus.COMPLETED else log.info
-        say(
-            "execution ended",
-            execution_id=str(pk),
-            action=action_ref,
-            status=status,
-            reason=reason,
-            attempt=attempt,
-            ran_seconds=ran.total_seconds() if ran else None,
-        )
+    for (action_ref, status, reason), number in told.items():
+        log.info("executions ended", action=action_ref, status=status, reason=reason, n=number)
     return freed

@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 
 from django.conf import settings
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, Q
 
 from orchestrator.executions.attempts import end_attempts
 from orchestrator.models import Execution, Worker
+from orchestrator.models.executions import ExecutionQuerySet
 from orchestrator.reasons import Reason
 from orchestrator.state_machine import ExecutionStatus
 
@@ -19,7 +20,7 @@ def sweep(*, now: datetime) -> dict[str, int]:
     This is what holds the promise when messages, workers or beat are gone: it needs nothing
     but the database.
     """
-    kinds: list[tuple[str, QuerySet[Execution], Reason, str]] = [
+    kinds: list[tuple[str, ExecutionQuerySet, Reason, str]] = [
         (
             "deadline_passed",
             Execution.objects.past_deadline(now),
@@ -72,14 +73,14 @@ def settle_lost(*, now: datetime) -> int:
 
 
 def _end_all(
-    overdue: QuerySet[Execution], reason: Reason, detail: str, *, failed_by: str, now: datetime
+    overdue: ExecutionQuerySet, reason: Reason, detail: str, *, failed_by: str, now: datetime
 ) -> int:
     """End a query's executions batch by batch. A batch in which nothing moved ends the loop:
     others are at work on the same rows, or will be asked again at the next tick."""
     total = 0
     size: int = settings.MUSTER.batch_size
     while True:
-        batch = list(overdue.select_related("action")[:size])
+        batch = overdue.without_contents()[:size].with_actions()
         ended = end_attempts(batch, reason=reason, detail=detail, failed_by=failed_by, now=now)
         total += len(ended)
         if len(batch) < size or not ended:

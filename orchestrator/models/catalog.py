@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from django.db import models
 from django.db.models import Q
+from django.db.models.signals import post_delete, post_save
 
 if TYPE_CHECKING:
     from django_stubs_ext.db.models.manager import RelatedManager
@@ -28,6 +31,33 @@ class Pack(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
+
+
+KNOWN_FOR_SECONDS = 1.0
+
+
+class ActionQuerySet(models.QuerySet["Action"]):
+    def known(self, ids: Collection[int]) -> dict[int, Action]:
+        """These actions with their packs, as they were at most a second ago.
+
+        Every execution of a batch needs its action, which is nearly always one of the same few:
+        reading them anew with each row took a third of the executor's time. Who upgrades a pack
+        sees its actions change within the second.
+        """
+        oldest = time.monotonic() - KNOWN_FOR_SECONDS
+        if not all(id in _known and _known[id][0] > oldest for id in ids):
+            read_at = time.monotonic()
+            for action in self.filter(pk__in=ids).select_related("pack"):
+                _known[action.pk] = (read_at, action)
+        return {id: _known[id][1] for id in ids}
+
+
+_known: dict[int, tuple[float, Action]] = {}
+
+
+def forget_actions(**_: object) -> None:
+    """What this process itself changed it must not remember."""
+    _known.clear()
 
 
 class Action(models.Model):
@@ -65,6 +95,8 @@ class Action(models.Model):
     enabled = models.BooleanField(default=True)
     updated_at = models.DateTimeField()
 
+    objects = ActionQuerySet.as_manager()
+
     class Meta:
         ordering = ["ref"]
         constraints = [
@@ -80,3 +112,7 @@ class Action(models.Model):
 
     def __str__(self) -> str:
         return self.ref
+
+
+post_save.connect(forget_actions, sender=Action)
+post_delete.connect(forget_actions, sender=Action)

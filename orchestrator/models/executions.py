@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar
 from uuid import UUID
 
 from django.conf import settings
 from django.db import connection, models
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, Q
 from uuid_utils import compat as uuid_utils
 
 from orchestrator.models.catalog import Action
@@ -69,12 +68,24 @@ class ExecutionQuerySet(SwapQuerySet["Execution"]):
         )
         return dict(rows)
 
-    def locked_for_batch(self, limit: int) -> Iterable[Execution]:
+    def with_actions(self) -> list[Execution]:
+        """The rows, each with its action: see `ActionQuerySet.known`."""
+        executions = list(self)
+        actions = Action.objects.known({execution.action_id for execution in executions})
+        for execution in executions:
+            execution.action = actions[execution.action_id]
+        return executions
+
+    def without_contents(self) -> ExecutionQuerySet:
+        """Leaves out what can be large and is not needed to decide: parameters and result."""
+        return self.defer("parameters", "result")
+
+    def locked_for_batch(self, limit: int) -> ExecutionQuerySet:
         """The first `limit` rows; on PostgreSQL those that another executor holds are skipped.
 
         Call it inside a transaction. SQLite has one writer at a time and so nothing to skip.
         """
-        queryset: QuerySet[Execution] = self
+        queryset = self
         if connection.features.has_select_for_update_skip_locked:
             queryset = self.select_for_update(skip_locked=True, of=("self",))
         return queryset[:limit]
@@ -87,6 +98,7 @@ class Execution(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid_utils.uuid7, editable=False)
     action = models.ForeignKey(Action, on_delete=models.PROTECT, db_index=False, related_name="+")
+    action_id: int
     action_ref = models.CharField(max_length=130)
     parameters = models.JSONField(default=dict)
     priority = models.SmallIntegerField(default=0, help_text="Higher is scheduled first.")

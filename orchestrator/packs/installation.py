@@ -9,6 +9,7 @@ from django.db import transaction
 
 from orchestrator.errors import MusterError
 from orchestrator.models import Action, Pack
+from orchestrator.models.catalog import forget_actions
 from orchestrator.packs.definitions import ActionDefinition, PackDefinition
 
 ACTION_FIELDS = [field.name for field in fields(ActionDefinition)]
@@ -54,6 +55,7 @@ def install(definition: PackDefinition, *, now: datetime) -> InstallReport:
         action.updated_at = now
     Action.objects.bulk_create(Action(pack=pack, updated_at=now, **vars(item)) for item in new)
     Action.objects.bulk_update(touched, [*ACTION_FIELDS, "updated_at"], batch_size=100)
+    forget_actions()  # neither of the two above sends a signal
     return InstallReport(
         pack=pack.name,
         version=pack.version,
