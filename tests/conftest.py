@@ -1,20 +1,21 @@
 """What every test may ask for: private servers, started when first asked for.
 
-Unit tests run on SQLite and need none of this. `TEST_DATABASE_URL`, `TEST_BROKER_URL` and
-`TEST_REDIS_URL` name servers to use instead of private ones. A server that is not installed skips
-its tests on a laptop and fails them where `CI` is set.
+Unit tests run on SQLite and need none of this; the choice of a database is told in databases.py.
+`TEST_DATABASE_URL`, `TEST_BROKER_URL` and `TEST_REDIS_URL` name servers to use instead of private
+ones. A server that is not installed skips its tests on a laptop and fails them where `CI` is set.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import pytest
 
-from tests import servers
+from orchestrator import publisher
+from tests import databases, servers
 
 AnyServer = TypeVar("AnyServer", bound=servers.Server)
 
@@ -45,6 +46,43 @@ def rabbitmq_url() -> Iterator[str]:
 def redis_url() -> Iterator[str]:
     """A Redis shared by the tests of this run."""
     yield from _given_or_private("TEST_REDIS_URL", servers.RedisServer)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, django_db_blocker: Any) -> Iterator[str]:
+    """A migrated database of the test's own, as `default`: each test on SQLite and PostgreSQL."""
+    lend: databases.Lender = request.getfixturevalue(f"{request.param}_lender")
+    with django_db_blocker.unblock(), lend() as config, databases.as_default(config):
+        yield request.param
+
+
+@pytest.fixture(scope="session")
+def sqlite_lender(
+    django_db_blocker: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[databases.Lender]:
+    directory = tmp_path_factory.mktemp("databases")
+    with django_db_blocker.unblock(), databases.sqlite_lender(directory) as lender:
+        yield lender
+
+
+@pytest.fixture(scope="session")
+def postgresql_lender(django_db_blocker: Any, postgres_url: str) -> Iterator[databases.Lender]:
+    with django_db_blocker.unblock(), databases.postgresql_lender(postgres_url) as lender:
+        yield lender
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[publisher.Message]:
+    """What is published from here on, in place of a broker: it takes everything."""
+    messages: list[publisher.Message] = []
+
+    def send(batch: Iterable[publisher.Message]) -> list[publisher.Message]:
+        messages.extend(batch)
+        return []
+
+    monkeypatch.setattr(publisher, "send", send)
+    monkeypatch.setattr(publisher, "send_soon", send)
+    return messages
 
 
 @pytest.fixture

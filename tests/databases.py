@@ -1,0 +1,102 @@
+"""Databases with committed rows, for tests of transactions, threads and PostgreSQL.
+
+Most tests take pytest-django's `db`: SQLite in memory, rolled back after each test. That hides
+what commits, runs `on_commit` of nothing, shares one connection among threads, and is never
+PostgreSQL. Tests that take `database` (see conftest.py) run twice instead, on an SQLite file and
+on PostgreSQL, each time on a migrated database of which nobody else has rows.
+
+It takes the place of Django's `default`, so that everything runs on it as it does in an
+installation: models, `clock.now()`, and connections that other threads open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import environ
+import psycopg
+from django.apps import apps
+from django.contrib.contenttypes.models import ContentType
+from django.core.management import call_command
+from django.db import connection, connections
+
+Config = dict[str, Any]
+Lender = Callable[[], contextlib.AbstractContextManager[Config]]
+"""Lends a migrated database without rows of ours, for the length of a block."""
+
+OURS = "orchestrator"
+
+
+@contextlib.contextmanager
+def as_default(config: Config) -> Iterator[None]:
+    """Django's `default` is this database inside the block, in every thread that begins in it."""
+    kept, kept_config = connections["default"], connections.settings["default"]
+    connections.settings.update(connections.configure_settings({"default": config}))
+    del connections["default"]
+    ContentType.objects.clear_cache()
+    try:
+        yield
+    finally:
+        connections["default"].close()
+        connections.settings["default"], connections["default"] = kept_config, kept
+        ContentType.objects.clear_cache()
+
+
+@contextlib.contextmanager
+def sqlite_lender(directory: Path) -> Iterator[Lender]:
+    """Migrate one file, and lend copies of it."""
+    # the options of the installation, with its locking and WAL
+    base = connections.settings["default"] | {"TEST": {}}
+    template = directory / "template.db"
+    _migrate(base | {"NAME": str(template)})
+
+    @contextlib.contextmanager
+    def lend() -> Iterator[Config]:
+        path = directory / f"{uuid.uuid4().hex}.db"
+        shutil.copyfile(template, path)
+        try:
+            yield base | {"NAME": str(path)}
+        finally:
+            for suffix in ("", "-wal", "-shm"):
+                path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+    yield lend
+
+
+@contextlib.contextmanager
+def postgresql_lender(url: str) -> Iterator[Lender]:
+    """Migrate a database on this server, lend it, and empty it again: that is faster there."""
+    base: Config = dict(environ.Env.db_url_config(url))
+    name = f"muster_test_{os.getpid()}_{uuid.uuid4().hex[:8]}"
+
+    def execute(statement: str) -> None:
+        with psycopg.connect(url, autocommit=True) as server:
+            server.execute(statement.encode())
+
+    @contextlib.contextmanager
+    def lend() -> Iterator[Config]:
+        yield base | {"NAME": name}
+        with as_default(base | {"NAME": name}), connection.cursor() as cursor:
+            tables = [model._meta.db_table for model in apps.get_app_config(OURS).get_models()]
+            # foreign keys would want an order, and there is nothing for them to check
+            cursor.execute("SET session_replication_role = replica")
+            cursor.execute("".join(f"DELETE FROM {table};" for table in tables))  # noqa: S608 - ours
+
+    execute(f"CREATE DATABASE {name}")
+    try:
+        _migrate(base | {"NAME": name})
+        yield lend
+    finally:
+        # FORCE: a thread of a test that failed may still be connected
+        execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _migrate(config: Config) -> None:
+    with as_default(config):
+        call_command("migrate", verbosity=0)

@@ -1,0 +1,185 @@
+"""Accepting executions: all of a request or nothing, and a repeated key only once."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connections
+
+from orchestrator import executions, publisher
+from orchestrator.executions import IdempotencyConflict, NewExecution, RequestRefused
+from orchestrator.models import Action, Execution, ExecutionEvent
+from tests.factories import NOW, make_action, make_worker
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"seconds": {"type": "number", "minimum": 0}},
+    "required": ["seconds"],
+}
+
+
+@pytest.fixture(autouse=True)
+def action(database: str, sent: list[publisher.Message]) -> Action:
+    return make_action("core.sleep", parameters_schema=SCHEMA, timeout_seconds=42, queue_ttl_ms=900)
+
+
+def new(seconds: Any = 1, **values: Any) -> NewExecution:
+    return NewExecution(action_ref="core.sleep", parameters={"seconds": seconds}, **values)
+
+
+def request(*news: NewExecution) -> list[Execution]:
+    return executions.request_many(news, requested_by="tester", now=NOW)
+
+
+def test_accepted_execution_has_the_times_of_its_action_and_a_deadline(
+    sent: list[publisher.Message],
+) -> None:
+    (execution,) = request(new())
+    row = Execution.objects.get()
+    assert row.pk == execution.pk
+    assert (row.status, row.attempt, row.requested_by) == ("requested", 0, "tester")
+    assert (row.timeout_seconds, row.queue_ttl_ms) == (42, 900)
+    assert row.created_at == NOW
+    assert row.deadline_at == NOW + timedelta(days=1)
+    assert [(m.task, m.kwargs) for m in sent] == [
+        (publisher.SCHEDULE, {"execution_ids": [str(execution.pk)]})
+    ]
+
+
+def test_request_overrules_its_action() -> None:
+    worker = make_worker()
+    values: dict[str, Any] = {
+        "priority": 7,
+        "timeout_seconds": 3.5,
+        "queue_ttl_ms": 1_000,
+        "correlation_id": "order 7",
+        "idempotency_key": "7",
+    }
+    request(new(worker_id=worker.pk, deadline_seconds=60, **values))
+    row = Execution.objects.get()
+    assert {name: getattr(row, name) for name in values} == values
+    assert row.pinned_worker_id == worker.pk
+    assert row.deadline_at == NOW + timedelta(seconds=60)
+
+
+def test_rows_come_in_the_order_of_the_request_and_are_announced_together(
+    sent: list[publisher.Message],
+) -> None:
+    rows = request(*(new(n) for n in range(30)))
+    assert [row.parameters["seconds"] for row in rows] == list(range(30))
+    assert Execution.objects.count() == 30
+    (message,) = sent
+    assert message.kwargs["execution_ids"] == [str(row.pk) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("refused", "pointer", "message"),
+    [
+        (NewExecution(action_ref="core.nothing"), "/action_ref", "'core.nothing'"),
+        (NewExecution(action_ref="core.disabled"), "/action_ref", "disabled"),
+        (new(-1), "/parameters/seconds", "minimum"),
+        (NewExecution(action_ref="core.sleep"), "/parameters", "required"),
+        (new(worker_id=4711), "/worker_id", "4711"),
+        (new(timeout_seconds=0), "/timeout_seconds", "above 0"),
+        (new(deadline_seconds=-3), "/deadline_seconds", "above 0"),
+        (new(queue_ttl_ms=0), "/queue_ttl_ms", "above 0"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_one_refusal_refuses_all_and_leaves_no_row(
+    refused: NewExecution, pointer: str, message: str, sent: list[publisher.Message]
+) -> None:
+    make_action("core.disabled", enabled=False)
+    with pytest.raises(RequestRefused) as error:
+        request(new(), new(idempotency_key="k"), refused)
+    (refusal,) = error.value.refusals
+    assert (refusal.index, refusal.pointer) == (2, pointer)
+    assert message in refusal.message
+    assert not Execution.objects.exists()
+    assert sent == []
+
+
+def test_every_problem_of_every_request_is_told() -> None:
+    with pytest.raises(RequestRefused) as error:
+        request(new("x", timeout_seconds=0), new(), NewExecution(action_ref="no.such"))
+    told = [(refusal.index, refusal.pointer) for refusal in error.value.refusals]
+    assert told == [(0, "/parameters/seconds"), (0, "/timeout_seconds"), (2, "/action_ref")]
+
+
+# --- idempotency keys --------------------------------------------------------------------------
+
+
+def test_repeated_key_returns_the_row_of_the_first_time(sent: list[publisher.Message]) -> None:
+    (first,) = request(new(idempotency_key="k"))
+    sent.clear()
+    (again,) = executions.request_many(
+        [new(idempotency_key="k")], requested_by="another", now=NOW + timedelta(hours=1)
+    )
+    assert again.pk == first.pk
+    assert (again.requested_by, again.created_at) == ("tester", NOW)
+    assert Execution.objects.count() == 1
+    assert sent == []
+
+
+def test_repeated_key_returns_the_row_as_it_is_now() -> None:
+    (first,) = request(new(idempotency_key="k"))
+    executions.cancel(execution_id=first.pk, actor="tester", now=NOW)
+    (again,) = request(new(idempotency_key="k"))
+    assert (again.pk, again.status) == (first.pk, "cancelled")
+
+
+def test_key_twice_in_one_request_makes_one_row(sent: list[publisher.Message]) -> None:
+    rows = request(new(idempotency_key="k"), new(2), new(idempotency_key="k"))
+    assert rows[0].pk == rows[2].pk != rows[1].pk
+    assert Execution.objects.count() == 2
+    assert sorted(sent[0].kwargs["execution_ids"]) == sorted({str(row.pk) for row in rows})
+
+
+def test_known_and_new_keys_mix_in_one_request() -> None:
+    (known,) = request(new(1, idempotency_key="a"))
+    rows = request(new(2), new(1, idempotency_key="a"), new(3, idempotency_key="b"))
+    assert rows[1].pk == known.pk
+    assert [row.parameters["seconds"] for row in rows] == [2, 1, 3]
+    assert Execution.objects.count() == 3
+
+
+@pytest.mark.parametrize(
+    "other",
+    [new(2, idempotency_key="k"), NewExecution(action_ref="core.echo", idempotency_key="k")],
+    ids=["parameters", "action"],
+)
+def test_key_of_something_else_is_a_conflict_and_leaves_no_row(other: NewExecution) -> None:
+    make_action("core.echo")
+    (first,) = request(new(idempotency_key="k"))
+    with pytest.raises(IdempotencyConflict, match=str(first.pk)):
+        request(new(5), other)
+    assert list(Execution.objects.values_list("pk", flat=True)) == [first.pk]
+
+
+def test_racing_requests_with_one_key_make_one_row() -> None:
+    found: list[Any] = []
+    barrier = threading.Barrier(6, timeout=30)
+
+    def ask(n: int) -> None:
+        try:
+            barrier.wait()
+            found.append(request(new(n, idempotency_key=f"own {n}"), new(idempotency_key="k"))[1])
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=ask, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(found) == 6
+    assert len({row.pk for row in found}) == 1
+    assert Execution.objects.count() == 7
+
+
+def test_request_writes_no_history() -> None:
+    request(new())
+    assert not ExecutionEvent.objects.exists()

@@ -1,0 +1,147 @@
+"""The guarantee: what is overdue or lost ends, with no message, worker or beat at work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from orchestrator import executions, fleet, publisher
+from orchestrator.models import Execution, ExecutionEvent, Worker
+from orchestrator.state_machine import OPEN, ExecutionStatus
+from tests.factories import NOW, make_action, make_execution, make_worker
+
+pytestmark = pytest.mark.usefixtures("database", "sent")
+
+S = ExecutionStatus
+NONE = {"deadline_passed": 0, "not_started": 0, "not_ended": 0, "cancel_unconfirmed": 0}
+RETRY = {"max_attempts": 2, "backoff": "none"}
+
+
+def ended(execution: Execution) -> tuple[str, str]:
+    row = Execution.objects.get(pk=execution.pk)
+    return row.status, row.reason
+
+
+def soon(**values: float) -> dict[str, Any]:
+    return {name: NOW + timedelta(seconds=seconds) for name, seconds in values.items()}
+
+
+CASES: list[tuple[ExecutionStatus, dict[str, Any], str, tuple[str, str]]] = [
+    (S.REQUESTED, soon(deadline_at=1), "deadline_passed", ("failed", "deadline_passed")),
+    (S.SCHEDULING, soon(deadline_at=1), "deadline_passed", ("failed", "deadline_passed")),
+    (S.SCHEDULED, soon(deadline_at=1), "deadline_passed", ("failed", "deadline_passed")),
+    (S.SCHEDULED, soon(start_by=1), "not_started", ("failed", "scheduled_timeout")),
+    (S.RUNNING, soon(run_deadline_at=1), "not_ended", ("timeout", "run_deadline_passed")),
+    (
+        S.CANCELING,
+        soon(run_deadline_at=1),
+        "cancel_unconfirmed",
+        ("cancelled", "cancel_unconfirmed"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("status", "due", "kind", "end"), CASES)
+def test_sweep_ends_what_is_overdue_and_not_a_moment_earlier(
+    status: ExecutionStatus,
+    due: dict[str, Any],
+    kind: str,
+    end: tuple[str, str],
+    sent: list[publisher.Message],
+) -> None:
+    execution = make_execution(status, **due)
+    bystander = make_execution(status)
+    (due_at,) = due.values()
+    assert executions.sweep(now=due_at - timedelta(microseconds=1)) == NONE
+    assert sent == []
+    assert executions.sweep(now=due_at) == NONE | {kind: 1}
+    assert ended(execution) == end
+    assert ended(bystander)[0] == status
+    result = Execution.objects.get(pk=execution.pk).result
+    assert result is not None
+    assert result["failed_by"] == "execution_timeout_monitor"
+    assert [message.task for message in sent] == [publisher.COMPLETED]
+    assert executions.sweep(now=due_at) == NONE, "sweeping again finds nothing"
+
+
+@pytest.mark.parametrize("status", sorted(OPEN))
+def test_nothing_is_open_after_its_deadline(status: str) -> None:
+    execution = make_execution(status, deadline_at=NOW)
+    executions.sweep(now=NOW)
+    assert Execution.objects.get(pk=execution.pk).is_terminal
+
+
+def test_sweep_leaves_what_has_ended_alone() -> None:
+    for status in set(S) - OPEN:
+        make_execution(status)
+    assert executions.sweep(now=NOW + timedelta(days=30)) == NONE
+    assert not ExecutionEvent.objects.exists()
+
+
+def test_sweep_retries_where_the_policy_allows(sent: list[publisher.Message]) -> None:
+    action = make_action("core.again", retry_policy=RETRY)
+    never_started = make_execution(S.SCHEDULED, action=action, start_by=NOW)
+    not_idempotent = make_execution(S.RUNNING, action=action, run_deadline_at=NOW)
+    assert executions.sweep(now=NOW) == NONE | {"not_started": 1, "not_ended": 1}
+    assert ended(never_started) == ("requested", "scheduled_timeout")
+    assert ended(not_idempotent)[0] == "timeout"
+    assert {message.task for message in sent} == {publisher.SCHEDULE, publisher.COMPLETED}
+
+
+def test_passed_deadline_is_not_retried() -> None:
+    action = make_action("core.again", retry_policy=RETRY, idempotent=True)
+    execution = make_execution(S.RUNNING, action=action, deadline_at=NOW)
+    executions.sweep(now=NOW)
+    assert ended(execution)[0] == "timeout"
+
+
+def test_sweep_works_through_more_than_one_batch(settings: Any) -> None:
+    settings.MUSTER = replace(settings.MUSTER, batch_size=4)
+    action, worker = make_action(), make_worker()
+    for _ in range(11):
+        make_execution(S.SCHEDULED, action=action, worker=worker, start_by=NOW)
+    assert executions.sweep(now=NOW)["not_started"] == 11
+
+
+# --- workers that are gone -----------------------------------------------------------------------
+
+
+def test_silent_worker_is_declared_lost_and_what_it_had_started_is_abandoned() -> None:
+    worker = make_worker()
+    running, scheduled = make_execution(S.RUNNING), make_execution(S.SCHEDULED)
+    in_time = NOW + timedelta(seconds=30)
+    assert (fleet.mark_stale(now=in_time), executions.settle_lost(now=in_time)) == ([], 0)
+    late = NOW + timedelta(seconds=31)
+    assert [each.pk for each in fleet.mark_stale(now=late)] == [worker.pk]
+    assert executions.settle_lost(now=late) == 1
+    assert ended(running) == ("abandoned", "worker_lost")
+    assert ended(scheduled)[0] == "scheduled", "its message is still there, with its TTL"
+    assert executions.settle_lost(now=late) == 0
+
+
+def test_lost_attempt_of_an_idempotent_action_is_run_again() -> None:
+    action = make_action("core.again", retry_policy=RETRY, idempotent=True)
+    running = make_execution(S.RUNNING, action=action)
+    canceling = make_execution(S.CANCELING, action=action)
+    Worker.objects.update(status="inactive")
+    assert executions.settle_lost(now=NOW) == 2
+    assert ended(running) == ("requested", "worker_lost")
+    assert ended(canceling) == ("abandoned", "worker_lost"), "nobody wants it to run again"
+
+
+def test_earlier_life_of_a_worker_is_settled_and_the_present_one_is_not() -> None:
+    worker = make_worker(incarnation=2)
+    earlier = make_execution(S.RUNNING, worker=worker, worker_incarnation=1)
+    present = make_execution(S.RUNNING, worker=worker, worker_incarnation=2)
+    assert executions.settle_lost(now=NOW) == 1
+    assert ended(earlier)[0] == "abandoned"
+    assert ended(present)[0] == "running"
+
+
+def test_draining_worker_keeps_what_it_runs_as_long_as_it_beats() -> None:
+    make_worker(status="draining")
+    make_execution(S.RUNNING)
+    assert executions.settle_lost(now=NOW) == 0

@@ -1,0 +1,17 @@
+"""Muster's own settings, over a data directory that goes when the tests have ended.
+
+What a test starts as a process of its own inherits the directory, unless the test names another.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+
+if "MUSTER_DATA_DIR" not in os.environ:
+    os.environ["MUSTER_DATA_DIR"] = _directory = tempfile.mkdtemp(prefix="muster-tests-")
+    atexit.register(shutil.rmtree, _directory, ignore_errors=True)
+
+from settings.base import *  # noqa: F403 - reads the environment when it is imported
