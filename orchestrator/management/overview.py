@@ -120,7 +120,7 @@ def worker_table(lines: Sequence[WorkerLine]) -> Table:
         table.add_row(
             line.name,
             Text(line.status, STYLES.get(line.status, "")),
-            _silence(line),
+            silence(line),
             str(line.held),
             str(line.capacity),
             Text(line.status_reason, "dim"),
@@ -140,7 +140,7 @@ def execution_table(overview: Overview) -> Table:
     return table
 
 
-def _silence(line: WorkerLine) -> Text:
+def silence(line: WorkerLine) -> Text:
     if line.silent_seconds is None:
         return Text("never", "dim")
     late = line.silent_seconds > 2 * settings.MUSTER.heartbeat_interval_seconds

@@ -6,19 +6,21 @@ alone, which then stops the children in good order. None outlives it: see `guard
 
 from __future__ import annotations
 
+import fcntl
 import secrets
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 import psutil
 
+from orchestrator.errors import MusterError
 from orchestrator.management import guardian
 
 LONGEST_BACK_OFF_SECONDS = 30.0
@@ -30,6 +32,10 @@ EXIT_DECLARED_LOST = 70
 
 LARGEST_LOG_BYTES = 10_000_000
 POLL_SECONDS = 0.05
+
+
+class AnotherRuns(MusterError):
+    """Another supervisor looks after this data directory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,6 +220,20 @@ class Supervisor:
         if self._guardian is not None and self._guardian.stdin is not None:
             self._guardian.stdin.close()
             self._guardian.wait()
+
+
+@contextmanager
+def alone(directory: Path) -> Iterator[None]:
+    """Hold this data directory against other supervisors. Raises AnotherRuns."""
+    with (directory / "supervisor.lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AnotherRuns(
+                f"Another `manage.py up` or `demo` runs on {directory}. "
+                "Stop it, or choose another directory."
+            ) from None
+        yield
 
 
 def last_line(path: Path) -> str:

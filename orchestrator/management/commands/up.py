@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import socket
@@ -12,6 +11,7 @@ from argparse import ArgumentParser, ArgumentTypeError
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -25,7 +25,7 @@ from rich.text import Text
 
 from orchestrator import clock
 from orchestrator.management import first_start, overview, services
-from orchestrator.management.supervisor import Death, Supervisor
+from orchestrator.management.supervisor import AnotherRuns, Death, Supervisor, alone
 
 LOOK_SECONDS = 0.25
 REFRESH_SECONDS = 1.0
@@ -56,7 +56,7 @@ class Command(BaseCommand):
         console = Console(file=self.stdout)  # type: ignore[arg-type]
         names = [f"{options['worker_prefix']}{n}" for n in range(1, options["workers"] + 1)]
         asked = _Stopping()
-        with _alone():
+        with _alone_on(settings.DATA_DIR):
             refuse_taken_port(port)
             first_start.check_servers()
             first_start.prepare(now=clock.now())
@@ -218,6 +218,15 @@ def _time() -> str:
 # --- before the start --------------------------------------------------------------------------
 
 
+@contextmanager
+def _alone_on(directory: Path) -> Iterator[None]:
+    try:
+        with alone(directory):
+            yield
+    except AnotherRuns as error:
+        raise CommandError(str(error)) from None
+
+
 def refuse_taken_port(port: int) -> None:
     """Raises CommandError if somebody listens there."""
     with socket.socket() as probe:
@@ -229,21 +238,6 @@ def refuse_taken_port(port: int) -> None:
                 f"Port {port} of 127.0.0.1 cannot be used ({error.strerror}). "
                 "Stop what listens there, or choose another: --port"
             ) from None
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    """Raises CommandError if another `up` runs on this data directory."""
-    path = settings.DATA_DIR / "up.lock"
-    with path.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise CommandError(
-                f"Another `manage.py up` runs on {settings.DATA_DIR}. Stop it, or choose another "
-                "directory: MUSTER_DATA_DIR"
-            ) from None
-        yield
 
 
 def _port(text: str) -> int:
