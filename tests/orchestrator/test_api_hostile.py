@@ -1,0 +1,118 @@
+"""Whatever is sent, the API answers it, and never with a fault of its own."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.test import Client
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from orchestrator import tokens
+from orchestrator.api.executions import ExecutionQuery, NewExecution
+from orchestrator.clock import now
+from orchestrator.models import Action, Execution, Pack
+
+pytestmark = pytest.mark.django_db
+
+BASE = "/api/v1"
+
+# text with NUL and lone surrogates, numbers without bounds
+texts = st.text(st.characters(), max_size=20) | st.sampled_from(["\0", "\ud800", "x" * 5000])
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(min_value=-(10**4000), max_value=10**4000)
+    | st.floats()
+    | texts
+)
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+fields = st.sampled_from(sorted(NewExecution.model_fields)) | texts
+news = st.builds(
+    lambda known, more: {"action_ref": "core.any", **known, **more},
+    st.fixed_dictionaries({}, optional={"parameters": st.dictionaries(texts, values, max_size=4)}),
+    st.dictionaries(fields, values, max_size=2),
+)
+quick = settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+@pytest.fixture
+def client() -> Client:
+    pack = Pack.objects.create(name="core", version="1", path="/nowhere", installed_at=now())
+    Action.objects.create(
+        pack=pack, ref="core.any", runtime="python", entry_point="a:b", updated_at=now()
+    )
+    _, text = tokens.create(name="fuzz", now=now())
+    return Client(headers={"authorization": f"Bearer {text}"}, raise_request_exception=False)
+
+
+def _post(client: Client, path: str, body: bytes) -> Any:
+    before = Execution.objects.count()
+    response = client.post(BASE + path, body, content_type="application/json")
+    assert response.status_code in (200, 201, 400, 409, 413, 422), response.content
+    if response.status_code >= 400:
+        assert response["Content-Type"] == "application/problem+json"
+        assert response.json()["errors"] or response.status_code != 422
+        assert Execution.objects.count() == before
+    return response
+
+
+@quick
+@given(new=news)
+def test_any_request_is_accepted_and_kept_as_it_was_or_refused(client, new):
+    response = _post(client, "/executions", json.dumps(new).encode())
+    if response.status_code == 201:
+        shown = client.get(f"{BASE}/executions/{response.json()['id']}")
+        assert shown.status_code == 200
+        assert shown.json()["parameters"] == new.get("parameters", {})
+
+
+@quick
+@given(several=st.lists(news, max_size=3))
+def test_any_bulk_request_is_accepted_whole_or_refused(client, several):
+    response = _post(client, "/executions/bulk", json.dumps({"executions": several}).encode())
+    if response.status_code == 201:
+        assert len(response.json()["ids"]) == len(several)
+
+
+@quick
+@given(body=st.binary(max_size=200))
+def test_any_bytes_are_answered(client, body):
+    _post(client, "/executions", body)
+
+
+@quick
+@given(
+    query=st.dictionaries(
+        st.sampled_from(sorted(ExecutionQuery.model_fields)) | texts,
+        texts | st.datetimes().map(str) | st.integers().map(str),
+        max_size=3,
+    )
+)
+def test_any_query_is_answered(client, query):
+    utf8 = {
+        name.encode("utf-8", "surrogatepass"): value.encode("utf-8", "surrogatepass")
+        for name, value in query.items()
+    }
+    for noun in ("executions", "dlq"):
+        response = client.get(f"{BASE}/{noun}", utf8)
+        assert response.status_code in (200, 422), response.content
+
+
+@quick
+@given(id=texts)
+def test_any_path_is_answered(client, id):
+    for noun in ("executions", "workers", "dlq", "actions", "nothing"):
+        path = f"{BASE}/{noun}/{id.encode('utf-8', 'replace').decode()}"
+        assert client.get(path).status_code in (200, 404, 405), path
