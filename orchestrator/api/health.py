@@ -105,7 +105,7 @@ def _broker_answers() -> bool:
     # a new connection: one that stands says nothing of a broker that died since
     try:
         with publisher.connection() as link:
-            link.ensure_connection(max_retries=1, interval_start=0, timeout=PATIENCE_SECONDS)
+            link.ensure_connection(max_retries=1, interval_start=0, timeout=int(PATIENCE_SECONDS))
     except publisher.errors():
         return False
     return True

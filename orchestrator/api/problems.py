@@ -100,8 +100,6 @@ def too_large(limit_bytes: int) -> Problem:
         "The request is too large",
         f"A request body has at most {limit_bytes} bytes; split it, or raise "
         "MUSTER_MAX_REQUEST_BYTES on the server",
-        # the body was perhaps not read to its end
-        headers={"Connection": "close"},
     )
 
 
