@@ -107,7 +107,9 @@ def _in_order(counts: Mapping[str, int], wanted: frozenset[ExecutionStatus]) -> 
 
 
 def new_table(title: str, *headings: str, right: Sequence[str] = ()) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    table = Table(
+        title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD
+    )
     for heading in headings:
         table.add_column(heading, justify="right" if heading in right else "left", no_wrap=True)
     return table

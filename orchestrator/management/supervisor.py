@@ -209,6 +209,7 @@ class Supervisor:
         """Have a guardian, also after somebody killed it."""
         if self._guardian is not None and self._guardian.poll() is None:
             return
+        self._close_pipe()
         self._guardian = subprocess.Popen(
             [sys.executable, guardian.__file__, self.mark],
             stdin=subprocess.PIPE,
@@ -217,9 +218,13 @@ class Supervisor:
 
     def _dismiss_guardian(self) -> None:
         """Let it look for what was left behind, such as an action's own children."""
+        self._close_pipe()
+        if self._guardian is not None:
+            self._guardian.wait()
+
+    def _close_pipe(self) -> None:
         if self._guardian is not None and self._guardian.stdin is not None:
             self._guardian.stdin.close()
-            self._guardian.wait()
 
 
 @contextmanager

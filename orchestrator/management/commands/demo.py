@@ -14,9 +14,10 @@ from django.core.management.base import BaseCommand, CommandError
 from rich.console import Console
 from rich.live import Live
 
-from orchestrator import clock
+from orchestrator import clock, fleet
 from orchestrator.management import first_start, services
-from orchestrator.management.demo import account, files, screen, stage
+from orchestrator.management.demo import account, screen, stage
+from orchestrator.management.demo.files import standard_library
 from orchestrator.management.demo.play import STAYS, WORKERS, Play, Stuck
 from orchestrator.management.supervisor import AnotherRuns, Supervisor, alone
 
@@ -62,8 +63,10 @@ class Command(BaseCommand):
         if not console.is_terminal:
             console.width = screen.WIDTH
         first_start.prepare(now=clock.now())
+        for name in WORKERS:
+            fleet.enlist(name=name)
         supervisor = _supervisor()
-        play = Play(_input(files), supervisor)
+        play = Play(standard_library(limit=files), supervisor)
         console.print(screen.opening(play), highlight=False)
         try:
             supervisor.start()
@@ -83,7 +86,9 @@ class Command(BaseCommand):
         return closing.holds
 
     def _tell_how_to_look(self, console: Console) -> None:
-        directory = os.path.relpath(settings.DATA_DIR)
+        directory = settings.DATA_DIR
+        if directory.is_relative_to(Path.cwd()):
+            directory = directory.relative_to(Path.cwd())
         console.print(
             f"Look at it in the admin:  MUSTER_DATA_DIR={directory} make up\n"
             "Start one of your own:    make up\n"
@@ -109,16 +114,12 @@ def _supervisor() -> Supervisor:
     )
 
 
-def _input(limit: int | None) -> files.Input:
-    return files.standard_library(limit=limit)
-
-
 def _show_live(play: Play, console: Console) -> None:
-    with Live(console=console, auto_refresh=False, vertical_overflow="visible") as display:
+    with Live(console=console, auto_refresh=False, transient=True) as display:
         while play.step():
-            display.update(screen.live(play), refresh=True)
+            display.update(screen.live(play, height=console.height), refresh=True)
             time.sleep(LOOK_SECONDS)
-        display.update(screen.live(play), refresh=True)
+    console.print(screen.final(play))
 
 
 def _show_plainly(play: Play, console: Console) -> None:

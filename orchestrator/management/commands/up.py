@@ -23,7 +23,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator import clock
+from orchestrator import clock, fleet
 from orchestrator.management import first_start, overview, services
 from orchestrator.management.supervisor import AnotherRuns, Death, Supervisor, alone
 
@@ -60,6 +60,8 @@ class Command(BaseCommand):
             refuse_taken_port(port)
             first_start.check_servers()
             first_start.prepare(now=clock.now())
+            for name in names:
+                fleet.enlist(name=name)  # here, so that their ids are in the order of their names
             self._tell(console, port)
             supervisor = Supervisor(
                 [

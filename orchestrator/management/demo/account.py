@@ -9,10 +9,11 @@ from typing import Any
 
 from django.db.models import Count
 
+from orchestrator import topology
 from orchestrator.management.demo import files
 from orchestrator.management.demo.play import KILLED, STOPPED, Asked, Play
 from orchestrator.management.supervisor import EXIT_DECLARED_LOST
-from orchestrator.models import DLQEntry, Execution, ExecutionEvent
+from orchestrator.models import DLQEntry, Execution, ExecutionEvent, Worker
 from orchestrator.reasons import Reason
 from orchestrator.state_machine import TERMINAL, ExecutionStatus
 
@@ -45,8 +46,8 @@ class Account:
     ends: list[Ends]
     repeated: Mapping[str, int]
     """How many attempts were followed by another, by reason."""
-    letters: Mapping[tuple[str, str], int]
-    """Dead letters by the queue they died in and how."""
+    letters: Mapping[str, int]
+    """Dead letters by the queue that they died in."""
     checks: list[Check]
 
     @property
@@ -57,12 +58,11 @@ class Account:
 def draw_up(play: Play) -> Account:
     """Read everything back; trusts nothing that the play saw on its way."""
     repeated = ExecutionEvent.objects.filter(event="retry").order_by().values_list("reason")
-    letters = DLQEntry.objects.order_by().values_list("original_queue", "reason")
-    by_queue = {(queue, reason): n for queue, reason, n in letters.annotate(Count("pk"))}
+    letters = DLQEntry.objects.order_by().values_list("original_queue").annotate(Count("pk"))
     return Account(
         ends=_ends(),
         repeated=dict(repeated.annotate(Count("pk"))),
-        letters=by_queue,
+        letters={_whose(queue): count for queue, count in letters},
         checks=[
             _everything_ended(play.asked),
             _ended_once(play.asked),
@@ -87,6 +87,11 @@ def draw_up(play: Play) -> Account:
             ),
         ],
     )
+
+
+def _whose(queue: str) -> str:
+    worker = Worker.objects.filter(pk=topology.worker_id_of(queue) or 0).first()
+    return f"{worker}'s queue {queue}" if worker else queue or "an unknown queue"
 
 
 def _ends() -> list[Ends]:
@@ -141,7 +146,7 @@ def _letters_drained(asked: Asked) -> Check:
     expired = DLQEntry.objects.filter(reason=DLQEntry.Reason.QUEUE_TTL_EXPIRED)
     died = [entry.x_death[0]["reason"] for entry in expired if entry.x_death]
     settled = set(expired.values_list("execution_id", flat=True))
-    text = f"dead letters drained: {len(died)}, each expired in its worker's queue"
+    text = f"dead letters drained: {len(died)}, each expired in its worker's queue (x-death)"
     return Check(text, died.count("expired") == len(died) > 0 and settled >= set(asked.pinned))
 
 

@@ -101,11 +101,12 @@ class Play:
         """From the first request to the last end."""
         self.stopped_exit_status: int | None = None
         self._started_at = time.monotonic()
+        self._over_at: float | None = None
         self._script = self.script()
 
     @property
     def elapsed_seconds(self) -> float:
-        return time.monotonic() - self._started_at
+        return (self._over_at or time.monotonic()) - self._started_at
 
     @property
     def ended(self) -> int:
@@ -114,7 +115,10 @@ class Play:
     def step(self) -> bool:
         """Look, then go on with the script; False when it is over. Raises Stuck."""
         self.look()
-        return next(self._script, "over") is None
+        if next(self._script, "over") is None:
+            return True
+        self._over_at = time.monotonic()
+        return False
 
     # --- the script ---
 
@@ -225,7 +229,8 @@ class Play:
     def _notice_letters(self) -> None:
         letters = DLQEntry.objects.count()
         if letters > self.letters:
-            self._tell(f"{letters - self.letters} dead letters drained", "yellow")
+            new = letters - self.letters
+            self._tell(f"{new} dead letter{'s' if new > 1 else ''} drained", "yellow")
             self.letters = letters
 
     def _all_are_up(self) -> bool:

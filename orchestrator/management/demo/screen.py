@@ -9,7 +9,6 @@ from pathlib import Path
 
 from django.conf import settings
 from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -17,10 +16,11 @@ from rich.text import Text
 from orchestrator.management import overview
 from orchestrator.management.demo.account import Account, Ends
 from orchestrator.management.demo.play import Happening, Play
-from orchestrator.reasons import Reason
 
 WIDTH = 100
 BAR_WIDTH = 50
+HEIGHT_OF_THE_REST = 12
+"""Lines of the live picture besides what happened."""
 
 FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 
@@ -45,9 +45,10 @@ def opening(play: Play) -> RenderableType:
     return Group(*lines, "")
 
 
-def live(play: Play) -> RenderableType:
-    """The picture while it goes on."""
-    return Group(_progress(play), _workers(play), *_happened(play.happenings))
+def live(play: Play, *, height: int) -> RenderableType:
+    """The picture while it goes on, no higher than the terminal."""
+    latest = play.happenings[-max(3, height - HEIGHT_OF_THE_REST) :]
+    return Group(_progress(play), _workers(play), *map(told, latest))
 
 
 def line(play: Play) -> str:
@@ -58,15 +59,16 @@ def line(play: Play) -> str:
 
 
 def told(happening: Happening) -> Text:
-    text = Text(f"{_at(happening.at_seconds)}  ", "dim")
-    return text.append(happening.text, happening.style or "none")
+    return Text.assemble(
+        (f"{_at(happening.at_seconds)}  ", "dim"), (happening.text, happening.style)
+    )
 
 
 def closing(play: Play, account: Account) -> RenderableType:
     """The account: how everything ended, and whether what must hold does."""
     rate = len(play.asked.files) / play.seconds if play.seconds else 0.0
     repeated = ", ".join(f"{count} {reason}" for reason, count in account.repeated.items())
-    letters = ", ".join(f"{count} in {queue}" for (queue, _), count in account.letters.items())
+    letters = ", ".join(f"{count} in {queue}" for queue, count in account.letters.items())
     facts = overview.new_table("", "", "")
     facts.show_header, facts.box = False, None
     facts.add_row("repeated elsewhere", repeated or "none")
@@ -94,7 +96,7 @@ def save_svg(path: Path, *parts: RenderableType) -> None:
 
 def final(play: Play) -> RenderableType:
     """What is left of the live picture when it is over."""
-    return Group(_workers(play), *_happened(play.happenings))
+    return Group(_progress(play), _workers(play), *map(told, play.happenings))
 
 
 def _progress(play: Play) -> RenderableType:
@@ -134,19 +136,15 @@ def _workers(play: Play) -> Table:
     return table
 
 
-def _happened(happenings: Sequence[Happening]) -> list[Text]:
-    return [told(happening) for happening in happenings]
-
-
 def _ends(ends: Sequence[Ends]) -> Table:
     attempts = sorted({attempt for end in ends for attempt in end.by_attempt})
-    columns = [f"attempt {attempt}" for attempt in attempts]
+    columns = [f"{n} attempt{'s' if n > 1 else ''}" for n in attempts]
     right = ["executions", *columns]
     table = overview.new_table("", "status", "reason", "executions", *columns, right=right)
     for end in ends:
         table.add_row(
             Text(end.status, overview.STYLES.get(end.status, "")),
-            f"{end.reason}: {Reason(end.reason).text}",
+            end.reason,
             f"{end.total:,}",
             *(f"{end.by_attempt[n]:,}" if end.by_attempt.get(n) else "" for n in attempts),
         )
@@ -155,12 +153,9 @@ def _ends(ends: Sequence[Ends]) -> Table:
 
 def _checks(account: Account) -> list[RenderableType]:
     return [
-        Padding(
-            Text("holds ", "bold green").append(check.text, "none")
-            if check.holds
-            else Text("FAILS ", "bold red").append(check.text, "red"),
-            (0, 0, 0, 1),
-        )
+        Text.assemble(("  holds  ", "bold green"), check.text)
+        if check.holds
+        else Text.assemble(("  FAILS  ", "bold red"), (check.text, "red"))
         for check in account.checks
     ]
 
