@@ -253,7 +253,7 @@ def _drop_lane() -> None:
     lane, _local.lane = getattr(_local, "lane", None), None
     if lane is not None:
         try:
-            lane.link.collapse()
+            lane.link.collect()
         except errors():
             log.debug("broker connection did not close cleanly", exc_info=True)
 

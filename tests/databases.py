@@ -26,6 +26,8 @@ from django.contrib.contenttypes.models import ContentType
 from django.core.management import call_command
 from django.db import connection, connections
 
+from orchestrator.models.catalog import forget_actions
+
 Config = dict[str, Any]
 Lender = Callable[[], contextlib.AbstractContextManager[Config]]
 """Lends a migrated database without rows of ours, for the length of a block."""
@@ -39,13 +41,13 @@ def as_default(config: Config) -> Iterator[None]:
     kept, kept_config = connections["default"], connections.settings["default"]
     connections.settings.update(connections.configure_settings({"default": config}))
     del connections["default"]
-    ContentType.objects.clear_cache()
+    _forget()
     try:
         yield
     finally:
         connections["default"].close()
         connections.settings["default"], connections["default"] = kept_config, kept
-        ContentType.objects.clear_cache()
+        _forget()
 
 
 @contextlib.contextmanager
@@ -95,6 +97,12 @@ def postgresql_lender(url: str) -> Iterator[Lender]:
     finally:
         # FORCE: a thread of a test that failed may still be connected
         execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _forget() -> None:
+    """What was read from one database is not true of another, though ids be the same."""
+    ContentType.objects.clear_cache()
+    forget_actions()
 
 
 def _migrate(config: Config) -> None:

@@ -1,0 +1,284 @@
+"""Dead letters: each is settled once, a stale one changes nothing, an odd one stops no other."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kombu.message import Message
+
+from orchestrator import dead_letters, executions, fleet, publisher, topology
+from orchestrator.dead_letters import Drained, Letter
+from orchestrator.models import DLQEntry, Execution, ExecutionEvent
+from orchestrator.state_machine import ExecutionStatus
+from tests.factories import NOW, make_action, make_execution, make_worker
+
+pytestmark = pytest.mark.usefixtures("database", "sent")
+
+S = ExecutionStatus
+RETRY = {"max_attempts": 3, "backoff": "none"}
+
+
+def death(worker_id: int | None = 1, reason: str = "expired") -> dict[str, Any]:
+    return {
+        "count": 1,
+        "reason": reason,
+        "queue": f"worker.{worker_id}.executions",
+        "exchange": "muster.executions",
+        "routing-keys": [f"execution.dispatch.worker.{worker_id}"],
+        "time": NOW,
+    }
+
+
+def letter(execution: Execution, *, attempt: int | None = None, reason: str = "expired") -> Letter:
+    message = publisher.dispatch(
+        execution_id=execution.pk,
+        attempt=execution.attempt if attempt is None else attempt,
+        worker_id=execution.worker_id or 0,
+    )
+    headers = message.headers() | {"x-death": [death(execution.worker_id, reason)]}
+    return read(message.body(), headers)
+
+
+def read(body: Any, headers: dict[str, Any] | None = None) -> Letter:
+    headers = {"task": publisher.RUN} if headers is None else headers
+    return dead_letters.read(Message(body=body, headers=headers))
+
+
+def settle(*letters: Letter, now: datetime = NOW) -> Drained:
+    return dead_letters.settle(letters, now=now)
+
+
+def reread(execution: Execution) -> Execution:
+    return Execution.objects.get(pk=execution.pk)
+
+
+def test_expired_letter_ends_its_execution_and_is_kept() -> None:
+    worker = make_worker("w1")
+    execution = make_execution(S.SCHEDULED, worker=worker, parameters={"message": "hello"})
+    assert settle(letter(execution)) == Drained(settled=1)
+    row = reread(execution)
+    assert (row.status, row.reason, row.ended_at) == ("failed", "queue_ttl_expired", NOW)
+    assert row.result == {
+        "error": "Worker queue TTL expired",
+        "message": "w1 did not take the execution within 300 s; it may be down or overloaded",
+        "failed_by": "dead_letter_handler",
+    }
+    entry = DLQEntry.objects.get()
+    assert (entry.execution_id, entry.attempt) == (execution.pk, 1)
+    assert (entry.reason, entry.raw_body) == ("queue_ttl_expired", None)
+    assert entry.original_exchange == "muster.executions"
+    assert entry.original_queue == f"worker.{worker.pk}.executions"
+    assert entry.original_routing_key == f"execution.dispatch.worker.{worker.pk}"
+    assert entry.x_death == [death(worker.pk) | {"time": NOW.isoformat()}]
+    assert entry.snapshot["parameters"] == {"message": "hello"}
+    assert (entry.snapshot["status"], entry.snapshot["worker"]) == ("scheduled", "w1")
+    assert entry.created_at == NOW
+
+
+def test_rejected_letter_says_so() -> None:
+    execution = make_execution(S.SCHEDULED)
+    settle(letter(execution, reason="rejected"))
+    assert reread(execution).reason == "message_rejected"
+    assert DLQEntry.objects.get().reason == "message_rejected"
+
+
+def test_letter_without_the_brokers_account_still_ends_its_execution() -> None:
+    execution = make_execution(S.SCHEDULED)
+    message = publisher.dispatch(execution_id=execution.pk, attempt=1, worker_id=1)
+    assert settle(read(message.body(), message.headers())) == Drained(settled=1)
+    assert reread(execution).is_terminal
+
+
+def test_letter_goes_to_another_attempt_where_the_policy_allows(
+    sent: list[publisher.Message],
+) -> None:
+    action = make_action("core.again", retry_policy=RETRY)
+    execution = make_execution(S.SCHEDULED, action=action)
+    assert settle(letter(execution)) == Drained(settled=1)
+    row = reread(execution)
+    assert (row.status, row.retry_count, row.reason) == ("requested", 1, "queue_ttl_expired")
+    assert DLQEntry.objects.get().attempt == 1
+    assert [message.task for message in sent] == [publisher.SCHEDULE]
+
+
+@pytest.mark.parametrize("status", sorted(set(S) - {S.SCHEDULED}))
+def test_stale_letter_changes_nothing(status: str, sent: list[publisher.Message]) -> None:
+    execution = make_execution(status, attempt=1)
+    before = Execution.objects.filter(pk=execution.pk).values().get()
+    assert settle(letter(execution)) == Drained(stale=1)
+    assert Execution.objects.filter(pk=execution.pk).values().get() == before
+    assert not DLQEntry.objects.exists()
+    assert not ExecutionEvent.objects.exists()
+    assert sent == []
+
+
+def test_letter_of_an_earlier_attempt_does_not_touch_the_next() -> None:
+    execution = make_execution(S.SCHEDULED, attempt=2)
+    assert settle(letter(execution, attempt=1)) == Drained(stale=1)
+    assert reread(execution).status == "scheduled"
+    assert not DLQEntry.objects.exists()
+
+
+def test_letter_of_an_unknown_execution_is_stale() -> None:
+    known = make_execution(S.SCHEDULED)
+    assert settle(letter(Execution(pk=UUID(int=7), attempt=1))) == Drained(stale=1)
+    assert reread(known).status == "scheduled"
+
+
+def test_same_letter_twice_makes_one_entry() -> None:
+    execution = make_execution(S.SCHEDULED)
+    twice = letter(execution)
+    assert settle(twice, twice) == Drained(settled=1, stale=1)
+    assert settle(twice) == Drained(stale=1)
+    assert DLQEntry.objects.count() == 1
+    assert ExecutionEvent.objects.count() == 1
+
+
+def test_letters_of_two_attempts_of_one_execution_make_two_entries() -> None:
+    action, worker = make_action("core.again", retry_policy=RETRY), make_worker()
+    execution = make_execution(S.SCHEDULED, action=action, worker=worker)
+    settle(letter(execution))
+    executions.schedule([execution.pk], placement=fleet.Placement(), now=NOW, actor="executor")
+    settle(letter(reread(execution)), now=NOW + timedelta(seconds=1))
+    entries = DLQEntry.objects.order_by("pk").values_list("execution_id", "attempt")
+    assert list(entries) == [(execution.pk, 1), (execution.pk, 2)]
+
+
+# --- odd letters -------------------------------------------------------------------------------
+
+UNREADABLE: dict[str, tuple[Any, dict[str, Any] | None]] = {
+    "no JSON": (b"\x00\xff not JSON", None),
+    "empty": (b"", None),
+    "no task message": (b'{"a": 1}', None),
+    "no headers": (b'[[], {"execution_id": "x"}, {}]', {}),
+    "no id": (b"[[], {}, {}]", None),
+    "odd id": (b'[[], {"execution_id": "x", "attempt": 1}, {}]', None),
+    "odd attempt": (json.dumps([[], {"execution_id": str(UUID(int=1)), "attempt": []}, {}]), None),
+    "another task": (b"[[], {}, {}]", {"task": "muster.schedule"}),
+    "kwargs is a list": (b"[[], [], {}]", None),
+    "x-death is text": (b"{}", {"task": "muster.run", "x-death": "gone"}),
+    "x-death of texts": (b"{}", {"task": "muster.run", "x-death": ["gone", {"queue": 7}]}),
+    "odd headers": (
+        b"{}",
+        {"task": "muster.run", "b": b"\xff\x00", "f": float("nan"), "s": "\ud800", "n\x00": "\x00"},
+    ),
+    "enormous number": (b"[[], {}, " + b"9" * 5_000 + b"]", None),
+}
+
+
+@pytest.mark.parametrize(("body", "headers"), UNREADABLE.values(), ids=UNREADABLE)
+def test_unreadable_letter_is_kept_with_its_bytes(
+    body: bytes | str, headers: dict[str, Any] | None
+) -> None:
+    assert settle(read(body, headers)) == Drained(unreadable=1)
+    entry = DLQEntry.objects.get()
+    assert entry.reason == "message_invalid"
+    assert entry.raw_body is not None
+    assert bytes(entry.raw_body) == (body.encode() if isinstance(body, str) else body)
+    assert entry.detail
+    assert (entry.execution_id, entry.attempt) == (None, None)
+
+
+def test_unreadable_letter_twice_makes_one_entry() -> None:
+    odd = read(b"\x00\xff")
+    settle(odd, odd)
+    settle(odd)
+    assert DLQEntry.objects.count() == 1
+
+
+def test_different_unreadable_letters_make_entries_of_their_own() -> None:
+    settle(read(b"one"), read(b"two"), read(b"one", {"x-death": [death()]}))
+    assert DLQEntry.objects.count() == 3
+
+
+def test_odd_letters_stop_no_other() -> None:
+    worker = make_worker()
+    rows = [make_execution(S.SCHEDULED, worker=worker) for _ in range(3)]
+    odd = [read(*each) for each in UNREADABLE.values()]
+    drained = settle(letter(rows[0]), *odd[:4], letter(rows[1]), *odd[4:], letter(rows[2]))
+    assert drained == Drained(settled=3, unreadable=len(odd))
+    assert {reread(row).status for row in rows} == {"failed"}
+
+
+def test_letter_that_the_database_cannot_store_is_kept_by_its_bytes_alone(
+    database: str,
+) -> None:
+    """Its headers were made storable; this one got past that, and only PostgreSQL minds."""
+    nul = Letter(
+        raw_body=b"\x00",
+        headers={"note": "\x00"},
+        x_death=[],
+        task="",
+        execution_id=None,
+        attempt=0,
+        problem="NUL",
+    )
+    execution = make_execution(S.SCHEDULED)
+    assert settle(nul, letter(execution)) == Drained(settled=1, unreadable=1)
+    entry = DLQEntry.objects.get(reason="message_invalid")
+    assert bytes(entry.raw_body or b"") == b"\x00"
+    if database == "postgresql":
+        assert entry.headers == {}
+    assert reread(execution).is_terminal
+
+
+# --- from the queue -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def broker(settings: Any, tmp_path: Path) -> None:
+    settings.BROKER_URL = f"sqlitemq:///{tmp_path / 'broker.db'}"
+
+
+def put(*bodies: bytes, headers: dict[str, Any]) -> None:
+    with publisher.connection() as link:
+        channel: Any = link.default_channel
+        topology.declare(channel, [])
+        for body in bodies:
+            message = channel.prepare_message(body, headers=headers)
+            channel.basic_publish(message, exchange="muster.dlx", routing_key="was.here")
+
+
+def waiting() -> int:
+    with publisher.connection() as link:
+        channel: Any = link.default_channel
+        declared = channel.queue_declare(topology.dead_letter_queue().name, passive=True)
+        return int(declared.message_count)
+
+
+@pytest.mark.usefixtures("broker")
+def test_drain_settles_what_is_in_the_queue_and_acknowledges_it() -> None:
+    execution = make_execution(S.SCHEDULED)
+    message = publisher.dispatch(execution_id=execution.pk, attempt=1, worker_id=1)
+    put(message.body(), message.body(), b"odd", headers=message.headers())
+    assert dead_letters.drain(now=NOW) == Drained(settled=1, stale=1, unreadable=1)
+    assert waiting() == 0
+    assert dead_letters.drain(now=NOW) == Drained()
+
+
+@pytest.mark.usefixtures("broker")
+def test_drain_that_cannot_write_leaves_the_letters_where_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    put(b"one", b"two", headers={})
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OSError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dead_letters, "settle", fail)
+        with pytest.raises(OSError):  # noqa: PT011 - it has no message
+            dead_letters.drain(now=NOW)
+    assert waiting() == 2
+    assert dead_letters.drain(now=NOW) == Drained(unreadable=2)
+
+
+@pytest.mark.usefixtures("broker")
+def test_drain_of_a_queue_that_is_not_there_yet_declares_it() -> None:
+    assert dead_letters.drain(now=NOW) == Drained()
+    assert waiting() == 0

@@ -1,0 +1,110 @@
+"""Ticks: each maintenance function runs once an interval, whoever asks, and when nobody asks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connections
+from django_celery_beat.models import PeriodicTask
+
+from orchestrator import maintenance
+from orchestrator.models import Tick
+from orchestrator.state_machine import ExecutionStatus
+from tests.factories import NOW, make_execution
+
+pytestmark = pytest.mark.usefixtures("database", "sent")
+
+NAME = "muster.check_timeouts"
+INTERVAL = timedelta(seconds=5)
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[datetime]]:
+    """When the function ran, in place of what it does."""
+    moments: list[datetime] = []
+
+    def function(*, now: datetime) -> str:
+        moments.append(now)
+        return "done"
+
+    monkeypatch.setitem(maintenance.FUNCTIONS, NAME, function)
+    return moments  # type: ignore[return-value]
+
+
+def test_first_tick_runs(runs: list[datetime]) -> None:
+    assert maintenance.run(NAME, now=NOW) == "done"
+    assert Tick.objects.get().ran_at == NOW
+
+
+def test_second_beat_within_half_an_interval_runs_nothing(runs: list[datetime]) -> None:
+    maintenance.run(NAME, now=NOW)
+    assert maintenance.run(NAME, now=NOW + INTERVAL * 0.49) is None
+    assert maintenance.run(NAME, now=NOW + INTERVAL * 0.5) == "done"
+    assert runs == [NOW, NOW + INTERVAL * 0.5]
+
+
+def test_watchdog_runs_only_what_was_missed_for_two_whole_intervals(runs: list[datetime]) -> None:
+    maintenance.run(NAME, now=NOW)
+    assert maintenance.run(NAME, now=NOW + INTERVAL * 1.99, missed=2) is None
+    assert maintenance.run(NAME, now=NOW + INTERVAL * 2, missed=2) == "done"
+    assert maintenance.run(NAME, now=NOW + INTERVAL * 3, missed=2) is None
+
+
+def test_beat_that_comes_back_is_not_held_up_by_the_watchdog(runs: list[datetime]) -> None:
+    maintenance.run(NAME, now=NOW)
+    maintenance.run(NAME, now=NOW + INTERVAL * 2, missed=2)
+    assert maintenance.run(NAME, now=NOW + INTERVAL * 2.5) == "done"
+
+
+def test_each_function_has_a_tick_of_its_own(runs: list[datetime]) -> None:
+    maintenance.run(NAME, now=NOW)
+    assert maintenance.run("muster.check_heartbeats", now=NOW) is not None
+
+
+def test_racing_ticks_run_once(runs: list[datetime]) -> None:
+    Tick.objects.create(name=NAME, ran_at=NOW - INTERVAL)
+    barrier = threading.Barrier(6, timeout=30)
+
+    def tick() -> None:
+        try:
+            barrier.wait()
+            maintenance.run(NAME, now=NOW)
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=tick) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert runs == [NOW]
+
+
+def test_function_that_fails_is_tried_again_at_the_next_tick(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(**_: Any) -> None:
+        raise OSError("broker away")
+
+    monkeypatch.setitem(maintenance.FUNCTIONS, NAME, fail)
+    for now in (NOW, NOW + INTERVAL):
+        with pytest.raises(OSError, match="broker away"):
+            maintenance.run(NAME, now=now)
+
+
+def test_timeout_check_sweeps_and_heartbeat_check_settles() -> None:
+    make_execution(ExecutionStatus.SCHEDULED, start_by=NOW)
+    make_execution(ExecutionStatus.RUNNING)
+    assert maintenance.run(NAME, now=NOW)["not_started"] == 1
+    later = NOW + timedelta(seconds=31)
+    told = maintenance.run("muster.check_heartbeats", now=later)
+    assert told == {"lost": ["w1"], "settled": 1}
+
+
+def test_beat_schedules_every_function_and_nothing_else_of_ours() -> None:
+    scheduled = PeriodicTask.objects.filter(enabled=True, task__startswith="muster.")
+    assert set(scheduled.values_list("task", flat=True)) == set(maintenance.FUNCTIONS)

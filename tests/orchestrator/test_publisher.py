@@ -1,0 +1,196 @@
+"""Messages are Celery's own, and `send` returns only what the broker has said of them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kombu import Consumer
+from kombu.message import Message as Received
+
+from orchestrator import publisher, topology
+from orchestrator.publisher import Message
+from settings.celery import app
+
+ID = UUID("01890000-0000-7000-8000-000000000001")
+SHARED = [topology.requests_queue, topology.completed_queue]
+
+
+@pytest.fixture
+def broker(settings: Any, tmp_path: Path) -> Iterator[Any]:
+    """A broker with every queue; the channel to look at it."""
+    settings.BROKER_URL = f"sqlitemq:///{tmp_path / 'broker.db'}"
+    publisher._drop_lane()
+    with publisher.connection() as link:
+        channel: Any = link.default_channel
+        topology.declare(channel, [*topology.shared_queues(), *topology.worker_queues(7)])
+        yield channel
+    publisher._drop_lane()
+
+
+def get(channel: Any, queue: str) -> Any:
+    message = channel.basic_get(queue, no_ack=True)
+    assert message is not None, f"nothing in {queue}"
+    return channel.message_to_python(message)
+
+
+@pytest.mark.parametrize(
+    ("message", "queue", "task", "kwargs"),
+    [
+        (
+            publisher.requested([ID])[0],
+            "muster.execution.requests.queue",
+            "muster.schedule",
+            {"execution_ids": [str(ID)]},
+        ),
+        (
+            publisher.completed([ID])[0],
+            "muster.execution.completed.queue",
+            "muster.completed",
+            {"execution_ids": [str(ID)]},
+        ),
+        (
+            publisher.dispatch(execution_id=ID, attempt=3, worker_id=7, ttl_ms=60_000),
+            "worker.7.executions",
+            "muster.run",
+            {"execution_id": str(ID), "attempt": 3},
+        ),
+        (
+            publisher.cancel(execution_id=ID, attempt=3, worker_id=7),
+            "worker.7.cancel",
+            "muster.cancel",
+            {"execution_id": str(ID), "attempt": 3},
+        ),
+    ],
+    ids=publisher.PUBLISHED_TASKS,
+)
+def test_stock_celery_understands_every_message(
+    broker: Any, message: Message, queue: str, task: str, kwargs: dict[str, Any]
+) -> None:
+    assert publisher.send([message]) == []
+    received = get(broker, queue)
+    assert received.payload == [[], kwargs, {}], "kombu decodes it by its content type"
+    assert received.headers["task"] == task
+    assert received.properties["delivery_mode"] == publisher.PERSISTENT
+
+    class Strategy:
+        """What Celery's consumer reads before it makes a task of a message."""
+
+        def __init__(self, received: Received) -> None:
+            from celery.worker.request import Request
+
+            app.loader.import_default_modules()
+            self.request = Request(received, app=app, task=app.tasks[task], decoded=False)
+
+    request = Strategy(received).request
+    assert (request.name, request.id) == (task, message.id)
+    assert (request.args, request.kwargs) == ([], kwargs)
+    assert request.expires is None
+
+
+def test_task_of_a_dispatch_is_named_after_its_attempt() -> None:
+    message = publisher.dispatch(execution_id=ID, attempt=3, worker_id=7)
+    assert message.id == f"{ID}.3"
+
+
+def test_ttl_travels_as_milliseconds_in_text() -> None:
+    about: dict[str, Any] = {"execution_id": ID, "attempt": 1, "worker_id": 7}
+    assert publisher.dispatch(**about, ttl_ms=1_500).properties()["expiration"] == "1500"
+    assert "expiration" not in publisher.dispatch(**about).properties()
+
+
+def test_ids_are_spread_over_as_many_messages_as_batches_need() -> None:
+    ids = [UUID(int=n) for n in range(501)]
+    messages = publisher.requested(ids)
+    assert [len(message.kwargs["execution_ids"]) for message in messages] == [250, 250, 1]
+    assert publisher.requested([]) == []
+
+
+def test_message_that_no_queue_wants_comes_back_and_the_others_arrive(broker: Any) -> None:
+    there = publisher.dispatch(execution_id=ID, attempt=1, worker_id=7)
+    nowhere = publisher.dispatch(execution_id=ID, attempt=9, worker_id=8)
+    again = publisher.dispatch(execution_id=ID, attempt=2, worker_id=7)
+    assert publisher.send([there, nowhere, again]) == [nowhere] == publisher.send([nowhere])
+    assert get(broker, "worker.7.executions").headers["id"] == there.id
+    assert get(broker, "worker.7.executions").headers["id"] == again.id
+
+
+def test_sending_nothing_needs_no_broker(settings: Any) -> None:
+    settings.BROKER_URL = "amqp://127.0.0.1:1//"
+    assert publisher.send([]) == []
+
+
+def test_unreachable_broker_has_one_name(settings: Any) -> None:
+    publisher._drop_lane()
+    publisher.errors.cache_clear()
+    settings.BROKER_URL = "amqp://127.0.0.1:1//"
+    try:
+        assert not publisher.is_reachable()
+        with pytest.raises(publisher.BrokerUnavailable, match="1 messages not sent"):
+            publisher.send([publisher.cancel(execution_id=ID, attempt=1, worker_id=7)])
+    finally:
+        publisher._drop_lane()
+        publisher.errors.cache_clear()
+
+
+def test_connection_that_broke_while_idle_is_replaced(broker: Any) -> None:
+    message = publisher.cancel(execution_id=ID, attempt=1, worker_id=7)
+    publisher.send([message])
+    publisher._lane().link.connection.close()
+    assert publisher.send([message]) == []
+    for _ in range(2):
+        assert get(broker, "worker.7.cancel").headers["id"] == message.id
+
+
+def test_each_thread_has_a_connection_of_its_own(broker: Any) -> None:
+    messages = [publisher.cancel(execution_id=ID, attempt=n, worker_id=7) for n in range(40)]
+
+    def send(part: list[Message]) -> None:
+        assert publisher.send(part) == []
+        publisher._drop_lane()
+
+    threads = [threading.Thread(target=send, args=(messages[n::4],)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    ids = {get(broker, "worker.7.cancel").headers["id"] for _ in messages}
+    assert ids == {message.id for message in messages}
+
+
+def test_what_is_sent_soon_is_joined_by_task(broker: Any) -> None:
+    publisher.send_soon(
+        [
+            *publisher.requested([UUID(int=1)]),
+            publisher.cancel(execution_id=ID, attempt=1, worker_id=7),
+            *publisher.requested([UUID(int=2)]),
+        ]
+    )
+    assert publisher.flush(10)
+    merged = publisher._merged([*publisher.requested([ID]), *publisher.requested([ID])])
+    assert [message.kwargs["execution_ids"] for message in merged] == [[str(ID), str(ID)]]
+    assert get(broker, "worker.7.cancel").payload[1]["attempt"] == 1
+    told: list[str] = []
+    while message := broker.basic_get(topology.requests_queue().name, no_ack=True):
+        told += json.loads(message.body)[1]["execution_ids"]
+    assert told == [str(UUID(int=1)), str(UUID(int=2))]
+
+
+def test_published_messages_reach_a_kombu_consumer(broker: Any) -> None:
+    got: list[Any] = []
+    publisher.send(publisher.requested([ID]))
+    with publisher.connection() as link:
+        consumer = Consumer(
+            link.channel(),
+            queues=[topology.requests_queue().queue()],
+            callbacks=[lambda body, message: got.append(body)],
+            accept=["json"],
+        )
+        with consumer:
+            link.drain_events(timeout=10)
+    assert got == [[[], {"execution_ids": [str(ID)]}, {}]]
