@@ -9,11 +9,13 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 INSTALLED_DEV := .venv/.installed-dev
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+BENCH := .venv-bench
+INSTALLED_BENCH := $(BENCH)/.installed
 COMPOSE := docker compose --file deploy/compose.yaml
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test up compose-up compose-down check lint types clean
+.PHONY: help demo test up compose-up compose-down check lint types bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,8 +49,12 @@ lint: $(INSTALLED_DEV) ## style, format, and imports that go down only
 types: $(INSTALLED_DEV) ## mypy
 	@$(BIN)/mypy
 
+bench: $(INSTALLED_BENCH) ## measure, against others too; make bench ARGS="--quick"
+	@deploy/install-test-servers.sh
+	@env -u DATABASE_URL -u BROKER_URL -u REDIS_URL $(BENCH)/bin/python -m benchmarks $(ARGS)
+
 clean: ## remove .venv and caches; var/, which holds your data, stays
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis htmlcov
+	rm -rf .venv $(BENCH) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis htmlcov
 	rm -f .coverage .coverage.*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -69,3 +75,11 @@ $(INSTALLED_DEV): requirements-dev.txt requirements.txt | $(BIN)/python
 	@echo "Installing requirements-dev.txt into .venv (about a minute the first time) ..."
 	@$(PIP) install -qq --requirement requirements-dev.txt
 	@touch $(INSTALLED) $@
+
+# of its own: what Muster is compared with must not reach the environment that it is tested in
+$(INSTALLED_BENCH): requirements-bench.txt requirements.txt | $(BIN)/python
+	@echo "Installing requirements-bench.txt into $(BENCH) (about a minute the first time) ..."
+	@$(BIN)/python -m venv $(BENCH) && echo '*' > $(BENCH)/.gitignore
+	@$(BENCH)/bin/python -m pip --disable-pip-version-check install -qq \
+		--requirement requirements-bench.txt
+	@touch $@

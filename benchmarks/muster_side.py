@@ -1,0 +1,315 @@
+"""What a benchmark asks of Muster, in a process with an installation's settings.
+
+It stands for an API process: it accepts executions and publishes in the background as the API
+does. Correctness is on, as anywhere: fences, history, confirms, persistent messages.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import django
+import django.conf
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "settings.base")
+django.setup()
+
+from django.core.management import call_command  # noqa: E402
+from django.db import connection  # noqa: E402
+
+from benchmarks import stamps  # noqa: E402
+from benchmarks.remote import BenchmarkError  # noqa: E402
+from orchestrator import (  # noqa: E402
+    clock,
+    dead_letters,
+    executions,
+    fleet,
+    packs,
+    publisher,
+    topology,
+)
+from orchestrator.models import DLQEntry, Execution, ExecutionEvent, Worker  # noqa: E402
+from orchestrator.state_machine import TERMINAL  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKS = (ROOT / "packs" / "core", ROOT / "benchmarks" / "pack")
+CLIENT = "benchmark"
+BULK = 1_000
+"""Executions of one bulk request: the API's limit."""
+
+NOOP = executions.NewExecution(action_ref="core.noop")
+
+_marker: dict[str, Any] = {"execution": None, "event": 0}
+
+
+def prepare() -> None:
+    """Make the tables and install the packs."""
+    call_command("migrate", verbosity=0)
+    for path in PACKS:
+        packs.install(packs.load(path), now=clock.now())
+
+
+# --- one run ---------------------------------------------------------------------------------
+
+
+def begin(*, keep: bool = False) -> None:
+    """Before a run: empty tables, or with `keep` a mark behind what is there."""
+    if not keep:
+        _empty_tables()
+    newest = Execution.objects.order_by("-pk").values_list("pk", flat=True).first()
+    event = ExecutionEvent.objects.order_by("-pk").values_list("pk", flat=True).first()
+    _marker.update(execution=newest, event=event or 0)
+
+
+def submit(*, count: int, bulk: bool) -> None:
+    """Ask for `count` executions that do nothing."""
+    if not bulk:
+        for _ in range(count):
+            executions.request(NOOP, requested_by=CLIENT, now=clock.now())
+        return
+    for first in range(0, count, BULK):
+        news = [NOOP] * min(BULK, count - first)
+        executions.request_many(news, requested_by=CLIENT, now=clock.now())
+
+
+def is_finished(*, count: int) -> bool:
+    """Whether nothing is open. Every submission has returned, so all `count` have their rows."""
+    return not Execution.objects.open().exists()
+
+
+def check(*, count: int) -> None:
+    """Every execution of this run completed, with exactly one terminal history event, and was
+    scheduled and claimed once. Raises BenchmarkError."""
+    rows = Execution.objects.all()
+    if _marker["execution"] is not None:
+        rows = rows.filter(pk__gt=_marker["execution"])
+    events = ExecutionEvent.objects.filter(pk__gt=_marker["event"])
+    ended = events.filter(to_status__in=sorted(TERMINAL))
+    found = {
+        "executions": rows.count(),
+        "completed": rows.filter(status="completed").count(),
+        "terminal events": ended.count(),
+        "executions with a terminal event": ended.values("execution_id").distinct().count(),
+        "schedules": events.filter(event="schedule").count(),
+        "claims": events.filter(event="claim").count(),
+    }
+    wrong = {what: number for what, number in found.items() if number != count}
+    if wrong:
+        raise BenchmarkError(f"expected {count} of each, found {wrong}")
+
+
+def _empty_tables() -> None:
+    tables = [model._meta.db_table for model in (DLQEntry, ExecutionEvent, Execution)]
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute(f"TRUNCATE {', '.join(tables)}")
+            return
+        for table in tables:
+            cursor.execute(f"DELETE FROM {table}")  # noqa: S608 - our own models' tables
+
+
+# --- how long one takes ----------------------------------------------------------------------
+
+
+def starts(*, count: int) -> list[float]:
+    """Milliseconds from the call that submits one execution to the start of its action, each
+    on an idle installation."""
+    with stamps.Receiver() as receiver:
+        stamp = executions.NewExecution(
+            action_ref="bench.stamp", parameters={"address": receiver.address}
+        )
+
+        def one() -> int:
+            executions.request(stamp, requested_by=CLIENT, now=clock.now())
+            return receiver.receive()
+
+        return list(_timed(one, count))
+
+
+def ends(*, count: int) -> list[float]:
+    """Milliseconds from the call that submits one execution to its terminal status, committed.
+
+    A trigger of this benchmark's own notifies us of the commit: polling would take the processor
+    away from what is measured. What the trigger costs is in the figure.
+    """
+    connection.ensure_connection()
+    with connection.cursor() as cursor, _terminal_trigger():
+        cursor.execute("LISTEN bench_ended")
+        link: Any = connection.connection
+
+        def one() -> int:
+            executions.request(NOOP, requested_by=CLIENT, now=clock.now())
+            for _ in link.notifies(timeout=stamps.PATIENCE_SECONDS, stop_after=1):
+                return time.monotonic_ns()
+            raise BenchmarkError("no execution ended")
+
+        return list(_timed(one, count))
+
+
+def _timed(one: Callable[[], int], count: int) -> Iterator[float]:
+    for _ in range(count):
+        # long enough for the one before to be over, and in step with no timer
+        time.sleep(random.uniform(0.02, 0.04))
+        asked_at = time.monotonic_ns()
+        yield (one() - asked_at) / 1e6
+
+
+@contextmanager
+def _terminal_trigger() -> Iterator[None]:
+    table = Execution._meta.db_table
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            CREATE OR REPLACE FUNCTION bench_ended() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN PERFORM pg_notify('bench_ended', NEW.id::text); RETURN NULL; END $$
+            """
+        )
+        cursor.execute(
+            f"CREATE OR REPLACE TRIGGER bench_ended AFTER UPDATE ON {table} FOR EACH ROW "
+            "WHEN (NEW.ended_at IS NOT NULL AND OLD.ended_at IS NULL) "
+            "EXECUTE FUNCTION bench_ended()"
+        )
+        try:
+            yield
+        finally:
+            cursor.execute(f"DROP TRIGGER bench_ended ON {table}")
+
+
+# --- dead letters ----------------------------------------------------------------------------
+
+
+def dead_letters_per_second(*, count: int) -> float:
+    """Dispatch to a worker that is not there, let the TTL pass, and time the drain."""
+    begin()
+    worker_id = _pretend_workers(1, capacity=count)[0]
+    _schedule(count)
+    with publisher.connection() as link:
+        channel: Any = link.default_channel
+        name = topology.dead_letter_queue().name
+        until = time.monotonic() + 60
+        while channel.queue_declare(name, passive=True).message_count < count:
+            if time.monotonic() > until:
+                raise BenchmarkError("the messages did not expire")
+            time.sleep(0.1)
+    now = clock.now()
+    started = time.perf_counter()
+    drained = dead_letters.drain(now=now)
+    elapsed = time.perf_counter() - started
+    found = {
+        "settled": drained.settled,
+        "failed": Execution.objects.filter(status="failed", worker=worker_id).count(),
+        "entries": DLQEntry.objects.count(),
+        "terminal events": ExecutionEvent.objects.filter(to_status="failed").count(),
+    }
+    if set(found.values()) != {count}:
+        raise BenchmarkError(f"expected {count} of each, found {found}")
+    return count / elapsed
+
+
+# --- the size of the fleet -------------------------------------------------------------------
+
+
+def schedule_cost_ms(*, workers: int, count: int) -> tuple[float, float]:
+    """Milliseconds for each execution that it takes to schedule `count` over so many workers,
+    messages sent and confirmed: (by the clock, of this process's processor time)."""
+    begin()
+    worker_ids = _pretend_workers(workers, capacity=max(1, count // workers))
+    elapsed, processor = _schedule(count)
+    with publisher.connection() as link:
+        channel: Any = link.default_channel
+        queued = 0
+        for worker_id in worker_ids:
+            queued += channel.queue_purge(topology.worker_queue(worker_id).name)
+        channel.queue_purge(topology.requests_queue().name)
+    if queued != count:
+        raise BenchmarkError(f"scheduled {count}, found {queued} in the workers' queues")
+    return elapsed * 1000 / count, processor * 1000 / count
+
+
+def _pretend_workers(number: int, *, capacity: int) -> list[int]:
+    """Rows of so many workers that are up, with their queues; nobody consumes these."""
+    names = [f"pretended-{n}" for n in range(number)]
+    Worker.objects.bulk_create([Worker(name=name) for name in names], ignore_conflicts=True)
+    Worker.objects.update(status=Worker.Status.INACTIVE)
+    mine = Worker.objects.filter(name__in=names)
+    mine.update(
+        status=Worker.Status.ACTIVE,
+        heartbeat_at=clock.now() + timedelta(minutes=5),
+        capacity=capacity,
+        runtimes=["python", "shell"],
+    )
+    ids = list(mine.values_list("pk", flat=True))
+    with publisher.connection() as link:
+        specs = [topology.requests_queue(), *(topology.worker_queue(id) for id in ids)]
+        topology.declare(link.default_channel, specs)
+    return ids
+
+
+def _schedule(count: int) -> tuple[float, float]:
+    """Accept `count` and schedule them in batches, as an executor does; returns the seconds of
+    scheduling, by the clock and of processor time."""
+    ids = []
+    for first in range(0, count, BULK):
+        news = [NOOP] * min(BULK, count - first)
+        rows = executions.request_many(news, requested_by=CLIENT, now=clock.now())
+        ids += [row.pk for row in rows]
+    publisher.flush()
+    placement = fleet.Placement()
+    size = django.conf.settings.MUSTER.batch_size
+    started, worked = time.perf_counter(), time.process_time()
+    for first in range(0, count, size):
+        batch = ids[first : first + size]
+        executions.schedule(batch, placement=placement, now=clock.now(), actor=CLIENT)
+    elapsed, processor = time.perf_counter() - started, time.process_time() - worked
+    scheduled = Execution.objects.filter(status="scheduled").count()
+    if scheduled != count:
+        raise BenchmarkError(f"expected {count} scheduled, found {scheduled}")
+    return elapsed, processor
+
+
+# --- a long history --------------------------------------------------------------------------
+
+
+def fill(*, count: int) -> None:
+    """Write `count` terminal executions, with the history of each, as if they had run."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET statement_timeout = 0")
+        cursor.execute(
+            """
+            INSERT INTO orchestrator_execution (
+                id, action_id, action_ref, parameters, priority, status, attempt, retry_count,
+                timeout_seconds, wait_reason, deadline_at, reason, result, requested_by,
+                created_at, scheduled_at, started_at, ended_at
+            )
+            SELECT
+                -- time-ordered ids of the last days, as they would be
+                (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0')
+                    || '7' || substr(md5(n::text), 1, 3)
+                    || 'a' || substr(md5(n::text), 4, 15))::uuid,
+                action.id, action.ref, '{}', 0, 'completed', 1, 0, 600, '',
+                at + interval '1 day', 'succeeded', '{}', 'benchmark', at, at, at, at
+            FROM orchestrator_action AS action,
+                generate_series(1, %s) AS n,
+                LATERAL (SELECT now() - n * interval '0.2 s' AS at) AS times
+            WHERE action.ref = 'core.noop'
+            """,
+            [count],
+        )
+        cursor.execute(
+            """
+            INSERT INTO orchestrator_executionevent
+                (execution_id, event, from_status, to_status, attempt, actor, reason, at)
+            SELECT id, event, '', status, 1, 'benchmark', '', ended_at
+            FROM orchestrator_execution,
+                (VALUES ('schedule'), ('claim'), ('complete')) AS events (event)
+            """
+        )
+        cursor.execute("RESET statement_timeout")
+        cursor.execute("ANALYZE orchestrator_execution, orchestrator_executionevent")

@@ -1,0 +1,30 @@
+"""Taking turns: A B A B, so that what disturbs the machine disturbs both sides alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from benchmarks.samples import Sample
+from benchmarks.stage import Party
+
+
+def per_second(
+    parties: Mapping[str, Party],
+    count: int | Mapping[str, int],
+    *,
+    rounds: int,
+    bulk: bool = True,
+    clients: int = 1,
+) -> Iterator[Sample]:
+    """Throughput of each party in each round, after a warm-up of all.
+
+    `count` may differ by party, where one is so much slower that it would take the whole time;
+    each is long enough for a rate.
+    """
+    for party in parties.values():
+        party.warm_up(clients=clients)
+    for number in range(1, rounds + 1):
+        for subject, party in parties.items():
+            size = count if isinstance(count, int) else count[subject]
+            value = party.per_second(size, bulk=bulk, clients=clients)
+            yield Sample(subject, number, value, "executions/s")

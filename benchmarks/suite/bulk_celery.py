@@ -1,0 +1,44 @@
+"""Bulk submission over raw Celery, which keeps track of nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from benchmarks import rivals
+from benchmarks.rounds import per_second
+from benchmarks.samples import Benchmark, Goal, Plan, Sample
+from benchmarks.stage import Stage
+
+
+def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
+    with (
+        stage.muster(pool="prefork", slots=2) as prefork,
+        stage.muster(pool="threads", slots=4) as threads,
+        stage.rival(rivals.RAW_CELERY) as celery,
+    ):
+        parties = {"Muster, prefork 2": prefork, "Muster, threads 4": threads, "Celery": celery}
+        yield from per_second(parties, plan.size, rounds=plan.rounds)
+
+
+BENCHMARK = Benchmark(
+    name="bulk-celery",
+    title="Bulk submission, tracked, over raw Celery, untracked",
+    measure=measure,
+    notes="Celery: prefork 2, acks_late, prefetch multiplier 64, no results, no confirms.",
+    goals=[
+        Goal(
+            what="bulk over raw Celery, prefork 2",
+            subject="Muster, prefork 2",
+            over="Celery",
+            at_least=1.0,
+            stretch=1.3,
+        ),
+        Goal(
+            what="bulk over raw Celery, threads 4",
+            subject="Muster, threads 4",
+            over="Celery",
+            at_least=1.0,
+            stretch=1.3,
+        ),
+    ],
+)

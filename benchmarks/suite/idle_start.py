@@ -1,0 +1,47 @@
+"""How soon an action starts on an idle system, over raw Celery."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from benchmarks import rivals
+from benchmarks.samples import Benchmark, Goal, Plan, Sample, parts, percentile
+from benchmarks.stage import Stage
+
+
+def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
+    count = parts(plan.size, one_of=25)
+    with (
+        stage.muster(pool="prefork", slots=2) as muster,
+        stage.rival(rivals.RAW_CELERY) as celery,
+    ):
+        parties = {"Muster": muster, "Celery": celery}
+        for party in parties.values():
+            party.warm_up()
+        for number in range(1, plan.rounds + 1):
+            for subject, party in parties.items():
+                with party.turn():
+                    party.begin()
+                    times_ms = party.remote.call("starts", count=count)
+                if party is muster:
+                    party.remote.call("wait", count=count, within_seconds=30)
+                    party.check(count)
+                yield Sample(f"{subject}, p50", number, percentile(times_ms, 50), "ms")
+                yield Sample(f"{subject}, p99", number, percentile(times_ms, 99), "ms")
+
+
+BENCHMARK = Benchmark(
+    name="idle-start",
+    title="Idle: from the request to the start of the action",
+    measure=measure,
+    notes="Prefork 2 on both sides; one at a time, 20 to 40 ms apart.",
+    goals=[
+        Goal(
+            what="idle start, p50 over raw Celery's",
+            subject="Muster, p50",
+            over="Celery, p50",
+            at_most=3.0,
+        ),
+        Goal(what="idle start, p99", subject="Muster, p99", unit="ms", at_most=10.0),
+    ],
+)
