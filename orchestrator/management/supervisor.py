@@ -7,6 +7,7 @@ alone, which then stops the children in good order. None outlives it: see `guard
 from __future__ import annotations
 
 import fcntl
+import os
 import secrets
 import signal
 import subprocess
@@ -143,6 +144,7 @@ class Supervisor:
             if child.process is not None:
                 exit_status = child.process.poll()
                 if exit_status is not None:
+                    _kill_group(child.process.pid)
                     deaths.append(child.note_death(exit_status))
             if child.process is None and child.service.restarts:
                 self._restart_when_due(child)
@@ -168,6 +170,7 @@ class Supervisor:
         for child in self.children.values():
             if child.process is not None:
                 child.process.wait()
+                _kill_group(child.process.pid)
         self._dismiss_guardian()
         return killed
 
@@ -257,6 +260,12 @@ def _opened_log(path: Path) -> IO[bytes]:
     if path.exists() and path.stat().st_size > LARGEST_LOG_BYTES:
         path.replace(path.with_suffix(".log.1"))
     return path.open("ab")
+
+
+def _kill_group(leader_pid: int) -> None:
+    """End what a child that is gone left behind in its group."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader_pid, signal.SIGKILL)
 
 
 def _send(child: Child, number: signal.Signals) -> None:
