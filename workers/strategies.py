@@ -60,6 +60,7 @@ def run_claimed(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., N
 
 
 def _refuse(message: Any, *_: Any) -> None:
-    """This process is no worker of Muster's: the message stays for the one whose it is."""
-    log.error("a dispatch message reached a process that is no worker")
-    message.requeue()
+    """This process is no worker of Muster's, so the message is in a queue where it does not
+    belong: given back, it would come again at once, and for ever."""
+    log.error("dispatch rejected: it reached a process that is no worker")
+    message.reject()
