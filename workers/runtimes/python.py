@@ -45,6 +45,10 @@ def run(call: Call) -> Outcome:
     try:
         outcome = _run(call)
     except limits.TimeLimitReached:
+        # it is over, so nobody waits for what it started; only a pool child can have marked that
+        processes.terminate(
+            call.execution_id, call.attempt, grace_seconds=call.cancel_grace_seconds
+        )
         outcome = timed_out(call)
     except limits.Interrupted:
         outcome = failed(
