@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +16,7 @@ from kombu import Consumer
 from kombu.message import Message
 
 from orchestrator import topology
+from workers import processes
 from workers.agent import Agent
 
 log = structlog.get_logger(__name__)
@@ -42,6 +44,11 @@ class AgentStep(bootsteps.StartStopStep):
         )
         agent.register()
         worker.muster_agent = agent
+        parent_pid = os.getpid()
+        # what a child runs may run again elsewhere as soon as this process is gone
+        signals.worker_process_init.connect(
+            lambda **_: processes.die_with_parent(parent_pid), weak=False
+        )
         signals.worker_shutting_down.connect(
             lambda how, **_: agent.drain(f"shutting down ({how.lower()})"), weak=False
         )

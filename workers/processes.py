@@ -10,7 +10,10 @@ may well run `manage.py`.
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
+import sys
 import time
 from collections.abc import Callable, Iterable
 
@@ -22,9 +25,18 @@ ACTION = "MSTR_ACTION"
 WORKER_TOKEN = "MSTR_WORKER_TOKEN"  # noqa: S105 - names one life of a worker, opens nothing
 """Set by the worker in its own environment, from where its pool inherits it."""
 
+PR_SET_PDEATHSIG = 1
 POLL_SECONDS = 0.02
 KILL_ROUNDS = 20
 """A process may fork while the others are killed: what is found after so many rounds stays."""
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Have the kernel kill this process when the one that forked it dies, however that happens."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent_pid:
+            os._exit(1)  # it died before it could be watched
 
 
 def markers(execution_id: str, attempt: int, action_ref: str) -> dict[str, str]:
