@@ -156,16 +156,6 @@ def send(messages: Sequence[Message]) -> list[Message]:
         raise BrokerUnavailable(f"{len(messages)} messages not sent: {error!r}") from error
 
 
-def is_reachable() -> bool:
-    """Whether a connection to the broker stands or can be made right now."""
-    try:
-        _lane()
-    except errors():
-        _drop_lane()
-        return False
-    return True
-
-
 class _Lane:
     """A connection whose confirms are awaited once a batch, not once a message."""
 

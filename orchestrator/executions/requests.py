@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
-from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
@@ -14,6 +14,13 @@ from django.db import transaction
 from orchestrator import packs, publisher
 from orchestrator.errors import MusterError
 from orchestrator.models import Action, Execution, Worker
+
+BOUNDS = {
+    "timeout_seconds": (0.001, 366 * 86_400),
+    "deadline_seconds": (0.001, 366 * 86_400),
+    "queue_ttl_ms": (1, 2**31 - 1),
+}
+"""What a request may ask for; what is beyond is a mistake of its units."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,17 +93,51 @@ def request_many(
         raise RequestRefused(refusals)
 
     rows = [_row(new, actions[new.action_ref], requested_by=requested_by, now=now) for new in news]
-    keyed = {row.idempotency_key: row for row in rows if row.idempotency_key is not None}
-    with transaction.atomic():
-        # a key that is taken is skipped here and looked up below: no window between the two
-        Execution.objects.bulk_create(rows, ignore_conflicts=bool(keyed))
-        taken = _taken_before(keyed) if keyed else {}
-        fresh: dict[UUID, Execution] = {}
-        for row in rows:
-            if row.idempotency_key is None or taken[row.idempotency_key].pk == row.pk:
-                fresh[row.pk] = row
-        transaction.on_commit(lambda: publisher.send_soon(publisher.requested(list(fresh))))
-    return [fresh.get(row.pk) or taken[str(row.idempotency_key)] for row in rows]
+    if len(rows) == 1 and rows[0].idempotency_key is None:
+        # one statement commits by itself: no BEGIN and COMMIT to wait for
+        rows[0].save(force_insert=True)
+        accepted = rows
+    else:
+        with transaction.atomic():
+            # a key that is taken is skipped and then looked up: no window between the two
+            Execution.objects.bulk_create(rows, ignore_conflicts=any(map(_has_key, rows)))
+            accepted = _with_taken_keys(rows)
+    fresh = [row.pk for row, made in zip(rows, accepted, strict=True) if made is row]
+    transaction.on_commit(partial(publisher.send_soon, publisher.requested(fresh)))
+    return accepted
+
+
+def _has_key(row: Execution) -> bool:
+    return row.idempotency_key is not None
+
+
+def _with_taken_keys(rows: Sequence[Execution]) -> list[Execution]:
+    """The rows, but for each key that was taken before the row that holds it."""
+    keys = {row.idempotency_key for row in rows if _has_key(row)}
+    holders = {
+        row.idempotency_key: row for row in Execution.objects.filter(idempotency_key__in=keys)
+    }
+    accepted = []
+    for row in rows:
+        holder = holders.get(row.idempotency_key)
+        if holder is None or holder.pk == row.pk:
+            accepted.append(row)
+            continue
+        if not _asks_the_same(row, holder):
+            raise IdempotencyConflict(
+                f"The idempotency key {row.idempotency_key!r} belongs to execution {holder.pk}, "
+                "which has another action or other parameters"
+            )
+        accepted.append(holder)
+    return accepted
+
+
+def _asks_the_same(row: Execution, holder: Execution) -> bool:
+    if row.action_ref != holder.action_ref:
+        return False
+    # only the database knows its own idea of equal numbers: jsonb turns 1e23 into an integer
+    same = Execution.objects.filter(pk=holder.pk, parameters=row.parameters)
+    return row.parameters == holder.parameters or same.exists()
 
 
 def _problems(
@@ -111,10 +152,10 @@ def _problems(
             yield f"/parameters{problem.pointer}", problem.message
     if new.worker_id is not None and new.worker_id not in workers:
         yield "/worker_id", f"no worker has the id {new.worker_id}"
-    for name in ("timeout_seconds", "queue_ttl_ms", "deadline_seconds"):
+    for name, (least, most) in BOUNDS.items():
         value = getattr(new, name)
-        if value is not None and value <= 0:
-            yield f"/{name}", f"expected a number above 0, found {value}"
+        if value is not None and not least <= value <= most:
+            yield f"/{name}", f"expected {least} to {most}, found {value}"
 
 
 def _row(new: NewExecution, action: Action, *, requested_by: str, now: datetime) -> Execution:
@@ -135,17 +176,3 @@ def _row(new: NewExecution, action: Action, *, requested_by: str, now: datetime)
         idempotency_key=new.idempotency_key,
         created_at=now,
     )
-
-
-def _taken_before(keyed: Mapping[str, Execution]) -> dict[str, Execution]:
-    """The rows that hold these keys now, ours or earlier ones."""
-    taken = {}
-    for row in Execution.objects.filter(idempotency_key__in=keyed):
-        wanted = keyed[str(row.idempotency_key)]
-        if (row.action_ref, row.parameters) != (wanted.action_ref, wanted.parameters):
-            raise IdempotencyConflict(
-                f"The idempotency key {row.idempotency_key!r} belongs to execution {row.pk}, "
-                "which has another action or other parameters"
-            )
-        taken[str(row.idempotency_key)] = row
-    return taken

@@ -83,9 +83,9 @@ def test_rows_come_in_the_order_of_the_request_and_are_announced_together(
         (new(-1), "/parameters/seconds", "minimum"),
         (NewExecution(action_ref="core.sleep"), "/parameters", "required"),
         (new(worker_id=4711), "/worker_id", "4711"),
-        (new(timeout_seconds=0), "/timeout_seconds", "above 0"),
-        (new(deadline_seconds=-3), "/deadline_seconds", "above 0"),
-        (new(queue_ttl_ms=0), "/queue_ttl_ms", "above 0"),
+        (new(timeout_seconds=0), "/timeout_seconds", "expected 0.001 to 31622400"),
+        (new(deadline_seconds=-3), "/deadline_seconds", "expected 0.001 to 31622400"),
+        (new(queue_ttl_ms=0), "/queue_ttl_ms", "expected 1 to 2147483647"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
