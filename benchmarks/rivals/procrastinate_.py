@@ -16,13 +16,17 @@ URL = os.environ["DATABASE_URL"]
 BULK = 1_000
 """As many as Muster is given at once."""
 
+IS_WORKER = __name__ == "__main__"
+
 app = procrastinate.App(
-    # room for 8 at once, and for listening
-    connector=procrastinate.PsycopgConnector(conninfo=URL, min_size=4, max_size=12),
+    # a worker needs the asynchronous connector, with room for 8 at once and for listening; to a
+    # submitter without an event loop the guide gives the synchronous one
+    connector=procrastinate.PsycopgConnector(conninfo=URL, min_size=4, max_size=12)
+    if IS_WORKER
+    else procrastinate.SyncPsycopgConnector(conninfo=URL),
     worker_defaults={"concurrency": 8, "listen_notify": True, "delete_jobs": "never"},
 )
 
-_submitter: procrastinate.App | None = None
 _link: psycopg.Connection | None = None
 
 
@@ -32,22 +36,22 @@ async def noop() -> None:
 
 
 def prepare() -> None:
-    with _opened() as submitter:
-        submitter.schema_manager.apply_schema()
+    app.open()
+    app.schema_manager.apply_schema()
 
 
 def begin() -> None:
+    app.open()
     _connected().execute("TRUNCATE procrastinate_jobs, procrastinate_events CASCADE")
 
 
 def submit(*, count: int, bulk: bool) -> None:
-    task = _kept_open().tasks["noop"]
     if not bulk:
         for _ in range(count):
-            task.defer()
+            noop.defer()
         return
     for first in range(0, count, BULK):
-        task.batch_defer(*[{} for _ in range(min(BULK, count - first))])
+        noop.batch_defer(*[{} for _ in range(min(BULK, count - first))])
 
 
 def is_finished(*, count: int) -> bool:
@@ -71,20 +75,6 @@ def check(*, count: int) -> None:
         raise RuntimeError(f"expected {count} succeeded, found {row}")
 
 
-def _opened() -> procrastinate.App:
-    """A synchronous submitter opens a synchronous connector, as the guide says."""
-    submitter = app.with_connector(procrastinate.SyncPsycopgConnector(conninfo=URL))
-    submitter.open()
-    return submitter
-
-
-def _kept_open() -> procrastinate.App:
-    global _submitter
-    if _submitter is None:
-        _submitter = _opened()
-    return _submitter
-
-
 def _connected() -> psycopg.Connection:
     global _link
     if _link is None:
@@ -92,6 +82,6 @@ def _connected() -> psycopg.Connection:
     return _link
 
 
-if __name__ == "__main__":
+if IS_WORKER:
     print("ready.", flush=True)
     app.run_worker()

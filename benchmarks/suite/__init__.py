@@ -3,11 +3,35 @@
 from __future__ import annotations
 
 from benchmarks.samples import Benchmark
-from benchmarks.suite import bulk_celery, embedded, idle_end, idle_start
+from benchmarks.suite import (
+    bulk_celery,
+    bulk_procrastinate,
+    bulk_results,
+    dead_letters,
+    embedded,
+    fleet_size,
+    idle_end,
+    idle_start,
+    long_history,
+    processor_time,
+    singly_dbos,
+    singly_procrastinate,
+)
 
 ALL: list[Benchmark] = [
-    bulk_celery.BENCHMARK,
-    idle_start.BENCHMARK,
-    idle_end.BENCHMARK,
-    embedded.BENCHMARK,
+    module.BENCHMARK
+    for module in (
+        bulk_celery,
+        bulk_results,
+        bulk_procrastinate,
+        singly_dbos,
+        singly_procrastinate,
+        idle_start,
+        idle_end,
+        dead_letters,
+        fleet_size,
+        long_history,
+        embedded,
+        processor_time,
+    )
 ]
