@@ -62,12 +62,12 @@ class Command(BaseCommand):
         console = Console(file=self.stdout)  # type: ignore[arg-type]
         if not console.is_terminal:
             console.width = screen.WIDTH
-        first_start.prepare(now=clock.now())
-        for name in WORKERS:
-            fleet.enlist(name=name)
         supervisor = _supervisor()
         play = Play(standard_library(limit=files), supervisor)
         console.print(screen.opening(play), highlight=False)
+        first_start.prepare(now=clock.now())
+        for name in WORKERS:
+            fleet.enlist(name=name)  # here, so that their ids are in the order of their names
         try:
             supervisor.start()
             if plain or not console.is_terminal:

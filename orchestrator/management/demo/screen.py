@@ -53,8 +53,10 @@ def live(play: Play, *, height: int) -> RenderableType:
 
 def line(play: Play) -> str:
     """The same in one line."""
+    if not play.asked.all:
+        return f"{_at(play.elapsed_seconds)}  starting executor, beat and three workers"
     open_ = ", ".join(f"{n} {status}" for status, n in _open(play).items()) or "none"
-    states = ", ".join(f"{w.name} {w.status}" for w in play.workers) or "starting"
+    states = ", ".join(f"{w.name} {w.status}" for w in play.workers) or "none"
     return f"{_at(play.elapsed_seconds)}  ended {play.ended:,}; open: {open_}; {states}"
 
 
@@ -101,6 +103,8 @@ def final(play: Play) -> RenderableType:
 
 def _progress(play: Play) -> RenderableType:
     asked = len(play.asked.all)
+    if not asked:
+        return Text("Starting executor, beat and three workers ...\n")
     row = Table.grid(padding=(0, 2))
     row.add_row(
         ProgressBar(total=max(1, asked), completed=play.ended, width=BAR_WIDTH),
