@@ -117,6 +117,8 @@ class Agent:
     def _on_loop_tick(self) -> None:
         self._loop_ticked_at = time.monotonic()
         self._adapt_prefetch()
+        # Celery may miss the end of a child that was killed, and looks again only in five seconds
+        self.desk.pool.maintain_pool()
         # a wake that came while no loop was there to see it
         self.desk.claim_waiting()
 
