@@ -17,7 +17,8 @@ def worker_arguments(*, name: str, queues: Sequence[str], pool: str, concurrency
     """
     return [
         "worker",
-        *("--hostname", f"{name}@%h"),
+        # a life of its own: the broker may still hold the control queue of an earlier one
+        *("--hostname", f"{name}.{os.getpid()}@%h"),
         *("--queues", ",".join(queues)),
         *("--pool", pool),
         *("--concurrency", str(concurrency)),
