@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -27,9 +28,6 @@ log = structlog.get_logger(__name__)
 
 BROKER_PAUSE = timedelta(seconds=1)
 """How long what could not be dispatched is left alone before it is tried again."""
-
-JUST_READ_SECONDS = 0.05
-"""A fleet that was read this lately is not read again for a single execution's sake."""
 
 WAIT_FOR_WORKER = timedelta(seconds=2)
 """How often what waits for an eligible worker is looked at again."""
@@ -93,6 +91,7 @@ def _place(
 
     `patient`: these wait already, so a fleet that is away for a moment does not end them.
     """
+    began = time.monotonic()
     placement.refresh(now=now)
     chosen: list[Move] = []
     by_id: dict[UUID, Execution] = {}
@@ -100,7 +99,7 @@ def _place(
     without: dict[str, list[Execution]] = defaultdict(list)
     for execution in executions:
         try:
-            worker_id = _pick(execution, placement=placement, now=now)
+            worker_id = _pick(execution, placement=placement, now=now, began=began)
         except fleet.FleetBusy:
             full.append(execution.pk)
         except fleet.NoWorkerAvailable as missing:
@@ -125,7 +124,7 @@ def _place(
     return bool(full)
 
 
-def _pick(execution: Execution, *, placement: fleet.Placement, now: datetime) -> int:
+def _pick(execution: Execution, *, placement: fleet.Placement, now: datetime, began: float) -> int:
     """A worker for this execution. Raises NoWorkerAvailable and FleetBusy."""
 
     def pick() -> int:
@@ -140,7 +139,7 @@ def _pick(execution: Execution, *, placement: fleet.Placement, now: datetime) ->
         return pick()
     except fleet.NoWorkerAvailable:
         # an old view may cost balance, but must not end anything: a worker may just have come
-        placement.refresh(now=now, older_than_seconds=JUST_READ_SECONDS)
+        placement.refresh(now=now, older_than_seconds=time.monotonic() - began)
         return pick()
 
 
