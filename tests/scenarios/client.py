@@ -12,6 +12,7 @@ import json
 import os
 import socket
 import sys
+from datetime import datetime
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,7 +29,7 @@ from django.core.management import call_command  # noqa: E402
 from django.db import close_old_connections  # noqa: E402
 
 from orchestrator import clock, executions, packs, publisher, topology  # noqa: E402
-from orchestrator.models import DLQEntry, Execution, ExecutionEvent, Worker  # noqa: E402
+from orchestrator.models import DLQEntry, Execution, ExecutionEvent, Tick, Worker  # noqa: E402
 
 CLIENT = "scenario"
 
@@ -62,6 +63,11 @@ def events(*, id: UUID) -> list[SimpleNamespace]:
 
 def all_workers() -> list[SimpleNamespace]:
     return [SimpleNamespace(**row) for row in Worker.objects.values()]
+
+
+def ticks() -> dict[str, datetime]:
+    """When each maintenance function last ran."""
+    return dict(Tick.objects.values_list("name", "ran_at"))
 
 
 def dlq_entries() -> list[SimpleNamespace]:

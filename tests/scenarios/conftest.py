@@ -40,6 +40,7 @@ def backend(
 def install(backend: Backend, request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
     """Make installations for one test: `install(worker_queue_ttl_ms=3000)`."""
     made: list[Installation] = []
+    request.node.stash[MADE] = made
 
     def make(**settings: Any) -> Installation:
         made.append(Installation(backend, **settings))
@@ -48,7 +49,6 @@ def install(backend: Backend, request: pytest.FixtureRequest) -> Iterator[Callab
     yield make
     backend.restore()
     for installation in made:
-        _attach_report(request.node, installation)
         installation.close()
 
 
@@ -87,16 +87,17 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     report = yield
-    if report.when == "call":
-        item.stash[FAILED] = report.failed
+    if report.when == "call" and report.failed:
+        # what every service wrote, as it is now: the end of the test removes it
+        installations = item.stash.get(MADE, [])
+        if isinstance(item, pytest.Function) and "shared" in item.funcargs:
+            shared: Any = item.funcargs["shared"]
+            installations = [shared]
+        for installation in installations:
+            told = installation.report_then or installation.report()
+            report.sections.append(("installation", told))
     return report
 
 
-FAILED = pytest.StashKey[bool]()
+MADE = pytest.StashKey[list[Installation]]()
 MEASURED = pytest.StashKey[list[str]]()
-
-
-def _attach_report(item: pytest.Item, installation: Installation) -> None:
-    """A failed test shows what every service wrote."""
-    if item.stash.get(FAILED, False):
-        item.add_report_section("teardown", "installation", installation.report())

@@ -198,7 +198,7 @@ class Client:
             )
         self._link = Connection(ours.detach())
 
-    def call(self, name: str, **keywords: Any) -> Any:
+    def call(self, name: str, /, **keywords: Any) -> Any:
         """Call a function of `client.py`. Raises ClientError with what it raised."""
         self._link.send((name, keywords))
         if not self._link.poll(PATIENCE_SECONDS):
@@ -224,7 +224,8 @@ class Service:
         self.name = name
         self.process = process
         self.log_path = log
-        self._seen: set[psutil.Process] = set()
+        self.seen: set[psutil.Process] = set()
+        """Every process that ever was in its tree when somebody looked."""
 
     @property
     def pid(self) -> int:
@@ -240,7 +241,7 @@ class Service:
             found = [parent, *parent.children(recursive=True)]
         except psutil.NoSuchProcess:
             found = []
-        self._seen.update(found)
+        self.seen.update(found)
         return found
 
     def signal(self, number: Signals) -> None:
@@ -287,7 +288,7 @@ class Service:
 
     def close(self) -> None:
         self.tree()
-        for process in self._seen:
+        for process in self.seen:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         self.process.wait()
@@ -342,6 +343,8 @@ class Installation:
         )
         self.journal = Journal(self.directory / "journal")
         self.services: list[Service] = []
+        self.report_then = ""
+        """What was to be reported when a wait was given up."""
         self.client = Client(self.environment, self.directory)
 
     # ---- services ----
@@ -368,8 +371,8 @@ class Installation:
         return self.start(name, "manage.py", "executor", "--name", name, **environment)
 
     def start_beat(self) -> Service:
-        schedule = str(self.directory / "beat")
-        return self.start("beat", "-m", "celery", "-A", "settings", "beat", "--pidfile", schedule)
+        arguments = ["--pidfile", str(self.directory / "beat.pid"), "--loglevel", "INFO"]
+        return self.start("beat", "-m", "celery", "-A", "settings", "beat", *arguments)
 
     def start_worker(
         self, name: str = "w1", *, concurrency: int = 2, pool: str = "prefork", **environment: str
@@ -455,7 +458,8 @@ class Installation:
             except ClientError as error:  # the database may be away for a moment
                 trouble = f" ({error})"
             if time.monotonic() > ends_at:
-                raise AssertionError(f"after {within_seconds} s: {what}{trouble}\n{self.report()}")
+                self.report_then = self.report()
+                raise AssertionError(f"after {within_seconds} s: {what}{trouble}")
             time.sleep(POLL_SECONDS)
 
     def wait_for_status(

@@ -1,0 +1,44 @@
+"""With beat its ticks do the maintenance; without it the executor's watchdog does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from tests.scenarios.installation import Installation
+
+MISSING = "beat's tick is missing"
+
+
+def test_watchdog_is_silent_while_beat_ticks_and_takes_over_when_it_dies(
+    install: Callable[..., Any],
+) -> None:
+    muster: Installation = install()
+    executor = muster.start_executor()
+    beat = muster.start_beat()
+    muster.ready()
+
+    def ran() -> dict[str, Any]:
+        ticks: dict[str, Any] = muster.client.call("ticks")
+        return ticks
+
+    def all_ran_after(earlier: dict[str, Any]) -> bool:
+        now = ran()
+        return all(now[name] > at for name, at in earlier.items())
+
+    muster.wait_for(lambda: "Sending due task" in beat.log(), "beat does not tick")
+    muster.wait_for(lambda: len(ran()) == 3, "nothing ran")
+    told_before = executor.log().count(MISSING)
+    for _ in range(3):
+        earlier = ran()
+        muster.wait_for(partial(all_ran_after, earlier), "beat's ticks stopped")
+    assert executor.log().count(MISSING) == told_before
+
+    beat.kill_tree()
+    never = muster.submit_note("never", action="note_patiently", deadline_seconds=2)
+    row = muster.wait_for_end(never)
+
+    assert (row.status, row.reason) == ("failed", "deadline_passed")
+    assert executor.log().count(MISSING) > told_before
+    muster.check_accounts()

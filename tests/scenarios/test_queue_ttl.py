@@ -1,0 +1,98 @@
+"""What its worker does not take in time: queue TTL, dead letter exchange, drain, failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+TTL = {"worker_queue_ttl_ms": 2_500}
+
+
+def test_what_a_dead_worker_leaves_in_its_queue_has_failed_after_the_ttl(
+    install: Callable[..., Any], measured: Callable[[str, float], None]
+) -> None:
+    muster = install(**TTL)
+    muster.client.call("tap", name="tap", routing_key="execution.completed")
+    muster.start_executor()
+    w1 = muster.start_worker("w1")
+    muster.ready()
+    w1.kill_tree()  # its heartbeat stays fresh for a while
+    worker_id = muster.worker("w1").id
+
+    id = muster.submit_note("never")
+    row = muster.wait_for_end(id)
+
+    assert (row.status, row.reason) == ("failed", "queue_ttl_expired")
+    assert row.result == {
+        "error": "Worker queue TTL expired",
+        "message": "w1 did not take the execution within 2.5 s; it may be down or overloaded",
+        "failed_by": "dead_letter_handler",
+    }
+    assert muster.story(id) == ["schedule", "expire"]
+    waited_seconds = (row.ended_at - row.scheduled_at).total_seconds()
+    measured("a queue's TTL of 2.5 s, dispatch to failed", waited_seconds)
+    assert 2.5 <= waited_seconds < 6
+    [entry] = muster.dlq_entries()
+    assert (entry.execution_id, entry.attempt) == (id, 1)
+    assert entry.reason == "queue_ttl_expired"
+    assert entry.original_exchange == "scenario.executions"
+    assert entry.original_queue == f"worker.{worker_id}.executions"
+    assert entry.original_routing_key == f"execution.dispatch.worker.{worker_id}"
+    [death] = entry.x_death
+    assert (death["reason"], death["count"]) == ("expired", 1)
+    assert death["queue"] == f"worker.{worker_id}.executions"
+    assert (entry.snapshot["id"], entry.snapshot["status"]) == (str(id), "scheduled")
+    told = muster.wait_for(lambda: muster.client.call("taken", queue="tap"), "nothing was told")
+    assert [kwargs for _, kwargs, _ in told] == [{"execution_ids": [str(id)]}]
+    assert muster.journal.notes() == []
+    muster.check_accounts()
+
+
+def test_attempt_that_expired_is_followed_by_one_on_another_worker(
+    install: Callable[..., Any],
+) -> None:
+    muster = install(**TTL)
+    muster.start_executor()
+    w1 = muster.start_worker("w1")
+    muster.ready()
+    w1.kill_tree()
+    id = muster.submit_note("second", action="note_again")
+    muster.wait_for_status(id, "scheduled")
+    muster.start_worker("w2")
+
+    row = muster.wait_for_end(id)
+
+    assert (row.status, row.attempt, row.retry_count) == ("completed", 2, 1)
+    assert row.worker_id == muster.worker("w2").id
+    assert muster.story(id) == ["schedule", "retry", "schedule", "claim", "complete"]
+    [entry] = muster.dlq_entries()
+    assert (entry.execution_id, entry.attempt) == (id, 1)
+    assert [note.attempt for note in muster.journal.starts("second")] == [2]
+    muster.check_accounts()
+
+
+@pytest.mark.parametrize("backend", ["servers"], indirect=True)
+def test_what_a_frozen_worker_holds_unacknowledged_has_failed_after_start_by(
+    install: Callable[..., Any],
+) -> None:
+    """TTL does not run once a message is delivered: here the sweep is the guarantee."""
+    muster = install(**TTL)
+    muster.start_executor()
+    w1 = muster.start_worker("w1")
+    muster.ready()
+    w1.pause_tree()
+
+    id = muster.submit_note("never", worker_id=muster.worker("w1").id)
+    row = muster.wait_for_end(id)
+
+    assert (row.status, row.reason) == ("failed", "scheduled_timeout")
+    text = "Execution timeout: worker did not pick up task within timeout"
+    assert (row.result["error"], row.result["failed_by"]) == (text, "execution_timeout_monitor")
+    assert (row.ended_at - row.start_by).total_seconds() < 4
+    w1.resume_tree()
+    assert w1.exit_status() == 70
+    assert muster.execution(id).status == "failed"
+    assert muster.journal.notes() == []
+    muster.check_accounts()

@@ -1,0 +1,96 @@
+"""A worker that was frozen, given up, and comes back; and two processes of one name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tests import servers
+from tests.scenarios.installation import Installation, Service
+
+TWICE = ["schedule", "claim", "retry", "schedule", "claim", "complete"]
+EXIT_LOST = 70
+
+
+def _is_gone(service: Service) -> bool:
+    return not any(map(servers.is_alive, service.seen))
+
+
+def test_frozen_worker_that_comes_back_is_refused_and_ends_itself(
+    install: Callable[..., Any], measured: Callable[[str, float], None]
+) -> None:
+    muster: Installation = install()
+    muster.start_executor()
+    workers = {name: muster.start_worker(name, concurrency=3) for name in ("w1", "w2")}
+    muster.ready()
+    again = muster.submit_note("again", action="note_again", seconds=3)
+    muster.wait_for_start("again")
+    lost_id = muster.execution(again).worker_id
+    [lost_name] = [name for name in workers if muster.worker(name).id == lost_id]
+    [other_name] = workers.keys() - {lost_name}
+    w1, w2 = workers[lost_name], workers[other_name]
+    shell = muster.submit_note(
+        "shell", action="note_shell", seconds=30, children=1, worker_id=lost_id
+    )
+    once = muster.submit_note("once", seconds=3, worker_id=lost_id)
+    muster.wait_for_start("once")
+    muster.wait_for(lambda: len(muster.processes_of(shell)) >= 5, "its children did not start")
+
+    w1.pause_tree()
+    muster.wait_for_status(once, "abandoned")
+    muster.wait_for_start("again", attempt=2)
+    abandoned = muster.execution(once)
+    resumed_at = time.monotonic()
+    w1.resume_tree()
+
+    assert w1.exit_status() == EXIT_LOST
+    measured("SIGCONT of a lost worker to its exit", time.monotonic() - resumed_at)
+    muster.wait_for(lambda: _is_gone(w1), "its children live on", within_seconds=3)
+    muster.wait_for(lambda: not muster.processes_of(shell), "its actions live on", within_seconds=3)
+    rows = muster.wait_for_ends([once, again, shell])
+    assert rows[0] == abandoned
+    assert [(row.status, row.attempt) for row in rows] == [
+        ("abandoned", 1),
+        ("completed", 2),
+        ("abandoned", 1),
+    ]
+    assert rows[1].worker_id == muster.worker(other_name).id
+    assert muster.story(again) == TWICE
+    assert (muster.worker(lost_name).status, muster.worker(lost_name).incarnation) == (
+        "inactive",
+        1,
+    )
+    assert w2.process.poll() is None
+    muster.check_accounts()
+
+
+def test_second_process_of_a_name_takes_over_and_the_first_is_refused(
+    install: Callable[..., Any],
+) -> None:
+    muster: Installation = install()
+    muster.start_executor()
+    first = muster.start_worker("w1")
+    muster.ready()
+    once = muster.submit_note("once", seconds=30)
+    again = muster.submit_note("again", action="note_again", seconds=2)
+    for label in ("once", "again"):
+        muster.wait_for_start(label)
+    first.tree()
+
+    second = muster.start_worker("w1")
+    muster.wait_for(second.is_up, "the second process is not ready")
+    rows = muster.wait_for_ends([once, again])
+
+    assert first.exit_status() == EXIT_LOST
+    muster.wait_for(lambda: _is_gone(first), "its children live on", within_seconds=3)
+    assert [(row.status, row.reason, row.attempt) for row in rows] == [
+        ("abandoned", "worker_lost", 1),
+        ("completed", "succeeded", 2),
+    ]
+    assert [row.worker_incarnation for row in rows] == [1, 2]
+    assert muster.story(again) == TWICE
+    worker = muster.worker("w1")
+    assert (worker.status, worker.incarnation, worker.pid) == ("active", 2, second.pid)
+    assert muster.wait_for_end(muster.submit("core.noop")).worker_incarnation == 2
+    muster.check_accounts()
