@@ -81,7 +81,9 @@ def submit(*, count: int, bulk: bool) -> None:
 
 def is_finished(*, count: int) -> bool:
     """Whether nothing is open. Every submission has returned, so all `count` have their rows."""
-    return not Execution.objects.open().exists()
+    with connection.cursor() as cursor:  # not through the ORM: it is asked fifty times a second
+        cursor.execute("SELECT 1 FROM orchestrator_execution WHERE ended_at IS NULL LIMIT 1")
+        return cursor.fetchone() is None
 
 
 def check(*, count: int) -> None:
