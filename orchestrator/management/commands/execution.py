@@ -1,0 +1,304 @@
+"""`manage.py execution`: submit, list, show, watch and cancel executions."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.core.management.base import CommandError, CommandParser
+
+from orchestrator import clock, executions, publisher
+from orchestrator.management import execution_view, output, selection, watching
+from orchestrator.models import Execution, ExecutionEvent
+from orchestrator.reasons import Reason
+from orchestrator.state_machine import ExecutionStatus
+
+LIMIT_DEFAULT = 50
+PRIORITY_MAX = 100
+COUNT_MAX = 1_000_000
+LONGEST_RUN_SECONDS = 7 * 86_400
+LONGEST_DEADLINE_SECONDS = 366 * 86_400
+TTL_MAX_MS = 2**31 - 1
+
+
+class Command(output.MusterCommand):
+    help = "Submit, list, show, watch and cancel executions."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        verbs = parser.add_subparsers(dest="verb", required=True, title="verbs")
+        _add_submit(verbs.add_parser("submit", help="Accept an execution; prints its id."))
+        _add_list(verbs.add_parser("list", help="Executions, newest first."))
+        show = verbs.add_parser("show", help="One execution, with its history.")
+        show.add_argument("id", help="Its id, or the beginning of it.")
+        output.add_json(show)
+        watch = verbs.add_parser("watch", help="Print each transition as it happens.")
+        which = watch.add_mutually_exclusive_group(required=True)
+        which.add_argument("id", nargs="?", help="Until this one is over; or the beginning of it.")
+        which.add_argument("--all", action="store_true", help="Of all, until Ctrl-C.")
+        cancel = verbs.add_parser("cancel", help="Cancel: at once, or through its worker.")
+        cancel.add_argument("id", help="Its id, or the beginning of it.")
+
+    def handle(self, *args: Any, verb: str, **options: Any) -> None:
+        verbs: dict[str, Callable[..., None]] = {
+            "submit": self.submit,
+            "list": self.list_rows,
+            "show": self.show_one,
+            "watch": self.watch,
+            "cancel": self.cancel,
+        }
+        verbs[verb](**options)
+
+    def submit(self, *, count: int, wait: bool, as_json: bool, **options: Any) -> None:
+        new = _new(options)
+        if count > 1 and new.idempotency_key is not None:
+            raise CommandError("--idempotency-key makes one execution: leave out --count")
+        ids: list[UUID] = []
+        size: int = settings.MUSTER.bulk_limit
+        for start in range(0, count, size):
+            ids += [row.pk for row in self._accept([new] * min(size, count - start))]
+        if not as_json:
+            self.stdout.write("\n".join(map(str, ids)))
+        ended = self._wait(ids, quiet=as_json) if wait else []
+        if as_json:
+            described = [execution_view.document(row) for row in ended]
+            self.show_json({"ids": ids} | ({"executions": described} if wait else {}))
+        if any(row.status != ExecutionStatus.COMPLETED for row in ended):
+            raise SystemExit(1)
+
+    def _accept(self, news: list[executions.NewExecution]) -> list[Execution]:
+        rows = executions.request_many(news, requested_by=_user(), now=clock.now())
+        publisher.flush()
+        return rows
+
+    def _wait(self, ids: list[UUID], *, quiet: bool) -> list[Execution]:
+        ended: list[Execution] = []
+        for batch in watching.wait_for_all(ids):
+            ended += batch
+            if not quiet:
+                for row in batch:
+                    line = output.status(row.status) + output.plain(f"  {row.pk}  {row.reason}")
+                    self.show(line)
+        return ended
+
+    def list_rows(self, *, as_json: bool, limit: int, cursor: str | None, **options: Any) -> None:
+        rows = _filtered(options).defer("parameters", "result")
+        if cursor is not None:
+            rows = rows.filter(pk__lt=_uuid(selection.read_cursor(cursor)))
+        found = list(rows.select_related("worker").order_by("-pk")[: limit + 1])
+        more = selection.write_cursor(found[limit - 1].pk) if len(found) > limit else None
+        found = found[:limit]
+        if as_json:
+            items = [output.described(row, execution_view.LISTED) for row in found]
+            self.show_json({"items": items, "next_cursor": more})
+        elif not found:
+            self.stdout.write("No execution. Submit one: manage.py execution submit ACTION_REF")
+        else:
+            self.show(execution_view.listing(found, clock.now()))
+            if more:
+                self.stdout.write(f"More: --cursor {more}")
+
+    def show_one(self, *, id: str, as_json: bool, **options: Any) -> None:
+        execution = Execution.objects.select_related("worker").get(pk=selection.execution_id(id))
+        if as_json:
+            self.show_json(execution_view.document(execution))
+        else:
+            self.show(*execution_view.page(execution, clock.now()))
+
+    def watch(self, *, id: str | None, **options: Any) -> None:
+        events = (
+            watching.follow_all() if id is None else watching.follow(selection.execution_id(id))
+        )
+        for event in events:
+            self.show(execution_view.event_line(event))
+
+    def cancel(self, *, id: str, **options: Any) -> None:
+        execution = executions.cancel(
+            execution_id=selection.execution_id(id), actor=_user(), now=clock.now()
+        )
+        publisher.flush()
+        what = {
+            ExecutionStatus.CANCELLED: "is cancelled",
+            ExecutionStatus.CANCELING: "is told to its worker; watch it: manage.py execution watch",
+        }[ExecutionStatus(execution.status)]
+        self.stdout.write(f"{execution.pk} {what}")
+
+
+def _follow(id: str) -> Iterator[ExecutionEvent]:
+    return watching.follow(selection.execution_id(id))
+
+
+def _add_submit(parser: CommandParser) -> None:
+    parser.add_argument("action_ref", help="Such as core.echo; see: manage.py pack list")
+    parser.add_argument(
+        "--param",
+        action="append",
+        default=[],
+        type=_param,
+        metavar="KEY=VALUE",
+        help="A parameter; JSON where it parses as JSON, otherwise text. May be repeated.",
+    )
+    parser.add_argument(
+        "--parameters", type=_parameters, default={}, metavar="JSON|@FILE", help="All of them."
+    )
+    parser.add_argument("--worker", metavar="NAME|ID", help="Run on this worker only.")
+    parser.add_argument(
+        "--priority", type=_whole(-PRIORITY_MAX, PRIORITY_MAX), default=0, help="Higher is first."
+    )
+    parser.add_argument("--timeout-seconds", type=_seconds(LONGEST_RUN_SECONDS))
+    parser.add_argument("--queue-ttl-ms", type=_whole(1, TTL_MAX_MS))
+    parser.add_argument("--deadline-seconds", type=_seconds(LONGEST_DEADLINE_SECONDS))
+    parser.add_argument("--idempotency-key", type=_text(200))
+    parser.add_argument("--correlation-id", type=_text(100))
+    parser.add_argument("--count", type=_whole(1, COUNT_MAX), default=1, help="So many of it.")
+    parser.add_argument(
+        "--wait",
+        action="store_true",
+        help="Until all are over; exit status 1 unless all completed.",
+    )
+    output.add_json(parser)
+
+
+def _add_list(parser: CommandParser) -> None:
+    parser.add_argument(
+        "--status",
+        action="append",
+        default=[],
+        choices=[status.value for status in ExecutionStatus],
+        metavar="STATUS",
+        help=f"Any of these; may be repeated: {', '.join(ExecutionStatus)}.",
+    )
+    parser.add_argument("--action", metavar="ACTION_REF")
+    parser.add_argument("--worker", metavar="NAME|ID")
+    parser.add_argument(
+        "--reason",
+        choices=[reason.value for reason in Reason],
+        metavar="CODE",
+        help="Why it ended.",
+    )
+    parser.add_argument("--open", action="store_true", help="Only what is not over yet.")
+    parser.add_argument("--limit", type=_whole(1, 1_000), default=LIMIT_DEFAULT)
+    parser.add_argument("--cursor", help="Where the page before ended.")
+    output.add_json(parser)
+
+
+def _filtered(options: dict[str, Any]) -> Any:
+    rows = Execution.objects.open() if options["open"] else Execution.objects.all()
+    if options["status"]:
+        rows = rows.filter(status__in=options["status"])
+    if options["action"]:
+        rows = rows.filter(action_ref=options["action"])
+    if options["reason"]:
+        rows = rows.filter(reason=options["reason"])
+    if options["worker"]:
+        rows = rows.filter(worker=selection.worker(options["worker"]))
+    return rows
+
+
+def _new(options: dict[str, Any]) -> executions.NewExecution:
+    same = (
+        "action_ref",
+        "priority",
+        "timeout_seconds",
+        "queue_ttl_ms",
+        "deadline_seconds",
+        "idempotency_key",
+        "correlation_id",
+    )
+    worker = options["worker"]
+    return executions.NewExecution(
+        parameters=options["parameters"] | dict(options["param"]),
+        worker_id=None if worker is None else selection.worker(worker).pk,
+        **{name: options[name] for name in same},
+    )
+
+
+def _user() -> str:
+    try:
+        return f"cli:{getpass.getuser()}"[:150]
+    except (KeyError, OSError):  # a container's user need not have a name
+        return "cli"
+
+
+def _uuid(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise selection.InvalidCursor from None
+
+
+# --- types of arguments ------------------------------------------------------------------------
+
+
+def _json(text: str) -> Any:
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def _param(text: str) -> tuple[str, Any]:
+    key, separator, value = text.partition("=")
+    if not separator or not key:
+        raise ArgumentTypeError(f"expected KEY=VALUE, found {text!r}")
+    try:
+        return key, _json(value)
+    except (ValueError, RecursionError):
+        return key, value
+
+
+def _parameters(text: str) -> dict[str, Any]:
+    where = "--parameters"
+    try:
+        if text.startswith("@"):
+            where = text[1:]
+            text = Path(where).read_text(encoding="utf-8")
+        parameters = _json(text)
+    except OSError as error:
+        raise ArgumentTypeError(f"{where}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise ArgumentTypeError(f"{where}: expected a JSON object: {error}") from None
+    if not isinstance(parameters, dict):
+        kind = type(parameters).__name__
+        raise ArgumentTypeError(f"{where}: expected a JSON object, found a {kind}")
+    return parameters
+
+
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    def whole(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if not least <= number <= most:
+            raise ArgumentTypeError(f"expected {least} to {most}, found {text!r}")
+        return number
+
+    return whole
+
+
+def _seconds(most: float) -> Callable[[str], float]:
+    def seconds(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = 0
+        if not 0.001 <= number <= most:
+            raise ArgumentTypeError(f"expected seconds, 0.001 to {most:g}, found {text!r}")
+        return number
+
+    return seconds
+
+
+def _text(most: int) -> Callable[[str], str]:
+    def text_of(text: str) -> str:
+        if not (0 < len(text) <= most and text.isprintable()):
+            raise ArgumentTypeError(f"expected 1 to {most} printable characters, found {text!r}")
+        return text
+
+    return text_of

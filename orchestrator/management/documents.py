@@ -1,0 +1,386 @@
+"""The pages of docs/ that are written from the code, so that they cannot be wrong for long."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import inspect
+import pkgutil
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields
+from itertools import pairwise
+from pathlib import Path
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+
+from orchestrator import topology
+from orchestrator.management import commands
+from orchestrator.reasons import Known, Reason
+from orchestrator.retry_policy import RETRYABLE
+from orchestrator.state_machine import OPEN, TERMINAL, TRANSITIONS, WHO_MOVES_IT_ON, ExecutionStatus
+from orchestrator.topology import QueueSpec
+
+GENERATED = "<!-- Written by `manage.py docs generate`; change the code that it tells of. -->"
+WORKER_ID = "<id>"
+
+UNITS = {
+    "_seconds": "seconds",
+    "_ms": "milliseconds",
+    "_bytes": "bytes",
+    "_multiplier": "times",
+    "_limit": "executions",
+    "_size": "rows or messages",
+}
+KNOWN = {
+    Known.NEVER_STARTED: "It did not begin. Running it again is always safe.",
+    Known.OUTCOME_UNKNOWN: (
+        "It may have happened, in part or whole. It is run again only if the action is "
+        "declared idempotent."
+    ),
+    Known.FINISHED: "It ran, and the worker saw how it ended. It is run again only if "
+    "`retry_on` names the reason.",
+}
+
+
+def pages() -> dict[str, Callable[[], str]]:
+    """Every generated page, by its path below docs/."""
+    return {
+        "state-machine.md": state_machine_page,
+        "topology.md": topology_page,
+        "reference/settings.md": settings_page,
+        "reference/reasons.md": reasons_page,
+        "reference/commands.md": commands_page,
+    }
+
+
+def outdated(root: Path) -> list[str]:
+    """The pages below `root` that say something else than the code does."""
+    return [name for name, page in pages().items() if _read(root / name) != page()]
+
+
+def write(root: Path) -> list[str]:
+    """Write what is out of date; returns the paths."""
+    names = outdated(root)
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(pages()[name](), encoding="utf-8")
+    return names
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None
+
+
+# --- the state machine ---------------------------------------------------------------------------
+
+
+def state_machine_page() -> str:
+    statuses = [*_in_order(OPEN), *_in_order(TERMINAL)]
+    return _page(
+        "The life of an execution",
+        "Status changes in one place, `orchestrator.state_machine`, and as a compare-and-swap: a "
+        "transition happens if the row still has the status and the attempt that the caller saw, "
+        "and otherwise not at all. Every transition leaves one row of history. No status below "
+        "the line can be left again: a trigger in the database refuses it to everybody.",
+        "## Statuses, and who moves each of them on",
+        _table(
+            ("Status", "Who moves it on", "By these events"),
+            [
+                (
+                    f"`{status}`",
+                    WHO_MOVES_IT_ON[status],
+                    ", ".join(f"`{e}`" for e, rule in TRANSITIONS.items() if status in rule.sources)
+                    or "none",
+                )
+                for status in statuses
+            ],
+        ),
+        "Whoever is named first may be dead. Each open status therefore has a due time in the row "
+        "(`next_retry_at`, `start_by`, `run_deadline_at`, and always `deadline_at`), and the sweep "
+        "ends or repeats whatever is overdue. It needs nothing but the database.",
+        "## Diagram",
+        _mermaid(_state_diagram()),
+        "## Transitions",
+        _table(
+            ("Event", "From", "To", "By", "New attempt"),
+            [
+                (
+                    f"`{rule.event}`",
+                    ", ".join(f"`{status}`" for status in _in_order(rule.sources)),
+                    f"`{rule.target}`",
+                    rule.who,
+                    "yes" if rule.new_attempt else "",
+                )
+                for rule in TRANSITIONS.values()
+            ],
+        ),
+        "A *new attempt* raises the fence: messages, claims and results of earlier attempts are "
+        "refused from then on. The attempt only grows, and nothing resets it.",
+        "Why an attempt ended is told by its [reason](reference/reasons.md).",
+    )
+
+
+def _state_diagram() -> Iterator[str]:
+    yield "stateDiagram-v2"
+    yield "    [*] --> requested: accepted"
+    arrows: dict[tuple[ExecutionStatus, ExecutionStatus], list[str]] = {}
+    for rule in TRANSITIONS.values():
+        for source in _in_order(rule.sources):
+            arrows.setdefault((source, rule.target), []).append(rule.event)
+    for (source, target), events in arrows.items():
+        yield f"    {source} --> {target}: {', '.join(events)}"
+    for status in _in_order(TERMINAL):
+        yield f"    {status} --> [*]"
+
+
+def _in_order(statuses: Iterable[ExecutionStatus]) -> list[ExecutionStatus]:
+    return [status for status in ExecutionStatus if status in set(statuses)]
+
+
+# --- the topology --------------------------------------------------------------------------------
+
+
+def every_queue() -> list[QueueSpec]:
+    """The shared queues, and those of a worker that stands for all."""
+    return [*topology.shared_queues(), *topology.worker_queues(WORKER_ID)]
+
+
+def topology_page() -> str:
+    queues = every_queue()
+    return _page(
+        "Exchanges and queues",
+        "Every service declares what it consumes and the dead letter queue, in any order; each "
+        "declaration is idempotent. `manage.py topology check` compares the broker with this "
+        f"page. The prefix `{settings.MUSTER.namespace}` is the setting `MUSTER_NAMESPACE`; "
+        f"`{WORKER_ID}` is a worker's id.",
+        "## Exchanges",
+        _table(
+            ("Exchange", "Type", "For"),
+            [
+                (f"`{name}`", kind, purpose)
+                for name, (kind, purpose) in topology.exchange_purposes().items()
+            ],
+        ),
+        "## Queues",
+        _table(
+            ("Queue", "Holds", "Consumed by", "Exchange", "Routing key", "Arguments"),
+            [
+                (
+                    f"`{spec.name}`",
+                    spec.purpose,
+                    spec.owner,
+                    f"`{spec.exchange}`" if spec.exchange else "default",
+                    f"`{spec.routing_key}`",
+                    ", ".join(f"`{key}`: {value}" for key, value in spec.arguments.items()),
+                )
+                for spec in queues
+            ],
+        ),
+        "All queues are durable and none deletes itself: deleting, expiring or purging a queue "
+        "dead-letters nothing. A message of a worker's queue that waits longer than the TTL, or "
+        "is rejected, goes to the dead letter exchange and from there to the drain, which ends "
+        "or repeats the attempt that it was about.",
+        "## Flow",
+        _mermaid(_flow(queues)),
+        "Messages carry ids and the attempt, never state: the row is the truth. Losing, "
+        "repeating or delaying any of them costs time and nothing else.",
+    )
+
+
+def _flow(queues: Sequence[QueueSpec]) -> Iterator[str]:
+    yield "flowchart LR"
+    for number, name in enumerate(topology.exchange_purposes()):
+        yield f'    x{number}{{{{"{name}"}}}}'
+    exchanges = {name: f"x{n}" for n, name in enumerate(topology.exchange_purposes())}
+    yield '    api(["api"]) --> ' + exchanges[topology.executions_exchange()]
+    yield '    beat(["beat"]) --> default{{"default exchange"}}'
+    for number, spec in enumerate(queues):
+        name = spec.name.replace("<", "#lt;").replace(">", "#gt;")
+        key = spec.routing_key.replace("<", "#lt;").replace(">", "#gt;")
+        source = exchanges.get(spec.exchange, "default")
+        yield f'    {source} -->|"{key}"| q{number}[("{name}")] --> {spec.owner}(["{spec.owner}"])'
+        if dead := spec.arguments.get("x-dead-letter-exchange"):
+            why = "expired, rejected" if "x-message-ttl" in spec.arguments else "rejected"
+            yield f'    q{number} -. "{why}" .-> {exchanges[dead]}'
+    yield f"    executor --> {exchanges[topology.executions_exchange()]}"
+    yield f"    worker --> {exchanges[topology.executions_exchange()]}"
+
+
+# --- settings ------------------------------------------------------------------------------------
+
+
+def settings_page() -> str:
+    kind = type(settings.MUSTER)
+    told = attribute_docstrings(kind)
+    rows = []
+    for field in fields(kind):
+        unit = next((unit for end, unit in UNITS.items() if field.name.endswith(end)), "")
+        default = f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
+        variable = f"`MUSTER_{field.name.upper()}`"
+        rows.append(
+            (variable, type(field.default).__name__, f"`{default}`", unit, told[field.name])
+        )
+    return _page(
+        "Settings",
+        "Settings are environment variables, read once at start. An unknown `MUSTER_` variable, a "
+        "value of the wrong type, and settings that contradict each other are refused then. "
+        "`manage.py check` says what is wrong.",
+        _table(("Variable", "Type", "Default", "Unit", "What it says"), rows),
+        "Which servers are used:",
+        _table(
+            ("Variable", "Without it", "What it says"),
+            [
+                ("`DATABASE_URL`", "SQLite in `MUSTER_DATA_DIR`", "`postgresql://...`"),
+                ("`BROKER_URL`", "a SQLite file in `MUSTER_DATA_DIR`", "`amqp://...`"),
+                ("`REDIS_URL`", "each process caches for itself", "`redis://...`"),
+                ("`SECRET_KEY`", "made once, in `MUSTER_DATA_DIR`", "Django's secret key."),
+                ("`ALLOWED_HOSTS`", "this machine's names", "Host names, separated by commas."),
+                (
+                    "`CSRF_TRUSTED_ORIGINS`",
+                    "none",
+                    "Origins of the admin behind a proxy, separated by commas.",
+                ),
+                ("`DEBUG`", "off", "Pages that show code and settings when something fails."),
+                ("`LOG_LEVEL`", "`INFO`", "`DEBUG`, `INFO`, `WARNING` or `ERROR`."),
+            ],
+        ),
+    )
+
+
+def attribute_docstrings(kind: type) -> dict[str, str]:
+    """The texts that stand below the attributes of a class, by attribute."""
+    (body,) = (
+        node.body
+        for node in ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+        if isinstance(node, ast.ClassDef)
+    )
+    told = {}
+    for attribute, text in pairwise(body):
+        if (
+            isinstance(attribute, ast.AnnAssign)
+            and isinstance(attribute.target, ast.Name)
+            and isinstance(text, ast.Expr)
+            and isinstance(text.value, ast.Constant)
+        ):
+            told[attribute.target.id] = " ".join(str(text.value.value).split())
+    return told
+
+
+# --- reasons -------------------------------------------------------------------------------------
+
+
+def reasons_page() -> str:
+    parts = [
+        "Every attempt that ends has a reason. It says what is known of the action, and with "
+        "that whether running it again is safe.",
+    ]
+    for known in Known:
+        reasons = [reason for reason in Reason if reason.known is known]
+        parts += [
+            f"## `{known.value}`",
+            KNOWN[known],
+            _table(
+                ("Code", "What people read", "May be retried"),
+                [(f"`{r}`", r.text, "yes" if r in RETRYABLE else "no") for r in reasons],
+            ),
+        ]
+    return _page("Reasons", *parts)
+
+
+# --- commands ------------------------------------------------------------------------------------
+
+
+def commands_page() -> str:
+    parts = [
+        "Each of them is run as `manage.py COMMAND`. A command that fails says why in one line on "
+        "stderr and exits with status 1; wrong arguments exit with status 2. What Django itself "
+        "brings, such as `migrate` and `check`, is told by `manage.py help`.",
+    ]
+    for name, command in _own_commands():
+        parser = command.create_parser("manage.py", name)
+        parts += [f"## `{name}`", _sentence(command.help), *_arguments(parser)]
+        for verb, sub, told in _verbs(parser):
+            parts += [f"### `{name} {verb}`", _sentence(told), *_arguments(sub)]
+    return _page("Commands", *parts)
+
+
+def _own_commands() -> Iterator[tuple[str, BaseCommand]]:
+    for found in sorted(pkgutil.iter_modules(commands.__path__), key=lambda each: each.name):
+        module = importlib.import_module(f"{commands.__name__}.{found.name}")
+        yield found.name, module.Command()
+
+
+def _verbs(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser, str]]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            told = {each.dest: each.help or "" for each in action._choices_actions}
+            for verb, sub in action.choices.items():
+                yield verb, sub, told.get(verb, "")
+
+
+def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
+    ours = [action for action in parser._actions if not _is_everywhere(action)]
+    if ours:
+        rows = [(f"`{_spelled(action)}`", _told(parser, action)) for action in ours]
+        yield _table(("Argument", "What it says"), rows)
+
+
+def _is_everywhere(action: argparse.Action) -> bool:
+    """Django's own options, what is hidden, and the verbs, which have sections of their own."""
+    common = {action.dest for action in BaseCommand().create_parser("manage.py", "x")._actions}
+    is_hidden = action.help == argparse.SUPPRESS
+    return is_hidden or action.dest in common or isinstance(action, argparse._SubParsersAction)
+
+
+def _spelled(action: argparse.Action) -> str:
+    if not action.option_strings:
+        name = str(action.metavar or action.dest)
+        return f"[{name}]" if action.nargs == "?" else name
+    option = action.option_strings[-1]
+    if action.nargs == 0:
+        return option
+    if action.metavar is None and action.choices:
+        return f"{option} {'|'.join(map(str, action.choices))}"
+    return f"{option} {action.metavar or action.dest.upper()}"
+
+
+def _told(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+    formatter = parser._get_formatter()
+    told = _sentence(formatter._expand_help(action) if action.help else "")
+    is_dull = action.default in (None, False, argparse.SUPPRESS) or action.default in ([], {})
+    if action.option_strings and not is_dull and not _is_of_this_host(action):
+        told += f" Default: `{action.default}`."
+    return told.strip()
+
+
+def _is_of_this_host(action: argparse.Action) -> bool:
+    """A number of cores or a folder would make the page differ from machine to machine."""
+    return action.dest == "concurrency" or str(settings.BASE_DIR) in str(action.default)
+
+
+def _sentence(text: str) -> str:
+    text = " ".join(text.split())
+    if not text:
+        return ""
+    return text[0].upper() + text[1:] + ("" if text[-1] in ".?!" else ".")
+
+
+# --- markdown ------------------------------------------------------------------------------------
+
+
+def _page(title: str, *parts: str) -> str:
+    return "\n\n".join([f"# {title}", GENERATED, *(part for part in parts if part)]) + "\n"
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [headings, ["---"] * len(headings), *rows]
+    escaped = ([cell.replace("|", "\\|") for cell in line] for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
+
+
+def _mermaid(lines: Iterable[str]) -> str:
+    return "\n".join(["```mermaid", *lines, "```"])

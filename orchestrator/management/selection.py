@@ -1,0 +1,66 @@
+"""What a user types for a row: a name, an id, or the beginning of one."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from uuid import UUID
+
+from orchestrator.errors import MusterError
+from orchestrator.executions import UnknownExecution
+from orchestrator.fleet import UnknownWorker
+from orchestrator.models import Execution, Worker
+
+HEX = re.compile(r"[0-9a-f]{1,32}")
+ID_MAX = 2**63 - 1
+
+
+class AmbiguousPrefix(MusterError):
+    """Several executions have an id that begins like this."""
+
+
+class InvalidCursor(MusterError):
+    """Not a cursor of this listing; take the one that the page before ended with."""
+
+
+def execution_id(text: str) -> UUID:
+    """The id of the execution that this is, or begins.
+
+    Raises UnknownExecution and AmbiguousPrefix.
+    """
+    digits = text.strip().lower().replace("-", "")
+    if not HEX.fullmatch(digits):
+        raise UnknownExecution(f"{text!r} is no id: expected a UUID, or the beginning of one")
+    first, last = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
+    found = list(
+        Execution.objects.filter(pk__gte=first, pk__lte=last).values_list("pk", flat=True)[:2]
+    )
+    if not found:
+        raise UnknownExecution(f"No execution has an id that begins with {text}")
+    if len(found) > 1:
+        raise AmbiguousPrefix(f"More than one execution has an id that begins with {text}")
+    return found[0]
+
+
+def worker(text: str) -> Worker:
+    """The worker of this name, or else of this id. Raises UnknownWorker."""
+    found = Worker.objects.filter(name=text).first()
+    if found is None and text.isascii() and text.isdigit() and int(text) <= ID_MAX:
+        found = Worker.objects.filter(pk=int(text)).first()
+    if found is None:
+        raise UnknownWorker(f"No worker has the name or id {text!r}; see: manage.py workers list")
+    return found
+
+
+def write_cursor(key: object) -> str:
+    return base64.urlsafe_b64encode(str(key).encode()).rstrip(b"=").decode()
+
+
+def read_cursor(text: str) -> str:
+    """The key that a cursor holds. Raises InvalidCursor."""
+    try:
+        padded = text.encode("ascii") + b"=" * (-len(text) % 4)
+        return base64.b64decode(padded, altchars=b"-_", validate=True).decode("ascii")
+    except (ValueError, binascii.Error):
+        raise InvalidCursor from None

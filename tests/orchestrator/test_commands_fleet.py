@@ -1,0 +1,134 @@
+"""`manage.py workers` and `manage.py dlq`."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from orchestrator import clock, publisher, topology
+from orchestrator.management.commands.dlq import hexdump
+from orchestrator.models import DLQEntry
+from orchestrator.state_machine import ExecutionStatus
+from tests.factories import NOW, make_execution, make_worker
+
+pytestmark = pytest.mark.django_db
+
+
+def run(*arguments: str) -> str:
+    out = io.StringIO()
+    call_command(*arguments, stdout=out)
+    return out.getvalue()
+
+
+def entry(number: int = 1, **values: Any) -> DLQEntry:
+    known: dict[str, Any] = {
+        "reason": "message_invalid",
+        "detail": "not a task message of ours",
+        "original_queue": "muster.execution.requests.queue",
+        "fingerprint": str(number),
+        "created_at": NOW,
+    }
+    return DLQEntry.objects.create(**known | values)
+
+
+# --- workers -------------------------------------------------------------------------------------
+
+
+def test_workers_are_listed_with_the_age_of_their_heartbeat_and_their_load() -> None:
+    now = clock.now()
+    fresh = make_worker("w1", now=now - timedelta(seconds=3))
+    make_worker("w2", now=now - timedelta(seconds=600))
+    make_worker("w3", status="inactive", heartbeat_at=None)
+    make_execution(ExecutionStatus.RUNNING, worker=fresh)
+    found = json.loads(run("workers", "list", "--json"))
+    assert [(w["name"], w["heartbeat"], w["held"], w["eligible"]) for w in found] == [
+        ("w1", "fresh", 1, True),
+        ("w2", "stale", 0, False),
+        ("w3", "never", 0, False),
+    ]
+    assert 3 <= found[0]["heartbeat_age_seconds"] < 60
+    table = run("workers", "list")
+    assert "10 min" in table
+    assert max(map(len, table.splitlines())) <= 100
+
+
+def test_no_worker_says_what_to_do() -> None:
+    assert "manage.py worker --name" in run("workers", "list")
+    assert json.loads(run("workers", "list", "--json")) == []
+
+
+# --- dead letters --------------------------------------------------------------------------------
+
+
+def test_dead_letters_are_listed_newest_first_page_by_page() -> None:
+    execution = make_execution()
+    ids = [entry(n).pk for n in range(3)]
+    about = entry(9, execution=execution, attempt=1, reason="queue_ttl_expired").pk
+    first = json.loads(run("dlq", "list", "--json", "--limit", "2"))
+    assert [item["id"] for item in first["items"]] == [about, ids[2]]
+    rest = json.loads(run("dlq", "list", "--json", "--cursor", first["next_cursor"]))
+    assert ([item["id"] for item in rest["items"]], rest["next_cursor"]) == ([ids[1], ids[0]], None)
+    only = json.loads(run("dlq", "list", "--json", "--execution", str(execution.pk)))
+    assert [item["id"] for item in only["items"]] == [about]
+    assert max(map(len, run("dlq", "list").splitlines())) <= 100
+
+
+def test_dead_letter_is_shown_with_the_brokers_account_and_its_bytes() -> None:
+    death = {
+        "count": 2,
+        "reason": "expired",
+        "queue": "worker.7.executions",
+        "exchange": "muster.executions",
+        "routing-keys": ["execution.dispatch.worker.7"],
+        "time": "2026-03-01T12:00:00+00:00",
+    }
+    body = b"\x00\xffhello [red]\x1b[31m"
+    one = entry(x_death=[death], headers={"task": "x"}, raw_body=body)
+    page = run("dlq", "show", str(one.pk))
+    assert "worker.7.executions" in page
+    assert "00 ff 68 65 6c 6c 6f" in page
+    assert "..hello [red].[3" in page
+    assert "\x1b" not in page
+    document = json.loads(run("dlq", "show", str(one.pk), "--json"))
+    assert base64.b64decode(document["raw_body_base64"]) == body
+    assert document["x_death"] == [death]
+
+
+def test_long_body_is_cut_off_and_says_so() -> None:
+    lines = list(hexdump(b"x" * 5_000))
+    assert len(lines) == 257
+    assert lines[-1] == "... 904 more bytes (all of them: --json)"
+    assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize("number", ["4711", "0", str(2**70)])
+def test_unknown_dead_letter_is_one_line(number: str) -> None:
+    with pytest.raises(CommandError, match=f"No dead letter has the id {number}"):
+        run("dlq", "show", number)
+
+
+def test_drain_prints_what_was_done(settings: Any, tmp_path: Path) -> None:
+    settings.BROKER_URL = f"sqlitemq:///{tmp_path / 'broker.db'}"
+    with publisher.connection() as link:
+        channel: Any = link.default_channel
+        topology.declare(channel, [])
+        channel.basic_publish(channel.prepare_message(b"odd"), topology.dead_letter_exchange(), "x")
+    told = json.loads(run("dlq", "drain", "--json"))
+    assert told == {"settled": 0, "stale": 0, "unreadable": 1}
+    assert "unreadable" in run("dlq", "drain")
+
+
+def test_drain_without_a_broker_is_one_line(settings: Any) -> None:
+    publisher.errors.cache_clear()
+    settings.BROKER_URL = "amqp://127.0.0.1:1//"
+    with pytest.raises(CommandError, match="Broker: not drained") as error:
+        run("dlq", "drain")
+    assert "\n" not in str(error.value)
+    publisher.errors.cache_clear()

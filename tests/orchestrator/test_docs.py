@@ -1,0 +1,57 @@
+"""The pages of docs/ that are written from the code say what the code says."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.core.management import CommandError, call_command
+
+from orchestrator import topology
+from orchestrator.management import documents
+from orchestrator.reasons import Reason
+from orchestrator.state_machine import TRANSITIONS, WHO_MOVES_IT_ON
+
+DOCS = Path(settings.BASE_DIR) / "docs"
+
+
+@pytest.mark.parametrize("name", documents.pages())
+def test_page_is_up_to_date(name: str) -> None:
+    written = (DOCS / name).read_text(encoding="utf-8")
+    assert written == documents.pages()[name](), "run: manage.py docs generate"
+
+
+def test_every_setting_says_what_it_is_for() -> None:
+    told = documents.attribute_docstrings(type(settings.MUSTER))
+    assert set(told) == {field.name for field in fields(settings.MUSTER)}
+    page = documents.settings_page()
+    assert all(f"`MUSTER_{name.upper()}`" in page and text in page for name, text in told.items())
+
+
+def test_every_status_says_who_moves_it_on() -> None:
+    page = documents.state_machine_page()
+    for status, who in WHO_MOVES_IT_ON.items():
+        assert f"| `{status}` | {who} |" in page
+    assert all(f"`{event}`" in page for event in TRANSITIONS)
+
+
+def test_every_queue_and_reason_is_told() -> None:
+    page = documents.topology_page()
+    assert all(f"`{spec.name}`" in page for spec in topology.shared_queues())
+    assert "`worker.<id>.executions`" in page
+    assert all(f"| `{reason}` | {reason.text} |" in documents.reasons_page() for reason in Reason)
+
+
+def test_page_that_is_out_of_date_is_named_and_written(tmp_path: Path) -> None:
+    assert documents.write(tmp_path) == list(documents.pages())
+    assert documents.outdated(tmp_path) == []
+    (tmp_path / "topology.md").write_text("old")
+    assert documents.outdated(tmp_path) == ["topology.md"]
+
+
+def test_check_names_what_is_out_of_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "reasons_page", lambda: "new")
+    with pytest.raises(CommandError, match=r"docs/reference/reasons\.md"):
+        call_command("docs", "generate", "--check")
