@@ -47,9 +47,6 @@ KNOWN = {
     Known.OUTCOME_UNKNOWN: "outcome unknown: run it again only if it is idempotent",
     Known.FINISHED: "the worker saw how it ended",
 }
-ID_SHOWN = 23
-"""Characters of an id in tables: its millisecond and 26 random bits. Commands take them for it."""
-
 S = ExecutionStatus
 DUE: dict[str, tuple[str, set[ExecutionStatus]]] = {
     "next_retry_at": ("not scheduled before", {S.REQUESTED, S.SCHEDULING}),
@@ -65,7 +62,7 @@ def listing(rows: Sequence[Execution], now: datetime) -> Table:
     for row in rows:
         took = ((row.ended_at or now) - row.created_at).total_seconds()
         made.add_row(
-            str(row.pk)[:ID_SHOWN],
+            str(row.pk),
             output.plain(row.action_ref),
             output.status(row.status),
             str(row.attempt),

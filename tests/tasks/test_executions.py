@@ -1,0 +1,84 @@
+"""A stock Celery worker on the executor's queues, one message at a time, to the same effect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orchestrator import clock, fleet, maintenance, publisher
+from orchestrator.models import Execution
+from orchestrator.state_machine import ExecutionStatus
+from tasks import executions, watchdog
+from tasks import maintenance as ticks
+from tests.factories import make_execution, make_worker
+
+pytestmark = pytest.mark.usefixtures("database")
+
+S = ExecutionStatus
+
+
+@pytest.fixture(autouse=True)
+def placement(database: str, monkeypatch: pytest.MonkeyPatch) -> fleet.Placement:
+    """The process's view of the fleet, of which earlier tests left nothing."""
+    view = fleet.Placement()
+    monkeypatch.setattr(executions, "placement", view)
+    return view
+
+
+def test_schedule_dispatches_what_the_message_names(sent: list[publisher.Message]) -> None:
+    make_worker(now=clock.now())
+    named, other = make_execution(now=clock.now()), make_execution(now=clock.now())
+    executions.schedule(execution_ids=[str(named.pk)], of_a_later_version=True)
+    assert Execution.objects.get(pk=named.pk).status == "scheduled"
+    assert Execution.objects.get(pk=other.pk).status == "requested"
+    assert [message.kwargs["execution_id"] for message in sent] == [str(named.pk)]
+
+
+def test_completed_frees_a_place_and_gives_it_to_the_backlog(
+    sent: list[publisher.Message],
+) -> None:
+    worker = make_worker(now=clock.now(), capacity=1)
+    make_execution(S.RUNNING, now=clock.now(), worker=worker)
+    done = make_execution(S.COMPLETED, now=clock.now(), worker=worker)
+    waiting = make_execution(now=clock.now())
+    executions.completed(execution_ids=[str(done.pk)])
+    assert Execution.objects.get(pk=waiting.pk).status == "scheduled"
+
+
+@pytest.mark.parametrize("task", [executions.run, executions.cancel])
+def test_what_belongs_to_a_worker_is_refused_by_everybody_else(task: Any) -> None:
+    with pytest.raises(executions.NotAWorker, match=r"manage\.py worker"):
+        task(execution_id="x", attempt=1)
+
+
+@pytest.mark.parametrize(
+    "task", [ticks.check_timeouts, ticks.check_heartbeats, ticks.drain_dead_letters]
+)
+def test_each_tick_runs_the_function_of_its_name(
+    task: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    for name in maintenance.FUNCTIONS:
+        monkeypatch.setitem(maintenance.FUNCTIONS, name, lambda now, name=name: ran.append(name))
+    task()
+    task()
+    assert ran == [task.name]
+
+
+def test_watchdog_outlives_a_function_that_fails_and_runs_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ran: list[str] = []
+
+    def fail(**_: Any) -> None:
+        raise OSError("broker away")
+
+    first, *others = maintenance.FUNCTIONS
+    monkeypatch.setitem(maintenance.FUNCTIONS, first, fail)
+    for name in others:
+        monkeypatch.setitem(maintenance.FUNCTIONS, name, lambda now, name=name: ran.append(name))
+    dog = watchdog.Watchdog()
+    for name in maintenance.FUNCTIONS:
+        dog._run_if_missed(name)
+    assert ran == others
