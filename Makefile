@@ -15,7 +15,7 @@ COMPOSE := docker compose --file deploy/compose.yaml
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test up compose-up compose-down check lint types bench clean
+.PHONY: help demo test chaos mutants up compose-up compose-down check lint types bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,14 @@ demo: $(INSTALLED) ## see Muster work: no servers needed, everything on this mac
 test: $(INSTALLED_DEV) ## all tests; make test ARGS="-k retry"
 	@deploy/install-test-servers.sh
 	@env -u DATABASE_URL -u BROKER_URL -u REDIS_URL $(BIN)/python -m pytest $(ARGS)
+
+chaos: $(INSTALLED_DEV) ## 10,000 executions, and faults all the while; make chaos ARGS="--seed 7"
+	@deploy/install-test-servers.sh
+	@env -u DATABASE_URL -u BROKER_URL -u REDIS_URL $(BIN)/python -m tests.chaos $(ARGS)
+
+mutants: $(INSTALLED_DEV) ## break one line after another: does a test notice?
+	@deploy/install-test-servers.sh
+	@env -u DATABASE_URL -u BROKER_URL -u REDIS_URL $(BIN)/python -m tests.chaos.mutants $(ARGS)
 
 up: $(INSTALLED) ## every service on this machine, in one terminal; make up ARGS="--workers 4"
 	@$(BIN)/python manage.py up $(ARGS)

@@ -1,0 +1,162 @@
+"""A client of the API that keeps a ledger of what it was promised, and some cancels."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import random
+import threading
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.chaos.checker import Accepted
+
+MIX = {
+    "chaos.once": 30,
+    "chaos.again": 30,
+    "chaos.shell_once": 9,
+    "chaos.shell_again": 9,
+    "chaos.fails": 6,
+    "chaos.fails_again": 6,
+}
+LONGEST_PAUSE_SECONDS = 0.3
+SHORT_DEADLINE_SHARE = 0.1
+CANCEL_SHARE = 0.08
+PINNED_SHARE = 0.03
+GIVE_UP_SECONDS = 60.0
+
+
+class Load(threading.Thread):
+    """Has so many executions accepted, spread over so many seconds."""
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        token: str,
+        ledger: Path,
+        trace: Path,
+        number: int,
+        seconds: float,
+        seed: int,
+    ) -> None:
+        super().__init__(name="load", daemon=True)
+        self.ledger, self.trace = ledger, trace
+        self.number, self.seconds = number, seconds
+        self.workers: list[int] = []
+        """Ids of workers, for executions that name one."""
+        self.accepted = 0
+        self.unanswered = 0
+        self.cancelled = 0
+        self.cancelled_too_late = 0
+        self.failure: Exception | None = None
+        self._rng = random.Random(seed)
+        self._cancels: list[tuple[float, str]] = []
+        self._client = httpx.Client(
+            base_url=f"{url}/api/v1",
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=15.0,
+            limits=httpx.Limits(max_connections=2),
+        )
+
+    def run(self) -> None:
+        try:
+            with self._client:
+                self._run()
+        except Exception as error:  # noqa: BLE001 - told by whoever waits for this thread
+            self.failure = error
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        while self.accepted < self.number:
+            due = began + self.seconds * self.accepted / self.number
+            self._cancel_until(due)
+            self._submit()
+        self._cancel_until(time.monotonic() + 1)
+
+    def _submit(self) -> None:
+        new = self._new()
+        sent_at = time.time()
+        answer = self._post("/executions", new, repeat="idempotency_key" in new)
+        if answer is None:
+            self.unanswered += 1  # it may have been accepted: then it is in the database
+            return
+        assert answer.status_code in (200, 201), answer.text
+        told = answer.json()
+        self._write(
+            Accepted(
+                execution=told["id"],
+                at=sent_at,
+                deadline_at=datetime.fromisoformat(told["deadline_at"]).timestamp(),
+                action=told["action_ref"],
+            )
+        )
+        self.accepted += 1
+        if self._rng.random() < CANCEL_SHARE:
+            at = time.monotonic() + self._rng.uniform(0, 0.6)
+            heapq.heappush(self._cancels, (at, told["id"]))
+
+    def _new(self) -> dict[str, Any]:
+        rng = self._rng
+        [action] = rng.choices(list(MIX), weights=list(MIX.values()))
+        seconds = round(rng.uniform(0.005, LONGEST_PAUSE_SECONDS), 3)
+        new: dict[str, Any] = {
+            "action_ref": action,
+            "parameters": {"trace": str(self.trace), "seconds": seconds},
+            "priority": rng.choice([0, 0, 0, 5]),
+        }
+        if rng.random() < SHORT_DEADLINE_SHARE:
+            new["deadline_seconds"] = round(rng.uniform(0.2, 3.0), 3)
+        if rng.random() < 0.5:
+            new["idempotency_key"] = f"key-{rng.getrandbits(64):x}"
+        if self.workers and rng.random() < PINNED_SHARE:
+            new["worker_id"] = rng.choice(self.workers)
+        return new
+
+    def _post(self, path: str, body: Any, *, repeat: bool) -> httpx.Response | None:
+        """The answer, or None if there was none. What may be repeated is, until there is one."""
+        until = time.monotonic() + GIVE_UP_SECONDS
+        while True:
+            try:
+                answer = self._client.post(path, json=body)
+            except httpx.ConnectError:
+                repeatable = True  # it never left
+            except httpx.HTTPError:
+                repeatable = repeat
+            else:
+                if answer.status_code < 500:
+                    return answer
+                repeatable = repeat or answer.status_code == 503
+            if not repeatable:
+                return None
+            if time.monotonic() > until:
+                raise TimeoutError(f"POST {path}: no answer for {GIVE_UP_SECONDS:.0f} s")
+            time.sleep(0.2)
+
+    def _cancel_until(self, due: float) -> None:
+        """Send the cancels whose time has come, and wait until this time."""
+        while self._cancels and self._cancels[0][0] <= max(due, time.monotonic()):
+            at, execution = heapq.heappop(self._cancels)
+            time.sleep(max(0.0, at - time.monotonic()))
+            answer = self._post(f"/executions/{execution}/cancel", {}, repeat=True)
+            assert answer is not None
+            if answer.status_code == 202:
+                self.cancelled += 1
+            else:
+                assert answer.status_code == 409, answer.text
+                self.cancelled_too_late += 1
+        time.sleep(max(0.0, due - time.monotonic()))
+
+    def _write(self, accepted: Accepted) -> None:
+        with self.ledger.open("a") as file:
+            file.write(json.dumps(vars(accepted)) + "\n")
+
+
+def read_ledger(path: Path) -> list[Accepted]:
+    if not path.exists():
+        return []
+    return [Accepted(**json.loads(line)) for line in path.read_text().splitlines()]
