@@ -67,6 +67,7 @@ class Scheduler(threading.Thread):
         channel = link.channel()
         specs = [topology.requests_queue(), topology.completed_queue()]
         topology.declare(channel, specs)
+        executions.dispatch_again(now=clock.now(), actor=ACTOR)
         limit: int = settings.MUSTER.batch_size
         consumer = Consumer(
             channel,
@@ -105,7 +106,7 @@ class Scheduler(threading.Thread):
         for message in batch:
             try:
                 task, ids = _read(message)
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            except publisher.UNREADABLE as error:
                 log.warning("unreadable message rejected", error=repr(error))
                 message.reject()
                 continue

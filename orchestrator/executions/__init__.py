@@ -18,7 +18,12 @@ from orchestrator.executions.requests import (
     request,
     request_many,
 )
-from orchestrator.executions.scheduling import note_completed, schedule, schedule_backlog
+from orchestrator.executions.scheduling import (
+    dispatch_again,
+    note_completed,
+    schedule,
+    schedule_backlog,
+)
 from orchestrator.executions.sweeping import settle_lost, sweep
 
 __all__ = [
@@ -31,6 +36,7 @@ __all__ = [
     "UnknownExecution",
     "cancel",
     "claim",
+    "dispatch_again",
     "end_attempts",
     "finish",
     "give_back",

@@ -49,12 +49,26 @@ def schedule(
     scheduled already is dispatched again; the claim lets one of the two messages through.
     """
     wanted = Execution.objects.filter(pk__in=execution_ids).without_contents()
-    ready = wanted.backlog(now).with_actions()
-    held_back = _place(ready, placement=placement, now=now, actor=actor, patient=False)
     if redelivered:
         stuck = wanted.filter(status=ExecutionStatus.SCHEDULED, start_by__gt=now)
         _dispatch(stuck.with_actions(), now=now, actor=actor)
-    return held_back
+    ready = wanted.backlog(now).with_actions()
+    return _place(ready, placement=placement, now=now, actor=actor, patient=False)
+
+
+def dispatch_again(*, now: datetime, actor: str) -> int:
+    """Send once more what was dispatched and is not claimed; returns how many.
+
+    For an executor that begins, or has the broker back: one may have died between its commit
+    and its publish, and a broker may have lost what it had. No worker holds more than its window
+    of them, and the claim lets one message of an attempt through.
+    """
+    waiting = Execution.objects.open().filter(status=ExecutionStatus.SCHEDULED, start_by__gt=now)
+    stuck = list(waiting.without_contents().with_actions())
+    size: int = settings.MUSTER.batch_size
+    for start in range(0, len(stuck), size):
+        _dispatch(stuck[start : start + size], now=now, actor=actor)
+    return len(stuck)
 
 
 def schedule_backlog(*, placement: fleet.Placement, now: datetime, actor: str, limit: int) -> bool:
