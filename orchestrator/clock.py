@@ -26,6 +26,7 @@ def now() -> datetime:
     counted = _seconds_counted()
     if _asked is None or not 0 <= counted - _asked[0] < ASK_EVERY_SECONDS:
         with connection.cursor() as cursor:
+            counted = _seconds_counted()  # not before: it may have had to connect
             cursor.execute("SELECT clock_timestamp()")
             (at,) = cursor.fetchone()
         _asked = (counted, at)
