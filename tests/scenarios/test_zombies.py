@@ -73,7 +73,7 @@ def test_second_process_of_a_name_takes_over_and_the_first_is_refused(
     first = muster.start_worker("w1")
     muster.ready()
     once = muster.submit_note("once", seconds=30)
-    again = muster.submit_note("again", action="note_again", seconds=2)
+    again = muster.submit_note("again", action="note_again", seconds=6)
     for label in ("once", "again"):
         muster.wait_for_start(label)
     first.tree()
