@@ -11,8 +11,8 @@ from xml.sax.saxutils import escape
 
 from benchmarks.report import Verdict, number
 
-WIDTH, ROW, TOP, BOTTOM = 860, 26, 58, 22
-LABELS, PLOT = 270, 400
+WIDTH, ROW, TOP, BOTTOM = 880, 26, 58, 22
+LABELS, PLOT = 280, 410
 SPAN = 8.0
 """The axis goes from an eighth of a goal to eight times it."""
 
@@ -39,7 +39,8 @@ def svg(verdicts: Sequence[Verdict]) -> str:
     height = TOP + ROW * len(measured) + BOTTOM
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
-        'font-family="system-ui, sans-serif" font-size="12">',
+        'role="img" font-family="system-ui, sans-serif" font-size="12">',
+        "<title>Medians of what was measured, each against its goal</title>",
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
         _text(12, 22, "Measured against its goals", size=15, weight="600"),
         *_axis(height),
@@ -82,8 +83,12 @@ def _row(verdict: Verdict, top: int) -> list[str]:
         f'fill="{colour}"/>',
         f'<line x1="{xs[1]:.1f}" y1="{middle:.1f}" x2="{xs[2]:.1f}" y2="{middle:.1f}" '
         f'stroke="{INK}" stroke-width="1.5"/>',
-        _text(LABELS + PLOT + 14, middle + 4, f"{said}  (goal {verdict.goal.text})"),
+        _text(LABELS + PLOT + 14, middle + 4, f"{said}   (goal {_sign(verdict.goal.bound)})"),
     ]
+
+
+def _sign(bound: str) -> str:
+    return bound.replace(">=", "≥").replace("<=", "≤")
 
 
 def _text(

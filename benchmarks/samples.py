@@ -54,9 +54,14 @@ class Goal:
     @property
     def text(self) -> str:
         """The goal as a reader sees it, such as `>= 1.0 x (stretch 1.3)`."""
-        bound, limit = (">=", self.at_least) if self.at_least is not None else ("<=", self.at_most)
         stretch = "" if self.stretch is None else f" (stretch {self.stretch:g})"
-        return f"{bound} {limit:,g} {self.unit}{stretch}"
+        return f"{self.bound} {self.unit}{stretch}"
+
+    @property
+    def bound(self) -> str:
+        """The goal alone, such as `>= 1`."""
+        sign, limit = (">=", self.at_least) if self.at_least is not None else ("<=", self.at_most)
+        return f"{sign} {limit:,g}"
 
     def figures(self, samples: Iterable[Sample]) -> list[float]:
         """One figure a round; rounds in which something is missing give none."""
