@@ -143,7 +143,7 @@ def read(message: Message) -> Letter:
         _, kwargs, _ = json.loads(body)
         if task == publisher.RUN:
             execution_id, attempt = UUID(kwargs["execution_id"]), int(kwargs["attempt"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except publisher.UNREADABLE as error:
         problem = f"not a task message of ours: {error!r}"
     return Letter(
         raw_body=body,

@@ -211,7 +211,7 @@ class Placement:
         Raises NoWorkerAvailable (says what was missing) and FleetBusy.
         """
         if pinned is not None:
-            return self._pick_pinned(pinned, now)
+            return self._pick_pinned(pinned, runtime, now)
         heap = self._heap(runtime)
         passed_over: list[tuple[float, float, _Seat]] = []
         try:
@@ -233,9 +233,14 @@ class Placement:
                 heapq.heappush(heap, entry)
         raise NoWorkerAvailable(self._what_is_missing(runtime))
 
-    def _pick_pinned(self, worker_id: int, now: datetime) -> int:
+    def _pick_pinned(self, worker_id: int, runtime: str, now: datetime) -> int:
         seat = self.seats.get(worker_id)
         if seat is not None and self._is_fresh(seat, now):
+            if runtime not in seat.runtimes:
+                raise NoWorkerAvailable(
+                    f"no workers available: the one asked for does not offer the runtime {runtime} "
+                    f"(offered: {', '.join(sorted(seat.runtimes))})"
+                )
             if seat.load >= 1:
                 raise FleetBusy
             seat.held += 1

@@ -40,6 +40,9 @@ PUBLISHED_TASKS = (SCHEDULE, COMPLETED, RUN, CANCEL)
 
 PERSISTENT = 2
 
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""What reading a body that is no message of ours can raise."""
+
 
 class BrokerUnavailable(MusterError):
     """The broker did not take the messages; the rows they tell of will be found without them."""

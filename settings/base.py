@@ -21,7 +21,8 @@ env = environ.Env()
 MUSTER = muster.from_environment(os.environ)
 
 DATA_DIR = (BASE_DIR / MUSTER.data_dir).resolve()
-DATA_DIR.mkdir(parents=True, exist_ok=True)
+# parameters, results and secrets live here: nobody else has any business in it
+DATA_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 DEBUG = env.bool("DEBUG", default=False)
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])

@@ -15,7 +15,7 @@ from celery import bootsteps, signals
 from kombu import Consumer
 from kombu.message import Message
 
-from orchestrator import topology
+from orchestrator import publisher, topology
 from workers import processes
 from workers.agent import Agent
 
@@ -85,7 +85,7 @@ class CancelStep(bootsteps.ConsumerStep):
         try:
             _, kwargs, _ = json.loads(message.body or "")
             execution_id, attempt = UUID(kwargs["execution_id"]), int(kwargs["attempt"])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except publisher.UNREADABLE as error:
             log.warning("unreadable cancel rejected", error=repr(error))
             message.reject()
             return

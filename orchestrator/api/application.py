@@ -20,8 +20,8 @@ from pydantic_core import ErrorDetails
 
 from orchestrator import executions
 from orchestrator.api import problems
-from orchestrator.api.bodies import pointer
 from orchestrator.api.problems import FieldProblem, Problem
+from orchestrator.json_values import pointer
 from orchestrator.state_machine import TransitionConflict
 
 log = structlog.get_logger(__name__)

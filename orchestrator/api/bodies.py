@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterator
 from itertools import islice
 from typing import Any, NoReturn
 
@@ -12,10 +10,8 @@ from django.conf import settings
 from django.http import HttpRequest
 from ninja.parser import Parser
 
+from orchestrator import json_values
 from orchestrator.api.problems import FieldProblem, Problem, invalid, plain, too_large
-
-DEPTH_LIMIT = 50
-"""Deeper JSON is no action's parameters, but somebody's try at a parser's stack."""
 
 ERROR_LIMIT = 50
 
@@ -23,8 +19,7 @@ ERROR_LIMIT = 50
 class StrictParser(Parser):
     """Refuses, with the place of each fault, what Python's parser would let pass.
 
-    Not JSON: NaN, Infinity. Not storable: NUL characters, lone surrogates, numbers beyond
-    the range of a double (PostgreSQL manual, 8.14 "JSON Types").
+    Among it what the database could not store: see `json_values`.
     """
 
     def parse_body(self, request: HttpRequest) -> Any:
@@ -33,8 +28,8 @@ class StrictParser(Parser):
         if len(body) > settings.MUSTER.max_request_bytes:  # chunked, so no header said so
             raise too_large(settings.MUSTER.max_request_bytes)
         value = _loaded(body)
-        if faults := list(islice(_unstorable(value), ERROR_LIMIT)):
-            raise invalid(faults)
+        if faults := list(islice(json_values.faults(value), ERROR_LIMIT)):
+            raise invalid([FieldProblem(pointer=place, message=what) for place, what in faults])
         return value
 
 
@@ -54,7 +49,7 @@ def _loaded(body: bytes) -> Any:
     except json.JSONDecodeError as error:
         raise _malformed(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
     except RecursionError:
-        raise invalid([_too_deep("")]) from None
+        raise invalid([FieldProblem(pointer="", message=json_values.TOO_DEEP)]) from None
     except ValueError as error:  # an integer of thousands of digits
         raise invalid([FieldProblem(pointer="", message=str(error))]) from None
 
@@ -65,47 +60,3 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def _malformed(detail: str) -> Problem:
     return Problem(400, "malformed-json", "The body is not JSON", detail)
-
-
-def _unstorable(value: Any) -> Iterator[FieldProblem]:
-    """Whatever jsonb cannot hold, with its place. Not recursive: the depth is the caller's."""
-    waiting: list[tuple[Any, tuple[str | int, ...]]] = [(value, ())]
-    while waiting:
-        value, path = waiting.pop()
-        if isinstance(value, str):
-            if fault := _text_fault(value):
-                yield FieldProblem(pointer=pointer(path), message=f"contains {fault}")
-        elif isinstance(value, float):
-            if not math.isfinite(value):
-                yield FieldProblem(pointer=pointer(path), message="is beyond a double's range")
-        elif isinstance(value, dict | list):
-            if len(path) >= DEPTH_LIMIT:
-                yield _too_deep(pointer(path))
-                continue
-            items = value.items() if isinstance(value, dict) else enumerate(value)
-            for key, item in items:
-                if isinstance(key, str) and (fault := _text_fault(key)):
-                    yield FieldProblem(pointer=pointer(path), message=f"a name contains {fault}")
-                else:
-                    waiting.append((item, (*path, key)))
-
-
-def _text_fault(text: str) -> str | None:
-    if "\0" in text:
-        return "a NUL character, which PostgreSQL cannot store"
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            return "half of a surrogate pair, which is not Unicode text"
-    return None
-
-
-def pointer(path: tuple[str | int, ...]) -> str:
-    """The JSON pointer (RFC 6901) of a path."""
-    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
-
-
-def _too_deep(place: str) -> FieldProblem:
-    message = f"is nested more than {DEPTH_LIMIT} levels deep"
-    return FieldProblem(pointer=place, message=message)

@@ -11,7 +11,7 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
-from orchestrator import packs, publisher
+from orchestrator import json_values, packs, publisher
 from orchestrator.errors import MusterError
 from orchestrator.models import Action, Execution, Worker
 
@@ -19,8 +19,11 @@ BOUNDS = {
     "timeout_seconds": (0.001, 366 * 86_400),
     "deadline_seconds": (0.001, 366 * 86_400),
     "queue_ttl_ms": (1, 2**31 - 1),
+    "priority": (-100, 100),
 }
 """What a request may ask for; what is beyond is a mistake of its units."""
+
+LONGEST_TEXTS = {"idempotency_key": 200, "correlation_id": 100}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +85,8 @@ def request_many(
     The message goes out after the commit and in the background: accepting needs no broker.
     """
     actions = Action.objects.in_bulk({new.action_ref for new in news}, field_name="ref")
-    pinned = {new.worker_id for new in news if new.worker_id is not None}
+    # what is beyond a column's range is not looked up, and so is unknown
+    pinned = {new.worker_id for new in news if 0 < (new.worker_id or 0) < 2**63}
     workers = Worker.objects.in_bulk(pinned) if pinned else {}
     refusals = [
         Refusal(index, pointer, message)
@@ -148,14 +152,34 @@ def _problems(
     elif not action.enabled:
         yield "/action_ref", f"the action {new.action_ref} is disabled"
     else:
-        for problem in packs.validate_parameters(action, dict(new.parameters)):
-            yield f"/parameters{problem.pointer}", problem.message
+        yield from _parameter_problems(new.parameters, action)
     if new.worker_id is not None and new.worker_id not in workers:
         yield "/worker_id", f"no worker has the id {new.worker_id}"
     for name, (least, most) in BOUNDS.items():
         value = getattr(new, name)
         if value is not None and not least <= value <= most:
             yield f"/{name}", f"expected {least} to {most}, found {value}"
+
+    for name, longest in LONGEST_TEXTS.items():
+        text = getattr(new, name)
+        if text is None:
+            continue
+        if not 1 <= len(text) <= longest:
+            yield f"/{name}", f"expected 1 to {longest} characters, found {len(text)}"
+        elif fault := json_values.text_fault(text):
+            yield f"/{name}", f"contains {fault}"
+
+
+def _parameter_problems(parameters: Any, action: Action) -> Iterable[tuple[str, str]]:
+    if not isinstance(parameters, Mapping):
+        yield "/parameters", f"expected an object, found {type(parameters).__name__}"
+        return
+    faults = list(json_values.faults(dict(parameters)))
+    for place, what in faults:
+        yield f"/parameters{place}", what
+    if not faults:
+        for problem in packs.validate_parameters(action, dict(parameters)):
+            yield f"/parameters{problem.pointer}", problem.message
 
 
 def _row(new: NewExecution, action: Action, *, requested_by: str, now: datetime) -> Execution:

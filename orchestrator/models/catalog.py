@@ -44,12 +44,17 @@ class ActionQuerySet(models.QuerySet["Action"]):
         reading them anew with each row took a third of the executor's time. Who upgrades a pack
         sees its actions change within the second.
         """
-        oldest = time.monotonic() - KNOWN_FOR_SECONDS
-        if not all(id in _known and _known[id][0] > oldest for id in ids):
-            read_at = time.monotonic()
-            for action in self.filter(pk__in=ids).select_related("pack"):
-                _known[action.pk] = (read_at, action)
-        return {id: _known[id][1] for id in ids}
+        now = time.monotonic()
+        known: dict[int, Action] = {
+            id: entry[1]
+            for id in ids
+            if (entry := _known.get(id)) and now - entry[0] < KNOWN_FOR_SECONDS
+        }
+        if len(known) < len(ids):
+            read = self.select_related("pack").filter(pk__in=ids)
+            known = {action.pk: action for action in read}
+            _known.update({id: (now, action) for id, action in known.items()})
+        return known
 
 
 _known: dict[int, tuple[float, Action]] = {}

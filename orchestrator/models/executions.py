@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar
 from uuid import UUID
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 STARTED = (ExecutionStatus.RUNNING, ExecutionStatus.CANCELING)
 DISPATCHED = (ExecutionStatus.SCHEDULED, *STARTED)
+DEADLINE_GRACE_SECONDS = 10.0
+"""What a worker is left with after a deadline to stop its action and say so: half of what the
+promise allows."""
 BACKLOG = (ExecutionStatus.REQUESTED, ExecutionStatus.SCHEDULING)
 
 
@@ -43,11 +46,14 @@ class ExecutionQuerySet(SwapQuerySet["Execution"]):
         return self.open().filter(status=ExecutionStatus.SCHEDULED, start_by__lte=now)
 
     def overdue_to_end(self, now: datetime) -> ExecutionQuerySet:
-        """Started, and past the limit that its worker should have enforced."""
-        return (
-            self.open()
-            .filter(status__in=STARTED)
-            .filter(Q(run_deadline_at__lte=now) | Q(deadline_at__lte=now))
+        """Started, and past the limit that its worker should have enforced.
+
+        That limit is never later than the deadline, but its grace is a setting, and the promise
+        must not depend on one.
+        """
+        out_of_grace = now - timedelta(seconds=DEADLINE_GRACE_SECONDS)
+        return self.open().filter(
+            Q(run_deadline_at__lte=now) | Q(deadline_at__lte=out_of_grace), status__in=STARTED
         )
 
     def past_deadline(self, now: datetime) -> ExecutionQuerySet:

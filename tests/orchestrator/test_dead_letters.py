@@ -282,3 +282,8 @@ def test_drain_that_cannot_write_leaves_the_letters_where_they_are(
 def test_drain_of_a_queue_that_is_not_there_yet_declares_it() -> None:
     assert dead_letters.drain(now=NOW) == Drained()
     assert waiting() == 0
+
+
+def test_letter_nested_too_deep_is_kept_and_does_not_block_the_drain() -> None:
+    letter = dead_letters.read(Message(body="[" * 100_000, headers={"task": publisher.RUN}))
+    assert dead_letters.settle([letter], now=NOW) == Drained(unreadable=1)

@@ -183,3 +183,32 @@ def test_racing_requests_with_one_key_make_one_row() -> None:
 def test_request_writes_no_history() -> None:
     request(new())
     assert not ExecutionEvent.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("values", "pointer"),
+    [
+        ({"parameters": {"m": "\x00"}}, "/parameters/m"),
+        ({"parameters": {"m": "\ud800"}}, "/parameters/m"),
+        ({"parameters": {"m": float("nan")}}, "/parameters/m"),
+        ({"parameters": [1]}, "/parameters"),
+        ({"timeout_seconds": float("nan")}, "/timeout_seconds"),
+        ({"deadline_seconds": float("inf")}, "/deadline_seconds"),
+        ({"deadline_seconds": 1e-9}, "/deadline_seconds"),
+        ({"priority": 100_000}, "/priority"),
+        ({"queue_ttl_ms": 2**40}, "/queue_ttl_ms"),
+        ({"idempotency_key": ""}, "/idempotency_key"),
+        ({"idempotency_key": "k" * 300}, "/idempotency_key"),
+        ({"correlation_id": "\x00"}, "/correlation_id"),
+        ({"worker_id": 2**70}, "/worker_id"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_stored_is_refused(values: dict[str, Any], pointer: str) -> None:
+    make_action()
+    with pytest.raises(RequestRefused) as refused:
+        executions.request(
+            NewExecution(action_ref="core.echo", **values), requested_by="t", now=NOW
+        )
+    assert [refusal.pointer for refusal in refused.value.refusals] == [pointer]
+    assert not Execution.objects.exists()

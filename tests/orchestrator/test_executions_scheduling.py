@@ -254,3 +254,21 @@ def test_completed_executions_free_their_places() -> None:
     ids = [done.pk, rows[0].pk]
     assert executions.note_completed(ids, placement=placement) == 1, "one of them has ended"
     assert placement.pick(runtime="python", now=NOW) == worker.pk
+
+
+def test_redelivered_request_that_was_not_scheduled_is_dispatched_once(sent: list[Any]) -> None:
+    make_worker()
+    execution = make_execution()
+    executions.schedule(
+        [execution.pk], placement=fleet.Placement(), now=NOW, actor="executor", redelivered=True
+    )
+    assert len([message for message in sent if message.task == publisher.RUN]) == 1
+
+
+def test_pinned_worker_that_lacks_the_runtime_is_no_worker_for_it() -> None:
+    worker = make_worker(runtimes=["shell"])
+    execution = make_execution(pinned_worker=worker)
+    executions.schedule([execution.pk], placement=fleet.Placement(), now=NOW, actor="executor")
+    ended = Execution.objects.get(pk=execution.pk)
+    assert (ended.status, ended.reason) == ("failed", "no_worker_available")
+    assert "does not offer the runtime python (offered: shell)" in str(ended.result)

@@ -70,7 +70,7 @@ def test_sweep_ends_what_is_overdue_and_not_a_moment_earlier(
 @pytest.mark.parametrize("status", sorted(OPEN))
 def test_nothing_is_open_after_its_deadline(status: str) -> None:
     execution = make_execution(status, deadline_at=NOW)
-    executions.sweep(now=NOW)
+    executions.sweep(now=NOW + timedelta(seconds=10))
     assert Execution.objects.get(pk=execution.pk).is_terminal
 
 
@@ -94,7 +94,7 @@ def test_sweep_retries_where_the_policy_allows(sent: list[publisher.Message]) ->
 def test_passed_deadline_is_not_retried() -> None:
     action = make_action("core.again", retry_policy=RETRY, idempotent=True)
     execution = make_execution(S.RUNNING, action=action, deadline_at=NOW)
-    executions.sweep(now=NOW)
+    executions.sweep(now=NOW + timedelta(seconds=10))
     assert ended(execution)[0] == "timeout"
 
 

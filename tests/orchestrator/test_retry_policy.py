@@ -102,7 +102,7 @@ def test_an_empty_policy_is_one_attempt():
 
 def test_reason_codes_become_reasons():
     policy = RetryPolicy.from_dict({"max_attempts": 3, "retry_on": ["action_failed"]})
-    assert policy.retry_on == {Reason.ACTION_FAILED}
+    assert policy.retry_on == frozenset({Reason.ACTION_FAILED})
 
 
 @pytest.mark.parametrize(

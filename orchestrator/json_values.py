@@ -1,0 +1,56 @@
+"""Which JSON values every database can hold, and where in a value a fault is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+DEPTH_LIMIT = 50
+"""Deeper JSON is no action's parameters, but somebody's try at a parser's stack."""
+
+TOO_DEEP = f"is nested more than {DEPTH_LIMIT} levels deep"
+
+
+def faults(value: Any) -> Iterator[tuple[str, str]]:
+    """Whatever PostgreSQL's jsonb cannot hold, as pairs of JSON pointer and message.
+
+    Not JSON: NaN, Infinity. Not storable: NUL characters, lone surrogates (PostgreSQL manual,
+    8.14 "JSON Types"). Not recursive: the depth is the caller's.
+    """
+    waiting: list[tuple[Any, tuple[str | int, ...]]] = [(value, ())]
+    while waiting:
+        value, path = waiting.pop()
+        if isinstance(value, str):
+            if fault := text_fault(value):
+                yield pointer(path), f"contains {fault}"
+        elif isinstance(value, float):
+            if not math.isfinite(value):
+                yield pointer(path), "is beyond a double's range"
+        elif isinstance(value, dict | list | tuple):
+            if len(path) >= DEPTH_LIMIT:
+                yield pointer(path), TOO_DEEP
+                continue
+            items = value.items() if isinstance(value, dict) else enumerate(value)
+            for key, item in items:
+                if isinstance(key, str) and (fault := text_fault(key)):
+                    yield pointer(path), f"a name contains {fault}"
+                else:
+                    waiting.append((item, (*path, key)))
+
+
+def text_fault(text: str) -> str | None:
+    """What in this text no database could store, or None."""
+    if "\0" in text:
+        return "a NUL character, which PostgreSQL cannot store"
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return "half of a surrogate pair, which is not Unicode text"
+    return None
+
+
+def pointer(path: Iterable[str | int]) -> str:
+    """The JSON pointer (RFC 6901) of a path."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
