@@ -26,7 +26,7 @@ app.steps["worker"].update(
         "workers.bootsteps:AgentStep",
     }
 )
-app.steps["consumer"].add("workers.bootsteps:CancelStep")
+app.steps["consumer"].update({"tasks.unreadable:RejectStep", "workers.bootsteps:CancelStep"})
 
 
 @signals.setup_logging.connect

@@ -64,10 +64,6 @@ class CancelStep(bootsteps.ConsumerStep):
 
     requires = ("celery.worker.consumer.connection:Connection",)
 
-    def create(self, consumer: Any) -> None:
-        # Celery would acknowledge what it cannot decode: nobody would ever know of it
-        consumer.on_decode_error = _reject_undecodable
-
     def include_if(self, consumer: Any) -> bool:
         return getattr(consumer.controller, "muster_agent", None) is not None
 
@@ -91,11 +87,6 @@ class CancelStep(bootsteps.ConsumerStep):
             return
         self.agent.stop(execution_id, attempt)
         message.ack()
-
-
-def _reject_undecodable(message: Message, error: Exception) -> None:
-    log.warning("undecodable message rejected", error=repr(error))
-    message.reject()
 
 
 def _worker_id(worker: Any) -> int | None:

@@ -1,0 +1,50 @@
+"""What Celery's own consumer trips over is rejected, whoever consumes it.
+
+An exception in its message handler ends the process and gives the message back: it then ends the
+next process that takes it, and so on. What it cannot decode it would acknowledge, so that nobody
+ever knew of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+from celery import bootsteps
+from kombu.message import Message
+
+from orchestrator import publisher
+
+log = structlog.get_logger(__name__)
+
+
+class RejectStep(bootsteps.Step):
+    """Puts a guard around the consumer's handler, before it starts to consume."""
+
+    requires = ("celery.worker.consumer.connection:Connection",)
+
+    def create(self, consumer: Any) -> None:
+        make_handler = consumer.create_task_handler
+        consumer.create_task_handler = lambda: guarded(make_handler(), consumer)
+        consumer.on_decode_error = lambda message, error: reject(message, error, consumer)
+
+
+def guarded(handle: Callable[[Message], None], consumer: Any) -> Callable[[Message], None]:
+    """The handler, that rejects what has another shape than a task message."""
+
+    def on_message(message: Message) -> None:
+        try:
+            handle(message)
+        except publisher.UNREADABLE as error:
+            reject(message, error, consumer)
+
+    return on_message
+
+
+def reject(message: Message, error: Exception, consumer: Any) -> None:
+    """Dead-letter a message, unless it was settled before it turned out to be odd."""
+    log.warning("unreadable message rejected", error=repr(error))
+    if not message.acknowledged:
+        message.reject_log_error(logging.getLogger(__name__), consumer.connection_errors)
