@@ -227,8 +227,8 @@ MUTANTS = (
     Mutant(
         "sweep without run_deadline_at",
         ROWS,
-        ".filter(Q(run_deadline_at__lte=now) | Q(deadline_at__lte=now))",
-        ".filter(Q(deadline_at__lte=now))",
+        "Q(run_deadline_at__lte=now) | Q(deadline_at__lte=out_of_grace), status__in",
+        "Q(deadline_at__lte=out_of_grace), status__in",
         (SWEEPING,),
     ),
     Mutant(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -230,6 +230,10 @@ def _keep_logs(muster: Installation, directory: Path) -> None:
             (directory / path.name).write_bytes(path.read_bytes())
 
 
+def _told(reasons: Iterable[str]) -> str:
+    return ", ".join(f"{number} {reason}" for reason, number in Counter(reasons).most_common())
+
+
 def summary(outcome: Outcome) -> str:
     """A few lines for a terminal."""
     found = outcome.evidence
@@ -240,6 +244,7 @@ def summary(outcome: Outcome) -> str:
         f"{len(found.faults)} faults in {outcome.seconds:.0f} s, "
         f"quiet after {outcome.quiet_seconds:.1f} s",
         "  " + ", ".join(f"{statuses[status]} {status}" for status in sorted(TERMINAL)),
+        f"  for {_told(row.reason for row in found.rows)}",
         f"  {retries} retries, {outcome.cancelled} cancels, "
         f"{outcome.unanswered} requests unanswered, {outcome.gave_up} workers gave up",
         f"  ended by themselves: {dict(outcome.ended_by_themselves) or 'none'}",

@@ -47,14 +47,14 @@ def consumer() -> Any:
 
 
 def deliver(consumer: Any, thing: garbage.Garbage) -> list[str]:
-    channel: Any = Channel()
+    channel = Channel()
     consumer.create_task_handler()(
         Message(
-            body=thing.body,
+            body=thing.body,  # type: ignore[arg-type]
             headers=dict(thing.headers),
             content_type=thing.content_type,
             content_encoding=thing.content_encoding,
-            delivery_tag=1,
+            delivery_tag="1",
             delivery_info={},
             properties={},
             channel=channel,
