@@ -93,7 +93,7 @@ class Scheduler(threading.Thread):
         wait_seconds = max(0.0, self.backlog_at - time.monotonic())
         try:
             while len(self.received) < limit:
-                link.drain_events(timeout=0.001 if self.received else max(0.001, wait_seconds))
+                link.drain_events(timeout=0 if self.received else wait_seconds)
         except (TimeoutError, socket.timeout):  # noqa: UP041 - kombu's virtual transports
             pass
 
