@@ -6,11 +6,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import pytest
+
 from tests.scenarios.installation import Installation
 
 MISSING = "beat's tick is missing"
 
 
+@pytest.mark.slow
 def test_watchdog_is_silent_while_beat_ticks_and_takes_over_when_it_dies(
     install: Callable[..., Any],
 ) -> None:
@@ -40,5 +43,7 @@ def test_watchdog_is_silent_while_beat_ticks_and_takes_over_when_it_dies(
     row = muster.wait_for_end(never)
 
     assert (row.status, row.reason) == ("failed", "deadline_passed")
-    assert executor.log().count(MISSING) > told_before
+    muster.wait_for(
+        lambda: executor.log().count(MISSING) > told_before, "the watchdog did not take over"
+    )
     muster.check_accounts()

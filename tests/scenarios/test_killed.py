@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import psutil
+import pytest
 
 from tests import servers
 
@@ -98,6 +99,7 @@ def test_what_a_killed_worker_ran_is_abandoned_or_runs_again_elsewhere(
     muster.check_accounts()
 
 
+@pytest.mark.slow
 def test_actions_end_with_their_worker_and_before_a_second_attempt(
     install: Callable[..., Any],
 ) -> None:

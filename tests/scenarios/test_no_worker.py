@@ -6,6 +6,8 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tests.scenarios.installation import Installation
 
 
@@ -55,6 +57,7 @@ def test_what_is_submitted_as_soon_as_a_worker_is_registered_runs(
     assert (row.status, row.attempt) == ("completed", 1)
 
 
+@pytest.mark.slow
 def test_lone_worker_is_restarted_and_its_backlog_survives(install: Callable[..., Any]) -> None:
     muster: Installation = install()
     muster.start_executor()

@@ -11,7 +11,10 @@ import pytest
 from tests import servers
 from tests.scenarios.installation import Installation
 
-pytestmark = pytest.mark.parametrize("backend", ["servers"], indirect=True)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.parametrize("backend", ["servers"], indirect=True),
+]
 
 AnyServer = TypeVar("AnyServer", bound=servers.Server)
 

@@ -6,8 +6,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tests import servers
 from tests.scenarios.installation import Installation, Service
+
+pytestmark = pytest.mark.slow
 
 TWICE = ["schedule", "claim", "retry", "schedule", "claim", "complete"]
 EXIT_LOST = 70
