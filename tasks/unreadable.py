@@ -1,4 +1,4 @@
-"""What Celery's own consumer trips over is rejected, whoever consumes it.
+"""What Celery's own consumer trips over, or takes for another task, is rejected.
 
 An exception in its message handler ends the process and gives the message back: it then ends the
 next process that takes it, and so on. What it cannot decode it would acknowledge, so that nobody
@@ -15,9 +15,14 @@ import structlog
 from celery import bootsteps
 from kombu.message import Message
 
-from orchestrator import publisher
+from orchestrator import publisher, topology
+from orchestrator.errors import MusterError
 
 log = structlog.get_logger(__name__)
+
+
+class Misplaced(MusterError, ValueError):
+    """A worker's queue brings dispatches and nothing else."""
 
 
 class RejectStep(bootsteps.Step):
@@ -32,10 +37,15 @@ class RejectStep(bootsteps.Step):
 
 
 def guarded(handle: Callable[[Message], None], consumer: Any) -> Callable[[Message], None]:
-    """The handler, that rejects what has another shape than a task message."""
+    """The handler, that rejects what has another shape than a task message, and on a worker what
+    is no dispatch: it would fail in the pool, acknowledged already, and nobody would know of it."""
+    queues = consumer.app.amqp.queues.consume_from
+    is_worker = any(topology.worker_id_of(name) is not None for name in queues)
 
     def on_message(message: Message) -> None:
         try:
+            if is_worker and message.headers.get("task") != publisher.RUN:
+                raise Misplaced
             handle(message)
         except publisher.UNREADABLE as error:
             reject(message, error, consumer)

@@ -11,6 +11,7 @@ from celery.utils.objects import Bunch
 from celery.worker.consumer.consumer import Consumer
 from kombu.message import Message
 
+from orchestrator import publisher
 from settings.celery import app
 from tasks import unreadable
 from tests.chaos import garbage
@@ -86,6 +87,24 @@ def test_no_garbage_ends_the_consumer(consumer: Any) -> None:
     rng = random.Random(1)
     for _ in range(2_000):
         assert deliver(consumer, garbage.make(rng)) == ["rejected"]
+
+
+def test_worker_takes_dispatches_and_nothing_else(consumer: Any) -> None:
+    taken: list[str] = []
+    consumer.strategies = {
+        task: lambda message, *_: taken.append(message.headers["task"])
+        for task in publisher.PUBLISHED_TASKS
+    }
+    queues = SimpleNamespace(consume_from={"worker.7.executions": None})
+    consumer.app = SimpleNamespace(amqp=SimpleNamespace(queues=queues))
+
+    settled = [
+        deliver(consumer, garbage.Garbage(b"[[], {}, {}]", garbage.celery_headers(task, "id")))
+        for task in (publisher.RUN, publisher.SCHEDULE, publisher.COMPLETED)
+    ]
+
+    assert taken == [publisher.RUN]
+    assert settled == [[], ["rejected"], ["rejected"]]
 
 
 def test_fault_of_the_consumer_itself_is_not_taken_for_an_odd_message(consumer: Any) -> None:
