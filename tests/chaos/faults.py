@@ -204,7 +204,7 @@ class Breaker:
 
     def delete_worker_queue(self) -> str:
         """With all messages in it, and under its consumer."""
-        [name] = self._rng.sample(self._worker_queues("executions"), k=1)
+        [name] = self._rng.sample(_worker_queues(self.database, "executions"), k=1)
         with self._channel() as channel:
             channel.queue_delete(name)
         return name
@@ -227,36 +227,33 @@ class Breaker:
         return f"of {len(rows)} executions"
 
     def garbage_on_every_queue(self) -> str:
-        names = self.queue_names()
+        names = queue_names(self.database)
         with self._channel() as channel:
             for name in names:
                 for _ in range(COPIES):
                     put(channel, name, garbage.make(self._rng))
         return f"on {len(names)} queues"
 
-    def queue_names(self) -> list[str]:
-        """Every queue that the topology promises."""
-        namespace = QUICK["namespace"]
-        shared = (
-            "execution.requests.queue",
-            "execution.completed.queue",
-            "maintenance.queue",
-            "dlx.queue",
-        )
-        return [
-            *(f"{namespace}.{name}" for name in shared),
-            *self._worker_queues("executions"),
-            *self._worker_queues("cancel"),
-        ]
-
-    def _worker_queues(self, what: str) -> list[str]:
-        workers = self.database.select("SELECT id FROM orchestrator_worker ORDER BY id")
-        return [f"worker.{row['id']}.{what}" for row in workers]
-
     @contextlib.contextmanager
     def _channel(self) -> Iterator[Any]:
         with channel_of(self.muster) as channel:
             yield channel
+
+
+def queue_names(database: evidence.Database) -> list[str]:
+    """Every queue that the topology promises."""
+    namespace = QUICK["namespace"]
+    shared = ("execution.requests", "execution.completed", "maintenance", "dlx")
+    return [
+        *(f"{namespace}.{name}.queue" for name in shared),
+        *_worker_queues(database, "executions"),
+        *_worker_queues(database, "cancel"),
+    ]
+
+
+def _worker_queues(database: evidence.Database, what: str) -> list[str]:
+    workers = database.select("SELECT id FROM orchestrator_worker ORDER BY id")
+    return [f"worker.{row['id']}.{what}" for row in workers]
 
 
 @contextlib.contextmanager

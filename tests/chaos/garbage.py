@@ -40,71 +40,79 @@ def celery_headers(task: str, id: str) -> dict[str, Any]:
     }
 
 
+# each body is one of a kind, so that it can be told what became of it
+
+
 def _bytes(rng: random.Random) -> Garbage:
-    return Garbage(rng.randbytes(rng.randint(1, 200)))
+    return Garbage(rng.randbytes(rng.randint(16, 200)))
 
 
-def _empty(rng: random.Random) -> Garbage:
-    return Garbage(b"", celery_headers(rng.choice(TASKS), _id(rng)))
+def _no_json(rng: random.Random) -> Garbage:
+    return Garbage(_id(rng).encode(), celery_headers(rng.choice(TASKS), _id(rng)))
 
 
 def _half_of_json(rng: random.Random) -> Garbage:
-    return Garbage(b'[[], {"execution_id": "', celery_headers(rng.choice(TASKS), _id(rng)))
+    body = f'[[], {{"execution_id": "{_id(rng)}'
+    return Garbage(body.encode(), celery_headers(rng.choice(TASKS), _id(rng)))
 
 
 def _json_of_another_shape(rng: random.Random) -> Garbage:
-    shape: Any = rng.choice(
-        [None, 7, "text", [], {}, [[], []], [[], None, {}], [1, 2, 3], [[[[]]]]]
-    )
-    return Garbage(json.dumps(shape).encode(), celery_headers(rng.choice(TASKS), _id(rng)))
+    mark = _id(rng)
+    shapes: list[Any] = [
+        mark,
+        [mark],
+        {"n": mark},
+        [[], mark],
+        [[], mark, {}],
+        [mark, 2, 3],
+        [[[mark]]],
+    ]
+    body = json.dumps(rng.choice(shapes)).encode()
+    return Garbage(body, celery_headers(rng.choice(TASKS), _id(rng)))
 
 
 def _wrong_values(rng: random.Random) -> Garbage:
-    wrong: list[Any] = [
-        None,
-        -1,
-        2**70,
-        1e300,
-        "x" * 300,
-        "\u0000",
-        [],
-        {},
-        True,
-        str(uuid.UUID(int=1)),
-    ]
+    wrong: list[Any] = [None, -1, 2**70, 1e300, "x" * 300, "\u0000", {}, True, _id(rng)[:-1]]
     kwargs = {
+        "n": _id(rng),
         "execution_id": rng.choice(wrong),
         "attempt": rng.choice(wrong),
-        "execution_ids": rng.choice([*wrong, [rng.choice(wrong)], [str(uuid.UUID(int=2)), 5]]),
+        "execution_ids": rng.choice([[rng.choice(wrong)], [_id(rng), 5], 7, None]),
     }
-    for name in rng.sample(sorted(kwargs), k=rng.randint(0, 2)):
-        del kwargs[name]
     body = json.dumps([[], kwargs, {}]).encode()
     return Garbage(body, celery_headers(rng.choice(TASKS), _id(rng)))
 
 
-def _no_task(rng: random.Random) -> Garbage:
-    return Garbage(b"[[], {}, {}]", {"task": rng.choice([None, 5, "", "no.such.task"])})
+def _task_that_is_none(rng: random.Random) -> Garbage:
+    task = rng.choice([None, 5, "", "no.such.task", ["muster.run"], {"muster.run": 1}])
+    return Garbage(_nothing(rng), {"task": task})
 
 
 def _headers_of_wrong_types(rng: random.Random) -> Garbage:
     headers = celery_headers(rng.choice(TASKS), _id(rng))
     headers[rng.choice(sorted(headers))] = rng.choice([None, 1, {"a": [1]}, ["x"], "y" * 1000])
-    return Garbage(b"[[], {}, {}]", headers)
+    return Garbage(_nothing(rng), headers)
 
 
 def _content_that_is_not_accepted(rng: random.Random) -> Garbage:
     kind = rng.choice(["application/x-python-serialize", "application/x-yaml", "no/such", None])
-    return Garbage(b"\x80\x04N.", celery_headers(rng.choice(TASKS), _id(rng)), kind, "binary")
+    body = b"\x80\x04N." + _id(rng).encode()
+    return Garbage(body, celery_headers(rng.choice(TASKS), _id(rng)), kind, "binary")
 
 
 def _unknown_encoding(rng: random.Random) -> Garbage:
     headers = celery_headers(rng.choice(TASKS), _id(rng))
-    return Garbage(b"\xff\xfe\xfd", headers, "application/json", rng.choice(["utf-8", "no-such"]))
+    body = b"\xff\xfe\xfd" + _id(rng).encode()
+    return Garbage(body, headers, "application/json", rng.choice(["utf-8", "no-such"]))
 
 
 def _deep(rng: random.Random) -> Garbage:
-    return Garbage(b"[" * 5_000 + b"]" * 5_000, celery_headers(rng.choice(TASKS), _id(rng)))
+    body = b"[" * 5_000 + json.dumps(_id(rng)).encode() + b"]" * 5_000
+    return Garbage(body, celery_headers(rng.choice(TASKS), _id(rng)))
+
+
+def _nothing(rng: random.Random) -> bytes:
+    return json.dumps([[], {"n": _id(rng)}, {}]).encode()
 
 
 def _id(rng: random.Random) -> str:
@@ -113,11 +121,11 @@ def _id(rng: random.Random) -> str:
 
 KINDS = (
     _bytes,
-    _empty,
+    _no_json,
     _half_of_json,
     _json_of_another_shape,
     _wrong_values,
-    _no_task,
+    _task_that_is_none,
     _headers_of_wrong_types,
     _content_that_is_not_accepted,
     _unknown_encoding,

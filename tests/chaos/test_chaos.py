@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from tests import servers
-from tests.chaos import storm
+from tests.chaos import evidence, faults, garbage, storm
 from tests.chaos.__main__ import DURABLE
-from tests.scenarios.installation import Backend
+from tests.scenarios.installation import Backend, Installation
+
+MALFORMED = 10_000 if os.environ.get("CHAOS_NIGHTLY") else 2_000
 
 pytestmark = [pytest.mark.slow, pytest.mark.scenario, pytest.mark.timeout(420)]
 
@@ -25,26 +28,65 @@ def seed(record_property: Callable[[str, object], None]) -> int:
     return seed
 
 
-def test_promise_holds_on_servers_while_everything_breaks(
-    start_server: Callable[..., Any], seed: int
-) -> None:
+@pytest.fixture(scope="module")
+def real(start_shared_server: Callable[..., Any]) -> Iterator[Backend]:
+    """PostgreSQL and RabbitMQ, for this module to break."""
     backend = Backend(
-        start_server(servers.PostgresServer, settings=DURABLE), start_server(servers.RabbitServer)
+        start_shared_server(servers.PostgresServer, settings=DURABLE),
+        start_shared_server(servers.RabbitServer),
     )
-    _hold(backend, executions=300, submit_seconds=45, seed=seed)
+    yield backend
+    backend.close()
+
+
+def test_promise_holds_on_servers_while_everything_breaks(real: Backend, seed: int) -> None:
+    _hold(real, executions=300, submit_seconds=45, seed=seed)
 
 
 def test_promise_holds_embedded_while_everything_breaks(seed: int) -> None:
-    _hold(Backend(), executions=120, submit_seconds=25, seed=seed, workers=2)
+    backend = Backend()
+    try:
+        _hold(backend, executions=120, submit_seconds=25, seed=seed, workers=2)
+    finally:
+        backend.close()
 
 
 def _hold(backend: Backend, *, executions: int, seed: int, **more: Any) -> None:
-    try:
-        outcome = storm.run(backend, executions=executions, faults_of_a_kind=1, seed=seed, **more)
-    finally:
-        backend.close()
+    outcome = storm.run(backend, executions=executions, faults_of_a_kind=1, seed=seed, **more)
 
     told = storm.summary(outcome)
     assert len(outcome.evidence.accepted) == executions, told
     assert not outcome.violations, told
     assert not outcome.ended_by_themselves, told
+
+
+def test_every_malformed_message_is_kept_and_ends_nobody(real: Backend, seed: int) -> None:
+    muster = Installation(real)
+    try:
+        services = [muster.start_executor(), muster.start_worker("w1")]
+        muster.ready()
+        database = evidence.Database(muster)
+        rng = random.Random(seed)
+        sent: dict[bytes, str] = {}
+        queues = [name for name in faults.queue_names(database) if "maintenance" not in name]
+        with faults.channel_of(muster) as channel:
+            for _ in range(MALFORMED):
+                thing, queue = garbage.make(rng), rng.choice(queues)
+                sent[thing.body] = f"{queue} {thing.headers} {thing.content_type}"
+                faults.put(channel, queue, thing)
+
+        def missing() -> list[bytes]:
+            entries = database.select("SELECT raw_body FROM orchestrator_dlqentry")
+            return list(sent.keys() - {bytes(entry["raw_body"]) for entry in entries})
+
+        ends_at = time.monotonic() + 90
+        while (left := missing()) and time.monotonic() < ends_at:
+            time.sleep(0.5)
+
+        assert len(sent) == MALFORMED
+        assert not left, [f"{sent[body]} {body[:300]!r}" for body in left[:20]]
+        assert [service.process.poll() for service in services] == [None, None]
+        assert muster.worker("w1").incarnation == 1
+        assert muster.wait_for_end(muster.submit("core.noop")).status == "completed"
+    finally:
+        muster.close()
