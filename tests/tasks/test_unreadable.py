@@ -40,6 +40,7 @@ def consumer() -> Any:
         "on_task_message": (),
         "connection_errors": (OSError,),
         "event_dispatcher": None,
+        "_maximum_prefetch_restored": True,
         "controller": SimpleNamespace(),
         "call_soon_ack": lambda settle, *args: settle(*args),
     }
