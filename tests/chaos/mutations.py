@@ -15,6 +15,8 @@ DEAD_LETTERS: Stage = ("tests/orchestrator/test_dead_letters.py",)
 FLEET: Stage = ("tests/orchestrator/test_fleet.py",)
 PUBLISHER: Stage = ("tests/orchestrator/test_publisher.py",)
 TOPOLOGY: Stage = ("tests/orchestrator/test_topology.py",)
+DESK: Stage = ("tests/workers/test_desk.py",)
+CONSUMERS: Stage = ("tests/tasks",)
 MAINTENANCE: Stage = ("tests/orchestrator/test_maintenance.py",)
 
 
@@ -221,7 +223,7 @@ MUTANTS = (
         "tasks/consumers.py",
         "        last = None\n        for message in batch:",
         "        last = None\n        batch[-1].ack(multiple=True)\n        for message in batch:",
-        (("tests/tasks",), _scenario("server_faults")),
+        (CONSUMERS, _scenario("server_faults")),
     ),
     # --- sweep ---
     Mutant(
@@ -259,7 +261,7 @@ MUTANTS = (
         "tasks/watchdog.py",
         "        while not self.stopping.wait(pause_seconds):",
         "        while False:",
-        (("tests/tasks",), _scenario("beat")),
+        (CONSUMERS, _scenario("beat")),
     ),
     Mutant(
         "tick runs whoever else has run it",
@@ -307,21 +309,21 @@ MUTANTS = (
         "workers/attempts.py",
         "        attempt.desk = self\n",
         "        attempt.desk = self\n        attempt.acknowledge()\n",
-        (("tests/workers",), _scenario("killed", "queue_ttl", "server_faults")),
+        (DESK, _scenario("killed", "queue_ttl", "server_faults")),
     ),
     Mutant(
         "started without its claim",
         "workers/attempts.py",
         "            execution = granted.pop(attempt.execution_id, None)",
         "            execution = granted.get(attempt.execution_id)",
-        (("tests/workers",), _scenario("duplicates")),
+        (DESK, _scenario("duplicates")),
     ),
     Mutant(
         "prefetch unlimited",
         "workers/agent.py",
         "            self.consumer.qos.value = step",
         "            self.consumer.qos.value = 0",
-        (("tests/workers",), _scenario("queue_ttl")),
+        (DESK, _scenario("queue_ttl")),
     ),
     Mutant(
         "pool children outlive their worker",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from orchestrator import fleet
 from orchestrator.fleet import FleetBusy, NoWorkerAvailable, Placement
 from orchestrator.models import Worker
+from orchestrator.models.fleet import WorkerQuerySet
 from orchestrator.state_machine import ExecutionStatus
 from tests.factories import NOW, make_execution, make_worker
 
@@ -85,6 +86,24 @@ def test_worker_is_lost_after_the_window_and_not_before() -> None:
     make_worker()
     assert fleet.mark_stale(now=NOW + seconds(30)) == []
     assert len(fleet.mark_stale(now=NOW + seconds(30.001))) == 1
+
+
+def test_worker_that_beats_while_it_is_declared_lost_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worker = make_worker()
+    late = NOW + seconds(60)
+    stale = WorkerQuerySet.stale
+
+    def beats_after_the_look(queryset: WorkerQuerySet, now: datetime) -> WorkerQuerySet:
+        found = stale(queryset, now)
+        if list(found):
+            assert fleet.beat(worker_id=worker.pk, incarnation=1, now=late)
+        return found
+
+    monkeypatch.setattr(WorkerQuerySet, "stale", beats_after_the_look)
+    assert fleet.mark_stale(now=late) == []
+    assert Worker.objects.get().status == "active"
 
 
 def test_draining_worker_beats_on_and_gets_nothing_more() -> None:

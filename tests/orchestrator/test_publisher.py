@@ -137,6 +137,19 @@ def test_unreachable_broker_has_one_name(settings: Any) -> None:
         publisher.errors.cache_clear()
 
 
+def test_message_that_the_broker_refuses_is_not_taken_for_sent(
+    broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(lane: publisher._Lane, message: Message) -> None:
+        lane.last_tag += 1
+        lane.unconfirmed.add(lane.last_tag)
+        lane._on_nack(lane.last_tag, multiple=False)
+
+    monkeypatch.setattr(publisher._Lane, "_publish", refused)
+    with pytest.raises(publisher.BrokerUnavailable, match="refused"):
+        publisher.send(publisher.requested([ID]))
+
+
 def test_connection_that_broke_while_idle_is_replaced(broker: Any) -> None:
     message = publisher.cancel(execution_id=ID, attempt=1, worker_id=7)
     publisher.send([message])

@@ -1,0 +1,171 @@
+"""The order on a worker: claim, then acknowledge, then start; and nothing else is started."""
+
+from __future__ import annotations
+
+import uuid
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from workers.agent import Agent
+
+
+class Offered:
+    """A dispatch message as the desk sees it, that notes down what becomes of it."""
+
+    is_canceling = False
+
+    is_canceling = False
+
+    def __init__(self, story: list[str], execution_id: uuid.UUID, number: int = 1) -> None:
+        self.id = f"{execution_id}.{number}"
+        self.story, self.execution_id, self.number = story, execution_id, number
+
+    def acknowledge(self) -> None:
+        self.story.append("acknowledged")
+
+    def start(self, pool: Any) -> None:
+        self.story.append("started")
+
+
+@pytest.fixture
+def agent(monkeypatch: pytest.MonkeyPatch) -> Agent:
+    """An agent of two slots, without its threads: the tests answer for the claimer."""
+    agent = Agent(worker_id=1, capacity=2, pool_kind="prefork")
+    monkeypatch.setattr("workers.attempts.state.task_ready", lambda *_: None)
+    return agent
+
+
+def answer(agent: Agent, *granted: tuple[uuid.UUID, int]) -> None:
+    """The claimer comes back: these were claimed, at these attempts."""
+    batch = agent.claimer.asked.get_nowait()
+    rows: Any = [SimpleNamespace(pk=id, attempt=attempt) for id, attempt in granted]
+    agent.claimer.answers.append((batch, rows))
+    agent.desk.claim_waiting()
+
+
+def offer(agent: Agent, *offered: Offered) -> None:
+    for each in offered:
+        agent.desk.offer(each)  # type: ignore[arg-type]
+    agent.desk.claim_waiting()
+
+
+def test_message_is_acknowledged_after_its_claim_and_started_after_that(agent: Agent) -> None:
+    story: list[str] = []
+    one = Offered(story, uuid.uuid4())
+
+    offer(agent, one)
+    assert story == []
+    answer(agent, (one.execution_id, 1))
+
+    assert story == ["acknowledged", "started"]
+
+
+def test_message_whose_claim_was_refused_is_acknowledged_and_not_started(agent: Agent) -> None:
+    story: list[str] = []
+    offer(agent, Offered(story, uuid.uuid4()))
+
+    answer(agent)
+
+    assert story == ["acknowledged"]
+
+
+def test_of_two_copies_in_one_batch_one_is_started(agent: Agent) -> None:
+    story: list[str] = []
+    id = uuid.uuid4()
+    offer(agent, Offered(story, id), Offered(story, id))
+
+    answer(agent, (id, 1))
+
+    assert story.count("started") == 1
+    assert story.count("acknowledged") == 2
+
+
+def test_message_of_another_attempt_than_was_claimed_is_not_started(agent: Agent) -> None:
+    story: list[str] = []
+    old = Offered(story, uuid.uuid4(), number=1)
+    offer(agent, old)
+
+    answer(agent, (old.execution_id, 2))
+
+    assert story == ["acknowledged"]
+
+
+def test_message_waits_unacknowledged_while_the_database_is_away(agent: Agent) -> None:
+    story: list[str] = []
+    offer(agent, Offered(story, uuid.uuid4()))
+    batch = agent.claimer.asked.get_nowait()
+
+    agent.claimer.answers.append((batch, None))
+    agent.desk.claim_waiting()
+
+    assert story == []
+    assert agent.claimer.asked.get_nowait() == batch, "asked again"
+
+
+def test_no_more_is_claimed_than_there_are_slots(agent: Agent) -> None:
+    offer(agent, *(Offered([], uuid.uuid4()) for _ in range(5)))
+
+    asked = [len(agent.claimer.asked.get_nowait()) for _ in range(agent.claimer.asked.qsize())]
+
+    assert sum(asked) == agent.capacity
+    assert len(agent.desk.waiting) == 5 - agent.capacity
+
+
+def test_nothing_is_claimed_by_a_worker_that_stops(agent: Agent) -> None:
+    agent.is_stopping = True
+
+    offer(agent, Offered([], uuid.uuid4()))
+
+    assert agent.claimer.asked.empty()
+
+
+def test_broker_sends_ahead_twice_the_slots_and_no_more(agent: Agent) -> None:
+    """What was sent ahead is out of its TTL's reach. 0 would be no limit at all."""
+    agent.consumer = SimpleNamespace(qos=SimpleNamespace(value=1))
+
+    agent._adapt_prefetch()
+
+    assert agent.consumer.qos.value == 2 * agent.capacity
+
+
+def test_pool_is_given_no_more_than_it_has_slots(agent: Agent) -> None:
+    story: list[str] = []
+    agent.desk.ended_lately = lambda: 20  # type: ignore[method-assign]
+    four = [Offered(story, uuid.uuid4()) for _ in range(4)]
+    offer(agent, *four)
+
+    answer(agent, *((each.execution_id, 1) for each in four))
+
+    assert story.count("acknowledged") == 4, "claimed ahead"
+    assert story.count("started") == agent.capacity
+    assert list(agent.desk.ready) == four[2:]
+
+
+def test_what_was_claimed_and_found_no_slot_is_taken_back_once(agent: Agent) -> None:
+    agent.desk.ended_lately = lambda: 20  # type: ignore[method-assign]
+    three = [Offered([], uuid.uuid4()) for _ in range(3)]
+    offer(agent, *three)
+    answer(agent, *((each.execution_id, 1) for each in three))
+
+    assert agent.desk.take_back(older_than_seconds=60) == []
+    (late,) = agent.desk.take_back(older_than_seconds=0)
+
+    assert late.pk == three[2].execution_id
+    assert set(agent.desk.claimed) == {each.execution_id for each in three[:2]}
+    assert agent.desk.take_back(older_than_seconds=0) == []
+
+
+def test_what_is_cancelled_before_it_has_a_slot_never_starts(agent: Agent) -> None:
+    story: list[str] = []
+    one = Offered(story, uuid.uuid4())
+    one.is_canceling = True
+    offer(agent, one)
+
+    answer(agent, (one.execution_id, 1))
+
+    assert story == ["acknowledged"]
+    end = agent.finisher.ends.get_nowait()
+    assert end.reason == "cancelled_running"
+    assert not agent.desk.claimed
