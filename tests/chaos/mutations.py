@@ -75,7 +75,7 @@ MUTANTS = (
         "rows not locked in order",
         SWAP,
         "ORDER BY execution.id FOR NO KEY UPDATE OF execution",
-        "ORDER BY random()",
+        "ORDER BY random() FOR NO KEY UPDATE OF execution",
         (STATE_MACHINE,),
     ),
     Mutant(

@@ -16,8 +16,6 @@ class Offered:
 
     is_canceling = False
 
-    is_canceling = False
-
     def __init__(self, story: list[str], execution_id: uuid.UUID, number: int = 1) -> None:
         self.id = f"{execution_id}.{number}"
         self.story, self.execution_id, self.number = story, execution_id, number
