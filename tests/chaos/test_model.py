@@ -10,6 +10,7 @@ history must be one that the checker of the storms accepts.
 from __future__ import annotations
 
 import os
+import random
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -47,6 +48,7 @@ from tests.factories import NOW, make_action, make_execution, make_worker
 NIGHTLY = bool(os.environ.get("CHAOS_NIGHTLY"))
 EXAMPLES, STEPS = (5_000, 50) if NIGHTLY else (40, 30)
 RACES = 1_000 if NIGHTLY else 200
+BATCH, ROUNDS = 250, 12
 
 TIMEOUT_SECONDS = 60
 TRIES = 3
@@ -455,3 +457,40 @@ def test_of_five_racing_writers_one_wins_every_time(postgresql: None) -> None:
         [entry] = ExecutionEvent.objects.of(row.pk)
         assert [entry.event] == wins[row.pk]
         assert row.status == entry.to_status
+
+
+def test_batches_of_the_same_rows_never_deadlock(postgresql: None) -> None:
+    """Each locks its rows in the order of their ids, in whatever order it was given them."""
+    action, worker = make_action(), make_worker()
+    writers = ["complete", "fail", "abandon"]
+    rounds = [
+        [make_execution("running", action=action, worker=worker).pk for _ in range(BATCH)]
+        for _ in range(ROUNDS)
+    ]
+    start = threading.Barrier(len(writers))
+    moved: list[set[UUID]] = []
+    failures: list[Exception] = []
+
+    def write(event: str) -> None:
+        rng = random.Random(event)
+        try:
+            for ids in rounds:
+                moves = [Move(id, "running", 1) for id in rng.sample(ids, k=BATCH)]
+                start.wait(30)
+                moved.append(
+                    transition_many(event, moves, now=NOW, actor=event, reason=Reason.ACTION_FAILED)
+                )
+        except Exception as error:  # noqa: BLE001 - told by the test itself
+            failures.append(error)
+            start.abort()
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=write, args=(event,)) for event in writers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert failures == []
+    assert sum(map(len, moved)) == BATCH * ROUNDS
