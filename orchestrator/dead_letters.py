@@ -125,11 +125,12 @@ def _batches(link: Any) -> Iterator[list[Message]]:
                     link.drain_events(timeout=QUIET_SECONDS)
             except (TimeoutError, socket.timeout):  # noqa: UP041 - kombu's virtual transports
                 pass
-            if not received:
-                return
             batch = received[:]
             received.clear()
-            yield batch
+            if batch:
+                yield batch
+            if len(batch) < size:
+                return  # it was quiet already when this batch ended
 
 
 def read(message: Message) -> Letter:
@@ -180,6 +181,7 @@ def _settle(letters: Sequence[Letter], *, now: datetime) -> Drained:
             status=ExecutionStatus.SCHEDULED,
         )
         .select_related("worker")
+        .defer("result")
         .with_actions()
     }
     entries: list[DLQEntry] = []

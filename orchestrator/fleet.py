@@ -263,6 +263,13 @@ class Placement:
             seat.finished_lately = max(seat.finished_lately, self._finished[worker_id])
             self._heaps.clear()  # they only notice a load that grew
 
+    def has_room(self) -> bool:
+        """Whether a look into the backlog is worth its statement: a quarter of what the fleet
+        may hold is free. Its workers have the rest to go on with meanwhile."""
+        window = sum(seat.window for seat in self.seats.values())
+        held = sum(seat.held for seat in self.seats.values())
+        return 4 * (window - held) >= window
+
     def room(self) -> dict[str, int]:
         """How many more executions of each runtime the fleet may hold now."""
         room: dict[str, int] = {}

@@ -118,7 +118,7 @@ class Scheduler(threading.Thread):
                 requested[redelivered] += ids
         if completed:
             executions.note_completed(completed, placement=self.placement)
-            if self.backlog_waits:
+            if self.backlog_waits and self.placement.has_room():
                 self._schedule_backlog(settings.MUSTER.batch_size)
         for redelivered, ids in requested.items():
             if ids:

@@ -23,6 +23,7 @@ from django.db import Error as DatabaseError
 from django.db import close_old_connections, connections
 
 from orchestrator import clock, executions, fleet, publisher, topology
+from orchestrator.models import Execution
 from workers import processes, runtimes
 from workers.attempts import Attempt, Desk
 from workers.clerks import Claimer, Finisher
@@ -34,6 +35,9 @@ EXIT_LOST = 70
 """Exit status (EX_SOFTWARE) of a worker that was declared lost: its supervisor starts it again."""
 
 LONGEST_LOOP_TICK_SECONDS = 1.0
+
+LATE_SECONDS = 1.0
+"""What was claimed and found no slot for this long goes back, to start elsewhere."""
 
 
 class Agent:
@@ -117,6 +121,8 @@ class Agent:
     def _on_loop_tick(self) -> None:
         self._loop_ticked_at = time.monotonic()
         self._adapt_prefetch()
+        if late := self.desk.take_back(older_than_seconds=LATE_SECONDS):
+            threading.Thread(target=self._give_back_late, args=(late,), daemon=True).start()
         # Celery may miss the end of a child that was killed, and looks again only in five seconds
         self.desk.pool.maintain_pool()
         # a wake that came while no loop was there to see it
@@ -178,7 +184,7 @@ class Agent:
         """Kill all that runs here and exit at once: others act on our being gone."""
         log.critical("worker gives up", worker=self.name, why=why)
         if self.pool_kind == "prefork":
-            for attempt in list(self.desk.running.values()):
+            for attempt in list(self.desk.claimed.values()):
                 _kill(attempt)
         processes.kill_all(os.environ[processes.WORKER_TOKEN])
         os._exit(EXIT_LOST)
@@ -188,7 +194,7 @@ class Agent:
     def stop(self, execution_id: UUID, attempt_number: int) -> None:
         """Stop one attempt that runs here: SIGTERM, after a grace SIGKILL. Asking twice is
         harmless; an attempt that is not here has ended, or its message comes to nothing."""
-        attempt = self.desk.running.get(execution_id)
+        attempt = self.desk.claimed.get(execution_id)
         if attempt is None or attempt.number != attempt_number or attempt.is_canceling:
             return
         attempt.is_canceling = True
@@ -224,18 +230,29 @@ class Agent:
             log.exception("could not announce the drain")
         finally:
             connections.close_all()
-        if not self._left.wait(settings.MUSTER.shutdown_timeout_seconds) and self.desk.running:
+        if not self._left.wait(settings.MUSTER.shutdown_timeout_seconds) and self.desk.claimed:
             log.error("shutdown timeout: killing what still runs")
-            for attempt in list(self.desk.running.values()):
+            for attempt in list(self.desk.claimed.values()):
                 _kill(attempt)
             processes.kill_all(os.environ[processes.WORKER_TOKEN])
 
     def _give_back(self) -> None:
-        answers = list(self.claimer.take_answers()) if self._left.is_set() else []
-        unstarted = [execution for _, granted in answers for execution in granted or ()]
+        unstarted = []
+        if self._left.is_set():
+            answers = self.claimer.take_answers()
+            unstarted = [execution for _, granted in answers for execution in granted or ()]
+            unstarted += self.desk.take_back(older_than_seconds=0)
         executions.give_back(
             worker_id=self.worker_id, now=clock.now(), actor=self.name, unstarted=unstarted
         )
+
+    def _give_back_late(self, late: list[Execution]) -> None:
+        try:
+            executions.give_back(unstarted=late, now=clock.now(), actor=self.name)
+        except DatabaseError:
+            log.exception("could not give back; the sweep will end them")
+        finally:
+            connections.close_all()
 
     def leave(self) -> None:
         """The pool is down: record the last ends, then say goodbye."""

@@ -44,6 +44,8 @@ class Attempt(Request):
     """The attempt's number: the fence."""
     execution: Execution
     """As claimed; set by the claim, never reloaded."""
+    claimed_at: float
+    """By `time.monotonic`."""
     desk: Desk
     is_canceling = False
 
@@ -129,7 +131,10 @@ class Desk:
         self.pool: Any = None
         self.waiting: deque[Attempt] = deque()
         self.claiming = 0
-        self.running: dict[UUID, Attempt] = {}
+        self.ready: deque[Attempt] = deque()
+        """Claimed, and waiting for a slot of the pool: the oldest first."""
+        self.claimed: dict[UUID, Attempt] = {}
+        """All that is claimed and has not ended: what is ready, and what runs."""
         self._second, self._ended_this_second, self._ended_last_second = 0, 0, 0
 
     def offer(self, attempt: Attempt) -> None:
@@ -147,30 +152,39 @@ class Desk:
         return max(self._ended_this_second, self._ended_last_second)
 
     def room(self) -> int:
-        """How many more may be claimed: the free slots, and what will start within 50 ms.
+        """How many more may be claimed: the free slots, and what will start within 200 ms.
 
         Claiming ahead keeps the pool busy while the next claim is under way. It is bounded by
-        what this worker really finishes, so that nothing waits here that could run elsewhere.
+        what this worker really finishes; should the next actions take longer than the last ones,
+        what waits goes back (`take_back`).
         """
-        ahead = self.ended_lately() // 20
-        return self.agent.capacity + ahead - len(self.running) - self.claiming
+        ahead = self.ended_lately() // 5
+        return self.agent.capacity + ahead - len(self.claimed) - self.claiming
+
+    def worth_asking(self, room: int) -> bool:
+        """Whether to claim now, or rather more at once a little later: a statement for each end
+        costs more than the end. While a slot is without work there is nothing to wait for."""
+        if len(self.claimed) + self.claiming < 2 * self.agent.capacity:
+            return room > 0
+        return room > 0 and room >= self.ended_lately() // 10
 
     def claim_waiting(self) -> None:
-        """Start what was granted meanwhile, and let the claimer ask for as many as have room."""
+        """Take what was granted meanwhile, and let the claimer ask for as many as have room."""
         for batch, granted in self.agent.claimer.take_answers():
             self.claiming -= len(batch)
             if granted is None:
                 # not claimed and not acknowledged: nothing has happened yet
                 self.waiting.extendleft(reversed(batch))
             else:
-                self._start(batch, {execution.pk: execution for execution in granted})
+                self._take(batch, {execution.pk: execution for execution in granted})
+        self._feed()
         room = self.room()
-        if room > 0 and self.waiting and not self.agent.is_stopping:
+        if self.waiting and self.worth_asking(room) and not self.agent.is_stopping:
             batch = [self.waiting.popleft() for _ in range(min(room, len(self.waiting)))]
             self.claiming += len(batch)
             self.agent.claimer.ask(batch)
 
-    def _start(self, batch: list[Attempt], granted: dict[UUID, Execution]) -> None:
+    def _take(self, batch: list[Attempt], granted: dict[UUID, Execution]) -> None:
         for attempt in batch:
             attempt.acknowledge()
             # two copies of one message in a batch: the first takes the claim, the second nothing
@@ -179,12 +193,35 @@ class Desk:
                 state.task_ready(attempt)
                 continue
             attempt.execution = execution
-            self.running[attempt.execution_id] = attempt
-            attempt.start(self.pool)
+            attempt.claimed_at = time.monotonic()
+            self.claimed[attempt.execution_id] = attempt
+            self.ready.append(attempt)
+
+    def _feed(self) -> None:
+        """Give the pool no more than it has slots: what it queues could not be taken back."""
+        while self.ready and len(self.claimed) - len(self.ready) < self.agent.capacity:
+            attempt = self.ready.popleft()
+            if attempt.is_canceling:
+                reason = Reason.CANCELLED_RUNNING
+                message = "cancelled before a slot was free"
+                result = {"error": reason.text, "message": message, "failed_by": "worker"}
+                self.ended(attempt, reason, result)
+            else:
+                attempt.start(self.pool)
+
+    def take_back(self, *, older_than_seconds: float) -> list[Execution]:
+        """Forget what was claimed so long ago and has no slot yet; returns it, to be given back."""
+        oldest = time.monotonic() - older_than_seconds
+        late = [attempt for attempt in self.ready if attempt.claimed_at <= oldest]
+        for attempt in late:
+            self.ready.remove(attempt)
+            del self.claimed[attempt.execution_id]
+            state.task_ready(attempt)
+        return [attempt.execution for attempt in late]
 
     def ended(self, attempt: Attempt, reason: Reason, result: dict[str, Any]) -> None:
         """An attempt is over: record it, and let the next one have its slot. From any thread."""
-        self.running.pop(attempt.execution_id, None)
+        self.claimed.pop(attempt.execution_id, None)
         second = int(time.monotonic())
         if second != self._second:
             self._ended_last_second = self._ended_this_second if second == self._second + 1 else 0

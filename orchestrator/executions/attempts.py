@@ -128,17 +128,20 @@ def end_attempts(
 
 
 def give_back(
-    *, worker_id: int, now: datetime, actor: str, unstarted: Sequence[Execution] = ()
+    *,
+    now: datetime,
+    actor: str,
+    worker_id: int | None = None,
+    unstarted: Sequence[Execution] = (),
 ) -> set[UUID]:
-    """A worker that stops returns what was dispatched to it, and what it claimed and did not
-    start; returns their ids.
+    """A worker returns what it claimed and did not start, and, if `worker_id` says that it
+    stops, all that was dispatched to it; returns their ids.
 
     That counts for no retry policy: nothing was tried. The messages stay in its queue, and the
     fence refuses them.
     """
-    scheduled = Execution.objects.open().filter(
-        status=ExecutionStatus.SCHEDULED, worker_id=worker_id
-    )
+    dispatched = Execution.objects.open().filter(status=ExecutionStatus.SCHEDULED)
+    scheduled = dispatched.filter(worker_id=worker_id) if worker_id is not None else ()
     moves = [move(execution) for execution in (*scheduled, *unstarted)]
     moved = transition_many("give_back", moves, now=now, actor=actor, reason=Reason.GIVEN_BACK)
     transaction.on_commit(partial(publisher.send_soon, publisher.requested(list(moved))))
