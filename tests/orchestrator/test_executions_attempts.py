@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import transaction
 
 from orchestrator import executions, fleet, publisher
 from orchestrator.executions import Ended
@@ -208,6 +209,20 @@ def test_failure_that_the_policy_names_goes_to_another_attempt_after_its_backoff
     assert (row.start_by, row.run_deadline_at, row.ended_at) == (None, None, None)
     assert row.reason == "action_failed"
     assert sent == [], "the backlog takes it up when it is due"
+
+
+def test_end_that_is_undone_is_told_to_nobody(sent: list[publisher.Message]) -> None:
+    class Undone(Exception):
+        """What the transaction around it ended with."""
+
+    rows = [make_execution(S.RUNNING), make_execution(S.RUNNING, action=retrying(backoff="none"))]
+    with pytest.raises(Undone), transaction.atomic():
+        assert executions.end_attempts(
+            rows, reason=Reason.WORKER_LOST, detail="", failed_by="test", now=LATER
+        )
+        raise Undone
+    assert sent == []
+    assert {reread(row).status for row in rows} == {S.RUNNING}
 
 
 def test_retry_without_backoff_is_announced_at_once(sent: list[publisher.Message]) -> None:
