@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connections
+from django.db import connections, transaction
 
 from orchestrator import executions, publisher
 from orchestrator.executions import IdempotencyConflict, NewExecution, RequestRefused
@@ -178,6 +178,18 @@ def test_racing_requests_with_one_key_make_one_row() -> None:
     assert len(found) == 6
     assert len({row.pk for row in found}) == 1
     assert Execution.objects.count() == 7
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_request_that_is_undone_is_told_to_nobody(
+    number: int, sent: list[publisher.Message]
+) -> None:
+    with transaction.atomic():
+        assert len(request(*[new()] * number)) == number
+        assert sent == [], "told before the commit"
+        transaction.set_rollback(True)
+    assert sent == []
+    assert not Execution.objects.exists()
 
 
 def test_request_writes_no_history() -> None:

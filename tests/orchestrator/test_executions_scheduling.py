@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import transaction
 
 from orchestrator import executions, fleet, publisher
 from orchestrator.models import Execution, ExecutionEvent
@@ -54,6 +55,21 @@ def test_requested_execution_is_scheduled_and_dispatched(sent: list[publisher.Me
     assert message.kwargs == {"execution_id": str(execution.pk), "attempt": 1}
     assert message.routing_key == f"execution.dispatch.worker.{worker.pk}"
     assert message.expiration_ms == 20_000
+
+
+@pytest.mark.parametrize("schedule_it", [schedule, lambda _: schedule_backlog()])
+def test_dispatch_goes_out_after_the_commit_and_not_if_it_is_undone(
+    schedule_it: Callable[[Execution], bool], sent: list[publisher.Message]
+) -> None:
+    make_worker()
+    execution = make_execution()
+    with transaction.atomic():
+        schedule_it(execution)
+        assert reread(execution).status == "scheduled"
+        assert sent == [], "dispatched before the commit"
+        transaction.set_rollback(True)
+    assert sent == []
+    assert (reread(execution).status, reread(execution).attempt) == ("requested", 0)
 
 
 def test_message_has_a_ttl_of_its_own_only_below_that_of_the_queue(
