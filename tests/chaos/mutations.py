@@ -163,8 +163,8 @@ MUTANTS = (
     Mutant(
         "worker gives back what is another's",
         ATTEMPT,
-        "status=ExecutionStatus.SCHEDULED, worker_id=worker_id\n",
-        "status=ExecutionStatus.SCHEDULED\n",
+        "dispatched.filter(worker_id=worker_id) if worker_id is not None else ()",
+        "dispatched if worker_id is not None else ()",
         (ATTEMPTS,),
     ),
     Mutant(

@@ -28,8 +28,10 @@ SETTINGS: dict[str, Any] = {
     "deadline_seconds": 60,
 }
 STALENESS_SECONDS = 4.0
-PAUSE_SECONDS = (0.3, 3.0)
-"""Between two faults."""
+FAULT_SECONDS = 2.0
+"""How long a fault takes, about: with the pauses between them they fill the time of the load."""
+
+SHORTEST_PAUSE_SECONDS = 1.0
 
 QUIET_SECONDS = 100.0
 """The deadline of what was accepted last, the promised 20 s, and some."""
@@ -126,7 +128,7 @@ class _Storm:
         client.workers = [row["id"] for row in workers]
         self.watch.start()
         client.start()
-        self._break(faults_of_a_kind)
+        self._break(faults_of_a_kind, submit_seconds)
         client.join()
         if client.failure is not None:
             raise client.failure
@@ -152,14 +154,15 @@ class _Storm:
             gave_up=sum(status == EXIT_LOST for _, _, status in self.keeper.ends),
         )
 
-    def _break(self, times: int) -> None:
+    def _break(self, times: int, seconds: float) -> None:
         """Every kind so many times, in random order with random pauses."""
         plan = [kind for kind in self.breaker.kinds for _ in range(times)]
         self.rng.shuffle(plan)
+        pause_seconds = max(SHORTEST_PAUSE_SECONDS, seconds / len(plan) - FAULT_SECONDS)
         tries = Counter[str]()
         done = 0
         while plan:
-            time.sleep(self.rng.uniform(*PAUSE_SECONDS))
+            time.sleep(self.rng.uniform(0, 2 * pause_seconds))
             kind = plan.pop(0)
             if self.breaker.cause(kind):
                 done += 1
