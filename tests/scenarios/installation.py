@@ -52,14 +52,14 @@ VIRTUAL_HOSTS_AT_ONCE = 12
 QUICK: dict[str, Any] = {
     "namespace": "scenario",
     "heartbeat_interval_seconds": 0.5,
-    "staleness_multiplier": 6,
+    "staleness_multiplier": 8,
     "worker_queue_ttl_ms": 30_000,
     "start_grace_seconds": 2,
     "run_grace_seconds": 2,
     "cancel_grace_seconds": 1,
     "shutdown_timeout_seconds": 10,
     "maintenance_interval_seconds": 1,
-    "no_worker_grace_seconds": 5,
+    "no_worker_grace_seconds": 20,
     "publish_timeout_seconds": 1,
     "deadline_seconds": 60,
 }

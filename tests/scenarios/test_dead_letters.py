@@ -70,7 +70,7 @@ def test_dead_letter_of_a_running_or_completed_execution_changes_nothing(
 def test_dead_letter_of_the_first_attempt_leaves_the_second_alone(
     install: Callable[..., Any],
 ) -> None:
-    muster = install(worker_queue_ttl_ms=3_000)
+    muster = install(worker_queue_ttl_ms=4_000)
     muster.start_executor()
     # two workers that are up as far as anybody can tell, and take nothing
     ids = [muster.client.call("enlist", name=name) for name in ("mute1", "mute2")]

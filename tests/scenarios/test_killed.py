@@ -87,15 +87,16 @@ def test_what_a_killed_worker_ran_is_abandoned_or_runs_again_elsewhere(
     assert [row.reason for row in rows] == ["worker_lost", "succeeded", "worker_lost"]
     assert rows[0].result["failed_by"] == "heartbeat_staleness_check"
     assert rows[1].worker_id == muster.worker("w2").id
-    assert muster.story(again) == TWICE
+    story = [event for event in muster.story(again) if event != "wait"]  # for w2 to be up
+    assert story == TWICE
     assert muster.story(once) == ["schedule", "claim", "abandon"]
     lost = muster.worker("w1")
     assert (lost.status, lost.status_reason) == ("inactive", "heartbeat stale")
     noticed_seconds = rows[0].ended_at.timestamp() - killed_at
-    measured("kill -9 of a worker (window 3 s) to abandoned", noticed_seconds)
+    measured("kill -9 of a worker (window 4 s) to abandoned", noticed_seconds)
     second = muster.wait_for_start("again", attempt=2)
-    measured("kill -9 of a worker (window 3 s) to second attempt", second.at - killed_at)
-    assert noticed_seconds < 8
+    measured("kill -9 of a worker (window 4 s) to second attempt", second.at - killed_at)
+    assert noticed_seconds < 10
     muster.check_accounts()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-TTL = {"worker_queue_ttl_ms": 3_000}
+TTL = {"worker_queue_ttl_ms": 4_000}
 
 
 def test_what_a_dead_worker_leaves_in_its_queue_has_failed_after_the_ttl(
@@ -27,13 +27,14 @@ def test_what_a_dead_worker_leaves_in_its_queue_has_failed_after_the_ttl(
     assert (row.status, row.reason) == ("failed", "queue_ttl_expired")
     assert row.result == {
         "error": "Worker queue TTL expired",
-        "message": "w1 did not take the execution within 3 s; it may be down or overloaded",
+        "message": "w1 did not take the execution within 4 s; it may be down or overloaded",
         "failed_by": "dead_letter_handler",
     }
     assert muster.story(id) == ["schedule", "expire"]
     waited_seconds = (row.ended_at - row.scheduled_at).total_seconds()
-    measured("a queue's TTL of 3 s, dispatch to failed", waited_seconds)
-    assert 3 <= waited_seconds < 7
+    measured("a queue's TTL of 4 s, dispatch to failed", waited_seconds)
+    # the drain stamps what it settles with the time at which it began to look
+    assert 3.5 <= waited_seconds < 8
     [entry] = muster.dlq_entries()
     assert (entry.execution_id, entry.attempt) == (id, 1)
     assert entry.reason == "queue_ttl_expired"
@@ -66,7 +67,8 @@ def test_attempt_that_expired_is_followed_by_one_on_another_worker(
 
     assert (row.status, row.attempt, row.retry_count) == ("completed", 2, 1)
     assert row.worker_id == muster.worker("w2").id
-    assert muster.story(id) == ["schedule", "retry", "schedule", "claim", "complete"]
+    story = [event for event in muster.story(id) if event != "wait"]  # for w2 to be up
+    assert story == ["schedule", "retry", "schedule", "claim", "complete"]
     [entry] = muster.dlq_entries()
     assert (entry.execution_id, entry.attempt) == (id, 1)
     assert [note.attempt for note in muster.journal.starts("second")] == [2]

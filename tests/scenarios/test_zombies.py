@@ -77,23 +77,25 @@ def test_second_process_of_a_name_takes_over_and_the_first_is_refused(
     first = muster.start_worker("w1")
     muster.ready()
     once = muster.submit_note("once", seconds=30)
-    again = muster.submit_note("again", action="note_again", seconds=6)
+    again = muster.submit_note("again", action="note_again", seconds=30)
     for label in ("once", "again"):
         muster.wait_for_start(label)
     first.tree()
 
     second = muster.start_worker("w1")
     muster.wait_for(second.is_up, "the second process is not ready")
+    assert muster.wait_for_start("again", attempt=2).pid in [one.pid for one in second.tree()]
+    muster.cancel(again)
     rows = muster.wait_for_ends([once, again])
 
     assert first.exit_status() == EXIT_LOST
     muster.wait_for(lambda: _is_gone(first), "its children live on", within_seconds=3)
     assert [(row.status, row.reason, row.attempt) for row in rows] == [
         ("abandoned", "worker_lost", 1),
-        ("completed", "succeeded", 2),
+        ("cancelled", "cancelled_running", 2),
     ]
     assert [row.worker_incarnation for row in rows] == [1, 2]
-    assert muster.story(again) == TWICE
+    assert muster.story(again)[:5] == TWICE[:5]
     worker = muster.worker("w1")
     assert (worker.status, worker.incarnation, worker.pid) == ("active", 2, second.pid)
     assert muster.wait_for_end(muster.submit("core.noop")).worker_incarnation == 2
