@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from signal import SIGKILL
 from typing import Any
 
 from tests.chaos import checker, evidence, load
@@ -214,11 +215,13 @@ class _Storm:
         )
 
     def _ended_by_themselves(self) -> Counter[str]:
-
+        """What ended although nobody killed it. A service that finds no database when it starts
+        exits, for its supervisor to start it again."""
         return Counter(
             f"{name} ({status})"
-            for _, name, status in self.keeper.ends
-            if status not in (-9, EXIT_LOST)
+            for at, name, status in self.keeper.ends
+            if status not in (-SIGKILL, EXIT_LOST)
+            and not any(begin <= at <= end + 1 for begin, end in self.breaker.outages)
         )
 
 
