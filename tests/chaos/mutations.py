@@ -325,13 +325,6 @@ MUTANTS = (
         "            self.consumer.qos.value = 0",
         (DESK, _scenario("queue_ttl")),
     ),
-    Mutant(
-        "pool children outlive their worker",
-        "workers/bootsteps.py",
-        "lambda **_: processes.die_with_parent(parent_pid)",
-        "lambda **_: None",
-        (_scenario("killed"),),
-    ),
     # --- messages ---
     Mutant(
         "not mandatory",

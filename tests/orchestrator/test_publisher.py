@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
 from collections.abc import Iterator
@@ -135,6 +136,15 @@ def test_unreachable_broker_has_one_name(settings: Any) -> None:
     finally:
         publisher._drop_lane()
         publisher.errors.cache_clear()
+
+
+def test_message_of_which_the_broker_says_nothing_is_not_taken_for_sent(
+    broker: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.MUSTER = dataclasses.replace(settings.MUSTER, publish_timeout_seconds=0.2)
+    monkeypatch.setattr(publisher._Lane, "_publish", lambda lane, _: lane.unconfirmed.add(1))
+    with pytest.raises(publisher.BrokerUnavailable):
+        publisher.send(publisher.requested([ID]))
 
 
 def test_message_that_the_broker_refuses_is_not_taken_for_sent(
