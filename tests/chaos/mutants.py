@@ -25,7 +25,7 @@ from tests.chaos.mutations import MUTANTS, Mutant
 from tests.scenarios.installation import REPOSITORY
 
 STAGE_SECONDS = 420.0
-FAILED = re.compile(r"^(?:FAILED|ERROR) \S*?(tests/\S+)", re.MULTILINE)
+FAILED = re.compile(r"^(?:FAILED|ERROR) \S*?(tests/[^\s\[]+)", re.MULTILINE)
 TESTS_FAILED = 1
 
 
