@@ -389,7 +389,9 @@ class TestShell:
 
     def test_signals_have_their_defaults_in_a_command(self):
         outcome = runtimes.run(sh("grep -E 'SigIgn|SigBlk' /proc/self/status"))
-        assert {line.split()[1] for line in outcome.result["stdout"].splitlines()} == {"0" * 16}
+        masks = [int(line.split()[1], 16) for line in outcome.result["stdout"].splitlines()]
+        # 32 and 33 are glibc's own: it blocks them at times, and lets no program say otherwise
+        assert [mask & ~(0b11 << 31) for mask in masks] == [0, 0]
 
     @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of a parent's death")
     def test_a_command_dies_with_the_process_of_its_worker(self):
