@@ -262,9 +262,11 @@ class Agent:
         self.finisher.flush(settings.MUSTER.shutdown_timeout_seconds)
         self.claimer.flush(settings.MUSTER.publish_timeout_seconds)
         try:
+            # a claim may have been granted after the loop that would have started it had ended;
+            # it goes back first: started on a worker that is gone, it would count as lost
+            self._give_back()
             fleet.leave(worker_id=self.worker_id, incarnation=self.incarnation, reason="stopped")
-            # an executor may have chosen this worker just before it heard of the drain, and a
-            # claim may have been granted after the loop that would have started it had ended
+            # an executor may have chosen this worker just before it heard of the drain
             self._give_back()
             publisher.flush()
         except DatabaseError:
