@@ -125,12 +125,11 @@ def _batches(link: Any) -> Iterator[list[Message]]:
                     link.drain_events(timeout=QUIET_SECONDS)
             except (TimeoutError, socket.timeout):  # noqa: UP041 - kombu's virtual transports
                 pass
+            if not received:
+                return
             batch = received[:]
             received.clear()
-            if batch:
-                yield batch
-            if len(batch) < size:
-                return  # it was quiet already when this batch ended
+            yield batch
 
 
 def read(message: Message) -> Letter:
