@@ -62,10 +62,17 @@ def authenticate(text: str, *, now: datetime) -> ApiToken | None:
     # whether it is usable is asked of the row: every request comes this way, and three more
     # conditions cost as much again as the lookup
     for token in ApiToken.objects.filter(digest=_digest(text)):
-        if token.revoked_at is None and (token.expires_at is None or token.expires_at > now):
+        if state(token, now=now) == "usable":
             _note_use(token, now)
             return token
     return None
+
+
+def state(token: ApiToken, *, now: datetime) -> str:
+    """`usable`, `expired` or `revoked`."""
+    if token.revoked_at is not None:
+        return "revoked"
+    return "expired" if token.expires_at is not None and token.expires_at <= now else "usable"
 
 
 def revoke(token: ApiToken, *, now: datetime) -> None:

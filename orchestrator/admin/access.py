@@ -29,14 +29,6 @@ from orchestrator.models import ApiToken
 STATE_KINDS = {"usable": "success", "expired": "warning", "revoked": "danger"}
 
 
-def state(token: ApiToken, now: datetime) -> str:
-    if token.revoked_at:
-        return "revoked"
-    if token.expires_at and token.expires_at <= now:
-        return "expired"
-    return "usable"
-
-
 class ApiTokenForm(forms.ModelForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -103,7 +95,7 @@ class ApiTokenAdmin(ReadOnlyAdmin):
 
     @display(description="State", label=STATE_KINDS)
     def state_label(self, token: ApiToken) -> str:
-        return state(token, token.as_of)  # type: ignore[attr-defined]
+        return tokens.state(token, now=token.as_of)  # type: ignore[attr-defined]
 
     @display(description="Created")
     def created(self, token: ApiToken) -> SafeString | None:
@@ -118,7 +110,7 @@ class ApiTokenAdmin(ReadOnlyAdmin):
         return render.moment(token.expires_at) or "never"
 
     def sections(self, obj: ApiToken, now: datetime) -> list[Section]:
-        current = state(obj, now)
+        current = tokens.state(obj, now=now)
         facts: list[tuple[str, Any]] = [
             ("Name", obj.name),
             ("Starts with", render.mono(f"{obj.prefix}…")),

@@ -2,18 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from django.db import models
-from django.db.models import Q
-
-
-class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
-    def usable(self, now: datetime) -> ApiTokenQuerySet:
-        """Neither revoked nor expired."""
-        return self.filter(revoked_at__isnull=True).filter(
-            Q(expires_at__isnull=True) | Q(expires_at__gt=now)
-        )
 
 
 class ApiToken(models.Model):
@@ -26,8 +15,6 @@ class ApiToken(models.Model):
     last_used_at = models.DateTimeField(null=True, blank=True)
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
-
-    objects = ApiTokenQuerySet.as_manager()
 
     class Meta:
         verbose_name = "API token"

@@ -15,7 +15,6 @@ from django.utils import timezone
 
 from orchestrator import executions
 from orchestrator.admin import dashboard, listing, render
-from orchestrator.admin.access import state
 from orchestrator.admin.dead_letters import x_death_table
 from orchestrator.errors import MusterError
 from orchestrator.models import (
@@ -29,6 +28,7 @@ from orchestrator.models import (
     Worker,
 )
 from orchestrator.state_machine import TERMINAL, ExecutionStatus
+from orchestrator.tokens import state
 
 pytestmark = pytest.mark.django_db
 
@@ -566,7 +566,7 @@ def test_a_token_is_revoked_by_its_button(
 def test_a_token_is_usable_until_it_expires_or_is_revoked() -> None:
     now = timezone.now()
     token = ApiToken(name="ci", expires_at=now + timedelta(seconds=1))
-    assert state(token, now) == "usable"
-    assert state(token, now + timedelta(seconds=1)) == "expired"
+    assert state(token, now=now) == "usable"
+    assert state(token, now=now + timedelta(seconds=1)) == "expired"
     token.revoked_at = now
-    assert state(token, now) == "revoked"
+    assert state(token, now=now) == "revoked"

@@ -105,18 +105,12 @@ def _described(token: ApiToken, now: datetime) -> dict[str, Any]:
     return {
         "name": token.name,
         "prefix": token.prefix,
-        "state": _state(token, now),
+        "state": tokens.state(token, now=now),
         "created_at": _text(token.created_at),
         "last_used_at": _text(token.last_used_at),
         "expires_at": _text(token.expires_at),
         "revoked_at": _text(token.revoked_at),
     }
-
-
-def _state(token: ApiToken, now: datetime) -> str:
-    if token.revoked_at is not None:
-        return "revoked"
-    return "expired" if token.expires_at is not None and token.expires_at <= now else "usable"
 
 
 def _text(at: datetime | None) -> str | None:
