@@ -35,6 +35,47 @@ class Reason(enum.StrEnum):
     ACTION_FAILED = "action_failed", Known.FINISHED, "The action failed"
     RUN_TIMEOUT = "run_timeout", Known.FINISHED, "The action ran longer than its time limit"
 
+    MEMORY_LIMIT_EXCEEDED = (
+        "memory_limit_exceeded",
+        Known.FINISHED,
+        "The action used more memory than it may",
+    )
+    PROCESS_LIMIT_EXCEEDED = (
+        "process_limit_exceeded",
+        Known.FINISHED,
+        "The action started more processes than it may",
+    )
+    OUTPUT_LIMIT_EXCEEDED = (
+        "output_limit_exceeded",
+        Known.FINISHED,
+        "The action wrote more output than it may",
+    )
+    CPU_LIMIT_EXCEEDED = (
+        "cpu_limit_exceeded",
+        Known.FINISHED,
+        "The action used more processor time than it may",
+    )
+    FILE_SIZE_LIMIT_EXCEEDED = (
+        "file_size_limit_exceeded",
+        Known.FINISHED,
+        "The action wrote a larger file than it may",
+    )
+    PROCESSES_LEFT = (
+        "processes_left",
+        Known.FINISHED,
+        "The action left processes behind, in sessions of their own",
+    )
+    ADDRESS_REFUSED = (
+        "address_refused",
+        Known.FINISHED,
+        "The action asked for an address that it may not reach",
+    )
+    ENVIRONMENT_FAILED = (
+        "environment_failed",
+        Known.NEVER_STARTED,
+        "The pack's environment could not be made on the worker",
+    )
+
     QUEUE_TTL_EXPIRED = "queue_ttl_expired", Known.NEVER_STARTED, "Worker queue TTL expired"
     SCHEDULED_TIMEOUT = (
         "scheduled_timeout",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -60,6 +61,27 @@ class Muster:
 
     output_limit_bytes: int = 1_048_576
     """How much of each output stream of an action is kept."""
+
+    action_output_mb: int = 256
+    """An action that writes more than this to an output stream is ended, if it does not say
+    otherwise. In-process Python actions have no such limit, nor the next two."""
+
+    action_memory_mb: int = 2_048
+    """Most memory of an action's processes together, if it does not say otherwise."""
+
+    action_processes: int = 512
+    """Most processes of an action at once, if it does not say otherwise."""
+
+    action_user: str = ""
+    """The user as whom actions run in processes of their own; empty is the worker's. Another one
+    needs a worker that runs as root."""
+
+    http_allowed_networks: str = ""
+    """Networks that HTTP actions may reach although they are not public, by commas:
+    `10.1.0.0/16,127.0.0.1/32`."""
+
+    container_engine: str = ""
+    """`podman`, `docker`, or a path to one of them; empty is the first that answers."""
 
     max_request_bytes: int = 1_048_576
     """Largest accepted request body, and largest accepted `parameters`."""
@@ -125,6 +147,14 @@ def _refuse_contradictions(muster: Muster) -> None:
             f"staleness window of {muster.staleness_seconds:g} s (interval x multiplier): "
             "messages would expire before their worker can be known to be lost."
         )
+    for text in filter(None, muster.http_allowed_networks.split(",")):
+        try:
+            ipaddress.ip_network(text.strip())
+        except ValueError as error:
+            raise ImproperlyConfigured(
+                f"MUSTER_HTTP_ALLOWED_NETWORKS={muster.http_allowed_networks!r}: {error}; "
+                "expected networks such as 10.1.0.0/16, by commas."
+            ) from None
     if not muster.namespace.replace("-", "").replace("_", "").isalnum():
         raise ImproperlyConfigured(
             f"MUSTER_NAMESPACE={muster.namespace!r}: expected letters, digits, '-' and '_' only."

@@ -169,6 +169,8 @@ def _running(obj: Action) -> list[tuple[str, Any]]:
     return [
         ("Runtime", obj.runtime),
         ("Entry point", _json(obj.entry_point)),
+        ("Options", _json(obj.runtime_options) if obj.runtime_options else "none"),
+        ("Limits", _json(obj.limits) if obj.limits else "the installation's"),
         ("Time limit", _time_limit(obj)),
         ("Longest wait in a queue", wait),
     ]

@@ -30,7 +30,7 @@ class ActionSummary(Out):
 
     ref: str
     description: str
-    runtime: Action.Runtime
+    runtime: str
     enabled: bool
     pack: PackOut
     updated_at: datetime
@@ -41,6 +41,8 @@ class ActionDetail(ActionSummary):
 
     parameters_schema: Any = Field(description="JSON Schema, 2020-12.")
     entry_point: Any
+    runtime_options: Any
+    limits: Any
     timeout_seconds: float | None = Field(description="null: the installation's default.")
     queue_ttl_ms: int | None
     retry_policy: Any

@@ -30,6 +30,7 @@ UNITS = {
     "_seconds": "seconds",
     "_ms": "milliseconds",
     "_bytes": "bytes",
+    "_mb": "MiB",
     "_multiplier": "times",
     "_limit": "executions",
     "_size": "rows or messages",
@@ -219,10 +220,20 @@ def settings_page() -> str:
     rows = []
     for field in fields(kind):
         unit = next((unit for end, unit in UNITS.items() if field.name.endswith(end)), "")
-        default = f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
+        default = (
+            f"{field.default:g}"
+            if isinstance(field.default, float)
+            else str(field.default or "(empty)")
+        )
         variable = f"`MUSTER_{field.name.upper()}`"
         rows.append(
-            (variable, type(field.default).__name__, f"`{default}`", unit, told[field.name])
+            (
+                variable,
+                type(field.default).__name__,
+                f"`{default}`" if default else "empty",
+                unit,
+                told[field.name],
+            )
         )
     return _page(
         "Settings",

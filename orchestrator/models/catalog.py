@@ -68,10 +68,6 @@ def forget_actions(**_: object) -> None:
 class Action(models.Model):
     """Something that can be run, referred to as `pack.name`."""
 
-    class Runtime(models.TextChoices):
-        PYTHON = "python"
-        SHELL = "shell"
-
     class OnNoWorker(models.TextChoices):
         FAIL = "fail"
         WAIT = "wait"
@@ -79,9 +75,15 @@ class Action(models.Model):
     pack = models.ForeignKey(Pack, on_delete=models.PROTECT, related_name="actions")
     ref = models.CharField(max_length=130, unique=True, help_text="`pack.name`")
     description = models.TextField(blank=True)
-    runtime = models.CharField(max_length=20, choices=Runtime.choices)
+    runtime = models.CharField(max_length=60)
     entry_point = models.JSONField(
-        help_text="python: `package.module:function`; shell: the list of arguments."
+        help_text="python: `package.module:function`; http: a URL; others: the list of arguments."
+    )
+    runtime_options = models.JSONField(
+        default=dict, blank=True, help_text="See `orchestrator.packs.runtimes`."
+    )
+    limits = models.JSONField(
+        default=dict, blank=True, help_text="What its processes may use at most."
     )
     parameters_schema = models.JSONField(default=dict, blank=True, help_text="JSON Schema.")
     timeout_seconds = models.FloatField(null=True, blank=True)

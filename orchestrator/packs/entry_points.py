@@ -13,8 +13,50 @@ from orchestrator import placeholders
 
 PYTHON = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)+):(?P<function>[A-Za-z_]\w*)")
 
+URL = re.compile(r"https?://.|\{[A-Za-z_]\w*\}", re.IGNORECASE)
+
 Finding = tuple[tuple[int, ...], str]
 """Where in the entry point, and what is wrong."""
+
+
+def problems(runtime: str, entry_point: Any, *, folder: Path, schema: Any) -> Iterator[Finding]:
+    """What is wrong with the entry point of an action of a built-in runtime."""
+    match runtime:
+        case "python":
+            yield from python_problems(entry_point, folder=folder)
+        case "http":
+            yield from http_problems(entry_point, schema=schema)
+        case _:
+            yield from shell_problems(entry_point, schema=schema)
+            if runtime == "node" and isinstance(entry_point, list) and entry_point:
+                yield from _script_problems(entry_point[0], folder)
+
+
+def http_problems(entry_point: Any, *, schema: Any) -> Iterator[Finding]:
+    """A URL, in which parameters may stand, or that is one."""
+    if not isinstance(entry_point, str) or not URL.match(entry_point):
+        yield (), f"expected a URL that begins with http:// or https://, found {entry_point!r}"
+        return
+    properties, required = _declared(schema)
+    for name in placeholders.names(entry_point):
+        for message in _placeholder_problems(entry_point, name, properties, required, lists=False):
+            yield (), message
+
+
+def template_problems(item: str, *, schema: Any) -> Iterator[str]:
+    """What is wrong with a text of an HTTP action, other than its URL. One that is nothing but a
+    parameter is that parameter, and is left out if that is not given."""
+    properties, required = _declared(schema)
+    for name in placeholders.names(item):
+        if placeholders.whole(item) is None or name not in properties:
+            yield from _placeholder_problems(item, name, properties, required, lists=False)
+
+
+def _script_problems(script: Any, folder: Path) -> Iterator[Finding]:
+    if isinstance(script, str) and not placeholders.names(script):
+        file = folder / script
+        if not file.resolve().is_relative_to(folder.resolve()) or not file.is_file():
+            yield (0,), f"expected a script in the pack's folder, found no {script!r}"
 
 
 def python_problems(entry_point: Any, *, folder: Path) -> Iterator[Finding]:
@@ -37,20 +79,36 @@ def shell_problems(entry_point: Any, *, schema: Any) -> Iterator[Finding]:
     if not isinstance(entry_point, list) or not entry_point:
         yield (), f"expected a list of arguments, the command first, found {entry_point!r}"
         return
-    properties = schema.get("properties") if isinstance(schema, Mapping) else None
-    required = schema.get("required") if isinstance(schema, Mapping) else None
+    properties, required = _declared(schema)
     for index, item in enumerate(entry_point):
         if not isinstance(item, str):
             yield (index,), f"expected text, found {item!r}: put it in quotes"
             continue
         for name in placeholders.names(item):
-            for message in _placeholder_problems(item, name, properties or {}, required or []):
+            for message in _placeholder_problems(item, name, properties, required):
                 yield (index,), message
 
 
+def _declared(schema: Any) -> tuple[Mapping[str, Any], list[Any]]:
+    """The properties that a schema of parameters declares, and which are required."""
+    if not isinstance(schema, Mapping):
+        return {}, []
+    properties, required = schema.get("properties"), schema.get("required")
+    return (
+        properties if isinstance(properties, Mapping) else {},
+        required if isinstance(required, list) else [],
+    )
+
+
 def _placeholder_problems(
-    item: str, name: str, properties: Mapping[str, Any], required: list[Any]
+    item: str,
+    name: str,
+    properties: Mapping[str, Any],
+    required: list[Any],
+    *,
+    lists: bool = True,
 ) -> Iterator[str]:
+    """`lists`: whether a list may stand here, as arguments of its own."""
     if name not in properties:
         known = ", ".join(properties) or "none"
         yield (
@@ -62,6 +120,9 @@ def _placeholder_problems(
         yield f"{{{name}}}: an argument needs {name!r}, so it must be in `required`"
     schema = properties[name] if isinstance(properties[name], Mapping) else {}
     if schema.get("type") != "array":
+        return
+    if not lists:
+        yield f"{{{name}}}: a list cannot be a part of a text"
         return
     items = schema.get("items")
     if not isinstance(items, Mapping) or items.get("type") != "string":

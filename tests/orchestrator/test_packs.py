@@ -105,7 +105,8 @@ class TestLoad:
         assert folder.problems() == [
             "actions/a.yaml:1:7: name: expected at most 60 of a-z, 0-9, _, . and -, "
             "found 'Ping it'",
-            "actions/a.yaml:2:10: runtime: expected one of python, shell, found 'shel'",
+            "actions/a.yaml:2:10: runtime: expected one of python, shell, node, http, container, "
+            "found 'shel'",
             "actions/a.yaml:4:18: timeout_seconds: expected a number above 0, found -5",
             "actions/a.yaml:5:1: timeout_secs: unknown key, did you mean 'timeout_seconds'?",
             "actions/a.yaml:7:17: retry.max_attempts: expected a whole number above 0, found 0",
@@ -253,6 +254,81 @@ class TestLoad:
     def test_a_folder_that_is_not_there_is_one_problem(self, tmp_path):
         with pytest.raises(packs.InvalidPack, match="nowhere: expected a folder, found none"):
             packs.load(tmp_path / "nowhere")
+
+
+GET = {"runtime": "http", "entry_point": "https://example.org/{host}"}
+
+
+class TestRuntimes:
+    @pytest.mark.parametrize(
+        ("values", "problem"),
+        [
+            ({"limits": {"memry_mb": 3}}, "limits.memry_mb: unknown key, did you mean 'memory_m"),
+            ({"limits": {"processes": 0}}, "limits.processes: expected a whole number above 0, fo"),
+            ({"options": {"result": "yes"}}, "options.result: expected one of none, last_line, fi"),
+            ({"options": {"env": {"MSTR_X": "1"}}}, "options.env: expected variables (not MSTR_.."),
+            ({"options": 3}, "options: expected a mapping, found 3"),
+            ({"runtime": "node", "entry_point": ["../x.js"]}, "entry_point: expected a script in "),
+            ({"runtime": "container"}, "options.image: missing key, expected the name of an image"),
+            ({**GET, "entry_point": "ftp://x"}, "entry_point: expected a URL that begins with htt"),
+            ({**GET, "entry_point": "http://x/{hots}"}, "entry_point: {hots}: expected one of the"),
+            ({**GET, "options": {"method": "get"}}, "options.method: expected one of GET, HEAD, "),
+            ({**GET, "options": {"headers": {"a": "b\nc"}}}, "options.headers: expected names w"),
+            ({**GET, "options": {"body": {"a": ["{x}"]}}}, "options.body.a.0: {x}: expected one "),
+            ({**GET, "limits": {"processes": 3}}, "limits.processes: unknown key, expected one of"),
+        ],
+    )
+    def test_options_and_limits_are_checked_as_their_runtime_has_them(
+        self, folder, values, problem
+    ):
+        folder.action(**values)
+        (found,) = folder.problems()
+        assert problem in found
+        assert found.startswith("actions/ping.yaml:")
+
+    def test_a_problem_deep_in_a_template_has_its_line(self, folder):
+        folder.write(
+            "actions/a.yaml",
+            "name: a\nruntime: http\nentry_point: http://x/\noptions:\n  body:\n    - '{x}'\n",
+        )
+        assert folder.problems()[0].startswith("actions/a.yaml:6:7: options.body.0: {x}: ")
+
+    @pytest.mark.parametrize(
+        "more", [{"limits": {"processes": 3}}, {"options": {"env": {"A": "1"}}}]
+    )
+    def test_an_action_in_the_workers_own_process_cannot_be_limited(self, folder, more):
+        folder.write("actions.py", "def f(): ...\n")
+        folder.action(runtime="python", entry_point="net.actions:f", **more)
+        (problem,) = folder.problems()
+        assert "needs `options: {process: true}`" in problem
+
+    @pytest.mark.parametrize(
+        ("options", "requirements", "expected"),
+        [
+            ({}, False, {}),
+            ({}, True, {"process": True}),
+            ({"process": False}, True, {"process": False}),
+            ({"interpreter": "python3"}, False, {"interpreter": "python3", "process": True}),
+        ],
+    )
+    def test_python_actions_leave_the_worker_where_they_need_an_environment_of_their_own(
+        self, folder, options, requirements, expected
+    ):
+        folder.write("actions.py", "def f(): ...\n")
+        if requirements:
+            folder.write("requirements.txt", "")
+        folder.action(runtime="python", entry_point="net.actions:f", options=options)
+        assert folder.load().actions[0].runtime_options == expected
+
+    @pytest.mark.django_db
+    def test_options_and_limits_are_installed(self, folder):
+        folder.action(limits={"memory_mb": 64}, options={"result": "last_line"})
+        packs.install(folder.load(), now=NOW)
+        action = Action.objects.get(ref="net.ping")
+        assert (action.limits, action.runtime_options) == (
+            {"memory_mb": 64},
+            {"result": "last_line"},
+        )
 
 
 @pytest.mark.django_db
