@@ -5,9 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from orchestrator.models import Action, Execution, Pack, Worker
+from orchestrator.models import Action, Execution, Pack, Step, Task, TaskTemplate, Worker
 from orchestrator.reasons import Reason
-from orchestrator.state_machine import TERMINAL, ExecutionStatus
+from orchestrator.state_machine import (
+    STEPS,
+    TASKS,
+    TERMINAL,
+    ExecutionStatus,
+    StepState,
+    TaskState,
+)
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -81,3 +88,59 @@ def make_execution(
         reason = Reason.SUCCEEDED if status is S.COMPLETED else Reason.WORKER_LOST
         known |= {"ended_at": now, "reason": reason.value}
     return Execution.objects.create(action=action, status=status.value, **known | values)
+
+
+def make_template(name: str = "tidy", **values: Any) -> TaskTemplate:
+    """The template of this name and version, made with these values if there is none yet.
+
+    It is made as given: whoever wants it checked installs it.
+    """
+    definition = {"name": name, "namespace_name": "tests", "version": "1.0.0", "steps": []}
+    known: dict[str, Any] = {"definition": definition, "digest": "0" * 64, "installed_at": NOW}
+    version = values.pop("version", "1.0.0")
+    template, _ = TaskTemplate.objects.get_or_create(
+        namespace="tests", name=name, version=version, defaults=known | values
+    )
+    return template
+
+
+def make_task(
+    state: TaskState | str = TaskState.PENDING, *, now: datetime = NOW, **values: Any
+) -> Task:
+    """A task that came into `state` a moment before `now`."""
+    state, entered_at = TaskState(state), now - timedelta(seconds=2)
+    known: dict[str, Any] = {
+        "state_entered_at": entered_at,
+        "clock_started_at": entered_at,
+        "created_at": now - timedelta(seconds=5),
+        "ended_at": entered_at if state in TASKS.ended else None,
+    }
+    template = values.pop("template", None) or make_template()
+    return Task.objects.create(template=template, state=state.value, **known | values)
+
+
+def make_step(
+    state: StepState | str = StepState.PENDING,
+    *,
+    task: Task | None = None,
+    name: str = "wash",
+    now: datetime = NOW,
+    **values: Any,
+) -> Step:
+    """A step that came into `state` a moment before `now`."""
+    state, entered_at = StepState(state), now - timedelta(seconds=2)
+    known: dict[str, Any] = {
+        "template_step": name,
+        "state_entered_at": entered_at,
+        "ended_at": entered_at if state in STEPS.ended else None,
+    }
+    if state is StepState.WAITING_FOR_RETRY:
+        known |= {"next_retry_at": now + timedelta(seconds=1), "attempts": 1}
+    if state is StepState.ERROR:
+        known |= {"attempts": 3, "last_failure_at": entered_at}
+    return Step.objects.create(
+        task=task or make_task(TaskState.STEPS_IN_PROCESS, now=now),
+        name=name,
+        state=state.value,
+        **known | values,
+    )

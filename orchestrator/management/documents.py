@@ -20,7 +20,7 @@ from orchestrator import topology
 from orchestrator.management import commands
 from orchestrator.reasons import Known, Reason
 from orchestrator.retry_policy import RETRYABLE
-from orchestrator.state_machine import OPEN, TERMINAL, TRANSITIONS, WHO_MOVES_IT_ON, ExecutionStatus
+from orchestrator.state_machine import EXECUTIONS, STEPS, TASKS, Machine
 from orchestrator.topology import QueueSpec
 
 GENERATED = "<!-- Written by `manage.py docs generate`; change the code that it tells of. -->"
@@ -80,66 +80,79 @@ def _read(path: Path) -> str | None:
 
 
 def state_machine_page() -> str:
-    statuses = [*_in_order(OPEN), *_in_order(TERMINAL)]
     return _page(
-        "The life of an execution",
-        "Status changes in one place, `orchestrator.state_machine`, and as a compare-and-swap: a "
-        "transition happens if the row still has the status and the attempt that the caller saw, "
-        "and otherwise not at all. Every transition leaves one row of history. No status below "
-        "the line can be left again: a trigger in the database refuses it to everybody.",
-        "## Statuses, and who moves each of them on",
-        _table(
-            ("Status", "Who moves it on", "By these events"),
-            [
-                (
-                    f"`{status}`",
-                    WHO_MOVES_IT_ON[status],
-                    ", ".join(f"`{e}`" for e, rule in TRANSITIONS.items() if status in rule.sources)
-                    or "none",
-                )
-                for status in statuses
-            ],
-        ),
+        "The lives of executions, tasks and steps",
+        "Status and state change in one place, `orchestrator.state_machine`, and as a "
+        "compare-and-swap: a transition happens if the row still has the status and the attempt "
+        "that the caller saw, and otherwise not at all. Every transition leaves one row of "
+        "history. What is terminal cannot be left again: a trigger in the database refuses it to "
+        "everybody.",
+        "## Executions",
+        *_machine_parts(EXECUTIONS, "accepted"),
         "Whoever is named first may be dead. Each open status therefore has a due time in the row "
         "(`next_retry_at`, `start_by`, `run_deadline_at`, and always `deadline_at`), and the sweep "
         "ends or repeats whatever is overdue. It needs nothing but the database.",
-        "## Diagram",
-        _mermaid(_state_diagram()),
-        "## Transitions",
-        _table(
-            ("Event", "From", "To", "By", "New attempt"),
-            [
-                (
-                    f"`{rule.event}`",
-                    ", ".join(f"`{status}`" for status in _in_order(rule.sources)),
-                    f"`{rule.target}`",
-                    rule.who,
-                    "yes" if rule.new_attempt else "",
-                )
-                for rule in TRANSITIONS.values()
-            ],
-        ),
         "A *new attempt* raises the fence: messages, claims and results of earlier attempts are "
         "refused from then on. The attempt only grows, and nothing resets it.",
         "Why an attempt ended is told by its [reason](reference/reasons.md).",
+        "## Tasks",
+        "A task is one run of a [task template](workflows.md). Its fence grows with every "
+        "transition, so that whoever saw it in an earlier visit to the same state is refused.",
+        *_machine_parts(TASKS, "requested"),
+        "`error` is no terminal state: a step that is repaired leads out of it.",
+        "## Steps",
+        "Each try at a step is an execution. The fence grows with each of them and with each "
+        "repair; `attempts`, which the retry policy counts, may be reset, the fence may not.",
+        *_machine_parts(STEPS, "created"),
     )
 
 
-def _state_diagram() -> Iterator[str]:
+def _machine_parts(machine: Machine, begins: str) -> Iterator[str]:
+    states = list(machine.states)
+    rules = machine.transitions.values()
+    ordered = [s for s in states if s not in machine.ended]
+    ordered += [s for s in states if s in machine.ended]
+    kind = machine.column.capitalize()
+    yield _table(
+        (kind, "Who moves it on", "By these events"),
+        [
+            (
+                f"`{state}`",
+                machine.who_moves_it_on[state],
+                ", ".join(f"`{rule.event}`" for rule in rules if state in rule.sources) or "none",
+            )
+            for state in ordered
+        ],
+    )
+    yield _mermaid(_state_diagram(machine, begins))
+    yield _table(
+        ("Event", "From", "To", "By", f"New {machine.fence}"),
+        [
+            (
+                f"`{rule.event}`",
+                ", ".join(f"`{state}`" for state in states if state in rule.sources),
+                f"`{rule.target}`",
+                rule.who,
+                "yes" if rule.new_attempt else "",
+            )
+            for rule in rules
+        ],
+    )
+
+
+def _state_diagram(machine: Machine, begins: str) -> Iterator[str]:
     yield "stateDiagram-v2"
-    yield "    [*] --> requested: accepted"
-    arrows: dict[tuple[ExecutionStatus, ExecutionStatus], list[str]] = {}
-    for rule in TRANSITIONS.values():
-        for source in _in_order(rule.sources):
-            arrows.setdefault((source, rule.target), []).append(rule.event)
-    for (source, target), events in arrows.items():
-        yield f"    {source} --> {target}: {', '.join(events)}"
-    for status in _in_order(TERMINAL):
-        yield f"    {status} --> [*]"
-
-
-def _in_order(statuses: Iterable[ExecutionStatus]) -> list[ExecutionStatus]:
-    return [status for status in ExecutionStatus if status in set(statuses)]
+    yield f"    [*] --> {machine.initial}: {begins}"
+    arrows: dict[tuple[str, str], list[str]] = {}
+    for rule in machine.transitions.values():
+        for source in machine.states:
+            if source in rule.sources:
+                arrows.setdefault((source, rule.target), []).append(rule.event)
+    for (origin, target), events in arrows.items():
+        yield f"    {origin} --> {target}: {', '.join(events)}"
+    for state in machine.states:
+        if state in machine.terminal:
+            yield f"    {state} --> [*]"
 
 
 # --- the topology --------------------------------------------------------------------------------

@@ -6,6 +6,14 @@ from orchestrator.models.dead_letters import DLQEntry
 from orchestrator.models.executions import Execution, ExecutionEvent
 from orchestrator.models.fleet import Worker
 from orchestrator.models.maintenance import Tick
+from orchestrator.models.workflows import (
+    Step,
+    StepDependency,
+    StepExecution,
+    Task,
+    TaskTemplate,
+    TransitionRecord,
+)
 
 __all__ = [
     "Action",
@@ -14,6 +22,12 @@ __all__ = [
     "Execution",
     "ExecutionEvent",
     "Pack",
+    "Step",
+    "StepDependency",
+    "StepExecution",
+    "Task",
+    "TaskTemplate",
     "Tick",
+    "TransitionRecord",
     "Worker",
 ]

@@ -2,14 +2,17 @@
 
 PostgreSQL takes a whole batch, with its history, in one statement. SQLite, which has one writer
 at a time anyway, takes row after row in one transaction. Both do the same: a row changes only if
-its status and attempt still are what the caller saw.
+its status and fence still are what the caller saw.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import socket
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
@@ -17,8 +20,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import connections, models, transaction
 
 if TYPE_CHECKING:
-    from orchestrator.reasons import Reason
-    from orchestrator.state_machine import Move, Transition
+    from orchestrator.state_machine import Machine, Move, Transition
 
 M = TypeVar("M", bound=models.Model)
 
@@ -26,74 +28,103 @@ M = TypeVar("M", bound=models.Model)
 class SwapQuerySet(models.QuerySet[M]):
     def swap(
         self,
+        machine: Machine,
         rule: Transition,
         moves: Sequence[Move],
         *,
         now: datetime,
         actor: str,
-        reason: Reason | None,
+        reason: str | None,
     ) -> set[UUID]:
         """Swap what still compares; returns the ids that moved. Only the state machine calls it."""
-        common = _columns_set_by(rule, now=now, reason=reason)
+        common = _columns_set_by(machine, rule, moves[0].values, now=now, reason=reason)
+        told = _told_by_history(machine, rule, now=now, actor=actor, reason=reason)
         swap = _swap_postgresql if connections[self.db].vendor == "postgresql" else _swap_portably
-        return swap(self, rule, moves, common, now, actor, str(reason or ""))
+        return swap(self, machine, rule, moves, common, told)
 
 
-def _columns_set_by(rule: Transition, *, now: datetime, reason: Reason | None) -> dict[str, Any]:
-    """What the transition itself writes: the same for every row."""
-    values: dict[str, Any] = {"status": rule.target.value}
-    stamps = {
-        "scheduled": "scheduled_at",
-        "running": "started_at",
-        "canceling": "cancel_requested_at",
-    }
-    if stamp := stamps.get(rule.target.value):
+def _columns_set_by(
+    machine: Machine,
+    rule: Transition,
+    given: Mapping[str, Any],
+    *,
+    now: datetime,
+    reason: str | None,
+) -> dict[str, Any]:
+    """What the transition itself writes: the same for every row. What the moves give goes first."""
+    values: dict[str, Any] = {machine.column: rule.target.value}
+    values |= dict.fromkeys(machine.cleared_columns)
+    values |= dict.fromkeys(machine.entered_columns, now)
+    if stamp := machine.stamps.get(rule.target):
         values[stamp] = now
-    if rule.is_terminal:
+    if rule.target in machine.ended:
         values["ended_at"] = now
-    if reason is not None:
-        values["reason"] = reason.value
-    return values
+    elif rule.sources & machine.ended:
+        values["ended_at"] = None
+    if reason is not None and machine.reason_column:
+        values[machine.reason_column] = str(reason)
+    return {name: value for name, value in values.items() if name not in given}
+
+
+def _told_by_history(
+    machine: Machine, rule: Transition, *, now: datetime, actor: str, reason: str | None
+) -> dict[str, Any]:
+    """What a row of history says that is the same for every row that moved."""
+    told = {
+        "event": rule.event,
+        f"to_{machine.column}": rule.target.value,
+        "actor": actor,
+        "reason": str(reason or ""),
+        "at": now,
+    }
+    if machine.keeps_processor:
+        told["processor"] = processor()
+    return told
+
+
+@cache
+def _host() -> str:
+    return socket.gethostname()
+
+
+def processor() -> str:
+    """This process, as the history names it: host and process id."""
+    return f"{_host()}:{os.getpid()}"[:100]
 
 
 def _swap_portably(
     queryset: SwapQuerySet[Any],
+    machine: Machine,
     rule: Transition,
     moves: Sequence[Move],
     common: Mapping[str, Any],
-    now: datetime,
-    actor: str,
-    reason: str,
+    told: Mapping[str, Any],
 ) -> set[UUID]:
     history = queryset.model._meta.get_field("history").related_model
+    column, fence = machine.column, machine.fence
     moved: dict[UUID, Any] = {}
     step = 1 if rule.new_attempt else 0
     with transaction.atomic(using=queryset.db):
         for move in moves:
-            matched = queryset.filter(pk=move.id, status=move.status, attempt=move.attempt)
-            if matched.update(**common, **move.values, attempt=move.attempt + step):
-                moved[move.id] = history(
-                    execution_id=move.id,
-                    event=rule.event,
-                    from_status=move.status,
-                    to_status=rule.target,
-                    attempt=move.attempt + step,
-                    actor=actor,
-                    reason=reason,
-                    at=now,
-                )
-        history.objects.using(queryset.db).bulk_create(moved.values())
+            seen = {column: move.status, fence: move.attempt}
+            after = {**common, **move.values, fence: move.attempt + step}
+            if queryset.filter(pk=move.id, **seen).update(**after):
+                moved[move.id] = {f"from_{column}": move.status, fence: move.attempt + step}
+        keys = queryset.filter(pk__in=moved).values_list("pk", *machine.history_keys.values())
+        history.objects.using(queryset.db).bulk_create(
+            history(**dict(zip(machine.history_keys, key, strict=True)), **moved[id], **told)
+            for id, *key in keys
+        )
     return set(moved)
 
 
 def _swap_postgresql(
     queryset: SwapQuerySet[Any],
+    machine: Machine,
     rule: Transition,
     moves: Sequence[Move],
     common: Mapping[str, Any],
-    now: datetime,
-    actor: str,
-    reason: str,
+    told: Mapping[str, Any],
 ) -> set[UUID]:
     """One statement: `unnest` brings the batch, the update compares, its history is inserted.
 
@@ -101,20 +132,21 @@ def _swap_postgresql(
     """
     meta, connection = queryset.model._meta, connections[queryset.db]
     history = meta.get_field("history").related_model._meta.db_table
+    column, fence = machine.column, machine.fence
     fields = [meta.get_field(name) for name in moves[0].values]
     arrays: list[tuple[str, str, list[Any]]] = [
         ("id", "uuid", [move.id for move in moves]),
-        ("status", "text", [str(move.status) for move in moves]),
-        ("attempt", "int", [move.attempt for move in moves]),
+        (column, "text", [str(move.status) for move in moves]),
+        (fence, "int", [move.attempt for move in moves]),
     ]
     for field in fields:
-        column, kind = field.column, field.db_type(connection).split("(")[0]
+        kind = field.db_type(connection).split("(")[0]
         values = [move.values[field.name] for move in moves]
         if isinstance(field, models.JSONField):
             values = [None if value is None else _json(value) for value in values]
         elif isinstance(field, models.ForeignKey):
             values = [getattr(value, "pk", value) for value in values]
-        arrays.append((column, kind, values))
+        arrays.append((field.column, kind, values))
 
     quote = connection.ops.quote_name
     unnested = ", ".join(f"%s::{'text' if kind == 'jsonb' else kind}[]" for _, kind, _ in arrays)
@@ -122,37 +154,32 @@ def _swap_postgresql(
     assignments = [f"{quote(meta.get_field(name).column)} = %s" for name in common]
     assignments += [f"{quote(c)} = batch.new_{c}::{kind}" for c, kind, _ in arrays[3:]]
     if rule.new_attempt:
-        assignments.append("attempt = execution.attempt + 1")
+        assignments.append(f"{fence} = subject.{fence} + 1")
+    keys = machine.history_keys
+    returned = ", ".join(f"subject.{key}" for key in keys.values())
     table = quote(meta.db_table)
     sql = f"""
         WITH batch AS (SELECT * FROM unnest({unnested}) AS batch ({names})),
         locked AS (
-            SELECT execution.id FROM {table} AS execution JOIN batch ON execution.id = batch.new_id
-            ORDER BY execution.id FOR NO KEY UPDATE OF execution
+            SELECT subject.id FROM {table} AS subject JOIN batch ON subject.id = batch.new_id
+            ORDER BY subject.id FOR NO KEY UPDATE OF subject
         ),
         moved AS (
-            UPDATE {table} AS execution SET {", ".join(assignments)}
+            UPDATE {table} AS subject SET {", ".join(assignments)}
             FROM batch JOIN locked ON locked.id = batch.new_id
-            WHERE execution.id = batch.new_id
-              AND execution.status = batch.new_status AND execution.attempt = batch.new_attempt
-            RETURNING execution.id, batch.new_status AS from_status, execution.attempt
+            WHERE subject.id = batch.new_id
+              AND subject.{column} = batch.new_{column} AND subject.{fence} = batch.new_{fence}
+            RETURNING {returned}, subject.{fence}, batch.new_{column} AS from_{column}
         ),
         history AS (
             INSERT INTO {quote(history)}
-                (execution_id, event, from_status, to_status, attempt, actor, reason, at)
-            SELECT id, %s, from_status, %s, attempt, %s, %s, %s FROM moved
+                ({", ".join([*keys, f"from_{column}", fence, *told])})
+            SELECT {", ".join([*keys.values(), f"from_{column}", fence, *["%s"] * len(told)])}
+            FROM moved
         )
         SELECT id FROM moved
     """  # noqa: S608 - every interpolated name is a column of our own model
-    parameters = [
-        *(values for _, _, values in arrays),
-        *common.values(),
-        rule.event,
-        rule.target.value,
-        actor,
-        reason,
-        now,
-    ]
+    parameters = [*(values for _, _, values in arrays), *common.values(), *told.values()]
     with connection.cursor() as cursor:
         cursor.execute(sql, parameters)
         return {row[0] for row in cursor.fetchall()}

@@ -46,7 +46,11 @@ REASONS = {
 }
 """What each event is told for; the others need none."""
 
-STAMPS = {S.SCHEDULED: "scheduled_at", S.RUNNING: "started_at", S.CANCELING: "cancel_requested_at"}
+STAMPS: dict[Any, str] = {
+    S.SCHEDULED: "scheduled_at",
+    S.RUNNING: "started_at",
+    S.CANCELING: "cancel_requested_at",
+}
 
 PAIRS = [(status, event) for status in S for event in TRANSITIONS]
 ALLOWED = [(status, event) for status, event in PAIRS if allows(event, status)]
@@ -94,7 +98,7 @@ def test_allowed_event_moves_the_row_and_leaves_one_row_of_history(
         expected["worker_id"] = expected.pop("worker")
     if reason is not None:
         expected["reason"] = reason.value
-    if rule.is_terminal:
+    if rule.target in TERMINAL:
         expected["ended_at"] = LATER
     elif rule.target in STAMPS:
         expected[STAMPS[rule.target]] = LATER

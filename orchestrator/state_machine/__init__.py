@@ -1,0 +1,50 @@
+"""Every status and state, every way from one to another, and the only two functions that go it.
+
+A transition is a compare-and-swap on (id, status, attempt): it happens if the row still is what
+the caller saw, and otherwise not at all. Losing that race is normal and is called
+`TransitionConflict`. Database triggers forbid leaving a terminal status, whoever tries.
+
+Executions, tasks and steps each have a `Machine`: a table of transitions, and the columns that it
+writes. Names without a machine's in them are those of executions.
+"""
+
+from orchestrator.state_machine.executions import (
+    EXECUTIONS,
+    OPEN,
+    TERMINAL,
+    TRANSITIONS,
+    WHO_MOVES_IT_ON,
+    ExecutionStatus,
+)
+from orchestrator.state_machine.machine import (
+    Machine,
+    Move,
+    Transition,
+    TransitionConflict,
+    UnknownEvent,
+)
+from orchestrator.state_machine.steps import STEPS, StepState
+from orchestrator.state_machine.tasks import TASKS, TaskState
+from orchestrator.state_machine.transitions import MACHINES, allows, transition, transition_many
+
+__all__ = [
+    "EXECUTIONS",
+    "MACHINES",
+    "OPEN",
+    "STEPS",
+    "TASKS",
+    "TERMINAL",
+    "TRANSITIONS",
+    "WHO_MOVES_IT_ON",
+    "ExecutionStatus",
+    "Machine",
+    "Move",
+    "StepState",
+    "TaskState",
+    "Transition",
+    "TransitionConflict",
+    "UnknownEvent",
+    "allows",
+    "transition",
+    "transition_many",
+]

@@ -1,0 +1,76 @@
+"""The only two functions that change a status or a state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+from django.apps import apps
+
+from orchestrator.state_machine.executions import EXECUTIONS, ExecutionStatus
+from orchestrator.state_machine.machine import Machine, Move, TransitionConflict
+from orchestrator.state_machine.steps import STEPS
+from orchestrator.state_machine.tasks import TASKS
+
+if TYPE_CHECKING:
+    from orchestrator.models import Execution, Step, Task
+
+    Row = TypeVar("Row", Execution, Task, Step)
+
+MACHINES = {machine.model: machine for machine in (EXECUTIONS, TASKS, STEPS)}
+
+
+def allows(event: str, status: ExecutionStatus | str) -> bool:
+    """Whether `event` may happen to an execution in `status`."""
+    return EXECUTIONS.allows(event, status)
+
+
+def transition_many(
+    event: str,
+    moves: Sequence[Move],
+    *,
+    now: datetime,
+    actor: str,
+    reason: str | None = None,
+    machine: Machine = EXECUTIONS,
+) -> set[UUID]:
+    """Carry out one event on many rows in one statement, each with its row of history.
+
+    Returns the ids that moved. What is not among them lost its race and is unchanged.
+    Raises UnknownEvent, and TransitionConflict if a caller expects an impossible source.
+    """
+    rule = machine.rule(event)
+    for move in moves:
+        if move.status not in rule.sources:
+            raise TransitionConflict(f"{event} is not possible from {move.status} ({move.id})")
+    if not moves:
+        return set()
+    model = apps.get_model("orchestrator", machine.model)
+    moved: set[UUID] = model.objects.swap(machine, rule, moves, now=now, actor=actor, reason=reason)
+    return moved
+
+
+def transition(
+    row: Row,
+    event: str,
+    *,
+    now: datetime,
+    actor: str,
+    reason: str | None = None,
+    **values: Any,
+) -> Row:
+    """Carry out one event on one execution, task or step, and return it as it is now.
+
+    Raises TransitionConflict if it has moved since `row` was read.
+    """
+    machine = MACHINES[type(row).__name__]
+    state, fence = getattr(row, machine.column), getattr(row, machine.fence)
+    move = Move(row.pk, state, fence, values)
+    if not transition_many(event, [move], now=now, actor=actor, reason=reason, machine=machine):
+        raise TransitionConflict(
+            f"{event}: {row.pk} is no longer {state} at {machine.fence} {fence}"
+        )
+    row.refresh_from_db()
+    return row

@@ -1,0 +1,171 @@
+"""Tasks and steps: every state, every event; what may happen happens once and leaves a record."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, transaction
+
+from orchestrator.models import Step, Task, TransitionRecord
+from orchestrator.state_machine import (
+    STEPS,
+    TASKS,
+    Machine,
+    Move,
+    StepState,
+    TaskState,
+    TransitionConflict,
+    transition_many,
+)
+from orchestrator.state_machine import transition as carry_out
+from tests.factories import NOW, make_step, make_task
+
+pytestmark = pytest.mark.usefixtures("database")
+
+LATER = NOW + timedelta(seconds=7)
+DUE = LATER + timedelta(minutes=40)
+
+VALUES: dict[tuple[str, str], dict[str, Any]] = {
+    ("Task", "wait_for_retry"): {"next_retry_at": DUE, "clock_started_at": DUE},
+    ("Step", "wait_for_retry"): {"next_retry_at": DUE, "error": {"message": "ä 'q' %s"}},
+    ("Step", "complete"): {"result": {"list": [1, None, 2.5]}},
+    ("Step", "enqueue"): {"attempts": 2},
+}
+"""What the event's caller sets besides."""
+
+CASES = [
+    (machine, state, event)
+    for machine in (TASKS, STEPS)
+    for state in machine.states
+    for event in machine.transitions
+]
+ALLOWED = [(m, s, e) for m, s, e in CASES if m.allows(e, s)]
+FORBIDDEN = [(m, s, e) for m, s, e in CASES if not m.allows(e, s)]
+
+
+def name(value: Any) -> str:
+    return value.model if isinstance(value, Machine) else str(value)
+
+
+def make(machine: Machine, state: Any) -> Any:
+    return make_task(state) if machine is TASKS else make_step(state)
+
+
+def row(subject: Task | Step) -> dict[str, Any]:
+    return dict(type(subject).objects.filter(pk=subject.pk).values().get())
+
+
+@pytest.mark.parametrize(("machine", "state", "event"), ALLOWED, ids=name)
+def test_allowed_event_moves_the_row_and_leaves_one_record(
+    machine: Machine, state: Any, event: str
+) -> None:
+    rule, values = machine.rule(event), VALUES.get((machine.model, event), {})
+    subject, bystander = make(machine, state), make_task(TaskState.COMPLETE)
+    before, beside = row(subject), row(bystander)
+
+    moved = carry_out(subject, event, now=LATER, actor="ada", reason="it was time", **values)
+
+    fence = before["fence"] + (1 if rule.new_attempt else 0)
+    expected = before | {"state": rule.target, "fence": fence, "next_retry_at": None}
+    expected |= dict.fromkeys(machine.entered_columns, LATER)
+    expected["ended_at"] = LATER if rule.target in machine.ended else None
+    assert row(subject) == expected | values
+    assert (moved.state, moved.fence) == (rule.target, fence)
+    (record,) = TransitionRecord.objects.values()
+    is_task = machine is TASKS
+    assert record == {
+        "id": record["id"],
+        "task_id": subject.pk if is_task else subject.task_id,
+        "step_id": None if is_task else subject.pk,
+        "event": event,
+        "from_state": state,
+        "to_state": rule.target,
+        "fence": fence,
+        "actor": "ada",
+        "reason": "it was time",
+        "processor": record["processor"],
+        "at": LATER,
+    }
+    assert record["processor"].endswith(f":{os.getpid()}")
+    assert row(bystander) == beside
+
+
+def test_forbidden_event_leaves_the_row_untouched() -> None:
+    for machine, state, event in FORBIDDEN:
+        subject = make(machine, state)
+        before = row(subject)
+        with pytest.raises(TransitionConflict):
+            carry_out(subject, event, now=LATER, actor="ada")
+        for believed in machine.rule(event).sources:
+            move = Move(subject.pk, believed, subject.fence)
+            assert not transition_many(event, [move], now=LATER, actor="ada", machine=machine)
+        assert row(subject) == before, (state, event)
+    assert not TransitionRecord.objects.exists()
+
+
+@pytest.mark.parametrize("machine", [TASKS, STEPS], ids=name)
+def test_fence_of_the_caller_is_compared_too(machine: Machine) -> None:
+    subject = make(machine, machine.initial)
+    event = next(e for e, rule in machine.transitions.items() if machine.initial in rule.sources)
+    for fence in (subject.fence + 1, subject.fence - 1):
+        move = Move(subject.pk, machine.initial, fence)
+        assert not transition_many(event, [move], now=LATER, actor="late", machine=machine)
+    assert row(subject)["state"] == machine.initial
+
+
+@pytest.mark.parametrize("machine", [TASKS, STEPS], ids=name)
+def test_every_state_says_who_moves_it_on_and_is_reached(machine: Machine) -> None:
+    rules = machine.transitions.values()
+    left = {source for rule in rules for source in rule.sources}
+    assert set(machine.who_moves_it_on) == set(machine.states)
+    assert left == set(machine.states) - machine.terminal
+    assert {rule.target for rule in rules} | {machine.initial} == set(machine.states)
+    assert machine.ended - machine.terminal == {machine.states("error")}
+
+
+@pytest.mark.parametrize("machine", [TASKS, STEPS], ids=name)
+def test_database_itself_keeps_terminal_states_final(machine: Machine) -> None:
+    for state in machine.terminal:
+        subject = make(machine, state)
+        others: Any = type(subject)
+        for target in set(machine.states) - {state}:
+            ended_at = LATER if target in machine.ended else None
+            with (
+                pytest.raises(IntegrityError, match="terminal state is final"),
+                transaction.atomic(),
+            ):
+                others.objects.filter(pk=subject.pk).update(state=target, ended_at=ended_at)
+        assert others.objects.filter(pk=subject.pk).update(next_retry_at=None) == 1
+
+
+@pytest.mark.parametrize(
+    ("machine", "broken"),
+    [
+        (TASKS, {"state": "resting"}),
+        (TASKS, {"state": "complete"}),
+        (TASKS, {"ended_at": NOW}),
+        (STEPS, {"state": "resting"}),
+        (STEPS, {"state": "complete"}),
+        (STEPS, {"ended_at": NOW}),
+        (STEPS, {"state": "waiting_for_retry"}),
+        (STEPS, {"fence": -1}),
+    ],
+    ids=str,
+)
+def test_database_refuses_rows_that_cannot_be(machine: Machine, broken: dict[str, Any]) -> None:
+    subject = make(machine, machine.initial)
+    others: Any = type(subject)
+    with pytest.raises(IntegrityError), transaction.atomic():
+        others.objects.filter(pk=subject.pk).update(**broken)
+
+
+def test_batch_of_steps_is_moved_with_each_its_own_task() -> None:
+    steps = [make_step(StepState.PENDING) for _ in range(5)]
+    moves = [Move(step.pk, step.state, step.fence, {"attempts": 1}) for step in steps]
+    moved = transition_many("enqueue", moves, now=LATER, actor="executor", machine=STEPS)
+    assert moved == {step.pk for step in steps}
+    records = TransitionRecord.objects.values_list("step_id", "task_id", "fence")
+    assert set(records) == {(step.pk, step.task_id, 1) for step in steps}
