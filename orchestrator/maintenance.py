@@ -32,10 +32,16 @@ def drain_dead_letters(*, now: datetime) -> Any:
     return dead_letters.drain(now=now)
 
 
+def retire_workers(*, now: datetime) -> Any:
+    """Remove the queues of workers that are long gone."""
+    return fleet.retire_gone(now=now)
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "muster.check_timeouts": check_timeouts,
     "muster.check_heartbeats": check_heartbeats,
     "muster.drain_dead_letters": drain_dead_letters,
+    "muster.retire_workers": retire_workers,
 }
 
 

@@ -29,6 +29,10 @@ class Muster:
     dlx_queue_ttl_ms: int = 86_400_000
     """Longest time that a dead letter waits for the drain."""
 
+    scheduled_timeout_seconds: float = 300.0
+    """Longest time from a dispatch to its start when neither the action nor the request says so.
+    Counts with the queue's TTL: the shorter of both."""
+
     start_grace_seconds: float = 10.0
     """Added to the TTL to give `start_by`, so that broker and sweep never race for the same row."""
 
@@ -46,6 +50,9 @@ class Muster:
 
     staleness_multiplier: float = 3.0
     """A worker is stale after this many missed heartbeat intervals."""
+
+    retire_after_hours: float = 24.0
+    """How long a worker must be gone before its queues are removed."""
 
     no_worker_grace_seconds: float = 60.0
     """How long work that already waits in the backlog survives a fleet without eligible workers."""

@@ -22,3 +22,8 @@ def check_heartbeats(**_: Any) -> None:
 @shared_task(name="muster.drain_dead_letters")
 def drain_dead_letters(**_: Any) -> None:
     maintenance.run("muster.drain_dead_letters", now=clock.now())
+
+
+@shared_task(name="muster.retire_workers")
+def retire_workers(**_: Any) -> None:
+    maintenance.run("muster.retire_workers", now=clock.now())

@@ -44,6 +44,8 @@ def make_worker(name: str = "w1", *, now: datetime = NOW, **values: Any) -> Work
         "registered_at": now,
         "heartbeat_at": now,
     }
+    if values.get("status") == Worker.Status.INACTIVE:
+        known["gone_at"] = now
     worker, _ = Worker.objects.get_or_create(name=name, defaults=known | values)
     return worker
 

@@ -149,9 +149,10 @@ class Agent:
             asked_at = time.monotonic()
             try:
                 if self._loop_turns():
-                    if not fleet.beat(
+                    told = fleet.beat(
                         worker_id=self.worker_id, incarnation=self.incarnation, now=clock.now()
-                    ):
+                    )
+                    if told is fleet.Told.LOST:
                         self._die("it was declared lost or replaced")
                     renewed_at = asked_at
                 self._stop_canceled()
@@ -224,7 +225,12 @@ class Agent:
 
     def _drain(self, reason: str) -> None:
         try:
-            fleet.drain(worker_id=self.worker_id, incarnation=self.incarnation, reason=reason)
+            fleet.drain(
+                worker_id=self.worker_id,
+                incarnation=self.incarnation,
+                reason=reason,
+                now=clock.now(),
+            )
             self._give_back()
         except DatabaseError:
             log.exception("could not announce the drain")
@@ -265,7 +271,12 @@ class Agent:
             # a claim may have been granted after the loop that would have started it had ended;
             # it goes back first: started on a worker that is gone, it would count as lost
             self._give_back()
-            fleet.leave(worker_id=self.worker_id, incarnation=self.incarnation, reason="stopped")
+            fleet.leave(
+                worker_id=self.worker_id,
+                incarnation=self.incarnation,
+                reason="stopped",
+                now=clock.now(),
+            )
             # an executor may have chosen this worker just before it heard of the drain
             self._give_back()
             publisher.flush()

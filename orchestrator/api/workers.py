@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from django.conf import settings
 from django.http import HttpResponse
 from ninja import Path, Router
 from pydantic import BaseModel, Field
@@ -35,7 +34,12 @@ class WorkerOut(BaseModel):
     heartbeat_at: datetime | None
     heartbeat_age_seconds: float | None
     fresh: bool = Field(description="Whether its heartbeat is younger than the staleness window.")
-    eligible: bool = Field(description="Active and fresh: may be given work.")
+    eligible: bool = Field(description="Active, fresh and not cordoned: may be given work.")
+    failed_checks: dict[str, str] = Field(description="What each check that fails has found.")
+    cordoned: bool = Field(description="Given nothing but what is pinned to it.")
+    cordon_reason: str
+    gone_at: datetime | None = Field(description="Since when it has left, or is lost.")
+    retired_at: datetime | None = Field(description="Since when it has no queues.")
     host: str
     pid: int | None
     version: str
@@ -71,15 +75,4 @@ def get_worker(
 
 
 def _shown(worker: Worker, *, load: int, now: datetime) -> WorkerOut:
-    age_seconds = fresh = None
-    if worker.heartbeat_at is not None:
-        age_seconds = (now - worker.heartbeat_at).total_seconds()
-        fresh = age_seconds <= settings.MUSTER.staleness_seconds
-    return WorkerOut(
-        **fleet.describe(worker),
-        registered_at=worker.registered_at,
-        load=load,
-        heartbeat_age_seconds=age_seconds,
-        fresh=bool(fresh),
-        eligible=bool(fresh) and worker.status == Worker.Status.ACTIVE,
-    )
+    return WorkerOut(**fleet.describe(worker, now=now), load=load)

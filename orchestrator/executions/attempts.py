@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import transaction
 
 from orchestrator import publisher
-from orchestrator.models import Execution, Worker
+from orchestrator.models import Execution
 from orchestrator.reasons import Reason
 from orchestrator.retry_policy import RetryPolicy
 from orchestrator.state_machine import (
@@ -41,8 +41,8 @@ def claim(
             start_by__gt=now,
             deadline_at__gt=now,
             worker__incarnation=incarnation,
+            worker__gone_at__isnull=True,
         )
-        .exclude(worker__status=Worker.Status.INACTIVE)
         .defer("result")
         .with_actions()
     )
@@ -159,7 +159,7 @@ def _end(
     """Retry what may be retried, end the rest, tell the executors of both."""
     groups: dict[str, list[Move]] = defaultdict(list)
     for execution in executions:
-        policy = RetryPolicy.from_dict(execution.action.retry_policy)
+        policy = RetryPolicy.from_dict(execution.wanted_retries)
         if _may_retry(execution, policy, reason, now):
             groups["retry"].append(_retry(execution, policy, now, result_of(execution)))
         else:

@@ -144,6 +144,7 @@ def _pick(execution: Execution, *, placement: fleet.Placement, now: datetime, be
     def pick() -> int:
         return placement.pick(
             runtime=execution.action.runtime,
+            selector=execution.wanted_labels,
             pinned=execution.pinned_worker_id,
             avoid=execution.worker_id if execution.retry_count else None,
             now=now,
@@ -216,17 +217,14 @@ def _without_worker(
     What is in the backlog, or comes back from a worker, was accepted while there was one: it
     outlives a fleet that is away for a moment, as when its only worker is restarted.
     """
-    away_for_a_moment = {
-        runtime
-        for runtime in {execution.action.runtime for execution in executions}
-        if _was_seen_lately(runtime, now)
-    }
+    needs = {execution.pk: _need(execution) for execution in executions}
+    away_for_a_moment = {need for need in set(needs.values()) if _was_seen_lately(need, now)}
     wait: list[Execution] = []
     reject: list[Execution] = []
     for execution in executions:
         had_a_worker = patient or execution.attempt > 0
         waits = execution.action.on_no_worker == Action.OnNoWorker.WAIT or (
-            had_a_worker and execution.action.runtime in away_for_a_moment
+            had_a_worker and needs[execution.pk] in away_for_a_moment
         )
         (wait if waits else reject).append(execution)
     again_at = now + WAIT_FOR_WORKER
@@ -249,8 +247,12 @@ def _without_worker(
     )
 
 
-def _was_seen_lately(runtime: str, now: datetime) -> bool:
-    seen_at = fleet.last_seen_at(runtime)
+def _need(execution: Execution) -> fleet.Need:
+    return fleet.Need.of(execution.action.runtime, execution.wanted_labels)
+
+
+def _was_seen_lately(need: fleet.Need, now: datetime) -> bool:
+    seen_at = fleet.last_seen_at(need)
     grace = timedelta(seconds=settings.MUSTER.no_worker_grace_seconds)
     return seen_at is not None and now - seen_at < grace
 

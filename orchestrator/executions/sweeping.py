@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db.models import F, Q
 
 from orchestrator.executions.attempts import end_attempts
-from orchestrator.models import Execution, Worker
+from orchestrator.models import Execution
 from orchestrator.models.executions import ExecutionQuerySet
 from orchestrator.reasons import Reason
 from orchestrator.state_machine import ExecutionStatus
@@ -57,9 +57,7 @@ def settle_lost(*, now: datetime) -> int:
 
     A worker that left in good order has finished what it ran, so what it still holds is lost.
     """
-    gone = Q(worker__status=Worker.Status.INACTIVE) | ~Q(
-        worker_incarnation=F("worker__incarnation")
-    )
+    gone = Q(worker__gone_at__isnull=False) | ~Q(worker_incarnation=F("worker__incarnation"))
     started = Execution.objects.open().filter(
         status__in=[ExecutionStatus.RUNNING, ExecutionStatus.CANCELING]
     )

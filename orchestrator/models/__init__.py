@@ -4,7 +4,7 @@ from orchestrator.models.access import ApiToken
 from orchestrator.models.catalog import Action, Pack
 from orchestrator.models.dead_letters import DLQEntry
 from orchestrator.models.executions import Execution, ExecutionEvent
-from orchestrator.models.fleet import Worker
+from orchestrator.models.fleet import Worker, WorkerEvent
 from orchestrator.models.maintenance import Tick
 from orchestrator.models.workflows import (
     Step,
@@ -30,4 +30,5 @@ __all__ = [
     "Tick",
     "TransitionRecord",
     "Worker",
+    "WorkerEvent",
 ]

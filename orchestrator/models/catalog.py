@@ -90,6 +90,12 @@ class Action(models.Model):
     queue_ttl_ms = models.PositiveIntegerField(
         null=True, blank=True, help_text="Shorter than the worker queue's TTL, or empty."
     )
+    scheduled_timeout_seconds = models.FloatField(
+        null=True, blank=True, help_text="Longest wait from its dispatch to its start, or empty."
+    )
+    worker_selector = models.JSONField(
+        default=dict, blank=True, help_text="Labels that its worker must have, each as it is here."
+    )
     retry_policy = models.JSONField(
         default=dict, blank=True, help_text="See `orchestrator.retry_policy`."
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
 from django.conf import settings
@@ -128,6 +128,13 @@ class Execution(models.Model):
     pinned_worker_id: int | None
     timeout_seconds = models.FloatField(help_text="How long the action may run.")
     queue_ttl_ms = models.PositiveIntegerField(null=True)
+    scheduled_timeout_seconds = models.FloatField(null=True)
+    worker_selector = models.JSONField(
+        null=True, help_text="Labels that its worker must have; empty for what its action asks."
+    )
+    retry_policy = models.JSONField(
+        null=True, help_text="See `orchestrator.retry_policy`; empty for that of its action."
+    )
     wait_reason = models.CharField(max_length=200, blank=True)
 
     start_by = models.DateTimeField(null=True, help_text="A claim after this is refused.")
@@ -143,6 +150,9 @@ class Execution(models.Model):
 
     created_at = models.DateTimeField()
     scheduled_at = models.DateTimeField(null=True)
+    dispatched_again_at = models.DateTimeField(
+        null=True, help_text="When its dispatch, which nobody had claimed, was last sent again."
+    )
     started_at = models.DateTimeField(null=True)
     cancel_requested_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
@@ -216,10 +226,28 @@ class Execution(models.Model):
         return self.status in TERMINAL
 
     @property
+    def wanted_labels(self) -> dict[str, str]:
+        """The labels that its worker must have."""
+        own = self.worker_selector
+        wanted: dict[str, str] = self.action.worker_selector if own is None else own
+        return wanted
+
+    @property
+    def wanted_retries(self) -> dict[str, Any]:
+        """Its retry policy, as `orchestrator.retry_policy` reads it."""
+        own = self.retry_policy
+        wanted: dict[str, Any] = self.action.retry_policy if own is None else own
+        return wanted
+
+    @property
     def dispatch_ttl_ms(self) -> int:
-        """The longest wait in the worker's queue: its own limit, never above the queue's."""
-        queue_limit: int = settings.MUSTER.worker_queue_ttl_ms
-        return min(self.queue_ttl_ms or queue_limit, queue_limit)
+        """The longest wait for its worker: in its queue, where it is the message's TTL, and, with
+        a grace, to the claim. The shorter of its two limits, never above the queue's TTL."""
+        muster = settings.MUSTER
+        wait_seconds = self.scheduled_timeout_seconds or muster.scheduled_timeout_seconds
+        queue_limit: int = muster.worker_queue_ttl_ms
+        own_limit = self.queue_ttl_ms or queue_limit
+        return max(1, min(own_limit, queue_limit, round(wait_seconds * 1000)))
 
 
 class ExecutionEventQuerySet(models.QuerySet["ExecutionEvent"]):

@@ -38,6 +38,7 @@ class Mutant:
 
 SWAP = "orchestrator/models/compare_and_swap.py"
 ROWS = "orchestrator/models/executions.py"
+LIVES = "orchestrator/fleet/lives.py"
 ATTEMPT = "orchestrator/executions/attempts.py"
 LETTERS = "orchestrator/dead_letters.py"
 
@@ -110,7 +111,7 @@ MUTANTS = (
     Mutant(
         "claim by a worker that was declared lost",
         ATTEMPT,
-        "        .exclude(worker__status=Worker.Status.INACTIVE)\n",
+        "            worker__gone_at__isnull=True,\n",
         "",
         (ATTEMPTS,),
     ),
@@ -250,9 +251,7 @@ MUTANTS = (
     Mutant(
         "earlier life of a worker is not settled",
         "orchestrator/executions/sweeping.py",
-        """ | ~Q(
-        worker_incarnation=F("worker__incarnation")
-    )""",
+        ' | ~Q(worker_incarnation=F("worker__incarnation"))',
         "",
         (SWEEPING,),
     ),
@@ -273,28 +272,25 @@ MUTANTS = (
     # --- workers ---
     Mutant(
         "heartbeat of an earlier life counts",
-        "orchestrator/fleet.py",
-        """Worker.objects.filter(pk=worker_id, incarnation=incarnation)
-        .exclude(""",
-        """Worker.objects.filter(pk=worker_id)
-        .exclude(""",
+        LIVES,
+        "filter(pk=worker_id, incarnation=incarnation, gone_at__isnull=True)",
+        "filter(pk=worker_id, gone_at__isnull=True)",
         (FLEET,),
     ),
     Mutant(
         "heartbeat of a lost worker counts",
-        "orchestrator/fleet.py",
-        """        .exclude(status=Worker.Status.INACTIVE)
-        .update(heartbeat_at=now)""",
-        "        .update(heartbeat_at=now)",
+        LIVES,
+        "filter(pk=worker_id, incarnation=incarnation, gone_at__isnull=True)",
+        "filter(pk=worker_id, incarnation=incarnation)",
         (FLEET,),
     ),
     Mutant(
         "worker lost although it has beaten meanwhile",
-        "orchestrator/fleet.py",
-        """            Worker.objects.stale(now)
-            .filter(pk=worker.pk, incarnation=worker.incarnation)""",
-        """            Worker.objects
-            .filter(pk=worker.pk, incarnation=worker.incarnation)""",
+        LIVES,
+        """                Worker.objects.stale(now)
+                .filter(pk=worker.pk, incarnation=worker.incarnation)""",
+        """                Worker.objects
+                .filter(pk=worker.pk, incarnation=worker.incarnation)""",
         (FLEET,),
     ),
     Mutant(

@@ -394,7 +394,8 @@ def _empty() -> None:
     with connection.cursor() as cursor:
         cursor.execute(
             "DELETE FROM orchestrator_executionevent; DELETE FROM orchestrator_dlqentry; "
-            "DELETE FROM orchestrator_execution; DELETE FROM orchestrator_worker"
+            "DELETE FROM orchestrator_execution; DELETE FROM orchestrator_workerevent; "
+            "DELETE FROM orchestrator_worker"
         )
 
 

@@ -101,13 +101,13 @@ def test_claim_is_refused(row: dict[str, Any], asked: dict[str, Any]) -> None:
 
 def test_worker_that_was_declared_lost_cannot_claim() -> None:
     scheduled = make_execution(S.SCHEDULED)
-    Worker.objects.update(status="inactive")
+    Worker.objects.update(status="inactive", gone_at=NOW)
     assert claim(scheduled) == []
 
 
 def test_draining_worker_may_claim_what_it_was_sent_before() -> None:
     scheduled = make_execution(S.SCHEDULED)
-    assert fleet.drain(worker_id=scheduled.worker_id or 0, incarnation=1, reason="upgrade")
+    assert fleet.drain(worker_id=scheduled.worker_id or 0, incarnation=1, reason="upgrade", now=NOW)
     assert claim(scheduled)
 
 

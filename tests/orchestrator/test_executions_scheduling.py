@@ -122,7 +122,7 @@ def test_execution_is_rejected_where_no_worker_is_eligible(sent: list[publisher.
     assert (row.status, row.reason, row.ended_at) == ("failed", "no_worker_available", NOW)
     assert row.result == {
         "error": "no workers available",
-        "message": "no workers available: none is active with a fresh heartbeat",
+        "message": "no workers available: none has ever registered",
         "failed_by": "executor",
     }
     assert [message.task for message in sent] == [publisher.COMPLETED]
@@ -155,7 +155,7 @@ def test_execution_that_may_wait_does_and_says_for_what() -> None:
 
 def test_what_waits_in_the_backlog_survives_a_fleet_that_is_away_for_a_moment() -> None:
     worker, execution = make_worker(), make_execution()
-    fleet.leave(worker_id=worker.pk, incarnation=1, reason="stopped")
+    fleet.leave(worker_id=worker.pk, incarnation=1, reason="stopped", now=NOW)
     schedule_backlog(now=NOW + timedelta(seconds=59))
     assert reread(execution).status == "scheduling"
     schedule_backlog(now=NOW + timedelta(seconds=62))

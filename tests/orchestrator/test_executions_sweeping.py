@@ -126,7 +126,7 @@ def test_lost_attempt_of_an_idempotent_action_is_run_again() -> None:
     action = make_action("core.again", retry_policy=RETRY, idempotent=True)
     running = make_execution(S.RUNNING, action=action)
     canceling = make_execution(S.CANCELING, action=action)
-    Worker.objects.update(status="inactive")
+    Worker.objects.update(status="inactive", gone_at=NOW)
     assert executions.settle_lost(now=NOW) == 2
     assert ended(running) == ("requested", "worker_lost")
     assert ended(canceling) == ("abandoned", "worker_lost"), "nobody wants it to run again"

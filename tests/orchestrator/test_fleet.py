@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator import fleet
-from orchestrator.fleet import FleetBusy, NoWorkerAvailable, Placement
+from orchestrator.fleet import FleetBusy, Need, NoWorkerAvailable, Placement, Told
 from orchestrator.models import Worker
 from orchestrator.models.fleet import WorkerQuerySet
 from orchestrator.state_machine import ExecutionStatus
@@ -36,6 +36,10 @@ def register(worker: Worker, **values: Any) -> Worker:
     return fleet.register(worker_id=worker.pk, **known | values)
 
 
+def beat(worker: Worker, *, now: datetime = NOW) -> Told:
+    return fleet.beat(worker_id=worker.pk, incarnation=worker.incarnation, now=now)
+
+
 def placement() -> Placement:
     view = Placement()
     view.refresh(now=NOW)
@@ -55,6 +59,7 @@ def test_name_is_the_identity_of_a_worker() -> None:
 
 def test_each_life_of_a_worker_is_an_incarnation_of_its_own() -> None:
     worker = fleet.enlist(name="w1")
+    worker.incarnation = 1
     first, second = register(worker), register(worker, now=NOW + seconds(1))
     assert (first.incarnation, second.incarnation) == (1, 2)
     assert (second.status, second.runtimes, second.heartbeat_at) == (
@@ -62,8 +67,8 @@ def test_each_life_of_a_worker_is_an_incarnation_of_its_own() -> None:
         ["python", "shell"],
         NOW + seconds(1),
     )
-    assert not fleet.beat(worker_id=worker.pk, incarnation=1, now=NOW), "the earlier life is over"
-    assert fleet.beat(worker_id=worker.pk, incarnation=2, now=NOW)
+    assert beat(worker) is Told.LOST, "the earlier life is over"
+    assert beat(second) is Told.CARRY_ON
 
 
 def test_unknown_worker_cannot_register() -> None:
@@ -75,7 +80,7 @@ def test_late_heartbeat_does_not_bring_a_lost_worker_back() -> None:
     worker = make_worker()
     late = NOW + seconds(31)
     assert [each.name for each in fleet.mark_stale(now=late)] == ["w1"]
-    assert not fleet.beat(worker_id=worker.pk, incarnation=1, now=late)
+    assert beat(worker, now=late) is Told.LOST
     worker.refresh_from_db()
     assert (worker.status, worker.status_reason) == ("inactive", "heartbeat stale")
     assert worker.heartbeat_at == NOW
@@ -98,7 +103,7 @@ def test_worker_that_beats_while_it_is_declared_lost_is_not_lost(
     def beats_after_the_look(queryset: WorkerQuerySet, now: datetime) -> WorkerQuerySet:
         found = stale(queryset, now)
         if list(found):
-            assert fleet.beat(worker_id=worker.pk, incarnation=1, now=late)
+            assert beat(worker, now=late) is Told.CARRY_ON
         return found
 
     monkeypatch.setattr(WorkerQuerySet, "stale", beats_after_the_look)
@@ -108,28 +113,29 @@ def test_worker_that_beats_while_it_is_declared_lost_is_not_lost(
 
 def test_draining_worker_beats_on_and_gets_nothing_more() -> None:
     worker = make_worker()
-    assert fleet.drain(worker_id=worker.pk, incarnation=1, reason="upgrade")
-    assert not fleet.drain(worker_id=worker.pk, incarnation=1, reason="again")
-    assert fleet.beat(worker_id=worker.pk, incarnation=1, now=NOW + seconds(5))
+    assert fleet.drain(worker_id=worker.pk, incarnation=1, reason="upgrade", now=NOW)
+    assert not fleet.drain(worker_id=worker.pk, incarnation=1, reason="again", now=NOW)
+    assert beat(worker, now=NOW + seconds(5)) is Told.DRAIN
     with pytest.raises(NoWorkerAvailable):
         placement().pick(runtime="python", now=NOW)
 
 
 def test_earlier_life_cannot_drain_or_end_the_present_one() -> None:
     worker = make_worker(incarnation=2)
-    assert not fleet.drain(worker_id=worker.pk, incarnation=1, reason="late")
-    assert not fleet.leave(worker_id=worker.pk, incarnation=1, reason="late")
+    assert not fleet.drain(worker_id=worker.pk, incarnation=1, reason="late", now=NOW)
+    assert not fleet.leave(worker_id=worker.pk, incarnation=1, reason="late", now=NOW)
     worker.refresh_from_db()
     assert worker.status == "active"
 
 
 def test_last_seen_is_the_newest_heartbeat_for_that_runtime() -> None:
     make_worker("w1", now=NOW, status="inactive")
-    make_worker("w2", now=NOW - seconds(9))
+    make_worker("w2", now=NOW - seconds(9), labels={"zone": "b"})
     make_worker("w3", now=NOW + seconds(9), runtimes=["shell"])
-    assert fleet.last_seen_at("python") == NOW
-    assert fleet.last_seen_at("shell") == NOW + seconds(9)
-    assert fleet.last_seen_at("wasm") is None
+    assert fleet.last_seen_at(Need("python")) == NOW
+    assert fleet.last_seen_at(Need("shell")) == NOW + seconds(9)
+    assert fleet.last_seen_at(Need.of("shell", {"zone": "b"})) == NOW - seconds(9)
+    assert fleet.last_seen_at(Need("wasm")) is None
 
 
 # --- placement ---------------------------------------------------------------------------------
@@ -141,7 +147,7 @@ def test_worker_is_eligible_while_its_heartbeat_is_fresh(age: float, is_eligible
     if is_eligible:
         assert placement().pick(runtime="python", now=NOW) == worker.pk
     else:
-        with pytest.raises(NoWorkerAvailable, match="none is active with a fresh heartbeat"):
+        with pytest.raises(NoWorkerAvailable, match="heartbeat too old: w1"):
             placement().pick(runtime="python", now=NOW)
 
 
@@ -215,7 +221,7 @@ def test_avoided_worker_is_the_last_resort() -> None:
     view = placement()
     chosen = [view.pick(runtime="python", now=NOW, avoid=first.pk) for _ in range(2)]
     assert chosen == [second.pk, second.pk]
-    Worker.objects.filter(pk=second.pk).update(status="inactive")
+    Worker.objects.filter(pk=second.pk).update(status="inactive", gone_at=NOW)
     assert placement().pick(runtime="python", now=NOW, avoid=first.pk) == first.pk
 
 
@@ -231,7 +237,7 @@ def test_pinned_worker_is_the_only_choice() -> None:
 
 def test_fleet_is_read_again_after_a_second_or_when_told(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("orchestrator.fleet.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("orchestrator.fleet.placement.time.monotonic", lambda: now[0])
     view = placement()
     worker = make_worker()
     view.refresh(now=NOW)

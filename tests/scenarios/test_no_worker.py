@@ -27,14 +27,14 @@ def test_without_a_worker_it_fails_at_once_or_waits_as_its_action_says(
     assert (row.status, row.reason, row.attempt) == ("failed", "no_worker_available", 0)
     assert row.result == {
         "error": "no workers available",
-        "message": "no workers available: none is active with a fresh heartbeat",
+        "message": "no workers available: none has ever registered",
         "failed_by": "executor",
     }
     assert muster.story(id) == ["reject"]
 
     patient = muster.submit_note("patient", action="note_patiently")
     waiting = muster.wait_for_status(patient, "scheduling")
-    assert waiting.wait_reason == "no workers available: none is active with a fresh heartbeat"
+    assert waiting.wait_reason == "no workers available: none has ever registered"
     muster.start_worker("w1")
     assert muster.wait_for_end(patient).status == "completed"
     assert muster.story(patient) == ["wait", "schedule", "claim", "complete"]

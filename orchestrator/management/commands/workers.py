@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import CommandParser
 
 from orchestrator import clock, fleet
@@ -56,14 +55,7 @@ def _table(found: list[dict[str, Any]]) -> Any:
 
 
 def _described(worker: Worker, *, load: int, now: datetime) -> dict[str, Any]:
-    age = heartbeat = None
+    heartbeat = "never"
     if worker.heartbeat_at is not None:
-        age = (now - worker.heartbeat_at).total_seconds()
-        heartbeat = "fresh" if age <= settings.MUSTER.staleness_seconds else "stale"
-    return fleet.describe(worker) | {
-        "registered_at": worker.registered_at,
-        "heartbeat": heartbeat or "never",
-        "heartbeat_age_seconds": age,
-        "held": load,
-        "eligible": heartbeat == "fresh" and worker.status == Worker.Status.ACTIVE,
-    }
+        heartbeat = "fresh" if worker.is_fresh(now) else "stale"
+    return fleet.describe(worker, now=now) | {"heartbeat": heartbeat, "held": load}

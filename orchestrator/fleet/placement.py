@@ -1,0 +1,274 @@
+"""Which worker gets an execution: the least loaded, for what it can hold, of those that may."""
+
+from __future__ import annotations
+
+import heapq
+import random
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+
+from django.conf import settings
+
+from orchestrator.errors import MusterError
+from orchestrator.fleet import absence
+from orchestrator.models import Execution, Worker
+
+REFRESH_SECONDS = 1.0
+
+
+class NoWorkerAvailable(MusterError):
+    """No active worker can run this action."""
+
+
+class FleetBusy(MusterError):
+    """Every worker that could run this action holds all that it may hold."""
+
+
+class Need(NamedTuple):
+    """What an execution asks of its worker."""
+
+    runtime: str
+    labels: tuple[tuple[str, str], ...] = ()
+    """Sorted; each must be as it is here."""
+
+    @classmethod
+    def of(cls, runtime: str, selector: Mapping[str, str] | None) -> Need:
+        return cls(runtime, tuple(sorted(selector.items())) if selector else ())
+
+    def is_met_by(self, runtimes: Iterable[str], labels: Mapping[str, str]) -> bool:
+        return self.runtime in runtimes and all(
+            labels.get(key) == value for key, value in self.labels
+        )
+
+
+class _Offer(NamedTuple):
+    """What does not change during a life of a worker."""
+
+    incarnation: int
+    runtimes: frozenset[str]
+    labels: dict[str, str]
+
+
+@dataclass(eq=False, slots=True)
+class _Seat:
+    """A worker as placement sees it: what it holds, and what it may hold."""
+
+    worker_id: int
+    offer: _Offer
+    capacity: int
+    heartbeat_at: datetime
+    is_cordoned: bool
+    held: int
+    finished_lately: int = 0
+    free: int = 0
+    """How many more it may hold, as it is counted in its fleet's room."""
+    window: int = 0
+    """Twice the slots, so that none falls idle, and what it finished in the last second.
+
+    More would only wait in its queue, with its TTL running, while other workers may fall
+    free: a backlog belongs in the database, where no TTL runs.
+    """
+    heaps: list[list[_Entry]] = field(default_factory=list)
+    """Those that it is in; each holds an entry of its present load."""
+
+    @property
+    def load(self) -> float:
+        return self.held / self.window
+
+
+_Entry = tuple[float, float, _Seat]
+"""A load, a lot that breaks ties, and whose load it was: out of date once that has changed."""
+
+
+@dataclass
+class Placement:
+    """Chooses workers for one executor process.
+
+    It counts what it hands out and what it hears to be finished, and reads the truth from the
+    database once a second: of each worker four numbers, of a new one what it offers. Between two
+    reads nothing is done for all workers, so that a choice costs the same in a fleet of any size.
+
+    With several executors the windows are approximate for that second, which costs balance and
+    nothing else: the compare-and-swap gives each execution to one of them. Not thread-safe: one
+    thread schedules.
+    """
+
+    seats: dict[int, _Seat] = field(default_factory=dict)
+    _offers: dict[int, _Offer] = field(default_factory=dict)
+    _heaps: dict[Need, list[_Entry]] = field(default_factory=dict)
+    _room: dict[frozenset[str], int] = field(default_factory=dict)
+    """Free places by what a worker offers: there are few such kinds."""
+    _window: int = 0
+    _read_at: float = -REFRESH_SECONDS
+    _finished: dict[int, int] = field(default_factory=dict)
+    _missing: dict[Need, str] = field(default_factory=dict)
+    """What was found to be missing, so that a batch of the same asks once."""
+
+    def refresh(self, *, now: datetime, older_than_seconds: float = REFRESH_SECONDS) -> None:
+        """Read the fleet again unless that was done so lately, by default in the last second."""
+        age = time.monotonic() - self._read_at
+        if age < older_than_seconds:
+            return
+        held = Execution.objects.load_by_worker()
+        reachable = Worker.objects.reachable(now).order_by()
+        rows = reachable.values_list("pk", "incarnation", "capacity", "heartbeat_at", "cordoned")
+        known = {row[0]: row for row in rows}
+        self._learn({pk: row[1] for pk, row in known.items()})
+        self.seats, self._heaps, self._room, self._window = {}, {}, {}, 0
+        for pk, _, capacity, heartbeat_at, cordoned in known.values():
+            if pk not in self._offers or heartbeat_at is None:
+                continue  # it registered again between the two reads
+            # a longer pause between two reads must not look like a faster worker
+            lately = int(self._finished.get(pk, 0) / max(1.0, age)) if self._finished else 0
+            seat = _Seat(
+                pk, self._offers[pk], capacity, heartbeat_at, cordoned, held.get(pk, 0), lately
+            )
+            self.seats[pk] = seat
+            self._count(seat)
+        self._finished.clear()
+        self._missing.clear()
+        self._read_at = time.monotonic()
+
+    def _learn(self, incarnations: Mapping[int, int]) -> None:
+        """Read what workers offer that are in a life of which that is not known."""
+        kept = {
+            pk: offer
+            for pk, offer in self._offers.items()
+            if incarnations.get(pk) == offer.incarnation
+        }
+        if new := [pk for pk in incarnations if pk not in kept]:
+            offers = Worker.objects.filter(pk__in=new).order_by()
+            for pk, *life, runtimes, labels in offers.values_list(
+                "pk", "incarnation", "runtimes", "labels"
+            ):
+                if life[0] == incarnations[pk]:
+                    kept[pk] = _Offer(life[0], frozenset(runtimes), labels)
+        self._offers = kept
+
+    def expire(self) -> None:
+        """Read the fleet anew before the next choice."""
+        self._read_at = -REFRESH_SECONDS
+
+    # --- choosing ---
+
+    def pick(
+        self,
+        *,
+        runtime: str,
+        now: datetime,
+        selector: Mapping[str, str] | None = None,
+        pinned: int | None = None,
+        avoid: int | None = None,
+    ) -> int:
+        """The id of the worker for one more execution, counted as held from here on.
+
+        A pinned worker is taken as long as it has room, or is down: then its queue's TTL
+        decides; a cordon does not count. `avoid` is passed over where another has room.
+        Raises NoWorkerAvailable (says what was missing) and FleetBusy.
+        """
+        need = Need.of(runtime, selector)
+        if pinned is not None:
+            return self._pick_pinned(pinned, need, now)
+        heap = self._heap(need)
+        avoided: _Entry | None = None
+        try:
+            while heap:
+                entry = heapq.heappop(heap)
+                load, _, seat = entry
+                if load != seat.load or not self._is_fresh(seat, now):
+                    continue  # an entry of its present load is there too, or it fell silent
+                if seat.worker_id == avoid:
+                    avoided = entry
+                    continue
+                if seat.free or avoided is None or not avoided[2].free:
+                    return self._take(heap, entry)
+                heapq.heappush(heap, entry)
+                break
+            if avoided is not None:
+                entry, avoided = avoided, None
+                return self._take(heap, entry)
+        finally:
+            if avoided is not None:
+                heapq.heappush(heap, avoided)
+        if need not in self._missing:
+            self._missing[need] = absence.explain(need, now=now)
+        raise NoWorkerAvailable(self._missing[need])
+
+    def _pick_pinned(self, worker_id: int, need: Need, now: datetime) -> int:
+        seat = self.seats.get(worker_id)
+        if seat is not None and self._is_fresh(seat, now):
+            if not need.is_met_by(seat.offer.runtimes, seat.offer.labels):
+                raise NoWorkerAvailable(
+                    absence.explain_pinned(need, seat.offer.runtimes, seat.offer.labels)
+                )
+            if not seat.free:
+                raise FleetBusy
+            seat.held += 1
+            self._count(seat)
+        return worker_id
+
+    def _take(self, heap: list[_Entry], entry: _Entry) -> int:
+        seat = entry[2]
+        if not seat.free:
+            heapq.heappush(heap, entry)
+            raise FleetBusy
+        seat.held += 1
+        self._count(seat)
+        return seat.worker_id
+
+    def _heap(self, need: Need) -> list[_Entry]:
+        heap = self._heaps.get(need)
+        if heap is None:
+            seats = [
+                seat
+                for seat in self.seats.values()
+                if not seat.is_cordoned and need.is_met_by(seat.offer.runtimes, seat.offer.labels)
+            ]
+            heap = [(seat.load, random.random(), seat) for seat in seats]  # noqa: S311 - no secret
+            heapq.heapify(heap)
+            self._heaps[need] = heap
+            for seat in seats:
+                seat.heaps.append(heap)
+        return heap
+
+    def _is_fresh(self, seat: _Seat, now: datetime) -> bool:
+        silent_seconds = (now - seat.heartbeat_at).total_seconds()
+        return bool(silent_seconds <= settings.MUSTER.staleness_seconds)
+
+    # --- counting ---
+
+    def finished(self, worker_id: int) -> None:
+        """A worker has ended one execution."""
+        self._finished[worker_id] = self._finished.get(worker_id, 0) + 1
+        if seat := self.seats.get(worker_id):
+            seat.held = max(0, seat.held - 1)
+            seat.finished_lately = max(seat.finished_lately, self._finished[worker_id])
+            self._count(seat)
+
+    def _count(self, seat: _Seat) -> None:
+        """Take over that a seat's load has changed: into the fleet's room, and into its heaps."""
+        window = max(1, 2 * seat.capacity + seat.finished_lately)
+        free = max(0, window - seat.held)
+        if not seat.is_cordoned:
+            kind = seat.offer.runtimes
+            self._room[kind] = self._room.get(kind, 0) + free - seat.free
+            self._window += window - seat.window
+        seat.window, seat.free = window, free
+        for heap in seat.heaps:
+            heapq.heappush(heap, (seat.load, random.random(), seat))  # noqa: S311 - no secret
+
+    def has_room(self) -> bool:
+        """Whether a look into the backlog is worth its statement: a quarter of what the fleet
+        may hold is free. Its workers have the rest to go on with meanwhile."""
+        return 4 * sum(self._room.values()) >= self._window
+
+    def room(self) -> dict[str, int]:
+        """How many more executions of each runtime the fleet may hold now."""
+        room: dict[str, int] = {}
+        for runtimes, free in self._room.items():
+            for runtime in runtimes:
+                room[runtime] = room.get(runtime, 0) + free
+        return room
