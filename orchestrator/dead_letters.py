@@ -22,7 +22,7 @@ from django.db import DataError, transaction
 from kombu import Consumer
 from kombu.message import Message
 
-from orchestrator import executions, publisher, topology
+from orchestrator import executions, investigations, publisher, topology
 from orchestrator.models import DLQEntry, Execution
 from orchestrator.reasons import Reason
 from orchestrator.state_machine import ExecutionStatus
@@ -35,7 +35,9 @@ QUIET_SECONDS = 0.2
 
 REASONS = {
     "expired": (Reason.QUEUE_TTL_EXPIRED, DLQEntry.Reason.QUEUE_TTL_EXPIRED),
-    "rejected": (Reason.MESSAGE_REJECTED, DLQEntry.Reason.MESSAGE_REJECTED),
+    # its consumer could do nothing with it, or died of it as often as a quorum queue lets it
+    "rejected": (Reason.MESSAGE_REJECTED, DLQEntry.Reason.MESSAGE_INVALID),
+    "delivery_limit": (Reason.MESSAGE_REJECTED, DLQEntry.Reason.RETRIES_EXCEEDED),
 }
 
 
@@ -210,7 +212,7 @@ def _settle(letters: Sequence[Letter], *, now: datetime) -> Drained:
         )
     # an execution that lost its race on the way was claimed or ended: its letter was stale
     kept = [entry for entry in entries if entry.execution_id is None or entry.execution_id in ended]
-    DLQEntry.objects.bulk_create(kept, ignore_conflicts=True)
+    investigations.keep(kept)
     settled = len(kept) - unreadable
     return Drained(settled, stale + len(entries) - len(kept), unreadable)
 
@@ -238,47 +240,32 @@ def _entry(
     return DLQEntry(
         execution=execution,
         attempt=letter.attempt if execution else None,
-        reason=reason,
+        original_state=str(execution.status) if execution else "",
+        dlq_reason=reason,
         detail=detail,
+        dlq_timestamp=now,
+        opened_by=FAILED_BY,
         original_exchange=str(death.get("exchange", ""))[:255],
         original_queue=str(death.get("queue", ""))[:255],
         original_routing_key=str(keys[0])[:255] if isinstance(keys, list) and keys else "",
         x_death=letter.x_death,
         headers=letter.headers,
         raw_body=None if execution else letter.raw_body,
-        snapshot=_snapshot(execution) if execution else {},
+        task_snapshot=investigations.of_execution(execution) if execution else {},
         fingerprint=letter.fingerprint,
-        created_at=now,
     )
 
 
 def _keep_bytes(letter: Letter, detail: str, *, now: datetime) -> None:
-    DLQEntry.objects.get_or_create(
+    entry = DLQEntry(
+        dlq_reason=DLQEntry.Reason.MESSAGE_INVALID,
+        detail=detail.replace("\x00", ""),
+        dlq_timestamp=now,
+        opened_by=FAILED_BY,
+        raw_body=letter.raw_body,
         fingerprint=letter.fingerprint,
-        defaults={
-            "reason": DLQEntry.Reason.MESSAGE_INVALID,
-            "detail": detail.replace("\x00", ""),
-            "raw_body": letter.raw_body,
-            "created_at": now,
-        },
     )
-
-
-def _snapshot(execution: Execution) -> dict[str, Any]:
-    """The execution as it was when its letter was drained, for whoever looks into it later."""
-    return {
-        "id": str(execution.pk),
-        "action_ref": execution.action_ref,
-        "parameters": execution.parameters,
-        "status": str(execution.status),
-        "attempt": execution.attempt,
-        "retry_count": execution.retry_count,
-        "priority": execution.priority,
-        "worker": execution.worker.name if execution.worker else None,
-        "created_at": execution.created_at.isoformat(),
-        "scheduled_at": execution.scheduled_at.isoformat() if execution.scheduled_at else None,
-        "start_by": execution.start_by.isoformat() if execution.start_by else None,
-    }
+    investigations.keep([entry])
 
 
 def _storable(value: Any) -> Any:

@@ -135,9 +135,9 @@ def dead_letters(now: datetime) -> list[Card]:
     midnight = timezone.localtime(now).replace(hour=0, minute=0, second=0, microsecond=0)
     newest = DLQEntry.objects.order_by("-pk").values("pk")[:COUNT_LIMIT]
     rows = (
-        DLQEntry.objects.filter(pk__in=newest, created_at__gte=midnight)
+        DLQEntry.objects.filter(pk__in=newest, dlq_timestamp__gte=midnight)
         .order_by()
-        .values_list("reason")
+        .values_list("dlq_reason")
         .annotate(Count("pk"))
     )
     counts = dict(rows)
@@ -147,7 +147,7 @@ def dead_letters(now: datetime) -> list[Card]:
         Card(
             label=render.badge(reason.value, "warning"),
             number=f"{counts.get(reason.value, 0):,}",
-            url=f"{base}?reason__exact={reason.value}",
+            url=f"{base}?dlq_reason__exact={reason.value}",
             note=f"of the newest {COUNT_LIMIT:,}" if capped else "",
             wide=True,
         )

@@ -46,7 +46,7 @@ def sections(execution: Execution, now: datetime) -> list[Section]:
         Section(title="Times", facts=_times(execution, now), wide=False),
         Section(title="History", body=timeline(execution)),
     ]
-    entries = DLQEntry.objects.filter(execution=execution).defer("raw_body", "snapshot")
+    entries = DLQEntry.objects.filter(execution=execution).without_contents()
     if rows := [_dead_letter(entry) for entry in entries]:
         headers = ["Drained", "Attempt", "Reason", "From queue", "Detail"]
         boxes.append(Section(title="Dead letters", body=render.table(headers, rows)))
@@ -184,9 +184,9 @@ def _request(execution: Execution) -> list[tuple[str, Any]]:
 
 def _dead_letter(entry: DLQEntry) -> list[Any]:
     return [
-        render.link_to(entry, render.moment(entry.created_at)),
+        render.link_to(entry, render.moment(entry.dlq_timestamp)),
         entry.attempt,
-        render.code(entry.reason),
+        render.code(entry.dlq_reason),
         render.printable(entry.original_queue),
         render.printable(entry.detail),
     ]

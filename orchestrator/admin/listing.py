@@ -49,12 +49,13 @@ def uuid7_floor(at: datetime) -> UUID:
     return UUID(int=max(0, int(at.timestamp() * 1000)) << 80)
 
 
-def id_starts_with(text: str) -> Q | None:
+def id_starts_with(text: str, *, field: str = "pk") -> Q | None:
     """Ids that start with `text`, at least four hexadecimal digits; None if it cannot be one."""
     digits = text.replace("-", "")
     if not _HEX.fullmatch(text) or not 4 <= len(digits) <= 32:
         return None
-    return Q(pk__range=(UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))))
+    between = (UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f")))
+    return Q((f"{field}__range", between))
 
 
 def created_between(start: datetime | None, end: datetime | None) -> Q:

@@ -18,7 +18,7 @@ from ninja.openapi.schema import OpenAPISchema
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from orchestrator import executions
+from orchestrator import executions, investigations
 from orchestrator.api import problems
 from orchestrator.api.problems import FieldProblem, Problem
 from orchestrator.json_values import pointer
@@ -40,6 +40,9 @@ class MusterAPI(NinjaAPI):
             executions.UnknownExecution: lambda error: problems.not_found(str(error)),
             executions.IdempotencyConflict: partial(_conflict, "idempotency-conflict"),
             executions.AlreadyOver: partial(_conflict, "already-over"),
+            investigations.UnknownEntry: lambda error: problems.not_found(str(error)),
+            investigations.EntryIsClosed: partial(_conflict, "already-closed"),
+            investigations.AlreadyOpen: partial(_conflict, "already-open"),
             TransitionConflict: partial(_conflict, "transition-conflict", retry_after="1"),
             OperationalError: _database_unavailable,
             InterfaceError: _database_unavailable,

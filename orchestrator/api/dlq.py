@@ -1,48 +1,67 @@
-"""The dead letters that were drained."""
+"""Dead letters and stuck work: look into them, note what was found, close them."""
 
 from __future__ import annotations
 
 import base64
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 from uuid import UUID
 
 from django.http import HttpResponse
-from ninja import Path, Query, Router
-from pydantic import Field
+from ninja import Body, Query, Router
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from orchestrator import investigations
 from orchestrator.api import pages, problems
 from orchestrator.api.access import AuthenticatedRequest
 from orchestrator.api.application import refuse_unknown_parameters
+from orchestrator.api.problems import FieldProblem
 from orchestrator.api.replies import Out, documented, reply
-from orchestrator.models import DLQEntry
+from orchestrator.models import DLQEntry, Execution
 
 router = Router(tags=["dead letters"])
 
 ID_MAX = 2**63 - 1
-UNLISTED = ("headers", "x_death", "snapshot", "raw_body")
+TEXT_MAX = 10_000
+
+
+class Note(BaseModel):
+    """What somebody found out."""
+
+    at: datetime
+    by: str
+    text: str
 
 
 class DLQSummary(Out):
-    """A dead letter as listings show it."""
+    """An entry as listings show it."""
 
-    id: int
+    dlq_entry_uuid: UUID
     execution_id: UUID | None
     attempt: int | None
-    reason: DLQEntry.Reason
+    original_state: str = Field(description="State of the task, or status of the execution, then.")
+    dlq_reason: DLQEntry.Reason
     detail: str
+    dlq_timestamp: datetime = Field(description="When it was opened.")
+    opened_by: str
+    resolution_status: DLQEntry.Resolution
+    resolved_at: datetime | None
+    resolved_by: str
     original_exchange: str
     original_queue: str
     original_routing_key: str
-    created_at: datetime
 
 
 class DLQDetail(DLQSummary):
-    """A dead letter with all that was kept of it."""
+    """An entry with all that was kept."""
 
+    task_snapshot: Any = Field(
+        description="The task or execution when it was opened; secrets redacted."
+    )
+    notes: list[Note]
+    metadata: dict[str, Any]
     headers: Any
-    x_death: Any = Field(description="The broker's own account of it.")
-    snapshot: Any = Field(description="The execution as it was when the letter was drained.")
+    x_death: Any = Field(description="The broker's own account of a dead letter.")
     raw_body: str | None = Field(description="Base64; kept when it could not be read.")
 
 
@@ -53,41 +72,110 @@ class DLQPage(pages.Page):
 class DLQQuery(pages.PageQuery):
     """Filters; all of them must hold."""
 
-    reason: DLQEntry.Reason | None = None
+    resolution_status: DLQEntry.Resolution | None = None
+    dlq_reason: DLQEntry.Reason | None = None
     execution_id: UUID | None = None
+    offset: int = Field(
+        0, ge=0, le=1_000_000, description="Rows to pass over; a cursor is faster, and steady."
+    )
+
+
+class NewDLQEntry(BaseModel):
+    """An investigation that somebody wants."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    execution_id: UUID
+    detail: str = Field(min_length=1, max_length=TEXT_MAX, description="What is wrong.")
+
+
+class DLQChange(BaseModel):
+    """A note, metadata, the end of the investigation, or all of them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    resolution_status: DLQEntry.Resolution | None = Field(
+        None, description="Anything but `pending` closes the entry for good."
+    )
+    note: str = Field("", max_length=TEXT_MAX, description="Appended to `notes`.")
+    metadata: dict[str, Any] = Field({}, description="Merged into what is there.")
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> DLQChange:
+        if self.resolution_status in (None, DLQEntry.Resolution.PENDING) and not (
+            self.note or self.metadata
+        ):
+            raise ValueError("expected a resolution_status that closes it, a note or metadata")
+        return self
 
 
 @router.get("", response=documented(422, _200=DLQPage))
 def list_dlq_entries(request: AuthenticatedRequest, query: Query[DLQQuery]) -> HttpResponse:
-    """Dead letters, newest first."""
+    """Entries, newest first."""
     refuse_unknown_parameters(request, DLQQuery)
-    rows = DLQEntry.objects.defer(*UNLISTED)
-    if query.reason is not None:
-        rows = rows.filter(reason=query.reason)
-    if query.execution_id is not None:
-        rows = rows.filter(execution_id=query.execution_id)
-    found, cursor = pages.newest_first(rows, query, key=_id)
+    rows = DLQEntry.objects.without_contents()
+    wanted = query.model_dump(
+        include={"resolution_status", "dlq_reason", "execution_id"}, exclude_none=True
+    )
+    found, cursor = pages.newest_first(rows.filter(**wanted), query, key=_id, offset=query.offset)
     items = pages.each(DLQSummary, found)
     return reply(DLQPage(items=items, next=pages.link(request, cursor), next_cursor=cursor))
 
 
-@router.get("/{entry_id}", response=documented(404, _200=DLQDetail))
-def get_dlq_entry(
-    request: AuthenticatedRequest, entry_id: Annotated[int, Path(ge=1, le=ID_MAX)]
-) -> HttpResponse:
-    """One dead letter, whole."""
-    entry = DLQEntry.objects.filter(pk=entry_id).first()
-    if entry is None:
-        raise problems.not_found(f"No dead letter has the id {entry_id}")
-    body = None if entry.raw_body is None else base64.b64encode(entry.raw_body).decode()
+@router.post("", response=documented(409, 422, _201=DLQDetail))
+def open_dlq_entry(request: AuthenticatedRequest, body: Body[NewDLQEntry]) -> HttpResponse:
+    """Open an entry by hand (`manual_dlq`). What it is about goes on as before."""
+    execution = (
+        Execution.objects.filter(pk=body.execution_id).select_related("worker", "action").first()
+    )
+    if execution is None:
+        message = f"no execution has the id {body.execution_id}"
+        raise problems.invalid([FieldProblem(pointer="/execution_id", message=message)])
+    entry = investigations.open_manually(
+        execution, detail=body.detail, now=request.auth.now, actor=request.auth.name
+    )
     return reply(
-        DLQDetail.model_construct(
-            **dict(DLQSummary.model_validate(entry)),
-            headers=entry.headers,
-            x_death=entry.x_death,
-            snapshot=entry.snapshot,
-            raw_body=body,
-        )
+        _detail(entry), status=201, location=f"{request.path}/entry/{entry.dlq_entry_uuid}"
+    )
+
+
+@router.get("/entry/{dlq_entry_uuid}", response=documented(404, _200=DLQDetail))
+def get_dlq_entry(request: AuthenticatedRequest, dlq_entry_uuid: UUID) -> HttpResponse:
+    """One entry, whole."""
+    entry = DLQEntry.objects.filter(dlq_entry_uuid=dlq_entry_uuid).first()
+    if entry is None:
+        raise problems.not_found(f"No DLQ entry has the id {dlq_entry_uuid}")
+    return reply(_detail(entry))
+
+
+@router.patch("/entry/{dlq_entry_uuid}", response=documented(404, 409, 422, _200=DLQDetail))
+def change_dlq_entry(
+    request: AuthenticatedRequest, dlq_entry_uuid: UUID, body: Body[DLQChange]
+) -> HttpResponse:
+    """Add a note, merge metadata, close it; `resolved_by` is the caller. Closed is closed: 409."""
+    told: dict[str, Any] = {
+        "now": request.auth.now,
+        "actor": request.auth.name,
+        "note": body.note,
+        "metadata": body.metadata,
+    }
+    if body.resolution_status in (None, DLQEntry.Resolution.PENDING):
+        entry = investigations.annotate(dlq_entry_uuid, **told)
+    else:
+        entry = investigations.close(dlq_entry_uuid, resolution=body.resolution_status, **told)
+    return reply(_detail(entry))
+
+
+def _detail(entry: DLQEntry) -> DLQDetail:
+    body = None if entry.raw_body is None else base64.b64encode(entry.raw_body).decode()
+    return DLQDetail.model_construct(
+        **dict(DLQSummary.model_validate(entry)),
+        task_snapshot=entry.task_snapshot,
+        notes=[Note.model_validate(note) for note in entry.notes],
+        metadata=entry.metadata,
+        headers=entry.headers,
+        x_death=entry.x_death,
+        raw_body=body,
     )
 
 

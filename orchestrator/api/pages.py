@@ -47,12 +47,15 @@ class Page(BaseModel):
 
 
 def newest_first(
-    rows: QuerySet[M], query: PageQuery, *, key: Callable[[str], Any]
+    rows: QuerySet[M], query: PageQuery, *, key: Callable[[str], Any], offset: int = 0
 ) -> tuple[list[M], str | None]:
-    """One page, newest first, and the cursor of the next one; `key` reads a primary key."""
+    """One page, newest first, and the cursor of the next one; `key` reads a primary key.
+
+    `offset`: how many rows to pass over first, counted from the cursor if there is one.
+    """
     if query.cursor is not None:
         rows = rows.filter(pk__lt=_read(query.cursor, key))
-    found = list(rows.order_by("-pk")[: query.limit + 1])
+    found = list(rows.order_by("-pk")[offset : offset + query.limit + 1])
     if len(found) <= query.limit:
         return found, None
     return found[: query.limit], _written(found[query.limit - 1].pk)
@@ -63,6 +66,7 @@ def link(request: HttpRequest, cursor: str | None) -> str | None:
     if cursor is None:
         return None
     query = request.GET.copy()
+    query.pop("offset", None)  # it has been passed over
     query["cursor"] = cursor
     return f"{request.path}?{query.urlencode()}"
 

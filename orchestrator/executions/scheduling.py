@@ -14,9 +14,9 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
-from orchestrator import fleet, publisher
+from orchestrator import fleet, investigations, publisher
 from orchestrator.executions.attempts import end_attempts, move
-from orchestrator.models import Action, Execution
+from orchestrator.models import Action, DLQEntry, Execution
 from orchestrator.reasons import Reason
 from orchestrator.state_machine import (
     ExecutionStatus,
@@ -200,12 +200,26 @@ def _dispatch(executions: Sequence[Execution], *, now: datetime, actor: str) -> 
         )
         return
     if unroutable:
-        end_attempts(
-            [e for e in executions if str(e.pk) in unroutable],
-            reason=Reason.UNROUTABLE,
-            detail="no queue is bound for its worker",
-            failed_by="executor",
+        _end_unroutable([e for e in executions if str(e.pk) in unroutable], now=now)
+
+
+def _end_unroutable(executions: Sequence[Execution], *, now: datetime) -> None:
+    """The broker has no queue for these: each attempt ends, and an entry tells of its message."""
+    detail = "no queue is bound for its worker"
+    attempts = {execution.pk: execution.attempt for execution in executions}
+    rows = Execution.objects.filter(pk__in=attempts, status=ExecutionStatus.SCHEDULED)
+    with transaction.atomic():
+        found = rows.select_related("worker").defer("result").with_actions()
+        dispatched = [row for row in found if row.attempt == attempts[row.pk]]
+        ended = end_attempts(
+            dispatched, reason=Reason.UNROUTABLE, detail=detail, failed_by="executor", now=now
+        )
+        investigations.open_for_executions(
+            [execution for execution in dispatched if execution.pk in ended],
+            reason=DLQEntry.Reason.UNROUTABLE,
+            detail=detail,
             now=now,
+            actor="executor",
         )
 
 

@@ -5,19 +5,23 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from typing import Any
 from uuid import UUID
+
+from django.db.models import QuerySet
 
 from orchestrator.errors import MusterError
 from orchestrator.executions import UnknownExecution
 from orchestrator.fleet import UnknownWorker
-from orchestrator.models import Execution, Worker
+from orchestrator.investigations import UnknownEntry
+from orchestrator.models import DLQEntry, Execution, Worker
 
 HEX = re.compile(r"[0-9a-f]{1,32}")
 ID_MAX = 2**63 - 1
 
 
 class AmbiguousPrefix(MusterError):
-    """Several executions have an id that begins like this."""
+    """Several ids begin like this."""
 
 
 class InvalidCursor(MusterError):
@@ -29,18 +33,29 @@ def execution_id(text: str) -> UUID:
 
     Raises UnknownExecution and AmbiguousPrefix.
     """
+    return _beginning_with(text, Execution.objects.values_list("pk"), "pk", UnknownExecution)
+
+
+def dlq_entry(text: str) -> UUID:
+    """The id of the DLQ entry that this is, or begins. Raises UnknownEntry and AmbiguousPrefix."""
+    rows = DLQEntry.objects.values_list("dlq_entry_uuid")
+    return _beginning_with(text, rows, "dlq_entry_uuid", UnknownEntry)
+
+
+def _beginning_with(
+    text: str, rows: QuerySet[Any, tuple[UUID]], field: str, unknown: type[MusterError]
+) -> UUID:
+    noun = rows.model._meta.verbose_name
     digits = text.strip().lower().replace("-", "")
     if not HEX.fullmatch(digits):
-        raise UnknownExecution(f"{text!r} is no id: expected a UUID, or the beginning of one")
-    first, last = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
-    found = list(
-        Execution.objects.filter(pk__gte=first, pk__lte=last).values_list("pk", flat=True)[:2]
-    )
+        raise unknown(f"{text!r} is no id: expected a UUID, or the beginning of one")
+    between = (UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f")))
+    found = list(rows.filter(**{f"{field}__range": between}).order_by()[:2])
     if not found:
-        raise UnknownExecution(f"No execution has an id that begins with {text}")
+        raise unknown(f"No {noun} has an id that begins with {text}")
     if len(found) > 1:
-        raise AmbiguousPrefix(f"More than one execution has an id that begins with {text}")
-    return found[0]
+        raise AmbiguousPrefix(f"More than one {noun} has an id that begins with {text}")
+    return found[0][0]
 
 
 def worker(text: str) -> Worker:

@@ -6,6 +6,7 @@ from orchestrator.models.dead_letters import DLQEntry
 from orchestrator.models.executions import Execution, ExecutionEvent
 from orchestrator.models.fleet import Worker, WorkerEvent
 from orchestrator.models.maintenance import Tick
+from orchestrator.models.tallies import Tally
 from orchestrator.models.workflows import (
     Step,
     StepDependency,
@@ -25,6 +26,7 @@ __all__ = [
     "Step",
     "StepDependency",
     "StepExecution",
+    "Tally",
     "Task",
     "TaskTemplate",
     "Tick",

@@ -1,32 +1,84 @@
-"""The dead letters that were drained: what died, where, why, and what it was about."""
+"""DLQ entries: what died or got stuck, where, why, what it was about, and who looked into it.
+
+An entry is an investigation. It never changes what it is about.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
+from uuid import UUID
 
 from django.db import models
+from django.db.models import Q
+from uuid_utils import compat as uuid_utils
 
 from orchestrator.models.executions import Execution
 
-if TYPE_CHECKING:
-    from uuid import UUID
+
+class DLQEntryQuerySet(models.QuerySet["DLQEntry"]):
+    def pending(self) -> DLQEntryQuerySet:
+        """Nobody has closed them yet."""
+        return self.filter(resolution_status=DLQEntry.Resolution.PENDING)
+
+    def without_contents(self) -> DLQEntryQuerySet:
+        """Leaves out what can be large, which no listing shows."""
+        return self.defer("headers", "x_death", "task_snapshot", "raw_body", "metadata")
 
 
 class DLQEntry(models.Model):
-    """One dead letter that told something: an execution that never started, or garbage."""
+    """One investigation: of an execution whose message died, of garbage, or of a stuck task."""
 
     class Reason(models.TextChoices):
+        STALENESS_TIMEOUT = "staleness_timeout"
+        MAX_RETRIES_EXCEEDED = "max_retries_exceeded"
+        DEPENDENCY_CYCLE_DETECTED = "dependency_cycle_detected"
+        WORKER_UNAVAILABLE = "worker_unavailable"
+        MANUAL_DLQ = "manual_dlq"
+        # of messages
         QUEUE_TTL_EXPIRED = "queue_ttl_expired"
-        MESSAGE_REJECTED = "message_rejected"
         MESSAGE_INVALID = "message_invalid"
+        RETRIES_EXCEEDED = "retries_exceeded"
+        UNROUTABLE = "unroutable"
 
+    class Resolution(models.TextChoices):
+        PENDING = "pending"
+        MANUALLY_RESOLVED = "manually_resolved"
+        PERMANENTLY_FAILED = "permanently_failed"
+        CANCELLED = "cancelled"
+
+    CLOSINGS = (
+        Resolution.MANUALLY_RESOLVED,
+        Resolution.PERMANENTLY_FAILED,
+        Resolution.CANCELLED,
+    )
+
+    dlq_entry_uuid = models.UUIDField(unique=True, default=uuid_utils.uuid7, editable=False)
     execution = models.ForeignKey(
         Execution, null=True, blank=True, on_delete=models.SET_NULL, related_name="dlq_entries"
     )
     execution_id: UUID | None
     attempt = models.PositiveIntegerField(null=True, blank=True)
-    reason = models.CharField(max_length=40, choices=Reason.choices)
+    original_state = models.CharField(
+        max_length=40, blank=True, help_text="State of the task, or status of the execution, then."
+    )
+    dlq_reason = models.CharField(max_length=40, choices=Reason.choices)
     detail = models.TextField(blank=True, help_text="What exactly was wrong.")
+    dlq_timestamp = models.DateTimeField(help_text="When it was opened.")
+    opened_by = models.CharField(max_length=150, blank=True)
+    task_snapshot = models.JSONField(
+        default=dict, blank=True, help_text="The task or execution as it was; secrets redacted."
+    )
+
+    resolution_status = models.CharField(
+        max_length=20, choices=Resolution.choices, default=Resolution.PENDING
+    )
+    notes = models.JSONField(
+        default=list, blank=True, help_text="Objects of at, by, text. Only ever appended to."
+    )
+    resolved_at = models.DateTimeField(null=True, blank=True)
+    resolved_by = models.CharField(max_length=150, blank=True)
+    metadata = models.JSONField(default=dict, blank=True, help_text="The investigators' own.")
+
     original_exchange = models.CharField(max_length=255, blank=True)
     original_queue = models.CharField(max_length=255, blank=True)
     original_routing_key = models.CharField(max_length=255, blank=True)
@@ -35,18 +87,47 @@ class DLQEntry(models.Model):
     raw_body = models.BinaryField(
         null=True, blank=True, help_text="Kept when it could not be read."
     )
-    snapshot = models.JSONField(
-        default=dict, blank=True, help_text="The execution as it was when the letter was drained."
-    )
     fingerprint = models.CharField(
-        max_length=80, unique=True, help_text="Makes draining the same letter twice harmless."
+        max_length=80,
+        null=True,
+        blank=True,
+        unique=True,
+        help_text="Of a letter: makes draining the same one twice harmless.",
     )
-    created_at = models.DateTimeField()
+
+    objects: ClassVar[DLQEntryQuerySet] = DLQEntryQuerySet.as_manager()  # type: ignore[assignment]
+
+    if TYPE_CHECKING:
+        id: int
 
     class Meta:
         verbose_name = "DLQ entry"
         verbose_name_plural = "DLQ entries"
         ordering = ["-id"]
+        indexes = [
+            models.Index(
+                "dlq_reason",
+                "dlq_timestamp",
+                name="dlq_entry_pending",
+                condition=Q(resolution_status="pending"),
+            ),
+        ]
+        constraints = [
+            models.UniqueConstraint(
+                "execution",
+                name="dlq_entry_manual_is_pending_once",
+                condition=Q(resolution_status="pending", dlq_reason="manual_dlq"),
+            ),
+            models.CheckConstraint(
+                name="dlq_entry_closed_says_when_and_by_whom",
+                condition=Q(resolution_status="pending", resolved_at__isnull=True, resolved_by="")
+                | Q(~Q(resolution_status="pending"), ~Q(resolved_by=""), resolved_at__isnull=False),
+            ),
+        ]
 
     def __str__(self) -> str:
-        return f"{self.reason} from {self.original_queue or 'an unknown queue'}"
+        return f"{self.dlq_reason} {self.dlq_entry_uuid}"
+
+    @property
+    def is_closed(self) -> bool:
+        return self.resolution_status != self.Resolution.PENDING

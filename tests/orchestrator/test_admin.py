@@ -128,7 +128,7 @@ def one_of_each(action: Action, worker: Worker) -> dict[str, Any]:
         "pack": action.pack,
         "action": action,
         "dlqentry": DLQEntry.objects.create(
-            execution=execution, reason="queue_ttl_expired", fingerprint="f", created_at=now
+            execution=execution, dlq_reason="queue_ttl_expired", fingerprint="f", dlq_timestamp=now
         ),
         "apitoken": ApiToken.objects.create(
             name="ci", prefix="mst_1234", digest="d", created_at=now
@@ -343,15 +343,15 @@ def test_parameters_and_result_are_escaped(
 
 def test_dead_letter_is_escaped_and_dumped(admin_client: Client) -> None:
     entry = DLQEntry.objects.create(
-        reason="message_invalid",
+        dlq_reason="message_invalid",
         detail=SCRIPT,
         original_queue=SCRIPT,
         x_death=[{"queue": SCRIPT, "count": 1, "routing-keys": [SCRIPT]}],
         headers={SCRIPT: SCRIPT},
-        snapshot={"parameters": SCRIPT},
+        task_snapshot={"parameters": SCRIPT},
         raw_body=SCRIPT.encode() + b"\x00\xff",
         fingerprint="f",
-        created_at=timezone.now(),
+        dlq_timestamp=timezone.now(),
     )
     in_list = page(admin_client, "admin:orchestrator_dlqentry_changelist")
     html = page(admin_client, "admin:orchestrator_dlqentry_change", entry.pk)

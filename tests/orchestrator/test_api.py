@@ -46,6 +46,11 @@ class Caller:
     def post(self, path: str, body: Any = None, **options: Any) -> Any:
         return self.send(path, json.dumps(body) if body is not None else "", **options)
 
+    def patch(self, path: str, body: Any = None) -> Any:
+        return self._checked(
+            self.client.patch(BASE + path, json.dumps(body), content_type="application/json")
+        )
+
     def send(self, path: str, body: str | bytes, content_type: str = "application/json") -> Any:
         return self._checked(self.client.post(BASE + path, body, content_type=content_type))
 
@@ -529,32 +534,93 @@ def test_workers_show_age_freshness_and_load(caller, request_one, worker):
     assert {**shown, "heartbeat_age_seconds": 0} == {**fresh, "heartbeat_age_seconds": 0}
 
 
-def test_dead_letters(caller, request_one):
+def dlq_entry(**values: Any) -> DLQEntry:
+    known: dict[str, Any] = {"dlq_reason": "queue_ttl_expired", "dlq_timestamp": NOW}
+    return DLQEntry.objects.create(**known | values)
+
+
+def test_dlq_entries(caller, request_one):
     execution = request_one()
-    letters = [
-        DLQEntry.objects.create(
-            reason="queue_ttl_expired", execution=execution, fingerprint="1", created_at=NOW
-        ),
-        DLQEntry.objects.create(
-            reason="message_invalid", raw_body=b"\xff\x00", fingerprint="2", created_at=NOW,
-            headers={"task": "x"},
-        ),
-    ]  # fmt: skip
+    first = dlq_entry(execution=execution)
+    second = dlq_entry(
+        dlq_reason="message_invalid", raw_body=b"\xff\x00", fingerprint="2", headers={"task": "x"}
+    )
 
-    def found(**query: Any) -> list[int]:
-        return [item["id"] for item in caller.get("/dlq", **query).json()["items"]]
+    def found(**query: Any) -> list[str]:
+        return [item["dlq_entry_uuid"] for item in caller.get("/dlq", **query).json()["items"]]
 
-    assert found() == [letters[1].pk, letters[0].pk]
-    assert found(reason="message_invalid") == [letters[1].pk]
-    assert found(execution_id=execution.pk) == [letters[0].pk]
+    one, two = str(first.dlq_entry_uuid), str(second.dlq_entry_uuid)
+    assert found() == [two, one]
+    assert found(dlq_reason="message_invalid") == [two]
+    assert found(resolution_status="pending") == [two, one]
+    assert found(resolution_status="cancelled") == []
+    assert found(execution_id=execution.pk) == [one]
+    assert found(limit=1, offset=1) == [one]
+    assert found(offset=2) == []
     page = caller.get("/dlq", limit=1).json()
-    assert found(cursor=page["next_cursor"]) == [letters[0].pk]
-    shown = caller.get(f"/dlq/{letters[1].pk}").json()
+    assert found(cursor=page["next_cursor"]) == [one]
+    dlq_entry()
+    page = caller.get("/dlq", limit=1, offset=1).json()
+    assert [item["dlq_entry_uuid"] for item in page["items"]] == [two]
+    assert "offset" not in page["next"]
+    assert caller.get(page["next"].removeprefix(BASE)).json()["items"][0]["dlq_entry_uuid"] == one
+    shown = caller.get(f"/dlq/entry/{two}").json()
     assert base64.b64decode(shown["raw_body"]) == b"\xff\x00"
     assert shown["headers"] == {"task": "x"}
-    assert caller.get(f"/dlq/{letters[0].pk}").json()["raw_body"] is None
+    assert caller.get(f"/dlq/entry/{one}").json()["raw_body"] is None
+    assert caller.get(f"/dlq/entry/{execution.pk}").status_code == 404
     assert pointers(caller.get("/dlq", cursor="LTE")) == ["?cursor"]
     assert pointers(caller.get("/dlq", execution_id="x")) == ["?execution_id"]
+    assert pointers(caller.get("/dlq", reason="x")) == ["?reason"]
+    assert pointers(caller.get("/dlq", offset=-1)) == ["?offset"]
+
+
+def test_dlq_entry_is_opened_by_hand_annotated_and_closed(caller, request_one, token):
+    execution = request_one(parameters={"message": "x"})
+    body = {"execution_id": str(execution.pk), "detail": "looks odd"}
+    response = caller.post("/dlq", body)
+    assert response.status_code == 201
+    opened = response.json()
+    assert (opened["dlq_reason"], opened["opened_by"]) == ("manual_dlq", "ci")
+    assert opened["task_snapshot"]["parameters"] == {"message": "x"}
+    assert caller.get(response["Location"].removeprefix(BASE)).json() == opened
+    assert caller.post("/dlq", body).json()["type"] == "urn:muster:problem:already-open"
+    assert pointers(caller.post("/dlq", body | {"execution_id": str(uuid.uuid4())})) == [
+        "/execution_id"
+    ]
+    assert pointers(caller.post("/dlq", body | {"detail": ""})) == ["/detail"]
+    path = f"/dlq/entry/{opened['dlq_entry_uuid']}"
+    caller.patch(path, {"note": "looked", "metadata": {"ticket": 7}})
+    noted = caller.patch(path, {"resolution_status": "pending", "metadata": {"by": "ada"}}).json()
+    assert [note["text"] for note in noted["notes"]] == ["looked"]
+    assert noted["notes"][0]["by"] == "ci"
+    assert noted["metadata"] == {"ticket": 7, "by": "ada"}
+    closed = caller.patch(path, {"resolution_status": "manually_resolved", "note": "done"})
+    assert closed.status_code == 200
+    assert (closed.json()["resolved_by"], len(closed.json()["notes"])) == ("ci", 2)
+    again = caller.patch(path, {"note": "too late"})
+    assert (again.status_code, again.json()["type"]) == (409, "urn:muster:problem:already-closed")
+    assert caller.get(path).json() == closed.json()
+    execution.refresh_from_db()
+    assert execution.status == "requested"
+
+
+@pytest.mark.parametrize(
+    ("body", "wrong"),
+    [
+        ({}, ""),
+        ({"resolution_status": "pending"}, ""),
+        ({"resolution_status": "solved"}, "/resolution_status"),
+        ({"resolved_by": "someone else", "note": "n"}, "/resolved_by"),
+        ({"notes": []}, "/notes"),
+        ({"metadata": []}, "/metadata"),
+    ],
+)
+def test_change_of_a_dlq_entry_that_makes_no_sense_is_refused(caller, body, wrong):
+    entry = dlq_entry()
+    assert pointers(caller.patch(f"/dlq/entry/{entry.dlq_entry_uuid}", body)) == [wrong]
+    entry.refresh_from_db()
+    assert (entry.resolution_status, entry.notes, entry.metadata) == ("pending", [], {})
 
 
 def test_actions(caller, action):
@@ -585,7 +651,9 @@ def test_every_route_of_the_design_is_documented():
         ("get", "/workers"),
         ("get", "/workers/{worker_id}"),
         ("get", "/dlq"),
-        ("get", "/dlq/{entry_id}"),
+        ("post", "/dlq"),
+        ("get", "/dlq/entry/{dlq_entry_uuid}"),
+        ("patch", "/dlq/entry/{dlq_entry_uuid}"),
         ("get", "/actions"),
         ("get", "/actions/{ref}"),
         ("get", "/health/live"),
@@ -614,7 +682,7 @@ def test_documentation_is_complete(method, path, operation):
     if "/health/" not in path:
         assert operation["security"] == [{"BearerToken": []}]
         assert {401, 500, 503} <= operation["responses"].keys()
-    if method == "post" and not path.endswith("/cancel"):
+    if method in ("post", "patch") and not path.endswith("/cancel"):
         assert "application/json" in operation["requestBody"]["content"]
 
 

@@ -226,11 +226,11 @@ def test_show_tells_where_it_is_who_moves_it_on_and_what_happened() -> None:
     DLQEntry.objects.create(
         execution=execution,
         attempt=1,
-        reason="queue_ttl_expired",
+        dlq_reason="queue_ttl_expired",
         detail="was not taken",
         original_queue="worker.1.executions",
         fingerprint="f",
-        created_at=NOW,
+        dlq_timestamp=NOW,
     )
     executions.cancel(execution_id=execution.pk, actor="ada", now=clock.now())
     page = run("show", str(execution.pk))
@@ -238,7 +238,7 @@ def test_show_tells_where_it_is_who_moves_it_on_and_what_happened() -> None:
         assert text in page
     document = json.loads(run("show", str(execution.pk), "--json"))
     assert [event["to_status"] for event in document["history"]] == ["cancelled"]
-    assert document["dead_letters"][0]["reason"] == "queue_ttl_expired"
+    assert document["dead_letters"][0]["dlq_reason"] == "queue_ttl_expired"
     assert document["worker"] == "w1"
 
 

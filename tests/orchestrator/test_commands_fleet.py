@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import uuid
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from orchestrator import clock, publisher, topology
-from orchestrator.management.commands.dlq import hexdump
+from orchestrator.management.dlq_view import hexdump
 from orchestrator.models import DLQEntry
 from orchestrator.state_machine import ExecutionStatus
 from tests.factories import NOW, make_execution, make_worker
@@ -29,11 +30,11 @@ def run(*arguments: str) -> str:
 
 def entry(number: int = 1, **values: Any) -> DLQEntry:
     known: dict[str, Any] = {
-        "reason": "message_invalid",
+        "dlq_reason": "message_invalid",
         "detail": "not a task message of ours",
         "original_queue": "muster.execution.requests.queue",
         "fingerprint": str(number),
-        "created_at": NOW,
+        "dlq_timestamp": NOW,
     }
     return DLQEntry.objects.create(**known | values)
 
@@ -67,17 +68,54 @@ def test_no_worker_says_what_to_do() -> None:
 # --- dead letters --------------------------------------------------------------------------------
 
 
-def test_dead_letters_are_listed_newest_first_page_by_page() -> None:
+def listed(*arguments: str) -> list[str]:
+    document = json.loads(run("dlq", "list", "--json", *arguments))
+    return [item["dlq_entry_uuid"] for item in document["items"]]
+
+
+def test_dlq_entries_are_listed_newest_first_page_by_page() -> None:
     execution = make_execution()
-    ids = [entry(n).pk for n in range(3)]
-    about = entry(9, execution=execution, attempt=1, reason="queue_ttl_expired").pk
+    ids = [str(entry(n).dlq_entry_uuid) for n in range(3)]
+    letter = entry(9, execution=execution, attempt=1, dlq_reason="queue_ttl_expired")
+    about = str(letter.dlq_entry_uuid)
     first = json.loads(run("dlq", "list", "--json", "--limit", "2"))
-    assert [item["id"] for item in first["items"]] == [about, ids[2]]
-    rest = json.loads(run("dlq", "list", "--json", "--cursor", first["next_cursor"]))
-    assert ([item["id"] for item in rest["items"]], rest["next_cursor"]) == ([ids[1], ids[0]], None)
-    only = json.loads(run("dlq", "list", "--json", "--execution", str(execution.pk)))
-    assert [item["id"] for item in only["items"]] == [about]
-    assert max(map(len, run("dlq", "list").splitlines())) <= 100
+    assert [item["dlq_entry_uuid"] for item in first["items"]] == [about, ids[2]]
+    assert listed("--cursor", first["next_cursor"]) == [ids[1], ids[0]]
+    assert listed("--execution", str(execution.pk)) == [about]
+    assert listed("--reason", "queue_ttl_expired") == [about]
+    assert listed("--resolution-status", "cancelled") == []
+    table = run("dlq", "list")
+    assert max(map(len, table.splitlines())) <= 100
+    assert f"execution {str(execution.pk)[:18]}" in table
+
+
+def test_dlq_entry_is_opened_annotated_and_closed() -> None:
+    execution = make_execution()
+    opened = json.loads(
+        run("dlq", "open", "--execution", str(execution.pk), "--detail", "looks odd", "--json")
+    )
+    id = opened["dlq_entry_uuid"]
+    assert (opened["dlq_reason"], opened["opened_by"][:3]) == ("manual_dlq", "cli")
+    run("dlq", "update", id, "--note", "asked ada", "--metadata", '{"ticket": 7}')
+    closing = ("--resolution-status", "permanently_failed", "--note", "gone")
+    (closed,) = json.loads(run("dlq", "update", id[:30], *closing, "--json"))
+    assert (closed["resolution_status"], closed["metadata"]) == (
+        "permanently_failed",
+        {"ticket": 7},
+    )
+    page = run("dlq", "show", id)
+    for text in ("permanently_failed", "asked ada", "gone", "looks odd", str(execution.pk)):
+        assert text in page
+    with pytest.raises(CommandError, match="a closed entry is final"):
+        run("dlq", "update", id, "--note", "more")
+    with pytest.raises(CommandError, match="Expected a resolution, a note or metadata"):
+        run("dlq", "update", id)
+
+
+def test_many_entries_are_closed_at_once() -> None:
+    ids = [str(entry(n).dlq_entry_uuid) for n in range(3)]
+    run("dlq", "update", *ids, "--resolution-status", "cancelled")
+    assert set(DLQEntry.objects.values_list("resolution_status", flat=True)) == {"cancelled"}
 
 
 def test_dead_letter_is_shown_with_the_brokers_account_and_its_bytes() -> None:
@@ -91,12 +129,12 @@ def test_dead_letter_is_shown_with_the_brokers_account_and_its_bytes() -> None:
     }
     body = b"\x00\xffhello [red]\x1b[31m"
     one = entry(x_death=[death], headers={"task": "x"}, raw_body=body)
-    page = run("dlq", "show", str(one.pk))
+    page = run("dlq", "show", str(one.dlq_entry_uuid))
     assert "worker.7.executions" in page
     assert "00 ff 68 65 6c 6c 6f" in page
     assert "..hello [red].[3" in page
     assert "\x1b" not in page
-    document = json.loads(run("dlq", "show", str(one.pk), "--json"))
+    document = json.loads(run("dlq", "show", str(one.dlq_entry_uuid), "--json"))
     assert base64.b64decode(document["raw_body_base64"]) == body
     assert document["x_death"] == [death]
 
@@ -108,10 +146,10 @@ def test_long_body_is_cut_off_and_says_so() -> None:
     assert max(map(len, lines)) <= 100
 
 
-@pytest.mark.parametrize("number", ["4711", "0", str(2**70)])
-def test_unknown_dead_letter_is_one_line(number: str) -> None:
-    with pytest.raises(CommandError, match=f"No dead letter has the id {number}"):
-        run("dlq", "show", number)
+@pytest.mark.parametrize("id", ["4711", "0", "x", str(uuid.uuid4())])
+def test_unknown_dlq_entry_is_one_line(id: str) -> None:
+    with pytest.raises(CommandError, match=f"No DLQ entry has an id that begins with {id}|no id"):
+        run("dlq", "show", id)
 
 
 def test_drain_prints_what_was_done(settings: Any, tmp_path: Path) -> None:

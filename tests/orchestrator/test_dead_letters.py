@@ -70,21 +70,21 @@ def test_expired_letter_ends_its_execution_and_is_kept() -> None:
     }
     entry = DLQEntry.objects.get()
     assert (entry.execution_id, entry.attempt) == (execution.pk, 1)
-    assert (entry.reason, entry.raw_body) == ("queue_ttl_expired", None)
+    assert (entry.dlq_reason, entry.raw_body) == ("queue_ttl_expired", None)
     assert entry.original_exchange == "muster.executions"
     assert entry.original_queue == f"worker.{worker.pk}.executions"
     assert entry.original_routing_key == f"execution.dispatch.worker.{worker.pk}"
     assert entry.x_death == [death(worker.pk) | {"time": NOW.isoformat()}]
-    assert entry.snapshot["parameters"] == {"message": "hello"}
-    assert (entry.snapshot["status"], entry.snapshot["worker"]) == ("scheduled", "w1")
-    assert entry.created_at == NOW
+    assert entry.task_snapshot["parameters"] == {"message": "hello"}
+    assert (entry.task_snapshot["status"], entry.task_snapshot["worker"]) == ("scheduled", "w1")
+    assert entry.dlq_timestamp == NOW
 
 
 def test_rejected_letter_says_so() -> None:
     execution = make_execution(S.SCHEDULED)
     settle(letter(execution, reason="rejected"))
     assert reread(execution).reason == "message_rejected"
-    assert DLQEntry.objects.get().reason == "message_rejected"
+    assert DLQEntry.objects.get().dlq_reason == "message_invalid"
 
 
 def test_letter_without_the_brokers_account_still_ends_its_execution() -> None:
@@ -177,7 +177,7 @@ def test_unreadable_letter_is_kept_with_its_bytes(
 ) -> None:
     assert settle(read(body, headers)) == Drained(unreadable=1)
     entry = DLQEntry.objects.get()
-    assert entry.reason == "message_invalid"
+    assert entry.dlq_reason == "message_invalid"
     assert entry.raw_body is not None
     assert bytes(entry.raw_body) == (body.encode() if isinstance(body, str) else body)
     assert entry.detail
@@ -220,7 +220,7 @@ def test_letter_that_the_database_cannot_store_is_kept_by_its_bytes_alone(
     )
     execution = make_execution(S.SCHEDULED)
     assert settle(nul, letter(execution)) == Drained(settled=1, unreadable=1)
-    entry = DLQEntry.objects.get(reason="message_invalid")
+    entry = DLQEntry.objects.get(dlq_reason="message_invalid")
     assert bytes(entry.raw_body or b"") == b"\x00"
     if database == "postgresql":
         assert entry.headers == {}

@@ -146,7 +146,7 @@ def test_garbage_in_every_queue_is_kept_and_stops_nobody(install: Callable[..., 
 
     muster.wait_for(lambda: kept().total() >= expected.total(), "not all was kept")
     assert kept() == expected
-    assert {entry.reason for entry in muster.dlq_entries()} == {"message_invalid"}
+    assert {entry.dlq_reason for entry in muster.dlq_entries()} == {"message_invalid"}
     muster.wait_for(
         lambda: all(muster.client.call("queue_length", name=name) == 0 for name in names.values()),
         "some garbage stays in its queue",

@@ -37,14 +37,14 @@ def test_what_a_dead_worker_leaves_in_its_queue_has_failed_after_the_ttl(
     assert 3.5 <= waited_seconds < 8
     [entry] = muster.dlq_entries()
     assert (entry.execution_id, entry.attempt) == (id, 1)
-    assert entry.reason == "queue_ttl_expired"
+    assert entry.dlq_reason == "queue_ttl_expired"
     assert entry.original_exchange == "scenario.executions"
     assert entry.original_queue == f"worker.{worker_id}.executions"
     assert entry.original_routing_key == f"execution.dispatch.worker.{worker_id}"
     [death] = entry.x_death
     assert (death["reason"], death["count"]) == ("expired", 1)
     assert death["queue"] == f"worker.{worker_id}.executions"
-    assert (entry.snapshot["id"], entry.snapshot["status"]) == (str(id), "scheduled")
+    assert (entry.task_snapshot["id"], entry.task_snapshot["status"]) == (str(id), "scheduled")
     told = muster.wait_for(lambda: muster.client.call("taken", queue="tap"), "nothing was told")
     assert [kwargs for _, kwargs, _ in told] == [{"execution_ids": [str(id)]}]
     assert muster.journal.notes() == []

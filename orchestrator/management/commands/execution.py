@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
-import json
-from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +10,7 @@ from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 
 from orchestrator import clock, executions, publisher
-from orchestrator.management import execution_view, output, selection, watching
+from orchestrator.management import arguments, execution_view, output, selection, watching
 from orchestrator.models import Execution, ExecutionEvent
 from orchestrator.reasons import Reason
 from orchestrator.state_machine import ExecutionStatus
@@ -72,7 +68,7 @@ class Command(output.MusterCommand):
             raise SystemExit(1)
 
     def _accept(self, news: list[executions.NewExecution]) -> list[Execution]:
-        rows = executions.request_many(news, requested_by=_user(), now=clock.now())
+        rows = executions.request_many(news, requested_by=arguments.user(), now=clock.now())
         publisher.flush()
         return rows
 
@@ -119,7 +115,7 @@ class Command(output.MusterCommand):
 
     def cancel(self, *, id: str, **options: Any) -> None:
         execution = executions.cancel(
-            execution_id=selection.execution_id(id), actor=_user(), now=clock.now()
+            execution_id=selection.execution_id(id), actor=arguments.user(), now=clock.now()
         )
         publisher.flush()
         what = {
@@ -139,23 +135,32 @@ def _add_submit(parser: CommandParser) -> None:
         "--param",
         action="append",
         default=[],
-        type=_param,
+        type=arguments.pair,
         metavar="KEY=VALUE",
         help="A parameter; JSON where it parses as JSON, otherwise text. May be repeated.",
     )
     parser.add_argument(
-        "--parameters", type=_parameters, default={}, metavar="JSON|@FILE", help="All of them."
+        "--parameters",
+        type=arguments.json_object("--parameters"),
+        default={},
+        metavar="JSON|@FILE",
+        help="All of them.",
     )
     parser.add_argument("--worker", metavar="NAME|ID", help="Run on this worker only.")
     parser.add_argument(
-        "--priority", type=_whole(-PRIORITY_MAX, PRIORITY_MAX), default=0, help="Higher is first."
+        "--priority",
+        type=arguments.whole(-PRIORITY_MAX, PRIORITY_MAX),
+        default=0,
+        help="Higher is first.",
     )
-    parser.add_argument("--timeout-seconds", type=_seconds(LONGEST_RUN_SECONDS))
-    parser.add_argument("--queue-ttl-ms", type=_whole(1, TTL_MAX_MS))
-    parser.add_argument("--deadline-seconds", type=_seconds(LONGEST_DEADLINE_SECONDS))
-    parser.add_argument("--idempotency-key", type=_text(200))
-    parser.add_argument("--correlation-id", type=_text(100))
-    parser.add_argument("--count", type=_whole(1, COUNT_MAX), default=1, help="So many of it.")
+    parser.add_argument("--timeout-seconds", type=arguments.seconds(LONGEST_RUN_SECONDS))
+    parser.add_argument("--queue-ttl-ms", type=arguments.whole(1, TTL_MAX_MS))
+    parser.add_argument("--deadline-seconds", type=arguments.seconds(LONGEST_DEADLINE_SECONDS))
+    parser.add_argument("--idempotency-key", type=arguments.text(200))
+    parser.add_argument("--correlation-id", type=arguments.text(100))
+    parser.add_argument(
+        "--count", type=arguments.whole(1, COUNT_MAX), default=1, help="So many of it."
+    )
     parser.add_argument(
         "--wait",
         action="store_true",
@@ -182,7 +187,7 @@ def _add_list(parser: CommandParser) -> None:
         help="Why it ended.",
     )
     parser.add_argument("--open", action="store_true", help="Only what is not over yet.")
-    parser.add_argument("--limit", type=_whole(1, 1_000), default=LIMIT_DEFAULT)
+    parser.add_argument("--limit", type=arguments.whole(1, 1_000), default=LIMIT_DEFAULT)
     parser.add_argument("--cursor", help="Where the page before ended.")
     output.add_json(parser)
 
@@ -218,87 +223,8 @@ def _new(options: dict[str, Any]) -> executions.NewExecution:
     )
 
 
-def _user() -> str:
-    try:
-        return f"cli:{getpass.getuser()}"[:150]
-    except (KeyError, OSError):  # a container's user need not have a name
-        return "cli"
-
-
 def _uuid(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
         raise selection.InvalidCursor from None
-
-
-# --- types of arguments ------------------------------------------------------------------------
-
-
-def _json(text: str) -> Any:
-    def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is no JSON")
-
-    return json.loads(text, parse_constant=refuse)
-
-
-def _param(text: str) -> tuple[str, Any]:
-    key, separator, value = text.partition("=")
-    if not separator or not key:
-        raise ArgumentTypeError(f"expected KEY=VALUE, found {text!r}")
-    try:
-        return key, _json(value)
-    except (ValueError, RecursionError):
-        return key, value
-
-
-def _parameters(text: str) -> dict[str, Any]:
-    where = "--parameters"
-    try:
-        if text.startswith("@"):
-            where = text[1:]
-            text = Path(where).read_text(encoding="utf-8")
-        parameters = _json(text)
-    except OSError as error:
-        raise ArgumentTypeError(f"{where}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise ArgumentTypeError(f"{where}: expected a JSON object: {error}") from None
-    if not isinstance(parameters, dict):
-        kind = type(parameters).__name__
-        raise ArgumentTypeError(f"{where}: expected a JSON object, found a {kind}")
-    return parameters
-
-
-def _whole(least: int, most: int) -> Callable[[str], int]:
-    def whole(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            number = least - 1
-        if not least <= number <= most:
-            raise ArgumentTypeError(f"expected {least} to {most}, found {text!r}")
-        return number
-
-    return whole
-
-
-def _seconds(most: float) -> Callable[[str], float]:
-    def seconds(text: str) -> float:
-        try:
-            number = float(text)
-        except ValueError:
-            number = 0
-        if not 0.001 <= number <= most:
-            raise ArgumentTypeError(f"expected seconds, 0.001 to {most:g}, found {text!r}")
-        return number
-
-    return seconds
-
-
-def _text(most: int) -> Callable[[str], str]:
-    def text_of(text: str) -> str:
-        if not (0 < len(text) <= most and text.isprintable()):
-            raise ArgumentTypeError(f"expected 1 to {most} printable characters, found {text!r}")
-        return text
-
-    return text_of

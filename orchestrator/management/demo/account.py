@@ -143,7 +143,7 @@ def _losses_noticed(play: Play) -> Check:
 
 
 def _letters_drained(asked: Asked) -> Check:
-    expired = DLQEntry.objects.filter(reason=DLQEntry.Reason.QUEUE_TTL_EXPIRED)
+    expired = DLQEntry.objects.filter(dlq_reason=DLQEntry.Reason.QUEUE_TTL_EXPIRED)
     died = [entry.x_death[0]["reason"] for entry in expired if entry.x_death]
     settled = set(expired.values_list("execution_id", flat=True))
     text = f"dead letters drained: {len(died)}, each expired in its worker's queue (x-death)"

@@ -1,0 +1,99 @@
+"""Types of the commands' arguments, each with an error that says what was expected."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from argparse import ArgumentTypeError
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def user() -> str:
+    """Who types: the actor of whatever a command does."""
+    try:
+        return f"cli:{getpass.getuser()}"[:150]
+    except (KeyError, OSError):  # a container's user need not have a name
+        return "cli"
+
+
+def pair(text: str) -> tuple[str, Any]:
+    """`KEY=VALUE`; the value is JSON where it can be read as such, and text otherwise."""
+    key, separator, value = text.partition("=")
+    if not separator or not key:
+        raise ArgumentTypeError(f"expected KEY=VALUE, found {text!r}")
+    try:
+        return key, _json(value)
+    except (ValueError, RecursionError):
+        return key, value
+
+
+def json_object(option: str) -> Callable[[str], dict[str, Any]]:
+    """A JSON object, or `@FILE` that holds one."""
+
+    def read(text: str) -> dict[str, Any]:
+        where = option
+        try:
+            if text.startswith("@"):
+                where = text[1:]
+                text = Path(where).read_text(encoding="utf-8")
+            found = _json(text)
+        except OSError as error:
+            raise ArgumentTypeError(f"{where}: {error.strerror}") from None
+        except (ValueError, RecursionError) as error:
+            raise ArgumentTypeError(f"{where}: expected a JSON object: {error}") from None
+        if not isinstance(found, dict):
+            kind = type(found).__name__
+            raise ArgumentTypeError(f"{where}: expected a JSON object, found a {kind}")
+        return found
+
+    return read
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """A whole number between these."""
+
+    def read(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if not least <= number <= most:
+            raise ArgumentTypeError(f"expected {least} to {most}, found {text!r}")
+        return number
+
+    return read
+
+
+def seconds(most: float) -> Callable[[str], float]:
+    """A duration of a millisecond at least."""
+
+    def read(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = 0
+        if not 0.001 <= number <= most:
+            raise ArgumentTypeError(f"expected seconds, 0.001 to {most:g}, found {text!r}")
+        return number
+
+    return read
+
+
+def text(most: int) -> Callable[[str], str]:
+    """Printable text, not empty, of so many characters at most."""
+
+    def read(found: str) -> str:
+        if not (0 < len(found) <= most and found.isprintable()):
+            raise ArgumentTypeError(f"expected 1 to {most} printable characters, found {found!r}")
+        return found
+
+    return read
+
+
+def _json(text: str) -> Any:
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)

@@ -1,0 +1,57 @@
+"""Numbers that only grow, kept where every process adds to them: what a scrape must find true."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from django.db import connections, models
+
+
+class TallyKey(NamedTuple):
+    """Which number: the metric, its `reason` label, and of a histogram the bucket."""
+
+    metric: str
+    reason: str = ""
+    part: str = ""
+    """`le` of a bucket, or `sum`; empty for a counter."""
+
+
+class TallyQuerySet(models.QuerySet["Tally"]):
+    def add(self, amounts: Mapping[TallyKey, float]) -> None:
+        """Add to each number, in one statement of the caller's transaction.
+
+        In the order of their keys: two that add to the same ones wait, and cannot deadlock.
+        """
+        if not amounts:
+            return
+        quote = connections[self.db].ops.quote_name
+        table = quote(self.model._meta.db_table)
+        rows = [(*key, amount) for key, amount in sorted(amounts.items())]
+        sql = f"""
+            INSERT INTO {table} (metric, reason, part, value)
+            VALUES {", ".join(["(%s, %s, %s, %s)"] * len(rows))}
+            ON CONFLICT (metric, reason, part) DO UPDATE SET value = {table}.value + excluded.value
+        """  # noqa: S608 - the one interpolated name is our own table's
+        with connections[self.db].cursor() as cursor:
+            cursor.execute(sql, [value for row in rows for value in row])
+
+
+class Tally(models.Model):
+    """One number of a metric."""
+
+    metric = models.CharField(max_length=100)
+    reason = models.CharField(max_length=40, blank=True)
+    part = models.CharField(max_length=20, blank=True)
+    value = models.FloatField(default=0)
+
+    objects = TallyQuerySet.as_manager()
+
+    class Meta:
+        verbose_name_plural = "tallies"
+        constraints = [
+            models.UniqueConstraint("metric", "reason", "part", name="tally_is_one_number"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.metric}{{{self.reason}}} {self.part} {self.value:g}"

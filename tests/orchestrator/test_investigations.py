@@ -1,0 +1,294 @@
+"""Entries: opened with or without what they are about, annotated, closed once and for all."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.db import IntegrityError, connection, connections, transaction
+from django.db.migrations.executor import MigrationExecutor
+
+from orchestrator import investigations
+from orchestrator.models import DLQEntry, Execution, Tally
+from orchestrator.state_machine import ExecutionStatus
+from tests.factories import NOW, make_action, make_execution
+
+pytestmark = pytest.mark.usefixtures("database", "sent")
+
+S = ExecutionStatus
+Reason, Resolution = DLQEntry.Reason, DLQEntry.Resolution
+LATER = NOW + timedelta(hours=3)
+
+
+def open_one(**values: Any) -> DLQEntry:
+    entry = DLQEntry(dlq_reason=Reason.QUEUE_TTL_EXPIRED, dlq_timestamp=NOW, **values)
+    return investigations.keep([entry])[0]
+
+
+def close(
+    entry: DLQEntry, resolution: DLQEntry.Resolution = Resolution.MANUALLY_RESOLVED
+) -> DLQEntry:
+    return investigations.close(
+        entry.dlq_entry_uuid, resolution=resolution, now=LATER, actor="ada", note="seen"
+    )
+
+
+def tallied(metric: str) -> dict[tuple[str, str], float]:
+    rows = Tally.objects.filter(metric=metric).values_list("reason", "part", "value")
+    return {(reason, part): value for reason, part, value in rows}
+
+
+# --- opening -------------------------------------------------------------------------------------
+
+
+def test_entry_for_an_execution_keeps_it_as_it_is_without_its_secrets() -> None:
+    action = make_action("core.pay", parameters_schema={"properties": {"pin": {"secret": True}}})
+    execution = make_execution(
+        S.SCHEDULED, action=action, parameters={"pin": 1234, "api_key": "k", "n": 5}
+    )
+    entry = investigations.open_manually(execution, detail="odd", now=NOW, actor="ada")
+    row = DLQEntry.objects.get()
+    assert row.pk == entry.pk
+    assert (row.dlq_reason, row.detail, row.opened_by) == ("manual_dlq", "odd", "ada")
+    assert (row.execution_id, row.attempt, row.original_state) == (execution.pk, 1, "scheduled")
+    assert row.task_snapshot["parameters"] == {"pin": "***", "api_key": "***", "n": 5}
+    assert (row.resolution_status, row.notes, row.metadata) == ("pending", [], {})
+    assert row.dlq_entry_uuid.version == 7
+    execution.refresh_from_db()
+    assert execution.status == "scheduled"
+
+
+def test_one_pending_manual_entry_for_an_execution_and_any_number_closed() -> None:
+    execution = make_execution()
+    for _ in range(3):
+        entry = investigations.open_manually(execution, detail="d", now=NOW, actor="ada")
+        with pytest.raises(investigations.AlreadyOpen, match="pending manual_dlq entry already"):
+            investigations.open_manually(execution, detail="d", now=NOW, actor="bob")
+        close(entry)
+    assert DLQEntry.objects.count() == 3
+
+
+def test_racing_openers_open_one() -> None:
+    execution = make_execution()
+    barrier = threading.Barrier(4, timeout=30)
+    opened: list[bool] = []
+
+    def race() -> None:
+        try:
+            mine = Execution.objects.select_related("action").get(pk=execution.pk)
+            barrier.wait()
+            investigations.open_manually(mine, detail="d", now=NOW, actor="ada")
+            opened.append(True)
+        except investigations.AlreadyOpen:
+            opened.append(False)
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=race) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(opened) == [False, False, False, True]
+    assert DLQEntry.objects.count() == 1
+
+
+def test_what_was_opened_is_counted_once_and_undone_with_its_transaction() -> None:
+    open_one(fingerprint="a")
+    assert investigations.keep([DLQEntry(dlq_timestamp=NOW, fingerprint="a")]) == []
+    with transaction.atomic():
+        open_one(fingerprint="b")
+        transaction.set_rollback(True)
+    assert tallied("muster_dlq_entries_created_total") == {("queue_ttl_expired", ""): 1}
+
+
+def test_no_entries_are_no_statement(django_assert_num_queries: Any) -> None:
+    with django_assert_num_queries(0):
+        assert investigations.keep([]) == []
+
+
+# --- notes and metadata ---------------------------------------------------------------------------
+
+
+def test_notes_are_appended_and_metadata_is_merged() -> None:
+    id = open_one(metadata={"a": 1, "b": 1}).dlq_entry_uuid
+    investigations.annotate(id, now=NOW, actor="ada", note="one", metadata={"b": 2})
+    entry = investigations.annotate(id, now=LATER, actor="bob", note="two")
+    assert entry.notes == [
+        {"at": "2026-03-01T12:00:00Z", "by": "ada", "text": "one"},
+        {"at": "2026-03-01T15:00:00Z", "by": "bob", "text": "two"},
+    ]
+    assert entry.metadata == {"a": 1, "b": 2}
+    assert (entry.resolution_status, entry.resolved_at, entry.resolved_by) == ("pending", None, "")
+
+
+def test_nothing_to_say_is_an_error() -> None:
+    with pytest.raises(investigations.NothingToChange, match="Expected a resolution"):
+        investigations.annotate(open_one().dlq_entry_uuid, now=NOW, actor="ada")
+
+
+@pytest.mark.parametrize("notes", [[], [{"text": "other"}], [{"text": "two"}, {"text": "one"}]])
+def test_the_database_lets_nobody_rewrite_notes(notes: Any) -> None:
+    entry = open_one(notes=[{"text": "one"}, {"text": "two"}])
+    rows = DLQEntry.objects.filter(pk=entry.pk)
+    with pytest.raises(IntegrityError, match="only appended to"), transaction.atomic():
+        rows.update(notes=notes)
+    rows.update(notes=[*entry.notes, {"text": "three"}])
+
+
+def test_racing_notes_are_all_kept() -> None:
+    id = open_one().dlq_entry_uuid
+    barrier = threading.Barrier(5, timeout=30)
+
+    def race(number: int) -> None:
+        try:
+            barrier.wait()
+            investigations.annotate(
+                id, now=NOW, actor="ada", note=str(number), metadata={str(number): 1}
+            )
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=race, args=[number]) for number in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    entry = DLQEntry.objects.get()
+    assert sorted(note["text"] for note in entry.notes) == list("01234")
+    assert set(entry.metadata) == set("01234")
+
+
+# --- closing -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("resolution", DLQEntry.CLOSINGS)
+def test_closed_says_how_when_and_by_whom(resolution: DLQEntry.Resolution) -> None:
+    close(open_one(), resolution)
+    row = DLQEntry.objects.get()
+    assert (row.resolution_status, row.resolved_at, row.resolved_by) == (resolution, LATER, "ada")
+    assert row.notes == [{"at": "2026-03-01T15:00:00Z", "by": "ada", "text": "seen"}]
+
+
+def test_closed_is_final() -> None:
+    entry = close(open_one())
+    id = entry.dlq_entry_uuid
+    before = DLQEntry.objects.values().get()
+    told = "manually_resolved since 2026-03-01 15:00:00 UTC, by ada"
+    with pytest.raises(investigations.EntryIsClosed, match=told):
+        close(entry, Resolution.CANCELLED)
+    with pytest.raises(investigations.EntryIsClosed):
+        investigations.annotate(id, now=LATER, actor="bob", note="more")
+    assert DLQEntry.objects.values().get() == before
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"resolution_status": "pending", "resolved_at": None, "resolved_by": ""},
+        {"resolution_status": "cancelled"},
+        {"notes": [{"text": "rewritten"}]},
+        {"metadata": {"a": 1}},
+        {"resolved_by": "bob"},
+        {"task_snapshot": {"a": 1}},
+        {"detail": "something else"},
+    ],
+)
+def test_the_database_lets_nobody_change_a_closed_entry(values: dict[str, Any]) -> None:
+    entry = close(open_one())
+    with pytest.raises(IntegrityError, match=r"final|only appended to"), transaction.atomic():
+        DLQEntry.objects.filter(pk=entry.pk).update(**values)
+
+
+def test_what_a_closed_entry_is_about_may_be_deleted() -> None:
+    execution = make_execution()
+    close(investigations.open_manually(execution, detail="d", now=NOW, actor="ada"))
+    execution.delete()
+    assert DLQEntry.objects.get().execution_id is None
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"resolution_status": "cancelled"}, {"resolved_at": NOW}, {"resolved_by": "ada"}],
+)
+def test_the_database_wants_closings_whole(values: dict[str, Any]) -> None:
+    entry = open_one()
+    with pytest.raises(IntegrityError), transaction.atomic():
+        DLQEntry.objects.filter(pk=entry.pk).update(**values)
+
+
+def test_racing_closers_close_once() -> None:
+    entry = open_one()
+    barrier = threading.Barrier(4, timeout=30)
+    outcomes: list[bool] = []
+
+    def race() -> None:
+        try:
+            barrier.wait()
+            close(entry)
+            outcomes.append(True)
+        except investigations.EntryIsClosed:
+            outcomes.append(False)
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=race) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(outcomes) == [False, False, False, True]
+    assert len(DLQEntry.objects.get().notes) == 1
+
+
+def test_unknown_entry() -> None:
+    with pytest.raises(investigations.UnknownEntry):
+        investigations.annotate(uuid4(), now=NOW, actor="ada", note="n")
+
+
+def test_hours_until_closed_are_tallied() -> None:
+    close(open_one())
+    close(open_one())
+    assert tallied("muster_dlq_time_in_queue_hours") == {
+        ("queue_ttl_expired", "4"): 2,
+        ("queue_ttl_expired", "sum"): 6,
+    }
+
+
+# --- what was there before ------------------------------------------------------------------------
+
+
+def test_entries_of_before_are_kept_as_pending_investigations() -> None:
+    before, after = (
+        ("orchestrator", "0007_worker_availability"),
+        ("orchestrator", "0008_investigations"),
+    )
+    latest = MigrationExecutor(connection).loader.graph.leaf_nodes("orchestrator")
+    MigrationExecutor(connection).migrate([before])
+    try:
+        old = MigrationExecutor(connection).loader.project_state([before]).apps
+        entries = old.get_model("orchestrator", "DLQEntry").objects
+        for number, reason in enumerate(["queue_ttl_expired", "message_rejected"]):
+            entries.create(
+                reason=reason,
+                detail="d",
+                snapshot={"status": "scheduled"} if number else {},
+                fingerprint=str(number),
+                created_at=NOW + timedelta(seconds=number),
+            )
+        MigrationExecutor(connection).migrate([after])
+        new = MigrationExecutor(connection).loader.project_state([after]).apps
+        first, second = new.get_model("orchestrator", "DLQEntry").objects.order_by("pk")
+    finally:
+        MigrationExecutor(connection).migrate(latest)
+    assert (first.dlq_reason, second.dlq_reason) == ("queue_ttl_expired", "message_invalid")
+    assert (first.original_state, second.original_state) == ("", "scheduled")
+    assert second.task_snapshot == {"status": "scheduled"}
+    assert {first.resolution_status, second.resolution_status} == {"pending"}
+    assert first.dlq_entry_uuid < second.dlq_entry_uuid
+    assert first.dlq_entry_uuid.version == 7
+    assert first.dlq_entry_uuid.int >> 80 == int(NOW.timestamp() * 1000)
+    assert (first.detail, first.dlq_timestamp) == ("d", NOW)

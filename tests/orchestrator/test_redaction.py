@@ -1,0 +1,91 @@
+"""Secrets do not get into what is kept for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orchestrator.redaction import REDACTED, redacted
+
+SECRET = {"type": "string", "secret": True}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["password", "PASSWD", "db_password", "token", "accessToken", "client-secret", "api_key",
+     "apiKey", "X-Api-Key", "private_key", "AWS_ACCESS_KEY_ID", "Authorization", "credentials"],
+)  # fmt: skip
+def test_names_of_secrets_are_known_however_they_are_written(name: str) -> None:
+    assert redacted({"a": [{name: "hush"}]}) == {"a": [{name: REDACTED}]}
+
+
+def test_what_only_sounds_alike_is_shown() -> None:
+    value = {"use_token": True, "password": None, "keyboard": "qwerty", "author": "ada", "key": "k"}
+    assert redacted(value) == value
+
+
+def test_everything_below_a_secret_name_is_hidden() -> None:
+    assert redacted({"credentials": {"user": "ada", "pin": 1}}) == {"credentials": REDACTED}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "expected"),
+    [
+        ({"properties": {"pin": SECRET}}, {"pin": 1, "n": 2}, {"pin": REDACTED, "n": 2}),
+        ({"properties": {"pin": {"writeOnly": True}}}, {"pin": [1]}, {"pin": REDACTED}),
+        ({"items": {"properties": {"pin": SECRET}}}, [{"pin": 1}], [{"pin": REDACTED}]),
+        ({"prefixItems": [{}, SECRET], "items": {}}, ["a", "b", "c"], ["a", REDACTED, "c"]),
+        ({"patternProperties": {"^p": SECRET}}, {"pin": 1, "n": 2}, {"pin": REDACTED, "n": 2}),
+        ({"patternProperties": {"(": SECRET}}, {"pin": 1}, {"pin": REDACTED}),
+        (
+            {"properties": {"n": {}}, "additionalProperties": SECRET},
+            {"pin": 1, "n": 2},
+            {"pin": REDACTED, "n": 2},
+        ),
+        ({"anyOf": [{}, {"properties": {"pin": SECRET}}]}, {"pin": 1}, {"pin": REDACTED}),
+        (
+            {"$ref": "#/$defs/who~1what", "$defs": {"who/what": {"properties": {"pin": SECRET}}}},
+            {"pin": 1},
+            {"pin": REDACTED},
+        ),
+        ({"writeOnly": True}, {"n": 2}, REDACTED),
+    ],
+)
+def test_what_the_schema_marks_is_hidden(schema: Any, value: Any, expected: Any) -> None:
+    assert redacted(value, schema=schema) == expected
+
+
+def test_password_within_a_url_is_hidden() -> None:
+    assert redacted("amqp://ada:hush@mq/x and http://host/a:b@c") == (
+        f"amqp://{REDACTED}@mq/x and http://host/a:b@c"
+    )
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        None,
+        True,
+        [],
+        "x",
+        {"$ref": "#"},
+        {"$ref": "http://elsewhere/"},
+        {"$ref": "#/a/b"},
+        {"properties": 7, "items": "x", "allOf": {}, "patternProperties": []},
+        {"allOf": [{"$ref": "#"}, {"$ref": "#"}], "items": {"$ref": "#"}},
+    ],
+)
+def test_odd_schemas_do_no_harm(schema: Any) -> None:
+    value = {"a": [1, {"b": "c"}]}
+    assert redacted(value, schema=schema) == value
+
+
+def test_the_value_itself_is_left_alone_and_depth_is_bounded() -> None:
+    deep: Any = "x"
+    for _ in range(10_000):
+        deep = [deep]
+    assert REDACTED in str(redacted(deep))
+    value = {"token": "t"}
+    redacted(value)
+    assert value == {"token": "t"}
