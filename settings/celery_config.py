@@ -19,6 +19,8 @@ task_default_routing_key = task_default_queue
 task_serializer = "json"
 accept_content = ["json"]
 
+# it waits for the broker in a way of its own, and for as long as it takes
+worker_consumer = "tasks.consuming:Consumer"
 broker_connection_retry_on_startup = True
 broker_connection_max_retries = None
 worker_cancel_long_running_tasks_on_connection_loss = True
@@ -34,7 +36,7 @@ worker_disable_rate_limits = True
 # Celery closes Django's connection around each task unless told to keep it
 CELERY_DB_REUSE_MAX = 1_000
 
-beat_scheduler = "django_celery_beat.schedulers:DatabaseScheduler"
+beat_scheduler = "tasks.schedule:Scheduler"
 beat_max_loop_interval = 1
 timezone = "UTC"
 enable_utc = True

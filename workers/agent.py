@@ -1,33 +1,31 @@
-"""One life of a worker: it registers, beats, stops what it must, and leaves.
-
-The heartbeat is a thread, because a warm shutdown stops the consumer's timers. It beats only
-while the consumer's loop turns: a worker whose loop is stuck is no worker.
-"""
+"""One life of a worker: it registers, takes part in the consumer's loop, drains, and leaves."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
 import threading
 import time
+from collections.abc import Callable
 from importlib import metadata
 from typing import Any
-from uuid import UUID
 
 import structlog
 from amqp.exceptions import PreconditionFailed
+from celery.worker import state
 from django.conf import settings
 from django.db import Error as DatabaseError
-from django.db import close_old_connections, connections
+from django.db import connections
 
-from orchestrator import clock, executions, fleet, publisher, topology
+from orchestrator import clock, database, executions, fleet, publisher, topology
 from orchestrator.models import Execution
 from workers import processes, runtimes
-from workers.attempts import Attempt, Desk
+from workers.attempts import Desk
+from workers.canceller import Canceller
 from workers.clerks import Claimer, Finisher
-from workers.runtimes import limits, shell
+from workers.heartbeat import Heartbeat
+from workers.runtimes import shell
 
 log = structlog.get_logger(__name__)
 
@@ -38,6 +36,10 @@ LONGEST_LOOP_TICK_SECONDS = 1.0
 
 LATE_SECONDS = 1.0
 """What was claimed and found no slot for this long goes back, to start elsewhere."""
+
+LOOK_SECONDS = 0.1
+UNSTOPPABLE_SECONDS = 5.0
+"""When its time is up, a thread that cannot be stopped is waited for no longer than this."""
 
 
 class Agent:
@@ -53,14 +55,16 @@ class Agent:
         self.desk = Desk(self)
         self.claimer = Claimer(self)
         self.finisher = Finisher("")
+        self.canceller = Canceller(self)
+        self.heartbeat = Heartbeat(self)
         self.consumer: Any = None
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_reader, False)
         os.set_blocking(self._wake_writer, False)
-        self._beat_now = threading.Event()
-        self._left = threading.Event()
+        self._kill_at = float("inf")
+        """When what still runs is killed, once it stops; by `time.monotonic`."""
+        self._pool_is_down = threading.Event()
         self._loop_ticked_at = time.monotonic()
-        self._canceled_early: dict[UUID, int] = {}
 
     # --- begin ---
 
@@ -70,6 +74,7 @@ class Agent:
         In this order: a worker that is known but has no queue would be sent what nobody takes.
         """
         _declare(self.worker_id)
+        database.wait_until_reachable()
         worker = fleet.register(
             worker_id=self.worker_id,
             capacity=self.capacity,
@@ -85,6 +90,7 @@ class Agent:
         shell.remove_left_work_dirs()
         # inherited by pool children and their actions: how all of them are found again
         os.environ[processes.WORKER_TOKEN] = f"{self.worker_id}.{self.incarnation}"
+        self.heartbeat.sentinel.renew()
         # a connection must not be shared with the children
         connections.close_all()
 
@@ -93,18 +99,28 @@ class Agent:
         self.finisher.actor = self.name
         self.finisher.start()
         self.claimer.start()
-        threading.Thread(target=self._beat, name="muster-heartbeat", daemon=True).start()
+        self.heartbeat.start()
 
     def attach(self, consumer: Any) -> None:
         """A consumer came up, for the first time or again: its loop is the one to wake."""
         self.consumer = consumer
         self.desk.forget_waiting()
         self.desk.pool = consumer.pool
-        consumer.hub.add_reader(self._wake_reader, self._on_wake)
-        consumer.hub.call_repeatedly(_loop_tick_seconds(), self._on_loop_tick)
         self._on_loop_tick()
 
     # --- the consumer's loop ---
+
+    def join_loop(self, hub: Any) -> None:
+        """The loop begins to turn, with a connection or without one."""
+        hub.add_reader(self._wake_reader, self._on_wake)
+        hub.call_repeatedly(_loop_tick_seconds(), self._on_loop_tick)
+
+    def on_loop(self, do: Callable[[], None]) -> None:
+        """Have the consumer's loop do this soon; at once when there is no loop any more."""
+        if self.is_stopping or self.consumer is None:
+            do()
+        else:
+            self.consumer.hub.call_soon(do)
 
     def wake(self) -> None:
         """Let the consumer's loop look for work. From any thread."""
@@ -120,6 +136,10 @@ class Agent:
 
     def _on_loop_tick(self) -> None:
         self._loop_ticked_at = time.monotonic()
+        if self.heartbeat.is_overdue:
+            self.die("its heartbeat could not be renewed")
+        if self.consumer is None:
+            return
         self._adapt_prefetch()
         if late := self.desk.take_back(older_than_seconds=LATE_SECONDS):
             threading.Thread(target=self._give_back_late, args=(late,), daemon=True).start()
@@ -138,90 +158,40 @@ class Agent:
         if self.consumer.qos is not None:
             self.consumer.qos.value = step  # the loop tells the broker when it has changed
 
-    # --- the heartbeat's thread ---
-
-    def _beat(self) -> None:
-        interval_seconds = settings.MUSTER.heartbeat_interval_seconds
-        # one interval before others may believe us dead, so that no second attempt overlaps
-        limit_seconds = settings.MUSTER.staleness_seconds - interval_seconds
-        renewed_at = time.monotonic()
-        while not self._left.is_set():
-            asked_at = time.monotonic()
-            try:
-                if self._loop_turns():
-                    told = fleet.beat(
-                        worker_id=self.worker_id, incarnation=self.incarnation, now=clock.now()
-                    )
-                    if told is fleet.Told.LOST:
-                        self._die("it was declared lost or replaced")
-                    renewed_at = asked_at
-                self._stop_canceled()
-                close_old_connections()
-            except DatabaseError:
-                log.exception("heartbeat not renewed")
-                connections.close_all()
-            if not self._loop_turns():
-                log.error("the consumer's loop is stuck, no heartbeat")
-            if time.monotonic() - renewed_at > limit_seconds:
-                self._die("its heartbeat could not be renewed")
-            self._beat_now.wait(interval_seconds)
-            self._beat_now.clear()
-
-    def _loop_turns(self) -> bool:
+    def loop_turns(self) -> bool:
         """Whether the consumer's loop ticked lately, or has no reason to: while the broker is
-        away there is no loop, and what runs here goes on."""
+        away it may wait for a connection, and what runs here goes on."""
         if self.is_stopping or self.consumer is None or self.consumer.connection is None:
             return True
         silent_seconds = time.monotonic() - self._loop_ticked_at
         return bool(silent_seconds < settings.MUSTER.staleness_seconds - 2 * _loop_tick_seconds())
 
-    def _stop_canceled(self) -> None:
-        for execution_id, attempt in executions.to_stop(
-            worker_id=self.worker_id, incarnation=self.incarnation
-        ):
-            self.stop(execution_id, attempt)
-
-    def _die(self, why: str) -> None:
-        """Kill all that runs here and exit at once: others act on our being gone."""
-        log.critical("worker gives up", worker=self.name, why=why)
-        if self.pool_kind == "prefork":
-            for attempt in list(self.desk.claimed.values()):
-                _kill(attempt)
-        processes.kill_all(os.environ[processes.WORKER_TOKEN])
-        os._exit(EXIT_LOST)
-
-    # --- cancel ---
-
-    def stop(self, execution_id: UUID, attempt_number: int) -> None:
-        """Stop one attempt that runs here: SIGTERM, after a grace SIGKILL. Asking twice is
-        harmless; an attempt that is not here has ended, or its message comes to nothing."""
-        attempt = self.desk.claimed.get(execution_id)
-        if attempt is None or attempt.number != attempt_number or attempt.is_canceling:
-            return
-        attempt.is_canceling = True
-        threading.Thread(target=self._stop, args=(attempt,), daemon=True).start()
-
-    def _stop(self, attempt: Attempt) -> None:
-        grace_seconds = settings.MUSTER.cancel_grace_seconds
-        if attempt.execution.action.runtime != "python":
-            processes.terminate(
-                str(attempt.execution_id), attempt.number, grace_seconds=grace_seconds
-            )
-        elif self.pool_kind == "prefork":
-            # the action lives in the pool child itself, which the pool replaces
-            _kill(attempt)
-        else:
-            limits.interrupt(str(attempt.execution_id))
-
     # --- end ---
 
-    def drain(self, reason: str) -> None:
-        """Take no more work, and say so at once; what runs goes on. Called from a signal
-        handler, so the writing is left to the heartbeat's thread."""
+    def die(self, why: str) -> None:
+        """Kill all that runs here and exit at once: others act on our being gone."""
+        log.critical("worker gives up", worker=self.name, why=why)
+        self.is_stopping = True
+        self._kill_all()
+        os._exit(EXIT_LOST)
+
+    def drain(self, reason: str, *, within_seconds: float) -> None:
+        """Take no more work, say so at once, and end what still runs after so many seconds.
+
+        Called from signal handlers, so the writing is left to a thread. Called again it may only
+        shorten the time.
+        """
+        self._kill_at = min(self._kill_at, time.monotonic() + within_seconds)
         if self.is_stopping:
             return
         self.is_stopping = True
         threading.Thread(target=self._drain, args=(reason,), daemon=True).start()
+
+    def finish_and_go(self) -> None:
+        """An operator drains this worker: what runs may take its time."""
+        self.drain("drained", within_seconds=float("inf"))
+        state.should_stop = os.EX_OK  # type: ignore[assignment]
+        self.wake()
 
     def _drain(self, reason: str) -> None:
         try:
@@ -236,18 +206,28 @@ class Agent:
             log.exception("could not announce the drain")
         finally:
             connections.close_all()
-        if not self._left.wait(settings.MUSTER.shutdown_timeout_seconds) and self.desk.claimed:
-            log.error("shutdown timeout: killing what still runs")
-            for attempt in list(self.desk.claimed.values()):
-                _kill(attempt)
-            processes.kill_all(os.environ[processes.WORKER_TOKEN])
+        while not self._pool_is_down.wait(LOOK_SECONDS):
+            late_seconds = time.monotonic() - self._kill_at
+            if late_seconds >= 0 and self.desk.claimed:
+                log.warning("time to stop is up: killing what runs", n=len(self.desk.claimed))
+                # again: what had its slot a moment ago may only now have its process
+                self._kill_all()
+            if late_seconds > UNSTOPPABLE_SECONDS and self.pool_kind != "prefork":
+                log.error("a thread that cannot be stopped ends with its process")
+                self.leave()
+                os._exit(os.EX_OK)
+
+    def _kill_all(self) -> None:
+        for attempt in list(self.desk.claimed.values()):
+            self.canceller.kill(attempt)
+        processes.kill_all(os.environ[processes.WORKER_TOKEN])
 
     def _give_back(self) -> None:
-        unstarted = []
-        if self._left.is_set():
+        """Return what was dispatched to this worker or claimed by it, and has not begun."""
+        unstarted = self.desk.take_back(older_than_seconds=0)
+        if self._pool_is_down.is_set():
             answers = self.claimer.take_answers()
-            unstarted = [execution for _, granted in answers for execution in granted or ()]
-            unstarted += self.desk.take_back(older_than_seconds=0)
+            unstarted += [execution for _, granted in answers for execution in granted or ()]
         executions.give_back(
             worker_id=self.worker_id, now=clock.now(), actor=self.name, unstarted=unstarted
         )
@@ -261,16 +241,17 @@ class Agent:
             connections.close_all()
 
     def leave(self) -> None:
-        """The pool is down: record the last ends, then say goodbye."""
-        if not self.incarnation or self._left.is_set():
+        """The pool is down: record the last ends, then say goodbye. The heart beats until then."""
+        if not self.incarnation or self._pool_is_down.is_set():
             return
-        self._left.set()
+        self._pool_is_down.set()
         self.finisher.flush(settings.MUSTER.shutdown_timeout_seconds)
         self.claimer.flush(settings.MUSTER.publish_timeout_seconds)
         try:
             # a claim may have been granted after the loop that would have started it had ended;
             # it goes back first: started on a worker that is gone, it would count as lost
             self._give_back()
+            self.heartbeat.stop()
             fleet.leave(
                 worker_id=self.worker_id,
                 incarnation=self.incarnation,
@@ -282,6 +263,7 @@ class Agent:
             publisher.flush()
         except DatabaseError:
             log.exception("could not say goodbye; the staleness check will notice")
+        self.heartbeat.sentinel.dismiss()
 
 
 def _loop_tick_seconds() -> float:
@@ -309,10 +291,3 @@ def _declare(worker_id: int) -> None:
 
 def _version() -> str:
     return metadata.version("celery")
-
-
-def _kill(attempt: Attempt) -> None:
-    """Kill the pool child that runs this attempt, if one has taken it yet."""
-    if attempt.worker_pid is not None:
-        with contextlib.suppress(ProcessLookupError):  # it ended by itself meanwhile
-            os.kill(int(attempt.worker_pid), signal.SIGKILL)

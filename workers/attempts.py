@@ -23,7 +23,7 @@ from django.conf import settings
 from orchestrator import executions
 from orchestrator.models import Execution
 from orchestrator.reasons import Reason
-from workers import processes, runtimes
+from workers import child, processes
 from workers.runtimes import Call, Outcome
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Attempt(Request):
         call = call_of(self.execution)
         limit_seconds = call.timeout_seconds + call.cancel_grace_seconds + BACKSTOP_SECONDS
         pool.apply_async(
-            runtimes.run,
+            child.run,
             args=(call,),
             accept_callback=self.on_accepted,
             timeout_callback=self.on_timeout,
@@ -72,6 +72,8 @@ class Attempt(Request):
         reason = Reason(outcome.reason)
         if self.is_canceling and reason is not Reason.SUCCEEDED:
             reason = Reason.CANCELLED_RUNNING
+        elif reason is Reason.CANCELLED_RUNNING:  # by somebody else's signal
+            reason = Reason.PROCESS_LOST
         state.task_ready(self, successful=reason is Reason.SUCCEEDED)
         if reason is Reason.SUCCEEDED:
             self.send_event("task-succeeded", result="", runtime=time.time() - self.started_at)
@@ -194,12 +196,16 @@ class Desk:
                 continue
             attempt.execution = execution
             attempt.claimed_at = time.monotonic()
+            if self.agent.canceller.came_early(attempt.execution_id, attempt.number):
+                attempt.is_canceling = True
             self.claimed[attempt.execution_id] = attempt
             self.ready.append(attempt)
 
     def _feed(self) -> None:
         """Give the pool no more than it has slots: what it queues could not be taken back."""
         while self.ready and len(self.claimed) - len(self.ready) < self.agent.capacity:
+            if self.agent.is_stopping:
+                return  # it goes back
             attempt = self.ready.popleft()
             if attempt.is_canceling:
                 reason = Reason.CANCELLED_RUNNING
@@ -212,12 +218,13 @@ class Desk:
     def take_back(self, *, older_than_seconds: float) -> list[Execution]:
         """Forget what was claimed so long ago and has no slot yet; returns it, to be given back."""
         oldest = time.monotonic() - older_than_seconds
-        late = [attempt for attempt in self.ready if attempt.claimed_at <= oldest]
-        for attempt in late:
-            self.ready.remove(attempt)
-            del self.claimed[attempt.execution_id]
+        late = []
+        while self.ready and self.ready[0].claimed_at <= oldest:
+            attempt = self.ready.popleft()
+            self.claimed.pop(attempt.execution_id, None)
             state.task_ready(attempt)
-        return [attempt.execution for attempt in late]
+            late.append(attempt.execution)
+        return late
 
     def ended(self, attempt: Attempt, reason: Reason, result: dict[str, Any]) -> None:
         """An attempt is over: record it, and let the next one have its slot. From any thread."""

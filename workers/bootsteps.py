@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+from types import FrameType
 from typing import Any
 from uuid import UUID
 
 import structlog
-from celery import bootsteps, signals
+from celery import bootsteps, platforms, signals
+from celery.worker import state
+from django.conf import settings
 from kombu import Consumer
 from kombu.message import Message
 
@@ -45,17 +49,49 @@ class AgentStep(bootsteps.StartStopStep):
         agent.register()
         worker.muster_agent = agent
         parent_pid = os.getpid()
-        # what a child runs may run again elsewhere as soon as this process is gone
-        signals.worker_process_init.connect(
-            lambda **_: processes.die_with_parent(parent_pid), weak=False
-        )
+        patience_seconds = settings.MUSTER.shutdown_timeout_seconds
+
+        def begin_in_child(**_: Any) -> None:
+            # what a child runs may run again elsewhere as soon as this process is gone
+            processes.die_with_parent(parent_pid)
+            agent.heartbeat.sentinel.close_in_child()
+
+        def beat_while_forking(**_: Any) -> None:
+            if not agent.heartbeat.is_alive():
+                agent.heartbeat.beat_while_forking()
+
+        signals.worker_process_init.connect(begin_in_child, weak=False)
+        signals.worker_before_create_process.connect(beat_while_forking, weak=False)
         signals.worker_shutting_down.connect(
-            lambda how, **_: agent.drain(f"shutting down ({how.lower()})"), weak=False
+            lambda sig, **_: agent.drain(f"shutting down ({sig})", within_seconds=patience_seconds),
+            weak=False,
         )
         signals.worker_shutdown.connect(lambda **_: agent.leave(), weak=False)
 
     def start(self, worker: Any) -> None:
-        worker.muster_agent.start()
+        agent = worker.muster_agent
+        agent.start()
+        # Celery's own would wait for what runs, whichever of them came, and exit with 1
+        platforms.signals["SIGQUIT"] = _stops(agent, hurry=True)
+        platforms.signals["SIGINT"] = _stops(agent, hurry=False)
+
+    def register_with_event_loop(self, worker: Any, hub: Any) -> None:
+        worker.muster_agent.join_loop(hub)
+
+
+def _stops(agent: Agent, *, hurry: bool) -> Any:
+    """A handler that stops the worker: SIGQUIT at once, SIGINT as SIGTERM does, and at once when
+    it comes again."""
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        patience_seconds = settings.MUSTER.shutdown_timeout_seconds
+        agent.drain(
+            f"shutting down ({signal.Signals(number).name})",
+            within_seconds=0 if hurry or agent.is_stopping else patience_seconds,
+        )
+        state.should_stop = os.EX_OK  # type: ignore[assignment]
+
+    return on_signal
 
 
 class CancelStep(bootsteps.ConsumerStep):
@@ -85,7 +121,7 @@ class CancelStep(bootsteps.ConsumerStep):
             log.warning("unreadable cancel rejected", error=repr(error))
             message.reject()
             return
-        self.agent.stop(execution_id, attempt)
+        self.agent.canceller.cancel(execution_id, attempt)
         message.ack()
 
 

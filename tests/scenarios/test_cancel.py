@@ -53,7 +53,8 @@ def test_cancelled_while_it_runs_all_that_it_started_ends(
     measured(f"cancel of a running {action} to cancelled", time.monotonic() - began)
     assert (row.status, row.reason) == ("cancelled", "cancelled_running")
     shared.wait_for(lambda: not shared.processes_of(id), "its children live on", within_seconds=3)
-    shared.wait_for(lambda: not _exists(pid), "its process lives on", within_seconds=3)
+    if action == "note_shell":  # Python runs in a pool child, which is not killed for it
+        shared.wait_for(lambda: not _exists(pid), "its process lives on", within_seconds=3)
     assert shared.journal.ends(label) == []
     assert shared.story(id) == ["schedule", "claim", "request_cancel", "confirm_cancel"]
     assert shared.wait_for_end(shared.submit("core.noop")).status == "completed"

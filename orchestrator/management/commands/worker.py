@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from orchestrator import fleet, topology
+from orchestrator import database, fleet, topology
 from orchestrator.management import celery_process
 
 
@@ -32,6 +32,7 @@ class Command(BaseCommand):
         parser.add_argument("--loglevel", default="INFO")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        database.wait_until_reachable()
         worker = fleet.enlist(name=options["name"], labels=_labels(options["label"]) or None)
         arguments = celery_process.worker_arguments(
             name=worker.name,

@@ -1,0 +1,15 @@
+"""Beat's scheduler: django-celery-beat's, which waits for a database that is not up yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django_celery_beat.schedulers import DatabaseScheduler
+
+from orchestrator import database
+
+
+class Scheduler(DatabaseScheduler):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        database.wait_until_reachable()
+        super().__init__(*args, **kwargs)

@@ -1,0 +1,121 @@
+"""Stopping single attempts: SIGTERM to all that belongs to one, after a grace SIGKILL."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import psutil
+import structlog
+from django.conf import settings
+
+from workers import processes
+from workers.runtimes import limits
+
+if TYPE_CHECKING:
+    from workers.agent import Agent
+    from workers.attempts import Attempt
+
+log = structlog.get_logger(__name__)
+
+POLL_SECONDS = 0.05
+MOST_REMEMBERED = 10_000
+IN_PROCESS = "python"
+"""The runtime whose actions live in the pool's own processes or threads."""
+
+
+class Canceller:
+    """Cancels attempts of one worker. From any thread."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+        self._early: OrderedDict[UUID, int] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def cancel(self, execution_id: UUID, number: int) -> None:
+        """Stop one attempt. Asking twice is harmless; one that is not here (yet) is remembered,
+        should its dispatch come after its cancel."""
+        attempt = self.agent.desk.claimed.get(execution_id)
+        if attempt is None or attempt.number != number:
+            with self._lock:
+                self._early[execution_id] = number
+                while len(self._early) > MOST_REMEMBERED:
+                    self._early.popitem(last=False)
+            return
+        if not attempt.is_canceling:
+            attempt.is_canceling = True
+            threading.Thread(target=self._stop, args=(attempt,), daemon=True).start()
+
+    def came_early(self, execution_id: UUID, number: int) -> bool:
+        """Whether this attempt was cancelled before it was claimed. Answers once."""
+        if not self._early:
+            return False
+        with self._lock:
+            if self._early.get(execution_id) != number:
+                return False
+            del self._early[execution_id]
+            return True
+
+    def kill(self, attempt: Attempt) -> None:
+        """End what runs this attempt, at once; its end is recorded by whoever notices."""
+        if self.agent.pool_kind == "prefork":
+            self._signal_child(attempt, signal.SIGKILL)
+        elif attempt.execution.action.runtime == IN_PROCESS:
+            limits.interrupt(str(attempt.execution_id))
+
+    def _stop(self, attempt: Attempt) -> None:
+        grace_seconds = settings.MUSTER.cancel_grace_seconds
+        kill_at = time.monotonic() + grace_seconds
+        stop = self._stop_in_child if self.agent.pool_kind == "prefork" else self._stop_in_thread
+        if attempt.execution.action.runtime != IN_PROCESS:
+            stop = self._stop_processes
+        # it may have a slot and not have begun: ask until it is over
+        while self._runs(attempt):
+            stop(attempt, kill_at)
+            self._wait(attempt)
+
+    def _stop_processes(self, attempt: Attempt, kill_at: float) -> None:
+        grace_seconds = max(0.0, kill_at - time.monotonic())
+        processes.terminate(str(attempt.execution_id), attempt.number, grace_seconds=grace_seconds)
+
+    def _stop_in_child(self, attempt: Attempt, kill_at: float) -> None:
+        """The action lives in a pool child: that is interrupted (see `workers.child`), then killed,
+        and the pool has another."""
+        if attempt.worker_pid is None:
+            return
+        self._signal_child(attempt, signal.SIGTERM)
+        for process in processes.find(str(attempt.execution_id), attempt.number):
+            with contextlib.suppress(psutil.Error):
+                process.terminate()
+        self._wait(attempt, kill_at)
+        self._signal_child(attempt, signal.SIGKILL)
+
+    def _stop_in_thread(self, attempt: Attempt, kill_at: float) -> None:
+        limits.interrupt(str(attempt.execution_id))
+        self._wait(attempt, time.monotonic() + max(settings.MUSTER.cancel_grace_seconds, 0.1))
+
+    def _runs(self, attempt: Attempt) -> bool:
+        return self.agent.desk.claimed.get(attempt.execution_id) is attempt
+
+    def _wait(self, attempt: Attempt, until: float = 0.0) -> None:
+        """Wait until it is over, or time is; at least for a moment."""
+        time.sleep(POLL_SECONDS)
+        while self._runs(attempt) and time.monotonic() < until:
+            time.sleep(POLL_SECONDS)
+
+    def _signal_child(self, attempt: Attempt, number: signal.Signals) -> None:
+        """On the loop's thread, which feeds the pool: between look and signal, the child cannot
+        get something else to run."""
+
+        def send() -> None:
+            if self._runs(attempt) and attempt.worker_pid is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(attempt.worker_pid), number)
+
+        self.agent.on_loop(send)

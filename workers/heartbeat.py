@@ -1,0 +1,153 @@
+"""The heartbeat of a worker, and what holds it to its word.
+
+A heartbeat that was not renewed in time lets others act on the worker's being gone. So a worker
+that cannot renew its own ends, with all that it runs, one interval before: by itself, or, if it
+is past doing anything, by its sentinel half an interval later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import structlog
+from django.conf import settings
+from django.db import Error as DatabaseError
+from django.db import close_old_connections, connections
+
+from orchestrator import clock, executions, fleet
+from workers import processes
+from workers.sentinel import GOODBYE, RENEWED, seconds_counted
+
+if TYPE_CHECKING:
+    from workers.agent import Agent
+
+log = structlog.get_logger(__name__)
+
+RETRY_SECONDS = 1.0
+
+
+class Sentinel:
+    """The process that watches over this one: see `workers.sentinel`."""
+
+    def __init__(self, limit_seconds: float) -> None:
+        self.limit_seconds = limit_seconds
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def renew(self) -> None:
+        """Tell it that the heartbeat was renewed; starts one if there is none (any more)."""
+        if not self._write(RENEWED):
+            self._start()
+
+    def dismiss(self) -> None:
+        self._write(GOODBYE)
+        if self.process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(1)
+
+    def close_in_child(self) -> None:
+        """A pool child must not hold the worker's end of the pipe."""
+        if self.process is not None and self.process.stdin is not None:
+            os.close(self.process.stdin.fileno())
+
+    def _write(self, message: bytes) -> bool:
+        if self.process is None or self.process.poll() is not None:
+            return False
+        assert self.process.stdin is not None
+        try:
+            os.write(self.process.stdin.fileno(), message)
+        except OSError:
+            return False
+        return True
+
+    def _start(self) -> None:
+        if self.process is not None and self.process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self.process.stdin.close()
+        token = os.environ[processes.WORKER_TOKEN]
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "workers.sentinel"),
+                *(str(os.getpid()), str(self.limit_seconds), token),
+            ],
+            cwd=settings.BASE_DIR,
+            stdin=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+
+
+class Heartbeat(threading.Thread):
+    """Beats until the worker has left. A thread, because a warm shutdown stops the loop's timers;
+    it beats only while the loop turns: a worker whose loop is stuck is no worker."""
+
+    def __init__(self, agent: Agent) -> None:
+        super().__init__(name="muster-heartbeat", daemon=True)
+        self.agent = agent
+        self.interval_seconds = settings.MUSTER.heartbeat_interval_seconds
+        self.limit_seconds = settings.MUSTER.staleness_seconds - self.interval_seconds
+        self.sentinel = Sentinel(self.limit_seconds + self.interval_seconds / 2)
+        self.renewed_at = seconds_counted()
+        self._left = threading.Event()
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether it was not renewed for so long that nothing may run here any more."""
+        return seconds_counted() - self.renewed_at > self.limit_seconds
+
+    def run(self) -> None:
+        while not self._left.is_set():
+            renewed = self._beat()
+            if self.is_overdue:
+                self.agent.die("its heartbeat could not be renewed")
+            left_seconds = self.limit_seconds - (seconds_counted() - self.renewed_at)
+            pause_seconds = self.interval_seconds if renewed else RETRY_SECONDS
+            self._left.wait(max(0.0, min(pause_seconds, self.interval_seconds, left_seconds)))
+        connections.close_all()
+
+    def beat_while_forking(self) -> None:
+        """Renew before the thread is started, if it is time to: forking a large pool takes a
+        while. No connection stays open that a child could inherit."""
+        if seconds_counted() - self.renewed_at > self.interval_seconds:
+            self._beat()
+            connections.close_all()
+
+    def stop(self) -> None:
+        self._left.set()
+
+    def _beat(self) -> bool:
+        """Renew it; False if that was not possible."""
+        if not self.agent.loop_turns():
+            log.error("the consumer's loop is stuck, no heartbeat")
+            return False
+        asked_at = seconds_counted()
+        try:
+            told = fleet.beat(
+                worker_id=self.agent.worker_id,
+                incarnation=self.agent.incarnation,
+                now=clock.now(),
+            )
+            if told is fleet.Told.LOST:
+                self.agent.die("it was declared lost or replaced")
+            self.renewed_at = asked_at
+            if told is fleet.Told.DRAIN and not self.agent.is_stopping:
+                self.agent.finish_and_go()
+            self.sentinel.renew()
+            self._stop_canceled()
+            close_old_connections()
+        except DatabaseError:
+            log.exception("heartbeat not renewed")
+            connections.close_all()
+            return False
+        return True
+
+    def _stop_canceled(self) -> None:
+        """Finds the cancels whose message was lost."""
+        for execution_id, attempt in executions.to_stop(
+            worker_id=self.agent.worker_id, incarnation=self.agent.incarnation
+        ):
+            self.agent.canceller.cancel(execution_id, attempt)
