@@ -295,8 +295,8 @@ MUTANTS = (
     ),
     Mutant(
         "worker whose heartbeat is refused goes on",
-        "workers/agent.py",
-        'self._die("it was declared lost or replaced")',
+        "workers/heartbeat.py",
+        'self.agent.die("it was declared lost or replaced")',
         "pass",
         (_scenario("zombies"),),
     ),
