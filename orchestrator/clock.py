@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from django.db import connection
 from django.utils import timezone
 
-ASK_EVERY_SECONDS = 1.0
+ASK_EVERY_SECONDS = 5.0
 
 _asked: tuple[float, datetime] | None = None
 
@@ -16,9 +16,9 @@ _asked: tuple[float, datetime] | None = None
 def now() -> datetime:
     """The database's clock, as an aware UTC datetime.
 
-    PostgreSQL is asked once a second; in between, what this machine has counted since is added,
-    never what it believes the time to be. Embedded, database and processes share one host and so
-    one clock.
+    PostgreSQL is asked every five seconds; in between, what this machine has counted since is
+    added, never what it believes the time to be. Embedded, database and processes share one host
+    and so one clock.
     """
     global _asked
     if connection.vendor != "postgresql":

@@ -1,7 +1,8 @@
 """The two threads of a worker that write to the database, so that its event loop never waits.
 
-Each takes as much at once as has gathered while its last statement was under way: a batch is as
-large as the load makes it, and nothing lingers.
+Each takes as much at once as has gathered since its last statement: a batch is as large as the
+load makes it. Nothing lingers when there is little to do; under load the finisher draws breath
+between two statements, because one for three ends costs nearly as much as one for thirty.
 """
 
 from __future__ import annotations
@@ -32,6 +33,13 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 PAUSE_SECONDS = 1.0
+
+BREATH_SECONDS = 0.025
+"""The least time between two statements that record ends. Nobody waits for a slot meanwhile: what
+runs next is claimed ahead."""
+
+IDLE_SECONDS = 10.0
+"""A connection that was not used for this long is checked before it is used again."""
 
 Answer = tuple[list["Attempt"], list[Execution] | None]
 """A batch, and what of it was granted; None when the database could not be asked."""
@@ -98,14 +106,18 @@ class Finisher(threading.Thread):
         super().__init__(name="muster-finisher", daemon=True)
         self.actor = actor
         self.ends: queue.Queue[Ended] = queue.Queue()
+        self._recorded_at = 0.0
 
     def put(self, end: Ended) -> None:
         self.ends.put(end)
 
     def run(self) -> None:
         while True:
-            batch = _gather(self.ends)
+            batch = _gather(self.ends, not_before=self._recorded_at + BREATH_SECONDS)
+            if time.monotonic() - self._recorded_at > IDLE_SECONDS:
+                close_old_connections()
             self._record(batch)
+            self._recorded_at = time.monotonic()
             for _ in batch:
                 self.ends.task_done()
 
@@ -134,13 +146,14 @@ class Finisher(threading.Thread):
                         "late result refused: the attempt was given up",
                         execution_id=str(end.execution.pk),
                     )
-                close_old_connections()
                 return
 
 
-def _gather(source: queue.Queue[T]) -> list[T]:
-    """Wait for one, then take all that are there, up to a batch."""
+def _gather(source: queue.Queue[T], *, not_before: float = 0.0) -> list[T]:
+    """Wait for one, and until `not_before`; then take all that are there, up to a batch."""
     batch = [source.get()]
+    if (wait_seconds := not_before - time.monotonic()) > 0:
+        time.sleep(wait_seconds)
     while len(batch) < settings.MUSTER.batch_size:
         try:
             batch.append(source.get_nowait())

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import transaction
 
 from orchestrator import publisher
-from orchestrator.models import Execution
+from orchestrator.models import Execution, add_actions
 from orchestrator.reasons import Reason
 from orchestrator.retry_policy import RetryPolicy
 from orchestrator.state_machine import (
@@ -33,47 +33,23 @@ def claim(
     Nothing else may be started. A message of an earlier attempt, a second copy, a cancelled or
     expired execution and a worker that was declared lost all end in the same way: not returned.
     """
-    offered = (
-        Execution.objects.filter(
-            pk__in=attempts,
-            status=ExecutionStatus.SCHEDULED,
+    return add_actions(
+        Execution.objects.claim(
+            attempts,
             worker_id=worker_id,
-            start_by__gt=now,
-            deadline_at__gt=now,
-            worker__incarnation=incarnation,
-            worker__gone_at__isnull=True,
+            incarnation=incarnation,
+            run_grace=timedelta(seconds=settings.MUSTER.run_grace_seconds),
+            now=now,
+            actor=actor,
         )
-        .defer("result")
-        .with_actions()
     )
-    executions = {e.pk: e for e in offered if attempts[e.pk] == e.attempt}
-    moves = []
-    for execution in executions.values():
-        limit_seconds = _limit_seconds(execution, now)
-        grace_seconds = settings.MUSTER.run_grace_seconds
-        execution.run_deadline_at = now + timedelta(seconds=limit_seconds + grace_seconds)
-        execution.worker_incarnation = incarnation
-        moves.append(
-            move(
-                execution, worker_incarnation=incarnation, run_deadline_at=execution.run_deadline_at
-            )
-        )
-    moved = transition_many("claim", moves, now=now, actor=actor)
-    claimed = [executions[id] for id in executions if id in moved]
-    for execution in claimed:
-        execution.status = ExecutionStatus.RUNNING
-        execution.started_at = now
-    return claimed
-
-
-def _limit_seconds(execution: Execution, now: datetime) -> float:
-    return min(execution.timeout_seconds, (execution.deadline_at - now).total_seconds())
 
 
 def run_limit_seconds(execution: Execution) -> float:
     """How long a claimed execution may run: its timeout, cut short by its deadline."""
     assert execution.started_at is not None
-    return _limit_seconds(execution, execution.started_at)
+    left = execution.deadline_at - execution.started_at
+    return min(execution.timeout_seconds, left.total_seconds())
 
 
 @dataclass(frozen=True)

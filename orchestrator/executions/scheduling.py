@@ -52,6 +52,11 @@ def schedule(
     if redelivered:
         stuck = wanted.filter(status=ExecutionStatus.SCHEDULED, start_by__gt=now)
         _dispatch(stuck.with_actions(), now=now, actor=actor)
+    placement.refresh(now=now)
+    free = placement.free()
+    if placement.seats and len(execution_ids) > free:
+        # most would be read in vain: the backlog knows which of all that wait come first
+        return not free or schedule_backlog(placement=placement, now=now, actor=actor, limit=free)
     ready = wanted.backlog(now).with_actions()
     return _place(ready, placement=placement, now=now, actor=actor, patient=False)
 

@@ -260,10 +260,14 @@ class Placement:
         for heap in seat.heaps:
             heapq.heappush(heap, (seat.load, random.random(), seat))  # noqa: S311 - no secret
 
+    def free(self) -> int:
+        """How many more executions the whole fleet may hold now."""
+        return sum(self._room.values())
+
     def has_room(self) -> bool:
         """Whether a look into the backlog is worth its statement: a quarter of what the fleet
         may hold is free. Its workers have the rest to go on with meanwhile."""
-        return 4 * sum(self._room.values()) >= self._window
+        return 4 * self.free() >= self._window
 
     def room(self) -> dict[str, int]:
         """How many more executions of each runtime the fleet may hold now."""

@@ -3,7 +3,7 @@
 from orchestrator.models.access import ApiToken
 from orchestrator.models.catalog import Action, Pack
 from orchestrator.models.dead_letters import DLQEntry
-from orchestrator.models.executions import Execution, ExecutionEvent
+from orchestrator.models.executions import Execution, ExecutionEvent, add_actions
 from orchestrator.models.fleet import Worker, WorkerEvent
 from orchestrator.models.maintenance import Tick
 from orchestrator.models.tallies import Tally
@@ -33,4 +33,5 @@ __all__ = [
     "TransitionRecord",
     "Worker",
     "WorkerEvent",
+    "add_actions",
 ]

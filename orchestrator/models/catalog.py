@@ -33,16 +33,16 @@ class Pack(models.Model):
         return f"{self.name} {self.version}"
 
 
-KNOWN_FOR_SECONDS = 1.0
+KNOWN_FOR_SECONDS = 5.0
 
 
 class ActionQuerySet(models.QuerySet["Action"]):
     def known(self, ids: Collection[int]) -> dict[int, Action]:
-        """These actions with their packs, as they were at most a second ago.
+        """These actions with their packs, as they were at most five seconds ago.
 
         Every execution of a batch needs its action, which is nearly always one of the same few:
         reading them anew with each row took a third of the executor's time. Who upgrades a pack
-        sees its actions change within the second.
+        sees its actions change within these seconds.
         """
         now = time.monotonic()
         known: dict[int, Action] = {

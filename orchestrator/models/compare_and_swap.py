@@ -11,6 +11,7 @@ import json
 import os
 import socket
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,6 +24,21 @@ if TYPE_CHECKING:
     from orchestrator.state_machine import Machine, Move, Transition
 
 M = TypeVar("M", bound=models.Model)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What one statement of PostgreSQL's adds to a swap. SQL in which `subject` is the row."""
+
+    conditions: str = "TRUE"
+    """Must hold besides the comparison, such as `subject.start_by > %s`."""
+    assignments: str = ""
+    """Set besides what is the same for every row, such as `run_deadline_at = %s + ...`."""
+    condition_parameters: Sequence[Any] = ()
+    assignment_parameters: Sequence[Any] = ()
+
+
+NO_TERMS = Terms()
 
 
 class SwapQuerySet(models.QuerySet[M]):
@@ -41,6 +57,28 @@ class SwapQuerySet(models.QuerySet[M]):
         told = _told_by_history(machine, rule, now=now, actor=actor, reason=reason)
         swap = _swap_postgresql if connections[self.db].vendor == "postgresql" else _swap_portably
         return swap(self, machine, rule, moves, common, told)
+
+    def swap_on_terms(
+        self,
+        machine: Machine,
+        rule: Transition,
+        moves: Sequence[Move],
+        terms: Terms,
+        *,
+        now: datetime,
+        actor: str,
+    ) -> list[M]:
+        """Swap what still compares and meets the terms; returns the rows as they are now.
+
+        For the hot path on PostgreSQL: what would be a SELECT and an UPDATE is one statement.
+        """
+        common = _columns_set_by(machine, rule, {}, now=now, reason=None)
+        told = _told_by_history(machine, rule, now=now, actor=actor, reason=None)
+        columns = [str(field.column) for field in self.model._meta.concrete_fields]
+        statement = _postgresql_statement(
+            self, machine, rule, moves, common, told, returning=columns, terms=terms
+        )
+        return list(self.raw(*statement))
 
 
 def _columns_set_by(
@@ -126,6 +164,25 @@ def _swap_postgresql(
     common: Mapping[str, Any],
     told: Mapping[str, Any],
 ) -> set[UUID]:
+    sql, parameters = _postgresql_statement(
+        queryset, machine, rule, moves, common, told, returning=["id"]
+    )
+    with connections[queryset.db].cursor() as cursor:
+        cursor.execute(sql, parameters)
+        return {row[0] for row in cursor.fetchall()}
+
+
+def _postgresql_statement(
+    queryset: SwapQuerySet[Any],
+    machine: Machine,
+    rule: Transition,
+    moves: Sequence[Move],
+    common: Mapping[str, Any],
+    told: Mapping[str, Any],
+    *,
+    returning: Sequence[str],
+    terms: Terms = NO_TERMS,
+) -> tuple[str, list[Any]]:
     """One statement: `unnest` brings the batch, the update compares, its history is inserted.
 
     Rows are locked in the order of their ids, so that two batches that overlap cannot deadlock.
@@ -155,8 +212,12 @@ def _swap_postgresql(
     assignments += [f"{quote(c)} = batch.new_{c}::{kind}" for c, kind, _ in arrays[3:]]
     if rule.new_attempt:
         assignments.append(f"{fence} = subject.{fence} + 1")
+    if terms.assignments:
+        assignments.append(terms.assignments)
     keys = machine.history_keys
-    returned = ", ".join(f"subject.{key}" for key in keys.values())
+    returned = ", ".join(
+        f"subject.{quote(name)}" for name in dict.fromkeys([*returning, *keys.values(), fence])
+    )
     table = quote(meta.db_table)
     sql = f"""
         WITH batch AS (SELECT * FROM unnest({unnested}) AS batch ({names})),
@@ -169,7 +230,8 @@ def _swap_postgresql(
             FROM batch JOIN locked ON locked.id = batch.new_id
             WHERE subject.id = batch.new_id
               AND subject.{column} = batch.new_{column} AND subject.{fence} = batch.new_{fence}
-            RETURNING {returned}, subject.{fence}, batch.new_{column} AS from_{column}
+              AND {terms.conditions}
+            RETURNING {returned}, batch.new_{column} AS from_{column}
         ),
         history AS (
             INSERT INTO {quote(history)}
@@ -177,12 +239,16 @@ def _swap_postgresql(
             SELECT {", ".join([*keys.values(), f"from_{column}", fence, *["%s"] * len(told)])}
             FROM moved
         )
-        SELECT id FROM moved
+        SELECT {", ".join(map(quote, returning))} FROM moved
     """  # noqa: S608 - every interpolated name is a column of our own model
-    parameters = [*(values for _, _, values in arrays), *common.values(), *told.values()]
-    with connection.cursor() as cursor:
-        cursor.execute(sql, parameters)
-        return {row[0] for row in cursor.fetchall()}
+    parameters = [
+        *(values for _, _, values in arrays),
+        *common.values(),
+        *terms.assignment_parameters,
+        *terms.condition_parameters,
+        *told.values(),
+    ]
+    return sql, parameters
 
 
 def _json(value: Any) -> str:

@@ -12,7 +12,7 @@ from django.db.models import F, Q
 from uuid_utils import compat as uuid_utils
 
 from orchestrator.models.catalog import Action
-from orchestrator.models.compare_and_swap import SwapQuerySet
+from orchestrator.models.claiming import ClaimQuerySet
 from orchestrator.models.fleet import Worker
 from orchestrator.state_machine import OPEN, TERMINAL, ExecutionStatus
 
@@ -27,7 +27,7 @@ promise allows."""
 BACKLOG = (ExecutionStatus.REQUESTED, ExecutionStatus.SCHEDULING)
 
 
-class ExecutionQuerySet(SwapQuerySet["Execution"]):
+class ExecutionQuerySet(ClaimQuerySet):
     def open(self) -> ExecutionQuerySet:
         """Not terminal. `ended_at` rather than status: the partial index is over it."""
         return self.filter(ended_at__isnull=True)
@@ -76,11 +76,7 @@ class ExecutionQuerySet(SwapQuerySet["Execution"]):
 
     def with_actions(self) -> list[Execution]:
         """The rows, each with its action: see `ActionQuerySet.known`."""
-        executions = list(self)
-        actions = Action.objects.known({execution.action_id for execution in executions})
-        for execution in executions:
-            execution.action = actions[execution.action_id]
-        return executions
+        return add_actions(list(self))
 
     def without_contents(self) -> ExecutionQuerySet:
         """Leaves out what can be large and is not needed to decide: parameters and result."""
@@ -95,6 +91,14 @@ class ExecutionQuerySet(SwapQuerySet["Execution"]):
         if connection.features.has_select_for_update_skip_locked:
             queryset = self.select_for_update(skip_locked=True, of=("self",))
         return queryset[:limit]
+
+
+def add_actions(executions: list[Execution]) -> list[Execution]:
+    """The same executions, each with its action, nearly always without asking the database."""
+    actions = Action.objects.known({execution.action_id for execution in executions})
+    for execution in executions:
+        execution.action = actions[execution.action_id]
+    return executions
 
 
 class Execution(models.Model):

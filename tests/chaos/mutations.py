@@ -37,6 +37,7 @@ class Mutant:
 
 
 SWAP = "orchestrator/models/compare_and_swap.py"
+CLAIM = "orchestrator/models/claiming.py"
 ROWS = "orchestrator/models/executions.py"
 LIVES = "orchestrator/fleet/lives.py"
 ATTEMPT = "orchestrator/executions/attempts.py"
@@ -88,45 +89,80 @@ MUTANTS = (
     ),
     # --- claim ---
     Mutant(
-        "claim after start_by",
-        ATTEMPT,
-        "            start_by__gt=now,\n",
+        "claim after start_by, portable",
+        CLAIM,
+        "        start_by__gt=now,\n",
         "",
         (ATTEMPTS,),
     ),
     Mutant(
-        "claim after the deadline",
-        ATTEMPT,
-        "            deadline_at__gt=now,\n            worker__incarnation",
-        "            worker__incarnation",
-        (ATTEMPTS,),
-    ),
-    Mutant(
-        "claim by an earlier life of the worker",
-        ATTEMPT,
-        "            worker__incarnation=incarnation,\n",
+        "claim after the deadline, portable",
+        CLAIM,
+        "        deadline_at__gt=now,\n",
         "",
         (ATTEMPTS,),
     ),
     Mutant(
-        "claim by a worker that was declared lost",
-        ATTEMPT,
-        "            worker__gone_at__isnull=True,\n",
+        "claim by an earlier life of the worker, portable",
+        CLAIM,
+        "        worker__incarnation=incarnation,\n",
         "",
         (ATTEMPTS,),
     ),
     Mutant(
-        "claim by another worker",
-        ATTEMPT,
-        "            worker_id=worker_id,\n            start_by__gt=now,",
-        "            start_by__gt=now,",
+        "claim by a worker that was declared lost, portable",
+        CLAIM,
+        "        worker__gone_at__isnull=True,\n",
+        "",
         (ATTEMPTS,),
     ),
     Mutant(
-        "claim of an attempt by the message of another",
-        ATTEMPT,
-        "for e in offered if attempts[e.pk] == e.attempt}",
-        "for e in offered}",
+        "claim by another worker, portable",
+        CLAIM,
+        "        worker_id=worker_id,\n        start_by__gt=now,",
+        "        start_by__gt=now,",
+        (ATTEMPTS,),
+    ),
+    Mutant(
+        "claim of an attempt by the message of another, portable",
+        CLAIM,
+        " if attempts[execution.pk] == execution.attempt]",
+        "]",
+        (ATTEMPTS,),
+    ),
+    Mutant(
+        "claim after start_by, PostgreSQL",
+        CLAIM,
+        "subject.start_by > %s",
+        "(subject.start_by > %s OR TRUE)",
+        (ATTEMPTS,),
+    ),
+    Mutant(
+        "claim after the deadline, PostgreSQL",
+        CLAIM,
+        "subject.deadline_at > %s",
+        "(subject.deadline_at > %s OR TRUE)",
+        (ATTEMPTS,),
+    ),
+    Mutant(
+        "claim by an earlier life of the worker, PostgreSQL",
+        CLAIM,
+        "incarnation = %s AND gone_at",
+        "(incarnation = %s OR TRUE) AND gone_at",
+        (ATTEMPTS,),
+    ),
+    Mutant(
+        "claim by a worker that was declared lost, PostgreSQL",
+        CLAIM,
+        "gone_at IS NULL)",
+        "TRUE)",
+        (ATTEMPTS,),
+    ),
+    Mutant(
+        "claim by another worker, PostgreSQL",
+        CLAIM,
+        "subject.worker_id = %s\n",
+        "(subject.worker_id = %s OR TRUE)\n",
         (ATTEMPTS,),
     ),
     # --- the end of an attempt ---

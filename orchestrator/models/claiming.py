@@ -1,0 +1,105 @@
+"""How a claim is written: both databases' ways, side by side.
+
+On PostgreSQL one statement decides which attempts this worker may start, takes them, and returns
+their rows. SQLite, which has one writer at a time anyway, is asked first and told then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from django.db import connections
+
+from orchestrator.models.compare_and_swap import SwapQuerySet, Terms
+from orchestrator.models.fleet import Worker
+from orchestrator.state_machine import EXECUTIONS, ExecutionStatus, Move, transition_many
+
+if TYPE_CHECKING:
+    from orchestrator.models.executions import Execution
+
+RULE = EXECUTIONS.transitions["claim"]
+
+
+class ClaimQuerySet(SwapQuerySet["Execution"]):
+    def claim(
+        self,
+        attempts: Mapping[UUID, int],
+        *,
+        worker_id: int,
+        incarnation: int,
+        run_grace: timedelta,
+        now: datetime,
+        actor: str,
+    ) -> list[Execution]:
+        """Move to running what is dispatched to this life of this worker, at these attempts, and
+        not overdue; returns those rows as they are then.
+
+        Each gets its `run_deadline_at`: its timeout, cut short by its deadline, and the grace.
+        """
+        if not attempts:
+            return []
+        on_postgresql = connections[self.db].vendor == "postgresql"
+        claim = _claim_postgresql if on_postgresql else _claim_portably
+        return claim(self, attempts, worker_id, incarnation, run_grace, now, actor)
+
+
+def _claim_postgresql(
+    queryset: ClaimQuerySet,
+    attempts: Mapping[UUID, int],
+    worker_id: int,
+    incarnation: int,
+    run_grace: timedelta,
+    now: datetime,
+    actor: str,
+) -> list[Execution]:
+    worker = connections[queryset.db].ops.quote_name(Worker._meta.db_table)
+    terms = Terms(
+        conditions=f"""subject.worker_id = %s
+              AND subject.start_by > %s AND subject.deadline_at > %s
+              AND EXISTS (SELECT FROM {worker}
+                          WHERE id = %s AND incarnation = %s AND gone_at IS NULL)
+        """,
+        condition_parameters=[worker_id, now, now, worker_id, incarnation],
+        assignments="""worker_incarnation = %s, run_deadline_at = %s + least(
+            %s + subject.timeout_seconds * interval '1 second', subject.deadline_at)""",
+        assignment_parameters=[incarnation, run_grace, now],
+    )
+    moves = [Move(id, ExecutionStatus.SCHEDULED, attempt) for id, attempt in attempts.items()]
+    return queryset.swap_on_terms(EXECUTIONS, RULE, moves, terms, now=now, actor=actor)
+
+
+def _claim_portably(
+    queryset: ClaimQuerySet,
+    attempts: Mapping[UUID, int],
+    worker_id: int,
+    incarnation: int,
+    run_grace: timedelta,
+    now: datetime,
+    actor: str,
+) -> list[Execution]:
+    offered = queryset.filter(
+        pk__in=attempts,
+        status=ExecutionStatus.SCHEDULED,
+        worker_id=worker_id,
+        start_by__gt=now,
+        deadline_at__gt=now,
+        worker__incarnation=incarnation,
+        worker__gone_at__isnull=True,
+    )
+    executions = [execution for execution in offered if attempts[execution.pk] == execution.attempt]
+    moves = []
+    for execution in executions:
+        timeout = timedelta(seconds=execution.timeout_seconds)
+        execution.run_deadline_at = min(now + timeout, execution.deadline_at) + run_grace
+        execution.worker_incarnation = incarnation
+        values = {
+            "worker_incarnation": incarnation,
+            "run_deadline_at": execution.run_deadline_at,
+        }
+        moves.append(Move(execution.pk, execution.status, execution.attempt, values))
+        execution.status, execution.started_at = ExecutionStatus.RUNNING, now
+    moved = transition_many(RULE.event, moves, now=now, actor=actor)
+    return [execution for execution in executions if execution.pk in moved]
