@@ -99,6 +99,12 @@ def test_claim_is_refused(row: dict[str, Any], asked: dict[str, Any]) -> None:
     assert reread(scheduled).status == "scheduled"
 
 
+def test_worker_cannot_claim_what_is_dispatched_to_another() -> None:
+    scheduled = make_execution(S.SCHEDULED)
+    assert claim(scheduled, worker_id=make_worker("w2").pk) == []
+    assert reread(scheduled).status == "scheduled"
+
+
 def test_worker_that_was_declared_lost_cannot_claim() -> None:
     scheduled = make_execution(S.SCHEDULED)
     Worker.objects.update(status="inactive", gone_at=NOW)
