@@ -17,14 +17,19 @@ from orchestrator.models import Tick
 
 
 def check_timeouts(*, now: datetime) -> Any:
-    """End what is overdue."""
-    return executions.sweep(now=now)
+    """End what is overdue, and dispatch again what its worker seems not to have heard of."""
+    ended = executions.sweep(now=now)
+    again = executions.dispatch_unclaimed(now=now, actor=executions.MONITOR)
+    return ended | {"dispatched_again": again}
 
 
 def check_heartbeats(*, now: datetime) -> Any:
-    """Declare silent workers lost, and settle what they had started."""
-    lost = fleet.mark_stale(now=now)
-    return {"lost": [worker.name for worker in lost], "settled": executions.settle_lost(now=now)}
+    """Declare silent workers lost, settle what they had started, move what they had not."""
+    return {
+        "lost": [worker.name for worker in fleet.mark_stale(now=now)],
+        "settled": executions.settle_lost(now=now),
+        "released": executions.release_stranded(now=now),
+    }
 
 
 def drain_dead_letters(*, now: datetime) -> Any:

@@ -9,6 +9,12 @@ from orchestrator.executions.attempts import (
     run_limit_seconds,
 )
 from orchestrator.executions.cancellation import AlreadyOver, cancel, to_stop
+from orchestrator.executions.evacuation import (
+    drain_worker,
+    release_stranded,
+    settle_lost,
+    settle_replaced,
+)
 from orchestrator.executions.requests import (
     IdempotencyConflict,
     NewExecution,
@@ -20,13 +26,15 @@ from orchestrator.executions.requests import (
 )
 from orchestrator.executions.scheduling import (
     dispatch_again,
+    dispatch_unclaimed,
     note_completed,
     schedule,
     schedule_backlog,
 )
-from orchestrator.executions.sweeping import settle_lost, sweep
+from orchestrator.executions.sweeping import MONITOR, sweep
 
 __all__ = [
+    "MONITOR",
     "AlreadyOver",
     "Ended",
     "IdempotencyConflict",
@@ -37,16 +45,20 @@ __all__ = [
     "cancel",
     "claim",
     "dispatch_again",
+    "dispatch_unclaimed",
+    "drain_worker",
     "end_attempts",
     "finish",
     "give_back",
     "note_completed",
+    "release_stranded",
     "request",
     "request_many",
     "run_limit_seconds",
     "schedule",
     "schedule_backlog",
     "settle_lost",
+    "settle_replaced",
     "sweep",
     "to_stop",
 ]

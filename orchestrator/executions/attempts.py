@@ -16,6 +16,7 @@ from django.db import transaction
 
 from orchestrator import publisher
 from orchestrator.models import Execution, add_actions
+from orchestrator.models.executions import ExecutionQuerySet
 from orchestrator.reasons import Reason
 from orchestrator.retry_policy import RetryPolicy
 from orchestrator.state_machine import (
@@ -23,6 +24,13 @@ from orchestrator.state_machine import (
     Move,
     transition_many,
 )
+
+WHILE_CANCELING = {
+    Reason.RUN_TIMEOUT: Reason.CANCELLED_RUNNING,
+    Reason.RUN_DEADLINE_PASSED: Reason.CANCEL_UNCONFIRMED,
+}
+"""What stopped an action that was to be stopped anyway. An action that came to an end of its own
+before its worker heard of the cancel has that end, be it good or bad."""
 
 
 def claim(
@@ -103,6 +111,21 @@ def end_attempts(
     )
 
 
+def end_all(
+    overdue: ExecutionQuerySet, *, reason: Reason, detail: str, failed_by: str, now: datetime
+) -> int:
+    """End a query's executions batch by batch; returns how many. A batch in which nothing moved
+    ends the loop: others are at work on the same rows, or will be asked again at the next tick."""
+    total = 0
+    size: int = settings.MUSTER.batch_size
+    while True:
+        batch = overdue.without_contents()[:size].with_actions()
+        ended = end_attempts(batch, reason=reason, detail=detail, failed_by=failed_by, now=now)
+        total += len(ended)
+        if len(batch) < size or not ended:
+            return total
+
+
 def give_back(
     *,
     now: datetime,
@@ -110,8 +133,8 @@ def give_back(
     worker_id: int | None = None,
     unstarted: Sequence[Execution] = (),
 ) -> set[UUID]:
-    """A worker returns what it claimed and did not start, and, if `worker_id` says that it
-    stops, all that was dispatched to it; returns their ids.
+    """Return what a worker claimed, or was to claim, and did not start, and, if `worker_id` says
+    that it stops, all that was dispatched to it; returns their ids.
 
     That counts for no retry policy: nothing was tried. The messages stay in its queue, and the
     fence refuses them.
@@ -173,6 +196,7 @@ def _end_canceling(
     actor: str,
 ) -> set[UUID]:
     """A cancel came between claim and end: the attempt is the same, the status is not."""
+    reason = WHILE_CANCELING.get(reason, reason)
     moves: dict[str, list[Move]] = defaultdict(list)
     for execution in executions:
         event = _terminal_event(ExecutionStatus.CANCELING, reason)
@@ -200,7 +224,8 @@ def _terminal_event(status: ExecutionStatus | str, reason: Reason) -> str:
         return "complete"
     if reason in (Reason.WORKER_LOST, Reason.PROCESS_LOST):
         return "abandon"
-    if status == ExecutionStatus.CANCELING:
+    stopped = reason in (Reason.CANCELLED_RUNNING, Reason.CANCEL_UNCONFIRMED)
+    if status == ExecutionStatus.CANCELING and stopped:
         return "confirm_cancel"
     if reason in (Reason.RUN_TIMEOUT, Reason.RUN_DEADLINE_PASSED):
         return "time_out"

@@ -16,7 +16,7 @@ from django.db.models import Q
 
 from orchestrator import fleet, investigations, publisher
 from orchestrator.executions.attempts import end_attempts, move
-from orchestrator.models import Action, DLQEntry, Execution
+from orchestrator.models import Action, DLQEntry, Execution, Worker
 from orchestrator.reasons import Reason
 from orchestrator.state_machine import (
     ExecutionStatus,
@@ -28,6 +28,9 @@ log = structlog.get_logger(__name__)
 
 BROKER_PAUSE = timedelta(seconds=1)
 """How long what could not be dispatched is left alone before it is tried again."""
+
+UNCLAIMED_SECONDS = 10.0
+"""A worker with a slot to spare claims within milliseconds of a dispatch."""
 
 WAIT_FOR_WORKER = timedelta(seconds=2)
 """How often what waits for an eligible worker is looked at again."""
@@ -74,6 +77,40 @@ def dispatch_again(*, now: datetime, actor: str) -> int:
     for start in range(0, len(stuck), size):
         _dispatch(stuck[start : start + size], now=now, actor=actor)
     return len(stuck)
+
+
+def dispatch_unclaimed(*, now: datetime, actor: str) -> int:
+    """Send once more what a worker with a slot to spare has not claimed for a while; returns how
+    many. Otherwise it would wait for `start_by`.
+
+    One of several executors may have died for good between its commit and its publish, or the
+    broker may have lost the message. If neither is so, the claim refuses the second copy. Each
+    wait is twice as long as the one before it, so there are never more than a few.
+    """
+    patience = timedelta(seconds=UNCLAIMED_SECONDS)
+    waiting = Execution.objects.unclaimed(now).filter(scheduled_at__lte=now - patience)
+    if not waiting.exists():
+        return 0
+    running = Execution.objects.running_by_worker()
+    reachable = Worker.objects.reachable(now).values_list("pk", "capacity")
+    idle = [pk for pk, capacity in reachable if running.get(pk, 0) < capacity]
+    due = [
+        execution
+        for execution in waiting.filter(worker_id__in=idle).without_contents()
+        if _is_due_again(execution, now)
+    ][: settings.MUSTER.batch_size]
+    Execution.objects.filter(pk__in=[e.pk for e in due]).update(dispatched_again_at=now)
+    _dispatch(due, now=now, actor=actor)
+    if due:
+        log.warning("dispatched again what nobody had claimed", n=len(due))
+    return len(due)
+
+
+def _is_due_again(execution: Execution, now: datetime) -> bool:
+    first, last = execution.scheduled_at, execution.dispatched_again_at
+    if first is None or last is None or last < first:  # not in this attempt
+        return True
+    return now - last >= last - first
 
 
 def schedule_backlog(*, placement: fleet.Placement, now: datetime, actor: str, limit: int) -> bool:

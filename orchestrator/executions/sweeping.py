@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from django.conf import settings
-from django.db.models import F, Q
-
-from orchestrator.executions.attempts import end_attempts
+from orchestrator.executions.attempts import end_all
 from orchestrator.models import Execution
 from orchestrator.models.executions import ExecutionQuerySet
 from orchestrator.reasons import Reason
 from orchestrator.state_machine import ExecutionStatus
+
+MONITOR = "execution_timeout_monitor"
 
 
 def sweep(*, now: datetime) -> dict[str, int]:
@@ -47,39 +46,6 @@ def sweep(*, now: datetime) -> dict[str, int]:
         ),
     ]
     return {
-        kind: _end_all(overdue, reason, detail, failed_by="execution_timeout_monitor", now=now)
+        kind: end_all(overdue, reason=reason, detail=detail, failed_by=MONITOR, now=now)
         for kind, overdue, reason, detail in kinds
     }
-
-
-def settle_lost(*, now: datetime) -> int:
-    """End what started on workers that are gone: silent, stopped, or in a newer life.
-
-    A worker that left in good order has finished what it ran, so what it still holds is lost.
-    """
-    gone = Q(worker__gone_at__isnull=False) | ~Q(worker_incarnation=F("worker__incarnation"))
-    started = Execution.objects.open().filter(
-        status__in=[ExecutionStatus.RUNNING, ExecutionStatus.CANCELING]
-    )
-    return _end_all(
-        started.filter(gone),
-        Reason.WORKER_LOST,
-        "its worker stopped sending heartbeats or was replaced",
-        failed_by="heartbeat_staleness_check",
-        now=now,
-    )
-
-
-def _end_all(
-    overdue: ExecutionQuerySet, reason: Reason, detail: str, *, failed_by: str, now: datetime
-) -> int:
-    """End a query's executions batch by batch. A batch in which nothing moved ends the loop:
-    others are at work on the same rows, or will be asked again at the next tick."""
-    total = 0
-    size: int = settings.MUSTER.batch_size
-    while True:
-        batch = overdue.without_contents()[:size].with_actions()
-        ended = end_attempts(batch, reason=reason, detail=detail, failed_by=failed_by, now=now)
-        total += len(ended)
-        if len(batch) < size or not ended:
-            return total

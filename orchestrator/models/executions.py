@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
@@ -64,11 +65,23 @@ class ExecutionQuerySet(ClaimQuerySet):
         """Dispatched to, or running on, this worker in any of its incarnations."""
         return self.open().filter(status__in=DISPATCHED, worker=worker)
 
+    def unclaimed(self, now: datetime) -> ExecutionQuerySet:
+        """Dispatched, not claimed, and still in time for it."""
+        return self.open().filter(status=ExecutionStatus.SCHEDULED, start_by__gt=now)
+
     def load_by_worker(self) -> dict[int, int]:
         """How many executions each worker holds, by worker id."""
+        return self._count_by_worker(DISPATCHED)
+
+    def running_by_worker(self) -> dict[int, int]:
+        """How many executions each worker has claimed and not ended, by worker id."""
+        return self._count_by_worker(STARTED)
+
+    def _count_by_worker(self, statuses: Collection[ExecutionStatus]) -> dict[int, int]:
         rows = (
             self.open()
-            .filter(status__in=DISPATCHED, worker__isnull=False)
+            .filter(status__in=statuses, worker__isnull=False)
+            .order_by()
             .values_list("worker_id")
             .annotate(held=models.Count("pk"))
         )

@@ -11,6 +11,7 @@ ATTEMPTS: Stage = ("tests/orchestrator/test_executions_attempts.py",)
 REQUESTS: Stage = ("tests/orchestrator/test_executions_requests.py",)
 SCHEDULING: Stage = ("tests/orchestrator/test_executions_scheduling.py",)
 SWEEPING: Stage = ("tests/orchestrator/test_executions_sweeping.py",)
+EVACUATION: Stage = ("tests/orchestrator/test_executions_evacuation.py",)
 DEAD_LETTERS: Stage = ("tests/orchestrator/test_dead_letters.py",)
 FLEET: Stage = ("tests/orchestrator/test_fleet.py",)
 PUBLISHER: Stage = ("tests/orchestrator/test_publisher.py",)
@@ -286,10 +287,10 @@ MUTANTS = (
     ),
     Mutant(
         "earlier life of a worker is not settled",
-        "orchestrator/executions/sweeping.py",
+        "orchestrator/executions/evacuation.py",
         ' | ~Q(worker_incarnation=F("worker__incarnation"))',
         "",
-        (SWEEPING,),
+        (EVACUATION,),
     ),
     Mutant(
         "watchdog off",

@@ -323,19 +323,32 @@ def test_cancel_twice_is_harmless(sent: list[publisher.Message]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "status"),
+    ("told", "status", "reason"),
     [
-        (Reason.CANCELLED_RUNNING, "cancelled"),
-        (Reason.SUCCEEDED, "completed"),
-        (Reason.RUN_TIMEOUT, "cancelled"),
-        (Reason.PROCESS_LOST, "abandoned"),
+        (Reason.CANCELLED_RUNNING, "cancelled", "cancelled_running"),
+        (Reason.SUCCEEDED, "completed", "succeeded"),
+        (Reason.ACTION_FAILED, "failed", "action_failed"),
+        (Reason.RUN_TIMEOUT, "cancelled", "cancelled_running"),
+        (Reason.PROCESS_LOST, "abandoned", "process_lost"),
     ],
 )
-def test_worker_that_knows_of_no_cancel_ends_what_is_canceling(reason: Reason, status: str) -> None:
+def test_worker_that_knows_of_no_cancel_ends_what_is_canceling(
+    told: Reason, status: str, reason: str
+) -> None:
     (claimed,) = claim(make_execution(S.SCHEDULED))
     executions.cancel(execution_id=claimed.pk, actor="ada", now=NOW)
-    assert finish(claimed, reason)
-    assert (reread(claimed).status, reread(claimed).reason) == (status, reason.value)
+    assert finish(claimed, told)
+    assert (reread(claimed).status, reread(claimed).reason) == (status, reason)
+
+
+def test_failure_that_was_to_be_retried_is_not_once_a_cancel_was_asked_for() -> None:
+    action = make_action(
+        "core.again", retry_policy={"max_attempts": 3, "retry_on": ["action_failed"]}
+    )
+    (claimed,) = claim(make_execution(S.SCHEDULED, action=action))
+    executions.cancel(execution_id=claimed.pk, actor="ada", now=NOW)
+    assert finish(claimed, Reason.ACTION_FAILED)
+    assert (reread(claimed).status, reread(claimed).attempt) == ("failed", 1)
 
 
 @pytest.mark.parametrize("status", ["completed", "failed", "timeout", "cancelled", "abandoned"])

@@ -10,7 +10,7 @@ import pytest
 from django.db import transaction
 
 from orchestrator import executions, fleet, publisher
-from orchestrator.models import Execution, ExecutionEvent
+from orchestrator.models import Execution, ExecutionEvent, Worker
 from orchestrator.state_machine import ExecutionStatus
 from tests.factories import NOW, make_action, make_execution, make_worker
 
@@ -288,3 +288,48 @@ def test_pinned_worker_that_lacks_the_runtime_is_no_worker_for_it() -> None:
     ended = Execution.objects.get(pk=execution.pk)
     assert (ended.status, ended.reason) == ("failed", "no_worker_available")
     assert "does not offer the runtime python (offered: shell)" in str(ended.result)
+
+
+# --- dispatched, and nobody claims it -----------------------------------------------------------
+
+
+def seconds_later(number: float) -> datetime:
+    return NOW + timedelta(seconds=number)
+
+
+def dispatch_unclaimed(seconds: float) -> int:
+    now = seconds_later(seconds)
+    Worker.objects.update(heartbeat_at=now)
+    return executions.dispatch_unclaimed(now=now, actor="executor")
+
+
+def test_dispatch_that_an_idle_worker_did_not_claim_is_sent_again_less_and_less_often(
+    sent: list[Any],
+) -> None:
+    make_worker(capacity=1)
+    execution = make_execution(S.SCHEDULED, scheduled_at=NOW)
+    again = [second for second in range(0, 300, 5) if dispatch_unclaimed(second)]
+    assert again == [10, 20, 40, 80, 160]
+    assert dispatched(sent) == [(str(execution.pk), 1)] * 5
+    row = reread(execution)
+    assert (row.status, row.attempt) == ("scheduled", 1), "one of the copies will be claimed"
+
+
+def test_dispatch_to_a_worker_without_a_free_slot_is_not_sent_again(sent: list[Any]) -> None:
+    worker = make_worker(capacity=1)
+    make_execution(S.RUNNING, worker=worker)
+    make_execution(S.SCHEDULED, worker=worker, scheduled_at=NOW)
+    assert dispatch_unclaimed(30) == 0
+
+
+@pytest.mark.parametrize("state", [{"status": "draining"}, {"status": "inactive"}])
+def test_dispatch_to_a_worker_that_takes_nothing_is_not_sent_again(state: dict[str, Any]) -> None:
+    make_execution(S.SCHEDULED, worker=make_worker(**state), scheduled_at=NOW)
+    assert dispatch_unclaimed(30) == 0
+
+
+def test_next_attempt_is_sent_again_as_soon_as_the_first_was() -> None:
+    make_worker()
+    make_execution(S.SCHEDULED, attempt=2, scheduled_at=NOW, dispatched_again_at=seconds_later(-1))
+    assert dispatch_unclaimed(9) == 0
+    assert dispatch_unclaimed(10) == 1

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator import executions, fleet, publisher
-from orchestrator.models import Execution, ExecutionEvent, Worker
+from orchestrator import executions, publisher
+from orchestrator.models import Execution, ExecutionEvent
 from orchestrator.state_machine import OPEN, ExecutionStatus
 from tests.factories import NOW, make_action, make_execution, make_worker
 
@@ -104,44 +104,3 @@ def test_sweep_works_through_more_than_one_batch(settings: Any) -> None:
     for _ in range(11):
         make_execution(S.SCHEDULED, action=action, worker=worker, start_by=NOW)
     assert executions.sweep(now=NOW)["not_started"] == 11
-
-
-# --- workers that are gone -----------------------------------------------------------------------
-
-
-def test_silent_worker_is_declared_lost_and_what_it_had_started_is_abandoned() -> None:
-    worker = make_worker()
-    running, scheduled = make_execution(S.RUNNING), make_execution(S.SCHEDULED)
-    in_time = NOW + timedelta(seconds=30)
-    assert (fleet.mark_stale(now=in_time), executions.settle_lost(now=in_time)) == ([], 0)
-    late = NOW + timedelta(seconds=31)
-    assert [each.pk for each in fleet.mark_stale(now=late)] == [worker.pk]
-    assert executions.settle_lost(now=late) == 1
-    assert ended(running) == ("abandoned", "worker_lost")
-    assert ended(scheduled)[0] == "scheduled", "its message is still there, with its TTL"
-    assert executions.settle_lost(now=late) == 0
-
-
-def test_lost_attempt_of_an_idempotent_action_is_run_again() -> None:
-    action = make_action("core.again", retry_policy=RETRY, idempotent=True)
-    running = make_execution(S.RUNNING, action=action)
-    canceling = make_execution(S.CANCELING, action=action)
-    Worker.objects.update(status="inactive", gone_at=NOW)
-    assert executions.settle_lost(now=NOW) == 2
-    assert ended(running) == ("requested", "worker_lost")
-    assert ended(canceling) == ("abandoned", "worker_lost"), "nobody wants it to run again"
-
-
-def test_earlier_life_of_a_worker_is_settled_and_the_present_one_is_not() -> None:
-    worker = make_worker(incarnation=2)
-    earlier = make_execution(S.RUNNING, worker=worker, worker_incarnation=1)
-    present = make_execution(S.RUNNING, worker=worker, worker_incarnation=2)
-    assert executions.settle_lost(now=NOW) == 1
-    assert ended(earlier)[0] == "abandoned"
-    assert ended(present)[0] == "running"
-
-
-def test_draining_worker_keeps_what_it_runs_as_long_as_it_beats() -> None:
-    make_worker(status="draining")
-    make_execution(S.RUNNING)
-    assert executions.settle_lost(now=NOW) == 0

@@ -1,23 +1,19 @@
-"""The workers: how they come and go, and how the right one is chosen."""
+"""The workers: how they come, beat, fail their checks, go and are found missing."""
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from orchestrator import fleet
-from orchestrator.fleet import FleetBusy, Need, NoWorkerAvailable, Placement, Told
-from orchestrator.models import Worker
+from orchestrator.fleet import Need, Told
+from orchestrator.models import Worker, WorkerEvent
 from orchestrator.models.fleet import WorkerQuerySet
-from orchestrator.state_machine import ExecutionStatus
-from tests.factories import NOW, make_execution, make_worker
+from tests.factories import NOW, make_worker
 
 pytestmark = pytest.mark.usefixtures("database")
-
-S = ExecutionStatus
 
 
 def seconds(number: float) -> timedelta:
@@ -40,10 +36,30 @@ def beat(worker: Worker, *, now: datetime = NOW) -> Told:
     return fleet.beat(worker_id=worker.pk, incarnation=worker.incarnation, now=now)
 
 
-def placement() -> Placement:
-    view = Placement()
-    view.refresh(now=NOW)
-    return view
+def reread(worker: Worker) -> Worker:
+    return Worker.objects.get(pk=worker.pk)
+
+
+def history(worker: Worker) -> list[tuple[str, str, str]]:
+    """What happened to it, oldest first: kind, actor, reason."""
+    rows = WorkerEvent.objects.of(worker.pk).reverse()
+    return list(rows.values_list("kind", "actor", "reason"))
+
+
+def is_eligible(now: datetime = NOW) -> bool:
+    return Worker.objects.eligible(now).exists()
+
+
+def fails(worker: Worker, check: str, reason: str = "bad") -> bool:
+    return fleet.mark_unhealthy(
+        worker_id=worker.pk, incarnation=worker.incarnation, check=check, reason=reason, now=NOW
+    )
+
+
+def passes(worker: Worker, check: str) -> bool:
+    return fleet.mark_healthy(
+        worker_id=worker.pk, incarnation=worker.incarnation, check=check, now=NOW
+    )
 
 
 # --- the life of a worker ------------------------------------------------------------------------
@@ -116,8 +132,7 @@ def test_draining_worker_beats_on_and_gets_nothing_more() -> None:
     assert fleet.drain(worker_id=worker.pk, incarnation=1, reason="upgrade", now=NOW)
     assert not fleet.drain(worker_id=worker.pk, incarnation=1, reason="again", now=NOW)
     assert beat(worker, now=NOW + seconds(5)) is Told.DRAIN
-    with pytest.raises(NoWorkerAvailable):
-        placement().pick(runtime="python", now=NOW)
+    assert not is_eligible()
 
 
 def test_earlier_life_cannot_drain_or_end_the_present_one() -> None:
@@ -138,114 +153,73 @@ def test_last_seen_is_the_newest_heartbeat_for_that_runtime() -> None:
     assert fleet.last_seen_at(Need("wasm")) is None
 
 
-# --- placement ---------------------------------------------------------------------------------
+def test_what_happens_to_a_worker_is_kept() -> None:
+    worker = fleet.enlist(name="w1")
+    register(worker)
+    register(worker, now=NOW + seconds(1))
+    fleet.drain(worker_id=worker.pk, incarnation=2, reason="shutting down", now=NOW)
+    fleet.leave(worker_id=worker.pk, incarnation=2, reason="stopped", now=NOW)
+    register(worker)
+    fleet.mark_stale(now=NOW + seconds(31))
+    kinds = [kind for kind, _, _ in history(worker)]
+    assert kinds == ["registered", "lost", "registered", "draining", "left", "registered", "lost"]
+    assert history(worker)[0] == ("registered", "w1", "node-1, pid 4711")
+    assert history(worker)[1] == ("lost", "w1", "replaced by a new process")
+    assert history(worker)[-1] == ("lost", "heartbeat_staleness_check", "heartbeat stale")
 
 
-@pytest.mark.parametrize(("age", "is_eligible"), [(29, True), (30, True), (31, False)])
-def test_worker_is_eligible_while_its_heartbeat_is_fresh(age: float, is_eligible: bool) -> None:
-    worker = make_worker(now=NOW - seconds(age))
-    if is_eligible:
-        assert placement().pick(runtime="python", now=NOW) == worker.pk
-    else:
-        with pytest.raises(NoWorkerAvailable, match="heartbeat too old: w1"):
-            placement().pick(runtime="python", now=NOW)
+# --- its checks ----------------------------------------------------------------------------------
 
 
-def test_worker_that_fell_silent_after_the_last_look_is_not_chosen() -> None:
-    make_worker()
-    view = placement()
-    view.pick(runtime="python", now=NOW + seconds(29))
-    with pytest.raises(NoWorkerAvailable):
-        view.pick(runtime="python", now=NOW + seconds(31))
-
-
-@pytest.mark.parametrize("status", ["inactive", "draining"])
-def test_only_active_workers_are_chosen(status: str) -> None:
-    make_worker(status=status)
-    with pytest.raises(NoWorkerAvailable):
-        placement().pick(runtime="python", now=NOW)
-
-
-def test_missing_runtime_is_named_with_those_on_offer() -> None:
-    make_worker("w1", runtimes=["shell"])
-    make_worker("w2", runtimes=["python", "shell"])
-    with pytest.raises(NoWorkerAvailable) as missing:
-        placement().pick(runtime="wasm", now=NOW)
-    assert str(missing.value) == (
-        "no workers available: none offers the runtime wasm (offered: python, shell)"
-    )
-
-
-def test_least_loaded_worker_is_chosen() -> None:
-    make_worker("w1", capacity=4)
-    light = make_worker("w2", capacity=4)
-    for _ in range(3):
-        make_execution(S.RUNNING, worker=make_worker("w1"))
-    make_execution(S.SCHEDULED, worker=light)
-    assert placement().pick(runtime="python", now=NOW) == light.pk
-
-
-def test_load_is_measured_by_what_a_worker_may_hold() -> None:
-    small, large = make_worker("small", capacity=1), make_worker("large", capacity=9)
-    view = placement()
-    chosen = Counter(view.pick(runtime="python", now=NOW) for _ in range(20))
-    assert chosen == {small.pk: 2, large.pk: 18}
-    with pytest.raises(FleetBusy):
-        view.pick(runtime="python", now=NOW)
-    assert view.room() == {"python": 0, "shell": 0}
-
-
-def test_what_was_chosen_for_one_runtime_counts_for_the_others() -> None:
-    make_worker(capacity=1)
-    view = placement()
-    view.pick(runtime="python", now=NOW)
-    view.pick(runtime="shell", now=NOW)
-    for runtime in ("python", "shell"):
-        with pytest.raises(FleetBusy):
-            view.pick(runtime=runtime, now=NOW)
-
-
-def test_worker_that_ended_something_has_room_again() -> None:
-    worker = make_worker(capacity=1)
-    view = placement()
-    for _ in range(2):
-        view.pick(runtime="python", now=NOW)
-    with pytest.raises(FleetBusy):
-        view.pick(runtime="python", now=NOW)
-    view.finished(worker.pk)
-    assert view.pick(runtime="python", now=NOW) == worker.pk
-
-
-def test_avoided_worker_is_the_last_resort() -> None:
-    first, second = make_worker("w1", capacity=1), make_worker("w2", capacity=1)
-    view = placement()
-    chosen = [view.pick(runtime="python", now=NOW, avoid=first.pk) for _ in range(2)]
-    assert chosen == [second.pk, second.pk]
-    Worker.objects.filter(pk=second.pk).update(status="inactive", gone_at=NOW)
-    assert placement().pick(runtime="python", now=NOW, avoid=first.pk) == first.pk
-
-
-def test_pinned_worker_is_the_only_choice() -> None:
-    make_worker("w1")
-    pinned = make_worker("w2", capacity=1)
-    view = placement()
-    for _ in range(2):
-        assert view.pick(runtime="python", now=NOW, pinned=pinned.pk) == pinned.pk
-    with pytest.raises(FleetBusy):
-        view.pick(runtime="python", now=NOW, pinned=pinned.pk)
-
-
-def test_fleet_is_read_again_after_a_second_or_when_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr("orchestrator.fleet.placement.time.monotonic", lambda: now[0])
-    view = placement()
+def test_worker_that_fails_a_check_is_inactive_beats_on_and_comes_back() -> None:
     worker = make_worker()
-    view.refresh(now=NOW)
-    assert view.seats == {}, "it was read a moment ago"
-    now[0] += 1
-    view.refresh(now=NOW)
-    assert list(view.seats) == [worker.pk]
-    make_worker("w2")
-    view.expire()
-    view.refresh(now=NOW)
-    assert len(view.seats) == 2
+    assert fails(worker, "disk", "2 % free")
+    assert not fails(worker, "disk", "1 % free"), "known, with another number"
+    assert (reread(worker).status, reread(worker).status_reason) == ("inactive", "disk: 1 % free")
+    assert not is_eligible()
+    assert beat(worker, now=NOW + seconds(20)) is Told.CARRY_ON
+    assert passes(worker, "disk")
+    assert not passes(worker, "disk")
+    assert (reread(worker).status, reread(worker).status_reason) == ("active", "")
+    assert is_eligible()
+    told = [(kind, reason) for kind, _, reason in history(worker)]
+    assert told == [("unhealthy", "disk: 2 % free"), ("healthy", "disk passes")]
+
+
+def test_worker_is_active_again_only_when_every_check_passes() -> None:
+    worker = make_worker()
+    fails(worker, "disk")
+    fails(worker, "consumer", "its queue has no consumer")
+    passes(worker, "disk")
+    assert not is_eligible()
+    assert reread(worker).status_reason == "consumer: its queue has no consumer"
+    passes(worker, "consumer")
+    assert is_eligible()
+
+
+def test_check_that_passes_undoes_neither_a_drain_nor_a_cordon() -> None:
+    worker = make_worker()
+    fails(worker, "disk")
+    fleet.drain(worker_id=worker.pk, incarnation=1, reason="upgrade", now=NOW)
+    fleet.cordon(worker_id=worker.pk, actor="ada", reason="disk", now=NOW)
+    passes(worker, "disk")
+    assert (reread(worker).status, reread(worker).cordoned) == ("draining", True)
+    fails(worker, "disk")
+    assert reread(worker).status == "draining"
+
+
+def test_unhealthy_worker_that_falls_silent_is_lost_like_any_other() -> None:
+    worker = make_worker()
+    fails(worker, "disk")
+    late = NOW + seconds(31)
+    assert len(fleet.mark_stale(now=late)) == 1
+    assert beat(worker, now=late) is Told.LOST
+    assert not passes(worker, "disk"), "it is gone"
+    assert not is_eligible(late)
+
+
+def test_check_of_an_earlier_life_says_nothing_of_the_present_one() -> None:
+    worker = make_worker()
+    register(worker)
+    assert not fails(worker, "disk")
+    assert is_eligible()

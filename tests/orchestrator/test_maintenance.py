@@ -102,7 +102,7 @@ def test_timeout_check_sweeps_and_heartbeat_check_settles() -> None:
     assert maintenance.run(NAME, now=NOW)["not_started"] == 1
     later = NOW + timedelta(seconds=31)
     told = maintenance.run("muster.check_heartbeats", now=later)
-    assert told == {"lost": ["w1"], "settled": 1}
+    assert told == {"lost": ["w1"], "settled": 1, "released": 0}
 
 
 def test_beat_schedules_every_function_and_nothing_else_of_ours() -> None:

@@ -28,8 +28,15 @@ from amqp.exceptions import NotFound  # noqa: E402
 from django.core.management import call_command  # noqa: E402
 from django.db import close_old_connections  # noqa: E402
 
-from orchestrator import clock, executions, packs, publisher, topology  # noqa: E402
-from orchestrator.models import DLQEntry, Execution, ExecutionEvent, Tick, Worker  # noqa: E402
+from orchestrator import clock, executions, fleet, packs, publisher, topology  # noqa: E402
+from orchestrator.models import (  # noqa: E402
+    DLQEntry,
+    Execution,
+    ExecutionEvent,
+    Tick,
+    Worker,
+    WorkerEvent,
+)
 
 CLIENT = "scenario"
 
@@ -63,6 +70,24 @@ def events(*, id: UUID) -> list[SimpleNamespace]:
 
 def all_workers() -> list[SimpleNamespace]:
     return [SimpleNamespace(**row) for row in Worker.objects.values()]
+
+
+def order(*, verb: str, worker: str) -> None:
+    """`cordon`, `uncordon`, `drain` or `retire` a worker, as the API does."""
+    verbs = {
+        "cordon": fleet.cordon,
+        "uncordon": fleet.uncordon,
+        "drain": executions.drain_worker,
+        "retire": fleet.retire,
+    }
+    worker_id = Worker.objects.get(name=worker).pk
+    verbs[verb](worker_id=worker_id, actor=CLIENT, reason="a test", now=clock.now())
+
+
+def worker_events(*, worker: str) -> list[SimpleNamespace]:
+    """What happened to a worker, oldest first."""
+    rows = WorkerEvent.objects.filter(worker__name=worker).order_by("pk")
+    return [SimpleNamespace(**row) for row in rows.values()]
 
 
 def ticks() -> dict[str, datetime]:
