@@ -10,6 +10,8 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register
 
+from orchestrator import health_checks
+
 SQLITE_NEEDED = (3, 35)
 """The first with RETURNING."""
 
@@ -81,6 +83,16 @@ def check_data_dir(**_: Any) -> Sequence[CheckMessage]:
             id="muster.E002",
         )
     ]
+
+
+@register()
+def check_health_checks(**_: Any) -> Sequence[CheckMessage]:
+    """A worker that cannot run its checks would never be fit for work."""
+    try:
+        health_checks.configured()
+    except health_checks.WrongHealthCheck as error:
+        return [Error(str(error), hint="See docs/operating.md, Health.", id="muster.E003")]
+    return []
 
 
 def _uses_sqlite() -> bool:

@@ -51,6 +51,13 @@ class Muster:
     staleness_multiplier: float = 3.0
     """A worker is stale after this many missed heartbeat intervals."""
 
+    health_check_interval_seconds: float = 30.0
+    """How often a worker checks whether it is fit for work; every 5 s while it is not."""
+
+    health_checks: str = "disk_free=100MB"
+    """What it checks besides its queue, loop and pool, by commas: `disk_free=100MB`,
+    `memory_free=5%`, dotted paths of your own callables."""
+
     retire_after_hours: float = 24.0
     """How long a worker must be gone before its queues are removed."""
 

@@ -20,11 +20,12 @@ from django.db import connections
 
 from orchestrator import clock, database, executions, fleet, publisher, topology
 from orchestrator.models import Execution
-from workers import processes, runtimes
+from workers import liveness, processes, runtimes
 from workers.attempts import Desk
 from workers.canceller import Canceller
 from workers.clerks import Claimer, Finisher
 from workers.heartbeat import Heartbeat
+from workers.probes import Prober
 from workers.runtimes import shell
 
 log = structlog.get_logger(__name__)
@@ -50,6 +51,7 @@ class Agent:
         self.capacity = capacity
         self.pool_kind = pool_kind
         self.is_stopping = False
+        self.is_paused = False
         self.incarnation = 0
         self.name = ""
         self.desk = Desk(self)
@@ -61,6 +63,7 @@ class Agent:
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_reader, False)
         os.set_blocking(self._wake_writer, False)
+        self.stops = threading.Event()
         self._kill_at = float("inf")
         """When what still runs is killed, once it stops; by `time.monotonic`."""
         self._pool_is_down = threading.Event()
@@ -100,6 +103,7 @@ class Agent:
         self.finisher.start()
         self.claimer.start()
         self.heartbeat.start()
+        Prober(self).start()
 
     def attach(self, consumer: Any) -> None:
         """A consumer came up, for the first time or again: its loop is the one to wake."""
@@ -107,6 +111,8 @@ class Agent:
         self.desk.forget_waiting()
         self.desk.pool = consumer.pool
         self._on_loop_tick()
+        if self.is_paused:  # Celery is about to consume
+            consumer.hub.call_soon(self._stop_consuming)
 
     # --- the consumer's loop ---
 
@@ -158,13 +164,47 @@ class Agent:
         if self.consumer.qos is not None:
             self.consumer.qos.value = step  # the loop tells the broker when it has changed
 
-    def loop_turns(self) -> bool:
+    def loop_turns(self, *, within_seconds: float) -> bool:
         """Whether the consumer's loop ticked lately, or has no reason to: while the broker is
         away it may wait for a connection, and what runs here goes on."""
         if self.is_stopping or self.consumer is None or self.consumer.connection is None:
             return True
         silent_seconds = time.monotonic() - self._loop_ticked_at
-        return bool(silent_seconds < settings.MUSTER.staleness_seconds - 2 * _loop_tick_seconds())
+        return silent_seconds < within_seconds
+
+    # --- unfit for work, and fit again ---
+
+    @property
+    def takes_work(self) -> bool:
+        return not (self.is_stopping or self.is_paused)
+
+    def pause(self) -> None:
+        """Consume nothing and claim nothing. What was delivered waits, and its claim will be
+        refused when it has gone elsewhere. From any thread."""
+        if not self.is_paused:
+            self.is_paused = True
+            self.on_loop(self._stop_consuming)
+
+    def resume(self) -> None:
+        """Consume, whether that had been stopped from here or not. From any thread."""
+        if self.is_paused:
+            self.is_paused = False
+            self.on_loop(self._consume)
+
+    def _stop_consuming(self) -> None:
+        if self.is_connected:
+            self.consumer.task_consumer.cancel()
+
+    def _consume(self) -> None:
+        if self.is_connected:
+            self.consumer.task_consumer.consume()
+            self.desk.claim_waiting()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection to the broker, as far as is known."""
+        consumer = self.consumer
+        return consumer is not None and None not in (consumer.connection, consumer.task_consumer)
 
     # --- end ---
 
@@ -185,6 +225,8 @@ class Agent:
         if self.is_stopping:
             return
         self.is_stopping = True
+        self.stops.set()
+        liveness.notify("STOPPING=1")
         threading.Thread(target=self._drain, args=(reason,), daemon=True).start()
 
     def finish_and_go(self) -> None:
@@ -264,6 +306,8 @@ class Agent:
         except DatabaseError:
             log.exception("could not say goodbye; the staleness check will notice")
         self.heartbeat.sentinel.dismiss()
+        if self.heartbeat.sign is not None:
+            self.heartbeat.sign.remove()
 
 
 def _loop_tick_seconds() -> float:

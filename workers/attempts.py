@@ -163,6 +163,10 @@ class Desk:
         ahead = self.ended_lately() // 5
         return self.agent.capacity + ahead - len(self.claimed) - self.claiming
 
+    def idle_slots(self) -> int:
+        """How many slots of the pool have nothing to do."""
+        return self.agent.capacity - (len(self.claimed) - len(self.ready))
+
     def worth_asking(self, room: int) -> bool:
         """Whether to claim now, or rather more at once a little later: a statement for each end
         costs more than the end. While a slot is without work there is nothing to wait for."""
@@ -181,7 +185,7 @@ class Desk:
                 self._take(batch, {execution.pk: execution for execution in granted})
         self._feed()
         room = self.room()
-        if self.waiting and self.worth_asking(room) and not self.agent.is_stopping:
+        if self.waiting and self.worth_asking(room) and self.agent.takes_work:
             batch = [self.waiting.popleft() for _ in range(min(room, len(self.waiting)))]
             self.claiming += len(batch)
             self.agent.claimer.ask(batch)

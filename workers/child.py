@@ -33,6 +33,10 @@ def run(call: Call) -> Outcome:
     return outcome
 
 
+def nothing() -> None:
+    """What an idle pool child is asked to do, to see whether it does anything."""
+
+
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():

@@ -20,7 +20,7 @@ from django.db import Error as DatabaseError
 from django.db import close_old_connections, connections
 
 from orchestrator import clock, executions, fleet
-from workers import processes
+from workers import liveness, processes
 from workers.sentinel import GOODBYE, RENEWED, seconds_counted
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ class Heartbeat(threading.Thread):
         self.limit_seconds = settings.MUSTER.staleness_seconds - self.interval_seconds
         self.sentinel = Sentinel(self.limit_seconds + self.interval_seconds / 2)
         self.renewed_at = seconds_counted()
+        self.sign: liveness.Sign | None = None
         self._left = threading.Event()
 
     @property
@@ -122,7 +123,7 @@ class Heartbeat(threading.Thread):
 
     def _beat(self) -> bool:
         """Renew it; False if that was not possible."""
-        if not self.agent.loop_turns():
+        if not self.agent.loop_turns(within_seconds=self.limit_seconds):
             log.error("the consumer's loop is stuck, no heartbeat")
             return False
         asked_at = seconds_counted()
@@ -138,6 +139,7 @@ class Heartbeat(threading.Thread):
             if told is fleet.Told.DRAIN and not self.agent.is_stopping:
                 self.agent.finish_and_go()
             self.sentinel.renew()
+            self._show()
             self._stop_canceled()
             close_old_connections()
         except DatabaseError:
@@ -153,6 +155,16 @@ class Heartbeat(threading.Thread):
         except DatabaseError:
             log.exception("could not settle what an earlier life left; the heartbeat check will")
             connections.close_all()
+
+    def _show(self) -> None:
+        if self.sign is None:
+            self.sign = liveness.Sign(self.agent.name)
+        self.sign.renew(
+            worker=self.agent.name,
+            incarnation=self.agent.incarnation,
+            is_paused=self.agent.is_paused,
+            is_stopping=self.agent.is_stopping,
+        )
 
     def _stop_canceled(self) -> None:
         """Finds the cancels whose message was lost."""

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from django.core.serializers.json import DjangoJSONEncoder
@@ -45,7 +46,7 @@ class SwapQuerySet(models.QuerySet[M]):
     def swap(
         self,
         machine: Machine,
-        rule: Transition,
+        way: Sequence[Transition],
         moves: Sequence[Move],
         *,
         now: datetime,
@@ -53,10 +54,10 @@ class SwapQuerySet(models.QuerySet[M]):
         reason: str | None,
     ) -> set[UUID]:
         """Swap what still compares; returns the ids that moved. Only the state machine calls it."""
-        common = _columns_set_by(machine, rule, moves[0].values, now=now, reason=reason)
-        told = _told_by_history(machine, rule, now=now, actor=actor, reason=reason)
+        common = _columns_set_by(machine, way, moves[0].values, now=now, reason=reason)
+        told = _told_by_history(machine, now=now, actor=actor, reason=reason)
         swap = _swap_postgresql if connections[self.db].vendor == "postgresql" else _swap_portably
-        return swap(self, machine, rule, moves, common, told)
+        return swap(self, machine, _hops(way), moves, common, told)
 
     def swap_on_terms(
         self,
@@ -72,32 +73,54 @@ class SwapQuerySet(models.QuerySet[M]):
 
         For the hot path on PostgreSQL: what would be a SELECT and an UPDATE is one statement.
         """
-        common = _columns_set_by(machine, rule, {}, now=now, reason=None)
-        told = _told_by_history(machine, rule, now=now, actor=actor, reason=None)
+        common = _columns_set_by(machine, [rule], {}, now=now, reason=None)
+        told = _told_by_history(machine, now=now, actor=actor, reason=None)
         columns = [str(field.column) for field in self.model._meta.concrete_fields]
         statement = _postgresql_statement(
-            self, machine, rule, moves, common, told, returning=columns, terms=terms
+            self, machine, _hops([rule]), moves, common, told, returning=columns, terms=terms
         )
         return list(self.raw(*statement))
 
 
+class Hop(NamedTuple):
+    """One of the transitions that a row makes at once, as its history tells of it."""
+
+    number: int
+    event: str
+    origin: str | None
+    """None: where the row was."""
+    target: str
+    raised: int
+    """How far the fence is above where it was."""
+
+
+def _hops(way: Sequence[Transition]) -> list[Hop]:
+    origins: list[str | None] = [None, *(rule.target.value for rule in way)]
+    raised = accumulate(int(rule.new_attempt) for rule in way)
+    return [
+        Hop(number, rule.event, origin, rule.target.value, by)
+        for number, (rule, origin, by) in enumerate(zip(way, origins, raised, strict=False))
+    ]
+
+
 def _columns_set_by(
     machine: Machine,
-    rule: Transition,
+    way: Sequence[Transition],
     given: Mapping[str, Any],
     *,
     now: datetime,
     reason: str | None,
 ) -> dict[str, Any]:
-    """What the transition itself writes: the same for every row. What the moves give goes first."""
-    values: dict[str, Any] = {machine.column: rule.target.value}
+    """What the transitions themselves write: the same for every row, unless the moves say it."""
+    target = way[-1].target
+    values: dict[str, Any] = {machine.column: target.value}
     values |= dict.fromkeys(machine.cleared_columns)
     values |= dict.fromkeys(machine.entered_columns, now)
-    if stamp := machine.stamps.get(rule.target):
+    if stamp := machine.stamps.get(target):
         values[stamp] = now
-    if rule.target in machine.ended:
+    if target in machine.ended:
         values["ended_at"] = now
-    elif rule.sources & machine.ended:
+    elif way[0].sources & machine.ended:
         values["ended_at"] = None
     if reason is not None and machine.reason_column:
         values[machine.reason_column] = str(reason)
@@ -105,16 +128,10 @@ def _columns_set_by(
 
 
 def _told_by_history(
-    machine: Machine, rule: Transition, *, now: datetime, actor: str, reason: str | None
+    machine: Machine, *, now: datetime, actor: str, reason: str | None
 ) -> dict[str, Any]:
-    """What a row of history says that is the same for every row that moved."""
-    told = {
-        "event": rule.event,
-        f"to_{machine.column}": rule.target.value,
-        "actor": actor,
-        "reason": str(reason or ""),
-        "at": now,
-    }
+    """What a row of history says that is the same for every row and every transition of it."""
+    told = {"actor": actor, "reason": str(reason or ""), "at": now}
     if machine.keeps_processor:
         told["processor"] = processor()
     return told
@@ -133,39 +150,59 @@ def processor() -> str:
 def _swap_portably(
     queryset: SwapQuerySet[Any],
     machine: Machine,
-    rule: Transition,
+    hops: Sequence[Hop],
     moves: Sequence[Move],
     common: Mapping[str, Any],
     told: Mapping[str, Any],
 ) -> set[UUID]:
     history = queryset.model._meta.get_field("history").related_model
     column, fence = machine.column, machine.fence
-    moved: dict[UUID, Any] = {}
-    step = 1 if rule.new_attempt else 0
+    moved: list[Move] = []
     with transaction.atomic(using=queryset.db):
         for move in moves:
             seen = {column: move.status, fence: move.attempt}
-            after = {**common, **move.values, fence: move.attempt + step}
+            after = {**common, **move.values, fence: move.attempt + hops[-1].raised}
             if queryset.filter(pk=move.id, **seen).update(**after):
-                moved[move.id] = {f"from_{column}": move.status, fence: move.attempt + step}
-        keys = queryset.filter(pk__in=moved).values_list("pk", *machine.history_keys.values())
+                moved.append(move)
+        keys = _history_keys(queryset, machine, moved)
         history.objects.using(queryset.db).bulk_create(
-            history(**dict(zip(machine.history_keys, key, strict=True)), **moved[id], **told)
-            for id, *key in keys
+            history(
+                **keys[move.id],
+                **told,
+                **{
+                    "event": hop.event,
+                    f"from_{column}": hop.origin or move.status,
+                    f"to_{column}": hop.target,
+                    fence: move.attempt + hop.raised,
+                },
+            )
+            for move in moved
+            for hop in hops
         )
-    return set(moved)
+    return {move.id for move in moved}
+
+
+def _history_keys(
+    queryset: SwapQuerySet[Any], machine: Machine, moved: Sequence[Move]
+) -> dict[UUID, dict[str, Any]]:
+    """What a row of history takes over from the row that it tells of."""
+    keys = machine.history_keys
+    if set(keys.values()) == {"id"}:
+        return {move.id: dict.fromkeys(keys, move.id) for move in moved}
+    rows = queryset.filter(pk__in=[move.id for move in moved]).values_list("pk", *keys.values())
+    return {id: dict(zip(keys, values, strict=True)) for id, *values in rows}
 
 
 def _swap_postgresql(
     queryset: SwapQuerySet[Any],
     machine: Machine,
-    rule: Transition,
+    hops: Sequence[Hop],
     moves: Sequence[Move],
     common: Mapping[str, Any],
     told: Mapping[str, Any],
 ) -> set[UUID]:
     sql, parameters = _postgresql_statement(
-        queryset, machine, rule, moves, common, told, returning=["id"]
+        queryset, machine, hops, moves, common, told, returning=["id"]
     )
     with connections[queryset.db].cursor() as cursor:
         cursor.execute(sql, parameters)
@@ -175,7 +212,7 @@ def _swap_postgresql(
 def _postgresql_statement(
     queryset: SwapQuerySet[Any],
     machine: Machine,
-    rule: Transition,
+    hops: Sequence[Hop],
     moves: Sequence[Move],
     common: Mapping[str, Any],
     told: Mapping[str, Any],
@@ -210,14 +247,14 @@ def _postgresql_statement(
     names = ", ".join(f"new_{column}" for column, _, _ in arrays)
     assignments = [f"{quote(meta.get_field(name).column)} = %s" for name in common]
     assignments += [f"{quote(c)} = batch.new_{c}::{kind}" for c, kind, _ in arrays[3:]]
-    if rule.new_attempt:
-        assignments.append(f"{fence} = subject.{fence} + 1")
+    assignments.append(f"{fence} = subject.{fence} + %s")
     if terms.assignments:
         assignments.append(terms.assignments)
     keys = machine.history_keys
     returned = ", ".join(
-        f"subject.{quote(name)}" for name in dict.fromkeys([*returning, *keys.values(), fence])
+        f"subject.{quote(name)}" for name in dict.fromkeys([*returning, *keys.values()])
     )
+    rows = ", ".join(["(%s::int, %s, %s, %s, %s::int)"] * len(hops))
     table = quote(meta.db_table)
     sql = f"""
         WITH batch AS (SELECT * FROM unnest({unnested}) AS batch ({names})),
@@ -231,22 +268,27 @@ def _postgresql_statement(
             WHERE subject.id = batch.new_id
               AND subject.{column} = batch.new_{column} AND subject.{fence} = batch.new_{fence}
               AND {terms.conditions}
-            RETURNING {returned}, batch.new_{column} AS from_{column}
+            RETURNING {returned}, batch.new_{column} AS seen, batch.new_{fence} AS seen_fence
         ),
         history AS (
             INSERT INTO {quote(history)}
-                ({", ".join([*keys, f"from_{column}", fence, *told])})
-            SELECT {", ".join([*keys.values(), f"from_{column}", fence, *["%s"] * len(told)])}
-            FROM moved
+                ({", ".join([*keys, "event", f"from_{column}", f"to_{column}", fence, *told])})
+            SELECT {", ".join(f"moved.{key}" for key in keys.values())}, hop.event,
+                COALESCE(hop.origin, moved.seen), hop.target, moved.seen_fence + hop.raised,
+                {", ".join(["%s"] * len(told))}
+            FROM moved CROSS JOIN (VALUES {rows}) AS hop (number, event, origin, target, raised)
+            ORDER BY hop.number
         )
         SELECT {", ".join(map(quote, returning))} FROM moved
     """  # noqa: S608 - every interpolated name is a column of our own model
     parameters = [
         *(values for _, _, values in arrays),
         *common.values(),
+        hops[-1].raised,
         *terms.assignment_parameters,
         *terms.condition_parameters,
         *told.values(),
+        *(value for hop in hops for value in hop),
     ]
     return sql, parameters
 

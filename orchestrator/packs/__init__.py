@@ -1,4 +1,4 @@
-"""Packs: folders of actions, read, checked, and installed as one.
+"""Packs: folders of actions and task templates, read, checked, and installed as one.
 
 definition = packs.load(path)              # pure: no database; raises InvalidPack
 packs.install(definition, now=now)         # in one transaction, safe to repeat
@@ -9,16 +9,34 @@ from orchestrator.packs.definitions import ActionDefinition, InvalidPack, PackDe
 from orchestrator.packs.installation import InstallReport, RefTaken, install
 from orchestrator.packs.parameters import Problem, validate_parameters
 from orchestrator.packs.source import SourceProblem
+from orchestrator.packs.template_definitions import TemplateDefinition
+from orchestrator.packs.template_installation import (
+    TemplateInUse,
+    TemplateReport,
+    TemplateTaken,
+    UnknownAction,
+    install_templates,
+)
+from orchestrator.packs.templates import InvalidTemplate, load_template, template_from_values
 
 __all__ = [
     "ActionDefinition",
     "InstallReport",
     "InvalidPack",
+    "InvalidTemplate",
     "PackDefinition",
     "Problem",
     "RefTaken",
     "SourceProblem",
+    "TemplateDefinition",
+    "TemplateInUse",
+    "TemplateReport",
+    "TemplateTaken",
+    "UnknownAction",
     "install",
+    "install_templates",
     "load",
+    "load_template",
+    "template_from_values",
     "validate_parameters",
 ]

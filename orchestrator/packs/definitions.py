@@ -24,6 +24,7 @@ from orchestrator.packs.keys import (
     one_of,
 )
 from orchestrator.packs.source import Source, SourceProblem
+from orchestrator.packs.templates import check_template
 
 PACK_NAME = re.compile(r"[a-z0-9_-]+")
 ACTION_NAME = re.compile(r"[a-z0-9_.-]+")
@@ -65,10 +66,12 @@ class PackDefinition:
     description: str
     path: str
     actions: tuple[ActionDefinition, ...]
+    templates: tuple[dict[str, Any], ...] = ()
+    """Task templates, as checked by `templates`."""
 
 
 def load(path: Path | str) -> PackDefinition:
-    """Read the folder `path`: `pack.yaml` and `actions/*.yaml`. Raises InvalidPack."""
+    """Read the folder: `pack.yaml`, `actions/*.yaml` and `templates/*.yaml`. Raises InvalidPack."""
     folder = Path(path)
     if not folder.is_dir():
         raise InvalidPack([SourceProblem(str(folder), 0, 0, "expected a folder, found none")])
@@ -77,24 +80,31 @@ def load(path: Path | str) -> PackDefinition:
     actions = [source.read(file) for file in sorted(folder.glob("actions/*.yaml"))]
     for action in actions:
         _check_action(action, folder)
+    templates = [source.read(file) for file in sorted(folder.glob("templates/*.yaml"))]
+    for template in templates:
+        check_template(template)
     problems = [*pack.problems, *_misnamed(folder)]
-    problems += [problem for action in actions for problem in action.problems]
-    problems += _duplicates(actions)
+    problems += [problem for file in (*actions, *templates) for problem in file.problems]
+    problems += _duplicates(actions, ("name",))
+    problems += _duplicates(templates, ("namespace_name", "name", "version"))
     if problems:
         raise InvalidPack(problems)
-    definition = _pack(pack.value, folder, actions)
+    definition = _pack(pack.value, folder, actions, templates)
     if too_long := _too_long(definition, actions):
         raise InvalidPack(too_long)
     return definition
 
 
-def _pack(values: Mapping[str, Any], folder: Path, actions: list[Source]) -> PackDefinition:
+def _pack(
+    values: Mapping[str, Any], folder: Path, actions: list[Source], templates: list[Source]
+) -> PackDefinition:
     return PackDefinition(
         name=values["name"],
         version=values["version"],
         description=values.get("description", ""),
         path=str(folder.resolve()),
         actions=tuple(_action(values["name"], action.value, folder) for action in actions),
+        templates=tuple(template.value for template in templates),
     )
 
 
@@ -123,24 +133,28 @@ def _check_action(file: Source, folder: Path) -> None:
     runtimes.note_problems(file, folder)
 
 
-def _duplicates(actions: Iterable[Source]) -> Iterable[SourceProblem]:
+def _duplicates(files: Iterable[Source], keys: tuple[str, ...]) -> Iterable[SourceProblem]:
+    """What is called the same as something before it, where these keys make the name."""
     first: dict[str, Source] = {}
-    for action in actions:
-        name = action.value.get("name") if isinstance(action.value, dict) else None
-        if not isinstance(name, str):
+    for file in files:
+        names = [file.at((key,)) for key in keys]
+        if not all(isinstance(name, str) for name in names):
             continue
+        name = "/".join(names)
         if name in first:
             other = first[name]
             place = f"{other.file.name}:{other.line(('name',))}"
-            line = action.line(("name",))
+            line = file.line(("name",))
             message = f"name: expected a name of its own, found {name!r}, as in {place}"
-            yield SourceProblem(str(action.file), line, 1, message)
-        first.setdefault(name, action)
+            yield SourceProblem(str(file.file), line, 1, message)
+        first.setdefault(name, file)
 
 
 def _misnamed(folder: Path) -> Iterable[SourceProblem]:
     """Files that would be overlooked without a word."""
-    for file in (*folder.glob("*.yml"), *folder.glob("actions/*.yml")):
+    for file in (
+        file for place in ("", "actions/", "templates/") for file in folder.glob(f"{place}*.yml")
+    ):
         yield SourceProblem(str(file), 0, 0, "expected a name that ends in .yaml, found .yml")
 
 

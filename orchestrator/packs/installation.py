@@ -11,6 +11,7 @@ from orchestrator.errors import MusterError
 from orchestrator.models import Action, Pack
 from orchestrator.models.catalog import forget_actions
 from orchestrator.packs.definitions import ActionDefinition, PackDefinition
+from orchestrator.packs.template_installation import install_templates
 
 ACTION_FIELDS = [field.name for field in fields(ActionDefinition)]
 PACK_FIELDS = ["version", "description", "path"]
@@ -22,7 +23,7 @@ class RefTaken(MusterError):
 
 @dataclass(frozen=True)
 class InstallReport:
-    """The refs of a pack's actions, by what became of them."""
+    """The refs of a pack's actions and task templates, by what became of them."""
 
     pack: str
     version: str
@@ -36,7 +37,8 @@ class InstallReport:
 def install(definition: PackDefinition, *, now: datetime) -> InstallReport:
     """Make the database say what the definition says; installing it again changes nothing.
 
-    An action that left the pack is disabled, not deleted: its executions remain. Raises RefTaken.
+    An action that left the pack is disabled, not deleted: its executions remain. So is a template.
+    Raises RefTaken, and for a template UnknownAction, TemplateTaken and TemplateInUse.
     """
     pack = _pack(definition, now)
     refs = [action.ref for action in definition.actions]
@@ -56,13 +58,14 @@ def install(definition: PackDefinition, *, now: datetime) -> InstallReport:
     Action.objects.bulk_create(Action(pack=pack, updated_at=now, **vars(item)) for item in new)
     Action.objects.bulk_update(touched, [*ACTION_FIELDS, "updated_at"], batch_size=100)
     forget_actions()  # neither of the two above sends a signal
+    templates = install_templates(definition.templates, pack=pack, now=now)
     return InstallReport(
         pack=pack.name,
         version=pack.version,
-        created=_refs(new),
-        updated=_refs(changed),
-        unchanged=tuple(action.ref for action in kept if action not in changed),
-        disabled=_refs(gone),
+        created=_refs(new) + templates.created,
+        updated=_refs(changed) + templates.updated,
+        unchanged=tuple(a.ref for a in kept if a not in changed) + templates.unchanged,
+        disabled=_refs(gone) + templates.disabled,
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.packs.source import Source
+from orchestrator.packs.source import Source, Where
 
 LARGEST_INTEGER = 2_147_483_647
 """What an integer column holds."""
@@ -23,11 +23,9 @@ class Key:
     required: bool = False
 
 
-def check(file: Source, keys: Mapping[str, Key], where: tuple[str, ...] = ()) -> bool:
+def check(file: Source, keys: Mapping[str, Key], where: Where = ()) -> bool:
     """Note unknown, missing and unfit keys of the mapping there; False if there is none."""
-    value = file.value
-    for name in where:
-        value = value.get(name, {})
+    value = file.at(where, {})
     prefix = "".join(f"{name}." for name in where)
     if not isinstance(value, dict):
         if where or not file.problems:

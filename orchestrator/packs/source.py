@@ -47,6 +47,16 @@ class Source:
     _places: dict[Where, yaml.Mark] = field(default_factory=dict)
     _keys: dict[Where, yaml.Mark] = field(default_factory=dict)
 
+    def at(self, where: Where, default: Any = None) -> Any:
+        """The value there, or the default where there is none."""
+        value = self.value
+        for step in where:
+            try:
+                value = value[step]
+            except (LookupError, TypeError):
+                return default
+        return value
+
     def problem(self, where: Where, message: str, *, at_key: bool = False) -> None:
         """Note a problem with the value (or the key) there, or with the nearest thing above."""
         places = self._keys if at_key and where in self._keys else self._places

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -82,6 +83,17 @@ class Machine:
             return self.transitions[event]
         except KeyError:
             raise UnknownEvent(f"No transition is called {event!r}") from None
+
+    def way(self, *events: str) -> tuple[Transition, ...]:
+        """The transitions of these events, one after the other.
+
+        Raises UnknownEvent, and TransitionConflict if one does not follow from the one before.
+        """
+        rules = tuple(self.rule(event) for event in events)
+        for before, after in pairwise(rules):
+            if before.target not in after.sources:
+                raise TransitionConflict(f"{after.event} is not possible from {before.target}")
+        return rules
 
     def allows(self, event: str, state: enum.StrEnum | str) -> bool:
         """Whether `event` may happen in `state`."""

@@ -28,7 +28,7 @@ def allows(event: str, status: ExecutionStatus | str) -> bool:
 
 
 def transition_many(
-    event: str,
+    event: str | Sequence[str],
     moves: Sequence[Move],
     *,
     now: datetime,
@@ -38,17 +38,21 @@ def transition_many(
 ) -> set[UUID]:
     """Carry out one event on many rows in one statement, each with its row of history.
 
-    Returns the ids that moved. What is not among them lost its race and is unchanged.
+    Several events are carried out as one: nobody sees a state between them, and each leaves its
+    row of history. Returns the ids that moved; what is not among them lost its race and is
+    unchanged.
     Raises UnknownEvent, and TransitionConflict if a caller expects an impossible source.
     """
-    rule = machine.rule(event)
+    way = machine.way(*([event] if isinstance(event, str) else event))
     for move in moves:
-        if move.status not in rule.sources:
-            raise TransitionConflict(f"{event} is not possible from {move.status} ({move.id})")
+        if move.status not in way[0].sources:
+            raise TransitionConflict(
+                f"{way[0].event} is not possible from {move.status} ({move.id})"
+            )
     if not moves:
         return set()
     model = apps.get_model("orchestrator", machine.model)
-    moved: set[UUID] = model.objects.swap(machine, rule, moves, now=now, actor=actor, reason=reason)
+    moved: set[UUID] = model.objects.swap(machine, way, moves, now=now, actor=actor, reason=reason)
     return moved
 
 

@@ -169,3 +169,31 @@ def test_batch_of_steps_is_moved_with_each_its_own_task() -> None:
     assert moved == {step.pk for step in steps}
     records = TransitionRecord.objects.values_list("step_id", "task_id", "fence")
     assert set(records) == {(step.pk, step.task_id, 1) for step in steps}
+
+
+def test_several_events_are_one_step_with_a_record_of_each() -> None:
+    task = make_task(TaskState.STEPS_IN_PROCESS)
+    events = ("evaluate", "enqueue_steps", "process_steps", "wait_for_retry")
+    values = {"next_retry_at": DUE, "clock_started_at": DUE}
+    move = Move(task.pk, task.state, task.fence, values)
+    assert transition_many(events, [move], now=LATER, actor="ada", machine=TASKS) == {task.pk}
+    after = row(task)
+    assert (after["state"], after["fence"], after["next_retry_at"]) == ("waiting_for_retry", 4, DUE)
+    records = TransitionRecord.objects.values_list("event", "from_state", "to_state", "fence")
+    assert list(records) == [
+        ("evaluate", "steps_in_process", "evaluating_results", 1),
+        ("enqueue_steps", "evaluating_results", "enqueuing_steps", 2),
+        ("process_steps", "enqueuing_steps", "steps_in_process", 3),
+        ("wait_for_retry", "steps_in_process", "waiting_for_retry", 4),
+    ]
+    assert not transition_many(events, [move], now=LATER, actor="late", machine=TASKS)
+
+
+def test_events_that_do_not_follow_from_each_other_are_refused() -> None:
+    task = make_task(TaskState.STEPS_IN_PROCESS)
+    move = Move(task.pk, task.state, task.fence)
+    with pytest.raises(TransitionConflict, match="process_steps is not possible"):
+        transition_many(
+            ("evaluate", "process_steps"), [move], now=LATER, actor="ada", machine=TASKS
+        )
+    assert row(task)["state"] == "steps_in_process"

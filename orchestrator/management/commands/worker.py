@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
-from orchestrator import database, fleet, topology
-from orchestrator.management import celery_process
+from orchestrator import clock, database, fleet, topology
+from orchestrator.management import celery_process, output, ping
 
 
-class Command(BaseCommand):
+class Command(output.MusterCommand):
     help = "Run a worker. Its name is its identity: one process a name, at any time."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--name", required=True, help="unique in this installation")
+        which = parser.add_mutually_exclusive_group(required=True)
+        which.add_argument("--name", help="unique in this installation")
+        which.add_argument(
+            "--ping", metavar="NAME", help="start nothing; exit 0 if this worker is well, else 1"
+        )
         parser.add_argument(
             "--concurrency", type=int, default=os.cpu_count() or 1, help="actions at once"
         )
@@ -32,6 +36,12 @@ class Command(BaseCommand):
         parser.add_argument("--loglevel", default="INFO")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["ping"]:
+            is_well, told = ping.ping(options["ping"], now=clock.now())
+            if not is_well:
+                raise CommandError(told)
+            self.stdout.write(told)
+            return
         database.wait_until_reachable()
         worker = fleet.enlist(name=options["name"], labels=_labels(options["label"]) or None)
         arguments = celery_process.worker_arguments(

@@ -1,0 +1,99 @@
+"""A worker that is unfit for work says so, is given none, and comes back by itself."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.scenarios.installation import Installation
+
+CHECK = "tests.scenarios.pack.fitness.is_fit"
+
+
+def test_worker_whose_check_fails_gives_back_and_comes_back(install: Callable[..., Any]) -> None:
+    muster: Installation = install(health_checks=CHECK, health_check_interval_seconds=0.5)
+    unfit = muster.directory / "unfit"
+    muster.start_executor()
+    w1 = muster.start_worker("w1", concurrency=1, UNFIT_FILE=str(unfit))
+    muster.ready()
+    running = muster.submit_note("running", seconds=4)
+    muster.wait_for_start("running")
+    waiting = muster.submit_note("waiting")
+    muster.wait_for_status(waiting, "scheduled")
+
+    unfit.write_text("the licence has expired")
+    muster.wait_for(lambda: muster.worker("w1").status == "inactive", "it is not inactive")
+    assert muster.worker("w1").failed_checks == {CHECK: "the licence has expired"}
+    assert "licence has expired" in ping(muster, "w1", exit_status=1)
+    muster.wait_for_status(waiting, "requested", "scheduling")
+    muster.start_worker("w2", concurrency=1)
+    rows = muster.wait_for_ends([running, waiting])
+
+    assert [row.status for row in rows] == ["completed", "completed"]
+    assert [row.worker_id for row in rows] == [muster.worker(n).id for n in ("w1", "w2")]
+    assert rows[1].retry_count == 0
+
+    unfit.unlink()
+    muster.wait_for(lambda: muster.worker("w1").status == "active", "it is not active again")
+    assert "w1: active" in ping(muster, "w1", exit_status=0)
+    again = muster.submit_note("again", worker_id=muster.worker("w1").id)
+    assert muster.wait_for_end(again).status == "completed"
+    assert w1.process.poll() is None
+    assert muster.worker("w1").incarnation == 1
+    muster.check_accounts()
+
+
+@pytest.mark.parametrize("backend", ["servers"], indirect=True)
+def test_pool_process_that_does_not_answer_is_found_and_replaced(
+    install: Callable[..., Any],
+) -> None:
+    muster: Installation = install(health_check_interval_seconds=0.5)
+    muster.start_executor()
+    w1 = muster.start_worker("w1", concurrency=2)
+    muster.ready()
+    busy = muster.submit_note("busy", seconds=8)
+    busy_pid = muster.wait_for_start("busy").pid
+    (idle,) = (one for one in pool_of(w1.pid) if one.pid != busy_pid)
+
+    idle.suspend()
+    muster.wait_for(lambda: "pool" in muster.worker("w1").failed_checks, "nobody noticed")
+    muster.wait_for(lambda: muster.worker("w1").status == "active", "it is not fit again")
+
+    assert not idle.is_running() or idle.status() == psutil.STATUS_ZOMBIE
+    assert muster.wait_for_end(busy).status == "completed"
+    assert muster.wait_for_end(muster.submit("core.noop")).status == "completed"
+    muster.check_accounts()
+
+
+@pytest.mark.parametrize("backend", ["embedded"], indirect=True)
+def test_worker_shows_that_it_lives_until_it_has_left(install: Callable[..., Any]) -> None:
+    muster: Installation = install()
+    w1 = muster.start_worker("w 1")
+    muster.ready()
+    sign = muster.directory / "alive" / "w%201"
+    muster.wait_for(sign.exists, "no liveness file")
+    assert json.loads(sign.read_text())["pid"] == w1.pid
+    first = sign.stat().st_mtime_ns
+    muster.wait_for(lambda: sign.stat().st_mtime_ns > first, "it is not renewed")
+
+    w1.signal(signal.SIGTERM)
+    assert w1.exit_status() == 0
+    assert not sign.exists()
+    assert "gone (stopped)" in ping(muster, "w 1", exit_status=1)
+
+
+def pool_of(pid: int) -> list[psutil.Process]:
+    """The pool processes of a worker, without its sentinel."""
+    children = psutil.Process(pid).children()
+    return [child for child in children if "workers.sentinel" not in child.cmdline()]
+
+
+def ping(muster: Installation, name: str, *, exit_status: int) -> str:
+    service = muster.start("ping", "manage.py", "worker", "--ping", name)
+    assert service.exit_status() == exit_status
+    return service.log()

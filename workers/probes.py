@@ -1,0 +1,221 @@
+"""A worker looks after itself: is it fit to be given work?
+
+Every `health_check_interval_seconds` it asks whether its queue has a consumer, its loop turns, its
+pool answers, and each configured check passes. While one fails it is inactive and consumes
+nothing, what it was given and has not begun goes elsewhere, and it asks more often. What runs
+goes on, and so does the heartbeat: a worker that is unfit is not lost.
+
+The worker asks by itself, rather than an executor all of them: it alone sees its loop and its
+pool, and it alone can stop consuming.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from amqp.exceptions import NotFound
+from django.conf import settings
+from django.db import Error as DatabaseError
+from django.db import close_old_connections, connections
+
+from orchestrator import clock, executions, fleet, health_checks, publisher, topology
+from workers import child
+
+if TYPE_CHECKING:
+    from workers.agent import Agent
+
+log = structlog.get_logger(__name__)
+
+ANSWER_SECONDS = 5.0
+"""A loop, a pool or a check that says nothing for this long fails."""
+
+UNFIT_INTERVAL_SECONDS = 5.0
+
+
+class Prober(threading.Thread):
+    """Probes until the worker stops."""
+
+    def __init__(self, agent: Agent) -> None:
+        super().__init__(name="muster-probes", daemon=True)
+        self.agent = agent
+        self.failing: dict[str, str] = {}
+        """Why each check that fails does, as the database knows it."""
+        self.pool = PoolProbe(agent)
+        self.questions = {
+            name: Question(check) for name, check in health_checks.configured().items()
+        }
+
+    def run(self) -> None:
+        interval_seconds = settings.MUSTER.health_check_interval_seconds
+        while not self.agent.is_stopping:
+            self._probe()
+            pause_seconds = interval_seconds
+            if self.failing:
+                pause_seconds = min(interval_seconds, UNFIT_INTERVAL_SECONDS)
+            self.agent.stops.wait(pause_seconds)
+        connections.close_all()
+
+    def _probe(self) -> None:
+        found = self.look()
+        if self.agent.is_stopping:
+            return
+        try:
+            self._tell(found)
+            if self.failing:
+                # again and again: an executor may have chosen this worker a moment before
+                executions.give_back(
+                    worker_id=self.agent.worker_id, now=clock.now(), actor=self.agent.name
+                )
+            close_old_connections()
+        except DatabaseError:
+            log.exception("could not tell how this worker is; the next probe will")
+            connections.close_all()
+
+    def look(self) -> dict[str, str]:
+        """Ask everything; what fails, and why."""
+        answers = {
+            "queue": self._queue_has_consumer(),
+            "loop": self._loop_turns(),
+            "pool": self.pool.ask(),
+            **{name: question.ask() for name, question in self.questions.items()},
+        }
+        return {name: why for name, why in answers.items() if why is not None}
+
+    def _tell(self, found: Mapping[str, str]) -> None:
+        if found:
+            self.agent.pause()
+        life = {"worker_id": self.agent.worker_id, "incarnation": self.agent.incarnation}
+        for name, why in found.items():
+            if name not in self.failing:
+                fleet.mark_unhealthy(**life, check=name, reason=why, now=clock.now())
+                self.failing[name] = why
+        for name in self.failing.keys() - found.keys():
+            fleet.mark_healthy(**life, check=name, now=clock.now())
+            del self.failing[name]
+        if not self.failing:
+            self.agent.resume()
+
+    def _queue_has_consumer(self) -> str | None:
+        """Says nothing against a worker whose broker is away: that is no fault of its own."""
+        name = topology.worker_queue(self.agent.worker_id).name
+        until = time.monotonic() + ANSWER_SECONDS
+        while True:
+            if not self.agent.is_connected or self.agent.is_paused:
+                return None
+            try:
+                with publisher.connection() as link:
+                    channel: Any = link.default_channel
+                    if channel.queue_declare(name, passive=True).consumer_count:
+                        return None
+            except NotFound:
+                return f"{name} does not exist"
+            except publisher.errors():
+                return None
+            if time.monotonic() > until:
+                return f"{name} has no consumer"
+            time.sleep(0.5)  # it may be about to consume
+
+    def _loop_turns(self) -> str | None:
+        if self.agent.loop_turns(within_seconds=ANSWER_SECONDS):
+            return None
+        return f"the consumer's loop did not turn for {ANSWER_SECONDS:g} s"
+
+
+class PoolProbe:
+    """Has each idle pool process, or thread, do nothing, and come back.
+
+    A busy one is not asked: it answers by working. The nothing takes a slot for a millisecond,
+    and what is claimed meanwhile waits no longer than that.
+    """
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+        self.asked: set[Errand] = set()
+
+    def ask(self) -> str | None:
+        """None, or what is wrong. Waits for the answers."""
+        if not self.agent.is_connected:
+            return None
+        if not self.asked:
+            submitted = threading.Event()
+            self.agent.on_loop(lambda: self._submit(submitted))
+            if not submitted.wait(ANSWER_SECONDS):
+                return None  # the loop is stuck, which is another check's business
+        until = time.monotonic() + ANSWER_SECONDS
+        while self._unanswered() and time.monotonic() < until:
+            time.sleep(0.02)
+        silent = self._unanswered()
+        if not silent:
+            return None
+        for errand in silent:
+            errand.kill()
+        what = "processes" if self.agent.pool_kind == "prefork" else "threads"
+        return f"{len(silent)} idle pool {what} did not answer within {ANSWER_SECONDS:g} s"
+
+    def _submit(self, submitted: threading.Event) -> None:
+        for _ in range(self.agent.desk.idle_slots()):
+            errand = Errand()
+            errand.result = self.agent.desk.pool.apply_async(
+                child.nothing, args=(), callback=errand.answer, error_callback=errand.answer
+            )
+            self.asked.add(errand)
+        submitted.set()
+
+    def _unanswered(self) -> set[Errand]:
+        self.asked = {errand for errand in self.asked if not errand.is_answered}
+        return self.asked
+
+
+class Errand:
+    """One no-op on its way through the pool."""
+
+    def __init__(self) -> None:
+        self.is_answered = False
+        self.result: Any = None
+
+    def answer(self, *_: Any, **__: Any) -> None:
+        self.is_answered = True
+
+    def kill(self) -> None:
+        """A pool child that does not even do nothing is replaced; it runs nothing else."""
+        process = getattr(self.result, "_write_to", None)
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+
+
+class Question:
+    """A configured check, asked in a thread of its own: it may never answer."""
+
+    def __init__(self, check: health_checks.Check) -> None:
+        self.check = check
+        self._thread: threading.Thread | None = None
+        self._wrong: str | None = None
+
+    def ask(self) -> str | None:
+        """None if it passes, otherwise what is wrong."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._answer, daemon=True)
+            self._thread.start()
+        self._thread.join(ANSWER_SECONDS)
+        if self._thread.is_alive():
+            return f"no answer within {ANSWER_SECONDS:g} s"
+        self._thread = None
+        return self._wrong
+
+    def _answer(self) -> None:
+        try:
+            answer = self.check()
+        except Exception as error:  # noqa: BLE001 - whatever a user's check raises, it fails
+            self._wrong = repr(error)
+        else:
+            self._wrong = None if answer is None or answer is True else str(answer)
+        finally:
+            connections.close_all()
