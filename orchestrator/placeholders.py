@@ -1,4 +1,4 @@
-"""The arguments of a shell action: `{name}` stands for a parameter, `{{name}}` for itself.
+"""Templates of commands and requests: `{name}` stands for a parameter, `{{name}}` for itself.
 
 A value becomes (part of) one argument and never passes through a shell, so nothing in it is
 special. Only an item that is nothing but a placeholder may be a list; it becomes one argument an
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from orchestrator.errors import MusterError
@@ -41,16 +41,23 @@ def expand(items: Sequence[str], parameters: Mapping[str, Any]) -> list[str]:
         if isinstance(value, list):
             argv += [_text(name or "", element) for element in value]
         else:
-            argv.append(PLACEHOLDER.sub(lambda match: _filled(match, parameters), item))
+            argv.append(fill(item, parameters))
     if not argv:
         raise CannotExpand("There is no command to run: the list of arguments is empty.")
     return argv
 
 
-def _filled(match: re.Match[str], parameters: Mapping[str, Any]) -> str:
+def fill(item: str, parameters: Mapping[str, Any], *, escape: Callable[[str], str] = str) -> str:
+    """The text with every placeholder filled, each value escaped. Raises CannotExpand."""
+    return PLACEHOLDER.sub(lambda match: _filled(match, parameters, escape), item)
+
+
+def _filled(
+    match: re.Match[str], parameters: Mapping[str, Any], escape: Callable[[str], str]
+) -> str:
     if literal := match["literal"]:
         return f"{{{literal}}}"
-    return _text(match["name"], parameters.get(match["name"]))
+    return escape(_text(match["name"], parameters.get(match["name"])))
 
 
 def _text(name: str, value: Any) -> str:

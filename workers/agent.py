@@ -26,7 +26,7 @@ from workers.canceller import Canceller
 from workers.clerks import Claimer, Finisher
 from workers.heartbeat import Heartbeat
 from workers.probes import Prober
-from workers.runtimes import shell
+from workers.runtimes import container, work_dirs
 
 log = structlog.get_logger(__name__)
 
@@ -81,7 +81,7 @@ class Agent:
         worker = fleet.register(
             worker_id=self.worker_id,
             capacity=self.capacity,
-            runtimes=runtimes.OFFERED,
+            runtimes=runtimes.offered(),
             host=socket.gethostname(),
             pid=os.getpid(),
             version=_version(),
@@ -90,7 +90,8 @@ class Agent:
         self.name, self.incarnation = worker.name, worker.incarnation
         # what an earlier life left behind, when it was killed, must not overlap with this one
         processes.kill_all(f"{self.worker_id}.{self.incarnation - 1}")
-        shell.remove_left_work_dirs()
+        container.remove_left(f"{self.worker_id}.{self.incarnation - 1}")
+        work_dirs.remove_left()
         # inherited by pool children and their actions: how all of them are found again
         os.environ[processes.WORKER_TOKEN] = f"{self.worker_id}.{self.incarnation}"
         self.heartbeat.sentinel.renew()

@@ -118,6 +118,8 @@ def call_of(execution: Execution) -> Call:
         pack_path=execution.action.pack.path,
         output_limit_bytes=settings.MUSTER.output_limit_bytes,
         cancel_grace_seconds=settings.MUSTER.cancel_grace_seconds,
+        options=execution.action.runtime_options,
+        limits=execution.action.limits,
     )
 
 

@@ -15,7 +15,7 @@ import psutil
 import structlog
 from django.conf import settings
 
-from workers import processes
+from workers import processes, runtimes
 from workers.runtimes import limits
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ log = structlog.get_logger(__name__)
 
 POLL_SECONDS = 0.05
 MOST_REMEMBERED = 10_000
-IN_PROCESS = "python"
-"""The runtime whose actions live in the pool's own processes or threads."""
 
 
 class Canceller:
@@ -66,14 +64,14 @@ class Canceller:
         """End what runs this attempt, at once; its end is recorded by whoever notices."""
         if self.agent.pool_kind == "prefork":
             self._signal_child(attempt, signal.SIGKILL)
-        elif attempt.execution.action.runtime == IN_PROCESS:
+        elif _is_in_process(attempt):
             limits.interrupt(str(attempt.execution_id))
 
     def _stop(self, attempt: Attempt) -> None:
         grace_seconds = settings.MUSTER.cancel_grace_seconds
         kill_at = time.monotonic() + grace_seconds
         stop = self._stop_in_child if self.agent.pool_kind == "prefork" else self._stop_in_thread
-        if attempt.execution.action.runtime != IN_PROCESS:
+        if not _is_in_process(attempt):
             stop = self._stop_processes
         # it may have a slot and not have begun: ask until it is over
         while self._runs(attempt):
@@ -119,3 +117,9 @@ class Canceller:
                     os.kill(int(attempt.worker_pid), number)
 
         self.agent.on_loop(send)
+
+
+def _is_in_process(attempt: Attempt) -> bool:
+    """Whether its action lives in the pool's own process or thread."""
+    action = attempt.execution.action
+    return runtimes.in_process(action.runtime, action.runtime_options)

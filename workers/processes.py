@@ -2,7 +2,8 @@
 
 They are known by markers in their environment, which children inherit: a daemon that left its
 session and its process group is found all the same. Who clears the environment is found as long
-as it stays in the working directory, or in a session that a found process leads.
+as it stays in the working directory, or in a session that a found process leads, or descends from
+one: of a command all do, as its keeper adopts them.
 
 The names do not begin with `MUSTER_`, where an unknown one stops Muster's own commands: an action
 may well run `manage.py`.
@@ -133,7 +134,7 @@ def _lives(process: psutil.Process) -> bool:
 def _matching(
     matches: Callable[[psutil.Process], bool], session_id: int | None = None
 ) -> list[psutil.Process]:
-    """Those that match, and all in the sessions that they lead."""
+    """Those that match, all in the sessions that they lead, and what descends from them."""
     found: list[psutil.Process] = []
     others: list[psutil.Process] = []
     for process in psutil.process_iter():
@@ -145,8 +146,20 @@ def _matching(
             matched = False
         (found if matched else others).append(process)
     sessions = {process.pid for process in found} | {session_id} - {None}
-    found += [process for process in others if _session(process) in sessions]
+    parents = {process.pid for process in found}
+    while others and (parents or sessions):
+        more = [p for p in others if _session(p) in sessions or _parent(p) in parents]
+        others = [process for process in others if process not in more]
+        found += more
+        parents, sessions = {process.pid for process in more}, set()
     return [process for process in found if _lives(process)]
+
+
+def _parent(process: psutil.Process) -> int | None:
+    try:
+        return int(process.ppid())
+    except psutil.Error:
+        return None
 
 
 def _session(process: psutil.Process) -> int | None:

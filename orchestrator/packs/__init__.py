@@ -8,6 +8,8 @@ packs.validate_parameters(action, values)  # what is wrong with them, if anythin
 from orchestrator.packs.definitions import ActionDefinition, InvalidPack, PackDefinition, load
 from orchestrator.packs.installation import InstallReport, RefTaken, install
 from orchestrator.packs.parameters import Problem, validate_parameters
+from orchestrator.packs.runtimes import GROUP as RUNTIMES_GROUP
+from orchestrator.packs.runtimes import in_process
 from orchestrator.packs.source import SourceProblem
 from orchestrator.packs.template_definitions import TemplateDefinition
 from orchestrator.packs.template_installation import (
@@ -20,6 +22,7 @@ from orchestrator.packs.template_installation import (
 from orchestrator.packs.templates import InvalidTemplate, load_template, template_from_values
 
 __all__ = [
+    "RUNTIMES_GROUP",
     "ActionDefinition",
     "InstallReport",
     "InvalidPack",
@@ -33,6 +36,7 @@ __all__ = [
     "TemplateReport",
     "TemplateTaken",
     "UnknownAction",
+    "in_process",
     "install",
     "install_templates",
     "load",

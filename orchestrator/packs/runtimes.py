@@ -141,7 +141,8 @@ def names() -> list[str]:
 
 
 def in_process(runtime: str, options: Mapping[str, Any]) -> bool:
-    """Whether such an action runs in the worker's own process, where no limit but time holds."""
+    """Whether an action of a built-in runtime runs in the worker's own process, where no limit but
+    time holds."""
     return runtime == "http" or (runtime == "python" and not options.get("process"))
 
 

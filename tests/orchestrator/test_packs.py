@@ -68,9 +68,10 @@ class TestLoad:
         definition = packs.load(CORE)
         refs = [action.ref for action in definition.actions]
         assert refs == [
-            "core.echo", "core.fail", "core.noop", "core.sha256", "core.shell", "core.sleep",
+            "core.echo", "core.fail", "core.http_get", "core.node_echo", "core.noop", "core.sha256",
+            "core.shell", "core.sleep",
         ]  # fmt: skip
-        sha256 = definition.actions[3]
+        sha256 = definition.actions[5]
         assert sha256.idempotent
         assert RetryPolicy.from_dict(sha256.retry_policy).max_attempts == 3
 

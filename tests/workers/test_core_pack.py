@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 from django.conf import settings
 
 from orchestrator import packs
@@ -18,7 +20,13 @@ CORE = Path(settings.BASE_DIR) / "packs" / "core"
 def run(ref: str, **parameters: Any) -> Outcome:
     action = next(action for action in packs.load(CORE).actions if action.ref == ref)
     return runtimes.run(
-        call(action.runtime, action.entry_point, parameters=parameters, pack_path=str(CORE))
+        call(
+            action.runtime,
+            action.entry_point,
+            parameters=parameters,
+            pack_path=str(CORE),
+            options=action.runtime_options,
+        )
     )
 
 
@@ -50,3 +58,15 @@ def test_fail_fails_with_its_message():
     outcome = run("core.fail", message="as asked")
     assert outcome.event == "fail"
     assert outcome.result["message"].endswith("Failed: as asked")
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+def test_node_echo_returns_its_parameters_and_which_node_it_is():
+    result = run("core.node_echo", a=[1]).result["result"]
+    assert result["parameters"] == {"a": [1]}
+    assert result["node"].startswith("v")
+
+
+def test_http_get_reaches_public_addresses_only():
+    outcome = run("core.http_get", url="http://169.254.169.254/", query="x")
+    assert outcome.reason == "address_refused"

@@ -16,8 +16,7 @@ import pytest
 
 from tests.workers.helpers import call, python, sh, wait_until
 from workers import processes, runtimes
-from workers.runtimes import Call, Outcome, limits, results
-from workers.runtimes import shell as shell_runtime
+from workers.runtimes import Call, Outcome, command, limits, results, work_dirs
 
 
 @pytest.fixture(params=["main thread", "pool thread"])
@@ -44,9 +43,7 @@ def test_calls_and_outcomes_can_be_sent_to_a_pool_child():
 def test_an_unknown_runtime_is_a_failure_of_the_worker():
     outcome = runtimes.run(call("cobol", "x"))
     assert (outcome.event, outcome.result["failed_by"]) == ("fail", "worker")
-    assert outcome.result["message"] == (
-        "This worker has no runtime 'cobol'; it has: python, shell."
-    )
+    assert outcome.result["message"] == ("This worker has no runtime 'cobol'.")
 
 
 class TestPython:
@@ -83,6 +80,7 @@ class TestPython:
     def test_the_child_of_an_action_that_forks_does_not_go_on_as_a_worker(self):
         # in a process of its own: forking one that has threads is what this must not do here
         code = (
+            "import django\ndjango.setup()\n"
             "from tests.workers.helpers import python\nfrom workers import runtimes\n"
             "print(runtimes.run(python('fork')).result['message'])"
         )
@@ -213,6 +211,7 @@ class TestShell:
         outcome = run(sh("echo out; echo err >&2"))
         assert outcome.event == "complete"
         assert outcome.result.pop("duration_seconds") >= 0
+        assert 100_000 < outcome.result.pop("peak_memory_bytes") < 100_000_000
         assert outcome.result == {
             "exit_code": 0,
             "stdout": "out\n",
@@ -273,7 +272,7 @@ class TestShell:
         names = {line.split("=")[0] for line in lines} - {"PWD", "SHLVL", "_", "OLDPWD"}
         assert names == {
             "PATH", "LANG", "HOME", "TMPDIR", "MSTR_PACK_PATH",
-            "MSTR_EXECUTION_ID", "MSTR_ATTEMPT", "MSTR_ACTION",
+            "MSTR_EXECUTION_ID", "MSTR_ATTEMPT", "MSTR_ACTION", "MSTR_RESULT_FILE",
         }  # fmt: skip
         assert f"MSTR_EXECUTION_ID={asked.execution_id}" in lines
 
@@ -304,7 +303,7 @@ class TestShell:
         # in use, and as old as the one that is left
         prefix = processes.work_dir_prefix(asked.execution_id)
         wait_until(lambda: [p for p in tmp_path.glob(f"{prefix}*") if p.stat().st_mtime == 0])
-        assert shell_runtime.remove_left_work_dirs() == 1
+        assert work_dirs.remove_left() == 1
         fifo.write_text("go\n")
         thread.join(timeout=10)
         assert outcomes[0].event == "complete"
@@ -380,12 +379,21 @@ class TestShell:
         pid = int(outcome.result["stdout"])
         wait_until(lambda: _is_over(pid))
 
-    def test_a_daemon_that_keeps_the_pipes_open_holds_nobody_up(self):
-        asked = sh("setsid sleep 60 & echo on")
-        outcome = runtimes.run(asked)
+    @pytest.mark.parametrize("detached", ["fail", "kill"])
+    def test_a_daemon_ends_with_its_command_whatever_it_did_to_escape(self, detached, tmp_path):
+        pids = tmp_path / "pids"
+        escape = f"setsid sleep 60 & echo $! $$ > {pids}; exec sleep 60"
+        script = (
+            f'(cd /; exec env -i "PATH=$PATH" setsid sh -c "$0" </dev/null) & '
+            f"until [ -s {pids} ]; do sleep 0.01; done; echo on"
+        )
+        entry_point = ["sh", "-c", script, escape]
+        outcome = runtimes.run(call("shell", entry_point, options={"detached": detached}))
         assert outcome.result["stdout"] == "on\n"
         assert outcome.result["duration_seconds"] < 5
-        processes.terminate(asked.execution_id, grace_seconds=0)
+        assert outcome.result["left_processes"] == 2
+        assert outcome.reason == ("processes_left" if detached == "fail" else "succeeded")
+        assert all(_is_over(int(pid)) for pid in pids.read_text().split())
 
     def test_signals_have_their_defaults_in_a_command(self):
         outcome = runtimes.run(sh("grep -E 'SigIgn|SigBlk' /proc/self/status"))
@@ -396,6 +404,7 @@ class TestShell:
     @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of a parent's death")
     def test_a_command_dies_with_the_process_of_its_worker(self):
         code = (
+            "import django\ndjango.setup()\n"
             "from tests.workers.helpers import sh\nfrom workers import runtimes\n"
             "runtimes.run(sh('echo $$ >&3; exec sleep 60'.replace('>&3', '> ' + {path!r})))"
         )
@@ -416,7 +425,7 @@ class TestShell:
             raise Stop
 
         asked = sh("sleep 60")
-        monkeypatch.setattr(shell_runtime, "_take", stop)
+        monkeypatch.setattr(command, "_take", stop)
         with pytest.raises(Stop):
             runtimes.run(asked)
         assert processes.find(asked.execution_id) == []

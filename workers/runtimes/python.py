@@ -28,7 +28,8 @@ from typing import Any
 from orchestrator.errors import MusterError
 from orchestrator.reasons import Reason
 from workers import processes
-from workers.runtimes import Call, Outcome, completed, failed, limits, results, timed_out
+from workers.runtimes import interpreter, limits, results
+from workers.runtimes.protocol import Call, Outcome, completed, failed, timed_out
 
 MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 20_000
@@ -39,7 +40,13 @@ class CannotLoad(MusterError):
     """The entry point does not lead to a function."""
 
 
+def why_not() -> str:
+    return ""
+
+
 def run(call: Call) -> Outcome:
+    if call.options.get("process"):
+        return interpreter.run(call)
     started = time.monotonic()
     process_id = os.getpid()
     try:

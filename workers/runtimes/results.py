@@ -11,6 +11,8 @@ from orchestrator.errors import MusterError
 LIMIT_BYTES = 1_048_576
 """Largest result of a Python action: a result is for numbers and names, not for the data itself."""
 
+SHOWN_BYTES = 200
+
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 ESCAPE = re.compile(r"\\(?:u0000|.)")
 NUL_ESCAPE = "\\u0000"
@@ -39,6 +41,18 @@ def storable(value: Any, *, limit_bytes: int = LIMIT_BYTES) -> Any:
             "Return where the data is instead of the data."
         )
     return json.loads(written)
+
+
+def from_json(written: bytes) -> Any:
+    """What a command wrote as its result; None if it wrote nothing. Raises NotStorable."""
+    if not written.strip():
+        return None
+    try:
+        value = json.loads(written)
+    except (ValueError, RecursionError):
+        shown = text(written[:SHOWN_BYTES].decode("utf-8", "replace"))
+        raise NotStorable(f"Its result must be JSON, and begins with {shown!r}.") from None
+    return storable(value)
 
 
 def text(value: str) -> str:

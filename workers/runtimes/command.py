@@ -1,0 +1,447 @@
+"""Runs a command for a runtime: in a session of its own, under a keeper, within its limits.
+
+What every command gets: an empty working directory, which is also HOME and TMPDIR, and is removed
+afterwards; an environment of PATH, LANG, HOME, TMPDIR, what the action's `env` says, and
+`MSTR_EXECUTION_ID`, `MSTR_ATTEMPT`, `MSTR_ACTION`, `MSTR_PACK_PATH`, `MSTR_RESULT_FILE`; nothing of
+the worker's own. It ends with the worker's process, whatever happens to that (see `keeper`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import os
+import pwd
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from django.conf import settings
+
+from orchestrator import placeholders
+from orchestrator.reasons import Reason
+from workers import processes
+from workers.runtimes import results, work_dirs
+from workers.runtimes.capture import Capture
+from workers.runtimes.protocol import Call, Outcome, completed, failed, timed_out
+
+KEEPER = Path(__file__).with_name("keeper.py")
+RESULT_FILE = "muster-result.json"
+MIB = 1_048_576
+LONGEST_WAIT_SECONDS = 3600.0
+POLL_SECONDS = 0.05
+LAST_OUTPUT_SECONDS = 1.0
+KEEPERS_SHARE = 0.9
+"""Of the grace: the keeper kills what is left before a worker that cancels kills the keeper."""
+GIVE_UP_SECONDS = 5.0
+"""A keeper that is told to stop and has not after its grace and this is killed itself."""
+
+
+class CannotRun(Exception):
+    """The worker has not what the command needs."""
+
+    def __init__(self, message: str, reason: Reason = Reason.ACTION_FAILED) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Command:
+    """What to run, and what to make of it."""
+
+    argv: list[str]
+    stdin: bytes = b""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """On top of what every command gets."""
+    result: str = "none"
+    """Where the result is: `none`, `last_line` of stdout, `file`."""
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """As an action has them; those missing are the installation's."""
+    detached: str = "fail"
+    """What processes in sessions of their own mean, that outlive the command: `fail` or `kill`."""
+    as_action_user: bool = True
+    """Whether it runs as the user of `MUSTER_ACTION_USER`, if there is one."""
+    afterwards: list[str] = field(default_factory=list)
+    """What the keeper runs in the end if the worker is gone, who would do it otherwise."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    return_code: int | None
+    """As of `subprocess`; None if its keeper was killed, or if there was nothing to execute."""
+    launch_errno: int
+    was_stopped: bool
+    """At its time limit."""
+    exceeded: str
+    """The limit that ended it: `memory`, `processes`, `output`, `cpu`, `file_size`, or none."""
+    left: int
+    """How many processes outlived it in sessions of their own."""
+    details: dict[str, Any]
+    """The part of the result that does not depend on how it ended."""
+    result: bytes
+    """What is to be its result, as JSON."""
+
+
+def run(
+    call: Call,
+    prepare: Callable[[str], Command],
+    *,
+    concluding: Callable[[Call, Command, Ended], Outcome] | None = None,
+) -> Outcome:
+    """Run what `prepare(work_dir)` says to its end, and say what that means. `prepare` may raise
+    CannotRun and takes from the action's time."""
+    started = time.monotonic()
+    try:
+        with work_dirs.made(call.execution_id, call.attempt) as work_dir:
+            command = prepare(work_dir)
+            ended = _execute(call, command, work_dir, started)
+            return (concluding or conclude)(call, command, ended)
+    except placeholders.CannotExpand as error:
+        return failed(str(error))
+    except CannotRun as error:
+        return failed(str(error), by="worker", reason=error.reason)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return failed(f"The worker could not run the command: {error}.", by="worker")
+
+
+def why_not() -> str:
+    """Why no command can be run here; empty if it can."""
+    name = settings.MUSTER.action_user
+    if not name:
+        return ""
+    if os.geteuid() != 0:
+        return f"MUSTER_ACTION_USER is {name}, and only a worker that runs as root can change users"
+    try:
+        _user_named(name)
+    except KeyError:
+        return f"MUSTER_ACTION_USER is {name}, and there is no such user"
+    return ""
+
+
+# --- running -----------------------------------------------------------------------------------
+
+
+def _execute(call: Call, command: Command, work_dir: str, started: float) -> Ended:
+    """Run it in that directory. Raises OSError, ValueError or SubprocessError if it cannot be."""
+    most_bytes = int(command.limits.get("output_mb", settings.MUSTER.action_output_mb) * MIB)
+    captures = {
+        name: Capture(call.output_limit_bytes, most_bytes, command.result == name)
+        for name in ("stdout", "stderr")
+    }
+    captures["stdout"].keeps_last_line = command.result == "last_line"
+    run_as = user() if command.as_action_user else None
+    if run_as is not None:
+        os.chown(work_dir, run_as.pw_uid, run_as.pw_gid)
+    limits = _limits(call, command, run_as)
+    report_read, report_write = os.pipe()
+    # never waited for: a fork in another thread may hold the other end
+    os.set_blocking(report_read, False)
+    with os.fdopen(report_read, "rb", buffering=0) as reported, _file_of(command.stdin) as stdin:
+        try:
+            process = subprocess.Popen(
+                _kept(command, limits, report_write),
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=work_dir,
+                env=_environment(call, command, work_dir),
+                start_new_session=True,
+                pass_fds=[report_write],
+                bufsize=0,
+            )
+        finally:
+            os.close(report_write)
+        with process:
+            try:
+                why_stopped = _follow(
+                    process, call, captures, stop_at=started + call.timeout_seconds
+                )
+            except BaseException:
+                # the worker itself is told to stop: nothing of the action may stay behind
+                _kill(process, call)
+                raise
+        report = dict(line.split() for line in (reported.read() or b"").decode().splitlines())
+    if "status" not in report:
+        # the keeper was killed, and what it kept is nobody's child any more
+        processes.terminate(call.execution_id, call.attempt, grace_seconds=0)
+    return _ended(command, report, captures, why_stopped, started, work_dir)
+
+
+def _ended(
+    command: Command,
+    report: Mapping[str, str],
+    captures: Mapping[str, Capture],
+    why_stopped: str,
+    started: float,
+    work_dir: str,
+) -> Ended:
+    code = os.waitstatus_to_exitcode(int(report["status"])) if "status" in report else None
+    exceeded = "output" if why_stopped == "output" else report.get("exceeded", "")
+    details: dict[str, Any] = {"exit_code": code if code is not None and code >= 0 else None}
+    if code is not None and code < 0:
+        details["signal"] = _signal_name(-code)
+        # a shell says of what it ran that a signal ended it by its own exit code
+    for name, number in (("cpu", signal.SIGXCPU), ("file_size", signal.SIGXFSZ)):
+        limited = "cpu_seconds" if name == "cpu" else "file_size_mb"
+        if limited in command.limits and code in (-number, 128 + number):
+            exceeded = exceeded or name
+    for name, capture in captures.items():
+        details |= {name: capture.text, f"{name}_truncated": capture.truncated}
+    details["duration_seconds"] = round(time.monotonic() - started, 3)
+    if "peak_bytes" in report:
+        details["peak_memory_bytes"] = int(report["peak_bytes"])
+    if left := int(report.get("left", 0)):
+        details["left_processes"] = left
+    return Ended(
+        return_code=code,
+        launch_errno=int(report.get("errno", 0)),
+        was_stopped=why_stopped == "time",
+        exceeded=exceeded,
+        left=left,
+        details=details,
+        result=_result(command, captures["stdout"], work_dir),
+    )
+
+
+def _kept(command: Command, limits: Mapping[str, float], report_fd: int) -> list[str]:
+    """Isolated and without site: ten milliseconds instead of thirty."""
+    python = [sys.executable, "-I", "-S", str(KEEPER)]
+    told = ",".join(f"{name}={number:.15g}" for name, number in limits.items())
+    afterwards = "\n".join(command.afterwards)
+    return [*python, str(report_fd), str(os.getpid()), told, afterwards, *command.argv]
+
+
+def _limits(call: Call, command: Command, run_as: pwd.struct_passwd | None) -> dict[str, float]:
+    """The limits as the keeper wants them: bytes and seconds."""
+    limits = command.limits
+    told: dict[str, float] = {
+        "grace_seconds": call.cancel_grace_seconds * KEEPERS_SHARE,
+        "processes": limits.get("processes", settings.MUSTER.action_processes),
+        "memory_bytes": limits.get("memory_mb", settings.MUSTER.action_memory_mb) * MIB,
+    }
+    for name in ("address_space", "file_size"):
+        if f"{name}_mb" in limits:
+            told[f"{name}_bytes"] = limits[f"{name}_mb"] * MIB
+    told |= {name: limits[name] for name in ("cpu_seconds", "open_files") if name in limits}
+    if run_as is not None:
+        told |= {"uid": run_as.pw_uid, "gid": run_as.pw_gid}
+    return told
+
+
+@functools.cache
+def _user_named(name: str) -> pwd.struct_passwd:
+    return pwd.getpwnam(name)
+
+
+def user() -> pwd.struct_passwd | None:
+    """Who actions run as, if not as the worker's own user."""
+    name = settings.MUSTER.action_user
+    return _user_named(name) if name else None
+
+
+@contextlib.contextmanager
+def _file_of(content: bytes) -> Iterator[IO[bytes]]:
+    """A file rather than a pipe: nobody has to feed it, and a command need not read it."""
+    with tempfile.TemporaryFile() as file:
+        file.write(content)
+        file.seek(0)
+        yield file
+
+
+def _environment(call: Call, command: Command, work_dir: str) -> dict[str, str]:
+    return {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "LANG": "C.UTF-8",
+        "HOME": work_dir,
+        "TMPDIR": work_dir,
+        "MSTR_PACK_PATH": str(Path(call.pack_path).resolve()),
+        "MSTR_RESULT_FILE": str(Path(work_dir) / RESULT_FILE),
+        **command.environment,
+        **processes.markers(call.execution_id, call.attempt, call.action_ref),
+    }
+
+
+# --- following ---------------------------------------------------------------------------------
+
+
+def _follow(
+    process: subprocess.Popen[bytes],
+    call: Call,
+    captures: Mapping[str, Capture],
+    *,
+    stop_at: float,
+) -> str:
+    """Take the output until the keeper has ended. Why it was told to: `time`, `output`, or not."""
+    give_up_at = stop_at + call.cancel_grace_seconds + GIVE_UP_SECONDS
+    why_stopped = ""
+    with selectors.DefaultSelector() as selector, _end_of(process.pid) as end:
+        for stream, name in ((process.stdout, "stdout"), (process.stderr, "stderr")):
+            if stream is not None:
+                os.set_blocking(stream.fileno(), False)
+                selector.register(stream, selectors.EVENT_READ, captures[name])
+        if end is not None:
+            selector.register(end, selectors.EVENT_READ)
+        while process.poll() is None:
+            now = time.monotonic()
+            if now >= give_up_at:
+                _kill(process, call)
+                break
+            if not why_stopped and any(capture.over for capture in captures.values()):
+                why_stopped = "output"
+                process.send_signal(signal.SIGQUIT)
+                give_up_at = now + GIVE_UP_SECONDS
+            elif not why_stopped and now >= stop_at:
+                why_stopped = "time"
+                process.terminate()
+            due_at = give_up_at if why_stopped else stop_at
+            longest = POLL_SECONDS if end is None else LONGEST_WAIT_SECONDS
+            _take(selector, min(max(due_at - now, 0), longest))
+        # who escaped may hold the pipes open: take what is there, and wait for nobody
+        until = time.monotonic() + LAST_OUTPUT_SECONDS
+        while _take(selector, 0) and time.monotonic() < until:
+            pass
+    return why_stopped
+
+
+def _take(selector: selectors.BaseSelector, wait_seconds: float) -> bool:
+    """Take the output that is there, or comes in time; False if there is none."""
+    ready = selector.select(wait_seconds)
+    for key, _ in ready:
+        if key.data is None or not key.data.read(key.fd):
+            selector.unregister(key.fileobj)
+    return bool(ready)
+
+
+def _kill(process: subprocess.Popen[bytes], call: Call) -> None:
+    """End the keeper with all that it keeps, whatever state it is in."""
+    processes.terminate(call.execution_id, call.attempt, grace_seconds=0, session_id=process.pid)
+
+
+@contextlib.contextmanager
+def _end_of(pid: int) -> Iterator[int | None]:
+    """A descriptor that becomes readable when the process ends, where the kernel has such."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        yield None
+        return
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+# --- the outcome -------------------------------------------------------------------------------
+
+EXCEEDED = {
+    "memory": (Reason.MEMORY_LIMIT_EXCEEDED, "Its processes used more memory than {} MiB."),
+    "processes": (Reason.PROCESS_LIMIT_EXCEEDED, "It had more than {} processes at once."),
+    "output": (Reason.OUTPUT_LIMIT_EXCEEDED, "It wrote more than {} MiB to an output stream."),
+    "cpu": (Reason.CPU_LIMIT_EXCEEDED, "A process used more than {} s of processor time."),
+    "file_size": (Reason.FILE_SIZE_LIMIT_EXCEEDED, "It wrote a file larger than {} MiB."),
+}
+LIMIT_NAMES = {
+    "memory": "memory_mb",
+    "processes": "processes",
+    "output": "output_mb",
+    "cpu": "cpu_seconds",
+    "file_size": "file_size_mb",
+}
+
+
+def conclude(call: Call, command: Command, ended: Ended) -> Outcome:
+    """What the end of a command means for its execution."""
+    details = ended.details
+    if ended.launch_errno:
+        return failed(_cannot_execute(command.argv[0], ended.launch_errno), **details)
+    if ended.was_stopped:
+        return timed_out(call, **details)
+    if ended.exceeded:
+        return _exceeded(command, ended)
+    if ended.return_code is None:
+        message = "The process that kept the command within its limits was killed."
+        return failed(message, by="worker", **details)
+    if ended.return_code != 0:
+        return failed(_ended_badly(ended.return_code), **details | _result_if_any(command, ended))
+    if ended.left and command.detached == "fail":
+        message = (
+            f"The command ended, and left {ended.left} of its processes running in sessions of "
+            "their own. They were killed. If that is as it should be, the action's options say "
+            "`detached: kill`."
+        )
+        return failed(message, reason=Reason.PROCESSES_LEFT, **details)
+    if command.result == "none":
+        return completed(details)
+    try:
+        return completed({"result": results.from_json(ended.result)} | details)
+    except results.NotStorable as error:
+        return failed(str(error), **details)
+
+
+def _exceeded(command: Command, ended: Ended) -> Outcome:
+    reason, message = EXCEEDED[ended.exceeded]
+    name = LIMIT_NAMES[ended.exceeded]
+    most = command.limits.get(name, getattr(settings.MUSTER, f"action_{name}", 0))
+    message = f"{message.format(f'{most:g}')} That is its limit, `{name}`; it was ended there."
+    return failed(message, reason=reason, **ended.details)
+
+
+def _result(command: Command, stdout: Capture, work_dir: str) -> bytes:
+    if command.result == "last_line":
+        return stdout.last_line
+    if command.result != "file":
+        return b""
+    # the action made it: it may be anything, and lead anywhere
+    with contextlib.suppress(OSError):
+        descriptor = os.open(
+            Path(work_dir) / RESULT_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+        )
+        with os.fdopen(descriptor, "rb") as file:
+            return file.read(results.LIMIT_BYTES + 1)
+    return b""
+
+
+def _result_if_any(command: Command, ended: Ended) -> dict[str, Any]:
+    """What a command that failed gave as its result all the same."""
+    if command.result != "none" and ended.result:
+        with contextlib.suppress(results.NotStorable):
+            return {"result": results.from_json(ended.result)}
+    return {}
+
+
+def _ended_badly(return_code: int) -> str:
+    if return_code < 0:
+        return f"The command was killed by {_signal_name(-return_code)}."
+    return f"The command ended with exit code {return_code}."
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _cannot_execute(command: str, number: int) -> str:
+    shown = repr(command[:200])
+    match number:
+        case errno.ENOENT if not Path(command).exists():
+            return f"Command not found: {shown}."
+        case errno.ENOENT:
+            return f"The interpreter that the first line of {shown} names does not exist."
+        case errno.EACCES:
+            return f"Command is not executable: {shown}."
+        case errno.ENOEXEC:
+            return f"Command is neither a program nor a script with a first line '#!...': {shown}."
+        case _:
+            return f"Command {shown} could not be executed: {os.strerror(number)}."

@@ -1,0 +1,229 @@
+"""Container actions: a command in an image, by podman or docker.
+
+The command is the entry point; `image`, `network` (none, if the action says nothing), `pull` and
+`env` are options. Parameters come as JSON on stdin, and as arguments where the entry point names
+them. The result is JSON on the last line of stdout, unless the options say otherwise. The working
+directory and, to read only, the pack's folder are there under `/work` and `/pack`.
+
+The command line of the engine is what is run under a keeper; the container itself is a child of
+the engine. So it has a name that follows from the attempt, and is removed by that name whatever
+became of the command line: here, by a helper should the worker die, and at the next start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import structlog
+from django.conf import settings
+
+from orchestrator import placeholders
+from orchestrator.reasons import Reason
+from workers import processes
+from workers.runtimes import command
+from workers.runtimes.command import Command, Ended
+from workers.runtimes.protocol import Call, Outcome, failed
+
+log = structlog.get_logger(__name__)
+
+ENGINES = ("podman", "docker")
+LABEL = "muster.worker"
+PROBE_SECONDS = 5.0
+REMOVE_SECONDS = 30.0
+ENGINE_FAILED = 125
+"""The exit code of podman and docker for what is wrong with them, not with the command."""
+KILLED = 137
+TOLD_CHARACTERS = 2_000
+WORK, PACK = "/work", "/pack"
+
+
+def why_not() -> str:
+    if reason := command.why_not():
+        return reason
+    wanted = settings.MUSTER.container_engine
+    present = [name for name in ([wanted] if wanted else ENGINES) if shutil.which(name)]
+    if not present:
+        return f"there is no program {wanted!r}" if wanted else "neither podman nor docker is here"
+    reasons = {name: _answers(name) for name in present}
+    if any(not reason for reason in reasons.values()):
+        return ""
+    return "; ".join(f"{name} does not answer: {reason}" for name, reason in reasons.items())
+
+
+def run(call: Call) -> Outcome:
+    engine = _engine()
+    if engine is None:
+        return failed(f"This worker runs no containers: {why_not()}.", by="worker")
+    name = name_of(call)
+
+    def concluding(call: Call, asked: Command, ended: Ended) -> Outcome:
+        return _conclude(engine, name, call, asked, ended)
+
+    with _removed(engine, name):
+        return command.run(
+            call, lambda work_dir: _prepare(engine, name, call, work_dir), concluding=concluding
+        )
+
+
+def remove_left(token: str) -> int:
+    """Remove the containers of one life of a worker; returns how many. For the next one's start."""
+    engine = _engine()
+    said = _ask(engine, "ps", "-aq", "--filter", f"label={LABEL}={token}") if engine else None
+    names = said.stdout.split() if said is not None and said.returncode == 0 else []
+    if engine and names:
+        _ask(engine, "rm", "--force", "--volumes", *names)
+    return len(names)
+
+
+def name_of(call: Call) -> str:
+    """The container's name: of this attempt, and of no other."""
+    return f"muster-{call.execution_id}-{call.attempt}"
+
+
+# --- the command line --------------------------------------------------------------------------
+
+
+def _prepare(engine: str, name: str, call: Call, work_dir: str) -> Command:
+    options = call.options
+    worker = os.environ.get(processes.WORKER_TOKEN, "")
+    variables = {
+        "HOME": WORK,
+        "MSTR_PACK_PATH": PACK,
+        "MSTR_RESULT_FILE": f"{WORK}/{command.RESULT_FILE}",
+        **options.get("env", {}),
+        **processes.markers(call.execution_id, call.attempt, call.action_ref),
+    }
+    argv = [
+        engine, "run", "--name", name, "--label", f"{LABEL}={worker}",
+        "--interactive", "--init",
+        "--pull", options.get("pull", "missing"),
+        "--network", options.get("network", "none"),
+        "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
+        *_user(engine),
+        *_limited(call),
+        "--volume", f"{work_dir}:{WORK}",
+        "--volume", f"{Path(call.pack_path).resolve()}:{PACK}:ro",
+        "--workdir", WORK,
+    ]  # fmt: skip
+    for variable, value in variables.items():
+        argv += ["--env", f"{variable}={value}"]
+    arguments = placeholders.expand(list(call.entry_point), call.parameters)
+    return Command(
+        [*argv, options["image"], *arguments],
+        stdin=json.dumps(call.parameters).encode(),
+        environment=_engine_environment(),
+        result=options.get("result", "last_line"),
+        limits={name: call.limits[name] for name in ("output_mb",) if name in call.limits},
+        detached="kill",
+        as_action_user=False,
+        afterwards=[engine, "rm", "--force", "--volumes", name],
+    )
+
+
+def _user(engine: str) -> Iterator[str]:
+    """So that it is nobody more than a command without a container is, and its files can be
+    removed."""
+    user = command.user()
+    uid, gid = (user.pw_uid, user.pw_gid) if user else (os.getuid(), os.getgid())
+    if Path(engine).name == "podman" and os.getuid() != 0:
+        yield from ("--userns", "keep-id")
+    elif uid != 0:
+        yield from ("--user", f"{uid}:{gid}")
+
+
+def _limited(call: Call) -> Iterator[str]:
+    """The limits, which the engine holds: they are those of the container, not of its client."""
+    limits = call.limits
+    yield from ("--pids-limit", str(limits.get("processes", settings.MUSTER.action_processes)))
+    memory = f"{limits.get('memory_mb', settings.MUSTER.action_memory_mb)}m"
+    yield from ("--memory", memory, "--memory-swap", memory)
+    if "cpus" in limits:
+        yield from ("--cpus", f"{limits['cpus']:g}")
+    if "file_size_mb" in limits:
+        yield from ("--ulimit", f"fsize={limits['file_size_mb'] * command.MIB}")
+    if "open_files" in limits:
+        yield from ("--ulimit", f"nofile={limits['open_files']}")
+
+
+def _engine_environment() -> dict[str, str]:
+    """What the engine's client needs to find its engine, and its images."""
+    wanted = ("DOCKER_HOST", "DOCKER_CONFIG", "CONTAINER_HOST", "XDG_RUNTIME_DIR", "HOME")
+    return {name: os.environ[name] for name in wanted if name in os.environ}
+
+
+# --- the end -----------------------------------------------------------------------------------
+
+
+def _conclude(engine: str, name: str, call: Call, asked: Command, ended: Ended) -> Outcome:
+    if ended.was_stopped or ended.exceeded:
+        return command.conclude(call, asked, ended)
+    if ended.return_code == ENGINE_FAILED:
+        message = "The container engine could not run it: " + ended.details["stderr"].strip()
+        return failed(message[:TOLD_CHARACTERS], by="worker", **ended.details)
+    if ended.return_code == KILLED and _ran_out_of_memory(engine, name):
+        most = call.limits.get("memory_mb", settings.MUSTER.action_memory_mb)
+        return failed(
+            f"The container used more memory than {most} MiB. That is its limit, `memory_mb`; it "
+            "was ended there.",
+            reason=Reason.MEMORY_LIMIT_EXCEEDED,
+            **ended.details,
+        )
+    return command.conclude(call, asked, ended)
+
+
+def _ran_out_of_memory(engine: str, name: str) -> bool:
+    said = _ask(engine, "inspect", "--format", "{{.State.OOMKilled}}", name)
+    return said is not None and said.stdout.strip() == "true"
+
+
+@contextlib.contextmanager
+def _removed(engine: str, name: str) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        said = _ask(engine, "rm", "--force", "--volumes", name)
+        if said is None or (
+            said.returncode != 0 and "no such container" not in said.stderr.lower()
+        ):
+            log.warning("container not removed", container=name)
+
+
+# --- the engine --------------------------------------------------------------------------------
+
+
+def _engine() -> str | None:
+    wanted = settings.MUSTER.container_engine
+    names = [wanted] if wanted else ENGINES
+    return next((name for name in names if shutil.which(name) and not _answers(name)), None)
+
+
+@functools.cache
+def _answers(engine: str) -> str:
+    """Why the engine behind this program does not answer; empty if it does."""
+    format_ = "{{.Server.Version}}" if Path(engine).name == "docker" else "{{.Client.Version}}"
+    said = _ask(engine, "version", "--format", format_, timeout_seconds=PROBE_SECONDS)
+    if said is None:
+        return "no answer in time"
+    if said.returncode == 0:
+        return ""
+    lines = said.stderr.strip().splitlines()
+    return lines[-1] if lines else f"exit code {said.returncode}"
+
+
+def _ask(
+    engine: str, *arguments: str, timeout_seconds: float = REMOVE_SECONDS
+) -> subprocess.CompletedProcess[str] | None:
+    try:
+        return subprocess.run(
+            [engine, *arguments], capture_output=True, text=True, timeout=timeout_seconds,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
