@@ -336,7 +336,7 @@ class TestRuntimes:
 class TestInstall:
     def test_a_new_pack_is_created_as_it_is_defined(self):
         report = packs.install(packs.load(CORE), now=NOW)
-        assert len(report.created) == Action.objects.count() == 6
+        assert len(report.created) == Action.objects.count() == 8
         shell = Action.objects.get(ref="core.shell")
         assert (shell.runtime, shell.entry_point, shell.updated_at) == ("shell", ["{argv}"], NOW)
         assert shell.pack.path == str(CORE)
@@ -344,7 +344,7 @@ class TestInstall:
     def test_installing_it_again_changes_nothing(self):
         packs.install(packs.load(CORE), now=NOW)
         report = packs.install(packs.load(CORE), now=LATER)
-        assert len(report.unchanged) == 6
+        assert len(report.unchanged) == 8
         assert not report.created + report.updated + report.disabled
         assert set(Action.objects.values_list("updated_at", flat=True)) == {NOW}
         assert Pack.objects.get().installed_at == NOW
@@ -446,8 +446,8 @@ class TestCommand:
         assert not Pack.objects.exists()
 
     def test_install_counts_what_it_did(self):
-        assert "6" in self.run("install", str(CORE))
-        assert Action.objects.count() == 6
+        assert "8" in self.run("install", str(CORE))
+        assert Action.objects.count() == 8
 
     def test_a_broken_pack_exits_with_1_and_prints_every_problem(self, folder):
         folder.action(timeout_seconds=0, idempotent=3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
@@ -19,6 +20,11 @@ class Command(output.MusterCommand):
         which.add_argument("--name", help="unique in this installation")
         which.add_argument(
             "--ping", metavar="NAME", help="start nothing; exit 0 if this worker is well, else 1"
+        )
+        which.add_argument(
+            "--runtimes",
+            action="store_true",
+            help="start nothing; show what a worker would offer here, and why not more",
         )
         parser.add_argument(
             "--concurrency", type=int, default=os.cpu_count() or 1, help="actions at once"
@@ -42,6 +48,8 @@ class Command(output.MusterCommand):
                 raise CommandError(told)
             self.stdout.write(told)
             return
+        if options["runtimes"]:
+            os.execv(sys.executable, [sys.executable, "-m", "workers.survey"])  # noqa: S606
         database.wait_until_reachable()
         worker = fleet.enlist(name=options["name"], labels=_labels(options["label"]) or None)
         arguments = celery_process.worker_arguments(
