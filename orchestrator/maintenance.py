@@ -6,13 +6,14 @@ half an interval is not taken again, so the functions run once an interval whoev
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 
-from orchestrator import dead_letters, executions, fleet
+from orchestrator import dead_letters, executions, fleet, workflows
 from orchestrator.models import Tick
 
 
@@ -42,12 +43,37 @@ def retire_workers(*, now: datetime) -> Any:
     return fleet.retire_gone(now=now)
 
 
+def detect_stale_tasks(*, now: datetime) -> Any:
+    """Open investigations for tasks that are stuck, batch by batch, and move them to error."""
+    until = time.monotonic() + LONGEST_RUN_SECONDS
+    stale = opened = moved = 0
+    while True:
+        found = workflows.detect_stale(now)
+        stale, opened = stale + len(found.stale), opened + len(found.opened)
+        moved += len(found.moved)
+        is_last = len(found.stale) < settings.MUSTER.staleness_batch_size
+        if is_last or not (found.opened or found.moved) or time.monotonic() > until:
+            return {"stale": stale, "opened": opened, "moved": moved}
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "muster.check_timeouts": check_timeouts,
     "muster.check_heartbeats": check_heartbeats,
     "muster.drain_dead_letters": drain_dead_letters,
     "muster.retire_workers": retire_workers,
+    "muster.detect_stale_tasks": detect_stale_tasks,
 }
+SLOWER = {"muster.detect_stale_tasks": "staleness_interval_seconds"}
+"""What has an interval of its own, and the setting that says it."""
+
+LONGEST_RUN_SECONDS = 20.0
+"""A function that has more to do than this goes on at its next tick."""
+
+
+def interval_seconds(name: str) -> float:
+    """How often this function runs."""
+    seconds: float = getattr(settings.MUSTER, SLOWER.get(name, "maintenance_interval_seconds"))
+    return seconds
 
 
 def run(name: str, *, now: datetime, missed: int = 0) -> Any:
@@ -55,7 +81,7 @@ def run(name: str, *, now: datetime, missed: int = 0) -> Any:
 
     `missed`: how many whole intervals must have gone by, as the watchdog asks for.
     """
-    interval = timedelta(seconds=settings.MUSTER.maintenance_interval_seconds)
+    interval = timedelta(seconds=interval_seconds(name))
     not_within = interval * missed if missed else interval / 2
     if not Tick.objects.claim(name=name, now=now, not_within=not_within):
         return None

@@ -67,6 +67,24 @@ class Muster:
     maintenance_interval_seconds: float = 5.0
     """How often beat runs the timeout monitor, the heartbeat check and the dead letter drain."""
 
+    staleness_interval_seconds: float = 300.0
+    """How often tasks that are stuck are looked for."""
+
+    staleness_batch_size: int = 100
+    """Most stale tasks that are dealt with in one transaction."""
+
+    task_max_waiting_for_dependencies_minutes: float = 60.0
+    """How long a task may wait for steps in process, where its template does not say otherwise."""
+
+    task_max_waiting_for_retry_minutes: float = 30.0
+    """The same, for the time after its next attempt was due."""
+
+    task_max_steps_in_process_minutes: float = 30.0
+    """The same, for steps that are being run and come to no end."""
+
+    task_max_duration_minutes: float = 1_440.0
+    """The same, for a task from its request to its end."""
+
     cancel_grace_seconds: float = 10.0
     """From SIGTERM to SIGKILL, for an action that is cancelled."""
 
@@ -116,6 +134,16 @@ class Muster:
     def staleness_seconds(self) -> float:
         """A heartbeat older than this makes a worker stale."""
         return self.heartbeat_interval_seconds * self.staleness_multiplier
+
+    @property
+    def task_limits_minutes(self) -> dict[str, float]:
+        """The limits of tasks by their names: a state, or `duration`."""
+        return {
+            "waiting_for_dependencies": self.task_max_waiting_for_dependencies_minutes,
+            "waiting_for_retry": self.task_max_waiting_for_retry_minutes,
+            "steps_in_process": self.task_max_steps_in_process_minutes,
+            "duration": self.task_max_duration_minutes,
+        }
 
 
 def from_environment(environ: Mapping[str, str]) -> Muster:

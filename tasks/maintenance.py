@@ -24,6 +24,11 @@ def drain_dead_letters(**_: Any) -> None:
     maintenance.run("muster.drain_dead_letters", now=clock.now())
 
 
+@shared_task(name="muster.detect_stale_tasks")
+def detect_stale_tasks(**_: Any) -> None:
+    maintenance.run("muster.detect_stale_tasks", now=clock.now())
+
+
 @shared_task(name="muster.retire_workers")
 def retire_workers(**_: Any) -> None:
     maintenance.run("muster.retire_workers", now=clock.now())

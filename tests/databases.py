@@ -26,6 +26,7 @@ from django.contrib.contenttypes.models import ContentType
 from django.core.management import call_command
 from django.db import connection, connections
 
+from orchestrator.models import StalenessDefault
 from orchestrator.models.catalog import forget_actions
 
 Config = dict[str, Any]
@@ -85,7 +86,11 @@ def postgresql_lender(url: str) -> Iterator[Lender]:
     def lend() -> Iterator[Config]:
         yield base | {"NAME": name}
         with as_default(base | {"NAME": name}), connection.cursor() as cursor:
-            tables = [model._meta.db_table for model in apps.get_app_config(OURS).get_models()]
+            tables = [
+                model._meta.db_table
+                for model in apps.get_app_config(OURS).get_models()
+                if model._meta.managed and model is not StalenessDefault  # the settings', not ours
+            ]
             # foreign keys would want an order, and there is nothing for them to check
             cursor.execute("SET session_replication_role = replica")
             cursor.execute("".join(f"DELETE FROM {table};" for table in tables))  # noqa: S608 - ours

@@ -11,6 +11,7 @@ from orchestrator.investigations.opening import (
     AlreadyOpen,
     keep,
     open_for_executions,
+    open_for_tasks,
     open_manually,
 )
 from orchestrator.investigations.snapshots import of_execution
@@ -25,5 +26,6 @@ __all__ = [
     "keep",
     "of_execution",
     "open_for_executions",
+    "open_for_tasks",
     "open_manually",
 ]

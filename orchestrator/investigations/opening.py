@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
+from uuid import UUID
 
 from django.db import transaction
 
 from orchestrator import metrics
 from orchestrator.errors import MusterError
 from orchestrator.investigations import snapshots
-from orchestrator.models import DLQEntry, Execution
+from orchestrator.models import DLQEntry, Execution, Task
 
 
 class AlreadyOpen(MusterError):
-    """It has a pending entry already: add a note to that one, or close it first."""
+    """There is a pending entry for it: add a note to that one, or close it first."""
 
 
 def keep(entries: Sequence[DLQEntry]) -> list[DLQEntry]:
@@ -65,13 +67,51 @@ def open_for_executions(
     )
 
 
-def open_manually(execution: Execution, *, detail: str, now: datetime, actor: str) -> DLQEntry:
+def open_for_tasks(
+    tasks: Sequence[Task],
+    *,
+    reason: DLQEntry.Reason,
+    now: datetime,
+    actor: str,
+    detail: str | Mapping[UUID, str] = "",
+) -> list[DLQEntry]:
+    """Open an entry for each task as it is now, in the caller's transaction; returns those opened.
+
+    A task that has a pending entry is left out. A fixed number of statements, however many there
+    are. `detail` says of all, or of each by its id, what was wrong; it is shown as it is.
+    """
+    taken = snapshots.of_tasks(tasks, now=now)
+    return keep(
+        [
+            DLQEntry(
+                task=task,
+                original_state=str(task.state),
+                dlq_reason=reason,
+                detail=detail if isinstance(detail, str) else detail.get(task.pk, ""),
+                dlq_timestamp=now,
+                opened_by=actor,
+                task_snapshot=taken[task.pk],
+            )
+            for task in tasks
+        ]
+    )
+
+
+def open_manually(subject: Execution | Task, *, detail: str, now: datetime, actor: str) -> DLQEntry:
     """Open an entry because somebody asks for it; returns it.
 
-    Raises AlreadyOpen if there is one that somebody asked for before, and that is pending.
+    Raises AlreadyOpen if a task has a pending one, or an execution one that was asked for before.
     """
-    reason = DLQEntry.Reason.MANUAL_DLQ
-    opened = open_for_executions([execution], reason=reason, detail=detail, now=now, actor=actor)
+    told: Any = {
+        "reason": DLQEntry.Reason.MANUAL_DLQ, "detail": detail, "now": now, "actor": actor
+    }  # fmt: skip
+    if isinstance(subject, Task):
+        opened = open_for_tasks([subject], **told)
+    else:
+        opened = open_for_executions([subject], **told)
     if not opened:
-        raise AlreadyOpen(f"Execution {execution.pk} has a pending {reason} entry already")
+        noun = subject._meta.verbose_name
+        raise AlreadyOpen(
+            f"There is a pending entry for {noun} {subject.pk}: add a note to it, or close it first"
+        )
     return opened[0]

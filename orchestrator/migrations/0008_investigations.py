@@ -82,8 +82,9 @@ def unguard(apps: Any, schema_editor: Any) -> None:
         )
         schema_editor.execute("DROP FUNCTION orchestrator_dlq_entry_is_kept()")
     else:
-        schema_editor.execute("DROP TRIGGER orchestrator_dlq_entry_is_final")
-        schema_editor.execute("DROP TRIGGER orchestrator_dlq_entry_notes_are_kept")
+        # a later migration, undone before, may have rebuilt the table without them
+        schema_editor.execute("DROP TRIGGER IF EXISTS orchestrator_dlq_entry_is_final")
+        schema_editor.execute("DROP TRIGGER IF EXISTS orchestrator_dlq_entry_notes_are_kept")
 
 
 def adopt(apps: Any, schema_editor: Any) -> None:

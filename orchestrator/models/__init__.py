@@ -5,7 +5,9 @@ from orchestrator.models.catalog import Action, Pack
 from orchestrator.models.dead_letters import DLQEntry
 from orchestrator.models.executions import Execution, ExecutionEvent, add_actions
 from orchestrator.models.fleet import Worker, WorkerEvent
+from orchestrator.models.investigations import DLQDashboard, InvestigationQueue
 from orchestrator.models.maintenance import Tick
+from orchestrator.models.staleness import StalenessDefault, TaskLimit, TaskStaleness
 from orchestrator.models.tallies import Tally
 from orchestrator.models.workflows import (
     Step,
@@ -19,15 +21,20 @@ from orchestrator.models.workflows import (
 __all__ = [
     "Action",
     "ApiToken",
+    "DLQDashboard",
     "DLQEntry",
     "Execution",
     "ExecutionEvent",
+    "InvestigationQueue",
     "Pack",
+    "StalenessDefault",
     "Step",
     "StepDependency",
     "StepExecution",
     "Tally",
     "Task",
+    "TaskLimit",
+    "TaskStaleness",
     "TaskTemplate",
     "Tick",
     "TransitionRecord",

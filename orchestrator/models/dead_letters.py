@@ -13,6 +13,7 @@ from django.db.models import Q
 from uuid_utils import compat as uuid_utils
 
 from orchestrator.models.executions import Execution
+from orchestrator.models.workflows import Task
 
 
 class DLQEntryQuerySet(models.QuerySet["DLQEntry"]):
@@ -57,6 +58,15 @@ class DLQEntry(models.Model):
         Execution, null=True, blank=True, on_delete=models.SET_NULL, related_name="dlq_entries"
     )
     execution_id: UUID | None
+    task = models.ForeignKey(
+        Task,
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="dlq_entries",
+        db_index=False,
+    )
+    task_id: UUID | None
     attempt = models.PositiveIntegerField(null=True, blank=True)
     original_state = models.CharField(
         max_length=40, blank=True, help_text="State of the task, or status of the execution, then."
@@ -111,8 +121,14 @@ class DLQEntry(models.Model):
                 name="dlq_entry_pending",
                 condition=Q(resolution_status="pending"),
             ),
+            models.Index("task", "id", name="dlq_entry_by_task", condition=Q(task__isnull=False)),
         ]
         constraints = [
+            models.UniqueConstraint(
+                "task",
+                name="dlq_entry_of_task_is_pending_once",
+                condition=Q(resolution_status="pending", task__isnull=False),
+            ),
             models.UniqueConstraint(
                 "execution",
                 name="dlq_entry_manual_is_pending_once",

@@ -134,12 +134,21 @@ class Task(models.Model):
     class Meta:
         ordering = ["-pk"]
         indexes = [
-            # open tasks by how long they have been where they are: only these can become stale
+            # open tasks by how long they have been where they are, and by their age: only these
+            # can become stale, and a template's limits are looked for in them
             models.Index(
+                "template",
                 "state",
                 "clock_started_at",
-                "id",
                 name="task_open_by_clock",
+                include=["environment", "id"],
+                condition=Q(ended_at__isnull=True),
+            ),
+            models.Index(
+                "template",
+                "created_at",
+                name="task_open_by_age",
+                include=["environment", "id"],
                 condition=Q(ended_at__isnull=True),
             ),
             models.Index(

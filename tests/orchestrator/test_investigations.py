@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.core.management import call_command
 from django.db import IntegrityError, connection, connections, transaction
 from django.db.migrations.executor import MigrationExecutor
 
@@ -65,7 +66,7 @@ def test_one_pending_manual_entry_for_an_execution_and_any_number_closed() -> No
     execution = make_execution()
     for _ in range(3):
         entry = investigations.open_manually(execution, detail="d", now=NOW, actor="ada")
-        with pytest.raises(investigations.AlreadyOpen, match="pending manual_dlq entry already"):
+        with pytest.raises(investigations.AlreadyOpen, match="pending entry for execution"):
             investigations.open_manually(execution, detail="d", now=NOW, actor="bob")
         close(entry)
     assert DLQEntry.objects.count() == 3
@@ -261,16 +262,20 @@ def test_hours_until_closed_are_tallied() -> None:
 # --- what was there before ------------------------------------------------------------------------
 
 
+def migrate(name: str) -> None:
+    call_command("migrate", "orchestrator", name, verbosity=0)
+
+
+def as_of(name: str) -> Any:
+    """The model as it was after this migration."""
+    state = MigrationExecutor(connection).loader.project_state([("orchestrator", name)])
+    return state.apps.get_model("orchestrator", "DLQEntry")
+
+
 def test_entries_of_before_are_kept_as_pending_investigations() -> None:
-    before, after = (
-        ("orchestrator", "0007_worker_availability"),
-        ("orchestrator", "0008_investigations"),
-    )
-    latest = MigrationExecutor(connection).loader.graph.leaf_nodes("orchestrator")
-    MigrationExecutor(connection).migrate([before])
+    migrate("0007_worker_availability")
     try:
-        old = MigrationExecutor(connection).loader.project_state([before]).apps
-        entries = old.get_model("orchestrator", "DLQEntry").objects
+        entries = as_of("0007_worker_availability").objects
         for number, reason in enumerate(["queue_ttl_expired", "message_rejected"]):
             entries.create(
                 reason=reason,
@@ -279,11 +284,10 @@ def test_entries_of_before_are_kept_as_pending_investigations() -> None:
                 fingerprint=str(number),
                 created_at=NOW + timedelta(seconds=number),
             )
-        MigrationExecutor(connection).migrate([after])
-        new = MigrationExecutor(connection).loader.project_state([after]).apps
-        first, second = new.get_model("orchestrator", "DLQEntry").objects.order_by("pk")
+        migrate("0008_investigations")
+        first, second = as_of("0008_investigations").objects.order_by("pk")
     finally:
-        MigrationExecutor(connection).migrate(latest)
+        call_command("migrate", "orchestrator", verbosity=0)
     assert (first.dlq_reason, second.dlq_reason) == ("queue_ttl_expired", "message_invalid")
     assert (first.original_state, second.original_state) == ("", "scheduled")
     assert second.task_snapshot == {"status": "scheduled"}

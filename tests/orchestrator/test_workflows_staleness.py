@@ -1,0 +1,467 @@
+"""Stale tasks: found by their limits, investigated and moved together, once, whoever looks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import connection, connections, transaction
+from django.test.utils import CaptureQueriesContext
+
+from orchestrator import clock, investigations, maintenance, metrics, workflows
+from orchestrator.models import (
+    DLQEntry,
+    StalenessDefault,
+    Task,
+    TaskLimit,
+    TaskStaleness,
+    TaskTemplate,
+    TransitionRecord,
+)
+from orchestrator.state_machine import TASKS, StepState, TaskState, TransitionConflict
+from orchestrator.workflows import Detected, detect_stale, staleness
+from tests.factories import NOW, make_execution, make_step, make_task, make_template
+from tests.orchestrator.test_investigations import tallied
+
+pytestmark = pytest.mark.usefixtures("database", "sent")
+
+T = TaskState
+MINUTES = {
+    T.WAITING_FOR_DEPENDENCIES: 60,
+    T.WAITING_FOR_RETRY: 30,
+    T.STEPS_IN_PROCESS: 30,
+}
+IN_PROCESS = T.STEPS_IN_PROCESS
+
+
+def template(name: str = "tidy", **definition: Any) -> TaskTemplate:
+    return make_template(name, definition={"name": name, "steps": []} | definition)
+
+
+def task(
+    state: str = IN_PROCESS,
+    *,
+    for_minutes: float = 31,
+    now: datetime = NOW,
+    lifecycle: dict[str, Any] | None = None,
+    **values: Any,
+) -> Task:
+    """A task that has been in its state for so long."""
+    since = now - timedelta(minutes=for_minutes)
+    values.setdefault("created_at", since)
+    if lifecycle is not None:
+        values.setdefault(
+            "template", template(f"t{TaskTemplate.objects.count()}", lifecycle=lifecycle)
+        )
+    return make_task(state, state_entered_at=since, clock_started_at=since, **values)
+
+
+def state_of(task: Task) -> str:
+    return Task.objects.get(pk=task.pk).state
+
+
+# --- what is stale -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("state", "minutes"), MINUTES.items())
+def test_task_over_its_limit_gets_an_entry_and_is_moved_to_error(
+    state: str, minutes: float
+) -> None:
+    healthy = task(state, for_minutes=minutes - 0.01)
+    stale = task(state, for_minutes=minutes)
+    assert detect_stale(NOW) == Detected((stale.pk,), (stale.pk,), (stale.pk,))
+    assert (state_of(healthy), state_of(stale)) == (state, "error")
+    assert Task.objects.get(pk=stale.pk).ended_at == NOW
+    entry = DLQEntry.objects.get()
+    assert (entry.task_id, entry.original_state) == (stale.pk, state)
+    assert (entry.dlq_reason, entry.opened_by) == ("staleness_timeout", "staleness_detection")
+    assert entry.detail == f"{state} for {minutes}.0 min, allowed are {minutes}"
+    record = TransitionRecord.objects.get()
+    assert (record.task_id, record.event, record.to_state) == (stale.pk, "expire", "error")
+    assert (record.actor, record.reason) == ("staleness_detection", "staleness_timeout")
+    assert detect_stale(NOW) == Detected()
+
+
+@pytest.mark.parametrize("state", sorted(set(T) - TASKS.ended - set(MINUTES)))
+def test_other_states_have_no_limit_but_that_of_the_whole_task(state: str) -> None:
+    old = task(state, for_minutes=1_440)
+    task(state, for_minutes=1_439)
+    assert detect_stale(NOW).stale == (old.pk,)
+    assert DLQEntry.objects.get().detail == "its age is 1440.0 min, allowed are 1440"
+    assert state_of(old) == "error"
+
+
+@pytest.mark.parametrize("state", sorted(TASKS.ended))
+def test_what_has_ended_is_never_stale(state: str) -> None:
+    task(state, for_minutes=100_000)
+    assert detect_stale(NOW) == Detected()
+
+
+def test_the_clock_of_a_state_starts_when_its_retry_is_due() -> None:
+    due_at = NOW + timedelta(minutes=40)
+    make_task(T.WAITING_FOR_RETRY, clock_started_at=due_at, next_retry_at=due_at)
+    assert detect_stale(NOW) == Detected()
+    assert detect_stale(due_at + timedelta(minutes=29)) == Detected()
+    assert len(detect_stale(due_at + timedelta(minutes=30)).moved) == 1
+
+
+def test_task_over_two_limits_is_one() -> None:
+    one = task(for_minutes=2_000)
+    assert detect_stale(NOW) == Detected((one.pk,), (one.pk,), (one.pk,))
+    assert DLQEntry.objects.get().detail == (
+        "steps_in_process for 2000.0 min, allowed are 30; its age is 2000.0 min, allowed are 1440"
+    )
+
+
+# --- limits --------------------------------------------------------------------------------------
+
+
+def test_a_templates_limits_beat_the_settings() -> None:
+    patient = task(for_minutes=31, lifecycle={"max_steps_in_process_minutes": 120})
+    hasty = task(for_minutes=2, lifecycle={"max_steps_in_process_minutes": 2})
+    plain = task(for_minutes=29, lifecycle={})
+    null = task(for_minutes=29, lifecycle={"max_steps_in_process_minutes": None})
+    assert detect_stale(NOW).moved == (hasty.pk,)
+    assert {state_of(one) for one in (patient, plain, null)} == {IN_PROCESS}
+
+
+def test_an_environments_limits_beat_the_templates() -> None:
+    made = template(
+        lifecycle={"max_steps_in_process_minutes": 20, "staleness_action": "error"},
+        environments={
+            "production": {"lifecycle": {"max_steps_in_process_minutes": 50}},
+            "test": {"lifecycle": {"staleness_action": "none"}},
+            "steps": {"steps": {}},
+        },
+    )
+    short, other, steps, long = (
+        task(template=made, environment=environment, for_minutes=30).pk
+        for environment in ("", "unheard of", "steps", "production")
+    )
+    task(template=made, environment="test", for_minutes=30)
+    assert set(detect_stale(NOW).moved) == {short, other, steps}
+    assert detect_stale(NOW + timedelta(minutes=20)).moved == (long,)
+    assert not DLQEntry.objects.exists()  # the action is merged, too
+
+
+def test_settings_take_effect_at_the_next_run(settings: Any) -> None:
+    one, usual = task(for_minutes=10), settings.MUSTER
+    assert detect_stale(NOW) == Detected()
+    settings.MUSTER = replace(usual, task_max_steps_in_process_minutes=5)
+    assert detect_stale(NOW).moved == (one.pk,)
+    settings.MUSTER = usual
+    StalenessDefault.objects.follow_settings()
+
+
+# --- what is done --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lifecycle", "for_minutes", "opened", "moved"),
+    [
+        ({"staleness_action": "dlq"}, 30, True, True),
+        ({"staleness_action": "error"}, 30, False, True),
+        ({"staleness_action": "none"}, 30, False, False),
+        ({"staleness_action": "none"}, 1_440, True, True),
+        ({"staleness_action": "none", "auto_dlq_on_timeout": False}, 1_440, False, True),
+        ({"staleness_action": "none", "auto_fail_on_timeout": False}, 1_440, True, False),
+        (
+            {
+                "staleness_action": "none",
+                "auto_fail_on_timeout": False,
+                "auto_dlq_on_timeout": False,
+            },
+            1_440,
+            False,
+            False,
+        ),
+        (
+            {
+                "staleness_action": "error",
+                "auto_fail_on_timeout": False,
+                "auto_dlq_on_timeout": True,
+            },
+            1_440,
+            True,
+            True,
+        ),
+    ],
+)
+def test_a_template_says_what_is_done(
+    lifecycle: dict[str, Any], for_minutes: float, opened: bool, moved: bool
+) -> None:
+    one = task(for_minutes=for_minutes, lifecycle=lifecycle)
+    detected = detect_stale(NOW)
+    assert (bool(detected.opened), bool(detected.moved)) == (opened, moved)
+    assert DLQEntry.objects.filter(task=one).exists() is opened
+    assert state_of(one) == ("error" if moved else IN_PROCESS)
+    assert detect_stale(NOW) == Detected()
+
+
+def test_dry_run_only_tells() -> None:
+    one = task()
+    assert detect_stale(NOW, dry_run=True) == Detected(stale=(one.pk,))
+    assert state_of(one) == IN_PROCESS
+    assert not DLQEntry.objects.exists()
+    assert tallied("muster_staleness_detection_runs_total") == {}
+
+
+def test_batches_take_the_oldest_first_and_leave_the_rest_for_the_next() -> None:
+    tasks = [task(for_minutes=minutes).pk for minutes in (40, 60, 50)]
+    assert [detect_stale(NOW, batch_size=1).moved for _ in range(4)] == [
+        (tasks[1],),
+        (tasks[2],),
+        (tasks[0],),
+        (),
+    ]
+
+
+def test_task_with_a_pending_entry_is_left_alone_until_that_is_closed() -> None:
+    one = task()
+    entry = investigations.open_manually(one, detail="odd", now=NOW, actor="ada")
+    assert detect_stale(NOW) == Detected()
+    investigations.close(
+        entry.dlq_entry_uuid, resolution=DLQEntry.Resolution.CANCELLED, now=NOW, actor="ada"
+    )
+    assert detect_stale(NOW).moved == (one.pk,)
+    assert DLQEntry.objects.filter(task=one).count() == 2
+
+
+def test_an_entry_without_its_move_is_undone(monkeypatch: Any) -> None:
+    one = task()
+    monkeypatch.setattr(staleness, "transition_many", lambda *_, **__: set())
+    with pytest.raises(TransitionConflict):
+        detect_stale(NOW)
+    assert not DLQEntry.objects.exists()
+    assert state_of(one) == IN_PROCESS
+
+
+def test_a_move_without_its_entry_is_undone(monkeypatch: Any) -> None:
+    one = task()
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError
+
+    monkeypatch.setattr(metrics.Counter, "add", fail)
+    with pytest.raises(OSError):  # noqa: PT011 - it has no message
+        detect_stale(NOW)
+    assert not DLQEntry.objects.exists()
+    assert state_of(one) == IN_PROCESS
+
+
+def test_what_was_found_is_tallied_by_its_limit() -> None:
+    task()
+    task(T.PENDING, for_minutes=1_440)
+    task(for_minutes=1_440, lifecycle={"staleness_action": "none", "auto_fail_on_timeout": False})
+    detect_stale(NOW)
+    assert tallied("muster_staleness_tasks_detected_total") == {
+        ("steps_in_process", ""): 1,
+        ("duration", ""): 2,
+    }
+    assert tallied("muster_staleness_tasks_transitioned_to_error_total") == {
+        ("steps_in_process", ""): 1,
+        ("duration", ""): 1,
+    }
+    assert tallied("muster_staleness_detection_runs_total") == {("", ""): 1}
+    parts = tallied("muster_staleness_detection_duration_seconds")
+    assert sum(value for (_, part), value in parts.items() if part != "sum") == 1
+    assert tallied("muster_dlq_entries_created_total") == {("staleness_timeout", ""): 3}
+
+
+def test_snapshot_tells_of_the_task_and_all_of_its_steps() -> None:
+    one = task(for_minutes=45, lifecycle={"max_steps_in_process_minutes": 40}, priority=7,
+               correlation_id="c-1", context={"password": "hush"})  # fmt: skip
+    execution = make_execution("running")
+    make_step(StepState.COMPLETE, task=one, name="wash")
+    make_step(
+        StepState.IN_PROGRESS,
+        task=one,
+        name="dry",
+        attempts=2,
+        last_failure_at=NOW,
+        execution=execution,
+        error={"message": "x" * 10_000, "token": "hush"},
+    )
+    detect_stale(NOW)
+    taken = DLQEntry.objects.get().task_snapshot
+    wash, dry = taken.pop("steps")
+    ref = one.template.ref
+    assert taken == {
+        "task_uuid": str(one.pk), "namespace": "tests", "name": one.template.name,
+        "version": "1.0.0", "template": ref, "environment": "", "state": "steps_in_process",
+        "time_in_state_minutes": 45, "threshold_minutes": 40, "age_minutes": 45,
+        "max_duration_minutes": 1_440, "priority": 7, "correlation_id": "c-1",
+        "detected_at": NOW.isoformat(),
+    }  # fmt: skip
+    assert (wash["name"], wash["state"], wash["last_error"]) == ("wash", "complete", None)
+    assert (dry["name"], dry["state"]) == ("dry", "in_progress")
+    assert (dry["attempts"], dry["max_attempts"]) == (2, 3)
+    assert (dry["execution_id"], dry["execution_status"]) == (str(execution.pk), "running")
+    assert dry["last_error"]["token"] == "***"
+    assert len(dry["last_error"]["message"]) < 2_100
+    assert "hush" not in str(taken)
+
+
+def test_the_number_of_statements_does_not_grow_with_the_tasks() -> None:
+    def statements(number: int) -> int:
+        for _ in range(number):
+            make_step(StepState.IN_PROGRESS, task=task())
+        with CaptureQueriesContext(connection) as queries:
+            assert len(detect_stale(NOW).moved) == number
+        # the portable swap takes row after row
+        return sum("UPDATE" not in query["sql"][:6] for query in queries)
+
+    statements(1)
+    assert statements(2) == statements(20)
+
+
+# --- many at once --------------------------------------------------------------------------------
+
+
+def together(*calls: Any) -> list[Any]:
+    barrier = threading.Barrier(len(calls), timeout=30)
+    results: list[Any] = [None] * len(calls)
+
+    def run(number: int) -> None:
+        try:
+            barrier.wait()
+            results[number] = calls[number]()
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=run, args=[number]) for number in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return results
+
+
+def test_two_detectors_at_once_open_one_entry_a_task() -> None:
+    tasks = {task().pk for _ in range(30)}
+    found = together(*[lambda: detect_stale(NOW)] * 4)
+    moved = [id for detected in found for id in detected.moved]
+    assert sorted(moved) == sorted(set(moved))
+    assert set(moved) == tasks
+    assert DLQEntry.objects.count() == 30
+    assert TransitionRecord.objects.count() == 30
+
+
+@contextmanager
+def elsewhere(statement: str, *parameters: Any) -> Iterator[None]:
+    """Another connection that has executed this, and has not committed."""
+    other = connections.create_connection("default")
+    try:
+        with transaction_on(other), other.cursor() as cursor:
+            cursor.execute(statement, parameters)
+            yield
+    finally:
+        other.close()
+
+
+@contextmanager
+def transaction_on(other: Any) -> Iterator[None]:
+    other.set_autocommit(False)
+    try:
+        yield
+    finally:
+        other.rollback()
+
+
+def test_a_task_that_somebody_holds_is_passed_over_without_waiting(database: str) -> None:
+    if database == "sqlite":
+        pytest.skip("SQLite has one writer at a time: nobody holds a row")
+    held, free = task(for_minutes=40), task()
+    with elsewhere("SELECT 1 FROM orchestrator_task WHERE id = %s FOR UPDATE", held.pk):
+        assert detect_stale(NOW).moved == (free.pk,)
+    assert detect_stale(NOW).moved == (held.pk,)
+
+
+def test_task_that_moved_on_while_it_was_looked_for_is_left_alone(monkeypatch: Any) -> None:
+    """Found in a snapshot of before, and only then held."""
+    one = task()
+    overstepped = TaskLimit.objects.overstepped
+
+    def late(**options: Any) -> Any:
+        found = overstepped(**options)
+        Task.objects.filter(pk=one.pk).update(clock_started_at=NOW)
+        return found
+
+    monkeypatch.setattr(TaskLimit.objects, "overstepped", late)
+    assert detect_stale(NOW) == Detected()
+    assert not DLQEntry.objects.exists()
+
+
+def test_task_that_was_given_an_entry_meanwhile_is_left_alone(monkeypatch: Any) -> None:
+    one = task()
+    overstepped = TaskLimit.objects.overstepped
+
+    def late(**options: Any) -> Any:
+        found = overstepped(**options)
+        investigations.open_manually(one, detail="odd", now=NOW, actor="ada")
+        return found
+
+    monkeypatch.setattr(TaskLimit.objects, "overstepped", late)
+    assert detect_stale(NOW) == Detected(stale=(one.pk,))
+    assert DLQEntry.objects.get().dlq_reason == "manual_dlq"
+    assert state_of(one) == IN_PROCESS
+
+
+# --- by the clock --------------------------------------------------------------------------------
+
+
+def test_maintenance_goes_on_until_none_is_left() -> None:
+    for _ in range(230):
+        task()
+    told = maintenance.run("muster.detect_stale_tasks", now=NOW)
+    assert told == {"stale": 230, "opened": 230, "moved": 230}
+    assert maintenance.run("muster.detect_stale_tasks", now=NOW + timedelta(seconds=149)) is None
+    assert maintenance.run("muster.detect_stale_tasks", now=NOW + timedelta(seconds=150)) == {
+        "stale": 0,
+        "opened": 0,
+        "moved": 0,
+    }
+
+
+# --- what one sees -------------------------------------------------------------------------------
+
+
+def test_the_view_tells_the_health_of_open_tasks_the_worst_first() -> None:
+    now = clock.now()
+
+    def seen(minutes: float, **values: Any) -> UUID:
+        return task(for_minutes=minutes, now=now, **values).pk
+
+    healthy, warning, stale = seen(23.8), seen(24.1), seen(60)
+    own = seen(31, lifecycle={"max_steps_in_process_minutes": 100})
+    old = seen(1_300, state=T.PENDING)
+    waits = task(T.WAITING_FOR_RETRY, for_minutes=-40, now=now, created_at=now).pk
+    task("complete", for_minutes=9_999, now=now)
+    rows = list(TaskStaleness.objects.all())
+    assert [(row.task_uuid, row.health_status) for row in rows] == [
+        (stale, "stale"),
+        (old, "warning"),
+        (warning, "warning"),
+        (healthy, "healthy"),
+        (own, "healthy"),
+        (waits, "healthy"),
+    ]
+    by_id = {row.task_uuid: row for row in rows}
+    assert by_id[own].staleness_threshold_minutes == 100
+    assert by_id[old].staleness_threshold_minutes is None
+    assert by_id[old].max_duration_minutes == 1_440
+    assert by_id[stale].time_in_state_minutes == pytest.approx(60, abs=0.5)
+    assert by_id[waits].time_in_state_minutes == 0
+    assert (by_id[own].namespace, by_id[own].current_state) == ("tests", "steps_in_process")
+    with transaction.atomic():
+        investigations.open_manually(Task.objects.get(pk=warning), detail="d", now=now, actor="ada")
+    assert [row.task_uuid for row in TaskStaleness.objects.filter(has_pending_entry=True)] == [
+        warning
+    ]
+    assert workflows.detect_stale(now).stale == (stale,)
