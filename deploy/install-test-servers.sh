@@ -1,15 +1,16 @@
 #!/bin/sh
-# Install what the tests start private servers from: the binaries of PostgreSQL, RabbitMQ and Redis.
+# Install what the tests start private servers from: the binaries of PostgreSQL, RabbitMQ and Redis;
+# and libfaketime, with which they skew a process's clock.
 # Only as root on Debian and Ubuntu, and without starting or enabling a system service; elsewhere
 # it says what to install. Quick, and silent, when all is there.
 set -eu
 
-has() { # has <binary> <directory>...: on PATH or in one of the directories
+has() { # has <file> <directory>...: on PATH or in one of the directories
     command -v "$1" >/dev/null 2>&1 && return 0
-    binary=$1
+    file=$1
     shift
     for directory in "$@"; do
-        [ -x "$directory/$binary" ] && return 0
+        [ -e "$directory/$file" ] && return 0
     done
     return 1
 }
@@ -24,6 +25,10 @@ has rabbitmq-server /usr/sbin /usr/lib/rabbitmq/bin \
     { missing="$missing rabbitmq-server"; services="$services rabbitmq-server"; }
 has redis-server /opt/homebrew/bin /usr/local/bin ||
     { missing="$missing redis-server"; services="$services redis-server"; }
+if [ "$(uname)" = Linux ]; then
+    has libfaketimeMT.so.1 /usr/lib/*/faketime /usr/lib/faketime /usr/local/lib/faketime ||
+        missing="$missing libfaketime"
+fi
 [ -n "$missing" ] || exit 0
 
 if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null 2>&1; then
@@ -32,7 +37,7 @@ if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null 2>&1; then
     elif command -v brew >/dev/null 2>&1; then
         how="brew install postgresql@16 rabbitmq redis"
     else
-        how="install PostgreSQL, RabbitMQ and Redis with your package manager"
+        how="install them with your package manager"
     fi
     echo "Not installed:$missing. Tests that need them are skipped. To run them: $how" >&2
     exit 0

@@ -194,7 +194,6 @@ class Desk:
 
     def _take(self, batch: list[Attempt], granted: dict[UUID, Execution]) -> None:
         for attempt in batch:
-            attempt.acknowledge()
             # two copies of one message in a batch: the first takes the claim, the second nothing
             execution = granted.pop(attempt.execution_id, None)
             if execution is None or execution.attempt != attempt.number:
@@ -206,6 +205,9 @@ class Desk:
                 attempt.is_canceling = True
             self.claimed[attempt.execution_id] = attempt
             self.ready.append(attempt)
+        # last: where the broker's connection is gone this raises, and what is claimed must run
+        for attempt in batch:
+            attempt.acknowledge()
 
     def _feed(self) -> None:
         """Give the pool no more than it has slots: what it queues could not be taken back."""

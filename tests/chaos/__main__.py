@@ -1,4 +1,4 @@
-"""`make chaos`: a storm of the nightly size, or as the arguments say."""
+"""`make chaos`: a storm of the nightly size with every failpoint, or as the arguments say."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from tests import servers
-from tests.chaos import report, storm
+from tests.chaos import failpoints, report, storm
 from tests.scenarios.installation import Backend
 
 DURABLE = {"synchronous_commit": "on"}
@@ -35,6 +35,7 @@ def main() -> int:
                 faults_of_a_kind=options.faults,
                 submit_seconds=options.submit_seconds or options.executions / 12,
                 seed=options.seed,
+                points=list(failpoints.failpoints()) if name == "servers" else (),
                 tell=tell,
                 logs_to=options.logs_to,
             )
@@ -68,6 +69,7 @@ def _backend(name: str):
             backend = Backend(
                 stack.enter_context(servers.PostgresServer(settings=DURABLE)),
                 stack.enter_context(servers.RabbitServer()),
+                stack.enter_context(servers.RedisServer()),
             )
         stack.callback(backend.close)
         yield backend

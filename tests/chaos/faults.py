@@ -40,6 +40,7 @@ ON_SERVERS = (
     "kill broker",
     "restart database",
     "close all connections",
+    "cut redis",
 )
 
 FIND_SECONDS = 20.0
@@ -186,6 +187,17 @@ class Breaker:
         self.outages.append((at, time.time()))
         return f"{how.__name__}, {detail}"
 
+    def cut_redis(self) -> str:
+        """Stopped, killed, or alive and deaf, which takes the longest to notice."""
+        redis = self.muster.backend.redis
+        assert redis is not None
+        how = self._rng.choice([redis.stop, redis.kill, redis.pause])
+        how()
+        try:
+            return f"{how.__name__}, {self._start_after_pause(redis)}"
+        finally:
+            redis.resume()
+
     def close_all_connections(self) -> str:
         rabbit = self.muster.backend.rabbit
         assert rabbit is not None
@@ -205,7 +217,7 @@ class Breaker:
     def delete_worker_queue(self) -> str:
         """With all messages in it, and under its consumer."""
         [name] = self._rng.sample(_worker_queues(self.database, "executions"), k=1)
-        with self._channel() as channel:
+        with self.channel() as channel:
             channel.queue_delete(name)
         return name
 
@@ -218,7 +230,7 @@ class Breaker:
         if not rows:
             raise NotNow
         workers = [row["worker_id"] for row in rows]
-        with self._channel() as channel:
+        with self.channel() as channel:
             for row in rows:
                 execution = str(uuid.UUID(str(row["id"])))
                 for worker in (*[row["worker_id"]] * COPIES, self._rng.choice(workers)):
@@ -228,14 +240,14 @@ class Breaker:
 
     def garbage_on_every_queue(self) -> str:
         names = queue_names(self.database)
-        with self._channel() as channel:
+        with self.channel() as channel:
             for name in names:
                 for _ in range(COPIES):
                     put(channel, name, garbage.make(self._rng))
         return f"on {len(names)} queues"
 
     @contextlib.contextmanager
-    def _channel(self) -> Iterator[Any]:
+    def channel(self) -> Iterator[Any]:
         with channel_of(self.muster) as channel:
             yield channel
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
+from signal import SIGTERM
 
 import httpx
 
 from tests import servers
-from tests.scenarios.installation import REPOSITORY, Installation, Service
+from tests.chaos import injection
+from tests.scenarios.installation import Installation, Service
 
 RESTART_SECONDS = (0.5, 3.0)
 EXIT_LOST = 70
@@ -22,21 +23,31 @@ POLL_SECONDS = 0.05
 class Keeper(threading.Thread):
     """Keeps one process of each name running."""
 
-    def __init__(self, muster: Installation, *, workers: int, seed: int) -> None:
+    def __init__(
+        self, muster: Installation, *, workers: int, seed: int, executors: int = 1
+    ) -> None:
         super().__init__(name="keeper", daemon=True)
         self.muster = muster
         self.port = servers.free_port()
         self.services: dict[str, Service] = {}
         self.ends: list[tuple[float, str, int]] = []
         """(when, which service, exit status)."""
+        self.stopped: set[int] = set()
+        """Pids of what was stopped in good order."""
         self._starts: dict[str, Callable[[], Service]] = {
-            "executor": muster.start_executor,
             "beat": self._start_beat,
-            "api": self._start_api,
+            "api": partial(muster.start_api, self.port, **{injection.ROLE: "api"}),
         }
+        for number in range(1, executors + 1):
+            name = f"executor{number}" if number > 1 else "executor"
+            self._starts[name] = partial(
+                muster.start_executor, name, **{injection.ROLE: "executor"}
+            )
         for number in range(1, workers + 1):
             name = f"w{number}"
-            self._starts[name] = lambda name=name: muster.start_worker(name, concurrency=2)  # type: ignore[misc]
+            self._starts[name] = partial(
+                muster.start_worker, name, concurrency=2, **{injection.ROLE: "worker"}
+            )
         self._rng = random.Random(seed)
         self._over = threading.Event()
 
@@ -84,10 +95,16 @@ class Keeper(threading.Thread):
                     continue
                 if name not in due:
                     due[name] = time.monotonic() + self._rng.uniform(*RESTART_SECONDS)
-                    self.ends.append((time.time(), name, status))
+                    if service.pid not in self.stopped:
+                        self.ends.append((time.time(), name, status))
                 elif time.monotonic() >= due[name]:
                     del due[name]
                     self.services[name] = self._starts[name]()
+
+    def terminate(self, service: Service) -> None:
+        """Stop one in good order; it comes back like all others."""
+        self.stopped.add(service.pid)
+        service.signal(SIGTERM)
 
     def stop(self) -> None:
         self._over.set()
@@ -96,19 +113,7 @@ class Keeper(threading.Thread):
 
     def token(self) -> str:
         """A token for the API."""
-        made = subprocess.run(
-            [sys.executable, "manage.py", "token", "create", "chaos"],
-            env=self.muster.environment,
-            cwd=REPOSITORY,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return made.stdout.strip()
-
-    def _start_api(self) -> Service:
-        where = ("--host", "127.0.0.1", "--port", str(self.port), "--no-access-log")
-        return self.muster.start("api", "-m", "uvicorn", "settings.asgi:application", *where)
+        return self.muster.command("token", "create", "chaos").strip()
 
     def _start_beat(self) -> Service:
         # no pidfile: one that a killed beat left would be read by the next

@@ -27,11 +27,14 @@ LONGEST_PAUSE_SECONDS = 0.3
 SHORT_DEADLINE_SHARE = 0.1
 CANCEL_SHARE = 0.08
 PINNED_SHARE = 0.03
+GHOST_SHARE = 0.06
+GHOST_TTL_MS = 300
 GIVE_UP_SECONDS = 60.0
 
 
 class Load(threading.Thread):
-    """Has so many executions accepted, spread over so many seconds."""
+    """Has so many executions accepted, spread over so many seconds, and goes on like that until it
+    is enough."""
 
     def __init__(
         self,
@@ -49,11 +52,16 @@ class Load(threading.Thread):
         self.number, self.seconds = number, seconds
         self.workers: list[int] = []
         """Ids of workers, for executions that name one."""
+        self.ghosts: list[int] = []
+        """Ids of workers that never come: what names one of them waits for its TTL."""
+        self.cancel_share = CANCEL_SHARE
         self.accepted = 0
         self.unanswered = 0
         self.cancelled = 0
         self.cancelled_too_late = 0
         self.failure: Exception | None = None
+        self.enough = threading.Event()
+        """Set it when there is nothing left to be disturbed."""
         self._rng = random.Random(seed)
         self._cancels: list[tuple[float, str]] = []
         self._client = httpx.Client(
@@ -72,7 +80,7 @@ class Load(threading.Thread):
 
     def _run(self) -> None:
         began = time.monotonic()
-        while self.accepted < self.number:
+        while self.accepted < self.number or not self.enough.is_set():
             due = began + self.seconds * self.accepted / self.number
             self._cancel_until(due)
             self._submit()
@@ -96,7 +104,7 @@ class Load(threading.Thread):
             )
         )
         self.accepted += 1
-        if self._rng.random() < CANCEL_SHARE:
+        if self._rng.random() < self.cancel_share:
             at = time.monotonic() + self._rng.uniform(0, 0.6)
             heapq.heappush(self._cancels, (at, told["id"]))
 
@@ -115,6 +123,8 @@ class Load(threading.Thread):
             new["idempotency_key"] = f"key-{rng.getrandbits(64):x}"
         if self.workers and rng.random() < PINNED_SHARE:
             new["worker_id"] = rng.choice(self.workers)
+        if self.ghosts and rng.random() < GHOST_SHARE:
+            new |= {"worker_id": rng.choice(self.ghosts), "queue_ttl_ms": GHOST_TTL_MS}
         return new
 
     def _post(self, path: str, body: Any, *, repeat: bool) -> httpx.Response | None:

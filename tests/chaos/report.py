@@ -62,7 +62,7 @@ def section(outcome: Outcome) -> str:
     statuses = Counter(row.status for row in found.rows)
     late = [row.ended_at - row.deadline_at for row in found.rows if row.ended_at is not None]
     told = ", ".join(f"{statuses[status]:,} {status}" for status in sorted(TERMINAL))
-    servers = {"servers": "PostgreSQL and RabbitMQ", "embedded": "SQLite, embedded broker"}
+    servers = {"servers": "PostgreSQL, RabbitMQ, Redis", "embedded": "SQLite, embedded broker"}
     return (
         f"**{servers[outcome.backend]}**, seed {outcome.seed}: {len(found.accepted):,} executions "
         f"accepted, {len(found.faults)} faults in {outcome.seconds:.0f} s. "

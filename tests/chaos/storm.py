@@ -5,14 +5,16 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from signal import SIGKILL
 from typing import Any
 
-from tests.chaos import checker, evidence, load
+from tests.chaos import campaign, checker, evidence, failpoints, load
 from tests.chaos.checker import TERMINAL, Evidence, Violation
+from tests.chaos.failpoints import Failpoint
 from tests.chaos.faults import Breaker
 from tests.chaos.keeper import EXIT_LOST, Keeper
 from tests.scenarios.installation import Backend, Installation
@@ -36,6 +38,9 @@ SHORTEST_PAUSE_SECONDS = 1.0
 
 QUIET_SECONDS = 100.0
 """The deadline of what was accepted last, the promised 20 s, and some."""
+
+EXIT_SECONDS = 10.0
+"""From the failure of a service's start to its end, at most."""
 
 QUEUES_SECONDS = 60.0
 PROBES = 20
@@ -68,18 +73,25 @@ def run(
     submit_seconds: float,
     seed: int,
     workers: int = 3,
+    executors: int = 1,
+    points: Sequence[Failpoint] = (),
     tell: Callable[[str], None] = lambda text: None,
     logs_to: Path | None = None,
 ) -> Outcome:
-    """Submit so many executions while each fault happens so often; judge what is left."""
+    """Submit so many executions, or more, while each fault happens so often and each failpoint
+    once; judge what is left."""
     began = time.monotonic()
     muster = Installation(backend, **SETTINGS)
-    keeper = Keeper(muster, workers=workers, seed=seed)
+    muster.environment |= campaign.environment(muster)
+    keeper = Keeper(muster, executors=executors, workers=workers, seed=seed)
     try:
         muster.client.call("prepare", pack_paths=[PACK])
         keeper.start_all()
-        return _Storm(muster, keeper, seed=seed, tell=tell, began=began).run(
-            executions=executions, faults_of_a_kind=faults_of_a_kind, submit_seconds=submit_seconds
+        return Storm(muster, keeper, seed=seed, tell=tell, began=began).run(
+            executions=executions,
+            faults_of_a_kind=faults_of_a_kind,
+            submit_seconds=submit_seconds,
+            points=points,
         )
     finally:
         keeper.stop()
@@ -89,7 +101,7 @@ def run(
         muster.close()
 
 
-class _Storm:
+class Storm:
     def __init__(
         self,
         muster: Installation,
@@ -115,8 +127,15 @@ class _Storm:
         )
         self.rng = random.Random(seed)
 
-    def run(self, *, executions: int, faults_of_a_kind: int, submit_seconds: float) -> Outcome:
-        client = load.Load(
+    def run(
+        self,
+        *,
+        executions: int,
+        faults_of_a_kind: int,
+        submit_seconds: float,
+        points: Sequence[Failpoint],
+    ) -> Outcome:
+        client = self.client = load.Load(
             url=self.keeper.url,
             token=self.keeper.token(),
             ledger=self.ledger,
@@ -129,7 +148,10 @@ class _Storm:
         client.workers = [row["id"] for row in workers]
         self.watch.start()
         client.start()
-        self._break(faults_of_a_kind, submit_seconds)
+        try:
+            self._disturb(faults_of_a_kind, submit_seconds, points)
+        finally:
+            client.enough.set()
         client.join()
         if client.failure is not None:
             raise client.failure
@@ -154,6 +176,14 @@ class _Storm:
             ended_by_themselves=self._ended_by_themselves(),
             gave_up=sum(status == EXIT_LOST for _, _, status in self.keeper.ends),
         )
+
+    def _disturb(self, times: int, seconds: float, points: Sequence[Failpoint]) -> None:
+        """Faults from outside, and failpoints at the same time."""
+        with ThreadPoolExecutor(1) as beside:
+            failing = beside.submit(campaign.run, self, points, seed=self.seed)
+            if times:
+                self._break(times, seconds)
+            failing.result()
 
     def _break(self, times: int, seconds: float) -> None:
         """Every kind so many times, in random order with random pauses."""
@@ -217,11 +247,17 @@ class _Storm:
     def _ended_by_themselves(self) -> Counter[str]:
         """What ended although nobody killed it. A service that finds no database when it starts
         exits, for its supervisor to start it again."""
+        without_database = [(begin, end + 1) for begin, end in self.breaker.outages]
+        without_database += [
+            (fault.at, fault.at + EXIT_SECONDS)
+            for fault in self.breaker.faults
+            if any(site in fault.detail for site in failpoints.AT_THE_START)
+        ]
         return Counter(
             f"{name} ({status})"
             for at, name, status in self.keeper.ends
             if status not in (-SIGKILL, EXIT_LOST)
-            and not any(begin <= at <= end + 1 for begin, end in self.breaker.outages)
+            and not any(begin <= at <= end for begin, end in without_database)
         )
 
 

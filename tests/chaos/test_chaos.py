@@ -5,42 +5,25 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from tests import servers
-from tests.chaos import evidence, faults, garbage, storm
-from tests.chaos.__main__ import DURABLE
+from tests.chaos import evidence, failpoints, faults, garbage, storm
 from tests.scenarios.installation import Backend, Installation
 
 MALFORMED = 10_000 if os.environ.get("CHAOS_NIGHTLY") else 2_000
 
+KILLS = 6
+"""Failpoints that end a process, beside all that only lie."""
+
 pytestmark = [pytest.mark.slow, pytest.mark.scenario, pytest.mark.timeout(420)]
 
 
-@pytest.fixture
-def seed(record_property: Callable[[str, object], None]) -> int:
-    """Another one each time; CHAOS_SEED repeats a run."""
-    seed = int(os.environ.get("CHAOS_SEED", random.randrange(10**6)))
-    record_property("seed", seed)
-    return seed
-
-
-@pytest.fixture(scope="module")
-def real(start_shared_server: Callable[..., Any]) -> Iterator[Backend]:
-    """PostgreSQL and RabbitMQ, for this module to break."""
-    backend = Backend(
-        start_shared_server(servers.PostgresServer, settings=DURABLE),
-        start_shared_server(servers.RabbitServer),
-    )
-    yield backend
-    backend.close()
-
-
 def test_promise_holds_on_servers_while_everything_breaks(real: Backend, seed: int) -> None:
-    _hold(real, executions=300, submit_seconds=45, seed=seed)
+    points = failpoints.some(kills=KILLS, seed=seed)
+
+    _hold(real, executions=300, submit_seconds=45, seed=seed, points=points)
 
 
 def test_promise_holds_embedded_while_everything_breaks(seed: int) -> None:
@@ -55,7 +38,7 @@ def _hold(backend: Backend, *, executions: int, seed: int, **more: Any) -> None:
     outcome = storm.run(backend, executions=executions, faults_of_a_kind=1, seed=seed, **more)
 
     told = storm.summary(outcome)
-    assert len(outcome.evidence.accepted) == executions, told
+    assert len(outcome.evidence.accepted) >= executions, told
     assert not outcome.violations, told
     assert not outcome.ended_by_themselves, told
 

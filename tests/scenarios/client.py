@@ -28,7 +28,15 @@ from amqp.exceptions import NotFound  # noqa: E402
 from django.core.management import call_command  # noqa: E402
 from django.db import close_old_connections  # noqa: E402
 
-from orchestrator import clock, executions, fleet, packs, publisher, topology  # noqa: E402
+from orchestrator import (  # noqa: E402
+    clock,
+    dead_letters,
+    executions,
+    fleet,
+    packs,
+    publisher,
+    topology,
+)
 from orchestrator.models import (  # noqa: E402
     DLQEntry,
     Execution,
@@ -100,6 +108,10 @@ def dlq_entries() -> list[SimpleNamespace]:
     for row in rows:
         row["raw_body"] = None if row["raw_body"] is None else bytes(row["raw_body"])
     return [SimpleNamespace(**row) for row in rows]
+
+
+def drain() -> None:
+    dead_letters.drain(now=clock.now())
 
 
 def enlist(*, name: str) -> int:

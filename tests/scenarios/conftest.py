@@ -25,12 +25,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def backend(
     request: pytest.FixtureRequest, start_shared_server: Callable[..., Any]
 ) -> Iterator[Backend]:
-    """The embedded default, and PostgreSQL with RabbitMQ."""
+    """The embedded default, and PostgreSQL with RabbitMQ and Redis."""
     if request.param == "embedded":
         backend = Backend()
     else:
         backend = Backend(
-            start_shared_server(servers.PostgresServer), start_shared_server(servers.RabbitServer)
+            start_shared_server(servers.PostgresServer),
+            start_shared_server(servers.RabbitServer),
+            start_shared_server(servers.RedisServer),
         )
     yield backend
     backend.close()

@@ -73,7 +73,7 @@ class ClientError(Exception):
 
 
 class Backend:
-    """Where installations live: the embedded default, or PostgreSQL and RabbitMQ.
+    """Where installations live: the embedded default, or PostgreSQL, RabbitMQ and Redis.
 
     Databases are copies of one that was migrated once, brokers are virtual hosts of one node.
     """
@@ -82,9 +82,11 @@ class Backend:
         self,
         postgres: servers.PostgresServer | None = None,
         rabbit: servers.RabbitServer | None = None,
+        redis: servers.RedisServer | None = None,
     ) -> None:
         self.postgres = postgres
         self.rabbit = rabbit
+        self.redis = redis
         self.directory = Path(tempfile.mkdtemp(prefix="muster-template-"))
         self._numbers = itertools.count(1)
         self._virtual_hosts: list[str] = []
@@ -104,11 +106,12 @@ class Backend:
             return {}
         name = f"scenario_{next(self._numbers)}"
         self._statement("CREATE DATABASE {} TEMPLATE scenario_template", name)
-        return {"DATABASE_URL": self._database_url(name), "BROKER_URL": self._broker_url()}
+        urls = {"DATABASE_URL": self._database_url(name), "BROKER_URL": self._broker_url()}
+        return urls if self.redis is None else urls | {"REDIS_URL": self.redis.url}
 
     def restore(self) -> None:
         """Bring back what a test stopped or paused."""
-        for server in (self.postgres, self.rabbit):
+        for server in (self.postgres, self.rabbit, self.redis):
             if server is not None:
                 if server.is_running:
                     server.resume()
@@ -369,6 +372,23 @@ class Installation:
 
     def start_executor(self, name: str = "executor", **environment: str) -> Service:
         return self.start(name, "manage.py", "executor", "--name", name, **environment)
+
+    def start_api(self, port: int, **environment: str) -> Service:
+        where = ("--host", "127.0.0.1", "--port", str(port), "--no-access-log")
+        return self.start(
+            "api", "-m", "uvicorn", "settings.asgi:application", *where, **environment
+        )
+
+    def command(self, *arguments: str) -> str:
+        """Run `manage.py <arguments>` to its end; what it wrote to its output."""
+        return subprocess.run(
+            [sys.executable, "manage.py", *arguments],
+            env=self.environment,
+            cwd=REPOSITORY,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        ).stdout
 
     def start_beat(self) -> Service:
         arguments = ["--pidfile", str(self.directory / "beat.pid"), "--loglevel", "INFO"]

@@ -80,6 +80,24 @@ def test_of_two_copies_in_one_batch_one_is_started(agent: Agent) -> None:
     assert story.count("acknowledged") == 2
 
 
+def test_whole_batch_runs_though_the_connection_is_gone_when_it_is_acknowledged(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story: list[str] = []
+    two = [Offered(story, uuid.uuid4()) for _ in range(2)]
+    offer(agent, *two)
+
+    def acknowledge() -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(two[0], "acknowledge", acknowledge)
+    with pytest.raises(BrokenPipeError):  # Celery's loop makes a new connection
+        answer(agent, *((each.execution_id, 1) for each in two))
+    agent.desk.claim_waiting()
+
+    assert story.count("started") == 2
+
+
 def test_message_of_another_attempt_than_was_claimed_is_not_started(agent: Agent) -> None:
     story: list[str] = []
     old = Offered(story, uuid.uuid4(), number=1)

@@ -1,0 +1,171 @@
+"""One failpoint after another fails in the services of a storm."""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from tests.chaos import garbage, injection
+from tests.chaos.checker import Fault
+from tests.chaos.failpoints import Failpoint
+from tests.chaos.faults import NOTHING_BROKEN, put
+from tests.scenarios.installation import QUICK, ClientError, Installation
+
+if TYPE_CHECKING:
+    from tests.chaos.storm import Storm
+
+AT_ONCE = 5
+"""Armed at a time: more, and nothing would ever run in peace."""
+
+AGAIN_SECONDS = 4.0
+"""What was provoked and did not come is provoked again."""
+
+LONGEST_SECONDS = 120.0
+CROWD = 30
+CANCEL_SHARE = 0.3
+
+INJECTED = Path(__file__).parent / "injected"
+PARTS = ("armed", "fired")
+
+
+def environment(muster: Installation) -> dict[str, str]:
+    """Variables with which the services of an installation can be made to fail."""
+    for part in PARTS:
+        (_directory(muster) / part).mkdir(parents=True)
+    return {
+        injection.DIRECTORY: str(_directory(muster)),
+        "PYTHONPATH": f"{INJECTED}:{injection.REPOSITORY}",
+    }
+
+
+def run(storm: Storm, points: Sequence[Failpoint], *, seed: int) -> None:
+    """Have each of these fail once. Raises AssertionError for one that was never reached."""
+    if not points:
+        return
+    rng = random.Random(seed)
+    usual, storm.client.cancel_share = storm.client.cancel_share, CANCEL_SHARE
+    provoker = Provoker(storm, seed=seed)
+    provoker.make_ghost()
+    armed: dict[Failpoint, float] = {}
+    provoked: dict[str, float] = {}
+    waiting = _in_groups(points, rng)
+    while waiting or armed:
+        if storm.client.failure is not None:
+            raise storm.client.failure
+        for point in [point for point in armed if has_fired(storm.muster, point)]:
+            _note(storm, point, armed.pop(point), len(waiting) + len(armed))
+        while waiting and len(armed) < AT_ONCE:
+            point = waiting.pop()
+            arm(storm.muster, point)
+            armed[point] = time.monotonic()
+        late = [point for point, at in armed.items() if time.monotonic() - at > LONGEST_SECONDS]
+        assert not late, f"never reached: {', '.join(map(str, late))}"
+        for what in {point.provoked_by for point in armed} - {""}:
+            if time.monotonic() - provoked.get(what, -AGAIN_SECONDS) >= AGAIN_SECONDS:
+                provoker.provoke(what)
+                provoked[what] = time.monotonic()
+        time.sleep(0.05)
+    storm.client.cancel_share = usual
+
+
+def _in_groups(points: Sequence[Failpoint], rng: random.Random) -> list[Failpoint]:
+    """In random order, but together what is provoked together."""
+    ways = {point.provoked_by: rng.random() for point in points}
+    return sorted(points, key=lambda point: (ways[point.provoked_by], rng.random()))
+
+
+def arm(muster: Installation, point: Failpoint) -> None:
+    (_directory(muster) / "armed" / str(point)).touch()
+
+
+def has_fired(muster: Installation, point: Failpoint) -> bool:
+    return (_directory(muster) / "fired" / str(point)).exists()
+
+
+def _note(storm: Storm, point: Failpoint, armed_at: float, left: int) -> None:
+    at = (_directory(storm.muster) / "fired" / str(point)).stat().st_ctime
+    storm.breaker.faults.append(Fault(f"failpoint, {point.form}", at, at, str(point)))
+    storm.tell(f"{point}, after {time.monotonic() - armed_at:.1f} s, {left} to come")
+
+
+def _directory(muster: Installation) -> Path:
+    return muster.directory / "failpoints"
+
+
+class Provoker:
+    """Makes happen what a load alone does not; each method is one way."""
+
+    def __init__(self, storm: Storm, *, seed: int) -> None:
+        self.storm = storm
+        self.rng = random.Random(seed)
+
+    def provoke(self, what: str) -> None:
+        provoke = getattr(self, what.replace(" ", "_"))
+        with suppress(
+            *NOTHING_BROKEN, ClientError
+        ):  # what it needs is down at the moment; later, then
+            provoke()
+
+    def make_ghost(self) -> None:
+        """A worker that has a queue and never comes: the way to many dead letters."""
+        client = self.storm.muster.client
+        ghost = client.call("enlist", name="ghost")
+        client.call("declare_worker_queues", id=ghost)
+        with self.storm.breaker.channel() as channel:
+            channel.queue_delete(f"worker.{ghost}.cancel")  # nobody would ever empty it
+        self.storm.client.ghosts.append(ghost)
+
+    def kill_worker(self) -> None:
+        self.storm.breaker.kill_worker()
+
+    def garbage_on_every_queue(self) -> None:
+        self.storm.breaker.garbage_on_every_queue()
+
+    def stop_a_worker(self) -> None:
+        """In good order, with work in hand: it drains, gives back and leaves."""
+        up = [self.storm.keeper.running(name) for name in self.storm.keeper.workers]
+        if None not in up:  # one of them does the work meanwhile
+            self.storm.keeper.terminate(self.rng.choice([one for one in up if one]))
+
+    def ask_for_what_nobody_offers(self) -> None:
+        """A patient action for a worker that is up and has another runtime."""
+        client = self.storm.muster.client
+        deaf = client.call("enlist", name="deaf")
+        client.call("keep_fresh", id=deaf, runtimes=["none"])
+        parameters = {"trace": str(self.storm.trace.path), "seconds": 0.1}
+        asked = {"parameters": parameters, "worker_id": deaf, "deadline_seconds": 5}
+        self.storm.muster.submit_many([asked], "chaos.again")
+
+    def fill_the_fleet(self) -> None:
+        """More than all workers may hold, all of it patient."""
+        parameters = {"trace": str(self.storm.trace.path), "seconds": 0.3}
+        self.storm.muster.submit_many([{"parameters": parameters}] * CROWD, "chaos.again")
+
+    def forget_the_ticks(self) -> None:
+        url = self.storm.database.url
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("DELETE FROM orchestrator_tick")
+
+    def fail_a_dispatch(self) -> None:
+        self._arm("executor", "executions.scheduling:_dispatch:send")
+
+    def fail_a_first_try(self) -> None:
+        for service in ("api", "executor", "worker"):
+            self._arm(service, "publisher:send:send")
+
+    def _arm(self, service: str, site: str) -> None:
+        arm(self.storm.muster, Failpoint(service, site, injection.LIE))
+
+    def misplace_a_dispatch(self) -> None:
+        body = f'[[], {{"execution_id": "{uuid.uuid4()}", "attempt": 1}}, {{}}]'.encode()
+        headers = garbage.celery_headers("muster.run", str(uuid.uuid4()))
+        with self.storm.breaker.channel() as channel:
+            queue = f"{QUICK['namespace']}.maintenance.queue"
+            put(channel, queue, garbage.Garbage(body, headers))

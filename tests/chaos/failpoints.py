@@ -1,0 +1,131 @@
+"""Every boundary of a commit, a message and an acknowledgement, and how a run gets there.
+
+`make chaos` fails each of them once in both forms (see `injection`) in real services, while a
+client submits and cancels, and the checker of the storms judges what became of it; `make test`
+takes all lies and some kills. A test compares this table with the sites that the code has: who adds
+one says here which service reaches it and how, or why it cannot be reached.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from tests.chaos import injection
+
+API, EXECUTOR, WORKER = "api", "executor", "worker"
+SERVICES = (API, EXECUTOR, WORKER)
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """How a site is reached."""
+
+    services: tuple[str, ...] = ()
+    provoked_by: str = ""
+    """What the campaign does beside the load; see `Provoker`."""
+
+    exempt: str = ""
+    """Why it is never reached, for one that is not."""
+
+
+@dataclass(frozen=True)
+class Failpoint:
+    """One boundary, failing in one service in one form."""
+
+    service: str
+    site: str
+    form: str
+    provoked_by: str = ""
+
+    def __str__(self) -> str:
+        return injection.file_name(self.service, self.site, self.form)
+
+
+def _in(*services: str, by: str = "") -> Boundary:
+    return Boundary(services, by)
+
+
+_BY_SITE: dict[str, Boundary] = {
+    # --- accepting and cancelling ---
+    "executions.requests:request_many:save": _in(API),
+    "executions.requests:request_many:atomic": _in(API),
+    "executions.requests:request_many:bulk_create": _in(API),
+    "executions.requests:request_many:send_soon": _in(API),
+    "executions.cancellation:_cancel:transition": _in(API),
+    "executions.cancellation:_cancel:send_soon": _in(API),
+    "executions.cancellation:_cancel:transition#2": _in(API),
+    "executions.cancellation:_cancel:send_soon#2": _in(API),
+    # --- scheduling ---
+    "executions.scheduling:schedule_backlog:atomic": _in(EXECUTOR),
+    "executions.scheduling:_place:transition_many": _in(EXECUTOR),
+    "executions.scheduling:_place:update": _in(EXECUTOR, by="fill the fleet"),
+    "executions.scheduling:_dispatch:send": _in(EXECUTOR),
+    "executions.scheduling:_dispatch:transition_many": _in(EXECUTOR, by="fail a dispatch"),
+    "executions.scheduling:_without_worker:transition_many": _in(
+        EXECUTOR, by="ask for what nobody offers"
+    ),
+    "executions.scheduling:_without_worker:update": _in(EXECUTOR, by="ask for what nobody offers"),
+    "tasks.consumers:Scheduler._handle:ack": _in(EXECUTOR),
+    "tasks.consumers:Scheduler._handle:reject": _in(EXECUTOR, by="garbage on every queue"),
+    # --- an attempt ---
+    "workers.attempts:Desk._take:acknowledge": _in(WORKER),
+    "executions.attempts:claim:transition_many": _in(WORKER),
+    "executions.attempts:_end:transition_many": _in(WORKER, EXECUTOR),
+    "executions.attempts:_end:send_soon": _in(WORKER, EXECUTOR),
+    "executions.attempts:_end_canceling:transition_many": _in(WORKER),
+    "executions.attempts:give_back:transition_many": _in(WORKER, by="stop a worker"),
+    "executions.attempts:give_back:send_soon": _in(WORKER, by="stop a worker"),
+    "workers.bootsteps:CancelStep._on_message:ack": _in(WORKER),
+    "workers.bootsteps:CancelStep._on_message:reject": _in(WORKER, by="garbage on every queue"),
+    "workers.strategies:run_claimed.on_message:reject_log_error": _in(
+        WORKER, by="garbage on every queue"
+    ),
+    "workers.strategies:_refuse:reject": _in(EXECUTOR, by="misplace a dispatch"),
+    "tasks.unreadable:reject:reject_log_error": _in(WORKER, EXECUTOR, by="garbage on every queue"),
+    # --- the life of a worker ---
+    "fleet:enlist:get_or_create": _in(WORKER, by="stop a worker"),
+    "fleet:enlist:update": Boundary(exempt="labels change only when somebody changes the command"),
+    "fleet:register:atomic": _in(WORKER, by="stop a worker"),
+    "fleet:register:update": _in(WORKER, by="stop a worker"),
+    "fleet:beat:update": _in(WORKER),
+    "fleet:drain:update": _in(WORKER, by="stop a worker"),
+    "fleet:leave:update": _in(WORKER, by="stop a worker"),
+    "fleet:mark_stale:update": _in(EXECUTOR, by="kill worker"),
+    # --- dead letters ---
+    "dead_letters:drain:ack": _in(EXECUTOR),
+    "dead_letters:settle:atomic": _in(EXECUTOR),
+    "dead_letters:_settle:bulk_create": _in(EXECUTOR),
+    "dead_letters:_keep_bytes:get_or_create": Boundary(
+        exempt="the drain makes every letter storable first; this holds what nobody thought of"
+    ),
+    # --- maintenance ---
+    "models.maintenance:TickQuerySet.claim:update": _in(EXECUTOR),
+    "models.maintenance:TickQuerySet.claim:get_or_create": _in(EXECUTOR, by="forget the ticks"),
+    # --- messages ---
+    "publisher:send:send": _in(*SERVICES),
+    "publisher:send:send#2": _in(*SERVICES, by="fail a first try"),
+    "publisher:_Relay._run:send": _in(API, WORKER),
+}
+
+AT_THE_START = ("fleet:enlist:get_or_create", "fleet:register:atomic", "fleet:register:update")
+"""A worker that cannot get past these exits, for its supervisor to start it again."""
+
+BOUNDARIES: Mapping[str, Boundary] = MappingProxyType(_BY_SITE)
+
+
+def failpoints() -> Iterator[Failpoint]:
+    """Every boundary in each of its services, in both forms."""
+    for site, boundary in BOUNDARIES.items():
+        for service in boundary.services:
+            for form in injection.FORMS:
+                yield Failpoint(service, site, form, boundary.provoked_by)
+
+
+def some(*, kills: int, seed: int) -> list[Failpoint]:
+    """All lies, and so many kills: each of them costs the start of a process."""
+    killed = [point for point in failpoints() if point.form == injection.KILL]
+    lies = [point for point in failpoints() if point.form == injection.LIE]
+    return [*lies, *random.Random(seed).sample(killed, k=kills)]

@@ -1,0 +1,143 @@
+"""The API keeps to its document, whatever a client makes of it.
+
+Each operation of the OpenAPI document is asked many times, with requests that fit its schema and
+with requests that do not. No answer is a 5xx, each is one that the document has, body and headers
+included, and what does not fit is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from schemathesis import GenerationMode
+from schemathesis.specs.openapi import checks
+
+from tests import servers
+from tests.scenarios.installation import Installation
+
+EXAMPLES = 500 if os.environ.get("CHAOS_NIGHTLY") else 10
+"""For each operation, in each mode."""
+
+REAL_SHARE = 0.6
+"""So many of the paths name something that there is."""
+
+QUIETLY = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    database=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_600 if EXAMPLES > 100 else 180)]
+
+
+def test_every_operation_keeps_to_its_document(install: Callable[..., Any]) -> None:
+    muster: Installation = install()
+    url = _served(muster)
+    token = muster.command("token", "create", "fuzz").strip()
+    _fill(muster)
+    with requests.Session() as session:
+        session.headers["Authorization"] = f"Bearer {token}"
+        document = session.get(f"{url}/api/v1/openapi.json").json()
+        known = _ids_of(document, lambda path: session.get(url + path).json())
+        asked = _ask_all(document, known, url, session)
+
+    assert {operation for operation, _ in asked} >= {
+        f"{method.upper()} {path}"
+        for path, methods in document["paths"].items()
+        for method in methods
+    }
+    assert sum(asked.values()) >= EXAMPLES * len(document["paths"])
+    assert not [status for _, status in asked if status >= 500], asked
+    assert httpx.get(f"{url}/api/v1/health/ready").status_code == 200
+
+
+def _served(muster: Installation) -> str:
+    port = servers.free_port()
+    muster.start_api(port)
+    url = f"http://127.0.0.1:{port}"
+
+    def answers() -> bool:
+        try:
+            return httpx.get(f"{url}/api/v1/health/live").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    muster.wait_for(answers, "the API does not answer")
+    return url
+
+
+def _fill(muster: Installation) -> None:
+    """Something of each kind, so that listings are not empty and ids are not all unknown."""
+    client = muster.client
+    for name in ("w1", "w2"):
+        client.call("enlist", name=name)
+    ids = [muster.submit("core.echo", {"text": str(number)}) for number in range(6)]
+    for id in ids[:2]:
+        muster.cancel(id)
+    queue = client.call("queue_names")["dead_letters"]
+    client.call("declare_worker_queues", id=1)
+    for number in range(3):
+        client.call("publish", body=b"no task %d" % number, queue=queue)
+    client.call("drain")
+
+
+def _ids_of(document: dict[str, Any], get: Callable[[str], Any]) -> dict[str, list[str]]:
+    """For each path that ends in a parameter what its listing has: path -> values."""
+    known = {}
+    for path in document["paths"]:
+        listing, brace, rest = path.partition("/{")
+        if not brace or "get" not in document["paths"].get(listing, {}):
+            continue
+        items = get(listing)["items"]
+        name = rest.partition("}")[0]
+        key = "id" if name.endswith("_id") else name
+        known[path] = [str(item[key]) for item in items if key in item]
+    return known
+
+
+def _ask_all(
+    document: dict[str, Any], known: dict[str, list[str]], url: str, session: requests.Session
+) -> Counter[tuple[str, int]]:
+    """How often each operation gave which status. Raises what does not keep to the document."""
+    asked: Counter[tuple[str, int]] = Counter()
+    rng = random.Random(0)
+
+    def ask(case: Any) -> None:
+        if case.meta.generation.mode is GenerationMode.POSITIVE:
+            _name_what_there_is(case, known.get(case.path, []), rng)
+        answer = case.call(base_url=url, session=session)
+        asked[case.operation.label, answer.status_code] += 1
+        # that a request fits its schema does not say that what it names exists
+        case.validate_response(answer, excluded_checks=[checks.positive_data_acceptance])
+
+    for result in schemathesis.openapi.from_dict(document).get_all_operations():
+        operation: Any = result.ok()  # type: ignore[union-attr]
+        takes_nothing = not list(operation.iter_parameters()) and not operation.body
+        for mode in GenerationMode:
+            if mode is GenerationMode.POSITIVE or not takes_nothing:
+                # each with the same requests every time
+                seed(0)(QUIETLY(given(operation.as_strategy(generation_mode=mode))(ask)))()
+    return asked
+
+
+def _name_what_there_is(case: Any, ids: list[str], rng: random.Random) -> None:
+    if ids and len(case.path_parameters) == 1 and rng.random() < REAL_SHARE:
+        [name] = case.path_parameters
+        case.path_parameters[name] = rng.choice(ids)
+    if not isinstance(case.body, dict):
+        return
+    for new in [case.body, *(case.body.get("executions") or [])]:
+        if isinstance(new, dict) and "action_ref" in new and rng.random() < REAL_SHARE:
+            new |= {"action_ref": "core.echo", "parameters": {"text": "x"}}
+            new.pop("worker_id", None)
