@@ -17,7 +17,7 @@ from orchestrator.api import pages
 from orchestrator.api.access import AuthenticatedRequest
 from orchestrator.api.application import refuse_unknown_parameters
 from orchestrator.api.problems import FieldProblem, invalid
-from orchestrator.api.replies import Out, documented, reply
+from orchestrator.api.replies import OF_A_BODY, Out, documented, reply
 from orchestrator.models import Execution, ExecutionEvent, Worker
 from orchestrator.models.executions import ExecutionQuerySet
 from orchestrator.reasons import Reason
@@ -164,7 +164,7 @@ class ExecutionQuery(pages.PageQuery):
     open: bool | None = Field(None, description="true: not over yet; false: over.")
 
 
-@router.post("", response=documented(400, 409, 413, 415, 422, _201=ExecutionOut, _200=ExecutionOut))
+@router.post("", response=documented(*OF_A_BODY, 409, _201=ExecutionOut, _200=ExecutionOut))
 def request_execution(request: AuthenticatedRequest, new: Body[NewExecution]) -> HttpResponse:
     """Accept one execution: 201, or 200 with the first one where the idempotency key was used."""
     caller = request.auth
@@ -182,7 +182,7 @@ def request_execution(request: AuthenticatedRequest, new: Body[NewExecution]) ->
     )
 
 
-@router.post("/bulk", response=documented(400, 409, 413, 415, 422, _201=AcceptedIds))
+@router.post("/bulk", response=documented(*OF_A_BODY, 409, _201=AcceptedIds))
 def request_executions(request: AuthenticatedRequest, new: Body[NewExecutions]) -> HttpResponse:
     """Accept many executions in one transaction: all of them, or none."""
     _check_bulk(new.executions)

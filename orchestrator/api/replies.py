@@ -9,6 +9,9 @@ from pydantic import BaseModel, ConfigDict
 
 from orchestrator.api.problems import ProblemDetails
 
+OF_A_BODY = (400, 413, 415, 422)
+"""The problems of every route that takes a body, for `documented`."""
+
 
 class Out(BaseModel):
     """The base of what is shown of a row."""

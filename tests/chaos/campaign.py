@@ -128,6 +128,21 @@ class Provoker:
     def garbage_on_every_queue(self) -> None:
         self.storm.breaker.garbage_on_every_queue()
 
+    def delete_worker_queue(self) -> None:
+        self.storm.breaker.delete_worker_queue()
+
+    def investigate(self) -> None:
+        """Somebody opens an entry about an execution, and adds a note to it."""
+        [row] = self.storm.database.select(
+            "SELECT id FROM orchestrator_execution ORDER BY random() LIMIT 1"
+        )
+        with self.storm.client.http() as http:
+            told = {"execution_id": str(uuid.UUID(str(row["id"]))), "detail": "odd"}
+            opened = http.post("/dlq", json=told)
+            if opened.status_code == 201:
+                id = opened.json()["dlq_entry_uuid"]
+                http.patch(f"/dlq/entry/{id}", json={"note": "seen"})
+
     def stop_a_worker(self) -> None:
         """In good order, with work in hand: it drains, gives back and leaves."""
         up = [self.storm.keeper.running(name) for name in self.storm.keeper.workers]

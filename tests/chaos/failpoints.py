@@ -48,6 +48,9 @@ def _in(*services: str, by: str = "") -> Boundary:
     return Boundary(services, by)
 
 
+CHECK = "told again at the next check, as long as it is so"
+ORDER = "an operator's order: whoever gave it sees the error, and gives it again"
+
 _BY_SITE: dict[str, Boundary] = {
     # --- accepting and cancelling ---
     "executions.requests:request_many:save": _in(API),
@@ -64,6 +67,7 @@ _BY_SITE: dict[str, Boundary] = {
     "executions.scheduling:_place:update": _in(EXECUTOR, by="fill the fleet"),
     "executions.scheduling:_dispatch:send": _in(EXECUTOR),
     "executions.scheduling:_dispatch:transition_many": _in(EXECUTOR, by="fail a dispatch"),
+    "executions.scheduling:_end_unroutable:atomic": _in(EXECUTOR, by="delete worker queue"),
     "executions.scheduling:_without_worker:transition_many": _in(
         EXECUTOR, by="ask for what nobody offers"
     ),
@@ -72,7 +76,7 @@ _BY_SITE: dict[str, Boundary] = {
     "tasks.consumers:Scheduler._handle:reject": _in(EXECUTOR, by="garbage on every queue"),
     # --- an attempt ---
     "workers.attempts:Desk._take:acknowledge": _in(WORKER),
-    "executions.attempts:claim:transition_many": _in(WORKER),
+    "executions.attempts:claim:claim": _in(WORKER),
     "executions.attempts:_end:transition_many": _in(WORKER, EXECUTOR),
     "executions.attempts:_end:send_soon": _in(WORKER, EXECUTOR),
     "executions.attempts:_end_canceling:transition_many": _in(WORKER),
@@ -86,21 +90,32 @@ _BY_SITE: dict[str, Boundary] = {
     "workers.strategies:_refuse:reject": _in(EXECUTOR, by="misplace a dispatch"),
     "tasks.unreadable:reject:reject_log_error": _in(WORKER, EXECUTOR, by="garbage on every queue"),
     # --- the life of a worker ---
-    "fleet:enlist:get_or_create": _in(WORKER, by="stop a worker"),
-    "fleet:enlist:update": Boundary(exempt="labels change only when somebody changes the command"),
-    "fleet:register:atomic": _in(WORKER, by="stop a worker"),
-    "fleet:register:update": _in(WORKER, by="stop a worker"),
-    "fleet:beat:update": _in(WORKER),
-    "fleet:drain:update": _in(WORKER, by="stop a worker"),
-    "fleet:leave:update": _in(WORKER, by="stop a worker"),
-    "fleet:mark_stale:update": _in(EXECUTOR, by="kill worker"),
-    # --- dead letters ---
+    "fleet.lives:enlist:get_or_create": _in(WORKER, by="stop a worker"),
+    "fleet.lives:enlist:update": Boundary(
+        exempt="labels change only when somebody changes the command"
+    ),
+    "fleet.lives:register:atomic": _in(WORKER, by="stop a worker"),
+    "fleet.lives:register:save": _in(WORKER, by="stop a worker"),
+    "fleet.lives:beat:update": _in(WORKER),
+    "fleet.lives:drain:atomic": _in(WORKER, by="stop a worker"),
+    "fleet.lives:leave:atomic": _in(WORKER, by="stop a worker"),
+    "fleet.lives:change:save": _in(WORKER, by="stop a worker"),
+    "fleet.lives:note:create": _in(WORKER, by="stop a worker"),
+    "fleet.lives:mark_stale:atomic": _in(EXECUTOR, by="kill worker"),
+    "fleet.lives:mark_stale:update": _in(EXECUTOR, by="kill worker"),
+    "fleet.lives:mark_unhealthy:atomic": Boundary(exempt=CHECK),
+    "fleet.lives:mark_healthy:atomic": Boundary(exempt=CHECK),
+    "fleet.orders:cordon:atomic": Boundary(exempt=ORDER),
+    "fleet.orders:uncordon:atomic": Boundary(exempt=ORDER),
+    "fleet.orders:order_drain:atomic": Boundary(exempt=ORDER),
+    "fleet.orders:retire:atomic": Boundary(exempt=ORDER),
+    # --- dead letters, and what is looked into ---
     "dead_letters:drain:ack": _in(EXECUTOR),
     "dead_letters:settle:atomic": _in(EXECUTOR),
-    "dead_letters:_settle:bulk_create": _in(EXECUTOR),
-    "dead_letters:_keep_bytes:get_or_create": Boundary(
-        exempt="the drain makes every letter storable first; this holds what nobody thought of"
-    ),
+    "investigations.opening:keep:bulk_create": _in(EXECUTOR, API, by="investigate"),
+    "investigations.opening:keep:atomic": _in(API, by="investigate"),
+    "investigations.closing:_change:atomic": _in(API, by="investigate"),
+    "investigations.closing:_change:update": _in(API, by="investigate"),
     # --- maintenance ---
     "models.maintenance:TickQuerySet.claim:update": _in(EXECUTOR),
     "models.maintenance:TickQuerySet.claim:get_or_create": _in(EXECUTOR, by="forget the ticks"),
@@ -110,7 +125,7 @@ _BY_SITE: dict[str, Boundary] = {
     "publisher:_Relay._run:send": _in(API, WORKER),
 }
 
-AT_THE_START = ("fleet:enlist:get_or_create", "fleet:register:atomic", "fleet:register:update")
+AT_THE_START = ("fleet.lives:enlist:", "fleet.lives:register:", "fleet.lives:note:")
 """A worker that cannot get past these exits, for its supervisor to start it again."""
 
 BOUNDARIES: Mapping[str, Boundary] = MappingProxyType(_BY_SITE)

@@ -36,6 +36,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 WATCHED = (
     "orchestrator.executions",
     "orchestrator.dead_letters",
+    "orchestrator.investigations",
     "orchestrator.fleet",
     "orchestrator.publisher",
     "orchestrator.models.maintenance",
@@ -58,7 +59,7 @@ PUBLISHER = "publisher"
 
 KINDS = {
     "atomic": TRANSACTION,
-    **dict.fromkeys(("transition", "transition_many"), COMMIT),
+    **dict.fromkeys(("transition", "transition_many", "claim"), COMMIT),
     **dict.fromkeys(("save", "delete", "execute", "create", "bulk_create"), COMMIT),
     **dict.fromkeys(("update", "bulk_update", "get_or_create", "update_or_create"), COMMIT),
     "send": PUBLISH,
@@ -133,6 +134,8 @@ class _Marker(ast.NodeTransformer):
             return self.module == PUBLISHER and not isinstance(_owner(node), ast.Attribute)
         if name == "update":  # of a queryset, and no dictionary or set
             return is_method and bool(node.keywords)
+        if name == "claim":  # the queryset's, and not what calls it
+            return isinstance(_owner(node), ast.Attribute)
         if name in ("transition", "transition_many"):
             return True
         return name in KINDS and name != "send_soon" and is_method

@@ -64,9 +64,14 @@ class Load(threading.Thread):
         """Set it when there is nothing left to be disturbed."""
         self._rng = random.Random(seed)
         self._cancels: list[tuple[float, str]] = []
-        self._client = httpx.Client(
-            base_url=f"{url}/api/v1",
-            headers={"Authorization": f"Bearer {token}"},
+        self._url, self._token = url, token
+        self._client = self.http()
+
+    def http(self) -> httpx.Client:
+        """A client of the API."""
+        return httpx.Client(
+            base_url=f"{self._url}/api/v1",
+            headers={"Authorization": f"Bearer {self._token}"},
             timeout=15.0,
             limits=httpx.Limits(max_connections=2),
         )

@@ -93,16 +93,16 @@ def _fill(muster: Installation) -> None:
 
 
 def _ids_of(document: dict[str, Any], get: Callable[[str], Any]) -> dict[str, list[str]]:
-    """For each path that ends in a parameter what its listing has: path -> values."""
+    """For each path with one parameter, what the listing above it has: path -> values."""
     known = {}
     for path in document["paths"]:
-        listing, brace, rest = path.partition("/{")
-        if not brace or "get" not in document["paths"].get(listing, {}):
-            continue
-        items = get(listing)["items"]
-        name = rest.partition("}")[0]
-        key = "id" if name.endswith("_id") else name
-        known[path] = [str(item[key]) for item in items if key in item]
+        above, brace, rest = path.partition("/{")
+        while brace and "get" not in document["paths"].get(above, {}) and above:
+            above = above.rpartition("/")[0]
+        if brace and above:
+            name = rest.partition("}")[0]
+            items = [item.get(name, item.get("id")) for item in get(above).get("items", ())]
+            known[path] = [str(item) for item in items if item is not None]
     return known
 
 
