@@ -8,8 +8,9 @@ import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, LiteralString
 
+import httpx
 import psycopg
 
 from tests.chaos import garbage, injection
@@ -28,6 +29,9 @@ AGAIN_SECONDS = 4.0
 """What was provoked and did not come is provoked again."""
 
 LONGEST_SECONDS = 120.0
+NOT_NOW = (*NOTHING_BROKEN, ClientError, httpx.HTTPError)
+"""What a provocation needs may be down at the moment: later, then."""
+
 CROWD = 30
 CANCEL_SHARE = 0.3
 
@@ -108,9 +112,7 @@ class Provoker:
 
     def provoke(self, what: str) -> None:
         provoke = getattr(self, what.replace(" ", "_"))
-        with suppress(
-            *NOTHING_BROKEN, ClientError
-        ):  # what it needs is down at the moment; later, then
+        with suppress(*NOT_NOW):
             provoke()
 
     def make_ghost(self) -> None:
@@ -163,10 +165,30 @@ class Provoker:
         parameters = {"trace": str(self.storm.trace.path), "seconds": 0.3}
         self.storm.muster.submit_many([{"parameters": parameters}] * CROWD, "chaos.again")
 
+    def leave_a_dispatch_unclaimed(self) -> None:
+        """On a worker that beats and takes nothing; nobody else's work is sent to it."""
+        client = self.storm.muster.client
+        idle = client.call("enlist", name="idle")
+        client.call("declare_worker_queues", id=idle)
+        self._write("UPDATE orchestrator_worker SET cordoned = true WHERE name = 'idle'")
+        client.call("keep_fresh", id=idle, runtimes=["python"])
+        parameters = {"trace": str(self.storm.trace.path), "seconds": 0.1}
+        asked = {"parameters": parameters, "worker_id": idle, "deadline_seconds": 6}
+        self.storm.muster.submit_many([asked], "chaos.again")
+        for _ in range(10):  # as if it had been there for long, for the next tick
+            time.sleep(0.1)
+            self._write(
+                "UPDATE orchestrator_execution SET scheduled_at = now() - interval '1 minute' "
+                "WHERE status = 'scheduled' AND worker_id IN "
+                "(SELECT id FROM orchestrator_worker WHERE name = 'idle')"
+            )
+
     def forget_the_ticks(self) -> None:
-        url = self.storm.database.url
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("DELETE FROM orchestrator_tick")
+        self._write("DELETE FROM orchestrator_tick")
+
+    def _write(self, statement: LiteralString) -> None:
+        with psycopg.connect(self.storm.database.url, autocommit=True) as connection:
+            connection.execute(statement)
 
     def fail_a_dispatch(self) -> None:
         self._arm("executor", "executions.scheduling:_dispatch:send")

@@ -67,6 +67,9 @@ _BY_SITE: dict[str, Boundary] = {
     "executions.scheduling:_place:update": _in(EXECUTOR, by="fill the fleet"),
     "executions.scheduling:_dispatch:send": _in(EXECUTOR),
     "executions.scheduling:_dispatch:transition_many": _in(EXECUTOR, by="fail a dispatch"),
+    "executions.scheduling:dispatch_unclaimed:update": _in(
+        EXECUTOR, by="leave a dispatch unclaimed"
+    ),
     "executions.scheduling:_end_unroutable:atomic": _in(EXECUTOR, by="delete worker queue"),
     "executions.scheduling:_without_worker:transition_many": _in(
         EXECUTOR, by="ask for what nobody offers"

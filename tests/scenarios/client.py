@@ -122,7 +122,11 @@ def enlist(*, name: str) -> int:
 def keep_fresh(*, id: int, runtimes: list[str]) -> None:
     """Write a worker's row as if it were up with a fresh heartbeat, which it is not."""
     Worker.objects.filter(pk=id).update(
-        status=Worker.Status.ACTIVE, heartbeat_at=clock.now(), capacity=4, runtimes=runtimes
+        status=Worker.Status.ACTIVE,
+        heartbeat_at=clock.now(),
+        gone_at=None,
+        capacity=4,
+        runtimes=runtimes,
     )
 
 
