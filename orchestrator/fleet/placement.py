@@ -19,6 +19,10 @@ from orchestrator.models import Execution, Worker
 REFRESH_SECONDS = 1.0
 
 
+RESERVED = "reserved"
+"""A worker with this label takes only what selects it by the same label, or by its id."""
+
+
 class NoWorkerAvailable(MusterError):
     """No active worker can run this action."""
 
@@ -42,6 +46,10 @@ class Need(NamedTuple):
         return self.runtime in runtimes and all(
             labels.get(key) == value for key, value in self.labels
         )
+
+    def may_have(self, labels: Mapping[str, str]) -> bool:
+        """Whether a worker of these labels is for everybody, or reserved for the likes of it."""
+        return RESERVED not in labels or (RESERVED, labels[RESERVED]) in self.labels
 
 
 class _Offer(NamedTuple):
@@ -225,7 +233,9 @@ class Placement:
             seats = [
                 seat
                 for seat in self.seats.values()
-                if not seat.is_cordoned and need.is_met_by(seat.offer.runtimes, seat.offer.labels)
+                if not seat.is_cordoned
+                and need.may_have(seat.offer.labels)
+                and need.is_met_by(seat.offer.runtimes, seat.offer.labels)
             ]
             heap = [(seat.load, random.random(), seat) for seat in seats]  # noqa: S311 - no secret
             heapq.heapify(heap)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from django.conf import settings
 
@@ -33,8 +34,13 @@ def beat() -> Service:
     )
 
 
-def worker(name: str, *, concurrency: int, restarts: bool = True) -> Service:
-    arguments = ("worker", "--name", name, "--concurrency", str(concurrency))
+def worker(
+    name: str, *, concurrency: int, restarts: bool = True, labels: Sequence[str] = ()
+) -> Service:
+    """`labels` as `key=value`."""
+    arguments = ["worker", "--name", name, "--concurrency", str(concurrency)]
+    for label in labels:
+        arguments += ["--label", label]
     return Service(name=name, command=_manage(*arguments), restarts=restarts)
 
 
