@@ -21,7 +21,7 @@ def test_worker_whose_check_fails_gives_back_and_comes_back(install: Callable[..
     muster.start_executor()
     w1 = muster.start_worker("w1", concurrency=1, UNFIT_FILE=str(unfit))
     muster.ready()
-    running = muster.submit_note("running", seconds=4)
+    running = muster.submit_note("running", seconds=2.5)
     muster.wait_for_start("running")
     waiting = muster.submit_note("waiting")
     muster.wait_for_status(waiting, "scheduled")
@@ -56,7 +56,7 @@ def test_pool_process_that_does_not_answer_is_found_and_replaced(
     muster.start_executor()
     w1 = muster.start_worker("w1", concurrency=2)
     muster.ready()
-    busy = muster.submit_note("busy", seconds=8)
+    busy = muster.submit_note("busy", seconds=7)
     busy_pid = muster.wait_for_start("busy").pid
     (idle,) = (one for one in pool_of(w1.pid) if one.pid != busy_pid)
 
