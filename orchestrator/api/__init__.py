@@ -1,6 +1,6 @@
 """The REST API: one file for each noun."""
 
-from orchestrator.api import actions, dlq, executions, health, workers
+from orchestrator.api import actions, dlq, executions, health, task_steps, tasks, templates, workers
 from orchestrator.api.access import BearerToken
 from orchestrator.api.application import MusterAPI
 from orchestrator.api.bodies import StrictParser
@@ -13,6 +13,9 @@ api = MusterAPI(
     parser=StrictParser(),
 )
 api.add_router("/executions", executions.router)
+api.add_router("/tasks", tasks.router)
+api.add_router("/tasks", task_steps.router)
+api.add_router("/templates", templates.router)
 api.add_router("/workers", workers.router)
 api.add_router("/dlq", dlq.router)
 api.add_router("/actions", actions.router)

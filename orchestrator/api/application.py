@@ -18,7 +18,7 @@ from ninja.openapi.schema import OpenAPISchema
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from orchestrator import executions, investigations
+from orchestrator import executions, investigations, packs
 from orchestrator.api import problems
 from orchestrator.api.problems import FieldProblem, Problem
 from orchestrator.json_values import pointer
@@ -43,6 +43,8 @@ class MusterAPI(NinjaAPI):
             investigations.UnknownEntry: lambda error: problems.not_found(str(error)),
             investigations.EntryIsClosed: partial(_conflict, "already-closed"),
             investigations.AlreadyOpen: partial(_conflict, "already-open"),
+            packs.TemplateInUse: partial(_conflict, "template-in-use"),
+            packs.TemplateTaken: partial(_conflict, "template-taken"),
             TransitionConflict: partial(_conflict, "transition-conflict", retry_after="1"),
             OperationalError: _database_unavailable,
             InterfaceError: _database_unavailable,

@@ -18,6 +18,7 @@ Out = TypeVar("Out", bound=BaseModel)
 
 LIMIT_DEFAULT = 50
 LIMIT_MAX = 500
+ID_MAX = 2**63 - 1
 
 
 def _without_nul(text: str) -> str:
@@ -55,10 +56,30 @@ def newest_first(
     """
     if query.cursor is not None:
         rows = rows.filter(pk__lt=_read(query.cursor, key))
-    found = list(rows.order_by("-pk")[offset : offset + query.limit + 1])
+    return _cut(list(rows.order_by("-pk")[offset : offset + query.limit + 1]), query)
+
+
+def oldest_first(
+    rows: QuerySet[M], query: PageQuery, *, key: Callable[[str], Any]
+) -> tuple[list[M], str | None]:
+    """One page, oldest first, and the cursor of the next one: for what belongs to one row."""
+    if query.cursor is not None:
+        rows = rows.filter(pk__gt=_read(query.cursor, key))
+    return _cut(list(rows.order_by("pk")[: query.limit + 1]), query)
+
+
+def _cut(found: list[M], query: PageQuery) -> tuple[list[M], str | None]:
     if len(found) <= query.limit:
         return found, None
     return found[: query.limit], _written(found[query.limit - 1].pk)
+
+
+def whole_number(text: str) -> int:
+    """A `key`, for rows that are numbered."""
+    number = int(text)
+    if not 0 < number <= ID_MAX:
+        raise ValueError
+    return number
 
 
 def link(request: HttpRequest, cursor: str | None) -> str | None:

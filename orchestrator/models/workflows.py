@@ -193,10 +193,7 @@ class StepQuerySet(SwapQuerySet["Step"]):
 
     def ready(self, now: datetime) -> StepQuerySet:
         """May be enqueued: waits for nothing, and has attempts left."""
-        edges = StepDependency.objects.filter(child=OuterRef("pk"))
-        unsatisfied = edges.exclude(parent__state__in=sorted(SATISFIED)).exclude(
-            tolerates_failure=True, parent__state__in=[StepState.ERROR, StepState.CANCELLED]
-        )
+        unsatisfied = StepDependency.objects.unsatisfied().filter(child=OuterRef("pk"))
         return self.filter(
             Q(state=StepState.PENDING)
             | Q(state=StepState.WAITING_FOR_RETRY, next_retry_at__lte=now),
@@ -304,6 +301,14 @@ class Step(models.Model):
         )
 
 
+class StepDependencyQuerySet(models.QuerySet["StepDependency"]):
+    def unsatisfied(self) -> StepDependencyQuerySet:
+        """Those because of which a child waits."""
+        return self.exclude(parent__state__in=sorted(SATISFIED)).exclude(
+            tolerates_failure=True, parent__state__in=[StepState.ERROR, StepState.CANCELLED]
+        )
+
+
 class StepDependency(models.Model):
     """One edge of a task's graph: the child waits for the parent."""
 
@@ -316,6 +321,8 @@ class StepDependency(models.Model):
     tolerates_failure = models.BooleanField(
         default=False, help_text="The child may begin although the parent has failed."
     )
+
+    objects = StepDependencyQuerySet.as_manager()
 
     class Meta:
         constraints = [

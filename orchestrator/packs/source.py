@@ -31,6 +31,8 @@ class SourceProblem:
     line: int
     column: int
     message: str
+    where: Where = field(default=(), compare=False)
+    """The way to it, for what did not come from a file."""
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
@@ -60,17 +62,18 @@ class Source:
     def problem(self, where: Where, message: str, *, at_key: bool = False) -> None:
         """Note a problem with the value (or the key) there, or with the nearest thing above."""
         places = self._keys if at_key and where in self._keys else self._places
-        while where and where not in places:
-            where = where[:-1]
-        self._note(places.get(where), message)
+        nearest = where
+        while nearest and nearest not in places:
+            nearest = nearest[:-1]
+        self._note(places.get(nearest), message, where)
 
     def line(self, where: Where) -> int:
         mark = self._places.get(where)
         return mark.line + 1 if mark else 0
 
-    def _note(self, mark: yaml.Mark | None, message: str) -> None:
+    def _note(self, mark: yaml.Mark | None, message: str, where: Where = ()) -> None:
         line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
-        self.problems.append(SourceProblem(str(self.file), line, column, message))
+        self.problems.append(SourceProblem(str(self.file), line, column, message, where))
 
 
 def read(file: Path) -> Source:

@@ -1,0 +1,143 @@
+"""The steps of a task: where each is, what it waits for, what came of it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpResponse
+from ninja import Query, Router
+from pydantic import BaseModel, Field
+
+from orchestrator.api import pages, problems
+from orchestrator.api.access import AuthenticatedRequest
+from orchestrator.api.application import refuse_unknown_parameters
+from orchestrator.api.replies import documented, reply
+from orchestrator.api.tasks import TransitionPage, audit, known
+from orchestrator.models import Step, StepKind, TransitionRecord
+from orchestrator.state_machine import ExecutionStatus, StepState
+from orchestrator.task_view import documents, steps
+
+router = Router(tags=["tasks"])
+
+
+class WaitsFor(BaseModel):
+    """A step that another one waits for."""
+
+    name: str
+    state: StepState
+
+
+class StepSummary(BaseModel):
+    """A step as listings show it."""
+
+    step_uuid: UUID
+    task_uuid: UUID
+    name: str
+    template_step: str = Field(description="Its name in the template.")
+    kind: StepKind
+    batch: Any = Field(description="Of a batch worker: which part of the work is its.")
+    created_by: UUID | None = Field(description="The step that created it.")
+    current_state: StepState
+    state_entered_at: datetime
+    dependencies_satisfied: bool
+    waits_for: list[WaitsFor] = Field(description="The first 5 parents that it waits for.")
+    waits_for_count: int
+    blocked_by: str = Field(description="What keeps it, in words.")
+    retry_eligible: bool
+    ready_for_execution: bool
+    attempts: int
+    max_attempts: int
+    retryable: bool
+    last_failure_at: datetime | None
+    next_retry_at: datetime | None
+    execution_id: UUID | None = Field(description="Its latest execution.")
+    ended_at: datetime | None
+
+
+class StepTry(BaseModel):
+    """An execution that was a try at a step."""
+
+    execution_id: UUID
+    action_ref: str
+    status: ExecutionStatus
+    reason: str
+    worker: str | None
+    retry_count: int
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+class StepDetail(StepSummary):
+    """A step with its result and its executions, the oldest first."""
+
+    result: Any = Field(description="What its children see; secrets are `***`.")
+    error: Any = Field(description="Why its last attempt failed.")
+    executions: list[StepTry]
+
+
+class StepPage(pages.Page):
+    items: list[StepSummary]
+
+
+class StepQuery(pages.PageQuery):
+    """Filters; all of them must hold."""
+
+    state: list[StepState] = Field([], description="May be repeated: any of these.")
+    name: pages.Text | None = None
+    template_step: pages.Text | None = Field(None, description="Such as all workers of a batch.")
+
+
+@router.get("/{task_uuid}/workflow_steps", response=documented(404, 422, _200=StepPage))
+def list_steps(
+    request: AuthenticatedRequest, task_uuid: UUID, query: Query[StepQuery]
+) -> HttpResponse:
+    """The steps of a task, in the order in which they were made."""
+    refuse_unknown_parameters(request, StepQuery)
+    rows = Step.objects.without_contents().filter(task=known(task_uuid))
+    if query.state:
+        rows = rows.filter(state__in=query.state)
+    wanted = query.model_dump(include={"name", "template_step"}, exclude_none=True)
+    found, cursor = pages.oldest_first(rows.filter(**wanted), query, key=UUID)
+    views = steps.views(found, now=request.auth.now)
+    items = [StepSummary(**documents.of_step(view)) for view in views]
+    return reply(StepPage(items=items, next=pages.link(request, cursor), next_cursor=cursor))
+
+
+@router.get("/{task_uuid}/workflow_steps/{step_uuid}", response=documented(404, _200=StepDetail))
+def get_step(request: AuthenticatedRequest, task_uuid: UUID, step_uuid: UUID) -> HttpResponse:
+    """One step, with its result and its executions."""
+    return reply(_detail(_known_step(task_uuid, step_uuid), request.auth.now))
+
+
+@router.get(
+    "/{task_uuid}/workflow_steps/{step_uuid}/audit",
+    response=documented(404, 422, _200=TransitionPage),
+)
+def get_step_audit(
+    request: AuthenticatedRequest,
+    task_uuid: UUID,
+    step_uuid: UUID,
+    query: Query[pages.PageQuery],
+) -> HttpResponse:
+    """Every transition of the step, oldest first."""
+    step = _known_step(task_uuid, step_uuid)
+    return audit(request, TransitionRecord.objects.filter(step=step), query)
+
+
+def _known_step(task_uuid: UUID, step_uuid: UUID) -> Step:
+    step = (
+        Step.objects.select_related("task__template")
+        .filter(pk=step_uuid, task_id=task_uuid)
+        .first()
+    )
+    if step is None:
+        raise problems.not_found(f"Task {task_uuid} has no step with the id {step_uuid}")
+    return step
+
+
+def _detail(step: Step, now: datetime) -> StepDetail:
+    (view,) = steps.views([step], now=now)
+    return StepDetail(**documents.of_one_step(view, step.task.template))

@@ -1,0 +1,340 @@
+"""Tasks, steps and templates over the REST API, on both databases."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from orchestrator import tokens
+from orchestrator.models import Step, StepDependency, StepExecution, Task, TaskTemplate
+from orchestrator.state_machine import StepState, TaskState, transition
+from tests.factories import NOW, make_action, make_execution, make_step, make_task, make_template
+from tests.orchestrator.test_api import BASE, Caller, pointers
+
+pytestmark = pytest.mark.usefixtures("database", "sent")
+
+S = StepState
+DEFINITION: dict[str, Any] = {
+    "name": "laundry",
+    "namespace_name": "tests",
+    "version": "1.0.0",
+    "input_schema": {
+        "type": "object",
+        "properties": {"shirts": {"type": "integer"}, "door": {"type": "string", "secret": True}},
+    },
+    "steps": [
+        {
+            "name": "wash",
+            "action": "core.echo",
+            "result_schema": {"properties": {"pin": {"type": "integer", "writeOnly": True}}},
+        },
+        {"name": "dry", "action": "core.echo", "dependencies": ["wash"]},
+    ],
+}
+
+
+@pytest.fixture
+def caller() -> Caller:
+    return Caller(tokens.create(name="ci", now=NOW)[1])
+
+
+def laundry(state: str = TaskState.STEPS_IN_PROCESS, **values: Any) -> Task:
+    template = make_template("laundry", definition=DEFINITION)
+    return make_task(state, template=template, **values)
+
+
+def after(parent: Step, child: Step) -> None:
+    StepDependency.objects.create(parent=parent, child=child)
+
+
+def queries(caller: Caller, path: str, **query: Any) -> int:
+    with CaptureQueriesContext(connection) as captured:
+        assert caller.get(path, **query).status_code == 200
+    return len(captured)
+
+
+# --- tasks ---------------------------------------------------------------------------------------
+
+
+def test_one_task_has_its_context_without_secrets_and_what_blocks_it(caller: Caller) -> None:
+    task = laundry(
+        TaskState.BLOCKED_BY_FAILURES,
+        context={"shirts": 3, "door": "4711", "password": "x", "note": "a token"},
+        tags=["blue"],
+        initiator="ada",
+    )
+    make_step(S.COMPLETE, task=task, name="sort")
+    make_step(S.ERROR, task=task, name="wash")
+    shown = caller.get(f"/tasks/{task.pk}").json()
+    assert shown["context"] == {"shirts": 3, "door": "***", "password": "***", "note": "a token"}
+    assert shown["blocked_by"] == ["wash"]
+    assert shown["steps"] == {"complete": 1, "error": 1}
+    assert (shown["namespace"], shown["name"], shown["version"]) == ("tests", "laundry", "1.0.0")
+    assert (shown["state"], shown["tags"], shown["initiator"]) == (task.state, ["blue"], "ada")
+
+
+def test_tasks_are_listed_newest_first_in_pages_that_hold_each_once(caller: Caller) -> None:
+    ids = [str(laundry().pk) for _ in range(5)]
+    seen: list[str] = []
+    path = "/tasks?limit=2"
+    while path:
+        answer = caller.get(path.removeprefix(BASE)).json()
+        seen += [item["task_uuid"] for item in answer["items"]]
+        assert all("context" not in item for item in answer["items"])
+        path = answer["next"]
+    assert seen == sorted(ids, reverse=True)
+
+
+def test_filters_of_tasks(caller: Caller) -> None:
+    failed = laundry(TaskState.ERROR, correlation_id="c", initiator="ada")
+    running = laundry(parent_correlation_id="c", source_system="shop")
+    other = make_task(template=make_template("other", version="2.0.0"))
+
+    def found(**query: Any) -> set[str]:
+        return {item["task_uuid"] for item in caller.get("/tasks", **query).json()["items"]}
+
+    def ids(*tasks: Task) -> set[str]:
+        return {str(task.pk) for task in tasks}
+
+    assert found() == ids(failed, running, other)
+    assert found(state="error") == found(open="false") == ids(failed)
+    assert found(state=["error", "pending"]) == ids(failed, other)
+    assert found(open="true") == ids(running, other)
+    assert found(name="laundry") == ids(failed, running)
+    assert found(version="2.0.0", namespace="tests") == ids(other)
+    assert found(correlation_id="c") == found(initiator="ada") == ids(failed)
+    assert found(parent_correlation_id="c") == found(source_system="shop") == ids(running)
+    assert found(created_before="2026-01-01T00:00:00Z") == set()
+    assert pointers(caller.get("/tasks", stat="error")) == ["?stat"]
+    assert pointers(caller.get("/tasks", state="eror")) == ["?state.0"]
+
+
+def test_queries_do_not_grow_with_rows(caller: Caller) -> None:
+    def add() -> Task:
+        task = laundry()
+        steps = [make_step(task=task, name=f"s{number}") for number in range(8)]
+        for parent in steps[:-1]:
+            after(parent, steps[-1])
+        return task
+
+    task = add()
+    of_one = ("", "/workflow_steps", "/graph", "/audit")
+    paths = ["/tasks", *(f"/tasks/{task.pk}{noun}" for noun in of_one)]
+    queries(caller, "/tasks")  # the first use of a token is noted
+    before = {path: queries(caller, path) for path in paths}
+    assert max(before.values()) <= 5
+    for _ in range(4):
+        add()
+    for number in range(20):
+        after(
+            Step.objects.filter(task=task).earliest("pk"), make_step(task=task, name=f"t{number}")
+        )
+    assert {path: queries(caller, path) for path in paths} == before
+
+
+@pytest.mark.parametrize("path", ["", "/graph", "/audit", "/workflow_steps"])
+def test_nothing_is_found_of_a_task_that_is_not_there(caller: Caller, path: str) -> None:
+    for id in (uuid.uuid4(), "x"):
+        assert caller.get(f"/tasks/{id}{path}").status_code == 404
+
+
+# --- graph ---------------------------------------------------------------------------------------
+
+
+def test_graph_has_every_step_and_edge(caller: Caller) -> None:
+    task = laundry()
+    wash = make_step(S.COMPLETE, task=task, attempts=1)
+    dry = make_step(task=task, name="dry")
+    after(wash, dry)
+    shown = caller.get(f"/tasks/{task.pk}/graph").json()
+    assert shown["is_made"] is True
+    assert [(n["name"], n["state"], n["attempts"]) for n in shown["nodes"]] == [
+        ("wash", "complete", 1),
+        ("dry", "pending", 0),
+    ]
+    assert shown["nodes"][0]["step_uuid"] == str(wash.pk)
+    assert shown["edges"] == [{"parent": "wash", "child": "dry"}]
+
+
+def test_graph_of_a_task_without_steps_is_that_of_its_template(caller: Caller) -> None:
+    shown = caller.get(f"/tasks/{laundry(TaskState.PENDING).pk}/graph").json()
+    assert shown["is_made"] is False
+    assert [(n["name"], n["state"]) for n in shown["nodes"]] == [("wash", None), ("dry", None)]
+    assert shown["edges"] == [{"parent": "wash", "child": "dry"}]
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("text/vnd.mermaid", "text/vnd.mermaid"),
+        ("text/plain", "text/vnd.mermaid"),
+        ("text/vnd.mermaid, application/json;q=0.5", "text/vnd.mermaid"),
+        ("application/json", "application/json"),
+        ("*/*", "application/json"),
+        ("image/png", "application/json"),
+    ],
+)
+def test_graph_is_mermaid_by_accept(caller: Caller, accept: str, kind: str) -> None:
+    path = f"{BASE}/tasks/{laundry().pk}/graph"
+    response = caller.client.get(path, headers={"accept": accept})
+    assert response["Content-Type"].startswith(kind)
+    assert response.content.startswith(b"flowchart LR" if "mermaid" in kind else b"{")
+
+
+# --- steps ---------------------------------------------------------------------------------------
+
+
+def test_step_shows_what_becomes_of_it_next(caller: Caller) -> None:
+    task = laundry()
+    late = NOW + timedelta(days=9999)
+    sort = make_step(S.WAITING_FOR_RETRY, task=task, name="sort")
+    used_up = make_step(S.ERROR, task=task, name="used_up", attempts=3)
+    make_step(S.WAITING_FOR_RETRY, task=task, name="early", next_retry_at=late)
+    wash = make_step(task=task)
+    lenient = make_step(task=task, name="lenient")
+    for parent in (sort, used_up):
+        after(parent, wash)
+    StepDependency.objects.create(parent=used_up, child=lenient, tolerates_failure=True)
+
+    items = caller.get(f"/tasks/{task.pk}/workflow_steps").json()["items"]
+    assert [item["name"] for item in items] == ["sort", "used_up", "early", "wash", "lenient"]
+    told = ("dependencies_satisfied", "retry_eligible", "ready_for_execution", "blocked_by")
+    assert {item["name"]: tuple(item[name] for name in told) for item in items} == {
+        "sort": (True, True, True, ""),
+        "used_up": (True, False, False, "no attempts left"),
+        "early": (True, False, False, "its backoff"),
+        "wash": (False, False, False, "sort (waiting_for_retry), used_up (error)"),
+        "lenient": (True, False, True, ""),
+    }
+    assert items[3]["waits_for"] == [
+        {"name": "sort", "state": "waiting_for_retry"},
+        {"name": "used_up", "state": "error"},
+    ]
+    assert (items[1]["attempts"], items[1]["max_attempts"]) == (3, 3)
+    assert items[1]["last_failure_at"] is not None
+    assert items[2]["next_retry_at"] == late.isoformat().replace("+00:00", "Z")
+
+
+def test_step_after_a_crowd_names_the_first_and_counts_the_rest(caller: Caller) -> None:
+    task = laundry()
+    total = make_step(task=task, name="total")
+    for number in range(12):
+        after(make_step(task=task, name=f"row_{number:03}"), total)
+    (item,) = caller.get(f"/tasks/{task.pk}/workflow_steps", name="total").json()["items"]
+    assert item["waits_for_count"] == 12
+    assert [each["name"] for each in item["waits_for"]] == [f"row_{n:03}" for n in range(5)]
+    assert item["blocked_by"].endswith("row_004 (pending) and 7 more")
+
+
+def test_one_step_has_its_result_and_its_executions(caller: Caller) -> None:
+    task = laundry()
+    step = make_step(S.COMPLETE, task=task, result={"clean": True, "pin": 1234})
+    runs = [make_execution("failed"), make_execution("completed")]
+    for fence, execution in enumerate(runs, 1):
+        StepExecution.objects.create(step=step, execution=execution, fence=fence)
+    shown = caller.get(f"/tasks/{task.pk}/workflow_steps/{step.pk}").json()
+    assert shown["result"] == {"clean": True, "pin": "***"}
+    assert [(each["execution_id"], each["status"]) for each in shown["executions"]] == [
+        (str(runs[0].pk), "failed"),
+        (str(runs[1].pk), "completed"),
+    ]
+    assert shown["executions"][0]["worker"] == "w1"
+    other = laundry()
+    assert caller.get(f"/tasks/{other.pk}/workflow_steps/{step.pk}").status_code == 404
+
+
+def test_steps_are_filtered_and_paged(caller: Caller) -> None:
+    task = laundry()
+    for number in range(5):
+        state = S.ERROR if number == 3 else S.PENDING
+        make_step(state, task=task, name=f"row_{number:03}", template_step="row")
+    make_step(task=task, name="other")
+    path = f"/tasks/{task.pk}/workflow_steps"
+    seen: list[str] = []
+    following: str | None = f"{path}?template_step=row&limit=2"
+    while following:
+        answer = caller.get(following.removeprefix(BASE)).json()
+        seen += [item["name"] for item in answer["items"]]
+        following = answer["next"]
+    assert seen == [f"row_{number:03}" for number in range(5)]
+    assert [i["name"] for i in caller.get(path, state="error").json()["items"]] == ["row_003"]
+
+
+def test_audit_tells_who_did_what_oldest_first(caller: Caller) -> None:
+    task = laundry()
+    step, beside = make_step(task=task), make_step(task=task, name="beside")
+    transition(step, "fail", now=NOW, actor="executor", reason="could not be requested")
+    transition(beside, "cancel", now=NOW, actor="ada")
+    transition(step, "reset", now=NOW, actor="ada", reason="mended")
+    path = f"/tasks/{task.pk}/workflow_steps/{step.pk}/audit"
+    told = ("event", "from_state", "to_state", "actor", "reason")
+    items = caller.get(path).json()["items"]
+    assert [tuple(item[name] for name in told) for item in items] == [
+        ("fail", "pending", "error", "executor", "could not be requested"),
+        ("reset", "error", "pending", "ada", "mended"),
+    ]
+    assert all(item["step_uuid"] == str(step.pk) and item["processor"] for item in items)
+    first = caller.get(f"/tasks/{task.pk}/audit", limit=2).json()
+    second = caller.get(first["next"].removeprefix(BASE)).json()
+    events = [item["event"] for item in first["items"] + second["items"]]
+    assert events == ["fail", "cancel", "reset"]
+    assert pointers(caller.get(f"/tasks/{task.pk}/audit", cursor="AAAA")) == ["?cursor"]
+
+
+# --- templates -----------------------------------------------------------------------------------
+
+
+def test_template_is_installed_once_and_shown(caller: Caller) -> None:
+    make_action()
+    first = caller.post("/templates", DEFINITION)
+    assert (first.status_code, caller.post("/templates", DEFINITION).status_code) == (201, 200)
+    assert first["Location"] == f"{BASE}/templates/tests/laundry/1.0.0"
+    shown = caller.get("/templates/tests/laundry/1.0.0").json()
+    assert shown == first.json()
+    assert (shown["definition"], shown["identity_strategy"]) == (DEFINITION, "strict")
+    (item,) = caller.get("/templates", namespace="tests").json()["items"]
+    assert (item["name"], item["pack"], item["enabled"]) == ("laundry", None, True)
+    assert "definition" not in item
+    assert caller.get("/templates", name="x").json()["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer"),
+    [
+        ({"colour": "blue"}, "/colour"),
+        ({"version": "one"}, "/version"),
+        (
+            {"steps": [{"name": "a", "action": "core.echo", "dependencies": ["b"]}]},
+            "/steps/0/dependencies/0",
+        ),
+        ({"steps": [{"name": "a", "action": "core.nothing"}]}, "/steps"),
+    ],
+)
+def test_wrong_template_is_refused_where_it_is_wrong(
+    caller: Caller, change: dict[str, Any], pointer: str
+) -> None:
+    make_action()
+    response = caller.post("/templates", DEFINITION | change)
+    assert (response.status_code, pointers(response)) == (422, [pointer])
+    assert not TaskTemplate.objects.exists()
+
+
+def test_version_that_tasks_have_run_is_final(caller: Caller) -> None:
+    make_action()
+    caller.post("/templates", DEFINITION)
+    make_task(template=TaskTemplate.objects.get())
+    response = caller.post("/templates", DEFINITION | {"description": "another"})
+    assert (response.status_code, json.loads(response.content)["type"]) == (
+        409,
+        "urn:muster:problem:template-in-use",
+    )
+
+
+def test_there_is_no_such_template(caller: Caller) -> None:
+    assert caller.get("/templates/tests/laundry/9.9.9").status_code == 404
