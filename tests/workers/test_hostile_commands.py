@@ -12,26 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.workers.helpers import call, sh, wait_until
+from tests.workers.helpers import BOMB, call, sh, wait_until
 from workers import processes, runtimes
 from workers.runtimes import Call, keeper
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits need Linux")
-
-# every process forks as fast as it can, in sessions and groups of their own if told to; all of
-# them end by themselves: together at 1,500, each after three seconds
-BOMB = """
-import mmap, os, signal, struct, sys, time
-count = mmap.mmap(-1, 8)
-until = time.monotonic() + 3
-while time.monotonic() < until and struct.unpack("q", count[:8])[0] < 1500:
-    if os.fork() == 0:
-        signal.alarm(4)
-        if sys.argv[1] == "setsid":
-            os.setsid()
-        count[:8] = struct.pack("q", struct.unpack("q", count[:8])[0] + 1)
-time.sleep(4)
-"""
 
 
 def py(code: str, *arguments: str, **values) -> Call:
