@@ -166,8 +166,11 @@ def _time_limit(obj: Action) -> str:
 
 def _running(obj: Action) -> list[tuple[str, Any]]:
     wait = render.span(obj.queue_ttl_ms / 1000) if obj.queue_ttl_ms else "the queue's"
+    if obj.scheduled_timeout_seconds:
+        wait = f"{wait}, at most {render.span(obj.scheduled_timeout_seconds)}"
     return [
         ("Runtime", obj.runtime),
+        ("Workers with", render.labels(obj.worker_selector) or "any labels"),
         ("Entry point", _json(obj.entry_point)),
         ("Options", _json(obj.runtime_options) if obj.runtime_options else "none"),
         ("Limits", _json(obj.limits) if obj.limits else "the installation's"),

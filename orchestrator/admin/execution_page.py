@@ -179,7 +179,14 @@ def _request(execution: Execution) -> list[tuple[str, Any]]:
         ("Time limit", render.span(execution.timeout_seconds)),
         ("Longest wait in a queue", render.span(execution.dispatch_ttl_ms / 1000)),
         ("Pinned to", render.link_to(execution.pinned_worker)),
+        ("Workers with", render.labels(execution.wanted_labels)),
+        ("Retry policy", _policy(execution)),
     ]
+
+
+def _policy(execution: Execution) -> str:
+    values = execution.wanted_retries
+    return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 def _dead_letter(entry: DLQEntry) -> list[Any]:

@@ -6,7 +6,7 @@ Everything that comes from outside goes through `format_html`; nothing here mark
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -36,6 +36,11 @@ STATUS_KINDS = {
     "cancelled": "",
     "abandoned": "danger",
 }
+
+
+def labels(values: Mapping[str, Any]) -> str:
+    """`zone=b, gpu=yes`."""
+    return ", ".join(f"{key}={value}" for key, value in values.items())
 
 
 def badge(text: str, kind: str = "") -> SafeString:

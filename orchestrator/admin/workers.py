@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
 from django.contrib import admin
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
@@ -15,21 +16,43 @@ from unfold.decorators import display
 from unfold.views import ChangeList
 
 from orchestrator.admin import render
-from orchestrator.admin.read_only import AsOfChangeList, ReadOnlyAdmin, Section
-from orchestrator.models import Execution, Worker
+from orchestrator.admin.read_only import AsOfChangeList, Section
+from orchestrator.admin.worker_orders import WorkerOrders
+from orchestrator.models import Execution, Worker, WorkerEvent
 from orchestrator.state_machine import ExecutionStatus
 
 HELD_LIMIT = 50
+HISTORY_LIMIT = 50
 STATUS_KINDS = {"active": "success", "draining": "warning", "inactive": ""}
 
 
 def freshness(worker: Worker, now: datetime) -> SafeString:
     """Whether the heartbeat still counts; a worker that is down is expected to be silent."""
-    if worker.status == Worker.Status.INACTIVE or worker.heartbeat_at is None:
-        return render.badge("down")
-    if worker.heartbeat_at >= now - timedelta(seconds=settings.MUSTER.staleness_seconds):
-        return render.badge("fresh", "success")
-    return render.badge("stale", "danger")
+    if not worker.is_up:
+        return render.badge("retired" if worker.retired_at else "down")
+    return (
+        render.badge("fresh", "success")
+        if worker.is_fresh(now)
+        else render.badge("stale", "danger")
+    )
+
+
+class StillKnown(admin.SimpleListFilter):
+    """Without those that were retired, unless they are asked for."""
+
+    title = "retired"
+    parameter_name = "retired"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("yes", "Retired")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Worker]) -> QuerySet[Worker]:
+        if self.value() == "yes":
+            return queryset.filter(retired_at__isnull=False)
+        # a page must be found by its address, retired or not
+        listing = request.resolver_match and request.resolver_match.url_name
+        is_list = listing == "orchestrator_worker_changelist"
+        return queryset.filter(retired_at__isnull=True) if is_list else queryset
 
 
 class WorkerChangeList(AsOfChangeList):
@@ -43,10 +66,11 @@ class WorkerChangeList(AsOfChangeList):
 
 
 @admin.register(Worker)
-class WorkerAdmin(ReadOnlyAdmin):
+class WorkerAdmin(WorkerOrders):
     list_display = (
         "name",
         "status_label",
+        "cordon_label",
         "heartbeat",
         "load",
         "runtime_names",
@@ -55,7 +79,7 @@ class WorkerAdmin(ReadOnlyAdmin):
         "process",
         "version",
     )
-    list_filter = ("status",)
+    list_filter = ("status", "cordoned", StillKnown)
     list_filter_submit = False
     search_fields = ("name", "host")
 
@@ -65,6 +89,10 @@ class WorkerAdmin(ReadOnlyAdmin):
     @display(description="Status", label=STATUS_KINDS)
     def status_label(self, worker: Worker) -> str:
         return worker.status
+
+    @display(description="Cordon")
+    def cordon_label(self, worker: Worker) -> SafeString | str:
+        return render.badge("cordoned", "warning") if worker.cordoned else "-"
 
     @display(description="Heartbeat")
     def heartbeat(self, worker: Worker) -> SafeString | str:
@@ -121,7 +149,16 @@ class WorkerAdmin(ReadOnlyAdmin):
                     render.link(every, "All executions that it was given last"),
                 ),
             ),
+            Section(title="What happened to it", body=_history(obj)),
         ]
+
+
+def _history(worker: Worker) -> SafeString | str:
+    rows = [
+        (render.moment(event.at), event.kind, event.incarnation, event.actor, event.reason)
+        for event in WorkerEvent.objects.of(worker.pk)[:HISTORY_LIMIT]
+    ]
+    return render.table(["At", "What", "Life", "By", "Why"], rows) if rows else ""
 
 
 def _state(worker: Worker, now: datetime, held: int) -> list[tuple[str, Any]]:
@@ -144,7 +181,17 @@ def _state(worker: Worker, now: datetime, held: int) -> list[tuple[str, Any]]:
         )
     if worker.status_reason:
         facts.insert(2, ("Why", worker.status_reason))
+    if worker.cordoned:
+        facts.insert(2, ("Cordon", _cordon(worker)))
+    if worker.retired_at:
+        facts.append(("Retired", render.moment(worker.retired_at)))
+    elif worker.gone_at:
+        facts.append(("Gone", render.moment(worker.gone_at)))
     return facts
+
+
+def _cordon(worker: Worker) -> SafeString:
+    return format_html("{} {}", render.badge("cordoned", "warning"), worker.cordon_reason)
 
 
 def _offers(worker: Worker) -> list[tuple[str, Any]]:
@@ -165,7 +212,7 @@ def _life(worker: Worker) -> list[tuple[str, Any]]:
 
 
 def _labels(worker: Worker) -> str:
-    return ", ".join(f"{key}={value}" for key, value in worker.labels.items())
+    return render.labels(worker.labels)
 
 
 def _process(worker: Worker) -> str:

@@ -45,6 +45,8 @@ class ActionDetail(ActionSummary):
     limits: Any
     timeout_seconds: float | None = Field(description="null: the installation's default.")
     queue_ttl_ms: int | None
+    scheduled_timeout_seconds: float | None
+    worker_selector: dict[str, str]
     retry_policy: Any
     idempotent: bool
     on_no_worker: Action.OnNoWorker

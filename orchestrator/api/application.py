@@ -18,7 +18,7 @@ from ninja.openapi.schema import OpenAPISchema
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from orchestrator import executions, investigations, packs
+from orchestrator import executions, fleet, investigations, packs, publisher
 from orchestrator.api import problems
 from orchestrator.api.problems import FieldProblem, Problem
 from orchestrator.json_values import pointer
@@ -40,6 +40,10 @@ class MusterAPI(NinjaAPI):
             executions.UnknownExecution: lambda error: problems.not_found(str(error)),
             executions.IdempotencyConflict: partial(_conflict, "idempotency-conflict"),
             executions.AlreadyOver: partial(_conflict, "already-over"),
+            fleet.UnknownWorker: lambda error: problems.not_found(str(error)),
+            fleet.WorkerIsUp: partial(_conflict, "worker-is-up"),
+            fleet.WorkerHoldsWork: partial(_conflict, "worker-holds-work", retry_after="60"),
+            publisher.BrokerUnavailable: lambda error: problems.broker_unavailable(str(error)),
             investigations.UnknownEntry: lambda error: problems.not_found(str(error)),
             investigations.EntryIsClosed: partial(_conflict, "already-closed"),
             investigations.AlreadyOpen: partial(_conflict, "already-open"),

@@ -12,7 +12,7 @@ from django.http import HttpResponse
 from ninja import Body, Query, Router
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
-from orchestrator import executions
+from orchestrator import executions, retry_policy
 from orchestrator.api import pages
 from orchestrator.api.access import AuthenticatedRequest
 from orchestrator.api.application import refuse_unknown_parameters
@@ -34,6 +34,21 @@ UNLISTED = ("parameters", "result")
 """Up to megabytes each: only the page of one execution has them."""
 
 
+class Retry(BaseModel):
+    """A retry policy, or a part of one. After which reasons, how often, how soon."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    max_attempts: int | None = Field(None, description="1: no retry.")
+    backoff: str | None = Field(None, description=f"One of {', '.join(retry_policy.BACKOFFS)}.")
+    backoff_base_ms: int | None = None
+    max_backoff_ms: int | None = None
+    jitter: float | None = Field(None, description="0.2: between 80 and 120 % of the delay.")
+    retry_on: list[str] | None = Field(
+        None, description="Reasons; null for those after which it is known to be safe."
+    )
+
+
 class NewExecution(BaseModel):
     """One run of one action. What is left out is the action's own."""
 
@@ -52,6 +67,18 @@ class NewExecution(BaseModel):
     queue_ttl_ms: int | None = Field(
         None, ge=1, le=INT_MAX, description="Longest wait in its worker's queue."
     )
+    scheduled_timeout_seconds: float | None = Field(
+        None,
+        ge=SHORTEST_SECONDS,
+        le=LONGEST_DEADLINE_SECONDS,
+        description="Longest time from a dispatch to its start; the shorter of this and the TTL.",
+    )
+    worker_selector: dict[str, str] | None = Field(
+        None,
+        examples=[{"zone": "b"}],
+        description="Labels that its worker must have, besides those that its action asks for.",
+    )
+    retry: Retry | None = Field(None, description="What is to be other than the action's policy.")
     deadline_seconds: float | None = Field(
         None,
         ge=SHORTEST_SECONDS,
@@ -91,6 +118,7 @@ class ExecutionSummary(Out):
     pinned_worker_id: int | None
     timeout_seconds: float
     queue_ttl_ms: int | None
+    scheduled_timeout_seconds: float | None
     wait_reason: str
     requested_by: str
     correlation_id: str | None
@@ -109,6 +137,12 @@ class ExecutionSummary(Out):
 class ExecutionOut(ExecutionSummary):
     """An execution with what it was given and what it gave."""
 
+    worker_selector: dict[str, str] = Field(
+        validation_alias="wanted_labels", description="Its own, or its action's."
+    )
+    retry_policy: dict[str, Any] = Field(
+        validation_alias="wanted_retries", description="Its own, or its action's."
+    )
     parameters: dict[str, Any]
     result: Any = Field(description="What the action returned, or error, message, failed_by.")
 
@@ -214,7 +248,7 @@ def list_executions(request: AuthenticatedRequest, query: Query[ExecutionQuery])
 @router.get("/{execution_id}", response=documented(404, _200=ExecutionDetail))
 def get_execution(request: AuthenticatedRequest, execution_id: UUID) -> HttpResponse:
     """One execution, with its history."""
-    execution = Execution.objects.filter(pk=execution_id).first()
+    execution = Execution.objects.select_related("action").filter(pk=execution_id).first()
     if execution is None:
         raise executions.UnknownExecution(f"No execution has the id {execution_id}")
     shown = ExecutionOut.model_validate(execution)
@@ -231,7 +265,8 @@ def cancel_execution(request: AuthenticatedRequest, execution_id: UUID) -> HttpR
 
 
 def _wanted(new: NewExecution) -> executions.NewExecution:
-    return executions.NewExecution(**dict(new))
+    retry = None if new.retry is None else new.retry.model_dump(exclude_unset=True)
+    return executions.NewExecution(**dict(new) | {"retry": retry})
 
 
 def _check_bulk(news: list[NewExecution]) -> None:

@@ -115,6 +115,17 @@ def database_unavailable() -> Problem:
     )
 
 
+def broker_unavailable(detail: str) -> Problem:
+    """The broker is down, and this could not be done without it."""
+    return Problem(
+        503,
+        "broker-unavailable",
+        "The broker did not answer",
+        detail,
+        headers={"Retry-After": "2"},
+    )
+
+
 def internal() -> Problem:
     """A fault of ours. The log has the details, the caller has not."""
     return Problem(

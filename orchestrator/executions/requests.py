@@ -11,7 +11,7 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
-from orchestrator import json_values, packs, publisher
+from orchestrator import json_values, packs, publisher, retry_policy, selectors
 from orchestrator.errors import MusterError
 from orchestrator.models import Action, Execution, Worker
 
@@ -19,6 +19,7 @@ BOUNDS = {
     "timeout_seconds": (0.001, 366 * 86_400),
     "deadline_seconds": (0.001, 366 * 86_400),
     "queue_ttl_ms": (1, 2**31 - 1),
+    "scheduled_timeout_seconds": (0.001, 366 * 86_400),
     "priority": (-100, 100),
 }
 """What a request may ask for; what is beyond is a mistake of its units."""
@@ -33,9 +34,14 @@ class NewExecution:
     action_ref: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     worker_id: int | None = None
+    worker_selector: Mapping[str, str] | None = None
+    """Labels that its worker must have, besides those that its action asks for."""
     priority: int = 0
     timeout_seconds: float | None = None
     queue_ttl_ms: int | None = None
+    scheduled_timeout_seconds: float | None = None
+    retry: Mapping[str, Any] | None = None
+    """Keys of a retry policy that are to be other than its action's."""
     deadline_seconds: float | None = None
     idempotency_key: str | None = None
     correlation_id: str | None = None
@@ -153,8 +159,15 @@ def _problems(
         yield "/action_ref", f"the action {new.action_ref} is disabled"
     else:
         yield from _parameter_problems(new.parameters, action)
-    if new.worker_id is not None and new.worker_id not in workers:
-        yield "/worker_id", f"no worker has the id {new.worker_id}"
+        yield from _selector_problems(new.worker_selector, action)
+    for name, message in retry_policy.problems(new.retry or {}):
+        yield json_values.pointer(["retry", name]), message
+    if new.worker_id is not None:
+        worker = workers.get(new.worker_id)
+        if worker is None:
+            yield "/worker_id", f"no worker has the id {new.worker_id}"
+        elif worker.retired_at is not None:
+            yield "/worker_id", f"the worker {worker} is retired"
     for name, (least, most) in BOUNDS.items():
         value = getattr(new, name)
         if value is not None and not least <= value <= most:
@@ -170,6 +183,20 @@ def _problems(
             yield f"/{name}", f"contains {fault}"
 
 
+def _selector_problems(
+    selector: Mapping[str, str] | None, action: Action
+) -> Iterable[tuple[str, str]]:
+    if selector is None:
+        return
+    if found := selectors.problems(selector):
+        for key, message in found:
+            yield json_values.pointer(["worker_selector", *([key] if key else [])]), message
+        return
+    for key, value in selectors.conflicts(action.worker_selector, selector):
+        place = json_values.pointer(["worker_selector", key])
+        yield place, f"the action {action.ref} asks for {key}={value}, so no worker could have both"
+
+
 def _parameter_problems(parameters: Any, action: Action) -> Iterable[tuple[str, str]]:
     if not isinstance(parameters, Mapping):
         yield "/parameters", f"expected an object, found {type(parameters).__name__}"
@@ -180,6 +207,13 @@ def _parameter_problems(parameters: Any, action: Action) -> Iterable[tuple[str, 
     if not faults:
         for problem in packs.validate_parameters(action, dict(parameters)):
             yield f"/parameters{problem.pointer}", problem.message
+
+
+def _merged(
+    of_action: Mapping[str, Any], of_request: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """What a request asks for on top of its action; None for what its action asks, then as now."""
+    return None if of_request is None else {**of_action, **of_request}
 
 
 def _row(new: NewExecution, action: Action, *, requested_by: str, now: datetime) -> Execution:
@@ -194,6 +228,9 @@ def _row(new: NewExecution, action: Action, *, requested_by: str, now: datetime)
         or action.timeout_seconds
         or settings.MUSTER.default_timeout_seconds,
         queue_ttl_ms=new.queue_ttl_ms or action.queue_ttl_ms,
+        scheduled_timeout_seconds=new.scheduled_timeout_seconds or action.scheduled_timeout_seconds,
+        worker_selector=_merged(action.worker_selector, new.worker_selector),
+        retry_policy=_merged(action.retry_policy, new.retry),
         deadline_at=now + timedelta(seconds=deadline_seconds),
         requested_by=requested_by,
         correlation_id=new.correlation_id,

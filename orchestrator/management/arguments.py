@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from orchestrator import selectors
+
 
 def user() -> str:
     """Who types: the actor of whatever a command does."""
@@ -27,6 +29,16 @@ def pair(text: str) -> tuple[str, Any]:
         return key, _json(value)
     except (ValueError, RecursionError):
         return key, value
+
+
+def label(text: str) -> tuple[str, str]:
+    """`KEY=VALUE`, of which both are text."""
+    key, separator, value = text.partition("=")
+    if found := selectors.problems({key: value}):
+        raise ArgumentTypeError(f"expected KEY=VALUE, found {text!r}: {found[0][1]}")
+    if not separator:
+        raise ArgumentTypeError(f"expected KEY=VALUE, found {text!r}")
+    return key, value
 
 
 def json_object(option: str) -> Callable[[str], dict[str, Any]]:

@@ -99,6 +99,9 @@ def document(execution: Execution) -> dict[str, Any]:
         "worker": execution.worker.name if execution.worker else None,
         "timeout_seconds": execution.timeout_seconds,
         "queue_ttl_ms": execution.queue_ttl_ms,
+        "scheduled_timeout_seconds": execution.scheduled_timeout_seconds,
+        "worker_selector": execution.wanted_labels,
+        "retry_policy": execution.wanted_retries,
         "parameters": execution.parameters,
         "result": execution.result,
         "history": [event_document(event) for event in ExecutionEvent.objects.of(execution.pk)],
@@ -180,6 +183,8 @@ def _situation(execution: Execution) -> list[tuple[str, RenderableType | None]]:
     facts += [
         ("time limit", output.span(execution.timeout_seconds)),
         ("longest wait in a queue", output.span(execution.dispatch_ttl_ms / 1000)),
+        ("workers with", output.plain(output.labels(execution.wanted_labels))),
+        ("retry policy", output.plain(output.labels(execution.wanted_retries))),
         ("requested by", output.plain(execution.requested_by)),
         ("correlation id", output.plain(execution.correlation_id or "")),
         ("idempotency key", output.plain(execution.idempotency_key or "")),

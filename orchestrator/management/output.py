@@ -112,6 +112,11 @@ def plain(text: Any) -> Text:
     return Text("".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in shown))
 
 
+def labels(values: Mapping[str, Any]) -> str:
+    """`zone=b, gpu=yes`."""
+    return ", ".join(f"{key}={value}" for key, value in values.items())
+
+
 def moment(at: datetime | None, *, precise: bool = False) -> str:
     """`2026-03-01 12:00:00`, in UTC; with milliseconds where they tell something."""
     if at is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orchestrator import retry_policy
+from orchestrator import retry_policy, selectors
 from orchestrator.errors import MusterError
 from orchestrator.packs import parameters, runtimes, source
 from orchestrator.packs.keys import (
@@ -51,6 +51,8 @@ class ActionDefinition:
     parameters_schema: dict[str, Any] = field(default_factory=dict)
     timeout_seconds: float | None = None
     queue_ttl_ms: int | None = None
+    scheduled_timeout_seconds: float | None = None
+    worker_selector: dict[str, str] = field(default_factory=dict)
     retry_policy: dict[str, Any] = field(default_factory=dict)
     idempotent: bool = False
     on_no_worker: str = "fail"
@@ -130,6 +132,9 @@ def _check_action(file: Source, folder: Path) -> None:
     if isinstance(values.get("retry"), dict):
         for name, message in retry_policy.problems(values["retry"]):
             file.problem(("retry", name), f"retry.{name}: {message}")
+    for name, message in selectors.problems(values.get("worker_selector", {})):
+        where = ("worker_selector", name) if name else ("worker_selector",)
+        file.problem(where, f"{'.'.join(where)}: {message}")
     runtimes.note_problems(file, folder)
 
 
@@ -198,6 +203,8 @@ ACTION_KEYS: dict[str, Key] = {
     "parameters": Key("a JSON Schema", lambda value: isinstance(value, dict)),
     "timeout_seconds": NUMBER,
     "queue_ttl_ms": WHOLE_NUMBER,
+    "scheduled_timeout_seconds": NUMBER,
+    "worker_selector": Key("a mapping of labels", lambda value: True),
     "retry": MAPPING,
     "idempotent": YES_OR_NO,
     "on_no_worker": one_of("fail", "wait"),

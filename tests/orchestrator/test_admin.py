@@ -509,6 +509,61 @@ def test_viewers_may_not_cancel(
     assert cancelled == []
 
 
+def test_worker_is_cordoned_drained_and_uncordoned_with_a_reason(
+    admin_client: Client, worker: Worker
+) -> None:
+    for verb, reason in (("cordon", "new disk"), ("drain", "still"), ("uncordon", "done")):
+        url = reverse(f"admin:orchestrator_worker_{verb}", args=[worker.pk])
+        assert admin_client.get(url).status_code == 200
+        data = {"_form_submitted": "True", "reason": reason}
+        assert admin_client.post(url, data).status_code == 302
+    worker.refresh_from_db()
+    assert (worker.status, worker.cordoned) == ("draining", False)
+    html = page(admin_client, "admin:orchestrator_worker_change", worker.pk)
+    assert "What happened to it" in html
+    for told in ("new disk", "user:admin", "uncordoned"):
+        assert told in html
+
+
+def test_worker_has_only_the_buttons_that_would_change_something(
+    admin_client: Client, worker: Worker
+) -> None:
+    def offered() -> set[str]:
+        html = page(admin_client, "admin:orchestrator_worker_change", worker.pk)
+        verbs = ("cordon", "uncordon", "drain", "retire")
+        urls = {v: reverse(f"admin:orchestrator_worker_{v}", args=[worker.pk]) for v in verbs}
+        return {verb for verb, url in urls.items() if url in html}
+
+    assert offered() == {"cordon", "drain"}
+    Worker.objects.update(cordoned=True, status="draining")
+    assert offered() == {"uncordon"}
+    Worker.objects.update(status="inactive", gone_at=timezone.now())
+    assert offered() == {"uncordon", "retire"}
+
+
+def test_selected_workers_are_cordoned_and_retired_ones_are_not_listed(
+    admin_client: Client, worker: Worker
+) -> None:
+    Worker.objects.create(name="long ago", retired_at=timezone.now())
+    changelist = reverse("admin:orchestrator_worker_changelist")
+    data = {"action": "cordon_selected", "_selected_action": [str(worker.pk)]}
+    html = admin_client.post(changelist, data, follow=True).content.decode()
+    assert "Cordoned: w1." in html
+    assert "long ago" not in html
+    assert "long ago" in admin_client.get(changelist, {"retired": "yes"}).content.decode()
+
+
+def test_viewers_may_not_order_workers_about(client: Client, worker: Worker) -> None:
+    viewer = User.objects.create_user("viewer", is_staff=True)
+    viewer.user_permissions.add(Permission.objects.get(codename="view_worker"))
+    client.force_login(viewer)
+    url = reverse("admin:orchestrator_worker_cordon", args=[worker.pk])
+    data = {"_form_submitted": "True", "reason": "x"}
+    assert client.post(url, data).status_code == 403
+    worker.refresh_from_db()
+    assert not worker.cordoned
+
+
 def test_an_action_is_switched_off_and_on(admin_client: Client, action: Action) -> None:
     for verb, enabled in (("disable", False), ("enable", True)):
         url = reverse(f"admin:orchestrator_action_{verb}", args=[action.pk])

@@ -534,6 +534,59 @@ def test_workers_show_age_freshness_and_load(caller, request_one, worker):
     assert {**shown, "heartbeat_age_seconds": 0} == {**fresh, "heartbeat_age_seconds": 0}
 
 
+def test_orders_are_carried_out_and_kept_with_who_and_why(caller, worker):
+    url = f"/workers/{worker.pk}"
+    shown = caller.post(f"{url}/cordon", {"reason": "new disk"}).json()
+    assert (shown["cordoned"], shown["cordon_reason"], shown["eligible"]) == (
+        True,
+        "new disk",
+        False,
+    )
+    assert caller.post(f"{url}/drain", {"reason": "new disk"}).json()["status"] == "draining"
+    assert caller.post(f"{url}/uncordon", {"reason": "done"}).json()["cordoned"] is False
+    refused = caller.post(f"{url}/retire", {"reason": "gone"})
+    assert (refused.status_code, refused.json()["type"]) == (409, "urn:muster:problem:worker-is-up")
+    told = [(e["kind"], e["reason"]) for e in caller.get(f"{url}/events").json()["items"]]
+    assert told == [("uncordoned", "done"), ("draining", "new disk"), ("cordoned", "new disk")]
+    actors = {event["actor"] for event in caller.get(f"{url}/events?limit=2").json()["items"]}
+    assert actors == {"ci"}
+
+
+@pytest.mark.parametrize("verb", ["cordon", "uncordon", "drain", "retire"])
+def test_order_without_reason_or_worker_is_refused(caller, worker, verb):
+    assert caller.post(f"/workers/{worker.pk}/{verb}", {}).status_code == 422
+    assert caller.post(f"/workers/{worker.pk}/{verb}", {"reason": ""}).status_code == 422
+    assert caller.post(f"/workers/4711/{verb}", {"reason": "x"}).status_code == 404
+
+
+def test_retired_workers_are_listed_only_when_asked_for(caller, worker):
+    Worker.objects.create(name="w0", gone_at=NOW, retired_at=NOW, heartbeat_at=NOW)
+    names = [w["name"] for w in caller.get("/workers").json()["items"]]
+    assert names == [worker.name]
+    every = [w["name"] for w in caller.get("/workers?retired=true").json()["items"]]
+    assert every == ["w0", worker.name]
+
+
+def test_request_may_ask_for_labels_retries_and_a_scheduled_timeout(caller, action):
+    body = {
+        "action_ref": "core.echo",
+        "parameters": {"message": "x"},
+        "worker_selector": {"zone": "b"},
+        "retry": {"max_attempts": 3, "backoff": "linear"},
+        "scheduled_timeout_seconds": 7,
+    }
+    shown = caller.post("/executions", body).json()
+    assert shown["worker_selector"] == {"zone": "b"}
+    assert shown["retry_policy"] == {"max_attempts": 3, "backoff": "linear"}
+    assert shown["scheduled_timeout_seconds"] == 7
+    again = caller.get(f"/executions/{shown['id']}").json()
+    assert again["retry_policy"] == shown["retry_policy"]
+    refused = caller.post("/executions", body | {"retry": {"backoff": "quadratic"}})
+    assert refused.status_code == 422
+    assert refused.json()["errors"][0]["pointer"] == "/retry/backoff"
+    assert caller.post("/executions", body | {"retry": {"tries": 3}}).status_code == 422
+
+
 def dlq_entry(**values: Any) -> DLQEntry:
     known: dict[str, Any] = {"dlq_reason": "queue_ttl_expired", "dlq_timestamp": NOW}
     return DLQEntry.objects.create(**known | values)
@@ -650,6 +703,11 @@ def test_every_route_of_the_design_is_documented():
         ("post", "/executions/{execution_id}/cancel"),
         ("get", "/workers"),
         ("get", "/workers/{worker_id}"),
+        ("get", "/workers/{worker_id}/events"),
+        ("post", "/workers/{worker_id}/cordon"),
+        ("post", "/workers/{worker_id}/uncordon"),
+        ("post", "/workers/{worker_id}/drain"),
+        ("post", "/workers/{worker_id}/retire"),
         ("get", "/dlq"),
         ("post", "/dlq"),
         ("get", "/dlq/entry/{dlq_entry_uuid}"),

@@ -42,6 +42,44 @@ def entry(number: int = 1, **values: Any) -> DLQEntry:
 # --- workers -------------------------------------------------------------------------------------
 
 
+def test_order_is_carried_out_and_shown_with_its_reason() -> None:
+    worker = make_worker("w1", now=clock.now(), labels={"zone": "b"})
+    told = run("workers", "cordon", "w1", "--reason", "new disk")
+    assert "cordoned: new disk" in told
+    assert "zone=b" in told
+    assert max(map(len, told.splitlines())) <= 100
+    drained = json.loads(run("workers", "drain", str(worker.pk), "--json"))
+    assert (drained["status"], drained["cordoned"]) == ("draining", True)
+    assert json.loads(run("workers", "uncordon", "w1", "--json"))["cordoned"] is False
+    events = json.loads(run("workers", "events", "w1", "--json"))
+    assert [event["kind"] for event in events] == [
+        "uncordoned",
+        "draining",
+        "cordoned",
+        "cordoned",
+    ]
+    assert {event["actor"].partition(":")[0] for event in events} == {"cli"}
+    assert "new disk" in run("workers", "events", "w1")
+
+
+def test_drain_that_waits_in_vain_fails() -> None:
+    make_worker("w1", now=clock.now())
+    with pytest.raises(CommandError, match=r"still there after 0\.01 s"):
+        run("workers", "drain", "w1", "--wait", "0.01")
+
+
+def test_worker_that_is_up_is_not_retired() -> None:
+    make_worker("w1", now=clock.now())
+    with pytest.raises(CommandError, match="w1 is up: drain it, or stop it"):
+        run("workers", "retire", "w1")
+
+
+def test_retired_workers_are_listed_only_when_asked_for() -> None:
+    make_worker("w1", status="inactive", retired_at=NOW)
+    assert json.loads(run("workers", "list", "--json")) == []
+    assert "retired" in run("workers", "list", "--all")
+
+
 def test_workers_are_listed_with_the_age_of_their_heartbeat_and_their_load() -> None:
     now = clock.now()
     fresh = make_worker("w1", now=now - timedelta(seconds=3))

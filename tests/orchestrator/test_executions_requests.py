@@ -23,7 +23,15 @@ SCHEMA = {
 
 @pytest.fixture(autouse=True)
 def action(database: str, sent: list[publisher.Message]) -> Action:
-    return make_action("core.sleep", parameters_schema=SCHEMA, timeout_seconds=42, queue_ttl_ms=900)
+    return make_action(
+        "core.sleep",
+        parameters_schema=SCHEMA,
+        timeout_seconds=42,
+        queue_ttl_ms=900,
+        scheduled_timeout_seconds=5,
+        worker_selector={"gpu": "yes"},
+        retry_policy={"max_attempts": 2, "backoff": "none"},
+    )
 
 
 def new(seconds: Any = 1, **values: Any) -> NewExecution:
@@ -86,6 +94,13 @@ def test_rows_come_in_the_order_of_the_request_and_are_announced_together(
         (new(timeout_seconds=0), "/timeout_seconds", "expected 0.001 to 31622400"),
         (new(deadline_seconds=-3), "/deadline_seconds", "expected 0.001 to 31622400"),
         (new(queue_ttl_ms=0), "/queue_ttl_ms", "expected 1 to 2147483647"),
+        (new(scheduled_timeout_seconds=0), "/scheduled_timeout_seconds", "expected 0.001 to"),
+        (new(worker_selector={"zone": ""}), "/worker_selector/zone", "1 to 100 characters"),
+        (new(worker_selector={"a/b": "\0"}), "/worker_selector/a~1b", "printable"),
+        (new(worker_selector=["zone"]), "/worker_selector", "expected a mapping"),
+        (new(worker_selector={"gpu": "no"}), "/worker_selector/gpu", "asks for gpu=yes"),
+        (new(retry={"max_attempts": 0}), "/retry/max_attempts", "a whole number above 0"),
+        (new(retry={"tries": 2}), "/retry/tries", "unknown key"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -224,3 +239,37 @@ def test_what_cannot_be_stored_is_refused(values: dict[str, Any], pointer: str) 
         )
     assert [refusal.pointer for refusal in refused.value.refusals] == [pointer]
     assert not Execution.objects.exists()
+
+
+def test_request_adds_labels_and_overrules_parts_of_the_retry_policy() -> None:
+    plain, own = request(
+        new(), new(worker_selector={"zone": "b"}, retry={"max_attempts": 5, "jitter": 0})
+    )
+    assert (plain.worker_selector, plain.retry_policy) == (None, None), "as its action has them"
+    assert plain.wanted_labels == {"gpu": "yes"}
+    assert plain.wanted_retries == {"max_attempts": 2, "backoff": "none"}
+    row = Execution.objects.get(pk=own.pk)
+    assert row.wanted_labels == {"gpu": "yes", "zone": "b"}
+    assert row.wanted_retries == {"max_attempts": 5, "backoff": "none", "jitter": 0}
+
+
+@pytest.mark.parametrize(
+    ("asked", "ttl_ms"),
+    [
+        ({"queue_ttl_ms": 2_000, "scheduled_timeout_seconds": 9}, 2_000),
+        ({"queue_ttl_ms": 2_000, "scheduled_timeout_seconds": 1.5}, 1_500),
+        ({"queue_ttl_ms": 10**9, "scheduled_timeout_seconds": 10**6}, 300_000),
+        ({"queue_ttl_ms": 10_000}, 5_000),
+        ({}, 900),
+    ],
+)
+def test_longest_wait_for_a_worker_is_the_shortest_of_its_limits(
+    asked: dict[str, Any], ttl_ms: int
+) -> None:
+    assert request(new(**asked))[0].dispatch_ttl_ms == ttl_ms
+
+
+def test_pin_to_a_retired_worker_is_refused() -> None:
+    worker = make_worker(status="inactive", retired_at=NOW)
+    with pytest.raises(RequestRefused, match="the worker w1 is retired"):
+        request(new(worker_id=worker.pk))

@@ -156,6 +156,15 @@ class TestLoad:
             ({"idempotent": "yes"}, "idempotent: expected true or false, found 'yes'"),
             ({"on_no_worker": "hope"}, "on_no_worker: expected one of fail, wait, found 'hope'"),
             ({"retry": 3}, "retry: expected a mapping, found 3"),
+            ({"worker_selector": 3}, "worker_selector: expected a mapping of labels, found int"),
+            (
+                {"worker_selector": {"gpu": True}},
+                "worker_selector.gpu: expected a label of 1 to 100 characters of text, found True",
+            ),
+            (
+                {"scheduled_timeout_seconds": 0},
+                "scheduled_timeout_seconds: expected a number above 0, found 0",
+            ),
             ({"retry": {"backof": "none"}}, "retry.backof: unknown key, did you mean 'backoff'?"),
             ({"retry": {"retry_on": ["bad_luck"]}}, "retry.retry_on: expected a list of action_f"),
             ({"entry_point": "ping"}, "entry_point: expected a list of arguments, the command f"),

@@ -155,6 +155,25 @@ def _add_submit(parser: CommandParser) -> None:
     )
     parser.add_argument("--timeout-seconds", type=arguments.seconds(LONGEST_RUN_SECONDS))
     parser.add_argument("--queue-ttl-ms", type=arguments.whole(1, TTL_MAX_MS))
+    parser.add_argument(
+        "--scheduled-timeout-seconds", type=arguments.seconds(LONGEST_DEADLINE_SECONDS)
+    )
+    parser.add_argument(
+        "--label",
+        action="append",
+        default=[],
+        type=arguments.label,
+        metavar="KEY=VALUE",
+        help="Only on workers with this label. May be repeated.",
+    )
+    parser.add_argument(
+        "--retry",
+        action="append",
+        default=[],
+        type=arguments.pair,
+        metavar="KEY=VALUE",
+        help="Other than its action's: max_attempts=3, backoff=linear, ... May be repeated.",
+    )
     parser.add_argument("--deadline-seconds", type=arguments.seconds(LONGEST_DEADLINE_SECONDS))
     parser.add_argument("--idempotency-key", type=arguments.text(200))
     parser.add_argument("--correlation-id", type=arguments.text(100))
@@ -211,6 +230,7 @@ def _new(options: dict[str, Any]) -> executions.NewExecution:
         "priority",
         "timeout_seconds",
         "queue_ttl_ms",
+        "scheduled_timeout_seconds",
         "deadline_seconds",
         "idempotency_key",
         "correlation_id",
@@ -219,6 +239,8 @@ def _new(options: dict[str, Any]) -> executions.NewExecution:
     return executions.NewExecution(
         parameters=options["parameters"] | dict(options["param"]),
         worker_id=None if worker is None else selection.worker(worker).pk,
+        worker_selector=dict(options["label"]) or None,
+        retry=dict(options["retry"]) or None,
         **{name: options[name] for name in same},
     )
 

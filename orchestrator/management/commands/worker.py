@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from orchestrator import clock, database, fleet, topology
-from orchestrator.management import celery_process, output, ping
+from orchestrator.management import arguments, celery_process, output, ping
 
 
 class Command(output.MusterCommand):
@@ -36,7 +36,12 @@ class Command(output.MusterCommand):
             help="prefork can kill Python actions; threads are faster for many short ones",
         )
         parser.add_argument(
-            "--label", action="append", default=[], metavar="KEY=VALUE", help="may be repeated"
+            "--label",
+            action="append",
+            default=[],
+            type=arguments.label,
+            metavar="KEY=VALUE",
+            help="what a worker_selector may ask for; may be repeated",
         )
         parser.add_argument("--events", action="store_true", help="send task events (Flower)")
         parser.add_argument("--loglevel", default="INFO")
@@ -51,23 +56,13 @@ class Command(output.MusterCommand):
         if options["runtimes"]:
             os.execv(sys.executable, [sys.executable, "-m", "workers.survey"])  # noqa: S606
         database.wait_until_reachable()
-        worker = fleet.enlist(name=options["name"], labels=_labels(options["label"]) or None)
-        arguments = celery_process.worker_arguments(
+        worker = fleet.enlist(name=options["name"], labels=dict(options["label"]))
+        command = celery_process.worker_arguments(
             name=worker.name,
             queues=[topology.worker_queue(worker.pk).name],
             pool=options["pool"],
             concurrency=options["concurrency"],
         )
         if options["events"]:
-            arguments.append("--task-events")
-        celery_process.become([*arguments, "--loglevel", options["loglevel"]])
-
-
-def _labels(pairs: list[str]) -> dict[str, str]:
-    labels = {}
-    for pair in pairs:
-        key, separator, value = pair.partition("=")
-        if not separator or not key:
-            raise CommandError(f"--label {pair!r}: expected KEY=VALUE")
-        labels[key] = value
-    return labels
+            command.append("--task-events")
+        celery_process.become([*command, "--loglevel", options["loglevel"]])
