@@ -90,7 +90,7 @@ def request_many(
     Raises RequestRefused with everything that was wrong, and IdempotencyConflict.
     The message goes out after the commit and in the background: accepting needs no broker.
     """
-    actions = Action.objects.in_bulk({new.action_ref for new in news}, field_name="ref")
+    actions = Action.objects.known_by_ref({new.action_ref for new in news})
     # what is beyond a column's range is not looked up, and so is unknown
     pinned = {new.worker_id for new in news if 0 < (new.worker_id or 0) < 2**63}
     workers = Worker.objects.in_bulk(pinned) if pinned else {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from django.db import models
 from django.db.models import Q
@@ -34,6 +34,9 @@ class Pack(models.Model):
 
 
 KNOWN_FOR_SECONDS = 5.0
+KNOWN_BY_REF_FOR_SECONDS = 1.0
+
+K = TypeVar("K", int, str)
 
 
 class ActionQuerySet(models.QuerySet["Action"]):
@@ -41,28 +44,37 @@ class ActionQuerySet(models.QuerySet["Action"]):
         """These actions with their packs, as they were at most five seconds ago.
 
         Every execution of a batch needs its action, which is nearly always one of the same few:
-        reading them anew with each row took a third of the executor's time. Who upgrades a pack
-        sees its actions change within these seconds.
+        reading them anew with each row took a third of the executor's time.
         """
+        return self._remembered("pk", ids, KNOWN_FOR_SECONDS)
+
+    def known_by_ref(self, refs: Collection[str]) -> dict[str, Action]:
+        """The same for who asks for an execution, as they were at most a second ago: who has
+        upgraded a pack expects its new parameters to be taken."""
+        return self._remembered("ref", refs, KNOWN_BY_REF_FOR_SECONDS)
+
+    def _remembered(self, field: str, keys: Collection[K], seconds: float) -> dict[K, Action]:
         now = time.monotonic()
-        known: dict[int, Action] = {
-            id: entry[1]
-            for id in ids
-            if (entry := _known.get(id)) and now - entry[0] < KNOWN_FOR_SECONDS
+        known = {
+            key: entry[1]
+            for key in keys
+            if (entry := _read.get((field, key))) and now - entry[0] < seconds
         }
-        if len(known) < len(ids):
-            read = self.select_related("pack").filter(pk__in=ids)
-            known = {action.pk: action for action in read}
-            _known.update({id: (now, action) for id, action in known.items()})
+        if missing := set(keys) - known.keys():
+            actions = self.select_related("pack").filter(**{f"{field}__in": missing})
+            fresh: dict[K, Action] = {getattr(action, field): action for action in actions}
+            _read.update({(field, key): (now, action) for key, action in fresh.items()})
+            known |= fresh
         return known
 
 
-_known: dict[int, tuple[float, Action]] = {}
+_read: dict[tuple[str, object], tuple[float, Action]] = {}
+"""When each action was read, by the field it was looked up by and its value there."""
 
 
 def forget_actions(**_: object) -> None:
     """What this process itself changed it must not remember."""
-    _known.clear()
+    _read.clear()
 
 
 class Action(models.Model):
