@@ -111,7 +111,7 @@ def _empty_tables() -> None:
     tables = [model._meta.db_table for model in (DLQEntry, ExecutionEvent, Execution)]
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
-            cursor.execute(f"TRUNCATE {', '.join(tables)}")
+            cursor.execute(f"TRUNCATE {', '.join(tables)} CASCADE")  # steps refer to them
             return
         for table in tables:
             cursor.execute(f"DELETE FROM {table}")  # noqa: S608 - our own models' tables

@@ -261,6 +261,11 @@ def errors() -> tuple[type[Exception], ...]:
 # --- sending soon --------------------------------------------------------------------------------
 
 
+BREATH_SECONDS = 0.01
+"""The least time between two batches of the relay: what comes in between travels together. The
+first after a pause goes at once."""
+
+
 class _Relay:
     """A thread that publishes what it is given, as many at once as have gathered meanwhile."""
 
@@ -284,8 +289,10 @@ class _Relay:
         return not self.waiting.unfinished_tasks
 
     def _run(self) -> None:
+        breathed_at = 0.0
         while True:
             batch = [self.waiting.get()]
+            time.sleep(max(0.0, breathed_at - time.monotonic()))
             while len(batch) < settings.MUSTER.batch_size:
                 try:
                     batch.append(self.waiting.get_nowait())
@@ -297,6 +304,7 @@ class _Relay:
                 log.warning("hints dropped, the sweep will find the rows", error=error)
             except Exception:
                 log.exception("hints dropped, the sweep will find the rows")
+            breathed_at = time.monotonic() + BREATH_SECONDS
             for _ in batch:
                 self.waiting.task_done()
 

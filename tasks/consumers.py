@@ -29,6 +29,10 @@ ACTOR = "executor"
 BACKLOG_EVERY_SECONDS = 1.0
 PAUSE_AFTER_ERROR_SECONDS = 1.0
 
+BREATH_SECONDS = 0.008
+"""The least time between two batches of requests. The first after a pause is taken at once; under
+load one statement for ten executions costs little more than one for two."""
+
 
 class Scheduler(threading.Thread):
     """Turns what arrives, and what waits in the database, into dispatched executions."""
@@ -39,6 +43,7 @@ class Scheduler(threading.Thread):
         self.placement = fleet.Placement()
         self.received: list[Message] = []
         self.backlog_at = 0.0
+        self.breathed_at = 0.0
         self.backlog_waits = True
 
     def run(self) -> None:
@@ -89,11 +94,11 @@ class Scheduler(threading.Thread):
                     self._schedule_backlog(limit)
 
     def _gather(self, link: Connection, limit: int) -> None:
-        """Wait for a message, then take all that are there: no lingering for more."""
-        wait_seconds = max(0.0, self.backlog_at - time.monotonic())
+        """Wait for a message, then take all that are there, and what comes in the same breath."""
         try:
             while len(self.received) < limit:
-                link.drain_events(timeout=0 if self.received else wait_seconds)
+                until = self.breathed_at if self.received else self.backlog_at
+                link.drain_events(timeout=max(0.0, until - time.monotonic()))
         except (TimeoutError, socket.timeout):  # noqa: UP041 - kombu's virtual transports
             pass
 
@@ -122,6 +127,7 @@ class Scheduler(threading.Thread):
                 self._schedule_backlog(settings.MUSTER.batch_size)
         for redelivered, ids in requested.items():
             if ids:
+                self.breathed_at = time.monotonic() + BREATH_SECONDS
                 self.backlog_waits |= executions.schedule(
                     ids,
                     placement=self.placement,
