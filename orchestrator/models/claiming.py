@@ -23,6 +23,20 @@ if TYPE_CHECKING:
 RULE = EXECUTIONS.transitions["claim"]
 
 
+ONLY_TO_BE_LOOKED_AT = (
+    "requested_by",
+    "correlation_id",
+    "idempotency_key",
+    "created_at",
+    "cancel_requested_at",
+    "ended_at",
+    "wait_reason",
+    "reason",
+)
+"""Columns that nothing on an execution's way reads: to make a time of each took a tenth of a
+worker's processor time."""
+
+
 class ClaimQuerySet(SwapQuerySet["Execution"]):
     def claim(
         self,
@@ -57,8 +71,9 @@ def _claim_postgresql(
 ) -> list[Execution]:
     worker = connections[queryset.db].ops.quote_name(Worker._meta.db_table)
     terms = Terms(
-        conditions=f"""subject.worker_id = %s
-              AND subject.start_by > %s AND subject.deadline_at > %s
+        columns=["worker_id", "start_by", "deadline_at"],
+        conditions=f"""locked.worker_id = %s
+              AND locked.start_by > %s AND locked.deadline_at > %s
               AND EXISTS (SELECT FROM {worker}
                           WHERE id = %s AND incarnation = %s AND gone_at IS NULL)
         """,
@@ -68,7 +83,15 @@ def _claim_postgresql(
         assignment_parameters=[incarnation, run_grace, now],
     )
     moves = [Move(id, ExecutionStatus.SCHEDULED, attempt) for id, attempt in attempts.items()]
-    return queryset.swap_on_terms(EXECUTIONS, RULE, moves, terms, now=now, actor=actor)
+    return queryset.swap_on_terms(
+        EXECUTIONS,
+        RULE,
+        moves,
+        terms,
+        without=["result", *ONLY_TO_BE_LOOKED_AT],
+        now=now,
+        actor=actor,
+    )
 
 
 def _claim_portably(
@@ -80,7 +103,7 @@ def _claim_portably(
     now: datetime,
     actor: str,
 ) -> list[Execution]:
-    offered = queryset.filter(
+    offered = queryset.defer("result", *ONLY_TO_BE_LOOKED_AT).filter(
         pk__in=attempts,
         status=ExecutionStatus.SCHEDULED,
         worker_id=worker_id,

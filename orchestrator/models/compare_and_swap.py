@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -29,12 +29,14 @@ M = TypeVar("M", bound=models.Model)
 
 @dataclass(frozen=True)
 class Terms:
-    """What one statement of PostgreSQL's adds to a swap. SQL in which `subject` is the row."""
+    """What one statement of PostgreSQL's adds to a swap."""
 
+    columns: Sequence[str] = ()
+    """Those that the conditions read."""
     conditions: str = "TRUE"
-    """Must hold besides the comparison, such as `subject.start_by > %s`."""
+    """Must hold besides the comparison, such as `locked.start_by > %s`."""
     assignments: str = ""
-    """Set besides what is the same for every row, such as `run_deadline_at = %s + ...`."""
+    """Set besides what is the same for every row, such as `late_at = subject.start_by + %s`."""
     condition_parameters: Sequence[Any] = ()
     assignment_parameters: Sequence[Any] = ()
 
@@ -66,16 +68,19 @@ class SwapQuerySet(models.QuerySet[M]):
         moves: Sequence[Move],
         terms: Terms,
         *,
+        without: Collection[str] = (),
         now: datetime,
         actor: str,
     ) -> list[M]:
-        """Swap what still compares and meets the terms; returns the rows as they are now.
+        """Swap what still compares and meets the terms; returns the rows as they are now, without
+        these columns.
 
         For the hot path on PostgreSQL: what would be a SELECT and an UPDATE is one statement.
         """
         common = _columns_set_by(machine, [rule], {}, now=now, reason=None)
         told = _told_by_history(machine, now=now, actor=actor, reason=None)
-        columns = [str(field.column) for field in self.model._meta.concrete_fields]
+        fields = [field for field in self.model._meta.concrete_fields if field.name not in without]
+        columns = [str(field.column) for field in fields]
         statement = _postgresql_statement(
             self, machine, _hops([rule]), moves, common, told, returning=columns, terms=terms
         )
@@ -223,6 +228,8 @@ def _postgresql_statement(
     """One statement: `unnest` brings the batch, the update compares, its history is inserted.
 
     Rows are locked in the order of their ids, so that two batches that overlap cannot deadlock.
+    All that is compared is compared in what was locked: conditions on the table itself made the
+    planner expect one row of it and read the whole table for each row of the batch.
     """
     meta, connection = queryset.model._meta, connections[queryset.db]
     history = meta.get_field("history").related_model._meta.db_table
@@ -246,7 +253,7 @@ def _postgresql_statement(
     unnested = ", ".join(f"%s::{'text' if kind == 'jsonb' else kind}[]" for _, kind, _ in arrays)
     names = ", ".join(f"new_{column}" for column, _, _ in arrays)
     assignments = [f"{quote(meta.get_field(name).column)} = %s" for name in common]
-    assignments += [f"{quote(c)} = batch.new_{c}::{kind}" for c, kind, _ in arrays[3:]]
+    assignments += [f"{quote(c)} = locked.new_{c}::{kind}" for c, kind, _ in arrays[3:]]
     assignments.append(f"{fence} = subject.{fence} + %s")
     if terms.assignments:
         assignments.append(terms.assignments)
@@ -254,21 +261,23 @@ def _postgresql_statement(
     returned = ", ".join(
         f"subject.{quote(name)}" for name in dict.fromkeys([*returning, *keys.values()])
     )
+    compared = ", ".join(f"subject.{quote(name)}" for name in (column, fence, *terms.columns))
     rows = ", ".join(["(%s::int, %s, %s, %s, %s::int)"] * len(hops))
     table = quote(meta.db_table)
     sql = f"""
         WITH batch AS (SELECT * FROM unnest({unnested}) AS batch ({names})),
         locked AS (
-            SELECT subject.id FROM {table} AS subject JOIN batch ON subject.id = batch.new_id
+            SELECT {compared}, batch.*
+            FROM {table} AS subject JOIN batch ON subject.id = batch.new_id
             ORDER BY subject.id FOR NO KEY UPDATE OF subject
         ),
         moved AS (
             UPDATE {table} AS subject SET {", ".join(assignments)}
-            FROM batch JOIN locked ON locked.id = batch.new_id
-            WHERE subject.id = batch.new_id
-              AND subject.{column} = batch.new_{column} AND subject.{fence} = batch.new_{fence}
+            FROM locked
+            WHERE subject.id = locked.new_id
+              AND locked.{column} = locked.new_{column} AND locked.{fence} = locked.new_{fence}
               AND {terms.conditions}
-            RETURNING {returned}, batch.new_{column} AS seen, batch.new_{fence} AS seen_fence
+            RETURNING {returned}, locked.new_{column} AS seen, locked.new_{fence} AS seen_fence
         ),
         history AS (
             INSERT INTO {quote(history)}

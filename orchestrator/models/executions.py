@@ -13,7 +13,7 @@ from django.db.models import F, Q
 from uuid_utils import compat as uuid_utils
 
 from orchestrator.models.catalog import Action
-from orchestrator.models.claiming import ClaimQuerySet
+from orchestrator.models.claiming import ONLY_TO_BE_LOOKED_AT, ClaimQuerySet
 from orchestrator.models.fleet import Worker
 from orchestrator.state_machine import OPEN, TERMINAL, ExecutionStatus
 
@@ -92,8 +92,9 @@ class ExecutionQuerySet(ClaimQuerySet):
         return add_actions(list(self))
 
     def without_contents(self) -> ExecutionQuerySet:
-        """Leaves out what can be large and is not needed to decide: parameters and result."""
-        return self.defer("parameters", "result")
+        """Leaves out what is not needed to decide: parameters and result, which can be large, and
+        what is only there to be looked at."""
+        return self.defer("parameters", "result", *ONLY_TO_BE_LOOKED_AT)
 
     def locked_for_batch(self, limit: int) -> ExecutionQuerySet:
         """The first `limit` rows; on PostgreSQL those that another executor holds are skipped.

@@ -63,15 +63,15 @@ MUTANTS = (
     Mutant(
         "attempt not compared, PostgreSQL",
         SWAP,
-        "AND subject.{column} = batch.new_{column} AND subject.{fence} = batch.new_{fence}",
-        "AND subject.{column} = batch.new_{column}",
+        "AND locked.{column} = locked.new_{column} AND locked.{fence} = locked.new_{fence}",
+        "AND locked.{column} = locked.new_{column}",
         (STATE_MACHINE,),
     ),
     Mutant(
         "status not compared, PostgreSQL",
         SWAP,
-        "AND subject.{column} = batch.new_{column} AND subject.{fence} = batch.new_{fence}",
-        "AND subject.{fence} = batch.new_{fence}",
+        "AND locked.{column} = locked.new_{column} AND locked.{fence} = locked.new_{fence}",
+        "AND locked.{fence} = locked.new_{fence}",
         (STATE_MACHINE,),
     ),
     Mutant(
@@ -134,15 +134,15 @@ MUTANTS = (
     Mutant(
         "claim after start_by, PostgreSQL",
         CLAIM,
-        "subject.start_by > %s",
-        "(subject.start_by > %s OR TRUE)",
+        "locked.start_by > %s",
+        "(locked.start_by > %s OR TRUE)",
         (ATTEMPTS,),
     ),
     Mutant(
         "claim after the deadline, PostgreSQL",
         CLAIM,
-        "subject.deadline_at > %s",
-        "(subject.deadline_at > %s OR TRUE)",
+        "locked.deadline_at > %s",
+        "(locked.deadline_at > %s OR TRUE)",
         (ATTEMPTS,),
     ),
     Mutant(
@@ -162,8 +162,8 @@ MUTANTS = (
     Mutant(
         "claim by another worker, PostgreSQL",
         CLAIM,
-        "subject.worker_id = %s\n",
-        "(subject.worker_id = %s OR TRUE)\n",
+        "locked.worker_id = %s\n",
+        "(locked.worker_id = %s OR TRUE)\n",
         (ATTEMPTS,),
     ),
     # --- the end of an attempt ---
