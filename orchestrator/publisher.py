@@ -36,7 +36,11 @@ SCHEDULE = "muster.schedule"
 COMPLETED = "muster.completed"
 RUN = "muster.run"
 CANCEL = "muster.cancel"
-PUBLISHED_TASKS = (SCHEDULE, COMPLETED, RUN, CANCEL)
+ADVANCE = "muster.advance"
+PUBLISHED_TASKS = (SCHEDULE, COMPLETED, RUN, CANCEL, ADVANCE)
+
+LISTS = ("execution_ids", "task_ids")
+"""What a message about many names them under."""
 
 PERSISTENT = 2
 
@@ -115,15 +119,22 @@ def cancel(*, execution_id: UUID, attempt: int, worker_id: int) -> Message:
     )
 
 
-def _about_many(task: str, routing_key: str, execution_ids: Sequence[UUID]) -> list[Message]:
+def tasks_requested(task_ids: Sequence[UUID]) -> list[Message]:
+    """Tell the executors that these tasks were requested."""
+    return _about_many(ADVANCE, topology.TASK_REQUESTED, task_ids, listed="task_ids")
+
+
+def _about_many(
+    task: str, routing_key: str, ids: Sequence[UUID], *, listed: str = "execution_ids"
+) -> list[Message]:
     size: int = settings.MUSTER.batch_size
     return [
         Message(
             task=task,
             routing_key=routing_key,
-            kwargs={"execution_ids": [str(id) for id in execution_ids[start : start + size]]},
+            kwargs={listed: [str(id) for id in ids[start : start + size]]},
         )
-        for start in range(0, len(execution_ids), size)
+        for start in range(0, len(ids), size)
     ]
 
 
@@ -312,16 +323,16 @@ class _Relay:
 def _merged(batch: Sequence[Message]) -> list[Message]:
     """Messages that list ids, joined by task: one message about forty executions costs as one."""
     merged: list[Message] = []
-    ids: dict[tuple[str, str], list[UUID]] = {}
+    ids: dict[tuple[str, str, str], list[UUID]] = {}
     for message in batch:
-        if "execution_ids" in message.kwargs:
-            ids.setdefault((message.task, message.routing_key), []).extend(
-                message.kwargs["execution_ids"]
-            )
-        else:
+        listed = next((name for name in LISTS if name in message.kwargs), None)
+        if listed is None:
             merged.append(message)
-    for (task, routing_key), execution_ids in ids.items():
-        merged.extend(_about_many(task, routing_key, execution_ids))
+            continue
+        about = (message.task, message.routing_key, listed)
+        ids.setdefault(about, []).extend(message.kwargs[listed])
+    for (task, routing_key, listed), each in ids.items():
+        merged.extend(_about_many(task, routing_key, each, listed=listed))
     return merged
 
 

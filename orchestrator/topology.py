@@ -21,6 +21,7 @@ CANCEL_QUEUE = re.compile(r"^worker\.(?P<worker_id>[0-9]+)\.cancel$")
 
 REQUESTED = "execution.requested"
 COMPLETED = "execution.completed"
+TASK_REQUESTED = "task.requested"
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,22 @@ def completed_queue() -> QueueSpec:
     )
 
 
+def tasks_queue() -> QueueSpec:
+    return QueueSpec(
+        name=_ns("tasks.queue"),
+        exchange=executions_exchange(),
+        routing_key="task.#",
+        owner="executor",
+        purpose="tasks that were requested and want their first steps",
+        arguments=_dead_lettering(),
+    )
+
+
+def hot_queues() -> list[QueueSpec]:
+    """What each executor takes in batches."""
+    return [requests_queue(), completed_queue(), tasks_queue()]
+
+
 def maintenance_queue() -> QueueSpec:
     return QueueSpec(
         name=_ns("maintenance.queue"),
@@ -147,7 +164,7 @@ def cancel_queue(worker_id: int | str) -> QueueSpec:
 
 def shared_queues() -> list[QueueSpec]:
     """The queues that exist once in an installation."""
-    return [requests_queue(), completed_queue(), maintenance_queue(), dead_letter_queue()]
+    return [*hot_queues(), maintenance_queue(), dead_letter_queue()]
 
 
 def worker_queues(worker_id: int | str) -> list[QueueSpec]:

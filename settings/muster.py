@@ -23,6 +23,9 @@ class Muster:
     data_dir: str = "var"
     """Where the embedded database, the embedded broker and generated secrets live."""
 
+    environment: str = "production"
+    """Whose overrides apply to tasks: one of the `environments` of their templates."""
+
     worker_queue_ttl_ms: int = 300_000
     """Longest time that a message waits for its worker before it is dead-lettered."""
 

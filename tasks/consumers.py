@@ -22,12 +22,19 @@ from kombu import Connection, Consumer
 from kombu.message import Message
 
 from orchestrator import clock, executions, fleet, publisher, topology
+from tasks.advancer import Advancer
 
 log = structlog.get_logger(__name__)
 
 ACTOR = "executor"
 BACKLOG_EVERY_SECONDS = 1.0
 PAUSE_AFTER_ERROR_SECONDS = 1.0
+LISTS = {
+    publisher.SCHEDULE: "execution_ids",
+    publisher.COMPLETED: "execution_ids",
+    publisher.ADVANCE: "task_ids",
+}
+"""What each message names its ids under."""
 
 BREATH_SECONDS = 0.008
 """The least time between two batches of requests. The first after a pause is taken at once; under
@@ -37,9 +44,10 @@ load one statement for ten executions costs little more than one for two."""
 class Scheduler(threading.Thread):
     """Turns what arrives, and what waits in the database, into dispatched executions."""
 
-    def __init__(self) -> None:
+    def __init__(self, advancer: Advancer) -> None:
         super().__init__(name="muster-scheduler", daemon=True)
         self.stopping = threading.Event()
+        self.advancer = advancer
         self.placement = fleet.Placement()
         self.received: list[Message] = []
         self.backlog_at = 0.0
@@ -70,7 +78,7 @@ class Scheduler(threading.Thread):
 
     def _consume(self, link: Connection) -> None:
         channel = link.channel()
-        specs = [topology.requests_queue(), topology.completed_queue()]
+        specs = topology.hot_queues()
         topology.declare(channel, specs)
         executions.dispatch_again(now=clock.now(), actor=ACTOR)
         limit: int = settings.MUSTER.batch_size
@@ -107,6 +115,7 @@ class Scheduler(threading.Thread):
         as a dead letter."""
         requested: dict[bool, list[UUID]] = {False: [], True: []}
         completed: list[UUID] = []
+        tasks: list[UUID] = []
         last = None
         for message in batch:
             try:
@@ -118,9 +127,12 @@ class Scheduler(threading.Thread):
             last = message
             if task == publisher.COMPLETED:
                 completed += ids
+            elif task == publisher.ADVANCE:
+                tasks += ids
             else:
                 redelivered = bool((message.delivery_info or {}).get("redelivered"))
                 requested[redelivered] += ids
+        self.advancer.tell(ended=completed, requested=tasks)
         if completed:
             executions.note_completed(completed, placement=self.placement)
             if self.backlog_waits and self.placement.has_room():
@@ -148,19 +160,21 @@ class Scheduler(threading.Thread):
 def _read(message: Message) -> tuple[str, list[UUID]]:
     """The task's name and the ids that it is about. Raises ValueError, KeyError or TypeError."""
     task = message.headers["task"]
-    if task not in (publisher.SCHEDULE, publisher.COMPLETED):
+    listed = LISTS.get(task)
+    if listed is None:
         raise ValueError(f"{task!r} does not belong into this queue")
     _, kwargs, _ = json.loads(message.body or "")
-    return task, [UUID(id) for id in kwargs["execution_ids"]]
+    return task, [UUID(id) for id in kwargs[listed]]
 
 
 class SchedulerStep(bootsteps.StartStopStep):
-    """Runs the scheduler in every process that was asked to consume the hot queues."""
+    """Runs the scheduler, and the advancer that it tells of tasks, in every process that was
+    asked to consume the hot queues."""
 
     requires = ("celery.worker.components:Pool",)
 
     def __init__(self, worker: Any, **kwargs: Any) -> None:
-        self.scheduler: Scheduler | None = None
+        self.threads: list[Scheduler | Advancer] = []
         super().__init__(worker, **kwargs)
 
     def include_if(self, worker: Any) -> bool:
@@ -168,17 +182,17 @@ class SchedulerStep(bootsteps.StartStopStep):
 
     def create(self, worker: Any) -> None:
         # Celery's own consumer must not compete for what the thread takes in batches
-        hot = [topology.requests_queue().name, topology.completed_queue().name]
-        worker.app.amqp.queues.deselect(hot)
+        worker.app.amqp.queues.deselect([spec.name for spec in topology.hot_queues()])
 
     def start(self, worker: Any) -> None:
-        self.scheduler = Scheduler()
-        self.scheduler.start()
+        advancer = Advancer()
+        self.threads = [Scheduler(advancer), advancer]
+        for thread in self.threads:
+            thread.start()
 
     def stop(self, worker: Any) -> None:
-        if self.scheduler is not None:
-            self.scheduler.stop()
-            self.scheduler = None
+        while self.threads:
+            self.threads.pop(0).stop()
 
     def terminate(self, worker: Any) -> None:
         self.stop(worker)

@@ -151,6 +151,12 @@ class Task(models.Model):
                 include=["environment", "id"],
                 condition=Q(ended_at__isnull=True),
             ),
+            # what nobody has advanced yet, should its message be lost
+            models.Index(
+                "state_entered_at",
+                name="task_not_begun",
+                condition=Q(ended_at__isnull=True, state="pending"),
+            ),
             models.Index(
                 "next_retry_at",
                 name="task_retry_due",

@@ -7,7 +7,7 @@ packs.validate_parameters(action, values)  # what is wrong with them, if anythin
 
 from orchestrator.packs.definitions import ActionDefinition, InvalidPack, PackDefinition, load
 from orchestrator.packs.installation import InstallReport, RefTaken, install
-from orchestrator.packs.parameters import Problem, validate_parameters
+from orchestrator.packs.parameters import Problem, validate_parameters, validate_value
 from orchestrator.packs.runtimes import GROUP as RUNTIMES_GROUP
 from orchestrator.packs.runtimes import in_process
 from orchestrator.packs.source import SourceProblem
@@ -43,4 +43,5 @@ __all__ = [
     "load_template",
     "template_from_values",
     "validate_parameters",
+    "validate_value",
 ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -49,10 +51,20 @@ def validate_parameters(action: Action, parameters: Mapping[str, Any]) -> list[P
 
     Defaults in the schema are documentation: they are not filled in.
     """
+    return _problems(_validator(action), parameters, action.ref)
+
+
+def validate_value(schema: Schema, value: Any) -> list[Problem]:
+    """The same for any other value and its schema: a task's context, a step's result."""
+    validator = _validator_of(json.dumps(schema, sort_keys=True)) if schema else None
+    return [] if validator is None else _problems(validator, value, "this value")
+
+
+def _problems(validator: Draft202012Validator, value: Any, whose: str) -> list[Problem]:
     try:
-        errors = list(islice(_validator(action).iter_errors(parameters), PROBLEM_LIMIT))
+        errors = list(islice(validator.iter_errors(value), PROBLEM_LIMIT))
     except referencing.exceptions.Unresolvable as error:
-        return [Problem("", f"the schema of {action.ref} refers to {error.ref!r}, which it lacks")]
+        return [Problem("", f"the schema of {whose} refers to {error.ref!r}, which it lacks")]
     problems = [Problem(_pointer(error.absolute_path), _message(error)) for error in errors]
     return sorted(problems, key=lambda problem: (problem.pointer, problem.message))
 
@@ -92,13 +104,20 @@ def _validator(action: Action) -> Draft202012Validator:
     cached = _validators.get(action.pk)
     if cached and cached[:2] == (action.updated_at, action.parameters_schema):
         return cached[2]
-    validator = Draft202012Validator(
-        action.parameters_schema,
-        registry=NOTHING_ELSE,
-        format_checker=Draft202012Validator.FORMAT_CHECKER,
-    )
+    validator = _new_validator(action.parameters_schema)
     _validators[action.pk] = (action.updated_at, action.parameters_schema, validator)
     return validator
+
+
+@lru_cache(maxsize=256)
+def _validator_of(schema: str) -> Draft202012Validator:
+    return _new_validator(json.loads(schema))
+
+
+def _new_validator(schema: Schema) -> Draft202012Validator:
+    return Draft202012Validator(
+        schema, registry=NOTHING_ELSE, format_checker=Draft202012Validator.FORMAT_CHECKER
+    )
 
 
 def _references(

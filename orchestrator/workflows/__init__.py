@@ -1,5 +1,62 @@
-"""The life of a task: what is stuck is found."""
+"""Tasks: one run of a template's steps, each step run as executions.
 
+task = workflows.request(new, requested_by="ada", now=now)   # a row; the executor does the rest
+workflows.advance(task.pk, now=now, actor="executor")        # whatever it can do now, it does
+workflows.resolve_manually(step_id, reason="...", actor="ada", now=now)   # and it goes on
+"""
+
+from orchestrator.workflows.advancing import advance
+from orchestrator.workflows.cancellation import TaskIsFinal, TaskIsNotBlocked, cancel, resolve
+from orchestrator.workflows.looking import advance_all, any_open, look, note_ended
+from orchestrator.workflows.outcomes import ResultRefused
+from orchestrator.workflows.repairs import (
+    ReasonMissing,
+    StepIsBusy,
+    StepIsFinal,
+    UnknownStep,
+    complete_manually,
+    reset_for_retry,
+    resolve_manually,
+)
+from orchestrator.workflows.requests import (
+    KeyMissing,
+    NewTask,
+    TaskExists,
+    TaskProblem,
+    TaskRefused,
+    UnknownTemplate,
+    request,
+)
 from orchestrator.workflows.staleness import Detected, detect_stale
+from orchestrator.workflows.turns import UnknownTask, definition_of
 
-__all__ = ["Detected", "detect_stale"]
+__all__ = [
+    "Detected",
+    "KeyMissing",
+    "NewTask",
+    "ReasonMissing",
+    "ResultRefused",
+    "StepIsBusy",
+    "StepIsFinal",
+    "TaskExists",
+    "TaskIsFinal",
+    "TaskIsNotBlocked",
+    "TaskProblem",
+    "TaskRefused",
+    "UnknownStep",
+    "UnknownTask",
+    "UnknownTemplate",
+    "advance",
+    "advance_all",
+    "any_open",
+    "cancel",
+    "complete_manually",
+    "definition_of",
+    "detect_stale",
+    "look",
+    "note_ended",
+    "request",
+    "reset_for_retry",
+    "resolve",
+    "resolve_manually",
+]

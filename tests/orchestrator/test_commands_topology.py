@@ -111,7 +111,7 @@ def check() -> tuple[list[dict[str, Any]], str]:
 def test_check_of_an_empty_broker_tells_what_is_missing_and_makes_nothing(broker: Broker) -> None:
     findings, complaint = check()
     assert {finding["state"] for finding in findings} == {"missing"}
-    assert len(findings) == 2 + 4 + 2, "exchanges, shared queues, queues of the worker"
+    assert len(findings) == 2 + 5 + 2, "exchanges, shared queues, queues of the worker"
     assert "manage.py topology apply" in complaint
     assert broker.count() is None
     with pytest.raises(NotFound):
@@ -120,7 +120,7 @@ def test_check_of_an_empty_broker_tells_what_is_missing_and_makes_nothing(broker
 
 def test_apply_declares_everything_and_check_agrees(broker: Broker) -> None:
     for _ in range(2):
-        assert run("apply") == "6 queues are declared and bound.\n"
+        assert run("apply") == "7 queues are declared and bound.\n"
     findings, complaint = check()
     assert {finding["state"] for finding in findings} == {"as declared"}
     assert complaint == ""
@@ -148,7 +148,7 @@ def test_check_names_every_argument_that_differs_with_wanted_and_found(broker: B
         "x-dead-letter-routing-key": {"wanted": None, "found": "a 'b'"},
         "x-max-length": {"wanted": None, "found": 7},
     }
-    assert "1 of 8 differ" in complaint
+    assert "1 of 9 differ" in complaint
     assert check()[1] == complaint, "looking has changed nothing"
     with pytest.raises(CommandError, match="x-"):
         run("apply")

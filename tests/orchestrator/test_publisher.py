@@ -67,6 +67,12 @@ def get(channel: Any, queue: str) -> Any:
             "muster.cancel",
             {"execution_id": str(ID), "attempt": 3},
         ),
+        (
+            publisher.tasks_requested([ID])[0],
+            "muster.tasks.queue",
+            "muster.advance",
+            {"task_ids": [str(ID)]},
+        ),
     ],
     ids=publisher.PUBLISHED_TASKS,
 )

@@ -68,6 +68,7 @@ def test_ttl_and_dead_letter_exchange_are_where_they_are_said_to_be() -> None:
     assert arguments == {
         "muster.execution.requests.queue": {"x-dead-letter-exchange": DLX},
         "muster.execution.completed.queue": {"x-dead-letter-exchange": DLX},
+        "muster.tasks.queue": {"x-dead-letter-exchange": DLX},
         "muster.maintenance.queue": {"x-max-length": 1_000},
         "muster.dlx.queue": {"x-message-ttl": 86_400_000},
         "worker.7.executions": {"x-message-ttl": 300_000, "x-dead-letter-exchange": DLX},

@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator import clock, publisher, topology
 from orchestrator.models import Execution
+from tasks.advancer import Advancer
 from tasks.consumers import Scheduler
 from tests.factories import make_execution, make_worker
 
@@ -28,7 +29,7 @@ def channel(settings: Any, tmp_path: Path, database: str) -> Iterator[Any]:
 
 @pytest.fixture
 def scheduler() -> Iterator[Scheduler]:
-    thread = Scheduler()
+    thread = Scheduler(Advancer())
     yield thread
     thread.stop()
     assert not thread.is_alive()

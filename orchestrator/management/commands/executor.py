@@ -18,11 +18,8 @@ class Command(BaseCommand):
         parser.add_argument("--loglevel", default="INFO")
 
     def handle(self, *args: Any, name: str, loglevel: str, **options: Any) -> None:
-        queues = [
-            topology.requests_queue().name,
-            topology.completed_queue().name,
-            topology.maintenance_queue().name,
-        ]
+        specs = [*topology.hot_queues(), topology.maintenance_queue()]
+        queues = [spec.name for spec in specs]
         celery_process.become(
             [
                 *celery_process.worker_arguments(

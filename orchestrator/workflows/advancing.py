@@ -1,0 +1,180 @@
+"""`advance`: whatever a task can do now, it does. Safe to call at any time, from anywhere."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import Count, Min
+
+from orchestrator import investigations
+from orchestrator.models import DLQEntry, Task
+from orchestrator.packs.template_definitions import BATCH_WORKER, CONTINUE_ON_FAILURE
+from orchestrator.state_machine import TASKS, StepState, TaskState
+from orchestrator.state_machine.steps import IN_FLIGHT
+from orchestrator.workflows.creation import create_initial, cycle_of
+from orchestrator.workflows.enqueuing import enqueue
+from orchestrator.workflows.settling import settle
+from orchestrator.workflows.turns import Turn, begin
+
+STUCK = (TaskState.BLOCKED_BY_FAILURES, TaskState.ERROR)
+"""Only a repair leads on from here."""
+
+OWN_EVENTS = (
+    "enqueue_steps", "process_steps", "evaluate", "wait_for_dependencies", "wait_for_retry",
+    "block", "complete", "fail",
+)  # fmt: skip
+
+
+def advance(task_id: UUID, *, now: datetime, actor: str) -> TaskState:
+    """Take in what ended, request what is ready, and say where the task is; all or nothing.
+
+    Idempotent: with nothing new it changes nothing. Two that call it at once take turns.
+    Raises UnknownTask.
+    """
+    with transaction.atomic():
+        turn = begin(task_id, now=now, actor=actor)
+        if not turn.task.is_terminal:
+            take(turn)
+        return TaskState(turn.task.state)
+
+
+def take(turn: Turn, *, repaired: bool = False) -> None:
+    """What `advance` does, for who holds the task already. `repaired`: by an operator just now."""
+    if turn.state is TaskState.PENDING:
+        create_initial(turn)
+        turn.events.append("initialize")
+    settled = settle(turn)
+    if turn.state in STUCK and not repaired:
+        # what still ends is taken in, and nothing new begins
+        return
+    enqueued = 0 if turn.problem else enqueue(turn)
+    _conclude(turn, _look(turn), settled=settled, enqueued=enqueued)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How many of a task's steps are in which situation."""
+
+    in_flight: int
+    pending: int
+    waiting: int
+    failed: int
+    """In error, and something or somebody must be told of it."""
+    retry_at: datetime | None
+
+
+def _look(turn: Turn) -> Standing:
+    """One query; a second one if there are errors that a batch may tolerate."""
+    rows = turn.steps.order_by().values_list("state")
+    counts = {s: (n, due) for s, n, due in rows.annotate(Count("pk"), Min("next_retry_at"))}
+
+    def number(*states: StepState) -> int:
+        return sum(counts.get(state, (0, None))[0] for state in states)
+
+    failed = number(StepState.ERROR, StepState.CANCELLED)
+    if failed and any(s.kind == BATCH_WORKER for s in turn.definition.steps.values()):
+        tolerated = turn.steps.filter(
+            state=StepState.ERROR,
+            kind=BATCH_WORKER,
+            created_by__batch__failure_strategy=CONTINUE_ON_FAILURE,
+        )
+        failed -= tolerated.count()
+    return Standing(
+        in_flight=number(*IN_FLIGHT),
+        pending=number(StepState.PENDING),
+        waiting=number(StepState.WAITING_FOR_RETRY),
+        failed=failed,
+        retry_at=counts.get(StepState.WAITING_FOR_RETRY, (0, None))[1],
+    )
+
+
+def _conclude(turn: Turn, standing: Standing, *, settled: int, enqueued: int) -> None:
+    """Where the task is now, and the shortest way there that the table allows."""
+    state, goal = turn.state, _goal(turn, standing, settled=settled, enqueued=enqueued)
+    if goal is not state or enqueued:
+        turn.events += way(state, goal)
+    if not turn.events:
+        _stay(turn, standing, settled=settled)
+        return
+    clock = turn.now
+    if goal is TaskState.WAITING_FOR_RETRY and standing.retry_at is not None:
+        clock = max(clock, standing.retry_at)
+    turn.move_task(reason=turn.problem, next_retry_at=standing.retry_at, clock_started_at=clock)
+    if goal is TaskState.BLOCKED_BY_FAILURES and state is not goal:
+        _investigate(turn, DLQEntry.Reason.MAX_RETRIES_EXCEEDED, _failures(turn))
+    if goal is TaskState.ERROR:
+        _investigate(turn, DLQEntry.Reason.DEPENDENCY_CYCLE_DETECTED, turn.problem)
+
+
+def _goal(turn: Turn, standing: Standing, *, settled: int, enqueued: int) -> TaskState:
+    state = turn.state
+    if not turn.problem and not (enqueued or standing.in_flight or standing.waiting):
+        if not standing.pending and not standing.failed:
+            return TaskState.COMPLETE
+        if not standing.failed:
+            turn.problem = cycle_of(turn)
+    if turn.problem:
+        return TaskState.ERROR
+    if enqueued:
+        return TaskState.STEPS_IN_PROCESS
+    if standing.in_flight:
+        if state is TaskState.STEPS_IN_PROCESS and settled and standing.pending:
+            return TaskState.WAITING_FOR_DEPENDENCIES
+        if state in (TaskState.STEPS_IN_PROCESS, TaskState.WAITING_FOR_DEPENDENCIES):
+            return state
+        return TaskState.STEPS_IN_PROCESS
+    return TaskState.WAITING_FOR_RETRY if standing.waiting else TaskState.BLOCKED_BY_FAILURES
+
+
+@lru_cache(maxsize=256)
+def way(state: TaskState, goal: TaskState) -> tuple[str, ...]:
+    """The events that lead from one state to another, as few as the table allows; at least one."""
+    waiting: deque[tuple[TaskState, tuple[str, ...]]] = deque([(state, ())])
+    seen = set()
+    while waiting:
+        at, events = waiting.popleft()
+        for event in OWN_EVENTS:
+            rule = TASKS.rule(event)
+            if at not in rule.sources or rule.target in seen:
+                continue
+            if rule.target == goal:
+                return (*events, event)
+            seen.add(rule.target)
+            waiting.append((TaskState(rule.target), (*events, event)))
+    raise AssertionError(f"the table has no way from {state} to {goal}")
+
+
+def _stay(turn: Turn, standing: Standing, *, settled: int) -> None:
+    """The state is the same; progress starts its clock again, and retries may be due later."""
+    task = turn.task
+    if task.next_retry_at != standing.retry_at:
+        Task.objects.filter(pk=task.pk).update(next_retry_at=standing.retry_at)
+    if settled:
+        _touch(task, turn.now)
+
+
+def _touch(task: Task, now: datetime) -> None:
+    Task.objects.filter(pk=task.pk).update(clock_started_at=now)
+
+
+def _failures(turn: Turn) -> str:
+    """Which steps failed, and why, for whoever looks into it."""
+    failed = turn.steps.filter(state=StepState.ERROR).order_by("pk")
+    told = [_told(name, error) for name, error in failed.values_list("name", "error")[:5]]
+    return "; ".join(told) or "a step that others depend on was cancelled"
+
+
+def _told(name: str, error: dict[str, str] | None) -> str:
+    error = error or {}
+    return ": ".join(filter(None, (name, error.get("error"), error.get("message", "")[:200])))
+
+
+def _investigate(turn: Turn, reason: DLQEntry.Reason, detail: str) -> None:
+    investigations.open_for_tasks(
+        [turn.task], reason=reason, detail=detail, now=turn.now, actor=turn.actor
+    )
