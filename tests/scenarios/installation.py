@@ -43,7 +43,11 @@ from tests import servers
 T = TypeVar("T")
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PACKS = [str(REPOSITORY / "packs" / "core"), str(Path(__file__).parent / "pack")]
+PACKS = [
+    str(REPOSITORY / "packs" / "core"),
+    str(REPOSITORY / "packs" / "drill"),
+    str(Path(__file__).parent / "pack"),
+]
 
 PATIENCE_SECONDS = 20.0
 POLL_SECONDS = 0.02

@@ -20,7 +20,7 @@ from orchestrator import clock
 from orchestrator.management import output
 from orchestrator.management.drill.relay import Relay
 from orchestrator.management.drill.stage import NAMES, SLOTS, DrillStopped, Stage, Timeline, set_up
-from orchestrator.models import Execution, ExecutionEvent, Worker
+from orchestrator.models import Execution, ExecutionEvent, Worker, WorkerEvent
 from orchestrator.state_machine import TERMINAL, ExecutionStatus
 
 END_SECONDS = 120.0
@@ -216,9 +216,11 @@ def _detail(event: str, reason: str, group: list[ExecutionEvent]) -> str:
 
 
 def _status_is(stage: Stage, worker: Worker, status: str) -> datetime | None:
-    """When it was seen to be so."""
-    found = stage.worker(worker.name)
-    return clock.now() if found.status == status or found.gone_at is not None else None
+    """Since when it is so, as the worker's own history has it."""
+    if stage.worker(worker.name).status != status:
+        return None
+    event = WorkerEvent.objects.of(worker.pk).filter(kind=status).first()
+    return event.at if event is not None else clock.now()
 
 
 # --- judging -------------------------------------------------------------------------------------

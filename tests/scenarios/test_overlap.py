@@ -1,0 +1,86 @@
+"""A second attempt begins when nothing of the first is left, whatever ails the worker."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.scenarios.installation import Installation, Service
+
+
+def test_first_attempt_ends_before_the_second_begins_when_only_its_worker_is_frozen(
+    install: Callable[..., Any], measured: Callable[[str, float], None]
+) -> None:
+    """Its pool process and its commands go on: they would run beside the second attempt."""
+    muster: Installation = install()
+    ticks = muster.directory / "ticks"
+    muster.start_executor()
+    w1 = muster.start_worker("w1", concurrency=2)
+    muster.ready()
+    python = muster.submit("drill.wait", {"seconds": 30, "journal": str(ticks)})
+    shell = muster.submit_note("shell", action="note_shell", seconds=30, children=2)
+    muster.wait_for_status(python, "running")
+    muster.wait_for(lambda: len(muster.processes_of(shell)) >= 6, "its children did not start")
+    muster.start_worker("w2", concurrency=2)
+    muster.ready()
+
+    w1.tree()
+    w1.signal(signal.SIGSTOP)
+    muster.wait_for(lambda: 2 in spans(ticks), "there is no second attempt")
+    muster.cancel(python)
+    rows = muster.wait_for_ends([python, shell])
+
+    last_of_first, first_of_second = spans(ticks)[1][1], spans(ticks)[2][0]
+    overlap_seconds = last_of_first - first_of_second
+    measured("overlap with a frozen worker (below 0: a gap)", overlap_seconds)
+    assert overlap_seconds < 0
+    assert [row.reason for row in rows] == ["cancelled_running", "worker_lost"]
+    assert not muster.processes_of(shell)
+    assert w1.exit_status() == -signal.SIGKILL
+
+
+def spans(ticks: Path) -> dict[int, tuple[float, float]]:
+    """When each attempt was first and last heard of."""
+    found: dict[int, tuple[float, float]] = {}
+    for line in ticks.read_text().splitlines():
+        tick = json.loads(line)
+        first, _ = found.get(tick["attempt"], (tick["at"], 0.0))
+        found[tick["attempt"]] = (first, tick["at"])
+    return found
+
+
+def test_worker_that_is_told_to_stop_now_gives_back_and_kills(
+    install: Callable[..., Any], measured: Callable[[str, float], None]
+) -> None:
+    muster: Installation = install()
+    muster.start_executor()
+    w1 = muster.start_worker("w1", concurrency=1)
+    muster.ready()
+    running = muster.submit_note("running", action="note_again", seconds=20)
+    muster.wait_for_start("running")
+    waiting = muster.submit_note("waiting")
+    muster.wait_for_status(waiting, "scheduled")
+    muster.start_worker("w2", concurrency=2)
+    muster.ready()
+
+    measured("SIGQUIT of a worker to its exit", stop(w1, signal.SIGQUIT))
+
+    row = muster.wait_for_end(waiting)
+    assert (row.status, row.retry_count) == ("completed", 0)
+    assert muster.wait_for_start("running", attempt=2)
+    assert muster.worker("w1").status_reason == "stopped"
+    muster.cancel(running)
+    assert muster.wait_for_end(running).status == "cancelled"
+    muster.check_accounts()
+
+
+def stop(worker: Service, number: signal.Signals) -> float:
+    """Seconds until it has exited, with 0."""
+    began = time.monotonic()
+    worker.signal(number)
+    assert worker.exit_status() == 0
+    return time.monotonic() - began

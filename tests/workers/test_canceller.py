@@ -1,0 +1,84 @@
+"""Cancels of attempts that are not here, not here yet, or have no process yet."""
+
+from __future__ import annotations
+
+import os
+import signal
+import uuid
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.workers.helpers import wait_until
+from workers import canceller
+from workers.agent import Agent
+
+
+@pytest.fixture
+def agent(settings: Any) -> Agent:
+    return Agent(worker_id=1, capacity=2, pool_kind="prefork")
+
+
+def attempt(agent: Agent, *, number: int = 1, worker_pid: int | None = None) -> Any:
+    action = SimpleNamespace(runtime="python", runtime_options={})
+    made = SimpleNamespace(
+        execution_id=uuid.uuid4(),
+        number=number,
+        is_canceling=False,
+        worker_pid=worker_pid,
+        execution=SimpleNamespace(action=action),
+    )
+    agent.desk.claimed[made.execution_id] = made  # type: ignore[assignment]
+    return made
+
+
+def test_cancel_that_comes_before_its_dispatch_is_remembered_once(agent: Agent) -> None:
+    id = uuid.uuid4()
+    agent.canceller.cancel(id, 2)
+
+    assert not agent.canceller.came_early(id, 1), "another attempt"
+    assert agent.canceller.came_early(id, 2)
+    assert not agent.canceller.came_early(id, 2)
+
+
+def test_what_is_remembered_is_bounded(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(canceller, "MOST_REMEMBERED", 3)
+    ids = [uuid.uuid4() for _ in range(5)]
+    for id in ids:
+        agent.canceller.cancel(id, 1)
+    assert [agent.canceller.came_early(id, 1) for id in ids] == [False, False, True, True, True]
+
+
+def test_attempt_without_a_process_yet_is_signalled_when_it_has_one(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[tuple[int, int]] = []
+    running = attempt(agent)
+
+    def kill(pid: int, number: int) -> None:
+        sent.append((pid, number))
+        agent.desk.claimed.pop(running.execution_id)
+
+    monkeypatch.setattr(os, "kill", kill)
+    agent.canceller.cancel(running.execution_id, 1)
+    assert running.is_canceling
+    assert sent == []
+
+    running.worker_pid = 12345
+    wait_until(lambda: sent)
+    assert sent == [(12345, signal.SIGTERM)]
+
+
+def test_signal_for_what_has_ended_meanwhile_is_not_sent(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The child may run something else by then."""
+    sent: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, _: sent.append(pid))
+    ended = attempt(agent, worker_pid=12345)
+    agent.desk.claimed.clear()
+
+    agent.canceller.kill(ended)
+
+    assert sent == []

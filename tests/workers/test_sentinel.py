@@ -1,0 +1,110 @@
+"""The sentinel ends what a worker can no longer end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from tests.workers.helpers import wait_until
+from workers import processes
+
+WORKER = """
+import subprocess, sys, time
+sentinel = subprocess.Popen(
+    [sys.executable, "-m", "workers.sentinel", str(__import__("os").getpid()), "1.0", sys.argv[1]],
+    stdin=subprocess.PIPE,
+)
+child = subprocess.Popen(["sleep", "60"])
+print(sentinel.pid, child.pid, flush=True)
+for line in sys.stdin:
+    sentinel.stdin.write(line.strip().encode())
+    sentinel.stdin.flush()
+time.sleep(60)
+"""
+
+
+class Watched:
+    """A stand-in for a worker: a sentinel, a child, and a daemon of an action."""
+
+    def __init__(self) -> None:
+        token = f"test.{uuid.uuid4()}"
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", WORKER, token],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        sentinel, child = map(int, self.process.stdout.readline().split())
+        marks = processes.markers(str(uuid.uuid4()), 1, "test.action")
+        self.daemon = subprocess.Popen(
+            ["sleep", "60"],
+            env=marks | {processes.WORKER_TOKEN: token, "PATH": "/usr/bin:/bin"},
+            start_new_session=True,
+        )
+        self.sentinel, self.child = psutil.Process(sentinel), psutil.Process(child)
+
+    def write(self, text: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{text}\n")
+        self.process.stdin.flush()
+
+    def close(self) -> None:
+        for process in (self.process, self.daemon, self.child, self.sentinel):
+            try:
+                process.kill()
+            except psutil.NoSuchProcess:
+                continue
+        self.process.communicate()
+        self.daemon.wait()
+
+
+@pytest.fixture
+def watched() -> Iterator[Watched]:
+    watched = Watched()
+    yield watched
+    watched.close()
+
+
+def is_over(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def test_worker_that_is_silent_is_killed_with_all_that_it_runs(watched: Watched) -> None:
+    psutil.Process(watched.process.pid).suspend()
+    began = time.monotonic()
+
+    assert watched.process.wait(10) == -9
+    assert time.monotonic() - began > 0.5
+    wait_until(lambda: is_over(watched.child) and watched.daemon.poll() is not None)
+    wait_until(lambda: is_over(watched.sentinel))
+
+
+def test_worker_that_renews_is_left_alone(watched: Watched) -> None:
+    for _ in range(6):
+        watched.write("+")
+        time.sleep(0.3)
+    assert watched.process.poll() is None
+    assert watched.daemon.poll() is None
+
+
+def test_what_a_killed_worker_left_ends_at_once(watched: Watched) -> None:
+    watched.write("+")
+    watched.process.kill()
+    began = time.monotonic()
+
+    assert watched.daemon.wait(10) == -9
+    assert time.monotonic() - began < 0.9, "not only when its time was up"
+
+
+def test_worker_that_says_goodbye_leaves_no_sentinel(watched: Watched) -> None:
+    watched.write(".")
+    wait_until(lambda: is_over(watched.sentinel))
+    assert watched.daemon.poll() is None
+    assert watched.process.poll() is None
