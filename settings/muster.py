@@ -11,6 +11,7 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 
 PREFIX = "MUSTER_"
+METRICS_ACCESS = ("loopback", "token", "anyone")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +119,10 @@ class Muster:
     container_engine: str = ""
     """`podman`, `docker`, or a path to one of them; empty is the first that answers."""
 
+    metrics_access: str = "loopback"
+    """Who may read `/metrics`: `loopback` is this host, and others with a token; `token` is whoever
+    has one; `anyone` needs none."""
+
     max_request_bytes: int = 1_048_576
     """Largest accepted request body, and largest accepted `parameters`."""
 
@@ -200,6 +205,11 @@ def _refuse_contradictions(muster: Muster) -> None:
                 f"MUSTER_HTTP_ALLOWED_NETWORKS={muster.http_allowed_networks!r}: {error}; "
                 "expected networks such as 10.1.0.0/16, by commas."
             ) from None
+    if muster.metrics_access not in METRICS_ACCESS:
+        raise ImproperlyConfigured(
+            f"MUSTER_METRICS_ACCESS={muster.metrics_access!r}: expected "
+            f"{', '.join(METRICS_ACCESS)}."
+        )
     if not muster.namespace.replace("-", "").replace("_", "").isalnum():
         raise ImproperlyConfigured(
             f"MUSTER_NAMESPACE={muster.namespace!r}: expected letters, digits, '-' and '_' only."

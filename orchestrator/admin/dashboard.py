@@ -16,8 +16,9 @@ from django_celery_beat.models import PeriodicTask
 
 from orchestrator import clock
 from orchestrator.admin import render
-from orchestrator.admin.listing import COUNT_LIMIT, created_between, uuid7_floor
+from orchestrator.admin.listing import COUNT_LIMIT, created_between
 from orchestrator.models import DLQEntry, Execution, Tick, Worker
+from orchestrator.models.time_ordered import uuid7_floor
 from orchestrator.state_machine import TERMINAL, ExecutionStatus
 
 ENDED_LIMIT = 100_000

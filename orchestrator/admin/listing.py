@@ -20,10 +20,9 @@ from django.utils.functional import cached_property
 from unfold.contrib.filters.admin import DropdownFilter, RangeDateTimeFilter
 
 from orchestrator import clock
+from orchestrator.models.time_ordered import CLOCK_SKEW, uuid7_floor
 
 COUNT_LIMIT = 10_000
-# the id is made by the process, `created_at` by the database: their clocks may differ by this much
-CLOCK_SKEW = timedelta(minutes=1)
 
 _HEX = re.compile(r"[0-9a-f-]{4,36}", re.IGNORECASE)
 
@@ -42,11 +41,6 @@ class CappedPaginator(Paginator):
     @property
     def is_capped(self) -> bool:
         return self.count >= COUNT_LIMIT
-
-
-def uuid7_floor(at: datetime) -> UUID:
-    """The smallest id that a UUIDv7 made at `at` can have."""
-    return UUID(int=max(0, int(at.timestamp() * 1000)) << 80)
 
 
 def id_starts_with(text: str, *, field: str = "pk") -> Q | None:

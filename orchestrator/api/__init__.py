@@ -1,6 +1,17 @@
 """The REST API: one file for each noun."""
 
-from orchestrator.api import actions, dlq, executions, health, task_steps, tasks, templates, workers
+from orchestrator.api import (
+    actions,
+    analytics,
+    dlq,
+    dlq_reports,
+    executions,
+    health,
+    task_steps,
+    tasks,
+    templates,
+    workers,
+)
 from orchestrator.api.access import BearerToken
 from orchestrator.api.application import MusterAPI
 from orchestrator.api.bodies import StrictParser
@@ -18,5 +29,7 @@ api.add_router("/tasks", task_steps.router)
 api.add_router("/templates", templates.router)
 api.add_router("/workers", workers.router)
 api.add_router("/dlq", dlq.router)
+api.add_router("/dlq", dlq_reports.router)
+api.add_router("/analytics", analytics.router)
 api.add_router("/actions", actions.router)
 api.add_router("/health", health.router)

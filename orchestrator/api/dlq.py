@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 from datetime import datetime
-from typing import Any
+from typing import Any, NoReturn
 from uuid import UUID
 
+from django.db.models import QuerySet
 from django.http import HttpResponse
 from ninja import Body, Query, Router
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -17,7 +18,7 @@ from orchestrator.api.access import AuthenticatedRequest
 from orchestrator.api.application import refuse_unknown_parameters
 from orchestrator.api.problems import FieldProblem
 from orchestrator.api.replies import OF_A_BODY, Out, documented, reply
-from orchestrator.models import DLQEntry, Execution
+from orchestrator.models import DLQEntry, Execution, Task
 
 router = Router(tags=["dead letters"])
 
@@ -37,6 +38,7 @@ class DLQSummary(Out):
     """An entry as listings show it."""
 
     dlq_entry_uuid: UUID
+    task_uuid: UUID | None = Field(validation_alias="task_id")
     execution_id: UUID | None
     attempt: int | None
     original_state: str = Field(description="State of the task, or status of the execution, then.")
@@ -69,23 +71,30 @@ class DLQPage(pages.Page):
     items: list[DLQSummary]
 
 
-class DLQQuery(pages.PageQuery):
-    """Filters; all of them must hold."""
+class TaskDLQQuery(pages.PageQuery):
+    """Which rows of a listing."""
 
-    resolution_status: DLQEntry.Resolution | None = None
-    dlq_reason: DLQEntry.Reason | None = None
-    execution_id: UUID | None = None
     offset: int = Field(
         0, ge=0, le=1_000_000, description="Rows to pass over; a cursor is faster, and steady."
     )
 
 
+class DLQQuery(TaskDLQQuery):
+    """Filters; all of them must hold."""
+
+    resolution_status: DLQEntry.Resolution | None = None
+    dlq_reason: DLQEntry.Reason | None = None
+    task_uuid: UUID | None = None
+    execution_id: UUID | None = None
+
+
 class NewDLQEntry(BaseModel):
-    """An investigation that somebody wants."""
+    """An investigation that somebody wants: of a task, or of an execution."""
 
     model_config = ConfigDict(extra="forbid")
 
-    execution_id: UUID
+    task_uuid: UUID | None = None
+    execution_id: UUID | None = None
     detail: str = Field(min_length=1, max_length=TEXT_MAX, description="What is wrong.")
 
 
@@ -117,22 +126,16 @@ def list_dlq_entries(request: AuthenticatedRequest, query: Query[DLQQuery]) -> H
     wanted = query.model_dump(
         include={"resolution_status", "dlq_reason", "execution_id"}, exclude_none=True
     )
-    found, cursor = pages.newest_first(rows.filter(**wanted), query, key=_id, offset=query.offset)
-    items = pages.each(DLQSummary, found)
-    return reply(DLQPage(items=items, next=pages.link(request, cursor), next_cursor=cursor))
+    if query.task_uuid is not None:
+        wanted["task_id"] = query.task_uuid
+    return _page(request, rows.filter(**wanted), query)
 
 
 @router.post("", response=documented(*OF_A_BODY, 409, _201=DLQDetail))
 def open_dlq_entry(request: AuthenticatedRequest, body: Body[NewDLQEntry]) -> HttpResponse:
     """Open an entry by hand (`manual_dlq`). What it is about goes on as before."""
-    execution = (
-        Execution.objects.filter(pk=body.execution_id).select_related("worker", "action").first()
-    )
-    if execution is None:
-        message = f"no execution has the id {body.execution_id}"
-        raise problems.invalid([FieldProblem(pointer="/execution_id", message=message)])
     entry = investigations.open_manually(
-        execution, detail=body.detail, now=request.auth.now, actor=request.auth.name
+        _subject(body), detail=body.detail, now=request.auth.now, actor=request.auth.name
     )
     return reply(
         _detail(entry), status=201, location=f"{request.path}/entry/{entry.dlq_entry_uuid}"
@@ -164,6 +167,43 @@ def change_dlq_entry(
     else:
         entry = investigations.close(dlq_entry_uuid, resolution=body.resolution_status, **told)
     return reply(_detail(entry))
+
+
+@router.get("/task/{task_uuid}", response=documented(404, 422, _200=DLQPage))
+def list_dlq_entries_of_task(
+    request: AuthenticatedRequest, task_uuid: UUID, query: Query[TaskDLQQuery]
+) -> HttpResponse:
+    """All entries of one task, newest first; at most one of them is pending."""
+    refuse_unknown_parameters(request, TaskDLQQuery)
+    if not Task.objects.filter(pk=task_uuid).exists():
+        raise problems.not_found(f"No task has the id {task_uuid}")
+    return _page(request, DLQEntry.objects.without_contents().filter(task_id=task_uuid), query)
+
+
+def _subject(body: NewDLQEntry) -> Task | Execution:
+    """What an entry is wanted for; it goes on as before."""
+    if (body.task_uuid is None) == (body.execution_id is None):
+        message = "expected a task_uuid or an execution_id, and not both"
+        raise problems.invalid([FieldProblem(pointer="", message=message)])
+    if body.task_uuid is not None:
+        task = Task.objects.filter(pk=body.task_uuid).select_related("template").first()
+        return task or _nobody("task", "/task_uuid", body.task_uuid)
+    rows = Execution.objects.select_related("worker", "action")
+    found = rows.filter(pk__in=[body.execution_id]).first()
+    return found or _nobody("execution", "/execution_id", body.execution_id)
+
+
+def _nobody(noun: str, pointer: str, id: UUID | None) -> NoReturn:
+    message = f"no {noun} has the id {id}"
+    raise problems.invalid([FieldProblem(pointer=pointer, message=message)])
+
+
+def _page(
+    request: AuthenticatedRequest, rows: QuerySet[DLQEntry], query: TaskDLQQuery
+) -> HttpResponse:
+    found, cursor = pages.newest_first(rows, query, key=_id, offset=query.offset)
+    items = pages.each(DLQSummary, found)
+    return reply(DLQPage(items=items, next=pages.link(request, cursor), next_cursor=cursor))
 
 
 def _detail(entry: DLQEntry) -> DLQDetail:

@@ -13,10 +13,11 @@ from rich.text import Text
 
 from orchestrator.management import output
 from orchestrator.management.execution_view import ID_SHOWN
-from orchestrator.models import DLQEntry
+from orchestrator.models import DLQDashboard, DLQEntry, InvestigationQueue, TaskStaleness
 
 LISTED = (
     "dlq_entry_uuid",
+    "task_id",
     "execution_id",
     "attempt",
     "original_state",
@@ -30,6 +31,46 @@ LISTED = (
     "original_exchange",
     "original_queue",
     "original_routing_key",
+)
+STATS = (
+    "dlq_reason",
+    "total_entries",
+    "pending",
+    "manually_resolved",
+    "permanent_failures",
+    "cancelled",
+    "oldest_entry",
+    "newest_entry",
+    "avg_resolution_time_minutes",
+)
+QUEUE = (
+    "dlq_entry_uuid",
+    "task_uuid",
+    "namespace",
+    "task_name",
+    "execution_id",
+    "dlq_reason",
+    "original_state",
+    "detail",
+    "dlq_timestamp",
+    "minutes_in_dlq",
+    "priority_score",
+)
+STALENESS = (
+    "task_uuid",
+    "namespace",
+    "task_name",
+    "template_version",
+    "environment",
+    "current_state",
+    "priority",
+    "correlation_id",
+    "time_in_state_minutes",
+    "staleness_threshold_minutes",
+    "task_age_minutes",
+    "max_duration_minutes",
+    "health_status",
+    "has_pending_entry",
 )
 WHOLE = (*LISTED, "task_snapshot", "notes", "metadata", "headers", "x_death")
 HEX_COLUMNS = 16
@@ -50,11 +91,56 @@ def listing(entries: Sequence[DLQEntry], now: datetime) -> Table:
 
 
 def about(entry: DLQEntry, *, short: bool = False) -> str:
-    """What it is about: an execution, or the queue that garbage came from."""
-    if entry.execution_id is not None:
-        id = str(entry.execution_id)
-        return f"execution {id[:ID_SHOWN] if short else id}"
+    """What it is about: a task, an execution, or the queue that garbage came from."""
+    for noun, id in (("task", entry.task_id), ("execution", entry.execution_id)):
+        if id is not None:
+            return f"{noun} {str(id)[:ID_SHOWN] if short else id}"
     return f"a letter from {entry.original_queue}" if entry.original_queue else "a letter"
+
+
+def stats(rows: Sequence[DLQDashboard], now: datetime) -> Table:
+    made = output.table(
+        "reason", ">pending", ">resolved", ">failed", ">cancelled", ">all", ">oldest", ">closed in"
+    )
+    for row in rows:
+        minutes = row.avg_resolution_time_minutes
+        made.add_row(
+            row.dlq_reason,
+            *(f"{n:,}" for n in (row.pending, row.manually_resolved, row.permanent_failures)),
+            *(f"{n:,}" for n in (row.cancelled, row.total_entries)),
+            output.span((now - row.oldest_entry).total_seconds()),
+            "" if minutes is None else output.span(minutes * 60),
+        )
+    return made
+
+
+def queue(rows: Sequence[InvestigationQueue]) -> Table:
+    made = output.table("id", ">score", ">waits", "reason", "*about")
+    for row in rows:
+        made.add_row(
+            str(row.dlq_entry_uuid)[:ID_SHOWN],
+            f"{row.priority_score:,.0f}",
+            output.span(row.minutes_in_dlq * 60),
+            row.dlq_reason,
+            output.plain(f"{row.namespace}/{row.task_name}" if row.task_name else row.detail),
+        )
+    return made
+
+
+def staleness(rows: Sequence[TaskStaleness]) -> Table:
+    made = output.table("task", "health", ">used", ">there for", ">of", "state", "*what")
+    for row in rows:
+        limit = row.staleness_threshold_minutes
+        made.add_row(
+            str(row.task_uuid)[:ID_SHOWN],
+            output.status(row.health_status),
+            f"{100 * row.used:,.0f} %",
+            output.span(row.time_in_state_minutes * 60),
+            "" if limit is None else output.span(limit * 60),
+            row.current_state,
+            output.plain(f"{row.namespace}/{row.task_name}"),
+        )
+    return made
 
 
 def document(entry: DLQEntry) -> dict[str, Any]:

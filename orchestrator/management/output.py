@@ -33,6 +33,12 @@ STATUS_STYLES: Mapping[str, str] = {
     "fresh": "green",
     "stale": "red",
     "never": "bright_black",
+    # of investigations
+    "manually_resolved": "green",
+    "permanently_failed": "red",
+    # of tasks
+    "healthy": "green",
+    "warning": "yellow",
     # of queues
     "as declared": "green",
     "differs": "red",

@@ -14,7 +14,7 @@ from orchestrator.errors import MusterError
 from orchestrator.executions import UnknownExecution
 from orchestrator.fleet import UnknownWorker
 from orchestrator.investigations import UnknownEntry
-from orchestrator.models import DLQEntry, Execution, Worker
+from orchestrator.models import DLQEntry, Execution, Task, Worker
 
 HEX = re.compile(r"[0-9a-f]{1,32}")
 ID_MAX = 2**63 - 1
@@ -22,6 +22,10 @@ ID_MAX = 2**63 - 1
 
 class AmbiguousPrefix(MusterError):
     """Several ids begin like this."""
+
+
+class UnknownTask(MusterError):
+    """No task has this id."""
 
 
 class InvalidCursor(MusterError):
@@ -34,6 +38,11 @@ def execution_id(text: str) -> UUID:
     Raises UnknownExecution and AmbiguousPrefix.
     """
     return _beginning_with(text, Execution.objects.values_list("pk"), "pk", UnknownExecution)
+
+
+def task_id(text: str) -> UUID:
+    """The id of the task that this is, or begins. Raises UnknownTask and AmbiguousPrefix."""
+    return _beginning_with(text, Task.objects.values_list("pk"), "pk", UnknownTask)
 
 
 def dlq_entry(text: str) -> UUID:

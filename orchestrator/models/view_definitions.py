@@ -48,33 +48,35 @@ def _limits(*, scopes: str, minutes: str, text: str, flag: str, named: str) -> s
     """  # noqa: S608 - made of constants
 
 
-def _monitoring(*, minutes_since: str, larger: str) -> str:
-    """`minutes_since` takes a column with `{}`; `larger` is the function of two."""
-    in_state = f"{larger}(0, {minutes_since.format('task.clock_started_at')})"
+def _monitoring(*, minutes_since: str, larger: str, collected: str, looked_up: str) -> str:
+    """`minutes_since` takes a column with `{}`, `looked_up` a key; `larger` is the function of two,
+    `collected` makes one object of all limits of a template: one join then finds them."""
+
+    def allowed(limit: str) -> str:
+        own, base = f"task.environment || ':' || {limit}", f"':' || {limit}"
+        return f"COALESCE({looked_up.format(own)}, {looked_up.format(base)})"
+
     return f"""
-        WITH allowed AS (SELECT * FROM v_task_staleness_limits),
+        WITH allowed AS (
+            SELECT template_id, {collected} AS minutes FROM v_task_staleness_limits
+            GROUP BY template_id
+        ),
         timed AS (
             SELECT task.id AS task_uuid, template.namespace, template.name AS task_name,
                 template.version AS template_version, task.environment,
                 task.state AS current_state, task.priority, task.correlation_id,
-                {in_state} AS time_in_state_minutes,
-                COALESCE(own.minutes, base.minutes) AS staleness_threshold_minutes,
+                {larger}(0, {minutes_since.format("task.clock_started_at")})
+                    AS time_in_state_minutes,
+                {allowed("task.state")} AS staleness_threshold_minutes,
                 {minutes_since.format("task.created_at")} AS task_age_minutes,
-                COALESCE(own_life.minutes, base_life.minutes) AS max_duration_minutes,
+                {allowed("'duration'")} AS max_duration_minutes,
                 EXISTS (
                     SELECT 1 FROM orchestrator_dlqentry AS entry
                     WHERE entry.task_id = task.id AND entry.resolution_status = 'pending'
                 ) AS has_pending_entry
             FROM orchestrator_task AS task
             JOIN orchestrator_tasktemplate AS template ON template.id = task.template_id
-            LEFT JOIN allowed AS base ON base.template_id = task.template_id
-                AND base.environment = '' AND base.limit_name = task.state
-            LEFT JOIN allowed AS own ON own.template_id = task.template_id
-                AND own.environment = task.environment AND own.limit_name = task.state
-            LEFT JOIN allowed AS base_life ON base_life.template_id = task.template_id
-                AND base_life.environment = '' AND base_life.limit_name = 'duration'
-            LEFT JOIN allowed AS own_life ON own_life.template_id = task.template_id
-                AND own_life.environment = task.environment AND own_life.limit_name = 'duration'
+            JOIN allowed ON allowed.template_id = task.template_id
             WHERE task.ended_at IS NULL
         ),
         rated AS (
@@ -144,7 +146,10 @@ POSTGRESQL: Mapping[str, str] = {
         named="COALESCE(template.definition -> 'environments', '{}')",
     ),
     "v_task_staleness_monitoring": _monitoring(
-        minutes_since=_MINUTES_POSTGRESQL, larger="GREATEST"
+        minutes_since=_MINUTES_POSTGRESQL,
+        larger="GREATEST",
+        collected="jsonb_object_agg(environment || ':' || limit_name, minutes)",
+        looked_up="CAST(allowed.minutes ->> ({}) AS double precision)",
     ),
     "v_dlq_dashboard": _dashboard(
         minutes="CAST(EXTRACT(EPOCH FROM resolved_at - dlq_timestamp) / 60 AS double precision)"
@@ -174,7 +179,12 @@ SQLITE: Mapping[str, str] = {
         flag="COALESCE(json_extract(scope.lifecycle, '$.{}'), 1)",
         named="COALESCE(json_extract(template.definition, '$.environments'), '{}')",
     ),
-    "v_task_staleness_monitoring": _monitoring(minutes_since=_MINUTES_SQLITE, larger="MAX"),
+    "v_task_staleness_monitoring": _monitoring(
+        minutes_since=_MINUTES_SQLITE,
+        larger="MAX",
+        collected="json_group_object(environment || ':' || limit_name, minutes)",
+        looked_up="json_extract(allowed.minutes, '$.\"' || {} || '\"')",
+    ),
     "v_dlq_dashboard": _dashboard(
         minutes="(julianday(resolved_at) - julianday(dlq_timestamp)) * 1440"
     ),

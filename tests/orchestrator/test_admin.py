@@ -26,6 +26,7 @@ from orchestrator.models import (
     Pack,
     Tick,
     Worker,
+    time_ordered,
 )
 from orchestrator.state_machine import TERMINAL, ExecutionStatus
 from orchestrator.tokens import state
@@ -253,7 +254,7 @@ def test_search_finds_by_start_of_id_action_and_correlation_id(
     now = timezone.now()
     old = now - timedelta(days=3)
     first = make(action, worker, correlation_id="batch-1")
-    pk = listing.uuid7_floor(old)
+    pk = time_ordered.uuid7_floor(old)
     second = make(action, worker, pk=pk, created_at=old, correlation_id="batch-2")
     assert shown(admin_client, q=str(first.pk)) == {first}
     assert shown(admin_client, q=str(first.pk)[:13].upper()) == {first}
@@ -272,7 +273,7 @@ def test_filters_narrow_the_list(admin_client: Client, action: Action, worker: W
         action,
         worker,
         "completed",
-        pk=listing.uuid7_floor(long_ago),
+        pk=time_ordered.uuid7_floor(long_ago),
         created_at=long_ago,
         reason="succeeded",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -10,7 +10,14 @@ from django.core.management.base import CommandError, CommandParser
 
 from orchestrator import clock, dead_letters, investigations, publisher
 from orchestrator.management import arguments, dlq_view, output, selection
-from orchestrator.models import DLQEntry, Execution
+from orchestrator.models import (
+    DLQDashboard,
+    DLQEntry,
+    Execution,
+    InvestigationQueue,
+    Task,
+    TaskStaleness,
+)
 
 ID_MAX = 2**63 - 1
 NOTE_MAX = 10_000
@@ -26,10 +33,18 @@ class Command(output.MusterCommand):
         show.add_argument("id", help="Its id, or the beginning of it.")
         output.add_json(show)
         opening = verbs.add_parser("open", help="Open one by hand; what it is about goes on.")
-        opening.add_argument("--execution", metavar="ID", required=True)
+        subject = opening.add_mutually_exclusive_group(required=True)
+        subject.add_argument("--task", metavar="ID", help="Or the beginning of its id.")
+        subject.add_argument("--execution", metavar="ID", help="Or the beginning of its id.")
         opening.add_argument("--detail", type=arguments.text(NOTE_MAX), required=True)
         output.add_json(opening)
         _add_update(verbs.add_parser("update", help="Add a note or metadata, or close it."))
+        stats = verbs.add_parser("stats", help="How the investigations of each reason stand.")
+        output.add_json(stats)
+        _add_top(verbs.add_parser("queue", help="What to look into next."))
+        staleness = verbs.add_parser("staleness", help="Open tasks, the most stale first.")
+        staleness.add_argument("--health", choices=TaskStaleness.Health.values)
+        _add_top(staleness)
         drain = verbs.add_parser("drain", help="Settle what waits in the dead letter queue, once.")
         output.add_json(drain)
 
@@ -39,6 +54,9 @@ class Command(output.MusterCommand):
             "show": self.show_one,
             "open": self.open,
             "update": self.update,
+            "stats": self.stats,
+            "queue": self.queue,
+            "staleness": self.staleness,
             "drain": self.drain,
         }
         verbs[verb](**options)
@@ -48,6 +66,8 @@ class Command(output.MusterCommand):
         for name in ("dlq_reason", "resolution_status"):
             if options[name]:
                 rows = rows.filter(**{name: options[name]})
+        if options["task"]:
+            rows = rows.filter(task_id=selection.task_id(options["task"]))
         if options["execution"]:
             rows = rows.filter(execution_id=selection.execution_id(options["execution"]))
         if cursor is not None:
@@ -68,13 +88,9 @@ class Command(output.MusterCommand):
     def show_one(self, *, id: str, as_json: bool, **options: Any) -> None:
         self._show(DLQEntry.objects.get(dlq_entry_uuid=selection.dlq_entry(id)), as_json=as_json)
 
-    def open(self, *, execution: str, detail: str, as_json: bool, **options: Any) -> None:
-        rows = Execution.objects.select_related("worker", "action")
+    def open(self, *, detail: str, as_json: bool, **options: Any) -> None:
         entry = investigations.open_manually(
-            rows.get(pk=selection.execution_id(execution)),
-            detail=detail,
-            now=clock.now(),
-            actor=arguments.user(),
+            _subject(options), detail=detail, now=clock.now(), actor=arguments.user()
         )
         self._show(entry, as_json=as_json)
 
@@ -95,6 +111,36 @@ class Command(output.MusterCommand):
             self.show_json([dlq_view.document(entry) for entry in entries])
         else:
             self.show(dlq_view.listing(entries, told["now"]))
+
+    def stats(self, *, as_json: bool, **options: Any) -> None:
+        rows = list(DLQDashboard.objects.all())
+        if as_json:
+            self.show_json([output.described(row, dlq_view.STATS) for row in rows])
+        elif rows:
+            self.show(dlq_view.stats(rows, clock.now()))
+        else:
+            self.stdout.write("No DLQ entry.")
+
+    def queue(self, *, as_json: bool, limit: int, **options: Any) -> None:
+        rows = list(InvestigationQueue.objects.all()[:limit])
+        if as_json:
+            self.show_json([output.described(row, dlq_view.QUEUE) for row in rows])
+        elif rows:
+            self.show(dlq_view.queue(rows))
+        else:
+            self.stdout.write("Nothing is to be looked into.")
+
+    def staleness(self, *, as_json: bool, limit: int, health: str | None, **options: Any) -> None:
+        rows = TaskStaleness.objects.all()
+        if health:
+            rows = rows.filter(health_status=health)
+        found = list(rows[:limit])
+        if as_json:
+            self.show_json([output.described(row, dlq_view.STALENESS) for row in found])
+        elif found:
+            self.show(dlq_view.staleness(found))
+        else:
+            self.stdout.write("No open task.")
 
     def drain(self, *, as_json: bool, **options: Any) -> None:
         try:
@@ -118,6 +164,7 @@ class Command(output.MusterCommand):
 def _add_list(parser: CommandParser) -> None:
     parser.add_argument("--reason", dest="dlq_reason", choices=DLQEntry.Reason.values)
     parser.add_argument("--resolution-status", choices=DLQEntry.Resolution.values)
+    parser.add_argument("--task", metavar="ID", help="Or the beginning of its id.")
     parser.add_argument("--execution", metavar="ID", help="Or the beginning of its id.")
     parser.add_argument("--limit", type=arguments.whole(1, 1_000), default=50, metavar="N")
     parser.add_argument("--cursor", help="Where the page before ended.")
@@ -140,6 +187,20 @@ def _add_update(parser: CommandParser) -> None:
         help="Merged into what is there.",
     )
     output.add_json(parser)
+
+
+def _add_top(parser: CommandParser) -> None:
+    parser.add_argument("--limit", type=arguments.whole(1, 1_000), default=100, metavar="N")
+    output.add_json(parser)
+
+
+def _subject(options: Mapping[str, Any]) -> Task | Execution:
+    """What the entry is about. Raises UnknownTask, UnknownExecution, AmbiguousPrefix."""
+    if options["task"]:
+        tasks = Task.objects.select_related("template")
+        return tasks.get(pk=selection.task_id(options["task"]))
+    executions = Execution.objects.select_related("worker", "action")
+    return executions.get(pk=selection.execution_id(options["execution"]))
 
 
 def _number(text: str) -> int:

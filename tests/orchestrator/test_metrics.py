@@ -1,0 +1,203 @@
+"""/metrics: true of the whole installation, for those who may, and all that the alerts speak of."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from django.conf import settings as django_settings
+from django.test import Client
+from prometheus_client.parser import text_string_to_metric_families
+
+from orchestrator import clock, investigations, metrics, tokens
+from orchestrator.models import DLQEntry, Tick
+from orchestrator.state_machine import ExecutionStatus, TaskState
+from orchestrator.workflows import detect_stale
+from settings import muster
+from tests.factories import NOW, make_execution, make_task, make_worker
+
+pytestmark = pytest.mark.django_db
+
+RULES = Path(django_settings.BASE_DIR) / "deploy" / "prometheus-rules.yaml"
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def get(**headers: str) -> Any:
+    return Client().get("/metrics", headers=headers)
+
+
+def scraped() -> Samples:
+    response = get()
+    assert response.status_code == 200
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(response.content.decode())
+        for sample in family.samples
+    }
+
+
+def value(samples: Samples, name: str, **labels: str) -> float:
+    return samples[name, frozenset(labels.items())]
+
+
+# --- numbers -------------------------------------------------------------------------------------
+
+
+def test_what_has_not_happened_yet_is_zero() -> None:
+    samples = scraped()
+    for reason in DLQEntry.Reason.values:
+        assert value(samples, "muster_dlq_entries_created_total", reason=reason) == 0
+        assert value(samples, "muster_dlq_pending_investigations", reason=reason) == 0
+        assert value(samples, "muster_dlq_time_in_queue_hours_count", reason=reason) == 0
+    assert value(samples, "muster_staleness_detection_runs_total") == 0
+    assert value(samples, "muster_executions_open", status="running") == 0
+
+
+def test_investigations_are_counted_by_their_reason() -> None:
+    execution = make_execution()
+    entry = investigations.open_manually(execution, detail="d", now=NOW, actor="ada")
+    samples = scraped()
+    assert value(samples, "muster_dlq_entries_created_total", reason="manual_dlq") == 1
+    assert value(samples, "muster_dlq_pending_investigations", reason="manual_dlq") == 1
+    investigations.close(
+        entry.dlq_entry_uuid,
+        resolution=DLQEntry.Resolution.MANUALLY_RESOLVED,
+        now=NOW + timedelta(hours=3),
+        actor="ada",
+    )
+    samples = scraped()
+    assert value(samples, "muster_dlq_entries_created_total", reason="manual_dlq") == 1
+    assert value(samples, "muster_dlq_pending_investigations", reason="manual_dlq") == 0
+    hours = "muster_dlq_time_in_queue_hours"
+    assert value(samples, f"{hours}_bucket", reason="manual_dlq", le="2") == 0
+    assert value(samples, f"{hours}_bucket", reason="manual_dlq", le="4") == 1
+    assert value(samples, f"{hours}_bucket", reason="manual_dlq", le="+Inf") == 1
+    assert value(samples, f"{hours}_sum", reason="manual_dlq") == 3
+    assert value(samples, f"{hours}_count", reason="manual_dlq") == 1
+
+
+def test_stale_tasks_are_counted_by_their_limit() -> None:
+    make_task(TaskState.STEPS_IN_PROCESS, clock_started_at=NOW - timedelta(minutes=31))
+    detect_stale(NOW)
+    detect_stale(NOW)
+    samples = scraped()
+    for name in ("detected", "transitioned_to_error"):
+        full = f"muster_staleness_tasks_{name}_total"
+        assert value(samples, full, reason="steps_in_process") == 1
+        assert value(samples, full, reason="duration") == 0
+    assert value(samples, "muster_staleness_detection_runs_total") == 2
+    assert value(samples, "muster_staleness_detection_duration_seconds_count") == 2
+
+
+def test_gauges_tell_of_executions_tasks_workers_and_maintenance() -> None:
+    now = clock.now()
+    worker = make_worker(now=now)
+    make_execution(ExecutionStatus.RUNNING, worker=worker, now=now)
+    make_execution(now=now, created_at=now - timedelta(days=2))
+    make_execution(ExecutionStatus.COMPLETED, worker=worker, now=now)
+    make_task(TaskState.WAITING_FOR_RETRY, now=now)
+    Tick.objects.create(name="muster.check_timeouts", ran_at=NOW)
+    samples = scraped()
+    assert value(samples, "muster_executions_open", status="running") == 1
+    assert value(samples, "muster_executions_open", status="requested") == 1
+    assert value(samples, "muster_executions_overdue") == 1
+    assert value(samples, "muster_tasks_open", state="waiting_for_retry") == 1
+    assert value(samples, "muster_workers", status="active") == 1
+    assert value(samples, "muster_workers_eligible") == 1
+    at = "muster_maintenance_last_run_timestamp_seconds"
+    assert value(samples, at, function="muster.check_timeouts") == NOW.timestamp()
+
+
+def test_values_beyond_every_bucket_are_counted() -> None:
+    metrics.DLQ_HOURS.observe([("manual_dlq", 0.1), ("manual_dlq", 10_000)])
+    samples = scraped()
+    hours = "muster_dlq_time_in_queue_hours"
+    assert value(samples, f"{hours}_bucket", reason="manual_dlq", le="0.1") == 1
+    assert value(samples, f"{hours}_bucket", reason="manual_dlq", le="168") == 1
+    assert value(samples, f"{hours}_bucket", reason="manual_dlq", le="+Inf") == 2
+
+
+def test_openmetrics_are_given_to_who_asks_for_them() -> None:
+    response = get(accept="application/openmetrics-text; version=1.0.0")
+    assert response["Content-Type"].startswith("application/openmetrics-text")
+    assert response.content.endswith(b"# EOF\n")
+
+
+# --- who may -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("access", "address", "headers", "status"),
+    [
+        ("loopback", "127.0.0.1", {}, 200),
+        ("loopback", "::1", {}, 200),
+        ("loopback", "192.0.2.7", {}, 401),
+        ("loopback", "", {}, 401),
+        ("loopback", "127.0.0.1", {"x-forwarded-for": "127.0.0.1"}, 401),
+        ("loopback", "127.0.0.1", {"forwarded": "for=127.0.0.1"}, 401),
+        ("token", "127.0.0.1", {}, 401),
+        ("anyone", "192.0.2.7", {}, 200),
+    ],
+)
+def test_who_needs_a_token(
+    settings: Any, access: str, address: str, headers: dict[str, str], status: int
+) -> None:
+    settings.MUSTER = replace(settings.MUSTER, metrics_access=access)
+    token = tokens.create(name="prometheus", now=clock.now())[1]
+    client = Client(REMOTE_ADDR=address, headers=headers)
+    assert client.get("/metrics").status_code == status
+    with_token = client.get("/metrics", headers={"authorization": f"Bearer {token}"})
+    assert with_token.status_code == 200
+
+
+def test_only_reading_is_possible() -> None:
+    assert Client().post("/metrics").status_code == 405
+
+
+def test_unknown_access_is_refused_at_the_start() -> None:
+    with pytest.raises(Exception, match="MUSTER_METRICS_ACCESS='all': expected loopback, token"):
+        muster.from_environment({"MUSTER_METRICS_ACCESS": "all"})
+
+
+# --- alerts --------------------------------------------------------------------------------------
+
+
+def rules() -> list[dict[str, Any]]:
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def test_every_metric_that_an_alert_names_exists() -> None:
+    Tick.objects.create(name="muster.check_timeouts", ran_at=NOW)
+    known = {name for name, _ in scraped()}
+    named = {name for rule in rules() for name in re.findall(r"\bmuster_\w+", rule["expr"])}
+    assert len(named) >= 5
+    assert named <= known
+
+
+@pytest.mark.parametrize(
+    ("metric", "threshold", "wait"),
+    [
+        ("muster_dlq_pending_investigations", "> 50", "15m"),
+        ("muster_staleness_detection_duration_seconds_sum", "> 5", "5m"),
+        ("muster_staleness_tasks_detected_total", "> 10", "10m"),
+    ],
+)
+def test_the_alerts_of_investigations_are_there(metric: str, threshold: str, wait: str) -> None:
+    (rule,) = [rule for rule in rules() if metric in rule["expr"]]
+    assert rule["expr"].endswith(threshold)
+    assert rule["for"] == wait
+    assert rule["annotations"]["summary"]
+
+
+def test_labels_that_an_alert_names_exist() -> None:
+    Tick.objects.create(name="muster.check_timeouts", ran_at=NOW)
+    pairs = {pair for _, labels in scraped() for pair in labels}
+    for rule in rules():
+        assert {tuple(p) for p in re.findall(r'(\w+)="([^"]+)"', rule["expr"])} <= pairs
