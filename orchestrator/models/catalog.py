@@ -6,6 +6,7 @@ import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING, TypeVar
 
+from django.conf import settings
 from django.db import models
 from django.db.models import Q
 from django.db.models.signals import post_delete, post_save
@@ -75,6 +76,14 @@ _read: dict[tuple[str, object], tuple[float, Action]] = {}
 def forget_actions(**_: object) -> None:
     """What this process itself changed it must not remember."""
     _read.clear()
+
+
+def longest_wait_ms(queue_ttl_ms: int | None, scheduled_timeout_seconds: float | None) -> int:
+    """The shorter of the two limits, or of the installation's; never above the queue's own TTL."""
+    muster = settings.MUSTER
+    queue_limit: int = muster.worker_queue_ttl_ms
+    wait_seconds = scheduled_timeout_seconds or muster.scheduled_timeout_seconds
+    return max(1, min(queue_ttl_ms or queue_limit, queue_limit, round(wait_seconds * 1000)))
 
 
 class Action(models.Model):

@@ -7,12 +7,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
-from django.conf import settings
 from django.db import connection, models
 from django.db.models import F, Q
 from uuid_utils import compat as uuid_utils
 
-from orchestrator.models.catalog import Action
+from orchestrator.models.catalog import Action, longest_wait_ms
 from orchestrator.models.claiming import ONLY_TO_BE_LOOKED_AT, ClaimQuerySet
 from orchestrator.models.fleet import Worker
 from orchestrator.state_machine import OPEN, TERMINAL, ExecutionStatus
@@ -260,12 +259,8 @@ class Execution(models.Model):
     @property
     def dispatch_ttl_ms(self) -> int:
         """The longest wait for its worker: in its queue, where it is the message's TTL, and, with
-        a grace, to the claim. The shorter of its two limits, never above the queue's TTL."""
-        muster = settings.MUSTER
-        wait_seconds = self.scheduled_timeout_seconds or muster.scheduled_timeout_seconds
-        queue_limit: int = muster.worker_queue_ttl_ms
-        own_limit = self.queue_ttl_ms or queue_limit
-        return max(1, min(own_limit, queue_limit, round(wait_seconds * 1000)))
+        a grace, to the claim."""
+        return longest_wait_ms(self.queue_ttl_ms, self.scheduled_timeout_seconds)
 
 
 class ExecutionEventQuerySet(models.QuerySet["ExecutionEvent"]):
