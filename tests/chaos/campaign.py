@@ -147,9 +147,14 @@ class Provoker:
 
     def stop_a_worker(self) -> None:
         """In good order, with work in hand: it drains, gives back and leaves."""
-        up = [self.storm.keeper.running(name) for name in self.storm.keeper.workers]
-        if None not in up:  # one of them does the work meanwhile
-            self.storm.keeper.terminate(self.rng.choice([one for one in up if one]))
+        up = [
+            service
+            for name in self.storm.keeper.workers
+            if (service := self.storm.keeper.running(name)) is not None
+        ]
+        if len(up) > 1:  # another does the work meanwhile
+            self.fill_the_fleet()
+            self.storm.keeper.terminate(self.rng.choice(up))
 
     def ask_for_what_nobody_offers(self) -> None:
         """A patient action for a worker that is up and has another runtime."""

@@ -143,7 +143,8 @@ def failpoints() -> Iterator[Failpoint]:
 
 
 def some(*, kills: int, seed: int) -> list[Failpoint]:
-    """All lies, and so many kills: each of them costs the start of a process."""
-    killed = [point for point in failpoints() if point.form == injection.KILL]
-    lies = [point for point in failpoints() if point.form == injection.LIE]
+    """Of what a load alone reaches all lies, and so many kills: each costs a process's start."""
+    reached = [point for point in failpoints() if not point.provoked_by]
+    killed = [point for point in reached if point.form == injection.KILL]
+    lies = [point for point in reached if point.form == injection.LIE]
     return [*lies, *random.Random(seed).sample(killed, k=kills)]
