@@ -36,7 +36,8 @@ def explain(need: Need, *, now: datetime) -> str:
         )
     states: dict[str, list[str]] = {}
     for worker in matching:
-        states.setdefault(_state(worker, now), []).append(worker.name)
+        state = _state(worker, now) if need.may_have(worker.labels) else "reserved for others"
+        states.setdefault(state, []).append(worker.name)
     told = "; ".join(f"{state}: {_names(names)}" for state, names in sorted(states.items()))
     return f"no workers available: {told}"
 
@@ -55,7 +56,7 @@ def last_seen_at(need: Need) -> datetime | None:
     """The newest heartbeat of any worker that could have this need, up or not."""
     rows = Worker.objects.exclude(heartbeat_at=None).order_by("-heartbeat_at")
     for heartbeat_at, runtimes, labels in rows.values_list("heartbeat_at", "runtimes", "labels"):
-        if need.is_met_by(runtimes, labels):
+        if need.may_have(labels) and need.is_met_by(runtimes, labels):
             return heartbeat_at
     return None
 

@@ -196,6 +196,15 @@ def test_cordoned_worker_gets_only_what_is_pinned_to_it() -> None:
         view.pick(runtime="python", now=NOW, pinned=cordoned.pk)
 
 
+def test_reserved_worker_gets_only_what_asks_for_it_by_label_or_id() -> None:
+    reserved = make_worker("w1", labels={"reserved": "drill", "zone": "a"})
+    assert missing() == "reserved for others: w1"
+    assert missing(selector={"zone": "a"}) == "reserved for others: w1"
+    view = placement()
+    for asked in ({"selector": {"reserved": "drill"}}, {"pinned": reserved.pk}):
+        assert view.pick(runtime="python", now=NOW, **asked) == reserved.pk
+
+
 def test_pinned_worker_without_the_label_is_no_worker_for_it() -> None:
     worker = make_worker(labels={"zone": "a"})
     assert missing(pinned=worker.pk, selector={"zone": "b"}) == (

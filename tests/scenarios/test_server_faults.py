@@ -183,3 +183,19 @@ def test_cancel_whose_message_is_lost_is_found_by_the_heartbeat(
     assert not muster.processes_of(id)
     assert muster.story(id) == ["schedule", "claim", "request_cancel", "confirm_cancel"]
     muster.check_accounts()
+
+
+def test_services_that_start_without_a_database_wait_for_it(install: Callable[..., Any]) -> None:
+    muster: Installation = install()
+    postgres = _server(muster.backend.postgres)
+    postgres.stop()
+    services = [muster.start_worker("w1"), muster.start_beat(), muster.start_executor()]
+    muster.wait_for(
+        lambda: all("database not reachable" in service.log() for service in services[:2]),
+        "they do not say what they wait for",
+    )
+    postgres.start()
+    muster.ready()
+
+    assert muster.wait_for_end(muster.submit_note("first")).status == "completed"
+    assert [service.process.poll() for service in services] == [None] * 3
