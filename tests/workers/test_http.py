@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import ipaddress
 import json
+import shutil
 import socket
+import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -228,6 +232,30 @@ def test_a_proxy_of_the_workers_environment_is_not_used(server, settings, monkey
 def test_a_response_is_limited_as_it_is_unpacked(server):
     outcome = http(f"{server.url}/bomb", limits={"output_mb": 0.1})
     assert (outcome.event, outcome.reason) == ("fail", "output_limit_exceeded")
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+def test_tls_is_asked_for_the_name_at_the_address_that_was_checked(settings, names, tmp_path):
+    openssl = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=x"]
+    files = ["-keyout", str(tmp_path / "key"), "-out", str(tmp_path / "certificate")]
+    subprocess.run([*openssl, *files], check=True, capture_output=True)
+    asked_for: list[str | None] = []
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "certificate", tmp_path / "key")
+    context.sni_callback = lambda connection, name, context: asked_for.append(name)
+    settings.MUSTER = replace(settings.MUSTER, http_allowed_networks="127.0.0.1/32")
+    names["named.test"] = ["127.0.0.1"]
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                context.wrap_socket(listening.accept()[0], server_side=True)
+
+        threading.Thread(target=serve, daemon=True).start()
+        outcome = http(f"https://named.test:{listening.getsockname()[1]}/")
+    assert asked_for == ["named.test"]
+    # and its certificate is looked at: this one is nobody's
+    assert "certificate verify failed" in outcome.result["message"]
 
 
 @pytest.mark.parametrize("where", ["main thread", "pool thread"])

@@ -134,10 +134,7 @@ def why_not() -> str:
 def _execute(call: Call, command: Command, work_dir: str, started: float) -> Ended:
     """Run it in that directory. Raises OSError, ValueError or SubprocessError if it cannot be."""
     most_bytes = int(command.limits.get("output_mb", settings.MUSTER.action_output_mb) * MIB)
-    captures = {
-        name: Capture(call.output_limit_bytes, most_bytes, command.result == name)
-        for name in ("stdout", "stderr")
-    }
+    captures = {name: Capture(call.output_limit_bytes, most_bytes) for name in ("stdout", "stderr")}
     captures["stdout"].keeps_last_line = command.result == "last_line"
     run_as = user() if command.as_action_user else None
     if run_as is not None:
@@ -190,7 +187,7 @@ def _ended(
     details: dict[str, Any] = {"exit_code": code if code is not None and code >= 0 else None}
     if code is not None and code < 0:
         details["signal"] = _signal_name(-code)
-        # a shell says of what it ran that a signal ended it by its own exit code
+    # or 128 more, by which a shell says that a signal ended what it ran
     for name, number in (("cpu", signal.SIGXCPU), ("file_size", signal.SIGXFSZ)):
         limited = "cpu_seconds" if name == "cpu" else "file_size_mb"
         if limited in command.limits and code in (-number, 128 + number):

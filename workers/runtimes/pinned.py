@@ -7,6 +7,7 @@ what it was, for the Host header, for TLS and for its certificate.
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import socket
 import ssl
@@ -113,13 +114,17 @@ def left(deadline: float) -> float:
     return seconds
 
 
+@functools.cache
+def _ssl_context() -> ssl.SSLContext:
+    """Made once: reading the certificates of all authorities takes longer than a request."""
+    return httpx.create_ssl_context(trust_env=False)
+
+
 class Transport(httpx.BaseTransport):
     """httpx over connections of a Backend, and over nothing else: no proxy, no local socket."""
 
     def __init__(self, backend: Backend) -> None:
-        self._pool = httpcore.ConnectionPool(
-            ssl_context=httpx.create_ssl_context(trust_env=False), network_backend=backend
-        )
+        self._pool = httpcore.ConnectionPool(ssl_context=_ssl_context(), network_backend=backend)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         url = httpcore.URL(
