@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.workers.helpers import call
+from tests.workers.helpers import call, wait_until
 from workers import runtimes
 from workers.runtimes import Outcome, addresses, limits
 
@@ -281,8 +281,9 @@ def test_a_request_in_a_thread_is_interrupted(server):
     outcomes: list[Outcome] = []
     thread = threading.Thread(target=lambda: outcomes.append(runtimes.run(asked)))
     thread.start()
-    while not limits.interrupt(asked.execution_id):
-        time.sleep(0.01)
+    wait_until(lambda: server.asked)
+    time.sleep(0.1)  # it reads by now: an exception on the way there may leave a socket to the GC
+    assert limits.interrupt(asked.execution_id)
     thread.join(timeout=10)
     assert outcomes[0].reason == "cancelled_running"
 
