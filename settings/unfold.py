@@ -67,6 +67,8 @@ UNFOLD: dict[str, Any] = {
             _group(
                 "Work",
                 _item("Executions", "play_circle", "orchestrator_execution"),
+                _item("Tasks", "account_tree", "orchestrator_task"),
+                _item("Steps", "checklist", "orchestrator_step"),
                 _item("DLQ entries", "mail_off", "orchestrator_dlqentry"),
             ),
             _group("Fleet", _item("Workers", "dns", "orchestrator_worker")),
@@ -74,6 +76,7 @@ UNFOLD: dict[str, Any] = {
                 "Catalogue",
                 _item("Packs", "inventory_2", "orchestrator_pack"),
                 _item("Actions", "bolt", "orchestrator_action"),
+                _item("Task templates", "schema", "orchestrator_tasktemplate"),
             ),
             _group(
                 "Schedule",

@@ -8,10 +8,23 @@ from orchestrator.admin import (
     dead_letters,
     executions,
     schedule,
+    steps,
+    task_templates,
+    tasks,
     workers,
 )
 
 admin.site.index_template = "orchestrator/admin/dashboard.html"
 admin.site.index_title = "Overview"
 
-__all__ = ["access", "catalog", "dead_letters", "executions", "schedule", "workers"]
+__all__ = [
+    "access",
+    "catalog",
+    "dead_letters",
+    "executions",
+    "schedule",
+    "steps",
+    "task_templates",
+    "tasks",
+    "workers",
+]

@@ -86,7 +86,7 @@ def _situation(execution: Execution, now: datetime) -> Section:
     if execution.wait_reason and not execution.is_terminal:
         facts.append(("Waits for", execution.wait_reason))
     facts.append(("Where", where(execution, now)))
-    facts.append(("Moved on by", _with_code(WHO_MOVES_IT_ON[S(execution.status)])))
+    facts.append(("Moved on by", with_code(WHO_MOVES_IT_ON[S(execution.status)])))
     return Section(facts=facts, kind=render.STATUS_KINDS.get(execution.status, ""))
 
 
@@ -112,7 +112,7 @@ def where(execution: Execution, now: datetime) -> SafeString | str:
     )
 
 
-def _with_code(text: str) -> SafeString:
+def with_code(text: str) -> SafeString:
     """The text, its `backticked` words set as code."""
     pattern, replacement = r"`([^`]+)`", r'<code class="m-code">\1</code>'
     return mark_safe(re.sub(pattern, replacement, escape(text)))  # noqa: S308 - escaped before

@@ -59,6 +59,10 @@ class ReadOnlyAdmin(ModelAdmin):
         """The boxes of the detail page."""
         raise NotImplementedError
 
+    def sections_for(self, request: HttpRequest, obj: Any, now: datetime) -> list[Section]:
+        """The boxes for this user, where they depend on who looks."""
+        return self.sections(obj, now)
+
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return AsOfChangeList
 
@@ -86,7 +90,7 @@ class ReadOnlyAdmin(ModelAdmin):
     ) -> HttpResponse:
         if obj is not None:
             now = clock.now()
-            context |= {"sections": self.sections(obj, now), "now": now}
+            context |= {"sections": self.sections_for(request, obj, now), "now": now}
         response: HttpResponse = super().render_change_form(
             request, context, *args, obj=obj, **kwargs
         )

@@ -37,6 +37,33 @@ STATUS_KINDS = {
     "abandoned": "danger",
 }
 
+TASK_KINDS = {
+    "pending": "",
+    "initializing": "info",
+    "enqueuing_steps": "info",
+    "steps_in_process": "primary",
+    "evaluating_results": "info",
+    "waiting_for_dependencies": "primary",
+    "waiting_for_retry": "warning",
+    "blocked_by_failures": "danger",
+    "complete": "success",
+    "error": "danger",
+    "cancelled": "",
+    "resolved_manually": "success",
+}
+STEP_KINDS = {
+    "pending": "",
+    "enqueued": "info",
+    "in_progress": "primary",
+    "enqueued_for_orchestration": "info",
+    "complete": "success",
+    "error": "danger",
+    "waiting_for_retry": "warning",
+    "cancelled": "",
+    "resolved_manually": "success",
+}
+STATE_KINDS = STEP_KINDS | TASK_KINDS
+
 
 def labels(values: Mapping[str, Any]) -> str:
     """`zone=b, gpu=yes`."""
@@ -50,6 +77,11 @@ def badge(text: str, kind: str = "") -> SafeString:
 
 def status_badge(status: str) -> SafeString:
     return badge(status, STATUS_KINDS.get(status, ""))
+
+
+def state_badge(state: str) -> SafeString:
+    """Of a task or a step."""
+    return badge(state, STATE_KINDS.get(state, ""))
 
 
 def moment(at: datetime | None, *, precise: bool = False) -> SafeString | None:

@@ -18,7 +18,7 @@ from ninja.openapi.schema import OpenAPISchema
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from orchestrator import executions, fleet, investigations, packs, publisher
+from orchestrator import executions, fleet, investigations, packs, publisher, workflows
 from orchestrator.api import problems
 from orchestrator.api.problems import FieldProblem, Problem
 from orchestrator.json_values import pointer
@@ -49,6 +49,13 @@ class MusterAPI(NinjaAPI):
             investigations.AlreadyOpen: partial(_conflict, "already-open"),
             packs.TemplateInUse: partial(_conflict, "template-in-use"),
             packs.TemplateTaken: partial(_conflict, "template-taken"),
+            workflows.UnknownTask: lambda error: problems.not_found(str(error)),
+            workflows.UnknownStep: lambda error: problems.not_found(str(error)),
+            workflows.KeyMissing: _key_missing,
+            workflows.TaskExists: partial(_conflict, "task-exists"),
+            workflows.TaskIsFinal: partial(_conflict, "already-over"),
+            workflows.StepIsFinal: partial(_conflict, "already-over"),
+            workflows.StepIsBusy: partial(_conflict, "step-is-busy"),
             TransitionConflict: partial(_conflict, "transition-conflict", retry_after="1"),
             OperationalError: _database_unavailable,
             InterfaceError: _database_unavailable,
@@ -105,6 +112,11 @@ def _of_ninja(error: HttpError) -> Problem:
 def _conflict(kind: str, error: Exception, *, retry_after: str | None = None) -> Problem:
     headers = {} if retry_after is None else {"Retry-After": retry_after}
     return Problem(409, kind, "It cannot be done as things are", str(error), headers=headers)
+
+
+def _key_missing(error: Exception) -> Problem:
+    place = [FieldProblem(pointer="/idempotency_key", message="is required by the template")]
+    return Problem(400, "key-missing", "An idempotency key is needed", str(error), place)
 
 
 def _database_unavailable(error: Exception) -> Problem:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import enum
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from django.http import HttpResponse
-from ninja import Query, Router
-from pydantic import BaseModel, Field
+from ninja import Body, Query, Router
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from orchestrator import workflows
 from orchestrator.api import pages, problems
 from orchestrator.api.access import AuthenticatedRequest
 from orchestrator.api.application import refuse_unknown_parameters
-from orchestrator.api.replies import documented, reply
+from orchestrator.api.problems import FieldProblem
+from orchestrator.api.replies import OF_A_BODY, documented, reply
 from orchestrator.api.tasks import TransitionPage, audit, known
 from orchestrator.models import Step, StepKind, TransitionRecord
 from orchestrator.state_machine import ExecutionStatus, StepState
@@ -90,6 +93,46 @@ class StepQuery(pages.PageQuery):
     template_step: pages.Text | None = Field(None, description="Such as all workers of a batch.")
 
 
+class ActionType(enum.StrEnum):
+    """What can be done to a step by hand."""
+
+    RESET_FOR_RETRY = "reset_for_retry"
+    RESOLVE_MANUALLY = "resolve_manually"
+    COMPLETE_MANUALLY = "complete_manually"
+
+
+class CompletionData(BaseModel):
+    """What the step would have given."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    result: Any = Field(description="What its children see.")
+
+
+class StepChange(BaseModel):
+    """A repair. The task goes on by itself."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    action_type: ActionType
+    reason: pages.Text = Field(min_length=1, max_length=500, description="Kept in the audit.")
+    completion_data: CompletionData | None = Field(
+        None, description="Of `complete_manually`, and of nothing else."
+    )
+    force: bool = Field(
+        False, description="Also while it is being run: its execution is cancelled and fenced out."
+    )
+
+    @model_validator(mode="after")
+    def _result_belongs_to_completing(self) -> StepChange:
+        completes = self.action_type == ActionType.COMPLETE_MANUALLY
+        if completes and self.completion_data is None:
+            raise ValueError("complete_manually needs completion_data.result")
+        if not completes and self.completion_data is not None:
+            raise ValueError(f"{self.action_type} takes no completion_data")
+        return self
+
+
 @router.get("/{task_uuid}/workflow_steps", response=documented(404, 422, _200=StepPage))
 def list_steps(
     request: AuthenticatedRequest, task_uuid: UUID, query: Query[StepQuery]
@@ -109,6 +152,38 @@ def list_steps(
 @router.get("/{task_uuid}/workflow_steps/{step_uuid}", response=documented(404, _200=StepDetail))
 def get_step(request: AuthenticatedRequest, task_uuid: UUID, step_uuid: UUID) -> HttpResponse:
     """One step, with its result and its executions."""
+    return reply(_detail(_known_step(task_uuid, step_uuid), request.auth.now))
+
+
+@router.patch(
+    "/{task_uuid}/workflow_steps/{step_uuid}",
+    response=documented(*OF_A_BODY, 404, 409, _200=StepDetail),
+)
+def change_step(
+    request: AuthenticatedRequest, task_uuid: UUID, step_uuid: UUID, change: Body[StepChange]
+) -> HttpResponse:
+    """Reset, resolve or complete a step by hand; the actor is the caller. Final states: 409."""
+    step = _known_step(task_uuid, step_uuid)
+    told: dict[str, Any] = {
+        "reason": change.reason,
+        "force": change.force,
+        "actor": request.auth.name,
+        "now": request.auth.now,
+    }
+    try:
+        match change.action_type:
+            case ActionType.RESET_FOR_RETRY:
+                workflows.reset_for_retry(step.pk, **told)
+            case ActionType.RESOLVE_MANUALLY:
+                workflows.resolve_manually(step.pk, **told)
+            case ActionType.COMPLETE_MANUALLY:
+                result = change.completion_data.result if change.completion_data else None
+                workflows.complete_manually(step.pk, result=result, **told)
+    except workflows.ResultRefused as error:
+        pointer = "/completion_data/result"
+        raise problems.invalid([FieldProblem(pointer=pointer, message=str(error))]) from None
+    except workflows.ReasonMissing as error:
+        raise problems.invalid([FieldProblem(pointer="/reason", message=str(error))]) from None
     return reply(_detail(_known_step(task_uuid, step_uuid), request.auth.now))
 
 

@@ -8,20 +8,46 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from ninja import Query, Router
-from pydantic import BaseModel, Field
+from ninja import Body, Query, Router
+from pydantic import BaseModel, ConfigDict, Field
 
+from orchestrator import workflows
 from orchestrator.api import pages, problems
 from orchestrator.api.access import AuthenticatedRequest
 from orchestrator.api.application import refuse_unknown_parameters
 from orchestrator.api.executions import Moment
-from orchestrator.api.replies import documented, reply
+from orchestrator.api.problems import FieldProblem
+from orchestrator.api.replies import OF_A_BODY, documented, reply
 from orchestrator.models import Task, TransitionRecord
 from orchestrator.models.workflows import TaskQuerySet
 from orchestrator.state_machine import StepState, TaskState
 from orchestrator.task_view import documents, graph, mermaid, steps
 
 router = Router(tags=["tasks"])
+
+
+class NewTask(BaseModel):
+    """One run of one version of a template."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    namespace: pages.Text = Field(min_length=1, max_length=29, examples=["shop"])
+    name: pages.Text = Field(min_length=1, max_length=60, examples=["order_fulfilment"])
+    version: pages.Text = Field(min_length=1, max_length=40, examples=["1.0.0"])
+    context: dict[str, Any] = Field({}, description="Checked against the template's schema.")
+    initiator: str = Field("", max_length=150, description="Who or what wants it.")
+    source_system: str = Field("", max_length=150)
+    reason: str = Field("", max_length=500, description="Why.")
+    tags: list[str] = Field([], max_length=50)
+    priority: int = Field(0, ge=-100, le=100, description="That of its executions.")
+    correlation_id: str | None = Field(None, min_length=1, max_length=100)
+    parent_correlation_id: str | None = Field(None, min_length=1, max_length=100)
+    idempotency_key: str | None = Field(
+        None,
+        min_length=1,
+        max_length=200,
+        description="Asking again with the same key returns the task of the first time.",
+    )
 
 
 class TaskSummary(BaseModel):
@@ -121,6 +147,37 @@ class TransitionPage(pages.Page):
     items: list[TransitionOut]
 
 
+class Ending(BaseModel):
+    """Why it is cancelled."""
+
+    reason: pages.Text = Field("", max_length=500, description="Kept in the audit.")
+
+
+@router.post("", response=documented(*OF_A_BODY, 409, _201=TaskDetail, _200=TaskDetail))
+def request_task(request: AuthenticatedRequest, new: Body[NewTask]) -> HttpResponse:
+    """Accept a task: 201, or 200 with the first one where the idempotency key was used.
+
+    The same template and context again is 409 where the template is `strict`; a template that is
+    `caller_provided` answers 400 without an idempotency_key.
+    """
+    caller = request.auth
+    wanted = workflows.NewTask(**dict(new))
+    try:
+        task = workflows.request(wanted, requested_by=caller.name, now=caller.now)
+    except workflows.TaskRefused as refused:
+        raise problems.invalid(
+            FieldProblem(pointer=problem.pointer, message=problem.message)
+            for problem in refused.problems
+        ) from None
+    except workflows.UnknownTemplate as error:
+        raise problems.invalid([FieldProblem(pointer="/name", message=str(error))]) from None
+    return reply(
+        TaskDetail(**documents.of_one_task(task)),
+        status=201 if task.created_at == caller.now else 200,
+        location=f"{request.path}/{task.pk}",
+    )
+
+
 @router.get("", response=documented(422, _200=TaskPage))
 def list_tasks(request: AuthenticatedRequest, query: Query[TaskQuery]) -> HttpResponse:
     """Tasks, newest first. `context` is on the page of each."""
@@ -135,6 +192,17 @@ def list_tasks(request: AuthenticatedRequest, query: Query[TaskQuery]) -> HttpRe
 @router.get("/{task_uuid}", response=documented(404, _200=TaskDetail))
 def get_task(request: AuthenticatedRequest, task_uuid: UUID) -> HttpResponse:
     """One task, with its context."""
+    return reply(TaskDetail(**documents.of_one_task(known(task_uuid))))
+
+
+@router.delete("/{task_uuid}", response=documented(404, 409, 422, _200=TaskDetail))
+def cancel_task(
+    request: AuthenticatedRequest, task_uuid: UUID, query: Query[Ending]
+) -> HttpResponse:
+    """Cancel it: its open steps, and what runs of it is told to stop. 409 if it is over."""
+    refuse_unknown_parameters(request, Ending)
+    caller = request.auth
+    workflows.cancel(task_uuid, reason=query.reason, actor=caller.name, now=caller.now)
     return reply(TaskDetail(**documents.of_one_task(known(task_uuid))))
 
 

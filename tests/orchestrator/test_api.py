@@ -51,6 +51,9 @@ class Caller:
             self.client.patch(BASE + path, json.dumps(body), content_type="application/json")
         )
 
+    def delete(self, path: str) -> Any:
+        return self._checked(self.client.delete(BASE + path))
+
     def send(self, path: str, body: str | bytes, content_type: str = "application/json") -> Any:
         return self._checked(self.client.post(BASE + path, body, content_type=content_type))
 
@@ -720,6 +723,9 @@ def test_every_route_of_the_design_is_documented():
         ("patch", "/dlq/entry/{dlq_entry_uuid}"),
         ("get", "/tasks"),
         ("get", "/tasks/{task_uuid}"),
+        ("post", "/tasks"),
+        ("delete", "/tasks/{task_uuid}"),
+        ("patch", "/tasks/{task_uuid}/workflow_steps/{step_uuid}"),
         ("get", "/tasks/{task_uuid}/graph"),
         ("get", "/tasks/{task_uuid}/audit"),
         ("get", "/tasks/{task_uuid}/workflow_steps"),

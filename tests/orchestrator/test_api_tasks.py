@@ -11,7 +11,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from orchestrator import tokens
+from orchestrator import clock, packs, tokens, workflows
 from orchestrator.models import Step, StepDependency, StepExecution, Task, TaskTemplate
 from orchestrator.state_machine import StepState, TaskState, transition
 from tests.factories import NOW, make_action, make_execution, make_step, make_task, make_template
@@ -285,6 +285,173 @@ def test_audit_tells_who_did_what_oldest_first(caller: Caller) -> None:
     events = [item["event"] for item in first["items"] + second["items"]]
     assert events == ["fail", "cancel", "reset"]
     assert pointers(caller.get(f"/tasks/{task.pk}/audit", cursor="AAAA")) == ["?cursor"]
+
+
+# --- requests and repairs -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def installed() -> TaskTemplate:
+    make_action()
+    packs.install_templates([DEFINITION], now=NOW)
+    return TaskTemplate.objects.get()
+
+
+NEW: dict[str, Any] = {
+    "namespace": "tests",
+    "name": "laundry",
+    "version": "1.0.0",
+    "context": {"shirts": 3, "door": "4711"},
+    "initiator": "ada",
+    "source_system": "shop",
+    "reason": "they are dirty",
+    "tags": ["blue", "cotton"],
+    "priority": 7,
+    "correlation_id": "c-1",
+    "parent_correlation_id": "c-0",
+}
+
+
+def test_task_is_accepted_and_every_field_kept(caller: Caller, installed: TaskTemplate) -> None:
+    response = caller.post("/tasks", NEW)
+    assert response.status_code == 201
+    task, shown = Task.objects.get(), response.json()
+    assert response["Location"] == f"{BASE}/tasks/{task.pk}"
+    assert shown["state"] == task.state == "pending"
+    assert (task.context, shown["context"]["door"]) == (NEW["context"], "***")
+    for name, value in NEW.items():
+        if name != "context":
+            assert shown[name] == value
+    assert (task.template_id, task.requested_by) == (installed.pk, "ci")
+
+
+def test_strict_repeat_is_a_conflict_and_a_repeated_key_is_not(
+    caller: Caller, installed: TaskTemplate
+) -> None:
+    assert caller.post("/tasks", NEW).status_code == 201
+    response = caller.post("/tasks", NEW)
+    assert (response.status_code, response.json()["type"]) == (
+        409,
+        "urn:muster:problem:task-exists",
+    )
+    keyed = NEW | {"idempotency_key": "k"}
+    first, second = caller.post("/tasks", keyed), caller.post("/tasks", keyed)
+    assert (first.status_code, second.status_code) == (201, 200)
+    assert first.json()["task_uuid"] == second.json()["task_uuid"]
+    assert caller.post("/tasks", keyed | {"context": {}}).status_code == 409
+
+
+def test_key_that_the_template_wants_is_missing(caller: Caller) -> None:
+    make_action()
+    caller.post("/templates", DEFINITION | {"identity_strategy": "caller_provided"})
+    response = caller.post("/tasks", NEW)
+    assert (response.status_code, pointers(response)) == (400, ["/idempotency_key"])
+    assert caller.post("/tasks", NEW | {"idempotency_key": "k"}).status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer"),
+    [
+        ({"colour": 1}, "/colour"),
+        ({"version": "9.9.9"}, "/name"),
+        ({"priority": 101}, "/priority"),
+        ({"context": {"shirts": "three"}}, "/context/shirts"),
+        ({"tags": ["x" * 101]}, "/tags/0"),
+        ({"tags": "blue"}, "/tags"),
+        ({"context": {"a": "\0"}}, "/context/a"),
+    ],
+)
+def test_refused_task_names_the_place_and_leaves_no_row(
+    caller: Caller, installed: TaskTemplate, change: dict[str, Any], pointer: str
+) -> None:
+    response = caller.post("/tasks", NEW | change)
+    assert (response.status_code, pointers(response)) == (422, [pointer])
+    assert not Task.objects.exists()
+
+
+def begun(caller: Caller) -> tuple[str, str]:
+    """A task whose first step is enqueued, and the path of that step."""
+    id = caller.post("/tasks", NEW).json()["task_uuid"]
+    workflows.advance(uuid.UUID(id), now=clock.now(), actor="executor")
+    (step,) = caller.get(f"/tasks/{id}/workflow_steps", name="wash").json()["items"]
+    return id, f"/tasks/{id}/workflow_steps/{step['step_uuid']}"
+
+
+def test_cancelled_task_has_cancelled_steps_and_is_cancelled_once(
+    caller: Caller, installed: TaskTemplate
+) -> None:
+    id, path = begun(caller)
+    shown = caller.delete(f"/tasks/{id}?reason=wrong+colour").json()
+    assert (shown["state"], shown["steps"]) == ("cancelled", {"cancelled": 2})
+    assert caller.get(f"{path}/audit").json()["items"][-1]["reason"] == "wrong colour"
+    assert caller.delete(f"/tasks/{id}").status_code == 409
+    assert caller.delete(f"/tasks/{uuid.uuid4()}").status_code == 404
+
+
+def test_step_in_process_is_repaired_by_force_only(caller: Caller, installed: TaskTemplate) -> None:
+    _, path = begun(caller)
+    action = {"action_type": "reset_for_retry", "reason": "it hangs"}
+    refused = caller.patch(path, action)
+    assert (refused.status_code, refused.json()["type"]) == (409, "urn:muster:problem:step-is-busy")
+    shown = caller.patch(path, action | {"force": True}).json()
+    statuses = [each["status"] for each in shown["executions"]]
+    assert (shown["current_state"], statuses) == ("enqueued", ["cancelled", "requested"])
+    events = [
+        (e["event"], e["actor"], e["reason"]) for e in caller.get(f"{path}/audit").json()["items"]
+    ]
+    assert ("reset", "ci", "it hangs") in events
+
+
+def test_each_repair_lets_the_task_go_on(caller: Caller, installed: TaskTemplate) -> None:
+    id, path = begun(caller)
+    body = {
+        "action_type": "complete_manually",
+        "reason": "washed by hand",
+        "completion_data": {"result": {"pin": 7}},
+        "force": True,
+    }
+    shown = caller.patch(path, body).json()
+    assert (shown["current_state"], shown["result"]) == ("complete", {"pin": "***"})
+    (dry,) = caller.get(f"/tasks/{id}/workflow_steps", name="dry").json()["items"]
+    assert dry["current_state"] == "enqueued"
+    following = f"/tasks/{id}/workflow_steps/{dry['step_uuid']}"
+    resolve = {"action_type": "resolve_manually", "reason": "the sun did it", "force": True}
+    assert caller.patch(following, resolve).json()["current_state"] == "resolved_manually"
+    assert caller.get(f"/tasks/{id}").json()["state"] == "complete"
+    assert caller.patch(following, resolve).status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({"action_type": "reset_for_retry"}, "/reason"),
+        ({"action_type": "reset_for_retry", "reason": ""}, "/reason"),
+        ({"action_type": "reset_for_retry", "reason": " "}, "/reason"),
+        ({"action_type": "reset", "reason": "x"}, "/action_type"),
+        ({"action_type": "complete_manually", "reason": "x"}, ""),
+        ({"action_type": "resolve_manually", "reason": "x", "completion_data": {"result": 1}}, ""),
+        (
+            {"action_type": "complete_manually", "reason": "x", "completion_data": {}},
+            "/completion_data/result",
+        ),
+        (
+            {
+                "action_type": "complete_manually",
+                "reason": "x",
+                "force": True,
+                "completion_data": {"result": {"pin": "seven"}},
+            },
+            "/completion_data/result",
+        ),
+    ],
+)
+def test_repair_that_makes_no_sense_is_refused(
+    caller: Caller, installed: TaskTemplate, body: dict[str, Any], pointer: str
+) -> None:
+    _, path = begun(caller)
+    response = caller.patch(path, body)
+    assert (response.status_code, pointers(response)) == (422, [pointer])
+    assert caller.get(path).json()["current_state"] == "enqueued"
 
 
 # --- templates -----------------------------------------------------------------------------------

@@ -1,0 +1,251 @@
+"""Tasks, steps and templates in the admin: drawn, escaped, repaired with a reason."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from orchestrator import clock, packs, workflows
+from orchestrator.admin import graph_svg
+from orchestrator.models import (
+    DLQEntry,
+    Step,
+    StepDependency,
+    StepExecution,
+    Task,
+    TaskTemplate,
+    TransitionRecord,
+)
+from orchestrator.state_machine import StepState, TaskState
+from orchestrator.task_view.graph import DRAWN_LIMIT, Graph, Node
+from tests.factories import NOW, make_action, make_execution, make_step, make_task, make_template
+from tests.orchestrator.test_admin import ESCAPED, SCRIPT
+from tests.orchestrator.test_api_tasks import DEFINITION
+
+pytestmark = pytest.mark.usefixtures("database", "sent")
+
+S = StepState
+
+
+@pytest.fixture
+def staff() -> Iterator[Client]:
+    user, _ = User.objects.get_or_create(
+        username="ada", defaults={"is_staff": True, "is_superuser": True}
+    )
+    client = Client()
+    client.force_login(user)
+    yield client
+    User.objects.all().delete()
+
+
+def page(client: Client, name: str, *args: Any, **query: Any) -> str:
+    response = client.get(reverse(f"admin:orchestrator_{name}", args=args), query)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def order(crowd: int = 0) -> Task:
+    """A task with one step of each interesting state, and if asked for a crowd of workers."""
+    template = make_template("laundry", definition=DEFINITION)
+    task = make_task(TaskState.BLOCKED_BY_FAILURES, template=template, context={"door": "4711"})
+    first = make_step(S.COMPLETE, task=task, name="sort", result={"note": SCRIPT})
+    failed = make_step(S.ERROR, task=task, name="wash", error={"message": SCRIPT})
+    last = make_step(task=task, name="dry")
+    edges = [StepDependency(parent=first, child=failed), StepDependency(parent=failed, child=last)]
+    for number in range(crowd):
+        worker = make_step(task=task, name=f"row_{number:03}", template_step="row")
+        edges.append(StepDependency(parent=first, child=worker))
+    StepDependency.objects.bulk_create(edges)
+    run = make_execution("failed")
+    StepExecution.objects.create(step=failed, execution=run, fence=1)
+    Step.objects.filter(pk=failed.pk).update(execution=run)
+    TransitionRecord.objects.create(
+        task=task, step=failed, event="fail", from_state="enqueued_for_orchestration",
+        to_state="error", fence=1, actor="executor", reason=SCRIPT, processor="host:1", at=NOW,
+    )  # fmt: skip
+    DLQEntry.objects.create(
+        task=task, dlq_reason="max_retries_exceeded", dlq_timestamp=NOW, detail="used up"
+    )
+    return task
+
+
+def test_task_page_has_graph_steps_executions_timeline_and_entries(staff: Client) -> None:
+    task = order()
+    html = page(staff, "task_change", task.pk)
+    svg = re.search(r"<svg class=\"m-graph\".*?</svg>", html, re.DOTALL)
+    assert svg is not None
+    assert re.findall(r'class="m-name"[^>]*>([^<]+)<', svg[0]) == ["sort", "wash", "dry"]
+    assert svg[0].count("m-node-success") == svg[0].count("m-node-danger") == 1
+    assert svg[0].count('class="m-way') == 2
+    assert "wash (error)" in html
+    assert "3/3" in html
+    assert "max_retries_exceeded" in html
+    assert "blocked_by_failures" in html
+    assert str(StepExecution.objects.get().execution_id) in html
+    assert "4711" not in html
+    assert SCRIPT not in html
+    assert ESCAPED in html
+    assert "://" not in svg[0]
+
+
+def test_step_and_template_pages_render(staff: Client) -> None:
+    task = order()
+    for step in task.steps.all():
+        html = page(staff, "step_change", step.pk)
+        assert step.name in html
+        assert SCRIPT not in html
+    html = page(staff, "tasktemplate_change", task.template_id)
+    assert html.count("m-unmade") >= 2
+    for noun in ("task", "step", "tasktemplate"):
+        page(staff, f"{noun}_changelist")
+    assert "3 tasks" not in page(staff, "task_changelist", state="open")
+
+
+def test_task_page_renders_in_every_state(staff: Client) -> None:
+    template = make_template("laundry", definition=DEFINITION)
+    for state in TaskState:
+        assert state in page(staff, "task_change", make_task(state, template=template).pk)
+
+
+def test_queries_do_not_grow_with_rows_and_a_thousand_steps_are_shown_in_part(
+    staff: Client,
+) -> None:
+    few, many = order(), order(crowd=1_000)
+
+    def taken(name: str, *args: Any, **query: Any) -> int:
+        with CaptureQueriesContext(connection) as captured:
+            page(staff, name, *args, **query)
+        return len(captured)
+
+    page(staff, "task_change", few.pk)
+    for task in (few, many):
+        Step.objects.filter(task=task)
+    assert taken("task_change", many.pk) <= taken("task_change", few.pk)
+    assert taken("step_changelist", task=many.pk) <= taken("step_changelist", task=few.pk) + 1
+    with_two = taken("task_changelist")
+    for _ in range(5):
+        order()
+    assert taken("task_changelist") == with_two
+    html = page(staff, "task_change", many.pk)
+    assert "row ×1,000" in html  # noqa: RUF001
+    assert "All 1,003 steps" in html
+    assert html.index("wash (error)") < html.index("row_000")
+    assert len(html) < 400_000
+
+
+def test_steps_of_one_task_are_listed_in_their_order(staff: Client) -> None:
+    task, other = order(), order()
+    response = staff.get(reverse("admin:orchestrator_step_changelist"), {"task": str(task.pk)})
+    assert [s.name for s in response.context["cl"].result_list] == ["sort", "wash", "dry"]
+    found = staff.get(reverse("admin:orchestrator_step_changelist"), {"q": str(other.pk)[:36]})
+    assert {s.task_id for s in found.context["cl"].result_list} == {other.pk}
+
+
+def test_a_graph_that_nobody_could_read_is_not_drawn() -> None:
+    names = [f"s{number}" for number in range(DRAWN_LIMIT + 1)]
+    parents = {name: names[:number][-1:] for number, name in enumerate(names)}
+    graph = Graph(nodes={name: Node(name=name) for name in names}, parents=parents)
+    assert "<svg" not in graph_svg.drawn(graph, link=lambda _: "")
+    cycle = Graph(nodes={name: Node(name=name) for name in "ab"}, parents={"a": ["b"], "b": ["a"]})
+    assert "Closes a cycle" in graph_svg.drawn(cycle, link=lambda _: "")
+
+
+# --- repairs -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def begun() -> Step:
+    """A step that is enqueued, of a task that really runs."""
+    make_action()
+    packs.install_templates([DEFINITION], now=NOW)
+    new = workflows.NewTask(namespace="tests", name="laundry", version="1.0.0")
+    task = workflows.request(new, requested_by="ada", now=clock.now())
+    workflows.advance(task.pk, now=clock.now(), actor="executor")
+    return Step.objects.get(task=task, name="wash")
+
+
+def post(client: Client, step: Step, verb: str, **data: Any) -> Any:
+    url = reverse(f"admin:orchestrator_step_{verb}", args=[step.pk])
+    task_page = reverse("admin:orchestrator_task_change", args=[step.task_id])
+    headers = {"HX-Request": "true", "HX-Current-URL": f"http://testserver{task_page}"}
+    return client.post(url, {"_form_submitted": "True"} | data, headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("verb", "data", "state"),
+    [
+        ("reset", {}, S.ENQUEUED),
+        ("resolve", {}, S.RESOLVED_MANUALLY),
+        ("complete", {"result": '{"pin": 7}'}, S.COMPLETE),
+    ],
+)
+def test_button_asks_for_a_reason_and_repairs(
+    staff: Client, begun: Step, verb: str, data: dict[str, Any], state: StepState
+) -> None:
+    html = page(staff, "task_change", begun.task_id)
+    assert f'hx-get="{reverse(f"admin:orchestrator_step_{verb}", args=[begun.pk])}"' in html
+    assert "HX-Redirect" not in post(staff, begun, verb, reason="", **data)
+    response = post(staff, begun, verb, reason="it hangs", **data)
+    assert response["HX-Redirect"].endswith(f"/task/{begun.task_id}/change/")
+    begun.refresh_from_db()
+    assert begun.state == S.ENQUEUED  # it is being run, and nobody said to stop that
+    post(staff, begun, verb, reason="it hangs", force="on", **data)
+    begun.refresh_from_db()
+    assert begun.state == state
+    record = TransitionRecord.objects.filter(step=begun, actor="user:ada").first()
+    assert record is not None
+    assert record.reason == "it hangs"
+    assert LogEntry.objects.filter(object_id=str(begun.pk)).exists()
+
+
+def test_result_that_is_no_json_is_refused(staff: Client, begun: Step) -> None:
+    response = post(staff, begun, "complete", reason="x", force="on", result="{")
+    assert "HX-Redirect" not in response
+    begun.refresh_from_db()
+    assert begun.state == S.ENQUEUED
+
+
+def test_task_is_cancelled_by_its_button_and_then_has_none(staff: Client, begun: Step) -> None:
+    url = reverse("admin:orchestrator_task_cancel", args=[begun.task_id])
+    assert "Cancel task" in page(staff, "task_change", begun.task_id)
+    staff.post(url, {"_form_submitted": "True", "reason": "not needed"})
+    assert Task.objects.get().state == TaskState.CANCELLED
+    html = page(staff, "task_change", begun.task_id)
+    assert "Cancel task" not in html
+    assert 'class="m-button"' not in html
+
+
+def test_viewers_see_no_buttons_and_may_not_repair(begun: Step) -> None:
+    viewer = User.objects.create_user("viewer", is_staff=True)
+    viewer.user_permissions.set(Permission.objects.filter(codename__startswith="view_"))
+    client = Client()
+    client.force_login(viewer)
+    try:
+        assert 'class="m-button"' not in page(client, "task_change", begun.task_id)
+        assert post(client, begun, "reset", reason="x", force="on").status_code == 403
+    finally:
+        viewer.delete()
+
+
+def test_dialog_leads_back_to_no_other_host(staff: Client, begun: Step) -> None:
+    url = reverse("admin:orchestrator_step_resolve", args=[begun.pk])
+    for place in ("https://example.org//evil", "https://example.org/x", "javascript:alert(1)"):
+        headers = {"HX-Request": "true", "HX-Current-URL": place}
+        data = {"_form_submitted": "True", "reason": "x"}
+        found = staff.post(url, data, headers=headers)["HX-Redirect"]
+        assert found.endswith(f"/step/{begun.pk}/change/")
+
+
+def test_unused_template_of_no_pack_is_listed(staff: Client) -> None:
+    make_template()
+    assert TaskTemplate.objects.count() == 1
+    assert "tests/tidy/1.0.0" in page(staff, "tasktemplate_changelist")
