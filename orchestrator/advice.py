@@ -80,7 +80,7 @@ def advise(*, days: float, now: datetime) -> list[Advice]:
 
 def _advise(action: Action, first: UUID) -> Advice | None:
     newest = Execution.objects.filter(action_ref=action.ref, pk__gte=first).order_by("-pk")
-    sample = list(newest.without_contents()[:SAMPLE_SIZE])
+    sample = list(newest.defer("parameters", "result")[:SAMPLE_SIZE])
     seconds = [_run_seconds(e) for e in sample if e.status == ExecutionStatus.COMPLETED]
     if not seconds:
         return None
