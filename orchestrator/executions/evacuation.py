@@ -43,7 +43,7 @@ def release_stranded(*, now: datetime) -> int:
     movable = [
         execution
         for execution in waiting.without_contents().with_actions()
-        if any(_need(execution).is_met_by(*offer) for offer in offers)
+        if any(_could_go_to(_need(execution), *offer) for offer in offers)
     ]
     size: int = settings.MUSTER.batch_size
     batches = [movable[start : start + size] for start in range(0, len(movable), size)]
@@ -78,6 +78,10 @@ def _unclaimed() -> ExecutionQuerySet:
     """Dispatched, not claimed, and free to go elsewhere."""
     dispatched = Execution.objects.open().filter(status=ExecutionStatus.SCHEDULED)
     return dispatched.filter(pinned_worker__isnull=True)
+
+
+def _could_go_to(need: fleet.Need, runtimes: list[str], labels: dict[str, str]) -> bool:
+    return need.is_met_by(runtimes, labels) and need.may_have(labels)
 
 
 def _need(execution: Execution) -> fleet.Need:

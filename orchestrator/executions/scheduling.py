@@ -32,6 +32,8 @@ BROKER_PAUSE = timedelta(seconds=1)
 UNCLAIMED_SECONDS = 10.0
 """A worker with a slot to spare claims within milliseconds of a dispatch."""
 
+FULL = "every worker that could run it holds all that it may: see their capacity"
+
 WAIT_FOR_WORKER = timedelta(seconds=2)
 """How often what waits for an eligible worker is looked at again."""
 
@@ -172,7 +174,9 @@ def _place(
             execution.worker_id = assignment.values["worker"]
     if patient and full:
         # looked at again when somebody has room; until then others come first
-        Execution.objects.filter(pk__in=full).backlog(now).update(next_retry_at=now + BROKER_PAUSE)
+        Execution.objects.filter(pk__in=full).backlog(now).update(
+            next_retry_at=now + BROKER_PAUSE, wait_reason=FULL
+        )
     for what, group in without.items():
         _without_worker(group, what, now=now, actor=actor, patient=patient)
     dispatched = [by_id[id] for id in by_id if id in moved]

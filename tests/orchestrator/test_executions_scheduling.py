@@ -333,3 +333,14 @@ def test_next_attempt_is_sent_again_as_soon_as_the_first_was() -> None:
     make_execution(S.SCHEDULED, attempt=2, scheduled_at=NOW, dispatched_again_at=seconds_later(-1))
     assert dispatch_unclaimed(9) == 0
     assert dispatch_unclaimed(10) == 1
+
+
+def test_what_finds_every_worker_full_waits_and_says_so() -> None:
+    worker = make_worker(capacity=1)
+    for _ in range(2):
+        make_execution(S.SCHEDULED, worker=worker)
+    execution = make_execution(pinned_worker=worker)
+    schedule_backlog()
+    row = reread(execution)
+    assert row.status == "requested"
+    assert "holds all that it may" in row.wait_reason

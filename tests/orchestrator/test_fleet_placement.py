@@ -178,10 +178,11 @@ def test_state_of_every_worker_that_would_do_is_named() -> None:
     make_worker("w4", status="inactive", gone_at=None, failed_checks={"disk": "full"})
     for number in range(5, 10):
         make_worker(f"w{number}", status="inactive")
+    make_worker("drill", labels={"reserved": "drill"})
     make_worker("w0", labels={"zone": "b"}, runtimes=["shell"])
     assert missing() == (
         "cordoned: w1; draining: w2; gone: w5, w6, w7 and 2 more; heartbeat too old: w3; "
-        "unhealthy: w4"
+        "reserved for others: drill; unhealthy: w4"
     )
 
 
