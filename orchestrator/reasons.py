@@ -124,3 +124,15 @@ class Reason(enum.StrEnum):
         Known.OUTCOME_UNKNOWN,
         "Cancelled; the worker did not confirm that the action was stopped",
     )
+
+
+WITHOUT_A_WORKER = frozenset(
+    {
+        Reason.NO_WORKER_AVAILABLE,
+        Reason.QUEUE_TTL_EXPIRED,
+        Reason.SCHEDULED_TIMEOUT,
+        Reason.UNROUTABLE,
+        Reason.WORKER_LOST,
+    }
+)
+"""There was no worker, or it was gone: the action is not to blame."""

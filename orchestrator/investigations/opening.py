@@ -28,15 +28,7 @@ def keep(entries: Sequence[DLQEntry]) -> list[DLQEntry]:
     if not entries:
         return []
     with transaction.atomic():
-        DLQEntry.objects.bulk_create(entries, ignore_conflicts=True)
-        # nobody tells which were ignored, but each brings an id of its own
-        wanted = DLQEntry.objects.filter(
-            dlq_entry_uuid__in=[entry.dlq_entry_uuid for entry in entries]
-        )
-        ids = dict(wanted.order_by().values_list("dlq_entry_uuid", "pk"))
-        opened = [entry for entry in entries if entry.dlq_entry_uuid in ids]
-        for entry in opened:
-            entry.pk = ids[entry.dlq_entry_uuid]
+        opened = DLQEntry.objects.insert(entries)
         metrics.DLQ_ENTRIES_CREATED.add(Counter(str(entry.dlq_reason) for entry in opened))
     return opened
 

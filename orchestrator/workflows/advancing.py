@@ -14,6 +14,7 @@ from django.db.models import Count, Min
 from orchestrator import investigations
 from orchestrator.models import DLQEntry, Task
 from orchestrator.packs.template_definitions import BATCH_WORKER, CONTINUE_ON_FAILURE
+from orchestrator.reasons import WITHOUT_A_WORKER
 from orchestrator.state_machine import TASKS, StepState, TaskState
 from orchestrator.state_machine.steps import IN_FLIGHT
 from orchestrator.workflows.creation import create_initial, cycle_of
@@ -106,7 +107,7 @@ def _conclude(turn: Turn, standing: Standing, *, settled: int, enqueued: int) ->
         clock = max(clock, standing.retry_at)
     turn.move_task(reason=turn.problem, next_retry_at=standing.retry_at, clock_started_at=clock)
     if goal is TaskState.BLOCKED_BY_FAILURES and state is not goal:
-        _investigate(turn, DLQEntry.Reason.MAX_RETRIES_EXCEEDED, _failures(turn))
+        _investigate(turn, *_why_blocked(turn))
     if goal is TaskState.ERROR:
         _investigate(turn, DLQEntry.Reason.DEPENDENCY_CYCLE_DETECTED, turn.problem)
 
@@ -162,15 +163,19 @@ def _touch(task: Task, now: datetime) -> None:
     Task.objects.filter(pk=task.pk).update(clock_started_at=now)
 
 
-def _failures(turn: Turn) -> str:
-    """Which steps failed, and why, for whoever looks into it."""
-    failed = turn.steps.filter(state=StepState.ERROR).order_by("pk")
-    told = [_told(name, error) for name, error in failed.values_list("name", "error")[:5]]
-    return "; ".join(told) or "a step that others depend on was cancelled"
+def _why_blocked(turn: Turn) -> tuple[DLQEntry.Reason, str]:
+    """For whoever looks into it: whose fault it is, and which steps failed of what."""
+    failed = turn.steps.filter(state=StepState.ERROR).order_by("pk").values_list("name", "error")
+    errors = [(name, error or {}) for name, error in failed]
+    told = "; ".join(_told(name, error) for name, error in errors[:5])
+    if errors and all(error.get("reason") in WITHOUT_A_WORKER for _, error in errors):
+        # their actions are not to blame: what is to be repaired is the fleet
+        return DLQEntry.Reason.WORKER_UNAVAILABLE, told
+    told = told or "a step that others depend on was cancelled"
+    return DLQEntry.Reason.MAX_RETRIES_EXCEEDED, told
 
 
-def _told(name: str, error: dict[str, str] | None) -> str:
-    error = error or {}
+def _told(name: str, error: dict[str, str]) -> str:
     return ": ".join(filter(None, (name, error.get("error"), error.get("message", "")[:200])))
 
 

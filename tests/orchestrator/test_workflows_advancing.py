@@ -12,8 +12,9 @@ from django.test.utils import CaptureQueriesContext
 
 from orchestrator import executions, workflows
 from orchestrator.models import DLQEntry, Execution, Step, StepExecution, Task, TransitionRecord
+from orchestrator.reasons import WITHOUT_A_WORKER, Reason
 from tests.factories import NOW, make_action, make_execution
-from tests.workflow_play import Play, start_executions, step
+from tests.workflow_play import Play, end_executions, start_executions, step
 
 pytestmark = pytest.mark.usefixtures("database", "sent")
 
@@ -178,6 +179,32 @@ def test_step_that_is_not_retryable_fails_at_once() -> None:
     play = Play(step("a", retry={"retryable": False, "max_attempts": 5}))
     play.fail("a")
     assert (play.states["a"], play.state) == ("error", "blocked_by_failures")
+
+
+@pytest.mark.parametrize("reason", sorted(WITHOUT_A_WORKER))
+def test_task_that_found_no_worker_is_an_investigation_of_the_fleet(reason: str) -> None:
+    play = Play(step("a", **ONCE))
+    lose(play, "a", reason=reason)
+    assert play.state == "blocked_by_failures"
+    entry = DLQEntry.objects.get()
+    assert (entry.dlq_reason, entry.task_id) == ("worker_unavailable", play.id)
+    assert entry.detail.startswith("a: no worker")
+
+
+def test_step_that_failed_by_itself_is_to_blame_whatever_befell_the_others() -> None:
+    play = Play(step("a", **ONCE), step("b", **ONCE))
+    play.fail("a", advance=False)
+    lose(play, "b", reason=Reason.WORKER_LOST)
+    assert DLQEntry.objects.get().dlq_reason == "max_retries_exceeded"
+
+
+def lose(play: Play, name: str, *, reason: str) -> None:
+    """The step's execution ends for want of a worker."""
+    result = {"error": "no worker", "message": "gone", "failed_by": "executor"}
+    execution_id = play.step(name).execution_id
+    assert execution_id is not None
+    end_executions([execution_id], "fail", Reason(reason), result, now=play.now)
+    play.advance()
 
 
 def test_last_failure_blocks_the_task_and_opens_an_investigation() -> None:
