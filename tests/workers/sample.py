@@ -67,3 +67,10 @@ def spin_and_swallow_once() -> None:
 
 def markers_of_subprocess() -> str:
     return subprocess.check_output(["env"], text=True)
+
+
+def spin_and_tidy(*, tidied: str) -> None:
+    try:
+        spin()
+    finally:
+        open(tidied, "w").close()
