@@ -123,6 +123,7 @@ def _results(turn: Turn, names: Iterable[str]) -> dict[str, Any]:
         if turn.definition.steps[name].kind == BATCH_WORKER:
             results[name] = {
                 "results": [result for _, result in entries],
+                "completed": [r for s, r in entries if s == StepState.COMPLETE],
                 "count": len(entries),
                 "failed": sum(state == StepState.ERROR for state, _ in entries),
             }
@@ -131,7 +132,7 @@ def _results(turn: Turn, names: Iterable[str]) -> dict[str, Any]:
             results[name] = {"state": state, "result": result}
     for name in names:
         if name not in results and turn.definition.steps[name].kind == BATCH_WORKER:
-            results[name] = {"results": [], "count": 0, "failed": 0}
+            results[name] = {"results": [], "completed": [], "count": 0, "failed": 0}
     return results
 
 

@@ -36,12 +36,16 @@ from orchestrator import (  # noqa: E402
     packs,
     publisher,
     topology,
+    workflows,
 )
 from orchestrator.models import (  # noqa: E402
     DLQEntry,
     Execution,
     ExecutionEvent,
+    Step,
+    Task,
     Tick,
+    TransitionRecord,
     Worker,
     WorkerEvent,
 )
@@ -65,6 +69,37 @@ def submit(*, news: list[dict[str, Any]]) -> list[UUID]:
 
 def cancel(*, id: UUID) -> str:
     return str(executions.cancel(execution_id=id, actor=CLIENT, now=clock.now()).status)
+
+
+def request_task(*, name: str, context: dict[str, Any], key: str | None) -> UUID:
+    """A task of one of the example templates."""
+    new = workflows.NewTask(
+        namespace="examples", name=name, version="1.0.0", context=context, idempotency_key=key
+    )
+    return workflows.request(new, requested_by=CLIENT, now=clock.now()).pk
+
+
+def task(*, id: UUID) -> SimpleNamespace:
+    """A task, with its steps by their names and the states that it went through."""
+    steps = Step.objects.filter(task_id=id).values()
+    records = TransitionRecord.objects.of_task(id).filter(step__isnull=True)
+    return SimpleNamespace(
+        **Task.objects.filter(pk=id).values().get(),
+        steps={row["name"]: SimpleNamespace(**row) for row in steps},
+        went_through=list(records.values_list("to_state", flat=True)),
+    )
+
+
+def repair(*, verb: str, id: UUID, **values: Any) -> str:
+    """One of the actions on a step; its state afterwards."""
+    repaired = getattr(workflows, verb)(
+        id, reason="a scenario", actor=CLIENT, now=clock.now(), **values
+    )
+    return str(repaired.state)
+
+
+def cancel_task(*, id: UUID) -> None:
+    workflows.cancel(id, reason="a scenario", actor=CLIENT, now=clock.now())
 
 
 def all_executions() -> list[SimpleNamespace]:

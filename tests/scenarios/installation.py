@@ -46,6 +46,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PACKS = [
     str(REPOSITORY / "packs" / "core"),
     str(REPOSITORY / "packs" / "drill"),
+    str(REPOSITORY / "packs" / "examples"),
     str(Path(__file__).parent / "pack"),
 ]
 
