@@ -14,7 +14,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any
 
 from jinja2 import StrictUndefined, TemplateError, Undefined, nodes
@@ -29,6 +29,8 @@ NODE_LIMIT = 200
 """Parts of one expression."""
 OUTPUT_LIMIT = 262_144
 """Characters, or items, of anything that an expression makes on its way."""
+ITEM_LIMIT = 10_000
+"""Items of a list that a filter looks at: sorting is dearer than looking once."""
 RENDERED_LIMIT = 1_048_576
 """Characters and items of all that is rendered together."""
 NUMBER_LIMIT = 2**63
@@ -114,7 +116,7 @@ def _tojson(value: Any) -> str:
 
 FROM_JINJA = (
     "abs", "default", "d", "first", "last", "length", "count", "lower", "upper", "trim", "int",
-    "float", "string", "list", "max", "min", "sort", "unique", "capitalize", "title",
+    "float", "string", "list", "max", "min", "sort", "unique",
 )  # fmt: skip
 OURS: dict[str, Callable[..., Any]] = {
     "replace": _replace, "join": _join, "sum": _sum, "map": _map, "round": _round,
@@ -122,8 +124,24 @@ OURS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+def _bounded(filter: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(filter)
+    def bounded(*args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(each, list | tuple | dict) and len(each) > ITEM_LIMIT for each in args):
+            raise CannotEvaluate(f"filters take at most {ITEM_LIMIT:,} items")
+        return filter(*args, **kwargs)
+
+    return bounded
+
+
+UNBOUNDED = ("default", "d", "length", "count", "first", "tojson")
+"""Cost the same, or no more than reading, however many items there are."""
+
+
 def _member(value: Any, name: Any) -> Any:
-    """A mapping's item; nothing else has members."""
+    """A mapping's item; nothing else has members, and of what is missing everything is."""
+    if isinstance(value, Undefined):
+        return value
     if isinstance(value, Mapping) and name in value:
         return value[name]
     return StrictUndefined(hint=f"there is no {str(name)!r}")
@@ -138,7 +156,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         return _member(obj, attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
-        if isinstance(obj, Mapping):
+        if isinstance(obj, Mapping | Undefined):
             return _member(obj, argument)
         if isinstance(obj, str | list | tuple) and isinstance(argument, int | slice):
             try:
@@ -158,7 +176,10 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 _environment = _Environment(undefined=StrictUndefined, autoescape=False, cache_size=0)
-_environment.filters = {name: FILTERS[name] for name in FROM_JINJA} | OURS
+_environment.filters = {
+    name: filter if name in UNBOUNDED else _bounded(filter)
+    for name, filter in ({name: FILTERS[name] for name in FROM_JINJA} | OURS).items()
+}
 _environment.globals.clear()
 _environment.tests = {name: _environment.tests[name] for name in ALLOWED_TESTS}
 
