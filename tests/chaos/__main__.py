@@ -43,7 +43,7 @@ def main() -> int:
         sys.stdout.write(storm.summary(outcome) + "\n" + report.table(outcome) + "\n")
     if options.report is not None:
         report.write(options.report, "chaos", "\n\n".join(map(report.section, outcomes)))
-    return int(any(outcome.violations for outcome in outcomes))
+    return int(any(outcome.violations or outcome.unreached for outcome in outcomes))
 
 
 def _options() -> argparse.Namespace:

@@ -115,7 +115,7 @@ _BY_SITE: dict[str, Boundary] = {
     # --- dead letters, and what is looked into ---
     "dead_letters:drain:ack": _in(EXECUTOR),
     "dead_letters:settle:atomic": _in(EXECUTOR),
-    "investigations.opening:keep:bulk_create": _in(EXECUTOR, API, by="investigate"),
+    "investigations.opening:keep:insert": _in(EXECUTOR, API, by="investigate"),
     "investigations.opening:keep:atomic": _in(API, by="investigate"),
     "investigations.closing:_change:atomic": _in(API, by="investigate"),
     "investigations.closing:_change:update": _in(API, by="investigate"),

@@ -57,9 +57,12 @@ LANE = "lane"
 
 PUBLISHER = "publisher"
 
+OF_A_QUERYSET = ("claim", "insert")
+"""Statements that are written by hand."""
+
 KINDS = {
     "atomic": TRANSACTION,
-    **dict.fromkeys(("transition", "transition_many", "claim"), COMMIT),
+    **dict.fromkeys(("transition", "transition_many", *OF_A_QUERYSET), COMMIT),
     **dict.fromkeys(("save", "delete", "execute", "create", "bulk_create"), COMMIT),
     **dict.fromkeys(("update", "bulk_update", "get_or_create", "update_or_create"), COMMIT),
     "send": PUBLISH,
@@ -134,8 +137,9 @@ class _Marker(ast.NodeTransformer):
             return self.module == PUBLISHER and not isinstance(_owner(node), ast.Attribute)
         if name == "update":  # of a queryset, and no dictionary or set
             return is_method and bool(node.keywords)
-        if name == "claim":  # the queryset's, and not what calls it
-            return isinstance(_owner(node), ast.Attribute)
+        if name in OF_A_QUERYSET:  # and of nothing else that has such a name
+            owner = _owner(node)
+            return isinstance(owner, ast.Attribute) and owner.attr == "objects"
         if name in ("transition", "transition_many"):
             return True
         return name in KINDS and name != "send_soon" and is_method

@@ -61,6 +61,8 @@ class Outcome:
     cancelled: int
     ended_by_themselves: Counter[str] = field(default_factory=Counter)
     """Services that ended although nobody killed them, workers that gave up not counted."""
+    unreached: Sequence[Failpoint] = ()
+    """Failpoints that nothing came to."""
     gave_up: int = 0
     """Workers that saw that they were believed to be dead, and ended themselves."""
 
@@ -149,7 +151,7 @@ class Storm:
         self.watch.start()
         client.start()
         try:
-            self._disturb(faults_of_a_kind, submit_seconds, points)
+            unreached = self._disturb(faults_of_a_kind, submit_seconds, points)
         finally:
             client.enough.set()
         client.join()
@@ -174,16 +176,17 @@ class Storm:
             unanswered=client.unanswered,
             cancelled=client.cancelled,
             ended_by_themselves=self._ended_by_themselves(),
+            unreached=unreached,
             gave_up=sum(status == EXIT_LOST for _, _, status in self.keeper.ends),
         )
 
-    def _disturb(self, times: int, seconds: float, points: Sequence[Failpoint]) -> None:
-        """Faults from outside, and failpoints at the same time."""
+    def _disturb(self, times: int, seconds: float, points: Sequence[Failpoint]) -> list[Failpoint]:
+        """Faults from outside, and failpoints at the same time; which of these did not happen."""
         with ThreadPoolExecutor(1) as beside:
             failing = beside.submit(campaign.run, self, points, seed=self.seed)
             if times:
                 self._break(times, seconds)
-            failing.result()
+            return failing.result()
 
     def _break(self, times: int, seconds: float) -> None:
         """Every kind so many times, in random order with random pauses."""
@@ -290,6 +293,7 @@ def summary(outcome: Outcome) -> str:
         f"  {retries} retries, {outcome.cancelled} cancels, "
         f"{outcome.unanswered} requests unanswered, {outcome.gave_up} workers gave up",
         f"  ended by themselves: {dict(outcome.ended_by_themselves) or 'none'}",
+        *(f"  never reached: {point}" for point in outcome.unreached),
         f"  {len(outcome.violations)} violations",
     ]
     for violation in outcome.violations[:20]:

@@ -40,6 +40,7 @@ def _hold(backend: Backend, *, executions: int, seed: int, **more: Any) -> None:
     told = storm.summary(outcome)
     assert len(outcome.evidence.accepted) >= executions, told
     assert not outcome.violations, told
+    assert not outcome.unreached, told
     assert not outcome.ended_by_themselves, told
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import httpx
 import pytest
 
 from tests import servers
@@ -17,6 +18,14 @@ pytestmark = [
 ]
 
 AnyServer = TypeVar("AnyServer", bound=servers.Server)
+
+ASK_CACHE = """
+import time, redis
+from django.core.cache import cache
+began = time.monotonic()
+try: cache.get("x")
+except redis.exceptions.TimeoutError: print(time.monotonic() - began)
+"""
 
 STORY = ["schedule", "claim", "complete"]
 
@@ -199,3 +208,44 @@ def test_services_that_start_without_a_database_wait_for_it(install: Callable[..
 
     assert muster.wait_for_end(muster.submit_note("first")).status == "completed"
     assert [service.process.poll() for service in services] == [None] * 3
+
+
+def test_api_answers_as_before_while_redis_hangs_or_is_gone(
+    install: Callable[..., Any], measured: Callable[[str, float], None]
+) -> None:
+    muster: Installation = install()
+    redis = _server(muster.backend.redis)
+    port = servers.free_port()
+    muster.start_api(port)
+    headers = {"Authorization": f"Bearer {muster.command('token', 'create', 'redis').strip()}"}
+    slowest = cache_seconds = 0.0
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=20) as api:
+        muster.wait_for(lambda: _is_ready(api), "the API does not answer")
+        for how in (redis.pause, redis.stop, redis.kill):
+            how()
+            asked = {"action_ref": "core.noop"}
+            began = time.monotonic()
+            answers = [
+                api.post("/api/v1/executions", json=asked),
+                api.get("/api/v1/executions"),
+                api.get("/api/v1/health/ready"),
+                api.get("/admin/login/"),
+            ]
+            slowest = max(slowest, time.monotonic() - began)
+            assert [answer.status_code for answer in answers] == [201, 200, 200, 200]
+            if how == redis.pause:
+                cache_seconds = float(muster.command("shell", "--verbosity", "0", "-c", ASK_CACHE))
+                redis.resume()
+            redis.start()
+
+    measured("four answers of the API while Redis is gone, at most", slowest)
+    assert slowest < 8
+    assert cache_seconds < 5, "whoever asks the cache waits with it"
+    assert len(muster.executions()) == 3
+
+
+def _is_ready(api: httpx.Client) -> bool:
+    try:
+        return api.get("/api/v1/health/ready").status_code == 200
+    except httpx.TransportError:
+        return False
