@@ -69,6 +69,7 @@ UNFOLD: dict[str, Any] = {
                 _item("Executions", "play_circle", "orchestrator_execution"),
                 _item("Tasks", "account_tree", "orchestrator_task"),
                 _item("Steps", "checklist", "orchestrator_step"),
+                _item("Investigations", "troubleshoot", "orchestrator_investigationqueue"),
                 _item("DLQ entries", "mail_off", "orchestrator_dlqentry"),
             ),
             _group("Fleet", _item("Workers", "dns", "orchestrator_worker")),

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.urls import reverse
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
-from unfold.dataclasses import ActionDialog
 from unfold.decorators import action, display
 from unfold.enums import ActionVariant
 from unfold.forms import BaseDialogForm
@@ -22,30 +19,13 @@ from unfold.views import ChangeList
 from unfold.widgets import UnfoldAdminTextareaWidget
 
 from orchestrator import clock, investigations
-from orchestrator.admin import render
+from orchestrator.admin import asking, dead_letter_page, render
+from orchestrator.admin.dead_letter_page import REASON_KINDS, RESOLUTION_KINDS, subject_link
 from orchestrator.admin.listing import id_starts_with
-from orchestrator.admin.read_only import AsOfChangeList, ReadOnlyAdmin, Section, go_to
+from orchestrator.admin.read_only import AsOfChangeList, ReadOnlyAdmin, Section
 from orchestrator.errors import MusterError
-from orchestrator.models import DLQEntry, Execution
+from orchestrator.models import DLQEntry, Execution, Task
 
-R = DLQEntry.Reason
-REASON_KINDS = {
-    R.STALENESS_TIMEOUT.value: "warning",
-    R.MAX_RETRIES_EXCEEDED.value: "danger",
-    R.DEPENDENCY_CYCLE_DETECTED.value: "danger",
-    R.WORKER_UNAVAILABLE.value: "warning",
-    R.MANUAL_DLQ.value: "info",
-    R.QUEUE_TTL_EXPIRED.value: "warning",
-    R.MESSAGE_INVALID.value: "danger",
-    R.RETRIES_EXCEEDED.value: "danger",
-    R.UNROUTABLE.value: "danger",
-}
-RESOLUTION_KINDS = {
-    DLQEntry.Resolution.PENDING.value: "warning",
-    DLQEntry.Resolution.MANUALLY_RESOLVED.value: "success",
-    DLQEntry.Resolution.PERMANENTLY_FAILED.value: "danger",
-    DLQEntry.Resolution.CANCELLED.value: "",
-}
 FOUND_LIMIT = 1_000
 
 
@@ -57,15 +37,6 @@ class NoteForm(BaseDialogForm):
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 4, "autofocus": ""}),
         help_text="Kept with your name and the time; notes are never changed.",
     )
-
-
-def _dialog(title: str, description: str, submit: str) -> ActionDialog:
-    return {
-        "title": title,
-        "description": description,
-        "form_class": NoteForm,
-        "form_submit_text": submit,
-    }
 
 
 class DLQChangeList(AsOfChangeList):
@@ -89,7 +60,7 @@ class DLQEntryAdmin(ReadOnlyAdmin):
     list_filter_submit = False
     show_facets = admin.ShowFacets.NEVER
     search_fields = ("id",)
-    search_help_text = "Start of the id of an entry or execution, or a queue"
+    search_help_text = "Start of the id of an entry, task or execution, or a queue"
     actions = ("resolve_selected", "fail_selected", "cancel_selected")
     actions_detail = ("resolve", "fail", "cancel", "annotate")
 
@@ -104,9 +75,11 @@ class DLQEntryAdmin(ReadOnlyAdmin):
             return queryset, False
         if by_id := id_starts_with(term):
             executions = Execution.objects.filter(by_id).values("pk")[:FOUND_LIMIT]
+            tasks = Task.objects.filter(by_id).values("pk")[:FOUND_LIMIT]
             entries = DLQEntry.objects.filter(id_starts_with(term, field="dlq_entry_uuid") or Q())
             ids = entries.values("pk")[:FOUND_LIMIT]
-            return queryset.filter(Q(execution_id__in=executions) | Q(pk__in=ids)), False
+            about = Q(execution_id__in=executions) | Q(task_id__in=tasks)
+            return queryset.filter(about | Q(pk__in=ids)), False
         return queryset.filter(original_queue=term), False
 
     # --- columns
@@ -125,7 +98,7 @@ class DLQEntryAdmin(ReadOnlyAdmin):
 
     @display(description="About")
     def subject(self, entry: DLQEntry) -> SafeString | str:
-        return _execution(entry, short=True) or "-"
+        return subject_link(entry, short=True) or "-"
 
     @display(description="Detail")
     def detail_start(self, entry: DLQEntry) -> str:
@@ -136,29 +109,7 @@ class DLQEntryAdmin(ReadOnlyAdmin):
         return render.moment(entry.dlq_timestamp)
 
     def sections(self, obj: DLQEntry, now: datetime) -> list[Section]:
-        boxes = [Section(facts=_what_happened(obj, now), kind=RESOLUTION_KINDS[_status(obj)])]
-        if obj.notes:
-            rows = [(n.get("at"), n.get("by"), render.printable(n.get("text"))) for n in obj.notes]
-            boxes.append(Section(title="Notes", body=render.table(["At", "By", "Note"], rows)))
-        if obj.fingerprint:
-            boxes += [
-                Section(title="Deaths (x-death)", body=x_death_table(obj.x_death)),
-                Section(title="Headers", body=render.pretty_json(obj.headers), wide=False),
-            ]
-        boxes.append(
-            Section(
-                title="As it was when the entry was opened",
-                body=render.pretty_json(obj.task_snapshot)
-                if obj.task_snapshot
-                else "belongs to none",
-                wide=not obj.fingerprint,
-            )
-        )
-        if obj.metadata:
-            boxes.append(Section(title="Metadata", body=render.pretty_json(obj.metadata)))
-        if obj.raw_body is not None:
-            boxes.append(_body(bytes(obj.raw_body)))
-        return boxes
+        return dead_letter_page.sections(obj, now)
 
     # --- notes and resolutions
 
@@ -178,8 +129,11 @@ class DLQEntryAdmin(ReadOnlyAdmin):
         icon="check_circle",
         variant=ActionVariant.SUCCESS,
         permissions=["investigate"],
-        dialog=_dialog(
-            "Close as resolved?", "What was wrong is dealt with. Closed is final.", "Close"
+        dialog=asking.dialog(
+            "Close as resolved?",
+            "What was wrong is dealt with. Closed is final.",
+            "Close",
+            NoteForm,
         ),
     )
     def resolve(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
@@ -190,10 +144,11 @@ class DLQEntryAdmin(ReadOnlyAdmin):
         icon="cancel",
         variant=ActionVariant.DANGER,
         permissions=["investigate"],
-        dialog=_dialog(
+        dialog=asking.dialog(
             "Close as permanently failed?",
             "Nothing can be done any more. Closed is final.",
             "Close",
+            NoteForm,
         ),
     )
     def fail(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
@@ -203,8 +158,11 @@ class DLQEntryAdmin(ReadOnlyAdmin):
         description="Not needed",
         icon="do_not_disturb_on",
         permissions=["investigate"],
-        dialog=_dialog(
-            "Cancel the investigation?", "Nobody needs to look into it. Closed is final.", "Close"
+        dialog=asking.dialog(
+            "Cancel the investigation?",
+            "Nobody needs to look into it. Closed is final.",
+            "Close",
+            NoteForm,
         ),
     )
     def cancel(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
@@ -214,18 +172,18 @@ class DLQEntryAdmin(ReadOnlyAdmin):
         description="Add a note",
         icon="edit_note",
         permissions=["investigate"],
-        dialog=_dialog("Add a note", "The entry stays pending.", "Add"),
+        dialog=asking.dialog("Add a note", "The entry stays pending.", "Add", NoteForm),
     )
     def annotate(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
         note: str = form.cleaned_data["note"]
 
         def verb(entry: DLQEntry) -> None:
             investigations.annotate(
-                entry.dlq_entry_uuid, note=note, now=clock.now(), actor=_actor(request)
+                entry.dlq_entry_uuid, note=note, now=clock.now(), actor=asking.actor(request)
             )
             self.log_change(request, entry, "Note added.")
 
-        return self._do_to_one(request, object_id, verb)
+        return self._do_to_one(request, object_id, verb, "The note was added.")
 
     @admin.action(description="Close selected: resolved", permissions=["investigate"])
     def resolve_selected(self, request: HttpRequest, queryset: QuerySet[DLQEntry]) -> None:
@@ -243,22 +201,18 @@ class DLQEntryAdmin(ReadOnlyAdmin):
         self, request: HttpRequest, form: Any, object_id: str, resolution: DLQEntry.Resolution
     ) -> HttpResponse:
         note: str = form.cleaned_data["note"]
-        return self._do_to_one(
-            request, object_id, lambda entry: self._close(request, entry, resolution, note)
-        )
+
+        def verb(entry: DLQEntry) -> None:
+            self._close(request, entry, resolution, note)
+
+        return self._do_to_one(request, object_id, verb, f"The entry was closed: {resolution}.")
 
     def _do_to_one(
-        self, request: HttpRequest, object_id: str, verb: Callable[[DLQEntry], None]
+        self, request: HttpRequest, object_id: str, verb: Callable[[DLQEntry], None], done: str
     ) -> HttpResponse:
-        entry = self.get_object(request, object_id)
-        if entry is None:
-            messages.error(request, f"There is no entry {object_id}.")
-            return go_to(request, reverse("admin:orchestrator_dlqentry_changelist"))
-        try:
-            verb(entry)
-        except MusterError as error:
-            messages.error(request, str(error))
-        return go_to(request, reverse("admin:orchestrator_dlqentry_change", args=[entry.pk]))
+        entry: Any = self.get_object(request, object_id)
+        home = "admin:orchestrator_dlqentry_changelist"
+        return asking.do(request, entry, lambda: verb(entry), done, home=home)
 
     def _close_selected(
         self,
@@ -287,98 +241,6 @@ class DLQEntryAdmin(ReadOnlyAdmin):
             resolution=resolution,
             note=note,
             now=clock.now(),
-            actor=_actor(request),
+            actor=asking.actor(request),
         )
         self.log_change(request, entry, f"Closed: {resolution}.")
-
-
-def _actor(request: HttpRequest) -> str:
-    return f"user:{request.user.get_username()}"
-
-
-def _status(entry: DLQEntry) -> str:
-    return str(entry.resolution_status)
-
-
-def _what_happened(entry: DLQEntry, now: datetime) -> list[tuple[str, Any]]:
-    facts: list[tuple[str, Any]] = [
-        ("Entry", render.mono(entry.dlq_entry_uuid)),
-        ("Reason", render.badge(entry.dlq_reason, REASON_KINDS.get(entry.dlq_reason, ""))),
-        ("Resolution", render.badge(_status(entry), RESOLUTION_KINDS[_status(entry)])),
-        ("Detail", render.printable(entry.detail)),
-        ("Execution", _execution(entry)),
-        ("Attempt", entry.attempt),
-        ("It was", entry.original_state),
-        ("Opened", _by_and_when(entry.opened_by, entry.dlq_timestamp, now)),
-    ]
-    if entry.resolved_at:
-        facts.append(("Closed", _by_and_when(entry.resolved_by, entry.resolved_at, now)))
-    if entry.fingerprint:
-        facts += [
-            ("Queue", render.printable(entry.original_queue)),
-            ("Exchange", render.printable(entry.original_exchange)),
-            ("Routing key", render.printable(entry.original_routing_key)),
-            ("Fingerprint", render.mono(entry.fingerprint)),
-        ]
-    return facts
-
-
-def _by_and_when(who: str, at: datetime, now: datetime) -> SafeString:
-    return format_html("{} · {} · {}", render.moment(at), render.since(at, now), who or "?")
-
-
-def _execution(entry: DLQEntry, *, short: bool = False) -> SafeString | None:
-    if entry.execution_id is None:
-        return None
-    # not `link_to`, which would read the execution of every row
-    url = reverse("admin:orchestrator_execution_change", args=[entry.execution_id])
-    text = render.short_id if short else render.mono
-    return render.link(url, text(entry.execution_id))
-
-
-def x_death_table(deaths: Any) -> SafeString | str:
-    """RabbitMQ's `x-death`, newest death first: one row for each queue and reason."""
-    if not deaths:
-        return "The letter brought none."
-    headers = ["Count", "Reason", "Queue", "Exchange", "Routing keys", "First time"]
-    return render.table(headers, _deaths(deaths))
-
-
-def _deaths(deaths: Any) -> Iterator[tuple[Any, ...]]:
-    for death in deaths if isinstance(deaths, list) else [deaths]:
-        if not isinstance(death, dict):
-            # headers come from outside: anything may be in them
-            yield ("?", render.printable(death), "", "", "", "")
-            continue
-        keys = death.get("routing-keys")
-        yield (
-            render.printable(death.get("count", "")),
-            render.printable(death.get("reason", "")),
-            render.printable(death.get("queue", "")),
-            render.printable(death.get("exchange", "")),
-            render.printable(", ".join(map(str, keys)) if isinstance(keys, list) else keys or ""),
-            _time(death.get("time")),
-        )
-
-
-def _time(value: Any) -> Any:
-    """AMQP's timestamp: seconds since 1970, or what JSON made of the client's datetime."""
-    try:
-        if isinstance(value, int):
-            return render.moment(datetime.fromtimestamp(value, UTC))
-        at = datetime.fromisoformat(value)
-        return render.moment(at if at.tzinfo else at.replace(tzinfo=UTC))
-    except (OverflowError, OSError, TypeError, ValueError):
-        return "" if value is None else render.printable(value)
-
-
-def _body(body: bytes) -> Section:
-    text = body[: render.BODY_LIMIT_BYTES].decode("utf-8", "replace")
-    return Section(
-        title=f"Body, as received: {len(body):,} bytes",
-        body=format_html(
-            '<h3 class="m-subtitle">As text</h3>{}<h3 class="m-subtitle">As bytes</h3>{}',
-            render.preformatted(text),
-            render.hex_dump(body),
-        ),
-    )

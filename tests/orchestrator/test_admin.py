@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from orchestrator import executions
 from orchestrator.admin import dashboard, listing, render
-from orchestrator.admin.dead_letters import x_death_table
+from orchestrator.admin.dead_letter_page import x_death_table
 from orchestrator.errors import MusterError
 from orchestrator.models import (
     Action,
@@ -360,6 +360,68 @@ def test_dead_letter_is_escaped_and_dumped(admin_client: Client) -> None:
     assert ESCAPED in in_list
     assert ESCAPED in html
     assert "00000000  3c 73 63 72 69 70 74 3e" in html
+
+
+def dlq_entry(**values: Any) -> DLQEntry:
+    known = {"dlq_reason": "queue_ttl_expired", "dlq_timestamp": timezone.now()}
+    return DLQEntry.objects.create(**known | values)
+
+
+@pytest.mark.parametrize(
+    ("verb", "resolution"),
+    [
+        ("resolve", "manually_resolved"),
+        ("fail", "permanently_failed"),
+        ("cancel", "cancelled"),
+        ("annotate", "pending"),
+    ],
+)
+def test_investigation_is_closed_with_a_note(
+    admin_client: Client, verb: str, resolution: str
+) -> None:
+    entry = dlq_entry()
+    path = reverse(f"admin:orchestrator_dlqentry_{verb}", args=[entry.pk])
+    asked = admin_client.get(path)
+    assert "notes are never changed" in asked.content.decode()
+    admin_client.post(path, {"_form_submitted": "true", "note": ""})
+    assert DLQEntry.objects.get().notes == []
+    admin_client.post(path, {"_form_submitted": "true", "note": SCRIPT})
+    row = DLQEntry.objects.get()
+    assert row.resolution_status == resolution
+    assert [(note["by"], note["text"]) for note in row.notes] == [("user:admin", SCRIPT)]
+    html = page(admin_client, "admin:orchestrator_dlqentry_change", entry.pk)
+    assert SCRIPT not in html
+    assert ESCAPED in html
+    assert ("Close as resolved?" in html or path in html) is (resolution == "pending")
+
+
+def test_selected_investigations_are_closed(admin_client: Client) -> None:
+    ids = [dlq_entry().pk for _ in range(3)]
+    admin_client.post(
+        reverse("admin:orchestrator_dlqentry_changelist"),
+        {"action": "cancel_selected", "_selected_action": ids[:2]},
+    )
+    assert DLQEntry.objects.filter(resolution_status="cancelled").count() == 2
+
+
+def test_queue_of_investigations_leads_to_its_entries(admin_client: Client) -> None:
+    old = dlq_entry(dlq_timestamp=timezone.now() - timedelta(minutes=90), detail=SCRIPT)
+    cycle = dlq_entry(dlq_reason="dependency_cycle_detected")
+    closed = dlq_entry()
+    path = reverse("admin:orchestrator_dlqentry_cancel", args=[closed.pk])
+    admin_client.post(path, {"_form_submitted": "true", "note": "n"})
+    html = page(admin_client, "admin:orchestrator_investigationqueue_changelist")
+    links = [
+        html.index(reverse("admin:orchestrator_dlqentry_change", args=[entry.pk]))
+        for entry in (cycle, old)
+    ]
+    assert links == sorted(links)
+    assert reverse("admin:orchestrator_dlqentry_change", args=[closed.pk]) not in html
+    assert SCRIPT not in html
+    response = admin_client.get(
+        reverse("admin:orchestrator_investigationqueue_change", args=[old.dlq_entry_uuid])
+    )
+    assert response["Location"] == reverse("admin:orchestrator_dlqentry_change", args=[old.pk])
 
 
 def test_half_a_surrogate_pair_does_not_break_the_page(

@@ -138,6 +138,14 @@ def ticks() -> dict[str, datetime]:
     return dict(Tick.objects.values_list("name", "ran_at"))
 
 
+def request_task_of(*, definition: dict[str, Any]) -> UUID:
+    """Install this template, and ask for a task of it."""
+    packs.install_templates([definition], now=clock.now())
+    where = {key: definition[key] for key in ("name", "version")}
+    new = workflows.NewTask(namespace=definition["namespace_name"], **where)
+    return workflows.request(new, requested_by=CLIENT, now=clock.now()).pk
+
+
 def dlq_entries() -> list[SimpleNamespace]:
     rows = list(DLQEntry.objects.order_by("pk").values())
     for row in rows:
