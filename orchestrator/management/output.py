@@ -33,6 +33,7 @@ STATUS_STYLES: Mapping[str, str] = {
     "fresh": "green",
     "stale": "red",
     "never": "bright_black",
+    "gone": "bright_black",
     # of investigations
     "manually_resolved": "green",
     "permanently_failed": "red",

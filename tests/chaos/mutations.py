@@ -11,6 +11,7 @@ ATTEMPTS: Stage = ("tests/orchestrator/test_executions_attempts.py",)
 REQUESTS: Stage = ("tests/orchestrator/test_executions_requests.py",)
 SCHEDULING: Stage = ("tests/orchestrator/test_executions_scheduling.py",)
 SWEEPING: Stage = ("tests/orchestrator/test_executions_sweeping.py",)
+PLACEMENT: Stage = ("tests/orchestrator/test_fleet_placement.py",)
 EVACUATION: Stage = ("tests/orchestrator/test_executions_evacuation.py",)
 DEAD_LETTERS: Stage = ("tests/orchestrator/test_dead_letters.py",)
 FLEET: Stage = ("tests/orchestrator/test_fleet.py",)
@@ -284,6 +285,48 @@ MUTANTS = (
         "self.open().filter(deadline_at__lte=now).exclude(status__in=STARTED)",
         "self.none()",
         (SWEEPING,),
+    ),
+    Mutant(
+        "pinned work is taken from its worker",
+        "orchestrator/executions/evacuation.py",
+        "    return dispatched.filter(pinned_worker__isnull=True)",
+        "    return dispatched",
+        (EVACUATION,),
+    ),
+    Mutant(
+        "unclaimed work is given back though nobody else could take it",
+        "orchestrator/executions/evacuation.py",
+        "        if any(_could_go_to(_need(execution), *offer) for offer in offers)",
+        "        if offers",
+        (EVACUATION,),
+    ),
+    Mutant(
+        "work dispatched to the new life is taken from it",
+        "orchestrator/executions/evacuation.py",
+        'worker_id=worker_id, scheduled_at__lt=F("worker__registered_at")',
+        "worker_id=worker_id",
+        (EVACUATION,),
+    ),
+    Mutant(
+        "what a worker without a free slot holds is dispatched again",
+        "orchestrator/executions/scheduling.py",
+        "if running.get(pk, 0) < capacity]",
+        "]",
+        (SCHEDULING,),
+    ),
+    Mutant(
+        "cordoned worker is chosen",
+        "orchestrator/fleet/placement.py",
+        "not seat.is_cordoned\n                and ",
+        "",
+        (PLACEMENT,),
+    ),
+    Mutant(
+        "check that passes undoes a drain",
+        LIVES,
+        "    if worker.status == Status.DRAINING:\n        change(",
+        "    if False:\n        change(",
+        (FLEET,),
     ),
     Mutant(
         "earlier life of a worker is not settled",

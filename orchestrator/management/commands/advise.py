@@ -51,7 +51,7 @@ class Command(output.MusterCommand):
 def _table(found: list[Advice]) -> Any:
     made = output.table(
         "*action",
-        *(">runs", ">typical", ">slowest", ">wait", "", ">limit", "", ">expired", ">in vain"),
+        *(">runs", ">typical", ">slowest", ">wait", "", ">limit", "", ">expired", ">would run"),
     )
     for each in found:
         made.add_row(
@@ -85,10 +85,9 @@ def _sentences(each: Advice) -> list[str]:
         advised = f"timeout_seconds: {each.run.advised:.0f}"
         told.append(_sentence(each, "may run", each.run, advised))
     if each.would_have_run:
-        least, most = output.span(each.wait.least), output.span(each.wait.most)
         told.append(
             f"{each.action_ref}: of {each.expired} that expired, {each.would_have_run} would have "
-            f"run, had they waited up to {most} (the rule: {least} to {most})."
+            f"run, had they waited as long as the rule allows: {output.span(each.wait.most)}."
         )
     return told
 
@@ -96,8 +95,13 @@ def _sentences(each: Advice) -> list[str]:
 def _sentence(each: Advice, what: str, limit: Limit, advised: str) -> str:
     return (
         f"{each.action_ref} {what} at most {output.span(limit.now)}: {limit.verdict}, the rule "
-        f"gives {output.span(limit.least)} to {output.span(limit.most)}. Advised: {advised}"
+        f"gives {_shown_range(limit)}. Advised: {advised}"
     )
+
+
+def _shown_range(limit: Limit) -> str:
+    least, most = output.span(limit.least), output.span(limit.most)
+    return least if least == most else f"{least} to {most}"
 
 
 def _document(each: Advice) -> dict[str, Any]:

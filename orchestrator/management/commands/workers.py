@@ -155,6 +155,8 @@ def _why(worker: dict[str, Any]) -> str:
 
 def _described(worker: Worker, *, load: int, now: datetime) -> dict[str, Any]:
     heartbeat = "never"
-    if worker.heartbeat_at is not None:
+    if worker.is_up:
         heartbeat = "fresh" if worker.is_fresh(now) else "stale"
+    elif worker.heartbeat_at is not None:
+        heartbeat = "gone"
     return fleet.describe(worker, now=now) | {"heartbeat": heartbeat, "held": load}
