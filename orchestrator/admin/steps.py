@@ -134,7 +134,7 @@ class StepAdmin(ReadOnlyAdmin):
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
         """Only the buttons of what is possible now."""
         found = self.get_object(request, object_id)
-        if found is None or found.is_terminal:
+        if found is None or found.task.is_terminal:
             return []
         allowed: list[Any] = super().get_actions_detail(request, object_id)
         verbs = {verb for verb, _ in task_page.verbs_of(found)}

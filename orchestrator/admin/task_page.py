@@ -38,7 +38,8 @@ def of_task(task: Task, now: datetime, *, may_repair: bool) -> list[Section]:
     boxes = [_situation(task, now), Section(title=_graph_title(found), body=picture)]
     if found.is_made:
         total = sum(found.states.values())
-        boxes.append(_steps(task, total, now, may_repair=may_repair))
+        # whatever is in error when its task is over stays so
+        boxes.append(_steps(task, total, now, may_repair=may_repair and not task.is_terminal))
         boxes.append(_executions(task))
     entries = DLQEntry.objects.filter(task=task).without_contents()
     if rows := [_entry(entry) for entry in entries[:HISTORY_LIMIT]]:
@@ -209,7 +210,7 @@ def _step_row(view: steps.StepView, now: datetime, *, may_repair: bool) -> list[
         attempts(step),
         view.blocked_by,
         latest,
-        "" if step.ended_at else render.span((now - step.state_entered_at).total_seconds()),
+        "" if step.ended_at else _unbroken(_seconds(step.state_entered_at, now)),
     ]
     return [*cells, step_buttons(step) or " "] if may_repair else cells
 
@@ -239,7 +240,7 @@ def _try(step: Step, each: StepExecution) -> Sequence[Any]:
     execution = each.execution
     ran = ""
     if execution.started_at and execution.ended_at:
-        ran = _seconds(execution.started_at, execution.ended_at)
+        ran = _unbroken(_seconds(execution.started_at, execution.ended_at))
     return (
         render.link_to(execution, render.short_id(execution.pk)),
         step.name,
@@ -346,6 +347,10 @@ def _records(
             "reason": render.printable(record.reason),
         }
         previous = record.at
+
+
+def _unbroken(text: str) -> SafeString:
+    return format_html('<span class="whitespace-nowrap">{}</span>', text)
 
 
 def _seconds(start: datetime, end: datetime) -> str:

@@ -45,22 +45,43 @@ def json_object(option: str) -> Callable[[str], dict[str, Any]]:
     """A JSON object, or `@FILE` that holds one."""
 
     def read(text: str) -> dict[str, Any]:
-        where = option
-        try:
-            if text.startswith("@"):
-                where = text[1:]
-                text = Path(where).read_text(encoding="utf-8")
-            found = _json(text)
-        except OSError as error:
-            raise ArgumentTypeError(f"{where}: {error.strerror}") from None
-        except (ValueError, RecursionError) as error:
-            raise ArgumentTypeError(f"{where}: expected a JSON object: {error}") from None
+        found = _json_argument(option, text, "a JSON object")
         if not isinstance(found, dict):
-            kind = type(found).__name__
+            where, kind = text[1:] if text.startswith("@") else option, type(found).__name__
             raise ArgumentTypeError(f"{where}: expected a JSON object, found a {kind}")
         return found
 
     return read
+
+
+def json_value(option: str) -> Callable[[str], Any]:
+    """Any JSON, or `@FILE` that holds it."""
+    return lambda text: _json_argument(option, text, "JSON")
+
+
+def template_ref(*, parts: int) -> Callable[[str], list[str]]:
+    """`NAMESPACE/NAME/VERSION`, of which the first so many parts are needed."""
+
+    def read(text: str) -> list[str]:
+        found = text.split("/")
+        if not parts <= len(found) <= 3 or not all(found):
+            raise ArgumentTypeError(f"expected NAMESPACE/NAME/VERSION, found {text!r}")
+        return found
+
+    return read
+
+
+def _json_argument(option: str, text: str, expected: str) -> Any:
+    where = option
+    try:
+        if text.startswith("@"):
+            where = text[1:]
+            text = Path(where).read_text(encoding="utf-8")
+        return _json(text)
+    except OSError as error:
+        raise ArgumentTypeError(f"{where}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise ArgumentTypeError(f"{where}: expected {expected}: {error}") from None
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:

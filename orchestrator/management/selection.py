@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import difflib
 import re
 from typing import Any
 from uuid import UUID
@@ -14,7 +15,8 @@ from orchestrator.errors import MusterError
 from orchestrator.executions import UnknownExecution
 from orchestrator.fleet import UnknownWorker
 from orchestrator.investigations import UnknownEntry
-from orchestrator.models import DLQEntry, Execution, Task, Worker
+from orchestrator.models import DLQEntry, Execution, Step, Task, Worker
+from orchestrator.workflows import UnknownStep, UnknownTask
 
 HEX = re.compile(r"[0-9a-f]{1,32}")
 ID_MAX = 2**63 - 1
@@ -22,10 +24,6 @@ ID_MAX = 2**63 - 1
 
 class AmbiguousPrefix(MusterError):
     """Several ids begin like this."""
-
-
-class UnknownTask(MusterError):
-    """No task has this id."""
 
 
 class InvalidCursor(MusterError):
@@ -49,6 +47,22 @@ def dlq_entry(text: str) -> UUID:
     """The id of the DLQ entry that this is, or begins. Raises UnknownEntry and AmbiguousPrefix."""
     rows = DLQEntry.objects.values_list("dlq_entry_uuid")
     return _beginning_with(text, rows, "dlq_entry_uuid", UnknownEntry)
+
+
+def step(task: UUID, text: str) -> Step:
+    """The step of this name in the task, or else of this id or beginning of one.
+
+    Raises UnknownStep and AmbiguousPrefix.
+    """
+    rows = Step.objects.filter(task_id=task).select_related("task__template")
+    if (found := rows.filter(name=text).first()) is not None:
+        return found
+    if not HEX.fullmatch(text.strip().lower().replace("-", "")):
+        names = list(rows.order_by("pk").values_list("name", flat=True)[:2_000])
+        near = difflib.get_close_matches(text, names, n=1)
+        hint = f", did you mean {near[0]!r}?" if near else ""
+        raise UnknownStep(f"No step of task {task} is called {text!r}{hint}")
+    return rows.get(pk=_beginning_with(text, rows.values_list("pk"), "pk", UnknownStep))
 
 
 def _beginning_with(
@@ -87,4 +101,12 @@ def read_cursor(text: str) -> str:
         padded = text.encode("ascii") + b"=" * (-len(text) % 4)
         return base64.b64decode(padded, altchars=b"-_", validate=True).decode("ascii")
     except (ValueError, binascii.Error):
+        raise InvalidCursor from None
+
+
+def uuid_of_cursor(text: str) -> UUID:
+    """The id that a cursor holds. Raises InvalidCursor."""
+    try:
+        return UUID(read_cursor(text))
+    except ValueError:
         raise InvalidCursor from None

@@ -6,7 +6,8 @@ import time
 from collections.abc import Collection, Iterator
 from uuid import UUID
 
-from orchestrator.models import Execution, ExecutionEvent
+from orchestrator.models import Execution, ExecutionEvent, Task
+from orchestrator.state_machine import TASKS, TaskState
 
 LOOK_EVERY_SECONDS = 0.3
 LOOK_BACK = 2_000
@@ -56,3 +57,13 @@ def wait_for_all(execution_ids: Collection[UUID]) -> Iterator[list[Execution]]:
             yield ended
         else:
             time.sleep(LOOK_EVERY_SECONDS)
+
+
+def wait_for_task(task_id: UUID) -> Task:
+    """The task, once it is over, in error, or blocked until somebody repairs a step."""
+    standing = [*TASKS.ended, TaskState.BLOCKED_BY_FAILURES]
+    while True:
+        task = Task.objects.select_related("template").get(pk=task_id)
+        if task.state in standing:
+            return task
+        time.sleep(LOOK_EVERY_SECONDS)

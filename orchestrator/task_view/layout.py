@@ -20,7 +20,7 @@ COLUMN_GAP = 56
 ROW_GAP = 18
 LANE_HEIGHT = 6
 """What an edge takes of a column that it passes through."""
-MARGIN = 10
+MARGIN = 16
 SWEEPS = 8
 
 Point = tuple[float, float]

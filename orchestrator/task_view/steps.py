@@ -12,10 +12,13 @@ from django.db.models import Count, F, Window
 from django.db.models.functions import RowNumber
 
 from orchestrator.models import Step, StepDependency, Task
+from orchestrator.redaction import redacted
 from orchestrator.state_machine import StepState
 
 NAMED_LIMIT = 5
 """A step after a batch may wait for thousands: so many are named."""
+
+MESSAGE_CHARACTERS = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +40,8 @@ class StepView:
     retry_eligible: bool
     ready_for_execution: bool
     """Whether `advance` would enqueue it now."""
+    message: str = ""
+    """Why its last attempt failed, if it is in error."""
 
     @property
     def dependencies_satisfied(self) -> bool:
@@ -52,21 +57,23 @@ class StepView:
             more = self.waits_for_count - len(self.waits_for)
             return f"{named} and {more:,} more" if more else named
         if self.step.state == StepState.ERROR:
-            if not self.step.retryable:
-                return "it is not retryable"
+            why = "it failed for good"
             if self.step.attempts >= self.step.max_attempts:
-                return "no attempts left"
-            return "it failed for good"
+                why = "no attempts left"
+            elif not self.step.retryable:
+                why = "it is not retryable"
+            return f"{why}: {self.message}" if self.message else why
         if self.step.state == StepState.WAITING_FOR_RETRY and not self.ready_for_execution:
             return "its backoff"
         return ""
 
 
 def views(steps: Sequence[Step], *, now: datetime) -> list[StepView]:
-    """Each of these as it is now, in two queries however many they are."""
+    """Each of these as it is now, in three queries however many they are."""
     ids = [step.pk for step in steps]
     ready = set(Step.objects.ready(now).filter(pk__in=ids).values_list("pk", flat=True))
     waits, counts = _unsatisfied(ids)
+    messages = _messages([step.pk for step in steps if step.state == StepState.ERROR])
     return [
         StepView(
             step=step,
@@ -74,6 +81,7 @@ def views(steps: Sequence[Step], *, now: datetime) -> list[StepView]:
             waits_for_count=counts.get(step.pk, 0),
             retry_eligible=step.retry_eligible(now),
             ready_for_execution=step.pk in ready,
+            message=messages.get(step.pk, ""),
         )
         for step in steps
     ]
@@ -92,6 +100,18 @@ def standing_in_the_way(task: Task) -> list[Step]:
     """The steps that failed and keep the task from its end, a few of them, the oldest first."""
     failed = task.steps.filter(state=StepState.ERROR).defer("result")
     return list(failed.order_by("pk")[:NAMED_LIMIT])
+
+
+def _messages(ids: Sequence[UUID]) -> dict[UUID, str]:
+    """What the errors of these steps say, cut to a line."""
+    if not ids:
+        return {}
+    found = Step.objects.filter(pk__in=ids).values_list("pk", "error__message")
+    return {
+        id: " ".join(redacted(message).split())[:MESSAGE_CHARACTERS]
+        for id, message in found
+        if isinstance(message, str)
+    }
 
 
 def _unsatisfied(

@@ -85,7 +85,7 @@ class Command(output.MusterCommand):
     def list_rows(self, *, as_json: bool, limit: int, cursor: str | None, **options: Any) -> None:
         rows = _filtered(options).defer("parameters", "result")
         if cursor is not None:
-            rows = rows.filter(pk__lt=_uuid(selection.read_cursor(cursor)))
+            rows = rows.filter(pk__lt=selection.uuid_of_cursor(cursor))
         found = list(rows.select_related("worker").order_by("-pk")[: limit + 1])
         more = selection.write_cursor(found[limit - 1].pk) if len(found) > limit else None
         found = found[:limit]
@@ -243,10 +243,3 @@ def _new(options: dict[str, Any]) -> executions.NewExecution:
         retry=dict(options["retry"]) or None,
         **{name: options[name] for name in same},
     )
-
-
-def _uuid(text: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError:
-        raise selection.InvalidCursor from None
