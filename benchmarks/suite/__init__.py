@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmarks.samples import Benchmark
 from benchmarks.suite import (
+    advance_cost,
     bulk_celery,
     bulk_procrastinate,
     bulk_results,
@@ -16,6 +17,7 @@ from benchmarks.suite import (
     processor_time,
     singly_dbos,
     singly_procrastinate,
+    steps,
 )
 
 ALL: list[Benchmark] = [
@@ -33,5 +35,7 @@ ALL: list[Benchmark] = [
         long_history,
         embedded,
         processor_time,
+        advance_cost,
+        steps,
     )
 ]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator import packs
+from orchestrator import expressions, packs
 from orchestrator.models import TaskTemplate
-from orchestrator.packs import InvalidTemplate, TemplateDefinition
+from orchestrator.packs import InvalidTemplate, TemplateDefinition, templates
 from orchestrator.packs.template_definitions import Lifecycle
 from tests.factories import NOW, make_action, make_task
 from tests.workflow_play import step, template
@@ -290,3 +290,13 @@ def test_pack_names_the_file_and_line_of_what_is_wrong_in_a_template(tmp_path: P
     assert told[2] == "b.yml: expected a name that ends in .yaml, found .yml"
     assert "found 'tests/tidy/1.0.0', as in a.yaml:1" in told[3]
     assert "d.yaml:1:1" in told[4]
+
+
+def test_every_key_of_a_template_is_in_the_documentation() -> None:
+    page = (EXAMPLES.parents[1] / "docs" / "workflows.md").read_text()
+    keys = {
+        *templates.TEMPLATE_KEYS, *templates.STEP_KEYS, *templates.RETRY_KEYS,
+        *templates.BATCH_KEYS, *templates.LIFECYCLE_KEYS, *templates.ENVIRONMENT_KEYS,
+        *expressions._environment.filters,
+    }  # fmt: skip
+    assert {key for key in keys if f"`{key}`" not in page and f"`{key}(" not in page} == set()
