@@ -1,8 +1,8 @@
 """How a transition is written: both databases' ways, side by side.
 
-PostgreSQL takes a whole batch, with its history, in one statement. SQLite, which has one writer
-at a time anyway, takes row after row in one transaction. Both do the same: a row changes only if
-its status and fence still are what the caller saw.
+PostgreSQL takes a whole batch, with its history, in one statement; SQLite, which has one writer
+at a time anyway, in two. Both do the same: a row changes only if its status and fence still are
+what the caller saw.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SwapQuerySet(models.QuerySet[M]):
         """Swap what still compares; returns the ids that moved. Only the state machine calls it."""
         common = _columns_set_by(machine, way, moves[0].values, now=now, reason=reason)
         told = _told_by_history(machine, now=now, actor=actor, reason=reason)
-        swap = _swap_postgresql if connections[self.db].vendor == "postgresql" else _swap_portably
+        swap = _swap_postgresql if connections[self.db].vendor == "postgresql" else _swap_sqlite
         return swap(self, machine, _hops(way), moves, common, told)
 
     def swap_on_terms(
@@ -152,7 +152,7 @@ def processor() -> str:
     return f"{_host()}:{os.getpid()}"[:100]
 
 
-def _swap_portably(
+def _swap_sqlite(
     queryset: SwapQuerySet[Any],
     machine: Machine,
     hops: Sequence[Hop],
@@ -160,15 +160,14 @@ def _swap_portably(
     common: Mapping[str, Any],
     told: Mapping[str, Any],
 ) -> set[UUID]:
+    """One statement for the rows, in which `json_each` brings the batch, and one for the history;
+    two, as SQLite knows no INSERT of what an UPDATE returns."""
     history = queryset.model._meta.get_field("history").related_model
     column, fence = machine.column, machine.fence
-    moved: list[Move] = []
-    with transaction.atomic(using=queryset.db):
-        for move in moves:
-            seen = {column: move.status, fence: move.attempt}
-            after = {**common, **move.values, fence: move.attempt + hops[-1].raised}
-            if queryset.filter(pk=move.id, **seen).update(**after):
-                moved.append(move)
+    with transaction.atomic(using=queryset.db), connections[queryset.db].cursor() as cursor:
+        cursor.execute(*_sqlite_statement(queryset, machine, hops, moves, common))
+        ids = {UUID(hex=row[0]) for row in cursor.fetchall()}
+        moved = {move.id: move for move in moves if move.id in ids}
         keys = _history_keys(queryset, machine, moved)
         history.objects.using(queryset.db).bulk_create(
             history(
@@ -181,20 +180,60 @@ def _swap_portably(
                     fence: move.attempt + hop.raised,
                 },
             )
-            for move in moved
+            for move in moved.values()
             for hop in hops
         )
-    return {move.id for move in moved}
+    return ids
+
+
+def _sqlite_statement(
+    queryset: SwapQuerySet[Any],
+    machine: Machine,
+    hops: Sequence[Hop],
+    moves: Sequence[Move],
+    common: Mapping[str, Any],
+) -> tuple[str, list[Any]]:
+    meta, connection = queryset.model._meta, connections[queryset.db]
+    column, fence = machine.column, machine.fence
+    quote = connection.ops.quote_name
+    fields = [meta.get_field(name) for name in moves[0].values]
+
+    def stored(field: Any, value: Any) -> Any:
+        return field.get_db_prep_save(value, connection)
+
+    batch = [
+        [
+            move.id.hex, str(move.status), move.attempt,
+            *(stored(field, move.values[field.name]) for field in fields),
+        ]
+        for move in moves
+    ]  # fmt: skip
+    assignments = [f"{quote(meta.get_field(name).column)} = %s" for name in common]
+    assignments += [
+        f"{quote(field.column)} = json_extract(batch.value, '$[{number}]')"
+        for number, field in enumerate(fields, 3)
+    ]
+    sql = f"""
+        UPDATE {quote(meta.db_table)} AS subject
+        SET {", ".join(assignments)}, {fence} = subject.{fence} + %s
+        FROM json_each(%s) AS batch
+        WHERE subject.id = json_extract(batch.value, '$[0]')
+          AND subject.{column} = json_extract(batch.value, '$[1]')
+          AND subject.{fence} = json_extract(batch.value, '$[2]')
+        RETURNING id
+    """  # noqa: S608 - every interpolated name is a column of our own model
+    values = [stored(meta.get_field(name), value) for name, value in common.items()]
+    return sql, [*values, hops[-1].raised, json.dumps(batch)]
 
 
 def _history_keys(
-    queryset: SwapQuerySet[Any], machine: Machine, moved: Sequence[Move]
+    queryset: SwapQuerySet[Any], machine: Machine, moved: Collection[UUID]
 ) -> dict[UUID, dict[str, Any]]:
     """What a row of history takes over from the row that it tells of."""
     keys = machine.history_keys
     if set(keys.values()) == {"id"}:
-        return {move.id: dict.fromkeys(keys, move.id) for move in moved}
-    rows = queryset.filter(pk__in=[move.id for move in moved]).values_list("pk", *keys.values())
+        return {id: dict.fromkeys(keys, id) for id in moved}
+    rows = queryset.filter(pk__in=moved).values_list("pk", *keys.values())
     return {id: dict(zip(keys, values, strict=True)) for id, *values in rows}
 
 

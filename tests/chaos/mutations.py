@@ -48,17 +48,17 @@ LETTERS = "orchestrator/dead_letters.py"
 MUTANTS = (
     # --- compare and swap ---
     Mutant(
-        "attempt not compared, portable",
+        "attempt not compared, SQLite",
         SWAP,
-        "seen = {column: move.status, fence: move.attempt}",
-        "seen = {column: move.status}",
+        "          AND subject.{fence} = json_extract(batch.value, '$[2]')\n",
+        "",
         (STATE_MACHINE,),
     ),
     Mutant(
-        "status not compared, portable",
+        "status not compared, SQLite",
         SWAP,
-        "seen = {column: move.status, fence: move.attempt}",
-        "seen = {fence: move.attempt}",
+        "          AND subject.{column} = json_extract(batch.value, '$[1]')\n",
+        "",
         (STATE_MACHINE,),
     ),
     Mutant(

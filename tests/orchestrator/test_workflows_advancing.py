@@ -476,8 +476,7 @@ def test_number_of_queries_does_not_grow_with_the_steps(shape: str) -> None:
             play.advance()
         assert len(play.running()) == (size if shape == "wide" else 1)
         counts[size] = len(queries)
-    if connection.vendor == "postgresql" or shape == "linear":
-        assert counts[10] == counts[100] == counts[1_000], counts
+    assert counts[10] == counts[100] == counts[1_000], counts
 
 
 def test_progress_in_the_same_state_starts_its_clock_again() -> None:
