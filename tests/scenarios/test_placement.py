@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -101,6 +102,7 @@ def test_worker_is_chosen_by_label_drained_by_order_and_retired(
     long = muster.submit_note("long", seconds=3, worker_selector={"zone": "a"})
     muster.wait_for_start("long")
     muster.client.call("order", verb="drain", worker="here")
+    time.sleep(1.1)  # until the executor has looked at the fleet again
     anywhere = muster.wait_for_ends([muster.submit_note(f"n {n}") for n in range(4)])
     assert {row.worker_id for row in anywhere} == {ids["there"]}
     row = muster.wait_for_end(long)
