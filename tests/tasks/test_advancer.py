@@ -1,0 +1,94 @@
+"""The advancer: does what it is told, finds what it is not told, and outlives what fails."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.db import OperationalError
+
+from orchestrator import clock, packs, workflows
+from orchestrator.models import Execution, Task
+from tasks import advancer
+from tasks.advancer import Advancer
+from tests.factories import make_action, make_execution
+from tests.workflow_play import end_executions, step, template
+
+pytestmark = pytest.mark.usefixtures("database", "sent")
+
+
+@pytest.fixture
+def thread() -> Iterator[Advancer]:
+    thread = Advancer()
+    thread.start()
+    yield thread
+    thread.stop()
+    assert not thread.is_alive()
+
+
+def until(condition: Callable[[], Any]) -> None:
+    ends_at = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < ends_at, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def request() -> Task:
+    make_action()
+    packs.install_templates([template(step("a"), step("b", "a"))], now=clock.now())
+    new = workflows.NewTask(namespace="tests", name="tidy", version="1.0.0")
+    return workflows.request(new, requested_by="ada", now=clock.now())
+
+
+def end(*ids: Any) -> None:
+    from orchestrator.reasons import Reason
+
+    end_executions(ids, "complete", Reason.SUCCEEDED, {}, now=clock.now())
+
+
+def test_task_goes_on_at_once_when_it_is_told_of(
+    thread: Advancer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workflows, "look", lambda **_: 0)
+    task = request()
+    thread.tell(requested=[task.pk])
+    until(lambda: Execution.objects.count() == 1)
+    first = Execution.objects.get()
+    end(first.pk)
+    thread.tell(ended=[first.pk])
+    until(lambda: Execution.objects.count() == 2)
+
+
+def test_task_goes_on_although_nobody_tells(thread: Advancer) -> None:
+    request()
+    until(lambda: Execution.objects.count() == 1)
+    end(Execution.objects.get().pk)
+    until(lambda: Execution.objects.count() == 2)
+
+
+def test_ends_are_asked_about_only_while_a_task_is_open(thread: Advancer) -> None:
+    until(lambda: not thread.has_tasks)
+    thread.tell(ended=[make_execution("completed").pk])
+    assert not thread.ended
+    thread.tell(requested=[request().pk])
+    assert thread.has_tasks
+
+
+def test_database_that_is_away_for_a_moment_stops_nothing(
+    thread: Advancer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(advancer, "PAUSE_AFTER_ERROR_SECONDS", 0.05)
+    look = workflows.look
+    failures = iter(range(2))
+
+    def fail_twice(**told: Any) -> int:
+        if next(failures, None) is not None:
+            raise OperationalError("gone")
+        return look(**told)
+
+    monkeypatch.setattr(workflows, "look", fail_twice)
+    request()
+    until(lambda: Execution.objects.count() == 1)
+    assert next(failures, None) is None
