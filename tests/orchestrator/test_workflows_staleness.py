@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -411,6 +412,46 @@ def test_task_that_was_given_an_entry_meanwhile_is_left_alone(monkeypatch: Any) 
     assert detect_stale(NOW) == Detected(stale=(one.pk,))
     assert DLQEntry.objects.get().dlq_reason == "manual_dlq"
     assert state_of(one) == IN_PROCESS
+
+
+# --- what it costs -------------------------------------------------------------------------------
+
+
+def test_what_is_read_does_not_grow_with_the_tasks(database: str) -> None:
+    """Of 20,000 open tasks 200 are stale: found through indexes, without reading the others."""
+    if database == "sqlite":
+        pytest.skip("SQLite reads all open tasks; an installation on it has few")
+    made = template(lifecycle={"max_steps_in_process_minutes": 40})
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO orchestrator_task (id, template_id, environment, context, priority, state,
+                fence, state_entered_at, clock_started_at, idempotency_key, initiator,
+                source_system, reason, tags, requested_by, created_at)
+            SELECT gen_random_uuid(), %s, '', '{}', 0, 'steps_in_process', 3, at, at, '', '', '',
+                '', '[]', '', at
+            FROM (
+                SELECT %s - CASE WHEN n %% 100 = 7 THEN 45 ELSE n %% 39 END * interval '1 minute'
+                    AS at
+                FROM generate_series(1, 20000) AS n
+            ) AS times
+            """,
+            [made.pk, NOW],
+        )
+        cursor.execute("ANALYZE orchestrator_task")
+    with CaptureQueriesContext(connection) as queries:
+        found = TaskLimit.objects.overstepped(now=NOW, limit=100, lock=False)
+    assert len(found) == 100
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS) {queries[0]['sql']}")
+        plan = "\n".join(row[0] for row in cursor.fetchall())
+    assert "using task_open_by_clock on orchestrator_task" in plan
+    assert "task_open_by_age" in plan
+    read = sum(
+        int(rows) for rows in re.findall(r"orchestrator_task task_?\d* .*?rows=(\d+) loops", plan)
+    )
+    assert read <= 300, plan
+    assert len(detect_stale(NOW).moved) == 100
 
 
 # --- by the clock --------------------------------------------------------------------------------
