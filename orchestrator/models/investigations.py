@@ -51,6 +51,7 @@ class InvestigationQueue(models.Model):
     class Meta:
         managed = False
         db_table = "v_dlq_investigation_queue"
+        verbose_name = "investigation"
         ordering = ["-priority_score"]
 
     def __str__(self) -> str:

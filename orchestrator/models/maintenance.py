@@ -8,16 +8,19 @@ from django.db import models
 
 
 class TickQuerySet(models.QuerySet["Tick"]):
-    def claim(self, *, name: str, now: datetime, not_within: timedelta) -> bool:
+    def claim(
+        self, *, name: str, now: datetime, not_within: timedelta, at_once: bool = True
+    ) -> bool:
         """Take the next run of `name` unless somebody ran it within `not_within`.
 
-        Beat, a second beat and every executor's watchdog ask here; one of them gets it.
+        Beat, a second beat and every executor's watchdog ask here; one of them gets it. What never
+        ran is due `at_once`, or counts from now on.
         """
         taken = self.filter(name=name, ran_at__lte=now - not_within).update(ran_at=now)
         if taken:
             return True
         _, created = self.get_or_create(name=name, defaults={"ran_at": now})
-        return created
+        return created and at_once
 
 
 class Tick(models.Model):

@@ -54,6 +54,13 @@ def test_watchdog_runs_only_what_was_missed_for_two_whole_intervals(runs: list[d
     assert maintenance.run(NAME, now=NOW + INTERVAL * 3, missed=2) is None
 
 
+def test_watchdog_leaves_beat_a_whole_interval_for_what_runs_seldom() -> None:
+    name, seldom = "muster.detect_stale_tasks", timedelta(seconds=300)
+    assert maintenance.run(name, now=NOW, missed=2) is None
+    assert maintenance.run(name, now=NOW + seldom * 1.99, missed=2) is None
+    assert maintenance.run(name, now=NOW + seldom * 2, missed=2) is not None
+
+
 def test_beat_that_comes_back_is_not_held_up_by_the_watchdog(runs: list[datetime]) -> None:
     maintenance.run(NAME, now=NOW)
     maintenance.run(NAME, now=NOW + INTERVAL * 2, missed=2)
