@@ -84,7 +84,7 @@ def create_chosen(turn: Turn, chosen: Mapping[UUID, tuple[str, Sequence[Branch]]
     _insert(turn, created, [(step, None, None) for step in _followers(created)])
     _connect(created, extra)
     if any(extra.values()):
-        turn.problem = _cycle(turn)
+        turn.problem = cycle_of(turn)
 
 
 def create_workers(turn: Turn, batches: Mapping[UUID, tuple[str, Batches]]) -> None:
@@ -171,7 +171,7 @@ def _connect(
     StepDependency.objects.bulk_create(edges, ignore_conflicts=True)
 
 
-def _cycle(turn: Turn) -> str:
+def cycle_of(turn: Turn) -> str:
     """A cycle among the steps as they are now, told; empty if there is none."""
     parents: dict[str, set[str]] = defaultdict(set)
     edges = StepDependency.objects.filter(child__task=turn.task)
@@ -179,6 +179,3 @@ def _cycle(turn: Turn) -> str:
         parents[child].add(parent)
     found = dag.cycle(parents)
     return f"the steps depend on each other: {dag.told(found)}" if found else ""
-
-
-cycle_of = _cycle
