@@ -345,8 +345,8 @@ MUTANTS = (
     Mutant(
         "tick runs whoever else has run it",
         "orchestrator/maintenance.py",
-        "    if not Tick.objects.claim(name=name, now=now, not_within=not_within, at_once=at_once):",
-        "    if Tick.objects.claim(name=name, now=now, not_within=not_within, at_once=at_once) is None:",
+        "    if not Tick.objects.claim(",
+        "    if None is Tick.objects.claim(",
         (MAINTENANCE,),
     ),
     # --- workers ---
