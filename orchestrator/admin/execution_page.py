@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString, mark_safe
 
 from orchestrator.admin import render, workers
 from orchestrator.admin.read_only import Section
-from orchestrator.models import DLQEntry, Execution, ExecutionEvent
+from orchestrator.models import DLQEntry, Execution, ExecutionEvent, Step, StepExecution
 from orchestrator.reasons import Known, Reason
 from orchestrator.state_machine import WHO_MOVES_IT_ON, ExecutionStatus
 
@@ -77,6 +77,8 @@ def _situation(execution: Execution, now: datetime) -> Section:
         ("Action", render.link_to(execution.action, execution.action_ref)),
         ("Attempt", attempts(execution)),
     ]
+    links = StepExecution.objects.filter(execution=execution).select_related("step")
+    facts += [("Try at step", _step(link.step)) for link in links]
     if execution.reason:
         # an open execution keeps the reason of its last attempt
         name = "Why" if execution.is_terminal else "Last attempt"
@@ -88,6 +90,12 @@ def _situation(execution: Execution, now: datetime) -> Section:
     facts.append(("Where", where(execution, now)))
     facts.append(("Moved on by", with_code(WHO_MOVES_IT_ON[S(execution.status)])))
     return Section(facts=facts, kind=render.STATUS_KINDS.get(execution.status, ""))
+
+
+def _step(step: Step) -> SafeString:
+    task = reverse("admin:orchestrator_task_change", args=[step.task_id])
+    own = render.link_to(step, step.name)
+    return format_html("{} of {}", own, render.link(task, f"task {step.task_id}"))
 
 
 def attempts(execution: Execution) -> str:

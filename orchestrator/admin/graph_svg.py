@@ -15,6 +15,8 @@ from orchestrator.task_view.layout import NODE_HEIGHT, NODE_WIDTH, Layout, Point
 NAME_CHARACTERS = 23
 PAD = 14
 BAR_WIDTH = NODE_WIDTH - 2 * PAD
+LEAST_SHARE = 0.02
+"""Of a bar: one failure in a thousand is what one looks for."""
 
 Link = Callable[[Node], str]
 """Where a click on a node leads; empty for nowhere."""
@@ -75,7 +77,7 @@ def _second_line(node: Node) -> SafeString:
         '<text class="m-state" x="{}" y="41">{}</text><text class="m-state" x="{}" y="41" '
         'text-anchor="end">{}</text>',
         PAD,
-        node.state or f"{node.kind} · up to {node.max_attempts}×",  # noqa: RUF001
+        node.state or f"up to {node.max_attempts} attempts",
         NODE_WIDTH - PAD,
         tried if node.states else "",
     )
@@ -83,7 +85,8 @@ def _second_line(node: Node) -> SafeString:
 
 def _bar(node: Node) -> SafeString:
     """How many of a crowd are in which state, as parts of one bar."""
-    widths = [BAR_WIDTH * count / node.count for count in node.states.values()]
+    shares = [max(count / node.count, LEAST_SHARE) for count in node.states.values()]
+    widths = [BAR_WIDTH * share / sum(shares) for share in shares]
     lefts = [PAD + start for start in accumulate([0.0, *widths[:-1]])]
     return format_html_join(
         "",
@@ -150,7 +153,8 @@ def _legend(graph: Graph, layout: Layout) -> SafeString:
         if left_out
         else ""
     )
-    return format_html('<p class="m-legend">{}</p>{}', counts, warning)
+    legend = format_html('<p class="m-legend">{}</p>', counts) if counts else ""
+    return format_html("{}{}", legend, warning)
 
 
 def _counts(graph: Graph) -> Iterator[tuple[SafeString, str]]:

@@ -30,6 +30,8 @@ HOME = "admin:orchestrator_step_changelist"
 class RepairForm(asking.ReasonForm):
     """A reason, and for a step that is being run whether to stop it."""
 
+    form_before_template = "orchestrator/admin/step_named.html"
+
     force = forms.BooleanField(
         required=False,
         label="Stop what runs",
@@ -39,8 +41,15 @@ class RepairForm(asking.ReasonForm):
 
     def __init__(self, *args: Any, object_id: Any = None, **kwargs: Any) -> None:
         super().__init__(*args, object_id=object_id, **kwargs)
-        if not Step.objects.filter(pk=object_id, state__in=sorted(IN_FLIGHT)).exists():
+        self.step = Step.objects.without_contents().filter(pk=object_id).first()
+        if self.step is None or self.step.state not in IN_FLIGHT:
             del self.fields["force"]
+
+    def get_before_template_context(
+        self, request: HttpRequest, object_id: Any = None
+    ) -> dict[str, Any]:
+        """Which step it is: the dialog may have been opened on a page of many."""
+        return {"step": self.step}
 
 
 class ResultForm(RepairForm):
@@ -48,7 +57,8 @@ class ResultForm(RepairForm):
 
     result = forms.JSONField(
         required=False,
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 6, "placeholder": '{"paid": true}'}),
+        initial=dict,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 6}),
         help_text="JSON: what the steps after it see as its result. Empty means null.",
     )
     field_order = ("result", "reason", "force")

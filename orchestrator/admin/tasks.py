@@ -118,10 +118,13 @@ class TaskAdmin(ReadOnlyAdmin):
         return task.template.ref
 
     @display(description="Steps done")
-    def progress(self, task: Task) -> str:
+    def progress(self, task: Task) -> SafeString | str:
         counts = task.step_counts  # type: ignore[attr-defined]
         total = sum(counts.values())
-        return f"{sum(counts[s] for s in SATISFIED):,} of {total:,}" if total else "-"
+        if not total:
+            return "-"
+        done = f"{sum(counts[state] for state in SATISFIED):,} of {total:,}"
+        return format_html('<span class="whitespace-nowrap">{}</span>', done)
 
     @display(description="By")
     def by(self, task: Task) -> str:

@@ -69,7 +69,7 @@ def task_page(task: Task, now: datetime) -> Iterator[RenderableType]:
 
 def step_page(view: steps.StepView, now: datetime) -> Iterator[RenderableType]:
     """One step: where it is and why, what was tried, what came of it."""
-    step = view.step
+    step, blocked_by = view.step, _blocked_by(view, now)
     yield output.facts(
         [
             ("step", output.plain(f"{step.name}  {step.pk}")),
@@ -78,7 +78,7 @@ def step_page(view: steps.StepView, now: datetime) -> Iterator[RenderableType]:
             ("moved on by", STEPS.who_moves_it_on[StepState(step.state)]),
             ("attempts", _tries(step) + ("" if step.retryable else ", not retryable")),
             ("kind", step.kind),
-            ("blocked by", output.plain(_blocked_by(view, now))),
+            ("blocked by", output.plain(blocked_by) if blocked_by else None),
             ("ready", "yes" if view.ready_for_execution else ""),
             ("next attempt", _due(step.next_retry_at, now)),
             ("last failed", output.moment(step.last_failure_at)),

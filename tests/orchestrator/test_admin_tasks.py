@@ -110,6 +110,12 @@ def test_step_and_template_pages_render(staff: Client) -> None:
     assert "3 tasks" not in page(staff, "task_changelist", state="open")
 
 
+def test_page_of_an_execution_leads_to_its_step_and_task(staff: Client) -> None:
+    task = order()
+    html = page(staff, "execution_change", StepExecution.objects.get().execution_id)
+    assert reverse("admin:orchestrator_task_change", args=[task.pk]) in html
+
+
 def test_task_page_renders_in_every_state(staff: Client) -> None:
     template = make_template("laundry", definition=DEFINITION)
     for state in TaskState:
@@ -193,6 +199,7 @@ def test_button_asks_for_a_reason_and_repairs(
 ) -> None:
     html = page(staff, "task_change", begun.task_id)
     assert f'hx-get="{reverse(f"admin:orchestrator_step_{verb}", args=[begun.pk])}"' in html
+    assert "<strong>wash</strong>: enqueued" in page(staff, f"step_{verb}", begun.pk)
     assert "HX-Redirect" not in post(staff, begun, verb, reason="", **data)
     response = post(staff, begun, verb, reason="it hangs", **data)
     assert response["HX-Redirect"].endswith(f"/task/{begun.task_id}/change/")
