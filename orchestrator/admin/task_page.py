@@ -184,7 +184,7 @@ def _steps(task: Task, total: int, now: datetime, *, may_repair: bool) -> Sectio
         order = [When(state=state, then=Value(n)) for n, state in enumerate(BY_ATTENTION)]
         rows = rows.order_by(Case(*order, default=Value(len(order))), "pk")
     views = steps.views(list(rows[:STEP_LIMIT]), now=now)
-    headers = ["Step", "State", "Attempts", "Blocked by", "Latest execution", "In it for", ""]
+    headers = ["Step", "State", "Attempts", "Blocked by", "Latest run", "In it for", ""]
     body = render.table(
         headers if may_repair else headers[:-1],
         (_step_row(view, now, may_repair=may_repair) for view in views),
@@ -203,12 +203,12 @@ def _step_row(view: steps.StepView, now: datetime, *, may_repair: bool) -> list[
     latest = None
     if step.execution_id is not None:
         url = reverse("admin:orchestrator_execution_change", args=[step.execution_id])
-        latest = render.link(url, render.short_id(step.execution_id))
+        latest = render.link(url, render.mono(f"…{str(step.execution_id)[-8:]}"))
     cells = [
         render.link_to(step, step.name),
         render.state_badge(step.state),
         attempts(step),
-        view.blocked_by,
+        format_html('<span class="m-anywhere">{}</span>', view.blocked_by or "-"),
         latest,
         "" if step.ended_at else _unbroken(_seconds(step.state_entered_at, now)),
     ]
