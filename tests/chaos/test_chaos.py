@@ -23,13 +23,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.scenario, pytest.mark.timeout(420)]
 def test_promise_holds_on_servers_while_everything_breaks(real: Backend, seed: int) -> None:
     points = failpoints.some(kills=KILLS, seed=seed)
 
-    _hold(real, executions=300, submit_seconds=45, seed=seed, points=points)
+    _hold(real, executions=300, submit_seconds=30, seed=seed, points=points)
 
 
 def test_promise_holds_embedded_while_everything_breaks(seed: int) -> None:
     backend = Backend()
     try:
-        _hold(backend, executions=120, submit_seconds=25, seed=seed, workers=2)
+        _hold(backend, executions=120, submit_seconds=15, seed=seed, workers=2)
     finally:
         backend.close()
 
