@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from http import HTTPStatus
 from typing import Any, get_args
 
 import structlog
@@ -21,6 +22,7 @@ from pydantic_core import ErrorDetails
 from orchestrator import executions, fleet, investigations, packs, publisher, workflows
 from orchestrator.api import problems
 from orchestrator.api.problems import FieldProblem, Problem
+from orchestrator.api.replies import OF_A_BODY
 from orchestrator.json_values import pointer
 from orchestrator.state_machine import TransitionConflict
 
@@ -83,10 +85,20 @@ class MusterAPI(NinjaAPI):
         schema = super().get_openapi_schema(**options)
         for operations in schema["paths"].values():
             for operation in operations.values():
+                if "requestBody" in operation:
+                    operation["responses"] = _with_problems_of_a_body(operation["responses"])
                 for status, response in operation["responses"].items():
                     if status >= 400 and (content := response.get("content")):
                         response["content"] = {problems.CONTENT_TYPE: content["application/json"]}
         return schema
+
+
+def _with_problems_of_a_body(responses: Mapping[int, Any]) -> dict[int, Any]:
+    """What every route that takes a body can answer, beside what it says itself."""
+    refused = {
+        status: {**responses[401], "description": HTTPStatus(status).phrase} for status in OF_A_BODY
+    }
+    return dict(sorted({**refused, **responses}.items()))
 
 
 def _handler(answer: Callable[[Any], Problem]) -> Callable[[HttpRequest, Any], HttpResponse]:

@@ -17,7 +17,7 @@ from orchestrator.api import pages, problems
 from orchestrator.api.access import AuthenticatedRequest
 from orchestrator.api.application import refuse_unknown_parameters
 from orchestrator.api.problems import FieldProblem
-from orchestrator.api.replies import OF_A_BODY, Out, documented, reply
+from orchestrator.api.replies import Out, documented, reply
 from orchestrator.models import DLQEntry, Execution, Task
 
 router = Router(tags=["dead letters"])
@@ -131,7 +131,7 @@ def list_dlq_entries(request: AuthenticatedRequest, query: Query[DLQQuery]) -> H
     return _page(request, rows.filter(**wanted), query)
 
 
-@router.post("", response=documented(*OF_A_BODY, 409, _201=DLQDetail))
+@router.post("", response=documented(409, _201=DLQDetail))
 def open_dlq_entry(request: AuthenticatedRequest, body: Body[NewDLQEntry]) -> HttpResponse:
     """Open an entry by hand (`manual_dlq`). What it is about goes on as before."""
     entry = investigations.open_manually(
@@ -151,7 +151,7 @@ def get_dlq_entry(request: AuthenticatedRequest, dlq_entry_uuid: UUID) -> HttpRe
     return reply(_detail(entry))
 
 
-@router.patch("/entry/{dlq_entry_uuid}", response=documented(*OF_A_BODY, 404, 409, _200=DLQDetail))
+@router.patch("/entry/{dlq_entry_uuid}", response=documented(404, 409, _200=DLQDetail))
 def change_dlq_entry(
     request: AuthenticatedRequest, dlq_entry_uuid: UUID, body: Body[DLQChange]
 ) -> HttpResponse:

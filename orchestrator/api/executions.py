@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -10,14 +11,14 @@ from django.conf import settings
 from django.db.models import Q
 from django.http import HttpResponse
 from ninja import Body, Query, Router
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 from orchestrator import executions, retry_policy
 from orchestrator.api import pages
 from orchestrator.api.access import AuthenticatedRequest
 from orchestrator.api.application import refuse_unknown_parameters
 from orchestrator.api.problems import FieldProblem, invalid
-from orchestrator.api.replies import OF_A_BODY, Out, documented, reply
+from orchestrator.api.replies import Out, documented, reply
 from orchestrator.models import Execution, ExecutionEvent, Worker
 from orchestrator.models.executions import ExecutionQuerySet
 from orchestrator.reasons import Reason
@@ -175,13 +176,23 @@ class AcceptedIds(Out):
     ids: list[UUID]
 
 
+NUMBER = re.compile(r"[-+]?[\d_.]+(e[-+]?\d+)?", re.IGNORECASE)
+
+
 def _in_database_range(at: datetime) -> datetime:
     if not 1970 <= at.year <= 9000:
         raise ValueError("expected a year between 1970 and 9000")
     return at.astimezone(UTC)
 
 
-Moment = Annotated[AwareDatetime, AfterValidator(_in_database_range)]
+def _no_number(at: Any) -> Any:
+    # pydantic would take it for seconds since 1970, or milliseconds if there are many
+    if isinstance(at, str) and NUMBER.fullmatch(at.strip()):
+        raise ValueError("expected a date and time with a time zone, such as 2030-01-31T12:00:00Z")
+    return at
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_no_number), AfterValidator(_in_database_range)]
 
 
 class ExecutionQuery(pages.PageQuery):
@@ -198,7 +209,7 @@ class ExecutionQuery(pages.PageQuery):
     open: bool | None = Field(None, description="true: not over yet; false: over.")
 
 
-@router.post("", response=documented(*OF_A_BODY, 409, _201=ExecutionOut, _200=ExecutionOut))
+@router.post("", response=documented(409, _201=ExecutionOut, _200=ExecutionOut))
 def request_execution(request: AuthenticatedRequest, new: Body[NewExecution]) -> HttpResponse:
     """Accept one execution: 201, or 200 with the first one where the idempotency key was used."""
     caller = request.auth
@@ -216,7 +227,7 @@ def request_execution(request: AuthenticatedRequest, new: Body[NewExecution]) ->
     )
 
 
-@router.post("/bulk", response=documented(*OF_A_BODY, 409, _201=AcceptedIds))
+@router.post("/bulk", response=documented(409, _201=AcceptedIds))
 def request_executions(request: AuthenticatedRequest, new: Body[NewExecutions]) -> HttpResponse:
     """Accept many executions in one transaction: all of them, or none."""
     _check_bulk(new.executions)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from orchestrator.api.problems import ProblemDetails
 
 OF_A_BODY = (400, 413, 415, 422)
-"""The problems of every route that takes a body, for `documented`."""
+"""The problems of every route that takes a body: the document has them for each of these."""
 
 
 class Out(BaseModel):
@@ -31,6 +31,7 @@ def reply(content: BaseModel, *, status: int = 200, location: str | None = None)
 
 
 def documented(*problems: int, **answers: Any) -> dict[int, Any]:
-    """The `response` of a route: its own statuses, and the problems that every route has."""
+    """The `response` of a route: its own statuses, and the problems that every route has. Those of
+    a body need no mention: the document adds them."""
     statuses = {int(name.removeprefix("_")): model for name, model in answers.items()}
     return statuses | dict.fromkeys(sorted({401, 500, 503, *problems}), ProblemDetails)

@@ -16,7 +16,7 @@ from orchestrator.api import pages, problems
 from orchestrator.api.access import AuthenticatedRequest
 from orchestrator.api.application import refuse_unknown_parameters
 from orchestrator.api.problems import FieldProblem
-from orchestrator.api.replies import OF_A_BODY, documented, reply
+from orchestrator.api.replies import documented, reply
 from orchestrator.api.tasks import TransitionPage, audit, known
 from orchestrator.models import Step, StepKind, TransitionRecord
 from orchestrator.state_machine import ExecutionStatus, StepState
@@ -157,7 +157,7 @@ def get_step(request: AuthenticatedRequest, task_uuid: UUID, step_uuid: UUID) ->
 
 @router.patch(
     "/{task_uuid}/workflow_steps/{step_uuid}",
-    response=documented(*OF_A_BODY, 404, 409, _200=StepDetail),
+    response=documented(404, 409, _200=StepDetail),
 )
 def change_step(
     request: AuthenticatedRequest, task_uuid: UUID, step_uuid: UUID, change: Body[StepChange]

@@ -17,7 +17,7 @@ from orchestrator.api.access import AuthenticatedRequest
 from orchestrator.api.application import refuse_unknown_parameters
 from orchestrator.api.executions import Moment
 from orchestrator.api.problems import FieldProblem
-from orchestrator.api.replies import OF_A_BODY, documented, reply
+from orchestrator.api.replies import documented, reply
 from orchestrator.models import Task, TransitionRecord
 from orchestrator.models.workflows import TaskQuerySet
 from orchestrator.state_machine import StepState, TaskState
@@ -153,7 +153,7 @@ class Ending(BaseModel):
     reason: pages.Text = Field("", max_length=500, description="Kept in the audit.")
 
 
-@router.post("", response=documented(*OF_A_BODY, 409, _201=TaskDetail, _200=TaskDetail))
+@router.post("", response=documented(409, _201=TaskDetail, _200=TaskDetail))
 def request_task(request: AuthenticatedRequest, new: Body[NewTask]) -> HttpResponse:
     """Accept a task: 201, or 200 with the first one where the idempotency key was used.
 

@@ -14,7 +14,7 @@ from orchestrator.api import pages, problems
 from orchestrator.api.access import AuthenticatedRequest
 from orchestrator.api.application import refuse_unknown_parameters
 from orchestrator.api.problems import FieldProblem
-from orchestrator.api.replies import OF_A_BODY, documented, reply
+from orchestrator.api.replies import documented, reply
 from orchestrator.json_values import pointer
 from orchestrator.models import TaskTemplate
 from orchestrator.task_view import documents
@@ -67,7 +67,7 @@ def list_templates(request: AuthenticatedRequest, query: Query[TemplateQuery]) -
     return reply(TemplatePage(items=items, next=pages.link(request, cursor), next_cursor=cursor))
 
 
-@router.post("", response=documented(*OF_A_BODY, 409, _200=TemplateDetail, _201=TemplateDetail))
+@router.post("", response=documented(409, _200=TemplateDetail, _201=TemplateDetail))
 def install_template(
     request: AuthenticatedRequest, definition: Body[dict[str, Any]]
 ) -> HttpResponse:

@@ -444,6 +444,7 @@ def test_filters(caller, request_one, worker):
         ({"cursor": "a" * 5000}, "?cursor"),
         ({"created_after": "yesterday"}, "?created_after"),
         ({"created_after": "2026-03-01T00:00:00"}, "?created_after"),
+        ({"created_after": "1752000000"}, "?created_after"),
         ({"created_after": "0001-01-01T00:00:00+14:00"}, "?created_after"),
         ({"created_before": "9999-12-31T23:59:59-14:00"}, "?created_before"),
         ({"created_before": "1e300"}, "?created_before"),

@@ -24,7 +24,7 @@ from schemathesis.specs.openapi import checks
 from tests import servers
 from tests.scenarios.installation import Installation
 
-EXAMPLES = 500 if os.environ.get("CHAOS_NIGHTLY") else 10
+EXAMPLES = 500 if os.environ.get("CHAOS_NIGHTLY") else 6
 """For each operation, in each mode."""
 
 REAL_SHARE = 0.6
