@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, LiteralString
 
@@ -30,6 +30,12 @@ LONGEST_SECONDS = 120.0
 
 CROWD = 30
 CANCEL_SHARE = 0.3
+
+BEATS_AHEAD: LiteralString = (
+    "UPDATE orchestrator_worker SET heartbeat_at = now() + interval '10 s' "
+    "WHERE name IN ('deaf', 'idle')"
+)
+"""Nobody renews it, and a busy machine is slow to look at it."""
 
 INJECTED = Path(__file__).parent / "injected"
 PARTS = ("armed", "fired")
@@ -62,8 +68,8 @@ def run(storm: Storm, points: Sequence[Failpoint], *, seed: int) -> list[Failpoi
             raise storm.client.failure
         for point in [point for point in armed if has_fired(storm.muster, point)]:
             _note(storm, point, armed.pop(point), len(waiting) + len(armed))
-        while waiting and len(armed) < AT_ONCE:
-            point = waiting.pop()
+        while len(armed) < AT_ONCE and (point := _next(storm, waiting, armed)) is not None:
+            waiting.remove(point)
             arm(storm.muster, point)
             armed[point] = time.monotonic()
         for point in [p for p, at in armed.items() if time.monotonic() - at > LONGEST_SECONDS]:
@@ -77,6 +83,19 @@ def run(storm: Storm, points: Sequence[Failpoint], *, seed: int) -> list[Failpoi
         time.sleep(0.05)
     storm.client.cancel_share = usual
     return unreached
+
+
+def _next(
+    storm: Storm, waiting: Sequence[Failpoint], armed: Iterable[Failpoint]
+) -> Failpoint | None:
+    """The next to be armed. One kill at a time, and while all services are up: a service that is
+    killed whenever it has started is not there, and nothing promises anything without it."""
+    may_kill = not any(point.form == injection.KILL for point in armed)
+    may_kill = may_kill and storm.keeper.all_are_up()
+    for point in reversed(waiting):
+        if point.form != injection.KILL or may_kill:
+            return point
+    return None
 
 
 def _in_groups(points: Sequence[Failpoint], rng: random.Random) -> list[Failpoint]:
@@ -151,6 +170,13 @@ class Provoker:
                 id = opened.json()["dlq_entry_uuid"]
                 http.patch(f"/dlq/entry/{id}", json={"note": "seen"})
 
+    def cancel_what_runs(self) -> None:
+        parameters = {"trace": str(self.storm.trace.path), "seconds": 4}
+        [id] = self.storm.muster.submit_many([{"parameters": parameters}], "chaos.again")
+        self.storm.muster.wait_for_status(id, "running", within_seconds=5)
+        with self.storm.client.http() as http:
+            http.post(f"/executions/{id}/cancel")
+
     def stop_a_worker(self) -> None:
         """In good order, with work in hand: it drains, gives back and leaves."""
         up = [
@@ -167,6 +193,7 @@ class Provoker:
         client = self.storm.muster.client
         deaf = client.call("enlist", name="deaf")
         client.call("keep_fresh", id=deaf, runtimes=["none"])
+        self._write(BEATS_AHEAD)
         parameters = {"trace": str(self.storm.trace.path), "seconds": 0.1}
         asked = {"parameters": parameters, "worker_id": deaf, "deadline_seconds": 5}
         self.storm.muster.submit_many([asked], "chaos.again")
@@ -183,6 +210,7 @@ class Provoker:
         client.call("declare_worker_queues", id=idle)
         self._write("UPDATE orchestrator_worker SET cordoned = true WHERE name = 'idle'")
         client.call("keep_fresh", id=idle, runtimes=["python"])
+        self._write(BEATS_AHEAD)
         parameters = {"trace": str(self.storm.trace.path), "seconds": 0.1}
         asked = {"parameters": parameters, "worker_id": idle, "deadline_seconds": 6}
         self.storm.muster.submit_many([asked], "chaos.again")

@@ -59,8 +59,8 @@ _BY_SITE: dict[str, Boundary] = {
     "executions.requests:request_many:send_soon": _in(API),
     "executions.cancellation:_cancel:transition": _in(API),
     "executions.cancellation:_cancel:send_soon": _in(API),
-    "executions.cancellation:_cancel:transition#2": _in(API),
-    "executions.cancellation:_cancel:send_soon#2": _in(API),
+    "executions.cancellation:_cancel:transition#2": _in(API, by="cancel what runs"),
+    "executions.cancellation:_cancel:send_soon#2": _in(API, by="cancel what runs"),
     # --- scheduling ---
     "executions.scheduling:schedule_backlog:atomic": _in(EXECUTOR),
     "executions.scheduling:_place:transition_many": _in(EXECUTOR),
@@ -82,10 +82,10 @@ _BY_SITE: dict[str, Boundary] = {
     "executions.attempts:claim:claim": _in(WORKER),
     "executions.attempts:_end:transition_many": _in(WORKER, EXECUTOR),
     "executions.attempts:_end:send_soon": _in(WORKER, EXECUTOR),
-    "executions.attempts:_end_canceling:transition_many": _in(WORKER),
+    "executions.attempts:_end_canceling:transition_many": _in(WORKER, by="cancel what runs"),
     "executions.attempts:give_back:transition_many": _in(WORKER, by="stop a worker"),
     "executions.attempts:give_back:send_soon": _in(WORKER, by="stop a worker"),
-    "workers.bootsteps:CancelStep._on_message:ack": _in(WORKER),
+    "workers.bootsteps:CancelStep._on_message:ack": _in(WORKER, by="cancel what runs"),
     "workers.bootsteps:CancelStep._on_message:reject": _in(WORKER, by="garbage on every queue"),
     "workers.strategies:run_claimed.on_message:reject_log_error": _in(
         WORKER, by="garbage on every queue"
