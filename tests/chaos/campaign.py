@@ -68,10 +68,10 @@ def run(storm: Storm, points: Sequence[Failpoint], *, seed: int) -> list[Failpoi
             raise storm.client.failure
         for point in [point for point in armed if has_fired(storm.muster, point)]:
             _note(storm, point, armed.pop(point), len(waiting) + len(armed))
-        while len(armed) < AT_ONCE and (point := _next(storm, waiting, armed)) is not None:
-            waiting.remove(point)
-            arm(storm.muster, point)
-            armed[point] = time.monotonic()
+        while len(armed) < AT_ONCE and (following := _next(storm, waiting, armed)):
+            waiting.remove(following)
+            arm(storm.muster, following)
+            armed[following] = time.monotonic()
         for point in [p for p, at in armed.items() if time.monotonic() - at > LONGEST_SECONDS]:
             disarm(storm.muster, point)
             del armed[point]
