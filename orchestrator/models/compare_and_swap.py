@@ -199,7 +199,7 @@ def _sqlite_statement(
     fields = [meta.get_field(name) for name in moves[0].values]
 
     def stored(field: Any, value: Any) -> Any:
-        return field.get_db_prep_save(value, connection)
+        return field.get_db_prep_save(getattr(value, "pk", value), connection)
 
     batch = [
         [
