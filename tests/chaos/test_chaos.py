@@ -14,7 +14,7 @@ from tests.scenarios.installation import Backend, Installation
 
 MALFORMED = 10_000 if os.environ.get("CHAOS_NIGHTLY") else 2_000
 
-KILLS = 6
+KILLS = 4
 """Failpoints that end a process, beside all that only lie."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.scenario, pytest.mark.timeout(420)]
