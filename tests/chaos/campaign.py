@@ -142,12 +142,16 @@ class Provoker:
 
     def make_ghost(self) -> None:
         """A worker that has a queue and never comes: the way to many dead letters."""
+        self.storm.client.ghosts = [self._worker_without_process("ghost")]
+
+    def _worker_without_process(self, name: str) -> int:
+        """With a queue for dispatches, and none for cancels: nobody would ever empty it."""
         client = self.storm.muster.client
-        ghost = client.call("enlist", name="ghost")
-        client.call("declare_worker_queues", id=ghost)
+        id: int = client.call("enlist", name=name)
+        client.call("declare_worker_queues", id=id)
         with self.storm.breaker.channel() as channel:
-            channel.queue_delete(f"worker.{ghost}.cancel")  # nobody would ever empty it
-        self.storm.client.ghosts.append(ghost)
+            channel.queue_delete(f"worker.{id}.cancel")
+        return id
 
     def kill_worker(self) -> None:
         self.storm.breaker.kill_worker()
@@ -206,8 +210,7 @@ class Provoker:
     def leave_a_dispatch_unclaimed(self) -> None:
         """On a worker that beats and takes nothing; nobody else's work is sent to it."""
         client = self.storm.muster.client
-        idle = client.call("enlist", name="idle")
-        client.call("declare_worker_queues", id=idle)
+        idle = self._worker_without_process("idle")
         self._write("UPDATE orchestrator_worker SET cordoned = true WHERE name = 'idle'")
         client.call("keep_fresh", id=idle, runtimes=["python"])
         self._write(BEATS_AHEAD)

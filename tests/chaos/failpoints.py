@@ -113,8 +113,8 @@ _BY_SITE: dict[str, Boundary] = {
     "fleet.orders:order_drain:atomic": Boundary(exempt=ORDER),
     "fleet.orders:retire:atomic": Boundary(exempt=ORDER),
     # --- dead letters, and what is looked into ---
-    "dead_letters:drain:ack": _in(EXECUTOR),
-    "dead_letters:settle:atomic": _in(EXECUTOR),
+    "dead_letters:drain:ack": _in(EXECUTOR, by="make ghost"),
+    "dead_letters:settle:atomic": _in(EXECUTOR, by="make ghost"),
     "investigations.opening:keep:insert": _in(EXECUTOR, API, by="investigate"),
     "investigations.opening:keep:atomic": _in(API, by="investigate"),
     "investigations.closing:_change:atomic": _in(API, by="investigate"),
