@@ -153,7 +153,7 @@ def test_database_itself_keeps_terminal_states_final(machine: Machine) -> None:
         (STEPS, {"state": "waiting_for_retry"}),
         (STEPS, {"fence": -1}),
     ],
-    ids=str,
+    ids=name,
 )
 def test_database_refuses_rows_that_cannot_be(machine: Machine, broken: dict[str, Any]) -> None:
     subject = make(machine, machine.initial)

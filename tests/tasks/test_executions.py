@@ -81,4 +81,5 @@ def test_watchdog_outlives_a_function_that_fails_and_runs_the_others(
     dog = watchdog.Watchdog()
     for name in maintenance.FUNCTIONS:
         dog._run_if_missed(name)
-    assert ran == others
+    # what is slow anyway is left to beat for one interval of its own
+    assert ran == [name for name in others if name not in maintenance.SLOWER]
