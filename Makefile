@@ -25,7 +25,8 @@ demo: $(INSTALLED) ## see Muster work: no servers needed, everything on this mac
 
 test: $(INSTALLED_DEV) ## all tests; make test ARGS="-k retry"
 	@deploy/install-test-servers.sh
-	@env -u DATABASE_URL -u BROKER_URL -u REDIS_URL $(BIN)/python -m pytest $(ARGS)
+	@env -u DATABASE_URL -u BROKER_URL -u REDIS_URL \
+		$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(ARGS)
 
 chaos: $(INSTALLED_DEV) ## 10,000 executions, and faults all the while; make chaos ARGS="--seed 7"
 	@deploy/install-test-servers.sh

@@ -19,6 +19,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.scenario)
+            # one process for each backend, which is started once
+            item.add_marker(pytest.mark.xdist_group(f"scenarios, {_backend_of(item)}"))
+
+
+def _backend_of(item: pytest.Item) -> str:
+    parameters: dict[str, Any] = item.callspec.params if hasattr(item, "callspec") else {}
+    return str(parameters.get("backend", "embedded"))
 
 
 @pytest.fixture(scope="session", params=BACKENDS)
@@ -71,18 +78,27 @@ def shared(backend: Backend) -> Iterator[Installation]:
 @pytest.fixture
 def measured(backend: Backend, request: pytest.FixtureRequest) -> Callable[[str, float], None]:
     """Note down how long something took; told at the end of the run."""
-    times = request.config.stash.setdefault(MEASURED, [])
 
     def note(what: str, seconds: float) -> None:
-        times.append(f"{seconds:7.3f} s  {what} ({backend.name})")
+        # travels with the test's report, which may be made in another process
+        line = f"{seconds:7.3f} s  {what} ({backend.name})"
+        request.node.user_properties.append((MEASURED, line))
 
     return note
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    if times := config.stash.get(MEASURED, None):
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    reports = [report for passed in terminalreporter.stats.values() for report in passed]
+    lines = [
+        line
+        for report in reports
+        if getattr(report, "when", None) == "call"
+        for name, line in report.user_properties
+        if name == MEASURED
+    ]
+    if lines:
         terminalreporter.section("measured")
-        for line in times:
+        for line in lines:
             terminalreporter.line(line)
 
 
@@ -102,4 +118,4 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 MADE = pytest.StashKey[list[Installation]]()
-MEASURED = pytest.StashKey[list[str]]()
+MEASURED = "measured"
