@@ -1,4 +1,4 @@
-"""URLs: the API, the admin, the metrics."""
+"""URLs: the API, the admin, the probes, the metrics."""
 
 from django.contrib import admin
 from django.urls import include, path
@@ -8,6 +8,7 @@ urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", admin.site.urls),
     path("api/v1/", include("orchestrator.api.urls")),
+    path("health/", include("orchestrator.api.probes")),
     path("metrics", include("orchestrator.api.metrics")),
 ]
 

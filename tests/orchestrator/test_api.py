@@ -871,6 +871,14 @@ def test_index_leads_to_the_docs(client):
     assert client.get(f"{BASE}/")["Location"] == f"{BASE}/docs"
 
 
+@pytest.mark.parametrize("name", ["live", "ready"])
+def test_probes_answer_where_they_are_looked_for(client, name):
+    answers = [client.get(f"{root}/health/{name}") for root in ("", BASE)]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert answers[0].json() == answers[1].json()
+    assert client.post(f"/health/{name}").status_code == 405
+
+
 def test_live_asks_no_server(client, django_assert_num_queries):
     with django_assert_num_queries(0):
         assert client.get(f"{BASE}/health/live").json() == {"status": "live"}
