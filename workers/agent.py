@@ -89,14 +89,19 @@ class Agent:
         )
         self.name, self.incarnation = worker.name, worker.incarnation
         # what an earlier life left behind, when it was killed, must not overlap with this one
-        processes.kill_all(f"{self.worker_id}.{self.incarnation - 1}")
-        container.remove_left(f"{self.worker_id}.{self.incarnation - 1}")
+        earlier = self._token(self.incarnation - 1)
+        processes.kill_all(earlier)
+        container.remove_left(earlier)
         work_dirs.remove_left()
         # inherited by pool children and their actions: how all of them are found again
-        os.environ[processes.WORKER_TOKEN] = f"{self.worker_id}.{self.incarnation}"
+        os.environ[processes.WORKER_TOKEN] = self._token(self.incarnation)
         self.heartbeat.sentinel.renew()
         # a connection must not be shared with the children
         connections.close_all()
+
+    def _token(self, incarnation: int) -> str:
+        """Names one life of one worker among all that this machine may ever see."""
+        return f"{database.fingerprint()}.{self.worker_id}.{incarnation}"
 
     def start(self) -> None:
         """Start the threads: after the fork, so that no child inherits half a thread."""

@@ -48,6 +48,22 @@ def test_first_attempt_ends_before_the_second_begins_when_only_its_worker_is_fro
     assert w1.exit_status() == -signal.SIGKILL
 
 
+def test_installations_on_one_machine_leave_each_other_alone(install: Callable[..., Any]) -> None:
+    """Both have a worker of id 1; when one of them begins a new life, the other goes on."""
+    mine, other = install(), install()
+    for muster in (mine, other):
+        muster.start_executor()
+        muster.start_worker("w1", concurrency=1)
+        muster.ready()
+    running = mine.submit_note("running", action="note_shell", seconds=4)
+    mine.wait_for_start("running")
+
+    other.start_worker("w1", concurrency=1)
+    other.wait_for(lambda: other.worker("w1").incarnation == 2, "there is no second life")
+
+    assert mine.wait_for_end(running).status == "completed"
+
+
 def spans(ticks: Path) -> dict[int, tuple[float, float]]:
     """When each attempt was first and last heard of."""
     found: dict[int, tuple[float, float]] = {}
