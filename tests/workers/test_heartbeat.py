@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.db import OperationalError
+from django.utils import timezone
 
 from orchestrator import fleet
 from workers.heartbeat import Heartbeat
@@ -52,6 +53,9 @@ def beating(agent: Agent, monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_pa
         return said.told  # type: ignore[no-any-return]
 
     monkeypatch.setattr("workers.heartbeat.fleet.beat", beat)
+    # no database but the one above: what other tests have left connected is not asked
+    monkeypatch.setattr("workers.heartbeat.clock.now", timezone.now)
+    monkeypatch.setattr("workers.heartbeat.close_old_connections", lambda: None)
     monkeypatch.setattr("workers.heartbeat.executions.to_stop", lambda **_: said.canceling)
     monkeypatch.setattr("workers.heartbeat.executions.settle_replaced", lambda **_: None)
     monkeypatch.setattr(beating.sentinel, "renew", lambda: agent.story.append("sentinel renewed"))
