@@ -1,6 +1,6 @@
 #!/bin/sh
 # Install what the tests start private servers from: the binaries of PostgreSQL, RabbitMQ and Redis;
-# and libfaketime, with which they skew a process's clock.
+# libfaketime, with which they skew a process's clock; node, which runs node actions; and openssl.
 # Only as root on Debian and Ubuntu, and without starting or enabling a system service; elsewhere
 # it says what to install. Quick, and silent, when all is there.
 set -eu
@@ -25,6 +25,8 @@ has rabbitmq-server /usr/sbin /usr/lib/rabbitmq/bin \
     { missing="$missing rabbitmq-server"; services="$services rabbitmq-server"; }
 has redis-server /opt/homebrew/bin /usr/local/bin ||
     { missing="$missing redis-server"; services="$services redis-server"; }
+has node /opt/homebrew/bin /usr/local/bin || missing="$missing nodejs"
+has openssl /usr/bin || missing="$missing openssl"
 if [ "$(uname)" = Linux ]; then
     has libfaketimeMT.so.1 /usr/lib/*/faketime /usr/lib/faketime /usr/local/lib/faketime ||
         missing="$missing libfaketime"
@@ -35,7 +37,7 @@ if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null 2>&1; then
     if command -v apt-get >/dev/null 2>&1; then
         how="sudo $0"
     elif command -v brew >/dev/null 2>&1; then
-        how="brew install postgresql@16 rabbitmq redis"
+        how="brew install postgresql@16 rabbitmq redis node openssl"
     else
         how="install them with your package manager"
     fi

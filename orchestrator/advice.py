@@ -1,7 +1,8 @@
-"""What the last days say of an action's waits and time limits.
+"""What the last days say of an action's waits and time limits, and what hosts of workers lack.
 
-The rule, for both: two to five times as long as the action typically runs, and never under two
-minutes. A time limit is also never shorter than the longest run that came to a good end.
+The rule, for both waits and time limits: two to five times as long as the action typically runs,
+and never under two minutes. A time limit is also never shorter than the longest run that came to a
+good end.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from uuid import UUID
 
 from django.conf import settings
 
-from orchestrator.models import Action, Execution
+from orchestrator.models import Action, Execution, Pack, Worker
 from orchestrator.models.catalog import longest_wait_ms
 from orchestrator.reasons import Reason
 from orchestrator.state_machine import ExecutionStatus
@@ -69,6 +70,29 @@ class Advice:
     would_have_run: int
     """Those of the newest 100 of them whose worker took other work up soon enough, had they waited
     as long as the rule allows."""
+
+
+@dataclass(frozen=True)
+class Lack:
+    """Code that a worker's host lacks. The worker gets nothing that needs it."""
+
+    worker: str
+    host: str
+    name: str
+    """Of the pack, or of the only action of it whose code is missing."""
+    why: str
+    pack_path: str
+    """Where the pack's folder has to be."""
+
+
+def lacks() -> list[Lack]:
+    """What the workers that are up lack, by worker."""
+    paths = dict(Pack.objects.values_list("name", "path"))
+    return [
+        Lack(worker.name, worker.host, name, why, paths.get(name.partition(".")[0], ""))
+        for worker in Worker.objects.lacking_code().order_by("name")
+        for name, why in worker.missing_code.items()
+    ]
 
 
 def advise(*, days: float, now: datetime) -> list[Advice]:

@@ -12,13 +12,17 @@ from django.core.checks import CheckMessage, Error, Warning, register
 
 from orchestrator import health_checks
 
+CONFIGURATION = "configuration"
+"""The tag of these checks. Our commands run them and no others: Django's look at models, URLs and
+the admin, which only a change of code can break, and load all of the API for it."""
+
 SQLITE_NEEDED = (3, 35)
 """The first with RETURNING."""
 
 LOOPBACK = {"localhost", "127.0.0.1", "[::1]", ".localhost"}
 
 
-@register()
+@register(CONFIGURATION)
 def check_sqlite_version(**_: Any) -> Sequence[CheckMessage]:
     """The embedded database and broker need a SQLite that is new enough."""
     used = _uses_sqlite() or _uses_embedded_broker()
@@ -34,7 +38,7 @@ def check_sqlite_version(**_: Any) -> Sequence[CheckMessage]:
     ]
 
 
-@register()
+@register(CONFIGURATION)
 def check_servers_match(**_: Any) -> Sequence[CheckMessage]:
     """Half of a real installation is most likely a variable that was forgotten."""
     if _uses_sqlite() and not _uses_embedded_broker():
@@ -56,7 +60,7 @@ def check_servers_match(**_: Any) -> Sequence[CheckMessage]:
     return []
 
 
-@register()
+@register(CONFIGURATION)
 def check_debug_is_private(**_: Any) -> Sequence[CheckMessage]:
     """Pages of DEBUG show code and settings to whoever reaches them."""
     reachable = sorted(set(settings.ALLOWED_HOSTS) - LOOPBACK)
@@ -71,7 +75,7 @@ def check_debug_is_private(**_: Any) -> Sequence[CheckMessage]:
     ]
 
 
-@register()
+@register(CONFIGURATION)
 def check_data_dir(**_: Any) -> Sequence[CheckMessage]:
     """What runs embedded writes into the data directory."""
     if os.access(settings.DATA_DIR, os.W_OK | os.X_OK):
@@ -85,7 +89,7 @@ def check_data_dir(**_: Any) -> Sequence[CheckMessage]:
     ]
 
 
-@register()
+@register(CONFIGURATION)
 def check_health_checks(**_: Any) -> Sequence[CheckMessage]:
     """A worker that cannot run its checks would never be fit for work."""
     try:

@@ -1,39 +1,177 @@
-"""The time that decides: the database's. A machine's own clock decides nothing."""
+"""The time that decides: the database's. A machine's own clock decides nothing.
+
+Nor is the database's clock believed blindly: somebody may set it. What it shows is compared with
+what this machine has counted meanwhile, and who ends the work of others asks here whether the clock
+has run steadily for long enough. See docs/adr/0020-clocks-that-are-set.md.
+"""
 
 from __future__ import annotations
 
 import time
-from datetime import datetime, timedelta
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
+import structlog
 from django.db import connection
-from django.utils import timezone
 
-ASK_EVERY_SECONDS = 5.0
+log = structlog.get_logger(__name__)
 
-_asked: tuple[float, datetime] | None = None
+ASK_EVERY_SECONDS = 1.0
+ASK_SLOW_DATABASE_EVERY_SECONDS = 5.0
+SLOW_SECONDS = 0.5
+"""An answer that took longer says too little of when it was given."""
+
+LEAST_STEP_SECONDS = 1.0
+MOST_REMEMBERED = 100
+MOST_DRIFT = 1e-3
+"""Two clocks that nobody sets drift apart by at most this part of the time; kernels adjust theirs
+by half of it."""
+
+
+class Reading(NamedTuple):
+    """What a clock showed, and when that was, by what this machine has counted."""
+
+    at: datetime
+    earliest: float
+    latest: float
+
+    @property
+    def is_slow(self) -> bool:
+        return self.latest - self.earliest > SLOW_SECONDS
+
+
+class Step(NamedTuple):
+    """The clock was set: by so much, forward or back, and when that was noticed."""
+
+    seconds: float
+    noticed: float
+
+
+class Watch:
+    """What this process knows of the clock: what it showed last, and when it was set."""
+
+    def __init__(self) -> None:
+        self.last: Reading | None = None
+        self.steady_since: float | None = None
+        self.steps: deque[Step] = deque(maxlen=MOST_REMEMBERED)
+
+    def note(self, reading: Reading) -> None:
+        """Compare a reading with the one before it."""
+        last, self.last = self.last, reading
+        if last is None:
+            self.steady_since = self.steady_since or reading.latest
+        elif seconds := step_seconds(last, reading):
+            self.steady_since = reading.latest
+            self.steps.append(Step(seconds, reading.latest))
+            log.warning("the database's clock was set", by_seconds=round(seconds, 3))
+
+
+def step_seconds(before: Reading, after: Reading) -> float:
+    """By how much the clock was set between two readings; 0 if it need not have been.
+
+    A slow database answers late, and one that was frozen very late: only what no moment between
+    question and answer can explain is a step.
+    """
+    elapsed = (after.at - before.at).total_seconds()
+    least, most = after.earliest - before.latest, after.latest - before.earliest
+    tolerated = LEAST_STEP_SECONDS + MOST_DRIFT * abs(most)
+    if elapsed > most + tolerated:
+        return elapsed - most
+    if elapsed < least - tolerated:
+        return elapsed - least
+    return 0.0
+
+
+watch = Watch()
 
 
 def now() -> datetime:
     """The database's clock, as an aware UTC datetime.
 
-    PostgreSQL is asked every five seconds; in between, what this machine has counted since is
-    added, never what it believes the time to be. Embedded, database and processes share one host
-    and so one clock.
+    PostgreSQL is asked every second; in between, what this machine has counted since is added,
+    never what it believes the time to be. Embedded, database and processes share one host and so
+    one clock.
     """
-    global _asked
-    if connection.vendor != "postgresql":
-        return timezone.now()
-    counted = _seconds_counted()
-    if _asked is None or not 0 <= counted - _asked[0] < ASK_EVERY_SECONDS:
-        with connection.cursor() as cursor:
-            counted = _seconds_counted()  # not before: it may have had to connect
-            cursor.execute("SELECT clock_timestamp()")
-            (at,) = cursor.fetchone()
-        _asked = (counted, at)
-    asked_at, at = _asked
-    return at + timedelta(seconds=counted - asked_at)
+    last = watch.last
+    if last is None or connection.vendor != "postgresql":
+        return asked_now()
+    counted = seconds_counted()
+    often = ASK_SLOW_DATABASE_EVERY_SECONDS if last.is_slow else ASK_EVERY_SECONDS
+    if not 0 <= counted - last.latest < often:
+        return asked_now()
+    return last.at + timedelta(seconds=counted - last.latest)
 
 
-def _seconds_counted() -> float:
+def asked_now() -> datetime:
+    """The database's clock, which is asked now, whenever that was done last.
+
+    For those who end what others have begun: had the clock been set since it was last asked, all of
+    them would seem to be late.
+    """
+    ask = _ask_postgresql if connection.vendor == "postgresql" else _ask_host
+    reading = ask()
+    if reading.is_slow:
+        reading = min(reading, ask(), key=lambda each: each.latest - each.earliest)
+    watch.note(reading)
+    # not what is counted from the question: a database that was frozen in between answers for now
+    return reading.at + timedelta(seconds=seconds_counted() - reading.latest)
+
+
+def steady_seconds() -> float:
+    """How long this process has watched the clock without seeing it set."""
+    return 0.0 if watch.steady_since is None else seconds_counted() - watch.steady_since
+
+
+def was_set(*, within_seconds: float) -> bool:
+    """Whether this process saw the clock being set so short a time ago."""
+    return bool(_steps(within_seconds))
+
+
+def displaced(*, within_seconds: float) -> tuple[timedelta, timedelta]:
+    """By how much times that were written before the clock was set seem too old, and too new."""
+    steps = _steps(within_seconds)
+    behind = sum(seconds for seconds in steps if seconds > 0)
+    ahead = sum(-seconds for seconds in steps if seconds < 0)
+    return timedelta(seconds=behind), timedelta(seconds=ahead)
+
+
+def running_from(at: datetime) -> Callable[[], datetime]:
+    """A clock that shows `at` at its first reading, and goes on from there as this machine counts.
+
+    For what was given the time and takes long: its later parts have later times.
+    """
+    started: float | None = None
+
+    def read() -> datetime:
+        nonlocal started
+        counted = seconds_counted()
+        if started is None:
+            started = counted
+        return at + timedelta(seconds=counted - started)
+
+    return read
+
+
+def seconds_counted() -> float:
     """A clock that cannot be set, and that goes on while the machine is suspended."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def _steps(within_seconds: float) -> list[float]:
+    since = seconds_counted() - within_seconds
+    return [step.seconds for step in tuple(watch.steps) if step.noticed > since]
+
+
+def _ask_postgresql() -> Reading:
+    with connection.cursor() as cursor:
+        earliest = seconds_counted()  # not before: it may have had to connect
+        cursor.execute("SELECT clock_timestamp()")
+        (at,) = cursor.fetchone()
+    return Reading(at, earliest, seconds_counted())
+
+
+def _ask_host() -> Reading:
+    earliest = seconds_counted()
+    return Reading(datetime.now(UTC), earliest, seconds_counted())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -22,7 +22,7 @@ from django.db import DataError, transaction
 from kombu import Consumer
 from kombu.message import Message
 
-from orchestrator import executions, investigations, publisher, topology
+from orchestrator import clock, declarations, executions, investigations, publisher, topology
 from orchestrator.models import DLQEntry, Execution
 from orchestrator.reasons import Reason
 from orchestrator.state_machine import ExecutionStatus
@@ -32,6 +32,9 @@ log = structlog.get_logger(__name__)
 FAILED_BY = "dead_letter_handler"
 QUIET_SECONDS = 0.2
 """The queue counts as empty when nothing came for this long."""
+
+OF_A_DEATH = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count")
+"""Beginnings of the headers in which the broker tells how a letter came here."""
 
 REASONS = {
     "expired": (Reason.QUEUE_TTL_EXPIRED, DLQEntry.Reason.QUEUE_TTL_EXPIRED),
@@ -47,6 +50,8 @@ class Drained:
 
     settled: int = 0
     """Ended or retried their execution, and were kept as an entry."""
+    returned: int = 0
+    """Sent their execution back to the backlog: its worker was busy, or another could take it."""
     stale: int = 0
     """About an attempt that is no longer waiting: only acknowledged."""
     unreadable: int = 0
@@ -55,6 +60,7 @@ class Drained:
     def __add__(self, other: Drained) -> Drained:
         return Drained(
             self.settled + other.settled,
+            self.returned + other.returned,
             self.stale + other.stale,
             self.unreadable + other.unreadable,
         )
@@ -79,25 +85,30 @@ class Letter:
 
     @property
     def fingerprint(self) -> str:
-        """The same for every copy of one letter: draining it again finds its entry."""
+        """The same for every copy of one letter: draining it again finds its entry. What names no
+        attempt is the same if its bytes are, and its headers but for the broker's account."""
         if self.execution_id is not None and self.task == publisher.RUN:
             return f"{self.execution_id}.{self.attempt}"
-        death = json.dumps(self.x_death, sort_keys=True, default=str).encode()
-        return hashlib.sha256(self.raw_body + death).hexdigest()
+        own = {
+            name: value for name, value in self.headers.items() if not name.startswith(OF_A_DEATH)
+        }
+        headers = json.dumps(own, sort_keys=True).encode()
+        return hashlib.sha256(self.raw_body + b"\0" + headers).hexdigest()
 
 
-def drain(*, now: datetime, limit: int = 100_000) -> Drained:
+def drain(*, read_clock: Callable[[], datetime] = clock.now, limit: int = 100_000) -> Drained:
     """Settle the dead letters that wait now, in batches; returns what was done.
 
-    Raises what the broker or the database raise: then nothing of that batch is acknowledged,
-    and the letters are there again for the next drain.
+    Each batch asks for the time: a drain may take long, and what it settles last may have been
+    accepted after it began. Raises what the broker or the database raise: then nothing of that
+    batch is acknowledged, and the letters are there again for the next drain.
     """
     total = Drained()
     taken = 0
     with publisher.connection() as link:
-        topology.declare(link.default_channel, [])
+        declarations.declare(link, [])
         for batch in _batches(link):
-            total += settle([read(message) for message in batch], now=now)
+            total += settle([read(message) for message in batch], now=read_clock())
             batch[-1].ack(multiple=True)
             taken += len(batch)
             if taken >= limit:
@@ -201,20 +212,22 @@ def _settle(letters: Sequence[Letter], *, now: datetime) -> Drained:
         reason, kept_as = REASONS.get(letter.died_of, REASONS["rejected"])
         dead.setdefault(reason, []).append(execution)
         entries.append(_entry(letter, kept_as, _explain(execution, reason), execution, now=now))
-    ended = set()
+    ended: set[UUID] = set()
+    returned: set[UUID] = set()
     for reason, group in dead.items():
-        ended |= executions.end_attempts(
-            group,
-            reason=reason,
-            detail=_explain(group[0], reason) if len(group) == 1 else reason.text,
-            failed_by=FAILED_BY,
-            now=now,
-        )
+        detail = _explain(group[0], reason) if len(group) == 1 else reason.text
+        why: Any = {"reason": reason, "detail": detail, "failed_by": FAILED_BY, "now": now}
+        if reason is Reason.QUEUE_TTL_EXPIRED:
+            expired = executions.expire(group, **why)
+            ended |= expired.ended
+            returned |= expired.returned
+        else:
+            ended |= executions.end_attempts(group, **why)
     # an execution that lost its race on the way was claimed or ended: its letter was stale
     kept = [entry for entry in entries if entry.execution_id is None or entry.execution_id in ended]
     investigations.keep(kept)
-    settled = len(kept) - unreadable
-    return Drained(settled, stale + len(entries) - len(kept), unreadable)
+    stale += len(entries) - len(kept) - len(returned)
+    return Drained(len(kept) - unreadable, len(returned), stale, unreadable)
 
 
 def _explain(execution: Execution, reason: Reason) -> str:

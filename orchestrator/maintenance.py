@@ -9,33 +9,48 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django.conf import settings
 
-from orchestrator import dead_letters, executions, fleet, workflows
+from orchestrator import clock, database, dead_letters, executions, fleet, workflows
 from orchestrator.models import Tick
+
+Parts = dict[str, Callable[[], Any]]
+"""What one function does, each part whatever becomes of the others."""
 
 
 def check_timeouts(*, now: datetime) -> Any:
-    """End what is overdue, and dispatch again what its worker seems not to have heard of."""
-    ended = executions.sweep(now=now)
-    again = executions.dispatch_unclaimed(now=now, actor=executions.MONITOR)
-    return ended | {"dispatched_again": again}
+    """End what is overdue, and move what waits behind a full worker to a free slot."""
+    parts: Parts = {
+        "ended": partial(executions.sweep, now=now),
+        "moved": partial(executions.release_waiting, now=now),
+    }
+    done = database.carry_out_each(parts)
+    return done.pop("ended") | done
 
 
 def check_heartbeats(*, now: datetime) -> Any:
     """Declare silent workers lost, settle what they had started, move what they had not."""
-    return {
-        "lost": [worker.name for worker in fleet.mark_stale(now=now)],
-        "settled": executions.settle_lost(now=now),
-        "released": executions.release_stranded(now=now),
+    parts: Parts = {
+        "lost": lambda: [worker.name for worker in fleet.mark_stale(now=now)],
+        "settled": partial(executions.settle_lost, now=now),
+        "released": partial(executions.release_stranded, now=now),
     }
+    return database.carry_out_each(parts)
 
 
 def drain_dead_letters(*, now: datetime) -> Any:
-    """Turn dead letters into ended executions and entries."""
-    return dead_letters.drain(now=now)
+    """Dispatch again what its worker seems not to have heard of, and turn dead letters into ended
+    executions and entries."""
+    parts: Parts = {
+        "dispatched_again": partial(
+            executions.dispatch_unclaimed, now=now, actor=executions.MONITOR
+        ),
+        "drained": dead_letters.drain,
+    }
+    return database.carry_out_each(parts)
 
 
 def retire_workers(*, now: datetime) -> Any:
@@ -47,8 +62,9 @@ def detect_stale_tasks(*, now: datetime) -> Any:
     """Open investigations for tasks that are stuck, batch by batch, and move them to error."""
     until = time.monotonic() + LONGEST_RUN_SECONDS
     stale = opened = moved = 0
+    moment = clock.running_from(now)
     while True:
-        found = workflows.detect_stale(now)
+        found = workflows.detect_stale(moment())
         stale, opened = stale + len(found.stale), opened + len(found.opened)
         moved += len(found.moved)
         is_last = len(found.stale) < settings.MUSTER.staleness_batch_size
@@ -63,6 +79,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "muster.retire_workers": retire_workers,
     "muster.detect_stale_tasks": detect_stale_tasks,
 }
+ASK_THE_BROKER = ("muster.drain_dead_letters", "muster.retire_workers")
+"""What takes all of its time limits while the broker is away. What else is due must not wait for
+that: an end would be as late."""
+
 SLOWER = {"muster.detect_stale_tasks": "staleness_interval_seconds"}
 """What has an interval of its own, and the setting that says it."""
 
@@ -76,10 +96,10 @@ def interval_seconds(name: str) -> float:
     return seconds
 
 
-def run(name: str, *, now: datetime, missed: int = 0) -> Any:
+def run(name: str, *, now: datetime, missed: float = 0) -> Any:
     """Run one function unless it ran lately; returns its result, or None when it was not due.
 
-    `missed`: how many whole intervals must have gone by, as the watchdog asks for.
+    `missed`: how many intervals must have gone by, as the watchdog asks for.
     """
     interval = timedelta(seconds=interval_seconds(name))
     not_within = interval * missed if missed else interval / 2

@@ -27,7 +27,7 @@ from django.conf import settings
 from kombu import Connection
 from kombu.exceptions import OperationalError
 
-from orchestrator import topology
+from orchestrator import declarations, topology
 from orchestrator.errors import MusterError
 
 log = structlog.get_logger(__name__)
@@ -151,6 +151,12 @@ def connection() -> Connection:
     )
 
 
+def ensure_connected(link: Connection) -> None:
+    """Connect it, if it is not, within the time limit. Raises what the broker's library does."""
+    limit_seconds = settings.MUSTER.publish_timeout_seconds
+    link.ensure_connection(max_retries=1, interval_start=0, timeout=int(limit_seconds) or 1)
+
+
 def send(messages: Sequence[Message]) -> list[Message]:
     """Publish a batch and wait for its confirmation; returns what no queue was there to take.
 
@@ -168,6 +174,19 @@ def send(messages: Sequence[Message]) -> list[Message]:
     except errors() as error:
         _drop_lane()
         raise BrokerUnavailable(f"{len(messages)} messages not sent: {error!r}") from error
+
+
+def make_whole(routing_keys: Iterable[str]) -> None:
+    """Declare the queues of messages that came back, with exchanges and bindings: somebody has
+    deleted one of them. Raises BrokerUnavailable, and TopologyDiffers.
+    """
+    specs = topology.needed_by(routing_keys)
+    try:
+        with connection() as link:
+            declarations.declare(link, specs)
+    except errors() as error:
+        raise BrokerUnavailable(f"queues not declared: {error!r}") from error
+    log.warning("queues declared again", queues=[spec.name for spec in specs])
 
 
 class _Lane:
@@ -246,8 +265,7 @@ def _lane() -> _Lane:
         _local.lane, _local.pid = None, os.getpid()
     if _local.lane is None:
         link = connection()
-        limit_seconds = settings.MUSTER.publish_timeout_seconds
-        link.ensure_connection(max_retries=1, interval_start=0, timeout=int(limit_seconds) or 1)
+        ensure_connected(link)
         _local.lane = _Lane(link)
     return _local.lane  # type: ignore[no-any-return]
 
@@ -310,14 +328,21 @@ class _Relay:
                 except queue.Empty:
                     break
             try:
-                send(_merged(batch))
-            except BrokerUnavailable as error:
+                _send_hints(_merged(batch))
+            except MusterError as error:
                 log.warning("hints dropped, the sweep will find the rows", error=error)
             except Exception:
                 log.exception("hints dropped, the sweep will find the rows")
             breathed_at = time.monotonic() + BREATH_SECONDS
             for _ in batch:
                 self.waiting.task_done()
+
+
+def _send_hints(messages: Sequence[Message]) -> None:
+    """Send, and send again what finds a queue only once that is declared."""
+    if returned := send(messages):
+        make_whole(message.routing_key for message in returned)
+        send(returned)
 
 
 def _merged(batch: Sequence[Message]) -> list[Message]:

@@ -75,6 +75,11 @@ class Reason(enum.StrEnum):
         Known.NEVER_STARTED,
         "The pack's environment could not be made on the worker",
     )
+    PACK_UNAVAILABLE = (
+        "pack_unavailable",
+        Known.NEVER_STARTED,
+        "The worker does not have the code of the pack",
+    )
 
     QUEUE_TTL_EXPIRED = "queue_ttl_expired", Known.NEVER_STARTED, "Worker queue TTL expired"
     SCHEDULED_TIMEOUT = (
@@ -83,7 +88,7 @@ class Reason(enum.StrEnum):
         "Execution timeout: worker did not pick up task within timeout",
     )
     NO_WORKER_AVAILABLE = "no_worker_available", Known.NEVER_STARTED, "no workers available"
-    UNROUTABLE = "unroutable", Known.NEVER_STARTED, "The worker's queue does not exist"
+    UNROUTABLE = "unroutable", Known.NEVER_STARTED, "The worker's queue did not exist"
     DISPATCH_FAILED = (
         "dispatch_failed",
         Known.NEVER_STARTED,
@@ -100,6 +105,7 @@ class Reason(enum.StrEnum):
         "The deadline passed before the action could start",
     )
     GIVEN_BACK = "given_back", Known.NEVER_STARTED, "The worker stopped before the action started"
+    MOVED = "moved", Known.NEVER_STARTED, "Another worker was free to start the action sooner"
 
     RUN_DEADLINE_PASSED = (
         "run_deadline_passed",
@@ -115,6 +121,11 @@ class Reason(enum.StrEnum):
         "process_lost",
         Known.OUTCOME_UNKNOWN,
         "The process that ran the action died",
+    )
+    WORKER_STOPPED = (
+        "worker_stopped",
+        Known.OUTCOME_UNKNOWN,
+        "The worker had to stop before the action ended",
     )
 
     CANCELLED = "cancelled", Known.NEVER_STARTED, "Cancelled before the action started"
@@ -133,6 +144,7 @@ WITHOUT_A_WORKER = frozenset(
         Reason.SCHEDULED_TIMEOUT,
         Reason.UNROUTABLE,
         Reason.WORKER_LOST,
+        Reason.WORKER_STOPPED,
     }
 )
 """There was no worker, or it was gone: the action is not to blame."""

@@ -6,9 +6,10 @@ import hashlib
 import secrets
 from datetime import datetime, timedelta
 
-from django.db import IntegrityError, transaction
+from django.db import DatabaseError, IntegrityError, transaction
 from django.db.models import Q
 
+from orchestrator.database import LOCK_NOT_AVAILABLE, READ_ONLY, sqlstate
 from orchestrator.errors import MusterError
 from orchestrator.models import ApiToken
 
@@ -84,7 +85,12 @@ def _note_use(token: ApiToken, now: datetime) -> None:
     before = now - USE_NOTED_EVERY
     if token.last_used_at is None or token.last_used_at <= before:
         unnoted = Q(last_used_at__isnull=True) | Q(last_used_at__lte=before)
-        ApiToken.objects.filter(unnoted, pk=token.pk).update(last_used_at=now)
+        try:
+            ApiToken.objects.filter(unnoted, pk=token.pk).update(last_used_at=now)
+        except DatabaseError as error:
+            # who only reads is served all the same
+            if sqlstate(error) not in (READ_ONLY, LOCK_NOT_AVAILABLE):
+                raise
 
 
 def _digest(text: str) -> str:

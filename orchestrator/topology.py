@@ -16,12 +16,15 @@ from typing import Any
 from django.conf import settings
 from kombu import Exchange, Queue
 
-WORKER_QUEUE = re.compile(r"^worker\.(?P<worker_id>[0-9]+)\.executions$")
-CANCEL_QUEUE = re.compile(r"^worker\.(?P<worker_id>[0-9]+)\.cancel$")
+DEFAULT_NAMESPACE = "muster"
 
 REQUESTED = "execution.requested"
 COMPLETED = "execution.completed"
 TASK_REQUESTED = "task.requested"
+
+EXECUTIONS = "executions"
+CANCEL = "cancel"
+"""What the two queues of a worker are for, as their names say."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,20 @@ def _ns(name: str) -> str:
     return f"{settings.MUSTER.namespace}.{name}"
 
 
+def _of_worker(worker_id: int | str, what: str) -> str:
+    """The name of a worker's queue. The default namespace is not in it: it never was."""
+    name = f"worker.{worker_id}.{what}"
+    return name if settings.MUSTER.namespace == DEFAULT_NAMESPACE else _ns(name)
+
+
+def _worker_id_in(name: str, what: str) -> str | None:
+    """The worker's id in the name of its queue, as it is written there; None in any other name,
+    and in those of another namespace."""
+    before, _, after = _of_worker("#", what).partition("#")
+    match = re.fullmatch(rf"{re.escape(before)}([0-9]+){re.escape(after)}", name)
+    return match[1] if match else None
+
+
 def executions_exchange() -> str:
     """Life of executions: requests, dispatch, cancels, completions."""
     return _ns("executions")
@@ -71,6 +88,9 @@ def dispatch_key(worker_id: int | str) -> str:
 def cancel_key(worker_id: int | str) -> str:
     """Routing key of one worker's cancel messages."""
     return f"execution.cancel.worker.{worker_id}"
+
+
+TO_A_WORKER = re.compile(r"execution\.(?:dispatch|cancel)\.worker\.(?P<worker_id>[0-9]+)")
 
 
 def _dead_lettering() -> dict[str, Any]:
@@ -142,7 +162,7 @@ def dead_letter_queue() -> QueueSpec:
 def worker_queue(worker_id: int | str) -> QueueSpec:
     """The dispatch queue of one worker: its TTL is the longest wait for that worker."""
     return QueueSpec(
-        name=f"worker.{worker_id}.executions",
+        name=_of_worker(worker_id, EXECUTIONS),
         exchange=executions_exchange(),
         routing_key=dispatch_key(worker_id),
         owner="worker",
@@ -153,7 +173,7 @@ def worker_queue(worker_id: int | str) -> QueueSpec:
 
 def cancel_queue(worker_id: int | str) -> QueueSpec:
     return QueueSpec(
-        name=f"worker.{worker_id}.cancel",
+        name=_of_worker(worker_id, CANCEL),
         exchange=executions_exchange(),
         routing_key=cancel_key(worker_id),
         owner="worker",
@@ -172,6 +192,14 @@ def worker_queues(worker_id: int | str) -> list[QueueSpec]:
     return [worker_queue(worker_id), cancel_queue(worker_id)]
 
 
+def needed_by(routing_keys: Iterable[str]) -> list[QueueSpec]:
+    """The queues without which messages of these routing keys find nobody."""
+    matches = [TO_A_WORKER.fullmatch(key) for key in routing_keys]
+    worker_ids = {match["worker_id"] for match in matches if match}
+    shared = [] if all(matches) else hot_queues()
+    return [*shared, *(spec for id in sorted(worker_ids) for spec in worker_queues(id))]
+
+
 def common() -> list[QueueSpec]:
     """What every service declares first: a missing dead letter exchange drops silently."""
     return [dead_letter_queue()]
@@ -182,17 +210,17 @@ def find(name: str) -> QueueSpec | None:
     for spec in shared_queues():
         if spec.name == name:
             return spec
-    if match := WORKER_QUEUE.match(name):
-        return worker_queue(match["worker_id"])
-    if match := CANCEL_QUEUE.match(name):
-        return cancel_queue(match["worker_id"])
+    if worker_id := _worker_id_in(name, EXECUTIONS):
+        return worker_queue(worker_id)
+    if worker_id := _worker_id_in(name, CANCEL):
+        return cancel_queue(worker_id)
     return None
 
 
 def worker_id_of(queue_name: str) -> int | None:
     """The worker whose dispatch queue this is, or None."""
-    match = WORKER_QUEUE.match(queue_name)
-    return int(match["worker_id"]) if match else None
+    worker_id = _worker_id_in(queue_name, EXECUTIONS)
+    return int(worker_id) if worker_id else None
 
 
 def declare(channel: Any, specs: Iterable[QueueSpec]) -> None:
@@ -200,12 +228,24 @@ def declare(channel: Any, specs: Iterable[QueueSpec]) -> None:
 
     Raises amqp's PreconditionFailed (406) where a queue exists with other arguments.
     """
-    _declare_exchanges(channel)
+    declare_exchanges(channel)
     for spec in [*common(), *specs]:
         spec.queue()(channel).declare()
 
 
-def _declare_exchanges(channel: Any) -> None:
+def unbind_former(channel: Any, worker_id: int | str) -> None:
+    """Take the bindings from queues as they were called when no namespace was in their names.
+
+    They are not deleted: in the default namespace, somebody else's worker has the same names.
+    """
+    for spec in worker_queues(worker_id):
+        former = spec.name.removeprefix(_ns(""))
+        if former != spec.name:
+            channel.queue_unbind(former, spec.exchange, spec.routing_key)
+
+
+def declare_exchanges(channel: Any) -> None:
+    """Declare both exchanges."""
     for name in (executions_exchange(), dead_letter_exchange()):
         Exchange(name, type="topic", durable=True)(channel).declare()
 

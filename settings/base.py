@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,23 @@ def _secret_key() -> str:
     return path.read_text()
 
 
+SESSION = {
+    # what is overdue must end within 10 s, so a row that somebody holds is not waited for longer
+    "lock_timeout": 3_000,
+    # a process that was stopped, or whose host vanished, loses in time what it held: 5 s are left
+    # for the next tick to find it, and 5 s to end it. Nothing of ours waits for anything but the
+    # database while a transaction is open
+    "idle_in_transaction_session_timeout": 10_000,
+    # the server, too, asks whether its peer is there: a statement on its way to one that has
+    # vanished is under way and not idle
+    "tcp_keepalives_idle": 5,
+    "tcp_keepalives_interval": 2,
+    "tcp_keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+"""PostgreSQL's settings of each session of ours: seconds for keepalives, milliseconds else."""
+
+
 def _database() -> dict[str, Any]:
     url = env.str("DATABASE_URL", default=f"sqlite:///{DATA_DIR / 'muster.db'}")
     config: dict[str, Any] = dict(environ.Env.db_url_config(url))
@@ -59,7 +77,10 @@ def _database() -> dict[str, Any]:
         config["CONN_HEALTH_CHECKS"] = True
         config["OPTIONS"] = {
             "connect_timeout": 5,
-            "options": f"-c statement_timeout={statement_timeout_ms} -c lock_timeout=10000",
+            "options": " ".join(
+                f"-c {name}={value}"
+                for name, value in (SESSION | {"statement_timeout": statement_timeout_ms}).items()
+            ),
             # a peer that vanished must not hold a thread for the kernel's two hours
             "keepalives_idle": 5,
             "keepalives_interval": 2,
@@ -89,18 +110,29 @@ if REDIS_URL:
     }
 
 INSTALLED_APPS = [
-    "unfold",
+    "unfold.apps.BasicAppConfig",
     "unfold.contrib.filters",
-    "django.contrib.admin",
+    "orchestrator.apps.AdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "django_celery_beat",
-    "ninja",
     "orchestrator",
 ]
+
+
+def _directory_of(package: str) -> Path:
+    """Where an installed package is, found without importing it."""
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        raise ImproperlyConfigured(f"{package} is not installed; see requirements.txt")
+    return Path(spec.origin).parent
+
+
+# ninja is no app here (see orchestrator/api/docs_page.py): its templates and static files are
+NINJA_DIR = _directory_of("ninja")
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
@@ -116,7 +148,7 @@ MIDDLEWARE = [
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [],
+        "DIRS": [NINJA_DIR / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -145,6 +177,7 @@ TIME_ZONE = "UTC"
 USE_TZ = True
 
 STATIC_URL = "static/"
+STATICFILES_DIRS = [NINJA_DIR / "static"]
 # served from the installed packages, so that a fresh machine needs no collectstatic
 WHITENOISE_USE_FINDERS = True
 

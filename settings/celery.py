@@ -9,6 +9,8 @@ from celery import Celery, signals
 from settings import logs
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "settings.base")
+# Celery would run every check of Django, for which it loads the whole API, and look at no result
+os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
 # queues come from the topology and nowhere else, also for `-Q` on a plain worker
 app = Celery(
@@ -24,6 +26,7 @@ app.steps["worker"].update(
         "tasks.consumers:SchedulerStep",
         "tasks.watchdog:WatchdogStep",
         "workers.bootsteps:AgentStep",
+        "workers.bootsteps:SignalStep",
     }
 )
 app.steps["consumer"].update({"tasks.unreadable:RejectStep", "workers.bootsteps:CancelStep"})

@@ -25,9 +25,20 @@ broker_connection_retry_on_startup = True
 broker_connection_max_retries = None
 worker_cancel_long_running_tasks_on_connection_loss = True
 broker_heartbeat = 10
+# an exchange that somebody deletes between its declaration and a binding to it ends no process
+broker_channel_error_retry = True
 # `confirm_publish` stays off here: in the global options it blinds a worker to a stalled
 # broker; the publisher keeps a connection of its own, with confirms and time limits
-broker_transport_options: dict[str, object] = {}
+# a broker that is frozen must not keep the event loop in the middle of a question
+broker_transport_options: dict[str, object] = {
+    "read_timeout": settings.MUSTER.publish_timeout_seconds,
+    "write_timeout": settings.MUSTER.publish_timeout_seconds,
+}
+# orders and events of `celery control` and `events` stay inside of an installation, too
+if settings.MUSTER.namespace != "muster":
+    control_exchange = f"{settings.MUSTER.namespace}.celery"
+    event_exchange = f"{settings.MUSTER.namespace}.celeryev"
+    event_queue_prefix = f"{settings.MUSTER.namespace}.celeryev"
 
 task_send_sent_event = False
 worker_hijack_root_logger = False

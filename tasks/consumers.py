@@ -16,18 +16,23 @@ from uuid import UUID
 
 import structlog
 from celery import bootsteps
+from celery.worker import state
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, close_old_connections, connections
 from kombu import Connection, Consumer
 from kombu.message import Message
 
-from orchestrator import clock, executions, fleet, publisher, topology
+from orchestrator import clock, declarations, executions, fleet, publisher, topology
+from orchestrator.declarations import TopologyDiffers
 from tasks.advancer import Advancer
+from tasks.consuming import EXIT_REFUSED
 
 log = structlog.get_logger(__name__)
 
 ACTOR = "executor"
 BACKLOG_EVERY_SECONDS = 1.0
+DECLARE_EVERY_SECONDS = 10.0
+"""What somebody has deleted is back after this, whether a message came to miss it or not."""
 PAUSE_AFTER_ERROR_SECONDS = 1.0
 LISTS = {
     publisher.SCHEDULE: "execution_ids",
@@ -51,6 +56,7 @@ class Scheduler(threading.Thread):
         self.placement = fleet.Placement()
         self.received: list[Message] = []
         self.backlog_at = 0.0
+        self.declare_at = 0.0
         self.breathed_at = 0.0
         self.backlog_waits = True
 
@@ -59,12 +65,16 @@ class Scheduler(threading.Thread):
             try:
                 with publisher.connection() as link:
                     self._consume(link)
+            except TopologyDiffers as differs:
+                _refuse_to_run(differs)
+                break
             except (DatabaseError, InterfaceError):
                 log.exception("database error; what was not acknowledged comes again")
+            except publisher.errors() as error:
+                log.warning("broker connection lost; connecting again", error=repr(error))
             except Exception:
-                # also whatever the broker's library raises for a connection that is gone: the
-                # thread must outlive every fault, because the promise rests on it
-                log.warning("broker connection lost; connecting again", exc_info=True)
+                # the thread must outlive every fault, because the promise rests on it
+                log.exception("scheduling failed; beginning again")
             finally:
                 self.received.clear()
                 close_old_connections()
@@ -77,14 +87,13 @@ class Scheduler(threading.Thread):
         self.join(timeout=10)
 
     def _consume(self, link: Connection) -> None:
+        self._declare(link)
         channel = link.channel()
-        specs = topology.hot_queues()
-        topology.declare(channel, specs)
         executions.dispatch_again(now=clock.now(), actor=ACTOR)
         limit: int = settings.MUSTER.batch_size
         consumer = Consumer(
             channel,
-            queues=[spec.queue() for spec in specs],
+            queues=[spec.queue() for spec in topology.hot_queues()],
             on_message=self.received.append,
             prefetch_count=2 * limit,
             auto_declare=False,
@@ -100,6 +109,13 @@ class Scheduler(threading.Thread):
                     close_old_connections()
                 if time.monotonic() >= self.backlog_at:
                     self._schedule_backlog(limit)
+                if time.monotonic() >= self.declare_at:
+                    self._declare(link)
+
+    def _declare(self, link: Connection) -> None:
+        """Declare what executors consume; raises TopologyDiffers, and notices a dead connection."""
+        self.declare_at = time.monotonic() + DECLARE_EVERY_SECONDS
+        declarations.declare(link, topology.shared_queues())
 
     def _gather(self, link: Connection, limit: int) -> None:
         """Wait for a message, then take all that are there, and what comes in the same breath."""
@@ -167,6 +183,23 @@ def _read(message: Message) -> tuple[str, list[UUID]]:
     return task, [UUID(id) for id in kwargs[listed]]
 
 
+def _refuse_to_run(differs: TopologyDiffers) -> None:
+    """End the executor: nothing that it sends or takes would go where it should."""
+    log.critical("stopped: the broker has other queues", differs=str(differs))
+    state.should_stop = EXIT_REFUSED  # type: ignore[assignment]
+
+
+def _refuse_other_queues() -> None:
+    """Raises SystemExit where the broker has other queues; one that is away is waited for."""
+    try:
+        with publisher.connection() as link:
+            declarations.declare(link, topology.shared_queues())
+    except TopologyDiffers as differs:
+        raise SystemExit(str(differs)) from None
+    except publisher.errors() as error:
+        log.warning("broker not reachable", error=repr(error))
+
+
 class SchedulerStep(bootsteps.StartStopStep):
     """Runs the scheduler, and the advancer that it tells of tasks, in every process that was
     asked to consume the hot queues."""
@@ -181,6 +214,7 @@ class SchedulerStep(bootsteps.StartStopStep):
         return topology.requests_queue().name in worker.app.amqp.queues.consume_from
 
     def create(self, worker: Any) -> None:
+        _refuse_other_queues()
         # Celery's own consumer must not compete for what the thread takes in batches
         worker.app.amqp.queues.deselect([spec.name for spec in topology.hot_queues()])
 

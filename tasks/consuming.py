@@ -14,6 +14,8 @@ from inspect import isgenerator
 from typing import Any
 
 import structlog
+from amqp.exceptions import PreconditionFailed
+from celery.exceptions import WorkerShutdown
 from celery.worker.consumer import Consumer as CeleryConsumer
 from celery.worker.loops import asynloop
 from celery.worker.state import maybe_shutdown
@@ -21,7 +23,13 @@ from kombu.asynchronous import ERR, READ, WRITE
 from kombu.asynchronous.hub import Hub
 from kombu.exceptions import OperationalError
 
+from orchestrator import declarations, publisher, topology
+
 log = structlog.get_logger(__name__)
+
+EXIT_REFUSED = 1
+"""Exit status of a process that consumes nothing because the broker has other queues: the same as
+of one that could not start."""
 
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 2.0
@@ -35,6 +43,7 @@ class Consumer(CeleryConsumer):
     hub: Any
     controller: Any
     amqheartbeat: Any
+    app: Any
     connection_errors: tuple[type[Exception], ...]
 
     def connect(self) -> Any:
@@ -64,6 +73,23 @@ class Consumer(CeleryConsumer):
             else:
                 self.first_connection_attempt = False
                 return connection
+
+    def on_connection_error_after_connected(self, exc: Exception) -> None:
+        """Connect again, unless the broker refuses our queues: that would only come again."""
+        if isinstance(exc, PreconditionFailed):
+            self._refuse_to_run(exc)
+        super().on_connection_error_after_connected(exc)
+
+    def _refuse_to_run(self, refused: PreconditionFailed) -> None:
+        names = self.app.amqp.queues.consume_from
+        try:
+            with publisher.connection() as link:
+                declarations.declare(link, filter(None, map(topology.find, names)))
+        except declarations.TopologyDiffers as differs:
+            log.critical("stopped: the broker has other queues", differs=str(differs))
+            raise WorkerShutdown(EXIT_REFUSED) from refused
+        except publisher.errors():
+            log.warning("a queue was refused", error=str(refused.reply_text))
 
     def loop(self, *arguments: Any) -> None:
         """Celery's event loop; when it breaks, what a pool child has half told is kept."""

@@ -1,4 +1,4 @@
-"""Runs the maintenance functions whenever beat's tick has not come for two intervals.
+"""Runs the maintenance functions whenever beat's tick has not come for an interval and a half.
 
 Straight on the database, with no message in between: the promise must hold with beat dead and
 with the broker down.
@@ -7,6 +7,8 @@ with the broker down.
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Collection
 from typing import Any
 
 import structlog
@@ -18,59 +20,75 @@ from orchestrator import clock, maintenance, topology
 
 log = structlog.get_logger(__name__)
 
-MISSED_TICKS = 2
+MISSED_TICKS = 1.5
+"""Beat's tick may be half an interval late. Together with the pause between two looks this is how
+long what is due may wait: 8.1 s at the default interval of 5 s."""
+
+LOOKS_PER_INTERVAL = 8
 
 
 class Watchdog(threading.Thread):
-    def __init__(self) -> None:
+    """Runs these functions one after another, each when it was missed."""
+
+    def __init__(self, names: Collection[str]) -> None:
         super().__init__(name="muster-watchdog", daemon=True)
+        self.names = names
         self.stopping = threading.Event()
-        self.missing: set[str] = set()
+        self.missing: dict[str, float] = {}
+        """What beat left to us, and when we ran it last, by `time.monotonic`."""
 
     def run(self) -> None:
-        pause_seconds = settings.MUSTER.maintenance_interval_seconds / 4
+        pause_seconds = settings.MUSTER.maintenance_interval_seconds / LOOKS_PER_INTERVAL
         while not self.stopping.wait(pause_seconds):
-            for name in maintenance.FUNCTIONS:
+            for name in self.names:
                 self._run_if_missed(name)
             close_old_connections()
         connections.close_all()
 
-    def stop(self) -> None:
-        self.stopping.set()
-        self.join(timeout=10)
-
     def _run_if_missed(self, name: str) -> None:
         try:
-            if maintenance.run(name, now=clock.now(), missed=MISSED_TICKS) is not None:
+            if maintenance.run(name, now=clock.asked_now(), missed=MISSED_TICKS) is not None:
                 complain = log.debug if name in self.missing else log.warning
                 complain("beat's tick is missing, the watchdog ran it", task=name)
-                self.missing.add(name)
+                self.missing[name] = time.monotonic()
+            elif self._is_run_by_others(name):
+                self.missing.pop(name)
         except Exception:
             # one function that fails (the drain, with the broker down) must not stop the others
             log.exception("maintenance failed, trying again later", task=name)
             close_old_connections()
 
+    def _is_run_by_others(self, name: str) -> bool:
+        """Whether it is not due although we have not run it for too long."""
+        too_long = 2 * maintenance.interval_seconds(name)
+        return name in self.missing and time.monotonic() - self.missing[name] > too_long
+
 
 class WatchdogStep(bootsteps.StartStopStep):
-    """Runs a watchdog in every executor."""
+    """Runs two watchdogs in every executor: what asks the broker may wait for all of its time
+    limits, each time, and nothing else is to wait for that."""
 
     requires = ("celery.worker.components:Pool",)
 
     def __init__(self, worker: Any, **kwargs: Any) -> None:
-        self.watchdog: Watchdog | None = None
+        self.watchdogs: list[Watchdog] = []
         super().__init__(worker, **kwargs)
 
     def include_if(self, worker: Any) -> bool:
         return topology.maintenance_queue().name in worker.app.amqp.queues.consume_from
 
     def start(self, worker: Any) -> None:
-        self.watchdog = Watchdog()
-        self.watchdog.start()
+        others = [name for name in maintenance.FUNCTIONS if name not in maintenance.ASK_THE_BROKER]
+        self.watchdogs = [Watchdog(others), Watchdog(maintenance.ASK_THE_BROKER)]
+        for watchdog in self.watchdogs:
+            watchdog.start()
 
     def stop(self, worker: Any) -> None:
-        if self.watchdog is not None:
-            self.watchdog.stop()
-            self.watchdog = None
+        for watchdog in self.watchdogs:
+            watchdog.stopping.set()
+        for watchdog in self.watchdogs:
+            watchdog.join(timeout=10)
+        self.watchdogs = []
 
     def terminate(self, worker: Any) -> None:
         self.stop(worker)

@@ -26,9 +26,11 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, ClassVar, Self
 
@@ -221,13 +223,27 @@ class Server(abc.ABC):
 
 
 class PostgresServer(Server):
-    """PostgreSQL. `durable=True` syncs to disk as in production, for benchmarks."""
+    """PostgreSQL. `durable=True` syncs to disk as in production, for benchmarks.
+
+    With `has_own_clock` its wall clock can be stepped while it runs (`step_clock`), what counts
+    seconds goes on as it should. With `disk_mb` its data are on a disk of that size, which can be
+    filled (`fill_disk`): that needs root on Linux.
+    """
 
     name = "postgres"
     stop_signal = signal.SIGINT  # do not wait for clients to leave
 
-    def __init__(self, *, durable: bool = False, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        durable: bool = False,
+        settings: dict[str, str] | None = None,
+        has_own_clock: bool = False,
+        disk_mb: int | None = None,
+    ) -> None:
         self._binaries = find("initdb", POSTGRES_DIRECTORIES).parent
+        self._faketime = find_faketime() if has_own_clock else None
+        self._disk_mb = disk_mb
         super().__init__()
         self._settings = {
             "listen_addresses": "127.0.0.1",
@@ -246,16 +262,90 @@ class PostgresServer(Server):
     def url(self) -> str:
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
 
+    @property
+    def has_own_clock(self) -> bool:
+        return self._faketime is not None
+
+    @property
+    def has_disk(self) -> bool:
+        """Whether its data are on a disk of its own."""
+        return self._disk_mb is not None
+
+    def step_clock(self, offset_seconds: float) -> None:
+        """From now on its clock is off by this much, forward or back; at once and everywhere."""
+        replacement = self._clock.with_suffix(".new")
+        replacement.write_text(f"{offset_seconds:+.3f}\n")
+        replacement.replace(self._clock)  # read by every process at any time: never half of it
+
+    def fill_disk(self) -> None:
+        """Leave no byte of its disk to it, although it goes on writing meanwhile."""
+        taken = 0
+        with self._filler.open("wb") as filler:
+            for chunk in (1 << 20, 1 << 12):
+                with contextlib.suppress(OSError):  # no room for another one
+                    while True:
+                        os.posix_fallocate(filler.fileno(), taken, chunk)
+                        taken += chunk
+
+    def free_disk(self) -> None:
+        """Give back what `fill_disk` took; a server that has ended of it is started again."""
+        self._filler.unlink(missing_ok=True)
+        self.start()
+
+    def close(self) -> None:
+        self.stop()
+        if self._disk_mb is not None and os.path.ismount(self._data):
+            subprocess.run(["umount", "--lazy", str(self._data)], check=True)
+        super().close()
+
+    @property
+    def _data(self) -> Path:
+        return self.directory / "data"
+
+    @property
+    def _filler(self) -> Path:
+        return self._data / "filler"
+
+    @property
+    def _clock(self) -> Path:
+        return self.directory / "clock"
+
+    def _environment(self) -> dict[str, str]:
+        return super()._environment() | (
+            {}
+            if self._faketime is None
+            else {
+                "LD_PRELOAD": str(self._faketime),
+                "FAKETIME_TIMESTAMP_FILE": str(self._clock),
+                "FAKETIME_NO_CACHE": "1",
+                "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+                "FAKETIME_FORCE_MONOTONIC_FIX": "0",
+                "NO_FAKE_STAT": "1",
+            }
+        )
+
+    def _mount_disk(self) -> None:
+        self._data.mkdir()
+        options = f"size={self._disk_mb}m,mode=0700"
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(self._data)]
+        subprocess.run(command, check=True)
+        give_to_owner(self._data)
+        # else its log grows to a gigabyte before it is used again
+        self._settings |= {"max_wal_size": "64MB", "min_wal_size": "32MB"}
+
     def _prepare(self) -> None:
+        self.step_clock(0)
         super()._prepare()
-        command = [str(self._binaries / "initdb"), "--pgdata", str(self.directory / "data")]
+        if self._disk_mb is not None:
+            self._mount_disk()
+        command = [str(self._binaries / "initdb"), "--pgdata", str(self._data)]
         command += ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"]
         initdb = self._spawn([*command, "--no-sync"])
         if initdb.wait() != 0:
             raise ServerDidNotStart(f"initdb failed:\n{self.log()[-4000:]}")
 
     def _command(self) -> list[str]:
-        command = [str(self._binaries / "postgres"), "-D", str(self.directory / "data")]
+        command = [str(self._binaries / "postgres"), "-D", str(self._data)]
         command += ["-p", str(self.port)]
         for name, value in self._settings.items():
             command += ["-c", f"{name}={value}"]
@@ -288,15 +378,18 @@ class RabbitServer(Server):
 
     def control(self, *arguments: str) -> str:
         """Run `rabbitmqctl <arguments>` against this node and return what it prints."""
-        completed: subprocess.CompletedProcess[str] = subprocess.run(
-            [str(self._scripts / "rabbitmqctl"), "--quiet", *arguments],
-            env=self._environment(),
-            cwd=self.directory,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_SECONDS,
-            **run_as_owner(),
-        )
+        try:
+            completed: subprocess.CompletedProcess[str] = subprocess.run(
+                [str(self._scripts / "rabbitmqctl"), "--quiet", *arguments],
+                env=self._environment(),
+                cwd=self.directory,
+                capture_output=True,
+                text=True,
+                timeout=TIMEOUT_SECONDS,
+                **run_as_owner(),
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ServerError(f"rabbitmqctl {arguments}: {error}") from None
         if completed.returncode != 0:
             raise ServerError(f"rabbitmqctl {arguments}: {completed.stderr or completed.stdout}")
         return completed.stdout
@@ -407,6 +500,7 @@ class Guardian:
         for one in $targets; do kill -s TERM -- "$one"; kill -s CONT -- "$one"; done
         [ -z "$targets" ] || sleep 3
         for one in $targets; do kill -s KILL -- "$one"; done
+        umount --lazy "$1/data"
         rm -rf -- "$1"
     """
 
@@ -452,6 +546,33 @@ def find(name: str, directories: tuple[str, ...] = ()) -> Path:
     if on_path is None:
         raise MissingBinary(f"{name} is not installed (deploy/install-test-servers.sh installs it)")
     return Path(on_path).resolve() if directories else Path(on_path)
+
+
+FAKETIME_DIRECTORIES = ("/usr/lib/*/faketime", "/usr/lib/faketime", "/usr/local/lib/faketime")
+
+
+def find_faketime() -> Path:
+    """The library that gives a process a clock of its own; raises MissingBinary."""
+    for pattern in FAKETIME_DIRECTORIES:
+        for path in Path("/").glob(f"{pattern.lstrip('/')}/libfaketimeMT.so.1"):
+            return path
+    raise MissingBinary("libfaketime is not installed (deploy/install-test-servers.sh installs it)")
+
+
+def can_mount() -> bool:
+    """Whether a disk of a certain size can be made here."""
+    return sys.platform == "linux" and os.geteuid() == 0 and _may_mount()
+
+
+@lru_cache(maxsize=1)
+def _may_mount() -> bool:
+    """Root in a container may or may not."""
+    with tempfile.TemporaryDirectory() as place:
+        mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place]
+        if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+            return False
+        subprocess.run(["umount", place], check=True)
+        return True
 
 
 def free_port() -> int:

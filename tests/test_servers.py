@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import kombu
@@ -127,3 +128,34 @@ input()
 def test_missing_binary_is_named_with_what_to_do():
     with pytest.raises(servers.MissingBinary, match=r"no-such-server is not installed .+deploy/"):
         servers.find("no-such-server")
+
+
+def test_clock_of_a_database_is_stepped_both_ways_while_it_runs(start_server):
+    postgres = start_server(servers.PostgresServer, has_own_clock=True)
+    ask = "SELECT extract(epoch FROM clock_timestamp())::float8"
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        for offset_seconds in (0, 600, -600, 0):
+            postgres.step_clock(offset_seconds)
+            told = connection.execute(ask).fetchone()
+            assert told is not None
+            assert abs(told[0] - time.time() - offset_seconds) < 10
+        began = time.monotonic()
+        connection.execute("SELECT pg_sleep(0.2)")  # what counts seconds is as it should be
+        assert 0.2 <= time.monotonic() - began < 10
+
+
+@pytest.mark.skipif(not servers.can_mount(), reason="needs to be root on Linux, and to mount")
+def test_full_disk_of_a_database_refuses_writes_until_it_is_freed(start_server):
+    postgres = start_server(servers.PostgresServer, disk_mb=200)
+    write = "INSERT INTO full_soon SELECT repeat('x', 1000) FROM generate_series(1, 2000)"
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE full_soon (text text)")
+        postgres.fill_disk()
+        with pytest.raises(psycopg.OperationalError):
+            connection.execute(write)
+    postgres.free_disk()
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(write)
+        assert connection.execute("SELECT count(*) FROM full_soon").fetchone() == (2000,)
+    postgres.close()
+    assert not postgres.directory.exists()

@@ -12,18 +12,19 @@ from importlib import metadata
 from typing import Any
 
 import structlog
-from amqp.exceptions import PreconditionFailed
 from celery.worker import state
 from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import connections
 
-from orchestrator import clock, database, executions, fleet, publisher, topology
+from orchestrator import clock, database, declarations, executions, fleet, publisher, topology
 from orchestrator.models import Execution
 from workers import liveness, processes, runtimes
+from workers.admission import Admission
 from workers.attempts import Desk
 from workers.canceller import Canceller
 from workers.clerks import Claimer, Finisher
+from workers.code import CodeWatch
 from workers.heartbeat import Heartbeat
 from workers.probes import Prober
 from workers.runtimes import container, work_dirs
@@ -50,20 +51,26 @@ class Agent:
         self.worker_id = worker_id
         self.capacity = capacity
         self.pool_kind = pool_kind
+        self.may_vanish = True
+        """Nothing of this life is written anywhere yet: it may end without a word."""
+        self.is_started = False
         self.is_stopping = False
         self.is_paused = False
         self.incarnation = 0
         self.name = ""
         self.desk = Desk(self)
         self.claimer = Claimer(self)
-        self.finisher = Finisher("")
+        self.finisher = Finisher(self)
         self.canceller = Canceller(self)
         self.heartbeat = Heartbeat(self)
+        self.code = CodeWatch(self)
+        self.admission = Admission(self)
         self.consumer: Any = None
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_reader, False)
         os.set_blocking(self._wake_writer, False)
         self.stops = threading.Event()
+        self._stop_reason = ""
         self._kill_at = float("inf")
         """When what still runs is killed, once it stops; by `time.monotonic`."""
         self._pool_is_down = threading.Event()
@@ -74,10 +81,13 @@ class Agent:
     def register(self) -> None:
         """Begin a new life: declare the queues, then register, before the pool forks.
 
-        In this order: a worker that is known but has no queue would be sent what nobody takes.
+        In this order: a worker that is known but has no queue would be sent what nobody takes. It
+        is given no work before it consumes, see `Admission`: until then it may not even be able to
+        hear that it is to stop.
         """
         _declare(self.worker_id)
         database.wait_until_reachable()
+        self.may_vanish = False
         worker = fleet.register(
             worker_id=self.worker_id,
             capacity=self.capacity,
@@ -85,6 +95,8 @@ class Agent:
             host=socket.gethostname(),
             pid=os.getpid(),
             version=_version(),
+            is_ready=False,
+            missing_code=self.code.survey(),
             now=clock.now(),
         )
         self.name, self.incarnation = worker.name, worker.incarnation
@@ -105,11 +117,13 @@ class Agent:
 
     def start(self) -> None:
         """Start the threads: after the fork, so that no child inherits half a thread."""
-        self.finisher.actor = self.name
+        self.is_started = True
         self.finisher.start()
         self.claimer.start()
         self.heartbeat.start()
         Prober(self).start()
+        if self.is_stopping:  # it was told to meanwhile
+            self._start_draining()
 
     def attach(self, consumer: Any) -> None:
         """A consumer came up, for the first time or again: its loop is the one to wake."""
@@ -152,6 +166,7 @@ class Agent:
             self.die("its heartbeat could not be renewed")
         if self.consumer is None:
             return
+        self.desk.ask_again_for_held()
         self._adapt_prefetch()
         if late := self.desk.take_back(older_than_seconds=LATE_SECONDS):
             threading.Thread(target=self._give_back_late, args=(late,), daemon=True).start()
@@ -163,9 +178,10 @@ class Agent:
     def _adapt_prefetch(self) -> None:
         """Let the broker send ahead what will be claimed within a tenth of a second.
 
-        What was sent ahead is out of its TTL's reach, so a slow worker gets little of it.
+        What was sent ahead is out of its TTL's reach, so a slow worker gets little of it. What
+        waits for a row that another transaction has must not keep the others away.
         """
-        wanted = 2 * self.capacity + self.desk.ended_lately() // 10
+        wanted = 2 * self.capacity + self.desk.ended_lately() // 10 + len(self.desk.held)
         step = 1 << (wanted - 1).bit_length()
         if self.consumer.qos is not None:
             self.consumer.qos.value = step  # the loop tells the broker when it has changed
@@ -224,16 +240,21 @@ class Agent:
     def drain(self, reason: str, *, within_seconds: float) -> None:
         """Take no more work, say so at once, and end what still runs after so many seconds.
 
-        Called from signal handlers, so the writing is left to a thread. Called again it may only
-        shorten the time.
+        Called from signal handlers, so the writing is left to a thread, which there is after the
+        fork. Called again it may only shorten the time.
         """
         self._kill_at = min(self._kill_at, time.monotonic() + within_seconds)
         if self.is_stopping:
             return
+        self._stop_reason = reason
         self.is_stopping = True
         self.stops.set()
         liveness.notify("STOPPING=1")
-        threading.Thread(target=self._drain, args=(reason,), daemon=True).start()
+        if self.is_started:
+            self._start_draining()
+
+    def _start_draining(self) -> None:
+        threading.Thread(target=self._drain, args=(self._stop_reason,), daemon=True).start()
 
     def finish_and_go(self) -> None:
         """An operator drains this worker: what runs may take its time."""
@@ -255,15 +276,31 @@ class Agent:
         finally:
             connections.close_all()
         while not self._pool_is_down.wait(LOOK_SECONDS):
+            # claims that were granted since
+            if unstarted := self.desk.take_back(older_than_seconds=0):
+                self._give_back_late(unstarted)
             late_seconds = time.monotonic() - self._kill_at
             if late_seconds >= 0 and self.desk.claimed:
                 log.warning("time to stop is up: killing what runs", n=len(self.desk.claimed))
+                for attempt in list(self.desk.claimed.values()):
+                    attempt.is_stopped = True
                 # again: what had its slot a moment ago may only now have its process
                 self._kill_all()
             if late_seconds > UNSTOPPABLE_SECONDS and self.pool_kind != "prefork":
-                log.error("a thread that cannot be stopped ends with its process")
-                self.leave()
-                os._exit(os.EX_OK)
+                self._go_with_stuck_threads()
+
+    def _go_with_stuck_threads(self) -> None:
+        """Leave, and end with this process what cannot be ended otherwise."""
+        stuck = list(self.desk.claimed.values())
+        log.error("a thread that cannot be stopped ends with its process", n=len(stuck))
+        self.leave()
+        try:
+            # last, as it may begin elsewhere from then on
+            ends = [attempt.stopped() for attempt in stuck]
+            executions.finish(ends, now=clock.now(), actor=self.name)
+        except DatabaseError:
+            log.exception("could not record what was stopped; the heartbeat check will end it")
+        os._exit(os.EX_OK)
 
     def _kill_all(self) -> None:
         for attempt in list(self.desk.claimed.values()):
@@ -273,19 +310,27 @@ class Agent:
     def _give_back(self) -> None:
         """Return what was dispatched to this worker or claimed by it, and has not begun."""
         unstarted = self.desk.take_back(older_than_seconds=0)
+        keys = [execution.key for execution in unstarted]
         if self._pool_is_down.is_set():
-            answers = self.claimer.take_answers()
-            unstarted += [execution for _, granted in answers for execution in granted or ()]
-        executions.give_back(
-            worker_id=self.worker_id, now=clock.now(), actor=self.name, unstarted=unstarted
-        )
+            for answer in self.claimer.take_answers():
+                unstarted += answer.granted or ()
+                keys += [attempt.key for attempt in answer.batch]
+        try:
+            executions.give_back(
+                worker_id=self.worker_id, now=clock.now(), actor=self.name, unstarted=unstarted
+            )
+        finally:
+            self.desk.in_hand.let_go(keys)
 
     def _give_back_late(self, late: list[Execution]) -> None:
+        """Return what was claimed and found no slot. What cannot be written now, or is held by
+        another transaction, is in no hand any more, and two heartbeats later it is given back."""
         try:
             executions.give_back(unstarted=late, now=clock.now(), actor=self.name)
         except DatabaseError:
-            log.exception("could not give back; the sweep will end them")
+            log.exception("could not give back; a heartbeat will")
         finally:
+            self.desk.in_hand.let_go(execution.key for execution in late)
             connections.close_all()
 
     def leave(self) -> None:
@@ -300,6 +345,7 @@ class Agent:
             # it goes back first: started on a worker that is gone, it would count as lost
             self._give_back()
             self.heartbeat.stop()
+            self.heartbeat.audit.settle(now=clock.now())
             fleet.leave(
                 worker_id=self.worker_id,
                 incarnation=self.incarnation,
@@ -323,17 +369,16 @@ def _loop_tick_seconds() -> float:
 
 
 def _declare(worker_id: int) -> None:
-    """Declare the dead letter exchange and queue, and this worker's queues."""
+    """Declare the dead letter exchange and queue, and this worker's queues. Raises SystemExit
+    where the broker has one of them with other arguments."""
     while True:
         try:
             with publisher.connection() as link:
-                topology.declare(link.default_channel, topology.worker_queues(worker_id))
+                declarations.declare(link, topology.worker_queues(worker_id))
+                topology.unbind_former(link.default_channel, worker_id)
             return
-        except PreconditionFailed as error:
-            raise SystemExit(
-                f"A queue of worker {worker_id} exists with other arguments: {error}\n"
-                "`manage.py topology check` shows the difference."
-            ) from None
+        except declarations.TopologyDiffers as differs:
+            raise SystemExit(str(differs)) from None
         except publisher.errors() as error:
             log.warning("broker not reachable, trying again", error=repr(error))
             time.sleep(1)

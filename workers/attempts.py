@@ -6,28 +6,39 @@
 The order is the point: nothing is started before its claim has committed, and nothing is
 acknowledged before that either. What never gets a slot stays unacknowledged, for TTL and
 `start_by` to decide.
+
+All of it goes by execution and attempt: the messages of two attempts of one execution may well be
+here at once, when the first of them was given up.
 """
 
 from __future__ import annotations
 
+import re
+import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from billiard.exceptions import TimeLimitExceeded
+from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from celery.worker import state
 from celery.worker.request import Request
 from django.conf import settings
 
 from orchestrator import executions
 from orchestrator.models import Execution
+from orchestrator.models.claiming import AttemptKey
 from orchestrator.reasons import Reason
 from workers import child, processes
+from workers.audit import InHand
 from workers.runtimes import Call, Outcome
 
 if TYPE_CHECKING:
     from workers.agent import Agent
+    from workers.clerks import Answer
+
+STOPPED = "The worker was told to stop, and killed what still ran when its time to stop was up."
+LONGEST_TOLD = 500
 
 BACKSTOP_SECONDS = 5.0
 """The pool's hard limit comes this long after the runtime's own, should that one fail."""
@@ -48,6 +59,12 @@ class Attempt(Request):
     """By `time.monotonic`."""
     desk: Desk
     is_canceling = False
+    is_stopped = False
+    """Its worker has to go, and kills it."""
+
+    @property
+    def key(self) -> AttemptKey:
+        return self.execution_id, self.number
 
     def start(self, pool: Any) -> None:
         """Hand the claimed execution to a pool child."""
@@ -69,33 +86,53 @@ class Attempt(Request):
         if not isinstance(outcome, Outcome):  # a thread pool reports what escaped in this way
             self.on_lost(outcome)
             return
-        reason = Reason(outcome.reason)
-        if self.is_canceling and reason is not Reason.SUCCEEDED:
-            reason = Reason.CANCELLED_RUNNING
-        elif reason is Reason.CANCELLED_RUNNING:  # by somebody else's signal
-            reason = Reason.PROCESS_LOST
+        reason, result = self._as_known_here(Reason(outcome.reason), outcome.result)
         state.task_ready(self, successful=reason is Reason.SUCCEEDED)
         if reason is Reason.SUCCEEDED:
             self.send_event("task-succeeded", result="", runtime=time.time() - self.started_at)
         else:
             self.send_event("task-failed", exception=repr(reason.text), traceback="")
-        self.desk.ended(self, reason, outcome.result)
+        self.desk.ended(self, reason, result)
+
+    def _as_known_here(
+        self, reason: Reason, result: dict[str, Any]
+    ) -> tuple[Reason, dict[str, Any]]:
+        """The reason and the result, should the worker know better why the action failed."""
+        if reason is Reason.SUCCEEDED:
+            return reason, result
+        if self.is_canceling:
+            return Reason.CANCELLED_RUNNING, result
+        if self.is_stopped and reason is not Reason.RUN_TIMEOUT:
+            return Reason.WORKER_STOPPED, result | _explained(Reason.WORKER_STOPPED, STOPPED)
+        if reason is Reason.CANCELLED_RUNNING:
+            message = "The action was interrupted by a signal that the worker did not send."
+            return Reason.PROCESS_LOST, result | _explained(Reason.PROCESS_LOST, message)
+        return reason, result
 
     def on_lost(self, exc_info: Any, **_: Any) -> None:
         """The pool child is gone, or was killed at the pool's own limit."""
         state.task_ready(self)
-        error = exc_info.exception
-        if self.is_canceling:
-            reason = Reason.CANCELLED_RUNNING
-        elif isinstance(error, TimeLimitExceeded):
-            reason = Reason.RUN_TIMEOUT
-        else:
-            reason = Reason.PROCESS_LOST
+        # the pool wraps it in one whose text is a traceback
+        error = getattr(exc_info.exception, "exc", exc_info.exception)
+        reason, message = self._why_lost(error)
         self.send_event("task-failed", exception=repr(error), traceback="")
         # a child that was killed leaves behind what its action had started
         processes.terminate(str(self.execution_id), self.number, grace_seconds=0)
-        result = {"error": reason.text, "message": str(error), "failed_by": "worker"}
-        self.desk.ended(self, reason, result)
+        self.desk.ended(self, reason, _explained(reason, message))
+
+    def _why_lost(self, error: BaseException) -> tuple[Reason, str]:
+        if self.is_canceling:
+            return Reason.CANCELLED_RUNNING, "It did not stop in time, and its process was killed."
+        if isinstance(error, TimeLimitExceeded):
+            return Reason.RUN_TIMEOUT, "It went on past its time limit, and its process was killed."
+        if self.is_stopped:
+            return Reason.WORKER_STOPPED, STOPPED
+        return Reason.PROCESS_LOST, _how_it_died(error)
+
+    def stopped(self) -> executions.Ended:
+        """Its end, should its worker not be able to stop it but by its own end."""
+        reason = Reason.WORKER_STOPPED
+        return executions.Ended(self.execution, reason, _explained(reason, STOPPED))
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
         """The pool reports the same limit through `on_lost`, which does the work."""
@@ -103,6 +140,20 @@ class Attempt(Request):
     @property
     def started_at(self) -> float:
         return float(self.time_start or time.time())
+
+
+def _explained(reason: Reason, message: str) -> dict[str, Any]:
+    return {"error": reason.text, "message": message, "failed_by": "worker"}
+
+
+def _how_it_died(error: BaseException) -> str:
+    """One sentence, whatever the pool says of a process that it lost."""
+    if isinstance(error, WorkerLostError):
+        if told := re.search(r"exited prematurely: (.+?)\.? Job", str(error)):
+            return f"The pool process that ran it ended: {told[1]}."
+        return "The pool process that ran it ended before the action did."
+    first_line = next(iter(str(error).splitlines()), "")[:LONGEST_TOLD]
+    return f"The worker failed while it ran the action: {type(error).__name__}: {first_line}"
 
 
 def call_of(execution: Execution) -> Call:
@@ -134,11 +185,15 @@ class Desk:
         self.agent = agent
         self.pool: Any = None
         self.waiting: deque[Attempt] = deque()
+        self.held: list[Attempt] = []
+        """Could not be claimed, as another transaction has their rows; asked for again."""
         self.claiming = 0
         self.ready: deque[Attempt] = deque()
         """Claimed, and waiting for a slot of the pool: the oldest first."""
-        self.claimed: dict[UUID, Attempt] = {}
+        self.claimed: dict[AttemptKey, Attempt] = {}
         """All that is claimed and has not ended: what is ready, and what runs."""
+        self.in_hand = InHand()
+        self._taking_back = threading.Lock()
         self._second, self._ended_this_second, self._ended_last_second = 0, 0, 0
 
     def offer(self, attempt: Attempt) -> None:
@@ -150,6 +205,12 @@ class Desk:
     def forget_waiting(self) -> None:
         """The connection is gone, and with it what was not acknowledged: it is delivered again."""
         self.waiting.clear()
+        self.held.clear()
+
+    def ask_again_for_held(self) -> None:
+        """After a pause: what another transaction had may be free now."""
+        self.waiting.extend(self.held)
+        self.held.clear()
 
     def ended_lately(self) -> int:
         """How many attempts ended here in the last second, about."""
@@ -178,36 +239,47 @@ class Desk:
 
     def claim_waiting(self) -> None:
         """Take what was granted meanwhile, and let the claimer ask for as many as have room."""
-        for batch, granted in self.agent.claimer.take_answers():
-            self.claiming -= len(batch)
-            if granted is None:
-                # not claimed and not acknowledged: nothing has happened yet
-                self.waiting.extendleft(reversed(batch))
+        for answer in self.agent.claimer.take_answers():
+            self.claiming -= len(answer.batch)
+            if answer.granted is None:
+                # not claimed, as far as is known, and not acknowledged
+                self.in_hand.let_go(attempt.key for attempt in answer.batch)
+                self.waiting.extendleft(reversed(answer.batch))
             else:
-                self._take(batch, {execution.pk: execution for execution in granted})
+                self._take(answer, {each.key: each for each in answer.granted})
         self._feed()
         room = self.room()
         if self.waiting and self.worth_asking(room) and self.agent.takes_work:
             batch = [self.waiting.popleft() for _ in range(min(room, len(self.waiting)))]
             self.claiming += len(batch)
+            self.in_hand.take(attempt.key for attempt in batch)
             self.agent.claimer.ask(batch)
 
-    def _take(self, batch: list[Attempt], granted: dict[UUID, Execution]) -> None:
-        for attempt in batch:
+    def _take(self, answer: Answer, granted: dict[AttemptKey, Execution]) -> None:
+        settled = []
+        for attempt in answer.batch:
             # two copies of one message in a batch: the first takes the claim, the second nothing
-            execution = granted.pop(attempt.execution_id, None)
-            if execution is None or execution.attempt != attempt.number:
+            execution = granted.pop(attempt.key, None)
+            if execution is not None:
+                self._make_ready(attempt, execution)
+            else:
+                self.in_hand.let_go([attempt.key])
+                if attempt.key in answer.held:
+                    self.held.append(attempt)
+                    continue
                 state.task_ready(attempt)
-                continue
-            attempt.execution = execution
-            attempt.claimed_at = time.monotonic()
-            if self.agent.canceller.came_early(attempt.execution_id, attempt.number):
-                attempt.is_canceling = True
-            self.claimed[attempt.execution_id] = attempt
-            self.ready.append(attempt)
+            settled.append(attempt)
         # last: where the broker's connection is gone this raises, and what is claimed must run
-        for attempt in batch:
+        for attempt in settled:
             attempt.acknowledge()
+
+    def _make_ready(self, attempt: Attempt, execution: Execution) -> None:
+        attempt.execution = execution
+        attempt.claimed_at = time.monotonic()
+        if self.agent.canceller.came_early(attempt.key):
+            attempt.is_canceling = True
+        self.claimed[attempt.key] = attempt
+        self.ready.append(attempt)
 
     def _feed(self) -> None:
         """Give the pool no more than it has slots: what it queues could not be taken back."""
@@ -217,30 +289,32 @@ class Desk:
             attempt = self.ready.popleft()
             if attempt.is_canceling:
                 reason = Reason.CANCELLED_RUNNING
-                message = "cancelled before a slot was free"
-                result = {"error": reason.text, "message": message, "failed_by": "worker"}
-                self.ended(attempt, reason, result)
+                self.ended(attempt, reason, _explained(reason, "cancelled before a slot was free"))
             else:
                 attempt.start(self.pool)
 
     def take_back(self, *, older_than_seconds: float) -> list[Execution]:
-        """Forget what was claimed so long ago and has no slot yet; returns it, to be given back."""
+        """Forget what was claimed so long ago and has no slot yet; returns it, to be given back,
+        and only then to be let go of. While the worker stops, from any thread."""
         oldest = time.monotonic() - older_than_seconds
         late = []
-        while self.ready and self.ready[0].claimed_at <= oldest:
-            attempt = self.ready.popleft()
-            self.claimed.pop(attempt.execution_id, None)
-            state.task_ready(attempt)
-            late.append(attempt.execution)
+        with self._taking_back:
+            while self.ready and self.ready[0].claimed_at <= oldest:
+                attempt = self.ready.popleft()
+                self.claimed.pop(attempt.key, None)
+                state.task_ready(attempt)
+                late.append(attempt.execution)
         return late
 
     def ended(self, attempt: Attempt, reason: Reason, result: dict[str, Any]) -> None:
         """An attempt is over: record it, and let the next one have its slot. From any thread."""
-        self.claimed.pop(attempt.execution_id, None)
+        self.claimed.pop(attempt.key, None)
         second = int(time.monotonic())
         if second != self._second:
             self._ended_last_second = self._ended_this_second if second == self._second + 1 else 0
             self._second, self._ended_this_second = second, 0
         self._ended_this_second += 1
+        if reason is Reason.PACK_UNAVAILABLE:
+            self.agent.code.is_lacking = True
         self.agent.finisher.put(executions.Ended(attempt.execution, reason, result))
         self.agent.wake()

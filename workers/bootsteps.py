@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Collection
 from types import FrameType
 from typing import Any
 from uuid import UUID
@@ -27,7 +28,11 @@ log = structlog.get_logger(__name__)
 
 
 class AgentStep(bootsteps.StartStopStep):
-    """Registers before the pool forks and before anything is consumed; beats from then on."""
+    """Registers before the pool forks and before anything is consumed; beats from then on.
+
+    It hears signals before it registers: Celery makes its handlers when all steps are there, and a
+    SIGTERM between the two would end the process and leave the row of a worker that is up.
+    """
 
     requires = ("celery.worker.components:Pool",)
 
@@ -46,7 +51,11 @@ class AgentStep(bootsteps.StartStopStep):
             capacity=worker.concurrency,
             pool_kind=worker.pool_cls.__module__.rpartition(".")[2],
         )
+        _hear(agent)
         agent.register()
+        if agent.is_stopping:
+            agent.leave()
+            raise SystemExit(os.EX_OK)
         worker.muster_agent = agent
         parent_pid = os.getpid()
         patience_seconds = settings.MUSTER.shutdown_timeout_seconds
@@ -66,24 +75,51 @@ class AgentStep(bootsteps.StartStopStep):
             lambda sig, **_: agent.drain(f"shutting down ({sig})", within_seconds=patience_seconds),
             weak=False,
         )
+        signals.worker_ready.connect(lambda **_: agent.admission.consumes(), weak=False)
         signals.worker_shutdown.connect(lambda **_: agent.leave(), weak=False)
 
     def start(self, worker: Any) -> None:
-        agent = worker.muster_agent
-        agent.start()
-        # Celery's own would wait for what runs, whichever of them came, and exit with 1
-        platforms.signals["SIGQUIT"] = _stops(agent, hurry=True)
-        platforms.signals["SIGINT"] = _stops(agent, hurry=False)
+        worker.muster_agent.start()
 
     def register_with_event_loop(self, worker: Any, hub: Any) -> None:
         worker.muster_agent.join_loop(hub)
 
 
+class SignalStep(bootsteps.StartStopStep):
+    """Puts back our handlers where Celery has put its own a moment ago: those would wait for what
+    runs, whether SIGQUIT or SIGINT came, and exit with 1. Its own for SIGTERM stays."""
+
+    requires = ("workers.bootsteps:AgentStep",)
+
+    def include(self, worker: Any) -> bool:
+        included = bool(super().include(worker))
+        if included:  # before the pool forks
+            worker.steps.remove(self)
+            worker.steps.insert(0, self)
+        return included
+
+    def include_if(self, worker: Any) -> bool:
+        return worker.muster_agent is not None
+
+    def start(self, worker: Any) -> None:
+        _hear(worker.muster_agent, but=("SIGTERM",))
+
+
+def _hear(agent: Agent, *, but: Collection[str] = ()) -> None:
+    for name in {"SIGTERM", "SIGINT", "SIGQUIT"} - set(but):
+        platforms.signals[name] = _stops(agent, hurry=name == "SIGQUIT")
+
+
 def _stops(agent: Agent, *, hurry: bool) -> Any:
     """A handler that stops the worker: SIGQUIT at once, SIGINT as SIGTERM does, and at once when
-    it comes again."""
+    it comes again. Before it has registered there is nothing to be stopped."""
+    worker_pid = os.getpid()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != worker_pid:
+            return  # a pool child, which has not made its own handlers yet
+        if agent.may_vanish:
+            raise SystemExit(os.EX_OK)
         patience_seconds = settings.MUSTER.shutdown_timeout_seconds
         agent.drain(
             f"shutting down ({signal.Signals(number).name})",
@@ -116,12 +152,12 @@ class CancelStep(bootsteps.ConsumerStep):
     def _on_message(self, message: Message) -> None:
         try:
             _, kwargs, _ = json.loads(message.body or "")
-            execution_id, attempt = UUID(kwargs["execution_id"]), int(kwargs["attempt"])
+            key = UUID(kwargs["execution_id"]), int(kwargs["attempt"])
         except publisher.UNREADABLE as error:
             log.warning("unreadable cancel rejected", error=repr(error))
             message.reject()
             return
-        self.agent.canceller.cancel(execution_id, attempt)
+        self.agent.canceller.cancel(key)
         message.ack()
 
 

@@ -9,7 +9,6 @@ import threading
 import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 import psutil
 import structlog
@@ -19,6 +18,7 @@ from workers import processes, runtimes
 from workers.runtimes import limits
 
 if TYPE_CHECKING:
+    from orchestrator.models.claiming import AttemptKey
     from workers.agent import Agent
     from workers.attempts import Attempt
 
@@ -33,16 +33,16 @@ class Canceller:
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
-        self._early: OrderedDict[UUID, int] = OrderedDict()
+        self._early: OrderedDict[AttemptKey, None] = OrderedDict()
         self._lock = threading.Lock()
 
-    def cancel(self, execution_id: UUID, number: int) -> None:
+    def cancel(self, key: AttemptKey) -> None:
         """Stop one attempt. Asking twice is harmless; one that is not here (yet) is remembered,
         should its dispatch come after its cancel."""
-        attempt = self.agent.desk.claimed.get(execution_id)
-        if attempt is None or attempt.number != number:
+        attempt = self.agent.desk.claimed.get(key)
+        if attempt is None:
             with self._lock:
-                self._early[execution_id] = number
+                self._early[key] = None
                 while len(self._early) > MOST_REMEMBERED:
                     self._early.popitem(last=False)
             return
@@ -50,14 +50,14 @@ class Canceller:
             attempt.is_canceling = True
             threading.Thread(target=self._stop, args=(attempt,), daemon=True).start()
 
-    def came_early(self, execution_id: UUID, number: int) -> bool:
+    def came_early(self, key: AttemptKey) -> bool:
         """Whether this attempt was cancelled before it was claimed. Answers once."""
         if not self._early:
             return False
         with self._lock:
-            if self._early.get(execution_id) != number:
+            if key not in self._early:
                 return False
-            del self._early[execution_id]
+            del self._early[key]
             return True
 
     def kill(self, attempt: Attempt) -> None:
@@ -65,7 +65,7 @@ class Canceller:
         if self.agent.pool_kind == "prefork":
             self._signal_child(attempt, signal.SIGKILL)
         elif _is_in_process(attempt):
-            limits.interrupt(str(attempt.execution_id))
+            limits.interrupt(limits.name_of(*attempt.key))
 
     def _stop(self, attempt: Attempt) -> None:
         grace_seconds = settings.MUSTER.cancel_grace_seconds
@@ -95,11 +95,11 @@ class Canceller:
         self._signal_child(attempt, signal.SIGKILL)
 
     def _stop_in_thread(self, attempt: Attempt, kill_at: float) -> None:
-        limits.interrupt(str(attempt.execution_id))
+        limits.interrupt(limits.name_of(*attempt.key))
         self._wait(attempt, time.monotonic() + max(settings.MUSTER.cancel_grace_seconds, 0.1))
 
     def _runs(self, attempt: Attempt) -> bool:
-        return self.agent.desk.claimed.get(attempt.execution_id) is attempt
+        return self.agent.desk.claimed.get(attempt.key) is attempt
 
     def _wait(self, attempt: Attempt, until: float = 0.0) -> None:
         """Wait until it is over, or time is; at least for a moment."""

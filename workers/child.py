@@ -12,9 +12,13 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
+import structlog
+
 from orchestrator.reasons import Reason
 from workers import processes, runtimes
 from workers.runtimes import Call, Outcome, limits
+
+log = structlog.get_logger(__name__)
 
 
 def run(call: Call) -> Outcome:
@@ -22,6 +26,9 @@ def run(call: Call) -> Outcome:
     try:
         with _interruptible():
             outcome = runtimes.run(call)
+    except Exception as error:  # a runtime that cannot be loaded; a thread pool would keep silent
+        log.exception("runtime failed", runtime=call.runtime, execution_id=call.execution_id)
+        return runtimes.failed(f"Runtime {call.runtime} failed: {error!r}."[:2000], by="worker")
     except limits.Interrupted:  # outside of the action itself
         outcome = runtimes.failed(
             "The action was interrupted.", by="worker", reason=Reason.CANCELLED_RUNNING

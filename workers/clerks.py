@@ -1,7 +1,7 @@
 """The two threads of a worker that write to the database, so that its event loop never waits.
 
 Each takes as much at once as has gathered since its last statement: a batch is as large as the
-load makes it. Nothing lingers when there is little to do; under load the finisher draws breath
+load makes it. Nothing lingers when there is little to do; under load the finisher pauses
 between two statements, because one for three ends costs nearly as much as one for thirty.
 """
 
@@ -11,8 +11,8 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import structlog
 from django.conf import settings
@@ -22,6 +22,7 @@ from django.db import Error as DatabaseError
 from orchestrator import clock, executions
 from orchestrator.executions import Ended
 from orchestrator.models import Execution
+from orchestrator.models.claiming import AttemptKey
 from orchestrator.reasons import Reason
 
 if TYPE_CHECKING:
@@ -34,15 +35,25 @@ log = structlog.get_logger(__name__)
 
 PAUSE_SECONDS = 1.0
 
-BREATH_SECONDS = 0.025
+LEAST_GAP_SECONDS = 0.025
 """The least time between two statements that record ends. Nobody waits for a slot meanwhile: what
 runs next is claimed ahead."""
 
 IDLE_SECONDS = 10.0
 """A connection that was not used for this long is checked before it is used again."""
 
-Answer = tuple[list["Attempt"], list[Execution] | None]
-"""A batch, and what of it was granted; None when the database could not be asked."""
+HELD_PAUSE_SECONDS = 0.5
+"""An end whose row another transaction has is tried again after this."""
+
+
+class Answer(NamedTuple):
+    """What became of a batch that was to be claimed."""
+
+    batch: list[Attempt]
+    granted: list[Execution] | None
+    """None when the database could not be asked."""
+    held: Collection[AttemptKey] = ()
+    """Not granted only because another transaction has their rows."""
 
 
 class Claimer(threading.Thread):
@@ -71,24 +82,34 @@ class Claimer(threading.Thread):
 
     def _claim(self, batch: list[Attempt]) -> None:
         if self.agent.is_stopping:
-            self.answers.append((batch, None))
+            self.answers.append(Answer(batch, None))
             return
         try:
-            granted = executions.claim(
-                {attempt.execution_id: attempt.number for attempt in batch},
-                worker_id=self.agent.worker_id,
-                incarnation=self.agent.incarnation,
-                now=clock.now(),
-                actor=self.agent.name,
-            )
+            answer = self._ask_database(batch)
         except DatabaseError:
             log.exception("cannot claim, trying again")
             connections.close_all()
             time.sleep(PAUSE_SECONDS)
-            self.answers.append((batch, None))
-        else:
-            self.answers.append((batch, granted))
+            answer = Answer(batch, None)
+        self.answers.append(answer)
         self.agent.wake()
+
+    def _ask_database(self, batch: list[Attempt]) -> Answer:
+        wanted = {attempt.key for attempt in batch}
+        now = clock.now()
+        life = {"worker_id": self.agent.worker_id, "incarnation": self.agent.incarnation}
+        granted = executions.claim(wanted, **life, now=now, actor=self.agent.name)
+        if len(granted) == len(wanted):
+            return Answer(batch, granted)
+        refused = wanted - {execution.key for execution in granted}
+        try:
+            held = executions.still_offered(refused, **life, now=now)
+        except DatabaseError:
+            # what was granted must begin; asked again, the others hear what is to become of them
+            log.exception("could not ask why a claim was refused")
+            connections.close_all()
+            held = refused
+        return Answer(batch, granted, held)
 
     def flush(self, timeout_seconds: float) -> None:
         """Wait for the answer to what was asked."""
@@ -102,9 +123,9 @@ class Finisher(threading.Thread):
     that is known must not be lost as long as this process lives.
     """
 
-    def __init__(self, actor: str) -> None:
+    def __init__(self, agent: Agent) -> None:
         super().__init__(name="muster-finisher", daemon=True)
-        self.actor = actor
+        self.agent = agent
         self.ends: queue.Queue[Ended] = queue.Queue()
         self._recorded_at = 0.0
 
@@ -113,13 +134,11 @@ class Finisher(threading.Thread):
 
     def run(self) -> None:
         while True:
-            batch = _gather(self.ends, not_before=self._recorded_at + BREATH_SECONDS)
+            batch = _gather(self.ends, not_before=self._recorded_at + LEAST_GAP_SECONDS)
             if time.monotonic() - self._recorded_at > IDLE_SECONDS:
                 close_old_connections()
             self._record(batch)
             self._recorded_at = time.monotonic()
-            for _ in batch:
-                self.ends.task_done()
 
     def flush(self, timeout_seconds: float) -> bool:
         """Wait until every end is recorded; False when time ran out first."""
@@ -128,7 +147,7 @@ class Finisher(threading.Thread):
     def _record(self, batch: list[Ended]) -> None:
         while True:
             try:
-                counted = executions.finish(batch, now=clock.now(), actor=self.actor)
+                self._record_once(batch)
             except DataError as error:
                 if len(batch) > 1:
                     for end in batch:
@@ -140,13 +159,40 @@ class Finisher(threading.Thread):
                 connections.close_all()
                 time.sleep(PAUSE_SECONDS)
             else:
-                late = [end for end in batch if end.execution.pk not in counted]
-                for end in late:
-                    log.warning(
-                        "late result refused: the attempt was given up",
-                        execution_id=str(end.execution.pk),
-                    )
                 return
+
+    def _record_once(self, batch: list[Ended]) -> None:
+        counted = executions.finish(batch, now=clock.now(), actor=self.agent.name)
+        refused = {end.execution.key for end in batch} - counted
+        held: Collection[AttemptKey] = ()
+        if refused:
+            held = executions.still_started(
+                refused, worker_id=self.agent.worker_id, incarnation=self.agent.incarnation
+            )
+        settled = [end for end in batch if end.execution.key not in held]
+        for end in settled:
+            if end.execution.key in refused:
+                log.warning(
+                    "late result refused: the attempt was given up",
+                    execution_id=str(end.execution.pk),
+                )
+            self.ends.task_done()
+        self.agent.desk.in_hand.let_go(end.execution.key for end in settled)
+        if held:
+            self._record_later([end for end in batch if end.execution.key in held])
+
+    def _record_later(self, held: list[Ended]) -> None:
+        """Another transaction has their rows: after a pause, with whatever has ended by then."""
+
+        def put_back() -> None:
+            for end in held:
+                self.ends.put(end)
+                self.ends.task_done()  # it was never done before
+
+        log.warning("ends wait for another transaction, which has their rows", n=len(held))
+        timer = threading.Timer(HELD_PAUSE_SECONDS, put_back)
+        timer.daemon = True
+        timer.start()
 
 
 def _gather(source: queue.Queue[T], *, not_before: float = 0.0) -> list[T]:
@@ -171,7 +217,7 @@ def _wait_until_done(source: queue.Queue[Any], timeout_seconds: float) -> bool:
 
 
 def _unstorable(end: Ended, error: Exception) -> Ended:
-    """The database takes no such result, so the end is told without it."""
+    """The database takes no such result, so the end is recorded without it."""
     result = {
         "error": "The result could not be stored",
         "message": str(error).replace("\x00", ""),

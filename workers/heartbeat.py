@@ -21,6 +21,7 @@ from django.db import close_old_connections, connections
 
 from orchestrator import clock, executions, fleet
 from workers import liveness, processes
+from workers.audit import Audit
 from workers.sentinel import GOODBYE, RENEWED, seconds_counted
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class Heartbeat(threading.Thread):
         self.limit_seconds = settings.MUSTER.staleness_seconds - self.interval_seconds
         self.sentinel = Sentinel(self.limit_seconds + self.interval_seconds / 2)
         self.renewed_at = seconds_counted()
+        self.audit = Audit(agent)
         self.sign: liveness.Sign | None = None
         self._left = threading.Event()
 
@@ -128,10 +130,9 @@ class Heartbeat(threading.Thread):
             return False
         asked_at = seconds_counted()
         try:
+            now = clock.now()
             told = fleet.beat(
-                worker_id=self.agent.worker_id,
-                incarnation=self.agent.incarnation,
-                now=clock.now(),
+                worker_id=self.agent.worker_id, incarnation=self.agent.incarnation, now=now
             )
             if told is fleet.Told.LOST:
                 self.agent.die("it was declared lost or replaced")
@@ -140,7 +141,8 @@ class Heartbeat(threading.Thread):
                 self.agent.finish_and_go()
             self.sentinel.renew()
             self._show()
-            self._stop_canceled()
+            self.agent.admission.begin()
+            self.audit.compare(now=clock.now())
             close_old_connections()
         except DatabaseError:
             log.exception("heartbeat not renewed")
@@ -165,10 +167,3 @@ class Heartbeat(threading.Thread):
             is_paused=self.agent.is_paused,
             is_stopping=self.agent.is_stopping,
         )
-
-    def _stop_canceled(self) -> None:
-        """Finds the cancels whose message was lost."""
-        for execution_id, attempt in executions.to_stop(
-            worker_id=self.agent.worker_id, incarnation=self.agent.incarnation
-        ):
-            self.agent.canceller.cancel(execution_id, attempt)

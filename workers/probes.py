@@ -1,9 +1,9 @@
 """A worker looks after itself: is it fit to be given work?
 
-Every `health_check_interval_seconds` it asks whether its queue has a consumer, its loop turns, its
-pool answers, and each configured check passes. While one fails it is inactive and consumes
-nothing, what it was given and has not begun goes elsewhere, and it asks more often. What runs
-goes on, and so does the heartbeat: a worker that is unfit is not lost.
+Every `health_check_interval_seconds` it asks whether its loop turns, its pool answers, and each
+configured check passes; its way to the broker is watched all the time (`broker_watch`). While one
+fails it is inactive, what it was given and has not begun goes elsewhere, and it asks more often.
+What runs goes on, and so does the heartbeat: a worker that is unfit is not lost.
 
 The worker asks by itself, rather than an executor all of them: it alone sees its loop and its
 pool, and it alone can stop consuming.
@@ -16,17 +16,17 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from amqp.exceptions import NotFound
 from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import close_old_connections, connections
 
-from orchestrator import clock, executions, fleet, health_checks, publisher, topology
+from orchestrator import health_checks
 from workers import child
+from workers.broker_watch import BrokerWatch
+from workers.fitness import Fitness
 
 if TYPE_CHECKING:
     from workers.agent import Agent
@@ -45,82 +45,48 @@ class Prober(threading.Thread):
     def __init__(self, agent: Agent) -> None:
         super().__init__(name="muster-probes", daemon=True)
         self.agent = agent
-        self.failing: dict[str, str] = {}
-        """Why each check that fails does, as the database knows it."""
+        self.fitness = Fitness(agent)
+        self.broker_watch = BrokerWatch(agent, self.fitness)
         self.pool = PoolProbe(agent)
         self.questions = {
             name: Question(check) for name, check in health_checks.configured().items()
         }
 
     def run(self) -> None:
-        interval_seconds = settings.MUSTER.health_check_interval_seconds
+        self.broker_watch.start()
         while not self.agent.is_stopping:
-            self._probe()
-            pause_seconds = interval_seconds
-            if self.failing:
-                pause_seconds = min(interval_seconds, UNFIT_INTERVAL_SECONDS)
-            self.agent.stops.wait(pause_seconds)
+            answers = self.look()
+            failures = {name: why for name, why in answers.items() if why is not None}
+            self.fitness.tell(answers.keys(), failures)
+            self._look_for_code()
+            self._pause(is_fit=not failures)
         connections.close_all()
 
-    def _probe(self) -> None:
-        found = self.look()
+    def _pause(self, *, is_fit: bool) -> None:
+        """Until the next probe: soon, if a check fails, or as soon as the worker lacks code."""
+        until = time.monotonic() + settings.MUSTER.health_check_interval_seconds
+        while (left_seconds := until - time.monotonic()) > 0:
+            self.agent.stops.wait(min(left_seconds, UNFIT_INTERVAL_SECONDS))
+            if not is_fit or self.agent.code.is_lacking or self.agent.is_stopping:
+                return
+
+    def _look_for_code(self) -> None:
         if self.agent.is_stopping:
             return
         try:
-            self._tell(found)
-            if self.failing:
-                # again and again: an executor may have chosen this worker a moment before
-                executions.give_back(
-                    worker_id=self.agent.worker_id, now=clock.now(), actor=self.agent.name
-                )
+            self.agent.code.look()
             close_old_connections()
         except DatabaseError:
-            log.exception("could not tell how this worker is; the next probe will")
+            log.exception("could not tell which code this worker lacks; the next probe will")
             connections.close_all()
 
-    def look(self) -> dict[str, str]:
-        """Ask everything; what fails, and why."""
-        answers = {
-            "queue": self._queue_has_consumer(),
+    def look(self) -> dict[str, str | None]:
+        """Ask everything; why it fails, or None, by the names of the checks."""
+        return {
             "loop": self._loop_turns(),
             "pool": self.pool.ask(),
             **{name: question.ask() for name, question in self.questions.items()},
         }
-        return {name: why for name, why in answers.items() if why is not None}
-
-    def _tell(self, found: Mapping[str, str]) -> None:
-        if found:
-            self.agent.pause()
-        life = {"worker_id": self.agent.worker_id, "incarnation": self.agent.incarnation}
-        for name, why in found.items():
-            if name not in self.failing:
-                fleet.mark_unhealthy(**life, check=name, reason=why, now=clock.now())
-                self.failing[name] = why
-        for name in self.failing.keys() - found.keys():
-            fleet.mark_healthy(**life, check=name, now=clock.now())
-            del self.failing[name]
-        if not self.failing:
-            self.agent.resume()
-
-    def _queue_has_consumer(self) -> str | None:
-        """Says nothing against a worker whose broker is away: that is no fault of its own."""
-        name = topology.worker_queue(self.agent.worker_id).name
-        until = time.monotonic() + ANSWER_SECONDS
-        while True:
-            if not self.agent.is_connected or self.agent.is_paused:
-                return None
-            try:
-                with publisher.connection() as link:
-                    channel: Any = link.default_channel
-                    if channel.queue_declare(name, passive=True).consumer_count:
-                        return None
-            except NotFound:
-                return f"{name} does not exist"
-            except publisher.errors():
-                return None
-            if time.monotonic() > until:
-                return f"{name} has no consumer"
-            time.sleep(0.5)  # it may be about to consume
 
     def _loop_turns(self) -> str | None:
         if self.agent.loop_turns(within_seconds=ANSWER_SECONDS):

@@ -11,12 +11,13 @@ may well run `manage.py`.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import psutil
 
@@ -38,6 +39,20 @@ def die_with_parent(parent_pid: int) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent_pid:
             os._exit(1)  # it died before it could be watched
+
+
+@contextlib.contextmanager
+def end_of(pid: int) -> Iterator[int | None]:
+    """A descriptor that becomes readable when the process ends, where the kernel has such."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        yield None
+        return
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def markers(execution_id: str, attempt: int, action_ref: str) -> dict[str, str]:

@@ -18,7 +18,6 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterator
 
 import psutil
 
@@ -40,7 +39,7 @@ def main(worker_pid: int, limit_seconds: float, token: str) -> None:
         signal.signal(number, signal.SIG_IGN)
     standard_input = sys.stdin.fileno()
     until = seconds_counted() + limit_seconds
-    with _end_of(worker_pid) as end:
+    with processes.end_of(worker_pid) as end:
         while os.getppid() == worker_pid:
             watched = [standard_input] if end is None else [standard_input, end]
             left_seconds = max(0.0, until - seconds_counted())
@@ -73,20 +72,6 @@ def kill_tree(pid: int) -> None:
             if process.pid != os.getpid():
                 with contextlib.suppress(psutil.Error):
                     process.kill()
-
-
-@contextlib.contextmanager
-def _end_of(pid: int) -> Iterator[int | None]:
-    """A descriptor that becomes readable when the process ends, where the kernel has such."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        yield None
-        return
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ REASON_KINDS = {
     R.MAX_RETRIES_EXCEEDED.value: "danger",
     R.DEPENDENCY_CYCLE_DETECTED.value: "danger",
     R.WORKER_UNAVAILABLE.value: "warning",
+    R.POISON.value: "danger",
     R.MANUAL_DLQ.value: "info",
     R.QUEUE_TTL_EXPIRED.value: "warning",
     R.MESSAGE_INVALID.value: "danger",
@@ -75,6 +76,9 @@ def _what_happened(entry: DLQEntry, now: datetime) -> list[tuple[str, Any]]:
         ("It was", entry.original_state),
         ("Opened", _by_and_when(entry.opened_by, entry.dlq_timestamp, now)),
     ]
+    if entry.occurrences > 1 and entry.last_seen_at:
+        last = f"{entry.occurrences:,}, the last one"
+        facts.append(("Occurrences", _by_and_when(last, entry.last_seen_at, now)))
     if entry.resolved_at:
         facts.append(("Closed", _by_and_when(entry.resolved_by, entry.resolved_at, now)))
     if entry.fingerprint:

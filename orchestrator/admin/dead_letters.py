@@ -98,6 +98,8 @@ class DLQEntryAdmin(ReadOnlyAdmin):
 
     @display(description="About")
     def subject(self, entry: DLQEntry) -> SafeString | str:
+        if entry.occurrences > 1:
+            return f"{entry.occurrences:,} identical letters"
         return subject_link(entry, short=True) or "-"
 
     @display(description="Detail")

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
-from urllib.parse import urlencode
 
 from django.template.loader import render_to_string
 from django.urls import reverse
@@ -174,14 +173,9 @@ def _times(execution: Execution, now: datetime) -> list[tuple[str, Any]]:
 
 
 def _request(execution: Execution) -> list[tuple[str, Any]]:
-    correlated: Any = None
-    if execution.correlation_id:
-        base = reverse("admin:orchestrator_execution_changelist")
-        url = f"{base}?{urlencode({'q': execution.correlation_id})}"
-        correlated = render.link(url, execution.correlation_id)
     return [
         ("Requested by", execution.requested_by),
-        ("Correlation id", correlated),
+        ("Correlation id", render.search_link("execution", execution.correlation_id)),
         ("Idempotency key", execution.idempotency_key),
         ("Priority", execution.priority),
         ("Time limit", render.span(execution.timeout_seconds)),

@@ -16,7 +16,7 @@ from unfold.enums import ActionVariant
 from unfold.views import ChangeList
 
 from orchestrator import clock, executions
-from orchestrator.admin import execution_page, render
+from orchestrator.admin import asking, execution_page, render
 from orchestrator.admin.execution_filters import ByAction, ByPack, ByReason, ByStatus, ByWorker
 from orchestrator.admin.listing import CreatedBetween, CreatedWithin, id_starts_with
 from orchestrator.admin.read_only import AsOfChangeList, ReadOnlyAdmin, Section, go_to
@@ -170,6 +170,6 @@ class ExecutionAdmin(ReadOnlyAdmin):
             messages.success(request, f"{accepted} {noun} accepted.")
 
     def _cancel(self, request: HttpRequest, execution: Execution) -> None:
-        actor = f"user:{request.user.get_username()}"
+        actor = asking.actor(request)
         executions.cancel(execution_id=execution.pk, actor=actor, now=clock.now())
         self.log_change(request, execution, "Cancelled.")

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
 from uuid import UUID
 
 from django.db.models import Model
@@ -217,6 +218,14 @@ def link_to(obj: Model | None, text: Any = None) -> SafeString | None:
     meta = obj._meta
     url = reverse(f"admin:{meta.app_label}_{meta.model_name}_change", args=[obj.pk])
     return link(url, str(obj) if text is None else text)
+
+
+def search_link(model: str, text: str | None) -> SafeString | None:
+    """The list of this model's objects in which the text is found."""
+    if not text:
+        return None
+    base = reverse(f"admin:orchestrator_{model}_changelist")
+    return link(f"{base}?{urlencode({'q': text})}", text)
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> SafeString:

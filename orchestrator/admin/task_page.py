@@ -263,11 +263,6 @@ def _entry(entry: DLQEntry) -> list[Any]:
 
 
 def _request(task: Task) -> list[tuple[str, Any]]:
-    correlated: Any = None
-    if task.correlation_id:
-        base = reverse("admin:orchestrator_task_changelist")
-        url = f"{base}?{urlencode({'q': task.correlation_id})}"
-        correlated = render.link(url, task.correlation_id)
     return [
         ("Requested by", task.requested_by),
         ("Initiator", task.initiator),
@@ -276,7 +271,7 @@ def _request(task: Task) -> list[tuple[str, Any]]:
         ("Tags", ", ".join(map(str, task.tags))),
         ("Priority", task.priority),
         ("Environment", task.environment),
-        ("Correlation id", correlated),
+        ("Correlation id", render.search_link("task", task.correlation_id)),
         ("Parent correlation id", task.parent_correlation_id),
         ("Idempotency key", task.idempotency_key),
         ("Created", render.moment(task.created_at)),

@@ -9,36 +9,26 @@ from django import forms
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.urls import reverse
-from unfold.dataclasses import ActionDialog
 from unfold.decorators import action
 from unfold.enums import ActionVariant
 from unfold.forms import BaseDialogForm
 from unfold.widgets import UnfoldAdminTextInputWidget
 
 from orchestrator import clock, executions, fleet
-from orchestrator.admin.read_only import ReadOnlyAdmin, go_to
+from orchestrator.admin import asking
+from orchestrator.admin.read_only import ReadOnlyAdmin
 from orchestrator.errors import MusterError
 from orchestrator.models import Worker
 
 Verb = Callable[..., Worker]
 
 
-class ReasonForm(BaseDialogForm):
+class OrderForm(BaseDialogForm):
     reason = forms.CharField(
         max_length=200,
         widget=UnfoldAdminTextInputWidget(attrs={"autofocus": ""}),
         help_text="Kept with your name and the time.",
     )
-
-
-def _dialog(title: str, description: str, submit: str) -> ActionDialog:
-    return {
-        "title": title,
-        "description": description,
-        "form_class": ReasonForm,
-        "form_submit_text": submit,
-    }
 
 
 class WorkerOrders(ReadOnlyAdmin):
@@ -69,10 +59,11 @@ class WorkerOrders(ReadOnlyAdmin):
         icon="block",
         variant=ActionVariant.WARNING,
         permissions=["order"],
-        dialog=_dialog(
+        dialog=asking.dialog(
             "Give it no more work?",
             "What it has goes on; what is pinned to it still comes.",
             "Cordon",
+            OrderForm,
         ),
     )
     def cordon(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
@@ -83,7 +74,12 @@ class WorkerOrders(ReadOnlyAdmin):
         icon="check_circle",
         variant=ActionVariant.SUCCESS,
         permissions=["order"],
-        dialog=_dialog("Let it have work again?", "After a drain: in its next life.", "Uncordon"),
+        dialog=asking.dialog(
+            "Let it have work again?",
+            "After a drain: in its next life.",
+            "Uncordon",
+            OrderForm,
+        ),
     )
     def uncordon(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
         return self._order_one(request, form, object_id, fleet.uncordon, "Uncordoned")
@@ -93,11 +89,12 @@ class WorkerOrders(ReadOnlyAdmin):
         icon="logout",
         variant=ActionVariant.WARNING,
         permissions=["order"],
-        dialog=_dialog(
+        dialog=asking.dialog(
             "Have it finish and go?",
             "It is cordoned, finishes what it runs, and exits. What waits for it goes elsewhere "
             "now. Started again it has no work until it is uncordoned.",
             "Drain",
+            OrderForm,
         ),
     )
     def drain(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
@@ -108,10 +105,11 @@ class WorkerOrders(ReadOnlyAdmin):
         icon="delete",
         variant=ActionVariant.DANGER,
         permissions=["order"],
-        dialog=_dialog(
+        dialog=asking.dialog(
             "Remove its queues?",
             "For a worker that is gone for good. If it registers again, it has them again.",
             "Retire",
+            OrderForm,
         ),
     )
     def retire(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
@@ -133,16 +131,14 @@ class WorkerOrders(ReadOnlyAdmin):
         self, request: HttpRequest, form: Any, object_id: str, verb: Verb, done: str
     ) -> HttpResponse:
         worker = self.get_object(request, object_id)
-        if worker is None:
-            messages.error(request, f"There is no worker {object_id}.")
-            return go_to(request, reverse("admin:orchestrator_worker_changelist"))
-        try:
-            self._order(request, worker, verb, done, reason=form.cleaned_data["reason"])
-        except MusterError as error:
-            messages.error(request, str(error))
-        else:
-            messages.success(request, f"{done}: {worker}.")
-        return go_to(request, reverse("admin:orchestrator_worker_change", args=[worker.pk]))
+        reason = form.cleaned_data["reason"]
+        return asking.do(
+            request,
+            worker,
+            lambda: self._order(request, worker, verb, done, reason=reason),
+            f"{done}: {worker}.",
+            home="admin:orchestrator_worker_changelist",
+        )
 
     def _order_selected(
         self, request: HttpRequest, queryset: QuerySet[Worker], verb: Verb, done: str
@@ -162,6 +158,6 @@ class WorkerOrders(ReadOnlyAdmin):
     def _order(
         self, request: HttpRequest, worker: Worker, verb: Verb, done: str, *, reason: str
     ) -> None:
-        actor = f"user:{request.user.get_username()}"
+        actor = asking.actor(request)
         verb(worker_id=worker.pk, actor=actor, reason=reason, now=clock.now())
         self.log_change(request, worker, f"{done}: {reason}")

@@ -15,6 +15,7 @@ from django.utils.safestring import SafeString
 from unfold.decorators import display
 from unfold.views import ChangeList
 
+from orchestrator import fleet
 from orchestrator.admin import render
 from orchestrator.admin.read_only import AsOfChangeList, Section
 from orchestrator.admin.worker_orders import WorkerOrders
@@ -75,6 +76,7 @@ class WorkerAdmin(WorkerOrders):
         "load",
         "runtime_names",
         "label_texts",
+        "lacks",
         "incarnation",
         "process",
         "version",
@@ -108,6 +110,10 @@ class WorkerAdmin(WorkerOrders):
     @display(description="Runtimes")
     def runtime_names(self, worker: Worker) -> str:
         return ", ".join(map(str, worker.runtimes)) or "-"
+
+    @display(description="Lacks")
+    def lacks(self, worker: Worker) -> str:
+        return ", ".join(worker.missing_code) or "-"
 
     @display(description="Labels")
     def label_texts(self, worker: Worker) -> str:
@@ -199,7 +205,13 @@ def _offers(worker: Worker) -> list[tuple[str, Any]]:
         ("Runtimes", ", ".join(map(str, worker.runtimes))),
         ("Labels", _labels(worker)),
         ("Runs at once", worker.capacity),
+        ("Lacks", _lacking(worker)),
     ]
+
+
+def _lacking(worker: Worker) -> str:
+    missing = worker.missing_code.items()
+    return "; ".join(f"{fleet.named(name)}: {why}" for name, why in missing)
 
 
 def _life(worker: Worker) -> list[tuple[str, Any]]:

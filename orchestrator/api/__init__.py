@@ -15,6 +15,7 @@ from orchestrator.api import (
 from orchestrator.api.access import BearerToken
 from orchestrator.api.application import MusterAPI
 from orchestrator.api.bodies import StrictParser
+from orchestrator.api.docs_page import DocsPage
 
 api = MusterAPI(
     title="Muster",
@@ -22,6 +23,7 @@ api = MusterAPI(
     description="Runs executions on a fleet of workers, and accounts for every one of them.",
     auth=BearerToken(),
     parser=StrictParser(),
+    docs=DocsPage(),
 )
 api.add_router("/executions", executions.router)
 api.add_router("/tasks", tasks.router)

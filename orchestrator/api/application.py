@@ -11,7 +11,7 @@ from typing import Any, get_args
 import structlog
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, InternalError, OperationalError
 from django.http import HttpRequest, HttpResponse, UnreadablePostError
 from ninja import NinjaAPI
 from ninja.errors import HttpError, ValidationError, ValidationErrorContext
@@ -23,6 +23,7 @@ from orchestrator import executions, fleet, investigations, packs, publisher, wo
 from orchestrator.api import problems
 from orchestrator.api.problems import FieldProblem, Problem
 from orchestrator.api.replies import OF_A_BODY
+from orchestrator.database import IDLE_IN_TRANSACTION, READ_ONLY, sqlstate
 from orchestrator.json_values import pointer
 from orchestrator.state_machine import TransitionConflict
 
@@ -61,6 +62,7 @@ class MusterAPI(NinjaAPI):
             TransitionConflict: partial(_conflict, "transition-conflict", retry_after="1"),
             OperationalError: _database_unavailable,
             InterfaceError: _database_unavailable,
+            InternalError: _session_lost,
             Exception: _internal,
         }
         for kind, answer in answers.items():
@@ -135,6 +137,16 @@ def _database_unavailable(error: Exception) -> Problem:
     # without its stack: while the database is down, this is every request's answer
     log.error("database unavailable", error=str(error))
     return problems.database_unavailable()
+
+
+def _session_lost(error: Exception) -> Problem:
+    """Errors that PostgreSQL calls internal, of which two have to do with the session alone."""
+    if sqlstate(error) == READ_ONLY:
+        log.error("database is read-only", error=str(error))
+        return problems.database_read_only()
+    if sqlstate(error) == IDLE_IN_TRANSACTION:
+        return _database_unavailable(error)
+    return _internal(error)
 
 
 def _internal(error: Exception) -> Problem:

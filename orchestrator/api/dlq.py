@@ -46,6 +46,10 @@ class DLQSummary(Out):
     detail: str
     dlq_timestamp: datetime = Field(description="When it was opened.")
     opened_by: str
+    occurrences: int = Field(
+        description="How many identical letters that name no attempt came while it was pending."
+    )
+    last_seen_at: datetime | None = Field(description="When the last of these was drained.")
     resolution_status: DLQEntry.Resolution
     resolved_at: datetime | None
     resolved_by: str

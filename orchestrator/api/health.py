@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Router
 from pydantic import BaseModel, Field
 
-from orchestrator import publisher
+from orchestrator import database, publisher
 from orchestrator.api.problems import Problem, ProblemDetails
 from orchestrator.api.replies import reply
 
@@ -48,11 +48,12 @@ def live(request: HttpRequest) -> HttpResponse:
 
 @router.get("/ready", auth=None, response={200: Ready, 503: ProblemDetails})
 def ready(request: HttpRequest) -> HttpResponse:
-    """The database can be reached. Answers within two seconds or so, whatever is down."""
+    """The database can be reached, and takes writes. Answers within two seconds or so, whatever is
+    down."""
     until = time.monotonic() + PATIENCE_SECONDS
-    broker, database = _broker.ask(), _database.ask()
-    if not _yes(database, until):
-        detail = "The database cannot be reached"
+    broker, writable = _broker.ask(), _database.ask()
+    if not _yes(writable, until):
+        detail = "The database cannot be reached, or takes no writes"
         raise Problem(503, "not-ready", "Not ready", detail, headers={"Retry-After": "5"})
     return reply(Ready(broker="reachable" if _yes(broker, until) else "unreachable"))
 
@@ -92,13 +93,11 @@ def _yes(answer: Future[bool], until: float) -> bool:
 
 def _database_answers() -> bool:
     try:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
+        return database.takes_writes()
     except (DatabaseError, InterfaceError):
         return False
     finally:
         connection.close()
-    return True
 
 
 def _broker_answers() -> bool:

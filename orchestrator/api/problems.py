@@ -115,6 +115,17 @@ def database_unavailable() -> Problem:
     )
 
 
+def database_read_only() -> Problem:
+    """The database answers, and takes no writes."""
+    return Problem(
+        503,
+        "database-unavailable",
+        "The database takes no writes",
+        "It is read-only at the moment: nothing was done. Try again",
+        headers={"Retry-After": "5"},
+    )
+
+
 def broker_unavailable(detail: str) -> Problem:
     """The broker is down, and this could not be done without it."""
     return Problem(

@@ -38,6 +38,9 @@ class WorkerOut(BaseModel):
     fresh: bool = Field(description="Whether its heartbeat is younger than the staleness window.")
     eligible: bool = Field(description="Active, fresh and not cordoned: may be given work.")
     failed_checks: dict[str, str] = Field(description="What each check that fails has found.")
+    missing_code: dict[str, str] = Field(
+        description="Each pack, or single action of one, whose code its host lacks, and why."
+    )
     cordoned: bool = Field(description="Given nothing but what is pinned to it.")
     cordon_reason: str
     gone_at: datetime | None = Field(description="Since when it has left, or is lost.")

@@ -8,12 +8,18 @@ from orchestrator.executions.attempts import (
     give_back,
     run_limit_seconds,
 )
-from orchestrator.executions.cancellation import AlreadyOver, cancel, to_stop
+from orchestrator.executions.cancellation import AlreadyOver, cancel
 from orchestrator.executions.evacuation import (
     drain_worker,
-    release_stranded,
     settle_lost,
     settle_replaced,
+)
+from orchestrator.executions.holdings import (
+    disown,
+    set_run_deadlines,
+    started,
+    still_offered,
+    still_started,
 )
 from orchestrator.executions.requests import (
     IdempotencyConflict,
@@ -32,11 +38,19 @@ from orchestrator.executions.scheduling import (
     schedule_backlog,
 )
 from orchestrator.executions.sweeping import MONITOR, sweep
+from orchestrator.executions.unclaimed import (
+    Expired,
+    expire,
+    release_from,
+    release_stranded,
+    release_waiting,
+)
 
 __all__ = [
     "MONITOR",
     "AlreadyOver",
     "Ended",
+    "Expired",
     "IdempotencyConflict",
     "NewExecution",
     "Refusal",
@@ -44,21 +58,28 @@ __all__ = [
     "UnknownExecution",
     "cancel",
     "claim",
+    "disown",
     "dispatch_again",
     "dispatch_unclaimed",
     "drain_worker",
     "end_attempts",
+    "expire",
     "finish",
     "give_back",
     "note_completed",
+    "release_from",
     "release_stranded",
+    "release_waiting",
     "request",
     "request_many",
     "run_limit_seconds",
     "schedule",
     "schedule_backlog",
+    "set_run_deadlines",
     "settle_lost",
     "settle_replaced",
+    "started",
+    "still_offered",
+    "still_started",
     "sweep",
-    "to_stop",
 ]

@@ -74,11 +74,3 @@ def _cancel(execution: Execution, *, actor: str, now: datetime) -> Execution:
     )
     transaction.on_commit(partial(publisher.send_soon, [message]))
     return canceling
-
-
-def to_stop(*, worker_id: int, incarnation: int) -> list[tuple[UUID, int]]:
-    """What this worker runs and shall stop: finds the cancels whose message was lost."""
-    canceling = Execution.objects.open().filter(
-        status=ExecutionStatus.CANCELING, worker_id=worker_id, worker_incarnation=incarnation
-    )
-    return list(canceling.values_list("pk", "attempt"))

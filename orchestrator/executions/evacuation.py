@@ -6,19 +6,21 @@ its TTL has run out: the attempt grows, and the message that is left is fenced o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
+from uuid import UUID
 
-from django.conf import settings
+from django.db import transaction
 from django.db.models import F, Q
 
-from orchestrator import fleet
-from orchestrator.executions.attempts import end_all, give_back
-from orchestrator.models import Execution, Worker
-from orchestrator.models.executions import STARTED, ExecutionQuerySet
+from orchestrator import fleet, investigations
+from orchestrator.executions.attempts import end_all, end_attempts, give_back
+from orchestrator.executions.unclaimed import movable, release_from
+from orchestrator.fleet.lives import CHECK
+from orchestrator.models import DLQEntry, Execution, Worker
+from orchestrator.models.executions import STARTED, SUSPECT_FROM, ExecutionQuerySet
 from orchestrator.reasons import Reason
-from orchestrator.state_machine import ExecutionStatus
-
-CHECK = "heartbeat_staleness_check"
 
 
 def settle_lost(*, now: datetime) -> int:
@@ -29,27 +31,6 @@ def settle_lost(*, now: datetime) -> int:
     return _end_started(Execution.objects.open(), now=now)
 
 
-def release_stranded(*, now: datetime) -> int:
-    """Send elsewhere what was dispatched and not claimed where no claim can be expected: on a
-    worker that is gone, drains or fails a check. Returns how many.
-
-    Where nobody else could take it, it stays: its worker may come back before its TTL runs out,
-    and the backlog would not keep it longer. So does what is pinned to that worker.
-    """
-    waiting = _unclaimed().exclude(worker__status=Worker.Status.ACTIVE)
-    if not waiting.exists():
-        return 0
-    offers = list(Worker.objects.eligible(now).values_list("runtimes", "labels"))
-    movable = [
-        execution
-        for execution in waiting.without_contents().with_actions()
-        if any(_could_go_to(_need(execution), *offer) for offer in offers)
-    ]
-    size: int = settings.MUSTER.batch_size
-    batches = [movable[start : start + size] for start in range(0, len(movable), size)]
-    return sum(len(give_back(unstarted=batch, now=now, actor=CHECK)) for batch in batches)
-
-
 def settle_replaced(*, worker_id: int, now: datetime) -> int:
     """A worker has begun a new life: settle what its earlier ones left, without any waiting.
 
@@ -58,7 +39,7 @@ def settle_replaced(*, worker_id: int, now: datetime) -> int:
     """
     left = Execution.objects.open().filter(worker_id=worker_id)
     settled = _end_started(left, now=now)
-    earlier = _unclaimed().filter(worker_id=worker_id, scheduled_at__lt=F("worker__registered_at"))
+    earlier = movable().filter(worker_id=worker_id, scheduled_at__lt=F("worker__registered_at"))
     batch = list(earlier.without_contents())
     return settled + len(give_back(unstarted=batch, now=now, actor=CHECK))
 
@@ -69,31 +50,37 @@ def drain_worker(*, worker_id: int, actor: str, reason: str, now: datetime) -> W
     Raises UnknownWorker.
     """
     worker = fleet.order_drain(worker_id=worker_id, actor=actor, reason=reason, now=now)
-    batch = list(_unclaimed().filter(worker_id=worker_id).without_contents())
-    give_back(unstarted=batch, now=now, actor=actor)
+    release_from(worker_id=worker_id, now=now, actor=actor)
     return worker
-
-
-def _unclaimed() -> ExecutionQuerySet:
-    """Dispatched, not claimed, and free to go elsewhere."""
-    dispatched = Execution.objects.open().filter(status=ExecutionStatus.SCHEDULED)
-    return dispatched.filter(pinned_worker__isnull=True)
-
-
-def _could_go_to(need: fleet.Need, runtimes: list[str], labels: dict[str, str]) -> bool:
-    return need.is_met_by(runtimes, labels) and need.may_have(labels)
-
-
-def _need(execution: Execution) -> fleet.Need:
-    return fleet.Need.of(execution.action.runtime, execution.wanted_labels)
 
 
 def _end_started(executions: ExecutionQuerySet, *, now: datetime) -> int:
     gone = Q(worker__gone_at__isnull=False) | ~Q(worker_incarnation=F("worker__incarnation"))
     return end_all(
-        executions.filter(gone, status__in=STARTED),
+        executions.filter(gone, status__in=STARTED).select_related("worker"),
         reason=Reason.WORKER_LOST,
         detail="its worker stopped sending heartbeats or was replaced",
         failed_by=CHECK,
         now=now,
+        end=_end_lost,
     )
+
+
+def _end_lost(executions: Sequence[Execution], *, now: datetime, **why: Any) -> set[UUID]:
+    """End attempts whose worker was lost. Who has lost more than one, and has no attempt left,
+    may be what ended them: an entry is opened for somebody to look into it."""
+    with transaction.atomic():
+        moved = end_attempts(executions, now=now, **why)
+        lost_again = {
+            e.pk: e for e in executions if e.pk in moved and e.lost_workers + 1 >= SUSPECT_FROM
+        }
+        if lost_again:
+            over = Execution.objects.filter(pk__in=lost_again, ended_at__isnull=False)
+            investigations.open_for_executions(
+                [lost_again[pk] for pk in over.values_list("pk", flat=True)],
+                reason=DLQEntry.Reason.POISON,
+                detail="each worker that ran it was lost meanwhile: see its history",
+                now=now,
+                actor=CHECK,
+            )
+    return moved

@@ -14,6 +14,7 @@ from django.db import transaction
 from orchestrator import json_values, packs, publisher, retry_policy, selectors
 from orchestrator.errors import MusterError
 from orchestrator.models import Action, Execution, Worker
+from orchestrator.models.catalog import waits_too_long
 
 BOUNDS = {
     "timeout_seconds": (0.001, 366 * 86_400),
@@ -168,11 +169,7 @@ def _problems(
             yield "/worker_id", f"no worker has the id {new.worker_id}"
         elif worker.retired_at is not None:
             yield "/worker_id", f"the worker {worker} is retired"
-    for name, (least, most) in BOUNDS.items():
-        value = getattr(new, name)
-        if value is not None and not least <= value <= most:
-            yield f"/{name}", f"expected {least} to {most}, found {value}"
-
+    yield from _bound_problems(new)
     for name, longest in LONGEST_TEXTS.items():
         text = getattr(new, name)
         if text is None:
@@ -181,6 +178,16 @@ def _problems(
             yield f"/{name}", f"expected 1 to {longest} characters, found {len(text)}"
         elif fault := json_values.text_fault(text):
             yield f"/{name}", f"contains {fault}"
+
+
+def _bound_problems(new: NewExecution) -> Iterable[tuple[str, str]]:
+    too_long = dict(waits_too_long(new.queue_ttl_ms, new.scheduled_timeout_seconds))
+    for name, (least, most) in BOUNDS.items():
+        value = getattr(new, name)
+        if value is not None and not least <= value <= most:
+            yield f"/{name}", f"expected {least} to {most}, found {value}"
+        elif name in too_long:
+            yield f"/{name}", too_long[name]
 
 
 def _selector_problems(

@@ -14,7 +14,9 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
-from orchestrator import fleet, investigations, publisher
+from orchestrator import clock, fleet, investigations, publisher, topology
+from orchestrator.declarations import TopologyDiffers
+from orchestrator.executions import unloaded
 from orchestrator.executions.attempts import end_attempts, move
 from orchestrator.models import Action, DLQEntry, Execution, Worker
 from orchestrator.reasons import Reason
@@ -29,10 +31,20 @@ log = structlog.get_logger(__name__)
 BROKER_PAUSE = timedelta(seconds=1)
 """How long what could not be dispatched is left alone before it is tried again."""
 
+UNDECLARABLE_PAUSE = timedelta(seconds=10)
+"""The same, where the broker refuses its worker's queue: until somebody does something."""
+
 UNCLAIMED_SECONDS = 10.0
 """A worker with a slot to spare claims within milliseconds of a dispatch."""
 
 FULL = "every worker that could run it holds all that it may: see their capacity"
+
+COMPLAIN_EVERY_SECONDS = 60.0
+_complained_at = float("-inf")
+
+CLOCKS_DIFFER_BY = timedelta(milliseconds=250)
+"""Who accepted an execution and who noted that a worker went read the database's clock as much
+apart, on a busy machine."""
 
 WAIT_FOR_WORKER = timedelta(seconds=2)
 """How often what waits for an eligible worker is looked at again."""
@@ -55,15 +67,14 @@ def schedule(
     """
     wanted = Execution.objects.filter(pk__in=execution_ids).without_contents()
     if redelivered:
-        stuck = wanted.filter(status=ExecutionStatus.SCHEDULED, start_by__gt=now)
-        _dispatch(stuck.with_actions(), now=now, actor=actor)
+        _dispatch(wanted.unclaimed(now).with_actions(), now=now, actor=actor)
     placement.refresh(now=now)
     free = placement.free()
     if placement.seats and len(execution_ids) > free:
         # most would be read in vain: the backlog knows which of all that wait come first
         return not free or schedule_backlog(placement=placement, now=now, actor=actor, limit=free)
     ready = wanted.backlog(now).with_actions()
-    return _place(ready, placement=placement, now=now, actor=actor, patient=False)
+    return _place(ready, placement=placement, now=now, actor=actor)
 
 
 def dispatch_again(*, now: datetime, actor: str) -> int:
@@ -73,8 +84,7 @@ def dispatch_again(*, now: datetime, actor: str) -> int:
     and its publish, and a broker may have lost what it had. No worker holds more than its window
     of them, and the claim lets one message of an attempt through.
     """
-    waiting = Execution.objects.open().filter(status=ExecutionStatus.SCHEDULED, start_by__gt=now)
-    stuck = list(waiting.without_contents().with_actions())
+    stuck = Execution.objects.unclaimed(now).without_contents().with_actions()
     size: int = settings.MUSTER.batch_size
     for start in range(0, len(stuck), size):
         _dispatch(stuck[start : start + size], now=now, actor=actor)
@@ -101,7 +111,8 @@ def dispatch_unclaimed(*, now: datetime, actor: str) -> int:
         for execution in waiting.filter(worker_id__in=idle).without_contents()
         if _is_due_again(execution, now)
     ][: settings.MUSTER.batch_size]
-    Execution.objects.filter(pk__in=[e.pk for e in due]).update(dispatched_again_at=now)
+    again = Execution.objects.unclaimed(now).filter(pk__in=[execution.pk for execution in due])
+    again.update_unheld(dispatched_again_at=now)
     _dispatch(due, now=now, actor=actor)
     if due:
         log.warning("dispatched again what nobody had claimed", n=len(due))
@@ -128,12 +139,16 @@ def schedule_backlog(*, placement: fleet.Placement, now: datetime, actor: str, l
     limit = min(limit, max(room.values(), default=0) or limit)
     backlog = Execution.objects.backlog(now).without_contents()
     with transaction.atomic():
-        waiting = (
-            backlog.filter(choosable | hopeless | Q(pinned_worker__isnull=False))
+        # a worker is kept empty for it: it comes before all others
+        suspect = backlog.filter(pk=placement.suspect) if placement.suspect else backlog.none()
+        waiting = [
+            *suspect.locked_for_batch(1).with_actions(),
+            *backlog.filter(choosable | hopeless | Q(pinned_worker__isnull=False))
+            .exclude(pk=placement.suspect)
             .locked_for_batch(limit)
-            .with_actions()
-        )
-        postponed = _place(waiting, placement=placement, now=now, actor=actor, patient=True)
+            .with_actions(),
+        ]
+        postponed = _place(waiting, placement=placement, now=now, actor=actor, postpone=True)
     return postponed or len(waiting) == limit
 
 
@@ -143,13 +158,16 @@ def _place(
     placement: fleet.Placement,
     now: datetime,
     actor: str,
-    patient: bool,
+    postpone: bool = False,
 ) -> bool:
     """Choose a worker for each, commit, dispatch; returns whether some found all workers full.
 
-    `patient`: these wait already, so a fleet that is away for a moment does not end them.
+    `postpone`: those are looked at again after others have had their turn.
     """
     began = time.monotonic()
+    if unloaded.are_among(executions):
+        # whose worker has said in its row since that it lacks their code
+        placement.refresh(now=now, older_than_seconds=0.0)
     placement.refresh(now=now)
     chosen: list[Move] = []
     by_id: dict[UUID, Execution] = {}
@@ -172,13 +190,13 @@ def _place(
             execution.attempt += 1
             execution.status = ExecutionStatus.SCHEDULED
             execution.worker_id = assignment.values["worker"]
-    if patient and full:
+    if postpone and full:
         # looked at again when somebody has room; until then others come first
         Execution.objects.filter(pk__in=full).backlog(now).update(
             next_retry_at=now + BROKER_PAUSE, wait_reason=FULL
         )
     for what, group in without.items():
-        _without_worker(group, what, now=now, actor=actor, patient=patient)
+        _without_worker(group, what, now=now, actor=actor)
     dispatched = [by_id[id] for id in by_id if id in moved]
     transaction.on_commit(partial(_dispatch, dispatched, now=now, actor=actor))
     return bool(full)
@@ -191,8 +209,10 @@ def _pick(execution: Execution, *, placement: fleet.Placement, now: datetime, be
         return placement.pick(
             runtime=execution.action.runtime,
             selector=execution.wanted_labels,
+            code=execution.needed_code,
             pinned=execution.pinned_worker_id,
-            avoid=execution.worker_id if execution.retry_count else None,
+            avoid=execution.worker_id,
+            suspect=execution.pk if execution.is_suspect else None,
             now=now,
         )
 
@@ -246,12 +266,53 @@ def _dispatch(executions: Sequence[Execution], *, now: datetime, actor: str) -> 
         )
         return
     if unroutable:
-        _end_unroutable([e for e in executions if str(e.pk) in unroutable], now=now)
+        _return_unroutable([e for e in executions if str(e.pk) in unroutable], now=now, actor=actor)
+
+
+def _return_unroutable(executions: Sequence[Execution], *, now: datetime, actor: str) -> None:
+    """The broker has no queue for these: declare it again, and give them back, which counts for
+    no policy. Where it cannot be declared, they are tried less often, until their deadline.
+
+    A retired worker has no queue on purpose: what is pinned to one ends.
+    """
+    retired = set(
+        Worker.objects.filter(
+            pk__in={execution.worker_id for execution in executions}, retired_at__isnull=False
+        ).values_list("pk", flat=True)
+    )
+    hopeless = [e for e in executions if e.pinned_worker_id in retired]
+    others = [e for e in executions if e.pinned_worker_id not in retired]
+    if hopeless:
+        _end_unroutable(hopeless, now=now)
+    pause = BROKER_PAUSE
+    missing = {e.worker_id for e in others if e.worker_id and e.worker_id not in retired}
+    try:
+        publisher.make_whole(topology.dispatch_key(worker_id) for worker_id in missing)
+    except publisher.BrokerUnavailable as error:
+        log.warning("queues of workers not declared", error=error)
+    except TopologyDiffers as differs:
+        pause = UNDECLARABLE_PAUSE
+        _complain(differs)
+    transition_many(
+        "give_back",
+        [move(execution, next_retry_at=now + pause) for execution in others],
+        now=now,
+        actor=actor,
+        reason=Reason.UNROUTABLE,
+    )
+
+
+def _complain(differs: TopologyDiffers) -> None:
+    """Log it, once a minute: each execution that comes up meanwhile would say the same."""
+    global _complained_at
+    if time.monotonic() - _complained_at > COMPLAIN_EVERY_SECONDS:
+        _complained_at = time.monotonic()
+        log.error("a worker's queue cannot be declared", differs=str(differs))
 
 
 def _end_unroutable(executions: Sequence[Execution], *, now: datetime) -> None:
-    """The broker has no queue for these: each attempt ends, and an entry tells of its message."""
-    detail = "no queue is bound for its worker"
+    """There will be no queue for these: each attempt ends, and an entry tells of its message."""
+    detail = "the worker that it is pinned to is retired, and has no queue any more"
     attempts = {execution.pk: execution.attempt for execution in executions}
     rows = Execution.objects.filter(pk__in=attempts, status=ExecutionStatus.SCHEDULED)
     with transaction.atomic():
@@ -270,23 +331,19 @@ def _end_unroutable(executions: Sequence[Execution], *, now: datetime) -> None:
 
 
 def _without_worker(
-    executions: Sequence[Execution], what: str, *, now: datetime, actor: str, patient: bool
+    executions: Sequence[Execution], what: str, *, now: datetime, actor: str
 ) -> None:
     """No worker is eligible: reject or wait, as each action says.
 
-    What is in the backlog, or comes back from a worker, was accepted while there was one: it
-    outlives a fleet that is away for a moment, as when its only worker is restarted.
+    What was accepted while there was a worker for it outlives a fleet that is away for a moment,
+    as when its only worker is restarted. That depends on the execution alone, and not on who
+    comes to look at it first.
     """
-    needs = {execution.pk: _need(execution) for execution in executions}
-    away_for_a_moment = {need for need in set(needs.values()) if _was_seen_lately(need, now)}
-    wait: list[Execution] = []
-    reject: list[Execution] = []
-    for execution in executions:
-        had_a_worker = patient or execution.attempt > 0
-        waits = execution.action.on_no_worker == Action.OnNoWorker.WAIT or (
-            had_a_worker and needs[execution.pk] in away_for_a_moment
-        )
-        (wait if waits else reject).append(execution)
+    waits = [e for e in executions if e.action.on_no_worker == Action.OnNoWorker.WAIT]
+    others = [e for e in executions if e.action.on_no_worker != Action.OnNoWorker.WAIT]
+    patient = _may_still_have_a_worker(others, now) if others else set()
+    wait = [*waits, *(execution for execution in others if execution.pk in patient)]
+    reject = [execution for execution in others if execution.pk not in patient]
     again_at = now + WAIT_FOR_WORKER
     transition_many(
         "wait",
@@ -299,7 +356,7 @@ def _without_worker(
         actor=actor,
     )
     already = [e.pk for e in wait if e.status == ExecutionStatus.SCHEDULING]
-    Execution.objects.filter(pk__in=already).backlog(now).update(
+    Execution.objects.filter(pk__in=already).backlog(now).update_unheld(
         wait_reason=what[:200], next_retry_at=again_at
     )
     end_attempts(
@@ -307,14 +364,28 @@ def _without_worker(
     )
 
 
-def _need(execution: Execution) -> fleet.Need:
-    return fleet.Need.of(execution.action.runtime, execution.wanted_labels)
-
-
-def _was_seen_lately(need: fleet.Need, now: datetime) -> bool:
-    seen_at = fleet.last_seen_at(need)
+def _may_still_have_a_worker(executions: Sequence[Execution], now: datetime) -> set[UUID]:
+    """The ids of those for which there was a worker when they were accepted, and a moment ago."""
+    # just after the clock was set, nobody can tell who was heard of in time
+    clock.asked_now()
+    if clock.was_set(within_seconds=settings.MUSTER.staleness_seconds):
+        return {execution.pk for execution in executions}
+    needs = {
+        execution.pk: fleet.Need.of_execution(execution)
+        for execution in executions
+        if execution.pinned_worker_id is None
+    }
+    present_until = {need: fleet.present_until(need, now=now) for need in set(needs.values())}
     grace = timedelta(seconds=settings.MUSTER.no_worker_grace_seconds)
-    return seen_at is not None and now - seen_at < grace
+    accepted = Execution.objects.filter(pk__in=needs).values_list("pk", "created_at")
+    return {
+        pk
+        for pk, accepted_at in accepted
+        if (until := present_until[needs[pk]]) is not None
+        # accepted after `now` was read, it may be newer than a worker that is there
+        and (until >= now or accepted_at < until + CLOCKS_DIFFER_BY)
+        and now - until < grace
+    }
 
 
 def note_completed(execution_ids: Sequence[UUID], *, placement: fleet.Placement) -> int:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 
-from orchestrator.executions.attempts import end_all
+from django.conf import settings
+
+from orchestrator import clock, database
+from orchestrator.executions.attempts import End, end_all, end_attempts
+from orchestrator.executions.unclaimed import end_or_return
 from orchestrator.models import Execution
 from orchestrator.models.executions import ExecutionQuerySet
 from orchestrator.reasons import Reason
@@ -17,35 +22,62 @@ def sweep(*, now: datetime) -> dict[str, int]:
     """End every attempt whose due time has passed; returns how many, by kind.
 
     This is what holds the promise when messages, workers or beat are gone: it needs nothing
-    but the database.
+    but the database. A kind that fails keeps none of the others from being ended; its error is
+    raised when all had their turn.
+
+    For a staleness window after the clock was set, only deadlines count: they are promised by the
+    database's clock. Workers need that long to write anew by when what they have should begin and
+    end.
     """
-    kinds: list[tuple[str, ExecutionQuerySet, Reason, str]] = [
+    just_set = clock.was_set(within_seconds=settings.MUSTER.staleness_seconds)
+    nothing = Execution.objects.none()
+    overdue_to_start = nothing if just_set else Execution.objects.overdue_to_start(now)
+    overdue_to_end = (
+        Execution.objects.overdue_by_deadline(now)
+        if just_set
+        else Execution.objects.overdue_to_end(now)
+    )
+    kinds: list[tuple[str, ExecutionQuerySet, Reason, str, End]] = [
         (
             "deadline_passed",
             Execution.objects.past_deadline(now),
             Reason.DEADLINE_PASSED,
             "its deadline passed before it could start",
+            end_attempts,
         ),
         (
             "not_started",
-            Execution.objects.overdue_to_start(now),
+            overdue_to_start,
             Reason.SCHEDULED_TIMEOUT,
             "its worker did not claim it before start_by",
+            end_or_return,
         ),
         (
             "not_ended",
-            Execution.objects.overdue_to_end(now).filter(status=ExecutionStatus.RUNNING),
+            overdue_to_end.filter(status=ExecutionStatus.RUNNING),
             Reason.RUN_DEADLINE_PASSED,
             "its worker reported no end before run_deadline_at",
+            end_attempts,
         ),
         (
             "cancel_unconfirmed",
-            Execution.objects.overdue_to_end(now).filter(status=ExecutionStatus.CANCELING),
+            overdue_to_end.filter(status=ExecutionStatus.CANCELING),
             Reason.CANCEL_UNCONFIRMED,
             "its worker did not confirm in time that the action was stopped",
+            end_attempts,
         ),
     ]
-    return {
-        kind: end_all(overdue, reason=reason, detail=detail, failed_by=MONITOR, now=now)
-        for kind, overdue, reason, detail in kinds
-    }
+    return database.carry_out_each(
+        {
+            kind: partial(
+                end_all,
+                overdue,
+                reason=reason,
+                detail=detail,
+                failed_by=MONITOR,
+                now=now,
+                end=end,
+            )
+            for kind, overdue, reason, detail, end in kinds
+        }
+    )

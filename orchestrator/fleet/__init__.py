@@ -1,12 +1,15 @@
 """The workers: how they come, stay, go, are found missing, are looked after, and are chosen."""
 
-from orchestrator.fleet.absence import last_seen_at
+from orchestrator.fleet.absence import BROKER_CHECK, present_until
 from orchestrator.fleet.lives import (
     Told,
     UnknownWorker,
+    admit,
     beat,
     drain,
     enlist,
+    have_code,
+    lack_code,
     leave,
     mark_healthy,
     mark_stale,
@@ -23,9 +26,10 @@ from orchestrator.fleet.orders import (
     uncordon,
 )
 from orchestrator.fleet.placement import FleetBusy, Need, NoWorkerAvailable, Placement
-from orchestrator.fleet.portrait import describe
+from orchestrator.fleet.portrait import describe, lacking, named
 
 __all__ = [
+    "BROKER_CHECK",
     "FleetBusy",
     "Need",
     "NoWorkerAvailable",
@@ -34,17 +38,22 @@ __all__ = [
     "UnknownWorker",
     "WorkerHoldsWork",
     "WorkerIsUp",
+    "admit",
     "beat",
     "cordon",
     "describe",
     "drain",
     "enlist",
-    "last_seen_at",
+    "have_code",
+    "lack_code",
+    "lacking",
     "leave",
     "mark_healthy",
     "mark_stale",
     "mark_unhealthy",
+    "named",
     "order_drain",
+    "present_until",
     "register",
     "retire",
     "retire_gone",

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from orchestrator.models import Worker
+from django.conf import settings
+from django.db.models import Max, Q
+
+from orchestrator.fleet.lives import STARTING
+from orchestrator.fleet.portrait import named
+from orchestrator.models import Worker, WorkerEvent
 
 if TYPE_CHECKING:
     from orchestrator.fleet.placement import Need
 
 NAMES_SHOWN = 3
 
+Kind = WorkerEvent.Kind
+KEEPS_WORK_AWAY = (Kind.CORDONED, Kind.DRAINING, Kind.UNHEALTHY)
+
+BROKER_CHECK = "broker"
+"""The check that fails on a worker which cannot reach its broker, or is not reached by it: no fault
+of its own."""
+
+NO_FAULT_OF_ITS_OWN = {BROKER_CHECK, STARTING}
+
 
 def explain(need: Need, *, now: datetime) -> str:
-    """What keeps every worker from this need: the runtime, a label, or the state of each."""
+    """What keeps every worker from this need: the runtime, a label, or the state of each, to which
+    belongs what code it lacks."""
     workers = list(Worker.objects.known().filter(heartbeat_at__isnull=False))
     if not workers:
         return "no workers available: none has ever registered"
@@ -37,13 +52,30 @@ def explain(need: Need, *, now: datetime) -> str:
     states: dict[str, list[str]] = {}
     for worker in matching:
         state = _state(worker, now) if need.may_have(worker.labels) else "reserved for others"
+        if worker.is_up and (lacking := lacks(need.code, worker.missing_code)):
+            state = lacking
         states.setdefault(state, []).append(worker.name)
     told = "; ".join(f"{state}: {_names(names)}" for state, names in sorted(states.items()))
     return f"no workers available: {told}"
 
 
-def explain_pinned(need: Need, runtimes: Iterable[str], labels: Mapping[str, str]) -> str:
+def lacks(code: Iterable[str], missing_code: Mapping[str, str]) -> str:
+    """What of this code a worker lacks, as it is said of one; empty if it has all of it."""
+    for name in code:
+        if name in missing_code:
+            return f"lacks {named(name)} ({missing_code[name]})"
+    return ""
+
+
+def explain_pinned(
+    need: Need,
+    runtimes: Iterable[str],
+    labels: Mapping[str, str],
+    missing_code: Mapping[str, str],
+) -> str:
     """Why the one worker that was asked for cannot run it."""
+    if lacking := lacks(need.code, missing_code):
+        return f"no workers available: the one asked for {lacking}"
     if need.runtime not in runtimes:
         missing = f"does not offer the runtime {need.runtime} (offered: {_joined(runtimes)})"
     else:
@@ -52,13 +84,59 @@ def explain_pinned(need: Need, runtimes: Iterable[str], labels: Mapping[str, str
     return f"no workers available: the one asked for {missing}"
 
 
-def last_seen_at(need: Need) -> datetime | None:
-    """The newest heartbeat of any worker that could have this need, up or not."""
-    rows = Worker.objects.exclude(heartbeat_at=None).order_by("-heartbeat_at")
-    for heartbeat_at, runtimes, labels in rows.values_list("heartbeat_at", "runtimes", "labels"):
-        if need.may_have(labels) and need.is_met_by(runtimes, labels):
-            return heartbeat_at
-    return None
+def present_until(need: Need, *, now: datetime) -> datetime | None:
+    """The latest moment at which some worker could be given this need; None if there was none.
+
+    A worker that only cannot reach its broker counts as present: nobody can give it anything, and
+    that is no decision about what it may have.
+    """
+    workers = [
+        worker
+        for worker in Worker.objects.exclude(heartbeat_at=None)
+        if need.may_go_to(worker.runtimes, worker.labels)
+    ]
+    events = WorkerEvent.objects.filter(worker__in=workers, kind__in=KEEPS_WORK_AWAY).order_by()
+    began_at = {
+        (worker_id, kind): at
+        for worker_id, kind, at in events.values_list("worker", "kind").annotate(Max("at"))
+    }
+    ends = [
+        min(_took_work_until(worker, began_at, now), _had_code_until(worker, need, now))
+        for worker in workers
+    ]
+    return max(ends, default=None)
+
+
+def _took_work_until(
+    worker: Worker, began_at: Mapping[tuple[int, str], datetime], now: datetime
+) -> datetime:
+    assert worker.heartbeat_at is not None
+    staleness = timedelta(seconds=settings.MUSTER.staleness_seconds)
+    ends = [now, worker.heartbeat_at + staleness]
+    if worker.gone_at is not None:
+        ends.append(worker.gone_at)
+    in_force = {
+        Kind.CORDONED: worker.cordoned,
+        Kind.DRAINING: worker.status == Worker.Status.DRAINING,
+        Kind.UNHEALTHY: bool(worker.failed_checks.keys() - NO_FAULT_OF_ITS_OWN),
+    }
+    ends += [
+        began_at.get((worker.pk, kind), worker.heartbeat_at)
+        for kind, is_in_force in in_force.items()
+        if is_in_force
+    ]
+    return min(ends)
+
+
+def _had_code_until(worker: Worker, need: Need, now: datetime) -> datetime:
+    """Until when a worker had the code for this need, as far as was known."""
+    missing = [name for name in need.code if name in worker.missing_code]
+    if not missing:
+        return now
+    said = Q(*(("reason__startswith", f"{name}: ") for name in missing), _connector=Q.OR)
+    found = WorkerEvent.objects.filter(said, worker=worker, kind=Kind.LACKS_CODE)
+    since: datetime | None = found.aggregate(at=Max("at"))["at"]
+    return since or worker.registered_at or now
 
 
 def _state(worker: Worker, now: datetime) -> str:

@@ -1,14 +1,19 @@
-"""The life of a worker's process: it comes, beats, fails or passes its checks, leaves, is lost."""
+"""The life of a worker's process: it comes, beats, fails or passes its checks, leaves, is lost.
+
+It also says which code of packs its host lacks: it gets no work that needs that.
+"""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 
 import structlog
+from django.conf import settings
 from django.db import transaction
 
+from orchestrator import clock
 from orchestrator.errors import MusterError
 from orchestrator.models import Worker, WorkerEvent
 
@@ -19,6 +24,10 @@ Status = Worker.Status
 
 LONGEST_REASON = 200
 CHECK = "heartbeat_staleness_check"
+
+STARTING = "starting"
+"""The check that a worker fails between its registration and its readiness."""
+NOT_CONSUMING = "it does not consume its queue yet"
 
 
 class UnknownWorker(MusterError):
@@ -55,10 +64,13 @@ def register(
     pid: int,
     version: str,
     now: datetime,
+    is_ready: bool = True,
+    missing_code: Mapping[str, str] | None = None,
 ) -> Worker:
     """Begin a new life of a worker: its earlier incarnation is refused from here on.
 
-    A cordon stays: it is of the worker, not of one life. Raises UnknownWorker.
+    One that is not ready gets no work until `admit`. A cordon stays: it is of the worker, not of
+    one life. Raises UnknownWorker.
     """
     with transaction.atomic():
         worker = locked(worker_id)
@@ -66,15 +78,32 @@ def register(
             note(worker, Kind.LOST, reason="replaced by a new process", now=now)
         worker.incarnation += 1
         worker.status, worker.status_reason = Status.ACTIVE, ""
-        worker.failed_checks = {}
+        worker.failed_checks, worker.missing_code = {}, {}
+        if not is_ready:
+            worker.status, worker.status_reason = Status.INACTIVE, STARTING
+            worker.failed_checks = {STARTING: NOT_CONSUMING}
         worker.gone_at = worker.retired_at = None
         worker.capacity, worker.runtimes = capacity, sorted(runtimes)
         worker.registered_at = worker.heartbeat_at = now
         worker.host, worker.pid, worker.version = host, pid, version
         worker.save()
         note(worker, Kind.REGISTERED, reason=f"{host}, pid {pid}", now=now)
+        _set_missing_code(worker, missing_code or {}, now=now)
     log.info("worker registered", worker=worker.name, incarnation=worker.incarnation)
     return worker
+
+
+def admit(*, worker_id: int, incarnation: int) -> bool:
+    """A worker that has registered is ready: it consumes its queue, and can stop in good order.
+
+    It is given work from here on, unless it drains or fails a check. Returns whether that is news.
+    """
+    with transaction.atomic():
+        worker = _this_life(worker_id, incarnation)
+        if worker is None or STARTING not in worker.failed_checks:
+            return False
+        _drop_check(worker, STARTING)
+    return True
 
 
 def beat(*, worker_id: int, incarnation: int, now: datetime) -> Told:
@@ -113,21 +142,39 @@ def leave(*, worker_id: int, incarnation: int, reason: str, now: datetime) -> bo
 def mark_stale(*, now: datetime) -> list[Worker]:
     """Declare lost every worker that was silent for longer than the staleness window.
 
-    The incarnation is compared: a worker that registered again meanwhile is not touched.
+    The incarnation is compared: a worker that registered again meanwhile is not touched. One whose
+    row another session holds is passed over, and looked at again at the next tick. Nobody is lost
+    by a clock that was set just now.
     """
+    if not _clock_is_trusted(now):
+        return []
     lost = []
     for worker in Worker.objects.stale(now):
         with transaction.atomic():
-            if not (
-                Worker.objects.stale(now)
-                .filter(pk=worker.pk, incarnation=worker.incarnation)
-                .update(status=Status.INACTIVE, status_reason="heartbeat stale", gone_at=now)
-            ):
+            silent = Worker.objects.stale(now).filter(pk=worker.pk, incarnation=worker.incarnation)
+            if silent.unheld().first() is None:
                 continue
+            change(worker, status=Status.INACTIVE, status_reason="heartbeat stale", gone_at=now)
             note(worker, Kind.LOST, actor=CHECK, reason="heartbeat stale", now=now)
         lost.append(worker)
         log.warning("worker lost", worker=worker.name, heartbeat_at=worker.heartbeat_at)
     return lost
+
+
+def _clock_is_trusted(now: datetime) -> bool:
+    """Whether heartbeats can be compared with the clock.
+
+    They can when this process has watched it run steadily for a staleness window: every worker that
+    lives has beaten since. One that has not watched for so long, and saw no step, takes a worker
+    that has beaten lately for its witness. Where there is none, waiting costs no failover: nobody
+    is there to take over.
+    """
+    window_seconds = settings.MUSTER.staleness_seconds
+    if clock.steady_seconds() >= window_seconds:
+        return True
+    if clock.was_set(within_seconds=window_seconds):
+        return False
+    return Worker.objects.up().fresh(now).exists()
 
 
 # --- its checks ----------------------------------------------------------------------------------
@@ -166,11 +213,20 @@ def mark_healthy(*, worker_id: int, incarnation: int, check: str, now: datetime)
         worker = _this_life(worker_id, incarnation)
         if worker is None or check not in worker.failed_checks:
             return False
-        left = {name: why for name, why in worker.failed_checks.items() if name != check}
-        _set_failed_checks(worker, left)
+        _drop_check(worker, check)
         note(worker, Kind.HEALTHY, reason=f"{check} passes", now=now)
-        log.info("worker check passes", worker=worker.name, check=check, failing=list(left))
+        log.info(
+            "worker check passes",
+            worker=worker.name,
+            check=check,
+            failing=list(worker.failed_checks),
+        )
     return True
+
+
+def _drop_check(worker: Worker, check: str) -> None:
+    left = {name: why for name, why in worker.failed_checks.items() if name != check}
+    _set_failed_checks(worker, left)
 
 
 def _set_failed_checks(worker: Worker, failed: dict[str, str]) -> None:
@@ -182,12 +238,55 @@ def _set_failed_checks(worker: Worker, failed: dict[str, str]) -> None:
     change(worker, failed_checks=failed, status=status, status_reason=told)
 
 
+# --- the code of packs ---------------------------------------------------------------------------
+
+
+def lack_code(
+    *, worker_id: int, incarnation: int, missing: Mapping[str, str], now: datetime
+) -> bool:
+    """A worker lacks the code of these packs, or of single actions of packs: by name, and why.
+
+    Returns whether that is news. A worker that is gone, or in another life, is left alone.
+    """
+    with transaction.atomic():
+        worker = _this_life(worker_id, incarnation)
+        if worker is None:
+            return False
+        return _set_missing_code(worker, worker.missing_code | dict(missing), now=now)
+
+
+def have_code(*, worker_id: int, incarnation: int, names: Collection[str], now: datetime) -> bool:
+    """A worker has the code of packs, or of single actions, that it lacked. Returns whether that
+    is news."""
+    with transaction.atomic():
+        worker = _this_life(worker_id, incarnation)
+        if worker is None:
+            return False
+        left = {name: why for name, why in worker.missing_code.items() if name not in names}
+        return _set_missing_code(worker, left, now=now)
+
+
+def _set_missing_code(worker: Worker, missing: Mapping[str, str], *, now: datetime) -> bool:
+    before = worker.missing_code
+    after = {name: why[:LONGEST_REASON] for name, why in sorted(missing.items())}
+    if after == before:
+        return False
+    change(worker, missing_code=after)
+    for name in sorted(after.keys() - before.keys()):
+        note(worker, Kind.LACKS_CODE, reason=f"{name}: {after[name]}", now=now)
+        log.warning("worker lacks code", worker=worker.name, code=name, why=after[name])
+    for name in sorted(before.keys() - after.keys()):
+        note(worker, Kind.HAS_CODE, reason=name, now=now)
+        log.info("worker has code", worker=worker.name, code=name)
+    return True
+
+
 # --- what the verbs have in common ---------------------------------------------------------------
 
 
 def locked(worker_id: int) -> Worker:
     """The worker, held until the transaction ends. Raises UnknownWorker."""
-    worker = Worker.objects.select_for_update().filter(pk=worker_id).first()
+    worker = Worker.objects.select_for_update(no_key=True).filter(pk=worker_id).first()
     if worker is None:
         raise UnknownWorker(f"No worker has the id {worker_id}; `manage.py worker` makes one")
     return worker
@@ -196,7 +295,7 @@ def locked(worker_id: int) -> Worker:
 def _this_life(worker_id: int, incarnation: int) -> Worker | None:
     """The worker, held until the transaction ends, if this is its life and not over."""
     lives = Worker.objects.up().filter(pk=worker_id, incarnation=incarnation)
-    return lives.select_for_update().first()
+    return lives.select_for_update(no_key=True).first()
 
 
 def change(worker: Worker, **values: object) -> None:

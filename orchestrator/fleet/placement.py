@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import heapq
+import math
 import random
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
-
-from django.conf import settings
+from uuid import UUID
 
 from orchestrator.errors import MusterError
-from orchestrator.fleet import absence
+from orchestrator.fleet import absence, quarantine
 from orchestrator.models import Execution, Worker
+from orchestrator.models.fleet import fresh_between
 
 REFRESH_SECONDS = 1.0
 
@@ -37,15 +38,37 @@ class Need(NamedTuple):
     runtime: str
     labels: tuple[tuple[str, str], ...] = ()
     """Sorted; each must be as it is here."""
+    code: tuple[str, ...] = ()
+    """Its pack and its action, none of which the worker may lack."""
 
     @classmethod
-    def of(cls, runtime: str, selector: Mapping[str, str] | None) -> Need:
-        return cls(runtime, tuple(sorted(selector.items())) if selector else ())
+    def of(cls, runtime: str, selector: Mapping[str, str] | None, code: Iterable[str] = ()) -> Need:
+        return cls(runtime, tuple(sorted(selector.items())) if selector else (), tuple(code))
 
-    def is_met_by(self, runtimes: Iterable[str], labels: Mapping[str, str]) -> bool:
-        return self.runtime in runtimes and all(
-            labels.get(key) == value for key, value in self.labels
+    @classmethod
+    def of_execution(cls, execution: Execution) -> Need:
+        return cls.of(execution.action.runtime, execution.wanted_labels, execution.needed_code)
+
+    def is_met_by(
+        self,
+        runtimes: Iterable[str],
+        labels: Mapping[str, str],
+        missing_code: Collection[str] = (),
+    ) -> bool:
+        return (
+            self.runtime in runtimes
+            and all(labels.get(key) == value for key, value in self.labels)
+            and not any(name in missing_code for name in self.code)
         )
+
+    def may_go_to(
+        self,
+        runtimes: Iterable[str],
+        labels: Mapping[str, str],
+        missing_code: Collection[str] = (),
+    ) -> bool:
+        """Whether a worker meets it, and is not kept for others."""
+        return self.may_have(labels) and self.is_met_by(runtimes, labels, missing_code)
 
     def may_have(self, labels: Mapping[str, str]) -> bool:
         """Whether a worker of these labels is for everybody, or reserved for the likes of it."""
@@ -70,21 +93,27 @@ class _Seat:
     heartbeat_at: datetime
     is_cordoned: bool
     held: int
+    slow: int = 0
+    """Slots whose action has run for a while: nobody knows when they fall free."""
     finished_lately: int = 0
     free: int = 0
     """How many more it may hold, as it is counted in its fleet's room."""
     window: int = 0
-    """Twice the slots, so that none falls idle, and what it finished in the last second.
+    """Twice the slots, so that none falls idle, less the slow ones, behind which nothing is to
+    wait; and what it finished in the last second.
 
-    More would only wait in its queue, with its TTL running, while other workers may fall
-    free: a backlog belongs in the database, where no TTL runs.
+    More would only wait in its queue, while other workers may fall free: a backlog belongs in
+    the database, where no TTL runs.
     """
+    is_closed: bool = False
+    """It holds, or is kept empty for, an execution that runs alone."""
+    missing_code: Mapping[str, str] = field(default_factory=dict)
     heaps: list[list[_Entry]] = field(default_factory=list)
     """Those that it is in; each holds an entry of its present load."""
 
     @property
     def load(self) -> float:
-        return self.held / self.window
+        return math.inf if self.is_closed else self.held / self.window
 
 
 _Entry = tuple[float, float, _Seat]
@@ -112,6 +141,10 @@ class Placement:
     _window: int = 0
     _read_at: float = -REFRESH_SECONDS
     _finished: dict[int, int] = field(default_factory=dict)
+    _turn: tuple[UUID, int] | None = None
+    """The suspect that may be placed next, and the worker that is kept empty for it."""
+    _missing_code: set[str] = field(default_factory=set)
+    """What some worker lacks: nearly always nothing, and then no choice has to ask for it."""
     _missing: dict[Need, str] = field(default_factory=dict)
     """What was found to be missing, so that a batch of the same asks once."""
 
@@ -120,25 +153,59 @@ class Placement:
         age = time.monotonic() - self._read_at
         if age < older_than_seconds:
             return
-        held = Execution.objects.load_by_worker()
+        loads = Execution.objects.slow_by_worker(now)
         reachable = Worker.objects.reachable(now).order_by()
-        rows = reachable.values_list("pk", "incarnation", "capacity", "heartbeat_at", "cordoned")
+        rows = reachable.values_list(
+            "pk", "incarnation", "capacity", "heartbeat_at", "cordoned", "missing_code"
+        )
         known = {row[0]: row for row in rows}
+        self._missing_code = {name for row in known.values() for name in row[5]}
         self._learn({pk: row[1] for pk, row in known.items()})
         self.seats, self._heaps, self._room, self._window = {}, {}, {}, 0
-        for pk, _, capacity, heartbeat_at, cordoned in known.values():
+        for pk, _, capacity, heartbeat_at, cordoned, missing_code in known.values():
             if pk not in self._offers or heartbeat_at is None:
                 continue  # it registered again between the two reads
             # a longer pause between two reads must not look like a faster worker
             lately = int(self._finished.get(pk, 0) / max(1.0, age)) if self._finished else 0
-            seat = _Seat(
-                pk, self._offers[pk], capacity, heartbeat_at, cordoned, held.get(pk, 0), lately
-            )
+            held, slow = loads.get(pk, (0, 0))
+            seat = _Seat(pk, self._offers[pk], capacity, heartbeat_at, cordoned, held, slow, lately)
+            seat.missing_code = missing_code
             self.seats[pk] = seat
             self._count(seat)
+        self._quarantine(now)
         self._finished.clear()
         self._missing.clear()
         self._read_at = time.monotonic()
+
+    def _quarantine(self, now: datetime) -> None:
+        """Give nothing more to a worker that runs a suspect, or is emptied for the next one."""
+        suspects = quarantine.look(now)
+        closed = set(suspects.workers)
+        self._turn = None
+        for suspect in suspects.waiting:
+            need = Need.of_execution(suspect)
+            if candidates := self._candidates(need, suspect.pinned_worker_id, now):
+                worker_id = quarantine.worker_for(suspect.pk, candidates)
+                self._turn = suspect.pk, worker_id
+                closed.add(worker_id)
+                break
+        for seat in filter(None, map(self.seats.get, closed)):
+            seat.is_closed = True
+            self._count(seat)
+
+    def _candidates(self, need: Need, pinned: int | None, now: datetime) -> list[int]:
+        """The workers that may have this need, full or not."""
+        return [
+            seat.worker_id
+            for seat in self.seats.values()
+            if self._is_fresh(seat, now)
+            and need.is_met_by(seat.offer.runtimes, seat.offer.labels, seat.missing_code)
+            and (
+                seat.worker_id == pinned
+                if pinned is not None
+                else not seat.is_cordoned and need.may_have(seat.offer.labels)
+            )
+        ]
 
     def _learn(self, incarnations: Mapping[int, int]) -> None:
         """Read what workers offer that are in a life of which that is not known."""
@@ -168,16 +235,24 @@ class Placement:
         runtime: str,
         now: datetime,
         selector: Mapping[str, str] | None = None,
+        code: Iterable[str] = (),
         pinned: int | None = None,
         avoid: int | None = None,
+        suspect: UUID | None = None,
     ) -> int:
         """The id of the worker for one more execution, counted as held from here on.
 
+        `code`: its pack and its action, by which workers name what they lack.
         A pinned worker is taken as long as it has room, or is down: then its queue's TTL
         decides; a cordon does not count. `avoid` is passed over where another has room.
+        A suspect is placed alone, when it is its turn: see `fleet.quarantine`.
         Raises NoWorkerAvailable (says what was missing) and FleetBusy.
         """
-        need = Need.of(runtime, selector)
+        # what nobody lacks is left out, so that there are no more heaps than there must be
+        lacked = [name for name in code if name in self._missing_code] if self._missing_code else ()
+        need = Need.of(runtime, selector, lacked)
+        if suspect is not None and self._candidates(need, pinned, now):
+            return self._pick_alone(suspect)
         if pinned is not None:
             return self._pick_pinned(pinned, need, now)
         heap = self._heap(need)
@@ -208,14 +283,30 @@ class Placement:
     def _pick_pinned(self, worker_id: int, need: Need, now: datetime) -> int:
         seat = self.seats.get(worker_id)
         if seat is not None and self._is_fresh(seat, now):
-            if not need.is_met_by(seat.offer.runtimes, seat.offer.labels):
+            offer = seat.offer
+            if not need.is_met_by(offer.runtimes, offer.labels, seat.missing_code):
                 raise NoWorkerAvailable(
-                    absence.explain_pinned(need, seat.offer.runtimes, seat.offer.labels)
+                    absence.explain_pinned(need, offer.runtimes, offer.labels, seat.missing_code)
                 )
             if not seat.free:
                 raise FleetBusy
             seat.held += 1
             self._count(seat)
+        return worker_id
+
+    @property
+    def suspect(self) -> UUID | None:
+        """The suspect for which a worker is kept empty."""
+        return self._turn[0] if self._turn else None
+
+    def _pick_alone(self, suspect: UUID) -> int:
+        """The worker that was emptied for this suspect. Raises FleetBusy until it is its turn."""
+        turn, worker_id = self._turn or (None, 0)
+        if turn != suspect or self.seats[worker_id].held:
+            raise FleetBusy
+        self._turn = None
+        self.seats[worker_id].held += 1
+        self._count(self.seats[worker_id])
         return worker_id
 
     def _take(self, heap: list[_Entry], entry: _Entry) -> int:
@@ -234,8 +325,7 @@ class Placement:
                 seat
                 for seat in self.seats.values()
                 if not seat.is_cordoned
-                and need.may_have(seat.offer.labels)
-                and need.is_met_by(seat.offer.runtimes, seat.offer.labels)
+                and need.may_go_to(seat.offer.runtimes, seat.offer.labels, seat.missing_code)
             ]
             heap = [(seat.load, random.random(), seat) for seat in seats]  # noqa: S311 - no secret
             heapq.heapify(heap)
@@ -245,8 +335,8 @@ class Placement:
         return heap
 
     def _is_fresh(self, seat: _Seat, now: datetime) -> bool:
-        silent_seconds = (now - seat.heartbeat_at).total_seconds()
-        return bool(silent_seconds <= settings.MUSTER.staleness_seconds)
+        oldest, newest = fresh_between(now)
+        return oldest <= seat.heartbeat_at <= newest
 
     # --- counting ---
 
@@ -260,8 +350,9 @@ class Placement:
 
     def _count(self, seat: _Seat) -> None:
         """Take over that a seat's load has changed: into the fleet's room, and into its heaps."""
-        window = max(1, 2 * seat.capacity + seat.finished_lately)
-        free = max(0, window - seat.held)
+        ahead = seat.capacity - min(seat.slow, seat.capacity)
+        window = max(1, seat.capacity + ahead + seat.finished_lately)
+        free = 0 if seat.is_closed else max(0, window - seat.held)
         if not seat.is_cordoned:
             kind = seat.offer.runtimes
             self._room[kind] = self._room.get(kind, 0) + free - seat.free

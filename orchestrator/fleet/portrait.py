@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from orchestrator.models import Worker
+
+
+def lacking(missing_code: Mapping[str, str]) -> list[str]:
+    """What is said of a worker that lacks code: `lacks the pack x: why`, for each."""
+    return [f"lacks {named(name)}: {why}" for name, why in missing_code.items()]
+
+
+def named(name: str) -> str:
+    """A pack, or an action of one, as people read it."""
+    return f"the {'action' if '.' in name else 'pack'} {name}"
 
 
 def describe(worker: Worker, *, now: datetime) -> dict[str, Any]:
@@ -19,6 +30,7 @@ def describe(worker: Worker, *, now: datetime) -> dict[str, Any]:
         "status": worker.status,
         "status_reason": worker.status_reason,
         "failed_checks": worker.failed_checks,
+        "missing_code": worker.missing_code,
         "cordoned": worker.cordoned,
         "cordon_reason": worker.cordon_reason,
         "eligible": worker.is_eligible(now),

@@ -21,16 +21,32 @@ class AlreadyOpen(MusterError):
 
 
 def keep(entries: Sequence[DLQEntry]) -> list[DLQEntry]:
-    """Insert entries in bulk; returns those that were not there yet, in their order.
+    """Insert entries in bulk; returns those that were not there yet.
 
-    An entry is there if its letter was kept before, or if its task has a pending one.
+    An entry is there if its letter was kept before, or if its task has a pending one. A letter that
+    names no attempt is counted: identical ones have one entry between them while that is pending.
     """
     if not entries:
         return []
+    repeatable = [entry for entry in entries if entry.is_repeatable]
+    single = [entry for entry in entries if not entry.is_repeatable]
     with transaction.atomic():
-        opened = DLQEntry.objects.insert(entries)
+        opened = DLQEntry.objects.insert(single) if single else []
+        if repeatable:
+            opened += DLQEntry.objects.insert_or_count(_counted(repeatable))
         metrics.DLQ_ENTRIES_CREATED.add(Counter(str(entry.dlq_reason) for entry in opened))
     return opened
+
+
+def _counted(entries: Sequence[DLQEntry]) -> list[DLQEntry]:
+    """One entry for all that are identical."""
+    by_fingerprint: dict[str | None, DLQEntry] = {}
+    for entry in entries:
+        first = by_fingerprint.setdefault(entry.fingerprint, entry)
+        if first is not entry:
+            first.occurrences += entry.occurrences
+        first.last_seen_at = entry.dlq_timestamp
+    return list(by_fingerprint.values())
 
 
 def open_for_executions(

@@ -25,6 +25,8 @@ LISTED = (
     "detail",
     "dlq_timestamp",
     "opened_by",
+    "occurrences",
+    "last_seen_at",
     "resolution_status",
     "resolved_at",
     "resolved_by",
@@ -95,7 +97,8 @@ def about(entry: DLQEntry, *, short: bool = False) -> str:
     for noun, id in (("task", entry.task_id), ("execution", entry.execution_id)):
         if id is not None:
             return f"{noun} {str(id)[:ID_SHOWN] if short else id}"
-    return f"a letter from {entry.original_queue}" if entry.original_queue else "a letter"
+    number = "a letter" if entry.occurrences == 1 else f"{entry.occurrences:,} identical letters"
+    return f"{number} from {entry.original_queue}" if entry.original_queue else number
 
 
 def stats(rows: Sequence[DLQDashboard], now: datetime) -> Table:
@@ -163,6 +166,7 @@ def page(entry: DLQEntry) -> Iterator[RenderableType]:
             ("from exchange", output.plain(entry.original_exchange)),
             ("routing key", output.plain(entry.original_routing_key)),
             ("opened", f"{output.moment(entry.dlq_timestamp)} UTC by {entry.opened_by or '?'}"),
+            ("last seen", _last_seen(entry)),
             ("resolution", output.status(entry.resolution_status)),
             ("closed", _closed(entry)),
         ]
@@ -184,6 +188,12 @@ def page(entry: DLQEntry) -> Iterator[RenderableType]:
     if entry.raw_body is not None:
         yield Text(f"\nBody, {len(entry.raw_body):,} bytes", style="bold")
         yield Text("\n".join(hexdump(bytes(entry.raw_body))))
+
+
+def _last_seen(entry: DLQEntry) -> str:
+    if entry.last_seen_at is None or entry.occurrences == 1:
+        return ""
+    return f"{output.moment(entry.last_seen_at)} UTC, {entry.occurrences:,} in all"
 
 
 def _closed(entry: DLQEntry) -> Text | None:

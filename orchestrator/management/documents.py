@@ -85,8 +85,8 @@ def state_machine_page() -> str:
         "Status and state change in one place, `orchestrator.state_machine`, and as a "
         "compare-and-swap: a transition happens if the row still has the status and the attempt "
         "that the caller saw, and otherwise not at all. Every transition leaves one row of "
-        "history. What is terminal cannot be left again: a trigger in the database refuses it to "
-        "everybody.",
+        "history. What is terminal is final: the database refuses to everybody every change of it, "
+        "and of history.",
         "## Executions",
         *_machine_parts(EXECUTIONS, "accepted"),
         "Whoever is named first may be dead. Each open status therefore has a due time in the row "
@@ -168,9 +168,13 @@ def topology_page() -> str:
     return _page(
         "Exchanges and queues",
         "Every service declares what it consumes and the dead letter queue, in any order; each "
-        "declaration is idempotent. `manage.py topology check` compares the broker with this "
-        f"page. The prefix `{settings.MUSTER.namespace}` is the setting `MUSTER_NAMESPACE`; "
-        f"`{WORKER_ID}` is a worker's id.",
+        "declaration is idempotent, and repeated every ten seconds, so that what somebody has "
+        "deleted is whole again. A queue that is there with other arguments ends the service, "
+        "with the queue, the argument, what was wanted and what was found. `manage.py topology "
+        "check` compares the broker with this page. The prefix "
+        f"`{settings.MUSTER.namespace}` is the setting `MUSTER_NAMESPACE`, and `{WORKER_ID}` is a "
+        "worker's id. In any other namespace the names of workers' queues have it too: "
+        "`blue.worker.<id>.executions`.",
         "## Exchanges",
         _table(
             ("Exchange", "Type", "For"),

@@ -16,6 +16,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator import checks
 from orchestrator.errors import MusterError
 from orchestrator.management import overview
 
@@ -63,6 +64,8 @@ STATUS_STYLES: Mapping[str, str] = {
 
 class MusterCommand(BaseCommand):
     """A command whose expected errors are one line on stderr and exit status 1."""
+
+    requires_system_checks: tuple[str, ...] = (checks.CONFIGURATION,)
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         try:

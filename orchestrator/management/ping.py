@@ -6,6 +6,7 @@ from datetime import datetime
 
 from django.conf import settings
 
+from orchestrator import fleet
 from orchestrator.management import output
 from orchestrator.models import Worker
 
@@ -13,7 +14,8 @@ from orchestrator.models import Worker
 def ping(name: str, *, now: datetime) -> tuple[bool, str]:
     """Whether the worker of this name lives and is fit for work, and what is to be said of it.
 
-    One that drains, or is cordoned, is well: it does as it was told.
+    One that drains, or is cordoned, is well: it does as it was told. So is one that lacks a pack:
+    it runs what else there is, and no restart would change that.
     """
     worker = Worker.objects.filter(name=name).first()
     if worker is None:
@@ -31,4 +33,5 @@ def ping(name: str, *, now: datetime) -> tuple[bool, str]:
         failed = "; ".join(f"{check}: {why}" for check, why in sorted(worker.failed_checks.items()))
         return False, f"{name}: unfit for work, {failed}; heartbeat {age} ago; {where}"
     cordon = f", cordoned ({worker.cordon_reason})" if worker.cordoned else ""
-    return True, f"{name}: {worker.status}{cordon}, heartbeat {age} ago; {where}"
+    lacks = "".join(f", {what}" for what in fleet.lacking(worker.missing_code))
+    return True, f"{name}: {worker.status}{cordon}{lacks}, heartbeat {age} ago; {where}"

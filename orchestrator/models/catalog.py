@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from django.conf import settings
@@ -33,6 +33,9 @@ class Pack(models.Model):
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
 
+
+WITHOUT_CODE = frozenset({"http"})
+"""Runtimes that need nothing of a pack's folder."""
 
 KNOWN_FOR_SECONDS = 5.0
 KNOWN_BY_REF_FOR_SECONDS = 1.0
@@ -84,6 +87,19 @@ def longest_wait_ms(queue_ttl_ms: int | None, scheduled_timeout_seconds: float |
     queue_limit: int = muster.worker_queue_ttl_ms
     wait_seconds = scheduled_timeout_seconds or muster.scheduled_timeout_seconds
     return max(1, min(queue_ttl_ms or queue_limit, queue_limit, round(wait_seconds * 1000)))
+
+
+def waits_too_long(
+    queue_ttl_ms: int | None, scheduled_timeout_seconds: float | None
+) -> Iterator[tuple[str, str]]:
+    """What asks for more than a worker's queue gives, and why it cannot be had: it would be cut."""
+    limit_ms: int = settings.MUSTER.worker_queue_ttl_ms
+    why = "the TTL of a worker's queue, MUSTER_WORKER_QUEUE_TTL_MS"
+    if (queue_ttl_ms or 0) > limit_ms:
+        yield "queue_ttl_ms", f"expected at most {limit_ms} ({why}), found {queue_ttl_ms}"
+    if (scheduled_timeout_seconds or 0) * 1000 > limit_ms:
+        found = f"found {scheduled_timeout_seconds:g}"
+        yield "scheduled_timeout_seconds", f"expected at most {limit_ms / 1000:g} ({why}), {found}"
 
 
 class Action(models.Model):

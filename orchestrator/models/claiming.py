@@ -6,7 +6,7 @@ their rows. SQLite, which has one writer at a time anyway, is asked first and to
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 RULE = EXECUTIONS.transitions["claim"]
 
+AttemptKey = tuple[UUID, int]
+"""An execution's id and the number of one of its attempts: what a message names."""
 
 ONLY_TO_BE_LOOKED_AT = (
     "requested_by",
@@ -40,7 +42,7 @@ worker's processor time."""
 class ClaimQuerySet(SwapQuerySet["Execution"]):
     def claim(
         self,
-        attempts: Mapping[UUID, int],
+        attempts: Collection[AttemptKey],
         *,
         worker_id: int,
         incarnation: int,
@@ -51,6 +53,7 @@ class ClaimQuerySet(SwapQuerySet["Execution"]):
         """Move to running what is dispatched to this life of this worker, at these attempts, and
         not overdue; returns those rows as they are then.
 
+        Several attempts of one execution may be asked for at once: the one that it is at moves.
         Each gets its `run_deadline_at`: its timeout, cut short by its deadline, and the grace.
         """
         if not attempts:
@@ -62,7 +65,7 @@ class ClaimQuerySet(SwapQuerySet["Execution"]):
 
 def _claim_postgresql(
     queryset: ClaimQuerySet,
-    attempts: Mapping[UUID, int],
+    attempts: Collection[AttemptKey],
     worker_id: int,
     incarnation: int,
     run_grace: timedelta,
@@ -82,7 +85,7 @@ def _claim_postgresql(
             %s + subject.timeout_seconds * interval '1 second', subject.deadline_at)""",
         assignment_parameters=[incarnation, run_grace, now],
     )
-    moves = [Move(id, ExecutionStatus.SCHEDULED, attempt) for id, attempt in attempts.items()]
+    moves = [Move(id, ExecutionStatus.SCHEDULED, attempt) for id, attempt in set(attempts)]
     return queryset.swap_on_terms(
         EXECUTIONS,
         RULE,
@@ -96,7 +99,7 @@ def _claim_postgresql(
 
 def _claim_portably(
     queryset: ClaimQuerySet,
-    attempts: Mapping[UUID, int],
+    attempts: Collection[AttemptKey],
     worker_id: int,
     incarnation: int,
     run_grace: timedelta,
@@ -104,7 +107,7 @@ def _claim_portably(
     actor: str,
 ) -> list[Execution]:
     offered = queryset.defer("result", *ONLY_TO_BE_LOOKED_AT).filter(
-        pk__in=attempts,
+        pk__in={id for id, _ in attempts},
         status=ExecutionStatus.SCHEDULED,
         worker_id=worker_id,
         start_by__gt=now,
@@ -112,7 +115,8 @@ def _claim_portably(
         worker__incarnation=incarnation,
         worker__gone_at__isnull=True,
     )
-    executions = [execution for execution in offered if attempts[execution.pk] == execution.attempt]
+    wanted = set(attempts)
+    executions = [execution for execution in offered if execution.key in wanted]
     moves = []
     for execution in executions:
         timeout = timedelta(seconds=execution.timeout_seconds)

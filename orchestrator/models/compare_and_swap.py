@@ -54,12 +54,29 @@ class SwapQuerySet(models.QuerySet[M]):
         now: datetime,
         actor: str,
         reason: str | None,
+        wait_for_locks: bool,
     ) -> set[UUID]:
-        """Swap what still compares; returns the ids that moved. Only the state machine calls it."""
+        """Swap what still compares; returns the ids that moved. Only the state machine calls it.
+
+        `wait_for_locks`: see `transition_many`.
+        """
         common = _columns_set_by(machine, way, moves[0].values, now=now, reason=reason)
         told = _told_by_history(machine, now=now, actor=actor, reason=reason)
-        swap = _swap_postgresql if connections[self.db].vendor == "postgresql" else _swap_sqlite
-        return swap(self, machine, _hops(way), moves, common, told)
+        if connections[self.db].vendor != "postgresql":
+            return _swap_sqlite(self, machine, _hops(way), moves, common, told)
+        sql, parameters = _postgresql_statement(
+            self,
+            machine,
+            _hops(way),
+            moves,
+            common,
+            told,
+            returning=["id"],
+            wait_for_locks=wait_for_locks,
+        )
+        with connections[self.db].cursor() as cursor:
+            cursor.execute(sql, parameters)
+            return {row[0] for row in cursor.fetchall()}
 
     def swap_on_terms(
         self,
@@ -76,6 +93,7 @@ class SwapQuerySet(models.QuerySet[M]):
         these columns.
 
         For the hot path on PostgreSQL: what would be a SELECT and an UPDATE is one statement.
+        Rows that another transaction holds are passed over.
         """
         common = _columns_set_by(machine, [rule], {}, now=now, reason=None)
         told = _told_by_history(machine, now=now, actor=actor, reason=None)
@@ -237,22 +255,6 @@ def _history_keys(
     return {id: dict(zip(keys, values, strict=True)) for id, *values in rows}
 
 
-def _swap_postgresql(
-    queryset: SwapQuerySet[Any],
-    machine: Machine,
-    hops: Sequence[Hop],
-    moves: Sequence[Move],
-    common: Mapping[str, Any],
-    told: Mapping[str, Any],
-) -> set[UUID]:
-    sql, parameters = _postgresql_statement(
-        queryset, machine, hops, moves, common, told, returning=["id"]
-    )
-    with connections[queryset.db].cursor() as cursor:
-        cursor.execute(sql, parameters)
-        return {row[0] for row in cursor.fetchall()}
-
-
 def _postgresql_statement(
     queryset: SwapQuerySet[Any],
     machine: Machine,
@@ -262,11 +264,13 @@ def _postgresql_statement(
     told: Mapping[str, Any],
     *,
     returning: Sequence[str],
+    wait_for_locks: bool = False,
     terms: Terms = NO_TERMS,
 ) -> tuple[str, list[Any]]:
     """One statement: `unnest` brings the batch, the update compares, its history is inserted.
 
     Rows are locked in the order of their ids, so that two batches that overlap cannot deadlock.
+    Without `wait_for_locks`, what another transaction holds is not locked, and does not move.
     All that is compared is compared in what was locked: conditions on the table itself made the
     planner expect one row of it and read the whole table for each row of the batch.
     """
@@ -311,12 +315,13 @@ def _postgresql_statement(
     compared = ", ".join(f"subject.{quote(name)}" for name in (column, fence, *terms.columns))
     rows = ", ".join(["(%s::int, %s, %s, %s, %s::int)"] * len(hops))
     table = quote(meta.db_table)
+    held = "" if wait_for_locks else "SKIP LOCKED"
     sql = f"""
         WITH batch AS (SELECT * FROM ROWS FROM ({unnested}) AS batch ({names})),
         locked AS (
             SELECT {compared}, batch.*
             FROM {table} AS subject JOIN batch ON subject.id = batch.new_id
-            ORDER BY subject.id FOR NO KEY UPDATE OF subject
+            ORDER BY subject.id FOR NO KEY UPDATE OF subject {held}
         ),
         moved AS (
             UPDATE {table} AS subject SET {", ".join(assignments)}

@@ -25,17 +25,36 @@ class DLQEntryQuerySet(models.QuerySet["DLQEntry"]):
         An entry is there if its letter was kept before, or if its task has a pending one.
         """
         if connections[self.db].vendor == "postgresql":
-            keys = _insert_postgresql(self, entries)
+            keys = _insert_postgresql(self, entries, "ON CONFLICT DO NOTHING")
         else:
-            DLQEntry.objects.using(self.db).bulk_create(entries, ignore_conflicts=True)
-            # nobody tells which were ignored, but each brings an id of its own
-            ids = [entry.dlq_entry_uuid for entry in entries]
-            mine = self.filter(dlq_entry_uuid__in=ids).order_by()
-            keys = dict(mine.values_list("dlq_entry_uuid", "pk"))
-        opened = [entry for entry in entries if entry.dlq_entry_uuid in keys]
-        for entry in opened:
-            entry.pk = keys[entry.dlq_entry_uuid]
-        return opened
+            keys = self._insert_portably(entries)
+        return _opened(entries, keys)
+
+    def insert_or_count(self, entries: Sequence[DLQEntry]) -> list[DLQEntry]:
+        """Insert entries of letters that name no attempt, each fingerprint once; returns those that
+        were not there yet. Where one is pending, its occurrences grow instead."""
+        # in one order: two drains would otherwise wait for each other
+        ordered = sorted(entries, key=lambda entry: entry.fingerprint or "")
+        if connections[self.db].vendor == "postgresql":
+            return _opened(ordered, _insert_postgresql(self, ordered, COUNT_ON_CONFLICT))
+        pending = self.pending().filter(attempt__isnull=True)
+        fingerprints = [entry.fingerprint for entry in ordered]
+        known = dict(pending.filter(fingerprint__in=fingerprints).values_list("fingerprint", "pk"))
+        for entry in ordered:
+            if entry.fingerprint in known:
+                pending.filter(pk=known[entry.fingerprint]).update(
+                    occurrences=models.F("occurrences") + entry.occurrences,
+                    last_seen_at=entry.last_seen_at,
+                )
+        new = [entry for entry in ordered if entry.fingerprint not in known]
+        return _opened(new, self._insert_portably(new))
+
+    def _insert_portably(self, entries: Sequence[DLQEntry]) -> dict[UUID, int]:
+        DLQEntry.objects.using(self.db).bulk_create(entries, ignore_conflicts=True)
+        # nobody tells which were ignored, but each brings an id of its own
+        ids = [entry.dlq_entry_uuid for entry in entries]
+        mine = self.filter(dlq_entry_uuid__in=ids).order_by()
+        return dict(mine.values_list("dlq_entry_uuid", "pk"))
 
     def pending(self) -> DLQEntryQuerySet:
         """Nobody has closed them yet."""
@@ -54,6 +73,7 @@ class DLQEntry(models.Model):
         MAX_RETRIES_EXCEEDED = "max_retries_exceeded"
         DEPENDENCY_CYCLE_DETECTED = "dependency_cycle_detected"
         WORKER_UNAVAILABLE = "worker_unavailable"
+        POISON = "poison"
         MANUAL_DLQ = "manual_dlq"
         # of messages
         QUEUE_TTL_EXPIRED = "queue_ttl_expired"
@@ -117,12 +137,17 @@ class DLQEntry(models.Model):
     raw_body = models.BinaryField(
         null=True, blank=True, help_text="Kept when it could not be read."
     )
-    fingerprint = models.CharField(
+    fingerprint = models.CharField(  # noqa: DJ001 - NULL is unique
         max_length=80,
         null=True,
         blank=True,
-        unique=True,
         help_text="Of a letter: makes draining the same one twice harmless.",
+    )
+    occurrences = models.PositiveIntegerField(
+        default=1, help_text="How many identical letters came while it was pending, at least one."
+    )
+    last_seen_at = models.DateTimeField(
+        null=True, blank=True, help_text="When the last of them was drained."
     )
 
     objects: ClassVar[DLQEntryQuerySet] = DLQEntryQuerySet.as_manager()  # type: ignore[assignment]
@@ -145,6 +170,16 @@ class DLQEntry(models.Model):
         ]
         constraints = [
             models.UniqueConstraint(
+                "fingerprint",
+                name="dlq_entry_of_attempt_is_kept_once",
+                condition=Q(attempt__isnull=False),
+            ),
+            models.UniqueConstraint(
+                "fingerprint",
+                name="dlq_entry_of_letter_is_pending_once",
+                condition=Q(attempt__isnull=True, resolution_status="pending"),
+            ),
+            models.UniqueConstraint(
                 "task",
                 name="dlq_entry_of_task_is_pending_once",
                 condition=Q(resolution_status="pending", task__isnull=False),
@@ -165,11 +200,33 @@ class DLQEntry(models.Model):
         return f"{self.dlq_reason} {self.dlq_entry_uuid}"
 
     @property
+    def is_repeatable(self) -> bool:
+        """Whether it is of a letter that names no attempt: others may be identical."""
+        return self.fingerprint is not None and self.attempt is None
+
+    @property
     def is_closed(self) -> bool:
         return self.resolution_status != self.Resolution.PENDING
 
 
-def _insert_postgresql(queryset: DLQEntryQuerySet, entries: Sequence[DLQEntry]) -> dict[UUID, int]:
+def _opened(entries: Sequence[DLQEntry], keys: dict[UUID, int]) -> list[DLQEntry]:
+    """Those of them that have a key now: it is set."""
+    opened = [entry for entry in entries if entry.dlq_entry_uuid in keys]
+    for entry in opened:
+        entry.pk = keys[entry.dlq_entry_uuid]
+    return opened
+
+
+COUNT_ON_CONFLICT = """
+    ON CONFLICT (fingerprint) WHERE attempt IS NULL AND resolution_status = 'pending'
+    DO UPDATE SET occurrences = kept.occurrences + EXCLUDED.occurrences,
+                  last_seen_at = EXCLUDED.last_seen_at
+"""
+
+
+def _insert_postgresql(
+    queryset: DLQEntryQuerySet, entries: Sequence[DLQEntry], on_conflict: str
+) -> dict[UUID, int]:
     """One statement with one array a column: a placeholder for each value takes longer to write
     than the rows take to insert, and dead letters come by thousands."""
     meta, connection = queryset.model._meta, connections[queryset.db]
@@ -185,9 +242,9 @@ def _insert_postgresql(queryset: DLQEntryQuerySet, entries: Sequence[DLQEntry]) 
     selected = ", ".join(f"{name}::{kind}" for name, kind in zip(names, kinds, strict=True))
     unnested = ", ".join(f"%s::{'text' if kind == 'jsonb' else kind}[]" for kind in kinds)
     sql = f"""
-        INSERT INTO {quote(meta.db_table)} ({columns})
+        INSERT INTO {quote(meta.db_table)} AS kept ({columns})
         SELECT {selected} FROM unnest({unnested}) AS entry ({columns})
-        ON CONFLICT DO NOTHING RETURNING dlq_entry_uuid, id
+        {on_conflict} RETURNING dlq_entry_uuid, id
     """  # noqa: S608 - every interpolated name is a column of our own model
     with connection.cursor() as cursor:
         cursor.execute(sql, arrays)

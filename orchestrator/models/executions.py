@@ -7,12 +7,14 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
-from django.db import connection, models
+from django.conf import settings
+from django.db import models, transaction
 from django.db.models import F, Q
 from uuid_utils import compat as uuid_utils
 
-from orchestrator.models.catalog import Action, longest_wait_ms
-from orchestrator.models.claiming import ONLY_TO_BE_LOOKED_AT, ClaimQuerySet
+from orchestrator import clock
+from orchestrator.models.catalog import WITHOUT_CODE, Action, longest_wait_ms
+from orchestrator.models.claiming import ONLY_TO_BE_LOOKED_AT, AttemptKey, ClaimQuerySet
 from orchestrator.models.fleet import Worker
 from orchestrator.state_machine import OPEN, TERMINAL, ExecutionStatus
 
@@ -21,9 +23,17 @@ if TYPE_CHECKING:
 
 STARTED = (ExecutionStatus.RUNNING, ExecutionStatus.CANCELING)
 DISPATCHED = (ExecutionStatus.SCHEDULED, *STARTED)
-DEADLINE_GRACE_SECONDS = 10.0
+DEADLINE_GRACE = timedelta(seconds=10)
 """What a worker is left with after a deadline to stop its action and say so: half of what the
 promise allows."""
+SUSPECT_FROM = 2
+"""An execution that has lost so many workers may be what ends them."""
+
+SOON_OVER_SECONDS = 1.0
+"""An action that runs for longer may well run for long."""
+
+LONGEST_PAUSE = timedelta(seconds=10)
+"""No execution that waits for a worker is left alone for longer than a part of this."""
 BACKLOG = (ExecutionStatus.REQUESTED, ExecutionStatus.SCHEDULING)
 
 
@@ -33,17 +43,30 @@ class ExecutionQuerySet(ClaimQuerySet):
         return self.filter(ended_at__isnull=True)
 
     def backlog(self, now: datetime) -> ExecutionQuerySet:
-        """Waits for the executor, and may be looked at now; most urgent first."""
+        """Waits for the executor, and may be looked at now; most urgent first.
+
+        A pause of the executor's own is never long. One that seems to be was written before the
+        clock was set back. So, for a staleness window after that, was a retry that is due later
+        than the clock was set back.
+        """
+        is_due = Q(next_retry_at__isnull=True) | Q(next_retry_at__lte=now)
+        is_of_the_future = ~Q(wait_reason="") & Q(next_retry_at__gt=now + LONGEST_PAUSE)
+        _, ahead = clock.displaced(within_seconds=settings.MUSTER.staleness_seconds)
+        if ahead:
+            is_of_the_future |= Q(next_retry_at__gt=now + ahead)
         return (
             self.open()
-            .filter(status__in=BACKLOG, deadline_at__gt=now)
-            .filter(Q(next_retry_at__isnull=True) | Q(next_retry_at__lte=now))
+            .filter(is_due | is_of_the_future, status__in=BACKLOG, deadline_at__gt=now)
             .order_by("-priority", "pk")
         )
 
+    def dispatched(self) -> ExecutionQuerySet:
+        """Sent to a worker, and not claimed."""
+        return self.open().filter(status=ExecutionStatus.SCHEDULED)
+
     def overdue_to_start(self, now: datetime) -> ExecutionQuerySet:
         """Dispatched, and not claimed in time."""
-        return self.open().filter(status=ExecutionStatus.SCHEDULED, start_by__lte=now)
+        return self.dispatched().filter(start_by__lte=now)
 
     def overdue_to_end(self, now: datetime) -> ExecutionQuerySet:
         """Started, and past the limit that its worker should have enforced.
@@ -51,14 +74,35 @@ class ExecutionQuerySet(ClaimQuerySet):
         That limit is never later than the deadline, but its grace is a setting, and the promise
         must not depend on one.
         """
-        out_of_grace = now - timedelta(seconds=DEADLINE_GRACE_SECONDS)
-        return self.open().filter(
-            Q(run_deadline_at__lte=now) | Q(deadline_at__lte=out_of_grace), status__in=STARTED
-        )
+        out_of_grace = Q(deadline_at__lte=now - DEADLINE_GRACE)
+        return self.open().filter(Q(run_deadline_at__lte=now) | out_of_grace, status__in=STARTED)
+
+    def overdue_by_deadline(self, now: datetime) -> ExecutionQuerySet:
+        """Started, and still not over when the grace after the deadline is."""
+        return self.open().filter(deadline_at__lte=now - DEADLINE_GRACE, status__in=STARTED)
 
     def past_deadline(self, now: datetime) -> ExecutionQuerySet:
         """Must be over by now, and did not start."""
         return self.open().filter(deadline_at__lte=now).exclude(status__in=STARTED)
+
+    def suspects(self) -> ExecutionQuerySet:
+        """Open, and cost as many workers as make an execution suspect; the oldest first."""
+        return self.open().filter(lost_workers__gte=SUSPECT_FROM).order_by("pk")
+
+    def offered_to(self, *, worker_id: int, incarnation: int, now: datetime) -> ExecutionQuerySet:
+        """Dispatched to this life of this worker, which may claim it still."""
+        return self.unclaimed(now).filter(
+            deadline_at__gt=now,
+            worker_id=worker_id,
+            worker__incarnation=incarnation,
+            worker__gone_at__isnull=True,
+        )
+
+    def started_by(self, *, worker_id: int, incarnation: int) -> ExecutionQuerySet:
+        """Claimed by this life of this worker, and not ended."""
+        return self.open().filter(
+            status__in=STARTED, worker_id=worker_id, worker_incarnation=incarnation
+        )
 
     def held_by(self, worker: Worker) -> ExecutionQuerySet:
         """Dispatched to, or running on, this worker in any of its incarnations."""
@@ -66,25 +110,30 @@ class ExecutionQuerySet(ClaimQuerySet):
 
     def unclaimed(self, now: datetime) -> ExecutionQuerySet:
         """Dispatched, not claimed, and still in time for it."""
-        return self.open().filter(status=ExecutionStatus.SCHEDULED, start_by__gt=now)
+        return self.dispatched().filter(start_by__gt=now)
 
     def load_by_worker(self) -> dict[int, int]:
         """How many executions each worker holds, by worker id."""
         return self._count_by_worker(DISPATCHED)
+
+    def slow_by_worker(self, now: datetime) -> dict[int, tuple[int, int]]:
+        """How many executions each worker holds, and how many of these have run for so long that
+        nothing can be said of their end, by worker id."""
+        long_ago = now - timedelta(seconds=SOON_OVER_SECONDS)
+        slow = models.Count("pk", filter=Q(status__in=STARTED, started_at__lte=long_ago))
+        rows = self._by_worker(DISPATCHED).annotate(held=models.Count("pk"), slow=slow)
+        return {worker_id: (held, slow) for worker_id, held, slow in rows}
 
     def running_by_worker(self) -> dict[int, int]:
         """How many executions each worker has claimed and not ended, by worker id."""
         return self._count_by_worker(STARTED)
 
     def _count_by_worker(self, statuses: Collection[ExecutionStatus]) -> dict[int, int]:
-        rows = (
-            self.open()
-            .filter(status__in=statuses, worker__isnull=False)
-            .order_by()
-            .values_list("worker_id")
-            .annotate(held=models.Count("pk"))
-        )
-        return dict(rows)
+        return dict(self._by_worker(statuses).annotate(held=models.Count("pk")))
+
+    def _by_worker(self, statuses: Collection[ExecutionStatus]) -> models.QuerySet[Any, Any]:
+        of_workers = self.open().filter(status__in=statuses, worker__isnull=False)
+        return of_workers.order_by().values_list("worker_id")
 
     def with_actions(self) -> list[Execution]:
         """The rows, each with its action: see `ActionQuerySet.known`."""
@@ -96,14 +145,22 @@ class ExecutionQuerySet(ClaimQuerySet):
         return self.defer("parameters", "result", *ONLY_TO_BE_LOOKED_AT)
 
     def locked_for_batch(self, limit: int) -> ExecutionQuerySet:
-        """The first `limit` rows; on PostgreSQL those that another executor holds are skipped.
+        """The first `limit` rows, held until the transaction ends. On PostgreSQL those that another
+        session holds are passed over.
 
-        Call it inside a transaction. SQLite has one writer at a time and so nothing to skip.
+        Call it inside a transaction. SQLite has one writer at a time and so nothing to pass over.
         """
-        queryset = self
-        if connection.features.has_select_for_update_skip_locked:
-            queryset = self.select_for_update(skip_locked=True, of=("self",))
-        return queryset[:limit]
+        return self._held()[:limit]
+
+    def update_unheld(self, **values: Any) -> int:
+        """Update those rows that no other session holds; returns how many. The others stay as they
+        are, and nobody waits for them."""
+        with transaction.atomic():
+            ids = list(self.order_by("pk")._held().values_list("pk", flat=True))
+            return self.model.objects.filter(pk__in=ids).update(**values)
+
+    def _held(self) -> ExecutionQuerySet:
+        return self.select_for_update(skip_locked=True, of=("self",), no_key=True)
 
 
 def add_actions(executions: list[Execution]) -> list[Execution]:
@@ -134,6 +191,9 @@ class Execution(models.Model):
         default=0, help_text="The fence: grows with each dispatch, and nothing resets it."
     )
     retry_count = models.PositiveIntegerField(default=0)
+    lost_workers = models.PositiveSmallIntegerField(
+        default=0, help_text="Attempts that ended with the loss of their worker."
+    )
     worker = models.ForeignKey(
         Worker, null=True, on_delete=models.PROTECT, db_index=False, related_name="+"
     )
@@ -190,6 +250,11 @@ class Execution(models.Model):
                 name="execution_open",
                 condition=Q(ended_at__isnull=True),
             ),
+            models.Index(
+                "id",
+                name="execution_suspect",
+                condition=Q(ended_at__isnull=True, lost_workers__gte=SUSPECT_FROM),
+            ),
             models.Index("action_ref", "id", name="execution_by_action"),
             models.Index(
                 "correlation_id",
@@ -239,8 +304,18 @@ class Execution(models.Model):
         return f"{self.action_ref} {self.id}"
 
     @property
+    def key(self) -> AttemptKey:
+        """This execution at this attempt, as a message names it."""
+        return self.pk, self.attempt
+
+    @property
     def is_terminal(self) -> bool:
         return self.status in TERMINAL
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether it may be what ended the workers that it ran on."""
+        return self.lost_workers >= SUSPECT_FROM
 
     @property
     def wanted_labels(self) -> dict[str, str]:
@@ -248,6 +323,14 @@ class Execution(models.Model):
         own = self.worker_selector
         wanted: dict[str, str] = self.action.worker_selector if own is None else own
         return wanted
+
+    @property
+    def needed_code(self) -> tuple[str, ...]:
+        """What its worker's host must have: its pack, and in it its action. Named as workers name
+        what they lack."""
+        if self.action.runtime in WITHOUT_CODE:
+            return ()
+        return self.action_ref.partition(".")[0], self.action_ref
 
     @property
     def wanted_retries(self) -> dict[str, Any]:
@@ -270,7 +353,7 @@ class ExecutionEventQuerySet(models.QuerySet["ExecutionEvent"]):
 
 
 class ExecutionEvent(models.Model):
-    """One transition that happened. Written with it, never changed."""
+    """One transition that happened. Written with it; the database lets nobody change it."""
 
     execution = models.ForeignKey(Execution, on_delete=models.CASCADE, related_name="history")
     event = models.CharField(max_length=20)
@@ -285,6 +368,13 @@ class ExecutionEvent(models.Model):
 
     class Meta:
         ordering = ["pk"]
+        constraints = [
+            models.UniqueConstraint(
+                "execution",
+                name="execution_ends_once",
+                condition=Q(to_status__in=sorted(TERMINAL)),
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.from_status} -> {self.to_status} ({self.event})"

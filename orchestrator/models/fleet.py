@@ -8,6 +8,23 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from orchestrator import clock
+
+CLOCKS_DIFFER_BY = timedelta(seconds=15)
+"""A heartbeat is of the future only if it is later than what processes on slow machines, which each
+count on by themselves, may differ by."""
+
+
+def fresh_between(now: datetime) -> tuple[datetime, datetime]:
+    """The oldest and the newest heartbeat of a worker that is fresh.
+
+    For one staleness window after the clock was set, heartbeats that were written before that count
+    as if it had not been.
+    """
+    window_seconds = settings.MUSTER.staleness_seconds
+    behind, ahead = clock.displaced(within_seconds=window_seconds)
+    return now - timedelta(seconds=window_seconds) - behind, now + CLOCKS_DIFFER_BY + ahead
+
 
 class WorkerQuerySet(models.QuerySet["Worker"]):
     def known(self) -> WorkerQuerySet:
@@ -19,9 +36,8 @@ class WorkerQuerySet(models.QuerySet["Worker"]):
         return self.filter(heartbeat_at__isnull=False, gone_at__isnull=True)
 
     def fresh(self, now: datetime) -> WorkerQuerySet:
-        """Heartbeat not older than the staleness window."""
-        window = timedelta(seconds=settings.MUSTER.staleness_seconds)
-        return self.filter(heartbeat_at__gte=now - window)
+        """Heartbeat not older than the staleness window, and not of the future."""
+        return self.filter(heartbeat_at__range=fresh_between(now))
 
     def reachable(self, now: datetime) -> WorkerQuerySet:
         """Active and fresh: works off what it is given. It may be cordoned all the same."""
@@ -31,10 +47,24 @@ class WorkerQuerySet(models.QuerySet["Worker"]):
         """May be given work that could go elsewhere as well."""
         return self.reachable(now).filter(cordoned=False)
 
+    def lacking_code(self) -> WorkerQuerySet:
+        """Up, and without the code of some pack: nearly always none."""
+        return self.up().exclude(missing_code={})
+
     def stale(self, now: datetime) -> WorkerQuerySet:
-        """Believed to be up, but silent for longer than the staleness window."""
-        window = timedelta(seconds=settings.MUSTER.staleness_seconds)
-        return self.up().filter(heartbeat_at__lt=now - window)
+        """Believed to be up, but silent for longer than the staleness window.
+
+        So is one whose heartbeat is of the future: it has not beaten since the clock was set back.
+        """
+        oldest, newest = fresh_between(now)
+        return self.up().filter(Q(heartbeat_at__lt=oldest) | Q(heartbeat_at__gt=newest))
+
+    def unheld(self) -> WorkerQuerySet:
+        """Those that no other session holds, held until the transaction ends.
+
+        Call it inside a transaction. SQLite has one writer at a time.
+        """
+        return self.select_for_update(skip_locked=True, no_key=True)
 
     def gone_since(self, at: datetime) -> WorkerQuerySet:
         """Left or lost before then, and not retired."""
@@ -68,6 +98,11 @@ class Worker(models.Model):
     capacity = models.PositiveIntegerField(default=1, help_text="Actions it runs at once.")
     runtimes = models.JSONField(default=list, help_text="Kinds of action it offers.")
     labels = models.JSONField(default=dict, blank=True)
+    missing_code = models.JSONField(
+        default=dict,
+        blank=True,
+        help_text="Each pack, or single action of one, whose code its host lacks, and why.",
+    )
     registered_at = models.DateTimeField(null=True, blank=True)
     heartbeat_at = models.DateTimeField(null=True, blank=True)
     gone_at = models.DateTimeField(
@@ -111,8 +146,8 @@ class Worker(models.Model):
         """Whether its heartbeat is not older than the staleness window."""
         if self.heartbeat_at is None:
             return False
-        silent_seconds = (now - self.heartbeat_at).total_seconds()
-        return bool(silent_seconds <= settings.MUSTER.staleness_seconds)
+        oldest, newest = fresh_between(now)
+        return bool(oldest <= self.heartbeat_at <= newest)
 
     def is_eligible(self, now: datetime) -> bool:
         """As `WorkerQuerySet.eligible`."""
@@ -134,6 +169,8 @@ class WorkerEvent(models.Model):
         LOST = "lost"
         UNHEALTHY = "unhealthy"
         HEALTHY = "healthy"
+        LACKS_CODE = "lacks_code"
+        HAS_CODE = "has_code"
         CORDONED = "cordoned"
         UNCORDONED = "uncordoned"
         DRAINING = "draining"

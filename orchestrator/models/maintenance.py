@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from django.db import models
+from django.db import OperationalError, models
+from django.db.models import Q
+
+from orchestrator.database import LOCK_NOT_AVAILABLE, sqlstate
+
+CLOCKS_DIFFER_BY = timedelta(seconds=1)
+"""Two processes that ask the same database for the time are never further apart, unless it was
+set."""
 
 
 class TickQuerySet(models.QuerySet["Tick"]):
@@ -14,10 +21,21 @@ class TickQuerySet(models.QuerySet["Tick"]):
         """Take the next run of `name` unless somebody ran it within `not_within`.
 
         Beat, a second beat and every executor's watchdog ask here; one of them gets it. What never
-        ran is due `at_once`, or counts from now on.
+        ran is due `at_once`, or counts from now on. What ran in the future is due: the clock was
+        set back since, and nobody is to wait until it is there again.
+
+        A row that another session holds for longer than the database's `lock_timeout` is given to
+        whoever asks: a function that runs too often does no harm, one that never runs does.
         """
-        taken = self.filter(name=name, ran_at__lte=now - not_within).update(ran_at=now)
-        if taken:
+        ran_long_ago = Q(ran_at__lte=now - not_within)
+        runs_in_the_future = Q(ran_at__gt=now + CLOCKS_DIFFER_BY)
+        due = self.filter(ran_long_ago | runs_in_the_future, name=name)
+        try:
+            if due.update(ran_at=now):
+                return True
+        except OperationalError as error:
+            if sqlstate(error) != LOCK_NOT_AVAILABLE:
+                raise
             return True
         _, created = self.get_or_create(name=name, defaults={"ran_at": now})
         return created and at_once

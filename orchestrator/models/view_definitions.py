@@ -20,6 +20,7 @@ BASES = """
     CASE entry.dlq_reason
         WHEN 'dependency_cycle_detected' THEN 1000
         WHEN 'max_retries_exceeded' THEN 500
+        WHEN 'poison' THEN 500
         WHEN 'staleness_timeout' THEN 100
         WHEN 'worker_unavailable' THEN 50
         WHEN 'manual_dlq' THEN 10

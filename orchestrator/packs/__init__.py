@@ -5,9 +5,16 @@ packs.install(definition, now=now)         # in one transaction, safe to repeat
 packs.validate_parameters(action, values)  # what is wrong with them, if anything
 """
 
+from orchestrator.models.catalog import WITHOUT_CODE
 from orchestrator.packs.definitions import ActionDefinition, InvalidPack, PackDefinition, load
 from orchestrator.packs.installation import InstallReport, RefTaken, install
 from orchestrator.packs.parameters import Problem, validate_parameters, validate_value
+from orchestrator.packs.presence import (
+    UNEXPLAINED,
+    missing_code,
+    missing_entry_point,
+    missing_folder,
+)
 from orchestrator.packs.runtimes import GROUP as RUNTIMES_GROUP
 from orchestrator.packs.runtimes import in_process
 from orchestrator.packs.source import SourceProblem
@@ -23,6 +30,8 @@ from orchestrator.packs.templates import InvalidTemplate, load_template, templat
 
 __all__ = [
     "RUNTIMES_GROUP",
+    "UNEXPLAINED",
+    "WITHOUT_CODE",
     "ActionDefinition",
     "InstallReport",
     "InvalidPack",
@@ -41,6 +50,9 @@ __all__ = [
     "install_templates",
     "load",
     "load_template",
+    "missing_code",
+    "missing_entry_point",
+    "missing_folder",
     "template_from_values",
     "validate_parameters",
     "validate_value",

@@ -10,6 +10,7 @@ from typing import Any
 
 from orchestrator import retry_policy, selectors
 from orchestrator.errors import MusterError
+from orchestrator.models.catalog import waits_too_long
 from orchestrator.packs import parameters, runtimes, source
 from orchestrator.packs.keys import (
     MAPPING,
@@ -135,6 +136,9 @@ def _check_action(file: Source, folder: Path) -> None:
     for name, message in selectors.problems(values.get("worker_selector", {})):
         where = ("worker_selector", name) if name else ("worker_selector",)
         file.problem(where, f"{'.'.join(where)}: {message}")
+    waits = (values.get("queue_ttl_ms"), values.get("scheduled_timeout_seconds"))
+    for name, message in waits_too_long(*waits):
+        file.problem((name,), f"{name}: {message}")
     runtimes.note_problems(file, folder)
 
 

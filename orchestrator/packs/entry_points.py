@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -65,6 +66,7 @@ def python_problems(entry_point: Any, *, folder: Path) -> Iterator[Finding]:
     if match is None:
         yield (), f"expected package.module:function, found {entry_point!r}"
         return
+    folder = folder.resolve()
     for base in _inside(match["module"], folder):
         files = [base.with_suffix(".py"), base / "__init__.py"]
         file = next((file for file in files if file.is_file()), None)
@@ -73,6 +75,38 @@ def python_problems(entry_point: Any, *, folder: Path) -> Iterator[Finding]:
         elif message := _missing(match["function"], file):
             yield (), f"{file.relative_to(folder)}: {message}"
         return
+
+
+def missing(runtime: str, entry_point: Any, *, folder: Path) -> str:
+    """The file, or the function, of an action that its pack's folder lacks on this host; empty if
+    it has all that can be seen without running anything. `folder` is absolute, and there."""
+    if runtime == "python":
+        return _missing_function(entry_point, folder)
+    script = entry_point[0] if isinstance(entry_point, list) and entry_point else None
+    if not isinstance(script, str) or placeholders.names(script):
+        return ""
+    is_in_pack = runtime == "node" or (runtime == "shell" and "/" in script)
+    file = folder / script
+    if not is_in_pack or not file.is_relative_to(folder) or file.exists():
+        return ""
+    return f"no such file: {file}"
+
+
+def _missing_function(entry_point: Any, folder: Path) -> str:
+    match = PYTHON.fullmatch(entry_point) if isinstance(entry_point, str) else None
+    bases = list(_inside(match["module"], folder)) if match else []
+    files = [file for base in bases for file in (base.with_suffix(".py"), base / "__init__.py")]
+    if match is None or not files:
+        return ""
+    file = next((file for file in files if file.is_file()), None)
+    if file is None:
+        return f"no such file: {files[0]}"
+    try:
+        module = _parsed(file, file.stat().st_mtime_ns)
+    except (OSError, SyntaxError, ValueError):
+        return ""  # it is there; what is wrong with it will be said by who runs it
+    function = match["function"]
+    return "" if _definition(function, module) else f"{file} has no function {function!r}"
 
 
 def shell_problems(entry_point: Any, *, schema: Any) -> Iterator[Finding]:
@@ -132,8 +166,7 @@ def _placeholder_problems(
 
 
 def _inside(module: str, folder: Path) -> Iterator[Path]:
-    """Where the module would be, if that is in the pack, without suffix."""
-    folder = folder.resolve()
+    """Where the module would be, if that is in the pack's folder, without suffix."""
     for root in [folder.parent, *(Path(entry or ".").resolve() for entry in sys.path)]:
         base = root.joinpath(*module.split("."))
         if base.is_relative_to(folder):
@@ -145,18 +178,35 @@ def _missing(function: str, file: Path) -> str | None:
         module = ast.parse(file.read_bytes(), filename=str(file))
     except (SyntaxError, ValueError) as error:
         return f"not Python: {error}"
+    definition = _definition(function, module)
+    if definition is None:
+        return f"expected a function {function!r}, found none"
+    if isinstance(definition, ast.AsyncFunctionDef):
+        return f"expected a function, found the coroutine {function!r}"
+    return None
+
+
+@functools.lru_cache(maxsize=1)  # the actions of a pack are nearly always in one module
+def _parsed(file: Path, modified_at_ns: int) -> ast.Module:
+    return ast.parse(file.read_bytes(), filename=str(file))
+
+
+def _definition(function: str, module: ast.Module) -> ast.stmt | None:
+    """The first statement that defines the function, or may define it."""
     for statement in module.body:
         match statement:
-            case ast.AsyncFunctionDef(name=name) if name == function:
-                return f"expected a function, found the coroutine {function!r}"
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) if name == function:
-                return None
+            case (
+                ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.ClassDef(name=name)
+            ) if name == function:
+                return statement
             case ast.If() | ast.Try() | ast.With():
-                return None  # may define it
+                return statement
             case ast.Import(names=names) | ast.ImportFrom(names=names):
                 if any((alias.asname or alias.name) in (function, "*") for alias in names):
-                    return None
+                    return statement
             case ast.Assign() | ast.AnnAssign():
                 if any(isinstance(n, ast.Name) and n.id == function for n in ast.walk(statement)):
-                    return None
-    return f"expected a function {function!r}, found none"
+                    return statement
+    return None

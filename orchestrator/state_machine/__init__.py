@@ -2,7 +2,8 @@
 
 A transition is a compare-and-swap on (id, status, attempt): it happens if the row still is what
 the caller saw, and otherwise not at all. Losing that race is normal and is called
-`TransitionConflict`. Database triggers forbid leaving a terminal status, whoever tries.
+`TransitionConflict`. Database triggers keep rows in a terminal status, and all history, as they
+are, whoever tries.
 
 Executions, tasks and steps each have a `Machine`: a table of transitions, and the columns that it
 writes. Names without a machine's in them are those of executions.

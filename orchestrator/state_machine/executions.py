@@ -59,7 +59,8 @@ TRANSITIONS = table(
     ),
     (
         "give_back", "scheduled running", S.REQUESTED,
-        "executor or worker: it did not begin, and that is known; counts for no policy",
+        "executor or worker: it did not begin, and that is known, or its worker had to stop and it "
+        "is idempotent; counts for no policy",
     ),
     (
         "retry", "scheduled running", S.REQUESTED,
@@ -91,4 +92,6 @@ EXECUTIONS = Machine(
         S.RUNNING: "started_at",
         S.CANCELING: "cancel_requested_at",
     },
+    # one row that somebody holds must not keep a batch of others past their deadlines
+    waits_for_locks=False,
 )

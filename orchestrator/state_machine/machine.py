@@ -76,6 +76,8 @@ class Machine:
     """Become NULL with every transition that does not say otherwise."""
     keeps_processor: bool = False
     """Whether the history says which process wrote it."""
+    waits_for_locks: bool = True
+    """Whether a batch waits for rows that another transaction holds, or passes over them."""
 
     def rule(self, event: str) -> Transition:
         """Raises UnknownEvent."""

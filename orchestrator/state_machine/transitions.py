@@ -35,12 +35,19 @@ def transition_many(
     actor: str,
     reason: str | None = None,
     machine: Machine = EXECUTIONS,
+    wait_for_locks: bool | None = None,
 ) -> set[UUID]:
     """Carry out one event on many rows in one statement, each with its row of history.
 
     Several events are carried out as one: nobody sees a state between them, and each leaves its
     row of history. Returns the ids that moved; what is not among them lost its race and is
     unchanged.
+
+    `wait_for_locks`: whether to wait, up to the database's `lock_timeout`, for rows that another
+    transaction holds. Otherwise those are passed over, and are not among what is returned. By
+    default a batch of executions passes over them, as backlog and sweep find them again, and
+    tasks and steps wait, as who moves those holds their task and expects the whole batch.
+    SQLite locks no rows, only everything.
     Raises UnknownEvent, and TransitionConflict if a caller expects an impossible source.
     """
     way = machine.way(*([event] if isinstance(event, str) else event))
@@ -52,7 +59,10 @@ def transition_many(
     if not moves:
         return set()
     model = apps.get_model("orchestrator", machine.model)
-    moved: set[UUID] = model.objects.swap(machine, way, moves, now=now, actor=actor, reason=reason)
+    waits = machine.waits_for_locks if wait_for_locks is None else wait_for_locks
+    moved: set[UUID] = model.objects.swap(
+        machine, way, moves, now=now, actor=actor, reason=reason, wait_for_locks=waits
+    )
     return moved
 
 
@@ -67,12 +77,22 @@ def transition(
 ) -> Row:
     """Carry out one event on one execution, task or step, and return it as it is now.
 
-    Raises TransitionConflict if it has moved since `row` was read.
+    Waits for a row that another transaction holds: whoever asks for this one wants an answer.
+    Raises TransitionConflict if it has moved since `row` was read, and OperationalError if it is
+    held for longer than the database's `lock_timeout`.
     """
     machine = MACHINES[type(row).__name__]
     state, fence = getattr(row, machine.column), getattr(row, machine.fence)
     move = Move(row.pk, state, fence, values)
-    if not transition_many(event, [move], now=now, actor=actor, reason=reason, machine=machine):
+    if not transition_many(
+        event,
+        [move],
+        now=now,
+        actor=actor,
+        reason=reason,
+        machine=machine,
+        wait_for_locks=True,
+    ):
         raise TransitionConflict(
             f"{event}: {row.pk} is no longer {state} at {machine.fence} {fence}"
         )

@@ -13,6 +13,7 @@ from django.db.models import Count, Min
 
 from orchestrator import investigations
 from orchestrator.models import DLQEntry, Task
+from orchestrator.models.executions import SUSPECT_FROM
 from orchestrator.packs.template_definitions import BATCH_WORKER, CONTINUE_ON_FAILURE
 from orchestrator.reasons import WITHOUT_A_WORKER
 from orchestrator.state_machine import TASKS, StepState, TaskState
@@ -168,6 +169,8 @@ def _why_blocked(turn: Turn) -> tuple[DLQEntry.Reason, str]:
     failed = turn.steps.filter(state=StepState.ERROR).order_by("pk").values_list("name", "error")
     errors = [(name, error or {}) for name, error in failed]
     told = "; ".join(_told(name, error) for name, error in errors[:5])
+    if any(error.get("lost_workers", 0) >= SUSPECT_FROM for _, error in errors):
+        return DLQEntry.Reason.POISON, told
     if errors and all(error.get("reason") in WITHOUT_A_WORKER for _, error in errors):
         # their actions are not to blame: what is to be repaired is the fleet
         return DLQEntry.Reason.WORKER_UNAVAILABLE, told

@@ -8,8 +8,11 @@ from uuid import UUID
 
 import structlog
 from django.conf import settings
+from django.db import OperationalError
 from django.db.models import Q
 
+from orchestrator import clock
+from orchestrator.database import LOCK_NOT_AVAILABLE, sqlstate
 from orchestrator.errors import MusterError
 from orchestrator.models import Step, StepExecution, Task
 from orchestrator.state_machine import STEPS, Move, StepState, transition_many
@@ -32,12 +35,18 @@ def note_ended(execution_ids: Collection[UUID], *, now: datetime, actor: str) ->
 
 
 def advance_all(task_ids: Collection[UUID], *, now: datetime, actor: str) -> int:
-    """Advance these, each in a transaction of its own; one that cannot does not stop the others."""
+    """Advance these, each in a transaction and at a time of its own: hundreds take seconds. One
+    that cannot, or that another session holds, does not stop the others."""
+    moment = clock.running_from(now)
     for task_id in sorted(task_ids):
         try:
-            advance(task_id, now=now, actor=actor)
+            advance(task_id, now=moment(), actor=actor)
         except MusterError as error:
             log.warning("task not advanced", task_id=str(task_id), error=str(error))
+        except OperationalError as error:
+            if sqlstate(error) != LOCK_NOT_AVAILABLE:
+                raise
+            log.warning("task is held by another session", task_id=str(task_id), error=str(error))
     return len(task_ids)
 
 
@@ -62,7 +71,8 @@ def look(*, now: datetime, actor: str) -> int:
             ended.add(step.task_id)
         else:
             begun.append(Move(step.pk, step.state, step.fence))
-    transition_many("start", begun, now=now, actor=actor, machine=STEPS)
+    # one that somebody holds is found again
+    transition_many("start", begun, now=now, actor=actor, machine=STEPS, wait_for_locks=False)
     return advance_all(ids | ended, now=now, actor=actor)
 
 

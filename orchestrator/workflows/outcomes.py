@@ -90,6 +90,7 @@ def error_of(execution: Execution | None) -> dict[str, Any]:
         "error": told.get("error", execution.reason),
         "message": told.get("message", ""),
         "failed_by": told.get("failed_by", ""),
+        "lost_workers": execution.lost_workers,
     }
 
 

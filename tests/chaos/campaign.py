@@ -7,15 +7,17 @@ import time
 import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, LiteralString
+from typing import TYPE_CHECKING, Any, LiteralString
 
+import httpx
 import psycopg
 
-from tests.chaos import garbage, injection
-from tests.chaos.checker import Fault
+from tests.chaos import garbage, injection, load
+from tests.chaos.breaking import put
+from tests.chaos.facts import Fault
 from tests.chaos.failpoints import Failpoint
-from tests.chaos.faults import put
-from tests.scenarios.installation import QUICK, Installation
+from tests.chaos.keeper import SLOTS
+from tests.scenarios.installation import Installation
 
 if TYPE_CHECKING:
     from tests.chaos.storm import Storm
@@ -27,6 +29,8 @@ AGAIN_SECONDS = 4.0
 """What was provoked and did not come is provoked again."""
 
 LONGEST_SECONDS = 120.0
+
+RUNNING_WITHIN_SECONDS = 5.0
 
 CROWD = 30
 CANCEL_SHARE = 0.3
@@ -92,6 +96,8 @@ def _next(
     killed whenever it has started is not there, and nothing promises anything without it."""
     may_kill = not any(point.form == injection.KILL for point in armed)
     may_kill = may_kill and storm.keeper.all_are_up()
+    executors = storm.keeper.executors
+    may_kill = may_kill and len(storm.breaker.executors_at_work()) == len(executors)
     for point in reversed(waiting):
         if point.form != injection.KILL or may_kill:
             return point
@@ -113,12 +119,17 @@ def disarm(muster: Installation, point: Failpoint) -> None:
 
 
 def has_fired(muster: Installation, point: Failpoint) -> bool:
-    return (_directory(muster) / "fired" / str(point)).exists()
+    """Whether it did; who fires writes down who it was."""
+    fired = _directory(muster) / "fired" / str(point)
+    return fired.exists() and fired.stat().st_size > 0
 
 
 def _note(storm: Storm, point: Failpoint, armed_at: float, left: int) -> None:
-    at = (_directory(storm.muster) / "fired" / str(point)).stat().st_ctime
-    storm.breaker.faults.append(Fault(f"failpoint, {point.form}", at, at, str(point)))
+    fired = _directory(storm.muster) / "fired" / str(point)
+    at, pids = fired.stat().st_ctime, map(int, fired.read_text().split())
+    known = storm.keeper.worker_of
+    workers = frozenset(known[pid] for pid in pids if pid in known)
+    storm.breaker.faults.append(Fault(f"failpoint, {point.form}", at, at, str(point), workers))
     storm.tell(f"{point}, after {time.monotonic() - armed_at:.1f} s, {left} to come")
 
 
@@ -142,25 +153,27 @@ class Provoker:
 
     def make_ghost(self) -> None:
         """A worker that has a queue and never comes: the way to many dead letters."""
-        self.storm.client.ghosts = [self._worker_without_process("ghost")]
-
-    def _worker_without_process(self, name: str) -> int:
-        """With a queue for dispatches, and none for cancels: nobody would ever empty it."""
-        client = self.storm.muster.client
-        id: int = client.call("enlist", name=name)
-        client.call("declare_worker_queues", id=id)
-        with self.storm.breaker.channel() as channel:
-            channel.queue_delete(f"worker.{id}.cancel")
-        return id
+        self.storm.make_ghost()
 
     def kill_worker(self) -> None:
-        self.storm.breaker.kill_worker()
+        self.storm.breaker.cause("kill worker")
+
+    def kill_a_busy_worker(self) -> None:
+        """With work that is lost with it."""
+        self.fill_the_fleet(seconds=4.0)
+        self.storm.breaker.cause("kill worker")
+
+    def step_the_clock(self) -> None:
+        """Forward and back in turns, while something runs that is then overdue by it."""
+        self.fill_the_fleet(seconds=4.0)
+        is_ahead = self.storm.database.offset_at(time.time()) > 0
+        self.storm.breaker.cause("step clock back" if is_ahead else "step clock forward")
 
     def garbage_on_every_queue(self) -> None:
-        self.storm.breaker.garbage_on_every_queue()
+        self.storm.breaker.cause("garbage on every queue")
 
     def delete_worker_queue(self) -> None:
-        self.storm.breaker.delete_worker_queue()
+        self.storm.breaker.cause("delete worker queue")
 
     def investigate(self) -> None:
         """Somebody opens an entry about an execution, and adds a note to it."""
@@ -180,17 +193,69 @@ class Provoker:
         self.storm.muster.wait_for_status(id, "running", within_seconds=5)
         with self.storm.client.http() as http:
             http.post(f"/executions/{id}/cancel")
+        self.storm.cancels += 1
 
     def stop_a_worker(self) -> None:
         """In good order, with work in hand: it drains, gives back and leaves."""
-        up = [
-            service
-            for name in self.storm.keeper.workers
-            if (service := self.storm.keeper.running(name)) is not None
-        ]
-        if len(up) > 1:  # another does the work meanwhile
-            self.fill_the_fleet()
-            self.storm.keeper.terminate(self.rng.choice(up))
+        self.fill_the_fleet()
+        self.storm.breaker.cause("stop worker")
+
+    # ---- tasks ----
+
+    def request_tasks(self) -> None:
+        """Of every shape: what waits for retries, for others, and for many at once."""
+        for name in load.TEMPLATES:
+            self._request_task(name)
+
+    def request_a_slow_task(self) -> None:
+        """Whose steps are seen while they run."""
+        self._request_task("chain", seconds=1.5)
+
+    def request_a_stale_task(self) -> None:
+        self._request_task("stale")
+
+    def cancel_a_task(self) -> None:
+        """In the middle of its steps."""
+        task = self._request_task("chain", seconds=0.5)
+        with self.storm.client.http() as http:
+            if self._running_steps(http, task):
+                http.delete(f"/tasks/{task}")
+
+    def repair_a_step(self) -> None:
+        """One that runs: its execution is cancelled, and whatever it returns does not count."""
+        task = self._request_task("chain", seconds=1.0)
+        with self.storm.client.http() as http:
+            for step in self._running_steps(http, task):
+                told = {
+                    "action_type": "reset_for_retry",
+                    "reason": "to see it twice",
+                    "force": True,
+                }
+                http.patch(f"/tasks/{task}/workflow_steps/{step}", json=told)
+        self.storm.cancels += 1
+
+    def _request_task(self, name: str, **context: Any) -> str:
+        context["trace"] = str(self.storm.trace.path)
+        new = {"namespace": "chaos", "name": name, "version": "1.0.0", "context": context}
+        with self.storm.client.http() as http:
+            answer = http.post("/tasks", json=new)
+        id: str = answer.json()["task_uuid"]
+        self.storm.client.tasks.append(id)
+        return id
+
+    def _running_steps(self, http: httpx.Client, task: str) -> list[str]:
+        """Steps of this task that are in process, as soon as there are some."""
+        until = time.monotonic() + RUNNING_WITHIN_SECONDS
+        while time.monotonic() < until:
+            answer = http.get(
+                f"/tasks/{task}/workflow_steps", params={"state": ["enqueued", "in_progress"]}
+            )
+            if found := [item["step_uuid"] for item in answer.json()["items"]]:
+                return found
+            time.sleep(0.1)
+        return []
+
+    # ---- workers ----
 
     def ask_for_what_nobody_offers(self) -> None:
         """A patient action for a worker that is up and has another runtime."""
@@ -202,15 +267,16 @@ class Provoker:
         asked = {"parameters": parameters, "worker_id": deaf, "deadline_seconds": 5}
         self.storm.muster.submit_many([asked], "chaos.again")
 
-    def fill_the_fleet(self) -> None:
-        """More than all workers may hold, all of it patient."""
-        parameters = {"trace": str(self.storm.trace.path), "seconds": 0.3}
-        self.storm.muster.submit_many([{"parameters": parameters}] * CROWD, "chaos.again")
+    def fill_the_fleet(self, *, seconds: float = 0.3) -> None:
+        """More than all workers may hold, all of it patient; as much work for longer actions."""
+        parameters = {"trace": str(self.storm.trace.path), "seconds": seconds}
+        number = max(SLOTS * len(self.storm.keeper.workers), round(CROWD * 0.3 / seconds))
+        self.storm.muster.submit_many([{"parameters": parameters}] * number, "chaos.again")
 
     def leave_a_dispatch_unclaimed(self) -> None:
         """On a worker that beats and takes nothing; nobody else's work is sent to it."""
         client = self.storm.muster.client
-        idle = self._worker_without_process("idle")
+        idle = self.storm.worker_without_process("idle")
         self._write("UPDATE orchestrator_worker SET cordoned = true WHERE name = 'idle'")
         client.call("keep_fresh", id=idle, runtimes=["python"])
         self._write(BEATS_AHEAD)
@@ -246,5 +312,5 @@ class Provoker:
         body = f'[[], {{"execution_id": "{uuid.uuid4()}", "attempt": 1}}, {{}}]'.encode()
         headers = garbage.celery_headers("muster.run", str(uuid.uuid4()))
         with self.storm.breaker.channel() as channel:
-            queue = f"{QUICK['namespace']}.maintenance.queue"
+            queue = f"{self.storm.breaker.namespace}.maintenance.queue"
             put(channel, queue, garbage.Garbage(body, headers))

@@ -10,12 +10,14 @@ All times are seconds since 1970, as `time.time()` gives them.
 from __future__ import annotations
 
 import itertools
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
-from typing import TypeVar
+
+from tests.chaos import accounting, effects, task_rules
+from tests.chaos.effects import Effect
+from tests.chaos.facts import TERMINAL, Event, Evidence, Sighting, Violation
+from tests.chaos.spans import seconds_in
 
 PROMISED_SECONDS = 20.0
 """An execution is over at most this long after its deadline."""
@@ -23,7 +25,11 @@ PROMISED_SECONDS = 20.0
 PROCESS_GRACE_SECONDS = 15.0
 """A process of an attempt may outlive its end this long."""
 
-TERMINAL = frozenset({"completed", "failed", "timeout", "cancelled", "abandoned"})
+ORDER_SECONDS = 1.0
+"""What happens is dated by a clock that was asked a moment before it is written."""
+
+CLOCK_STEP_SECONDS = 30.0
+"""Around a step of the database's clock no two times are compared."""
 
 POSSIBLE: Mapping[str, tuple[frozenset[str], str]] = {
     "schedule": (frozenset({"requested", "scheduling"}), "scheduled"),
@@ -44,126 +50,9 @@ POSSIBLE: Mapping[str, tuple[frozenset[str], str]] = {
 """event -> (from any of these, to this one)."""
 
 
-@dataclass(frozen=True)
-class Accepted:
-    """A line of the client's ledger: an id that Muster answered with."""
-
-    execution: str
-    at: float
-    deadline_at: float
-    action: str
-
-
-@dataclass(frozen=True)
-class Row:
-    """An execution as the database has it at the end."""
-
-    execution: str
-    action: str
-    idempotent: bool
-    status: str
-    reason: str
-    attempt: int
-    deadline_at: float
-    ended_at: float | None
-    digest: str = ""
-    """Of the whole row, to see whether any of it changed."""
-
-
-@dataclass(frozen=True)
-class Event:
-    """A row of an execution's history."""
-
-    execution: str
-    event: str
-    from_status: str
-    to_status: str
-    attempt: int
-    actor: str
-    reason: str
-    at: float
-
-
-@dataclass(frozen=True)
-class Line:
-    """What an action wrote about itself: `start`, `end`, or `stop` when it was interrupted."""
-
-    event: str
-    execution: str
-    attempt: int
-    pid: int
-    at: float
-
-
-@dataclass(frozen=True)
-class Sighting:
-    """A process of an attempt that was alive when somebody looked."""
-
-    execution: str
-    attempt: int
-    pid: int
-    at: float
-
-
-@dataclass(frozen=True)
-class Fault:
-    """Something that was broken, until it was whole again."""
-
-    kind: str
-    at: float
-    until: float
-    detail: str = ""
-
-
-OfExecution = TypeVar("OfExecution", Event, Line)
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """All that is known of a run."""
-
-    accepted: Sequence[Accepted] = ()
-    rows: Sequence[Row] = ()
-    events: Sequence[Event] = ()
-    """In the order in which the database numbered them."""
-    lines: Sequence[Line] = ()
-    sightings: Sequence[Sighting] = ()
-    queues: Mapping[str, int] = field(default_factory=dict)
-    """Messages in each queue at the end, ready or not acknowledged."""
-    faults: Sequence[Fault] = ()
-    database_outages: Sequence[tuple[float, float]] = ()
-    """When the database could not be written: the promise's clock stands still."""
-    terminal_digests: Mapping[str, str] = field(default_factory=dict)
-    """The digest of a row when it was first seen to be over."""
-
-    @cached_property
-    def row_of(self) -> Mapping[str, Row]:
-        return {row.execution: row for row in self.rows}
-
-    @cached_property
-    def history_of(self) -> Mapping[str, list[Event]]:
-        return _grouped(self.events)
-
-    @cached_property
-    def starts_of(self) -> Mapping[str, list[Line]]:
-        return _grouped([line for line in self.lines if line.event == "start"])
-
-
-@dataclass(frozen=True)
-class Violation:
-    """A rule that did not hold, for one execution or for the whole."""
-
-    rule: str
-    detail: str
-    execution: str | None = None
-
-    def __str__(self) -> str:
-        return f"{self.rule}: {self.execution or 'the run'}: {self.detail}"
-
-
-def check(evidence: Evidence) -> list[Violation]:
-    """Every violation of every rule."""
-    return [violation for rule in RULES for violation in rule(evidence)]
+def check(evidence: Evidence, rules: Sequence[Rule] | None = None) -> list[Violation]:
+    """Every violation of these rules, of all if none are named."""
+    return [violation for rule in rules or RULES for violation in rule(evidence)]
 
 
 # --- the rules ---------------------------------------------------------------------------------
@@ -195,15 +84,24 @@ def ends_once(evidence: Evidence) -> Iterator[Violation]:
 
 
 def ends_in_time(evidence: Evidence) -> Iterator[Violation]:
-    """Over at most 20 s after the deadline that the client was told."""
+    """Over at most 20 s after the deadline that the client was told.
+
+    The time in which the database could not be written does not count, nor that in which somebody
+    else held the execution's own row. What was seen to be open after the time of its end was open.
+    """
     deadlines = {row.execution: row.deadline_at for row in evidence.rows}
     deadlines |= {accepted.execution: accepted.deadline_at for accepted in evidence.accepted}
     for row in evidence.rows:
         if row.ended_at is None:
             continue
         deadline_at = deadlines[row.execution]
-        late_seconds = row.ended_at - deadline_at
-        late_seconds -= _overlap(evidence.database_outages, deadline_at, row.ended_at)
+        over_at = max(row.ended_at, evidence.last_open.get(row.execution, 0.0))
+        late_seconds = over_at - deadline_at
+        held = [(f.at, f.until) for f in evidence.faults if row.execution in f.executions]
+        away = [*evidence.database_outages, *held]
+        late_seconds -= seconds_in(away, deadline_at, over_at)
+        if any(row.created_at - 1 <= at <= over_at + 1 for at in evidence.clock_steps):
+            continue  # by the database's clock its deadline was at another time
         if late_seconds > PROMISED_SECONDS:
             detail = f"over {late_seconds:.1f} s after its deadline"
             yield Violation("ends_in_time", detail, row.execution)
@@ -324,7 +222,81 @@ def attempts_grow_by_one(evidence: Evidence) -> Iterator[Violation]:
             yield Violation("attempts_grow_by_one", detail, row.execution)
 
 
-RULES: tuple[Callable[[Evidence], Iterator[Violation]], ...] = (
+def results_are_the_actions(evidence: Evidence) -> Iterator[Violation]:
+    """What is completed has the result that the action of that attempt wrote down itself.
+
+    A command's result is one of several things that are kept of it.
+    """
+    wrote = {(line.execution, line.attempt): line.result for lines in evidence.ends_of.values()
+             for line in lines}  # fmt: skip
+    for row in evidence.rows:
+        wanted = wrote.get((row.execution, row.attempt))
+        if row.status != "completed" or wanted is None or row.result == wanted:
+            continue
+        if not isinstance(row.result, dict) or row.result.get("result") != wanted:
+            detail = f"its result is {row.result!r:.100}, and its action returned {wanted!r:.100}"
+            yield Violation("results_are_the_actions", detail, row.execution)
+
+
+def time_goes_forward(evidence: Evidence) -> Iterator[Violation]:
+    """No end before its dispatch: no event is dated before an earlier one of the same history, nor
+    before the execution was asked for, nor an end before the action's own.
+
+    Who asks the clock and must then wait, for a lock, for a database, or because it is frozen
+    itself, writes an old time: as old as that fault was long. Around a step of the database's
+    clock nothing is compared.
+    """
+    for execution, events in evidence.history_of.items():
+        dated = [("acceptance", evidence.accepted_at.get(execution, events[0].at))]
+        dated += [(f"{event.event} of attempt {event.attempt}", event.at) for event in events]
+        for (before, earlier_at), (after, at) in itertools.pairwise(dated):
+            if earlier_at - at > _allowance(evidence, at, earlier_at):
+                detail = f"{after} is dated {earlier_at - at:.1f} s before {before}"
+                yield Violation("time_goes_forward", detail, execution)
+        yield from _ends_before_their_actions(evidence, execution, events)
+
+
+def _ends_before_their_actions(
+    evidence: Evidence, execution: str, events: list[Event]
+) -> Iterator[Violation]:
+    completed = {event.attempt: event.at for event in events if event.event == "complete"}
+    for line in evidence.ends_of.get(execution, ()):
+        at = completed.get(line.attempt, line.at)
+        if line.at - at > _allowance(evidence, at, line.at):
+            detail = f"complete is dated {line.at - at:.1f} s before the action's own end"
+            yield Violation("time_goes_forward", detail, execution)
+
+
+def _allowance(evidence: Evidence, at: float, earlier_at: float) -> float:
+    if any(abs(step - at) < CLOCK_STEP_SECONDS for step in evidence.clock_steps):
+        return float("inf")
+    if any(abs(step - earlier_at) < CLOCK_STEP_SECONDS for step in evidence.clock_steps):
+        return float("inf")
+    waits = [
+        fault.until - fault.at + effects.RECOVERY_SECONDS
+        for fault in effects.faults_with(evidence, {Effect.STALLS})
+        if fault.at <= earlier_at + ORDER_SECONDS and fault.until >= at - ORDER_SECONDS
+    ]
+    return ORDER_SECONDS + max(waits, default=0.0)
+
+
+def answers_are_honest(evidence: Evidence) -> Iterator[Violation]:
+    """The API says 503 when it cannot answer, and no other 5xx."""
+    for answer in evidence.wrong_answers:
+        yield Violation("answers_are_honest", answer)
+
+
+def neighbours_are_undisturbed(evidence: Evidence) -> Iterator[Violation]:
+    """Another installation on the same virtual host does its own work, all of it."""
+    for execution, status in evidence.neighbours.items():
+        if status != "completed":
+            detail = f"{execution} of the second installation is {status}"
+            yield Violation("neighbours_are_undisturbed", detail)
+
+
+Rule = Callable[[Evidence], Iterator[Violation]]
+
+OF_HISTORY: tuple[Rule, ...] = (
     accepted_is_over,
     ends_once,
     ends_in_time,
@@ -337,6 +309,21 @@ RULES: tuple[Callable[[Evidence], Iterator[Violation]], ...] = (
     queues_are_empty,
     history_is_a_path,
     attempts_grow_by_one,
+)
+"""What needs no knowledge of the faults, nor of what was asked for."""
+
+RULES: tuple[Rule, ...] = (
+    *OF_HISTORY,
+    accounting.bad_ends_are_accounted_for,
+    accounting.attempts_left_are_used,
+    accounting.claimed_is_started,
+    accounting.reasons_have_caps,
+    accounting.workers_give_up_for_a_cause,
+    results_are_the_actions,
+    time_goes_forward,
+    answers_are_honest,
+    neighbours_are_undisturbed,
+    *task_rules.RULES,
 )
 
 
@@ -375,14 +362,3 @@ def timeline(evidence: Evidence, execution: str) -> str:
     return "\n".join(
         f"  {datetime.fromtimestamp(at, UTC):%H:%M:%S.%f} {text}" for at, text in sorted(told)
     )
-
-
-def _grouped(things: Sequence[OfExecution]) -> dict[str, list[OfExecution]]:
-    groups: dict[str, list[OfExecution]] = defaultdict(list)
-    for thing in things:
-        groups[thing.execution].append(thing)
-    return groups
-
-
-def _overlap(outages: Sequence[tuple[float, float]], begin: float, end: float) -> float:
-    return sum(max(0.0, min(end, until) - max(begin, at)) for at, until in outages)

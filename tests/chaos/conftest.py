@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests import servers
-from tests.chaos.__main__ import DURABLE
+from tests.chaos.__main__ import BREAKABLE
 from tests.scenarios.installation import Backend
 
 
@@ -26,7 +26,7 @@ def seed(record_property: Callable[[str, object], None]) -> int:
 def real(start_shared_server: Callable[..., Any]) -> Iterator[Backend]:
     """PostgreSQL, RabbitMQ and Redis, for these tests to break."""
     backend = Backend(
-        start_shared_server(servers.PostgresServer, settings=DURABLE),
+        start_shared_server(servers.PostgresServer, **BREAKABLE),
         start_shared_server(servers.RabbitServer),
         start_shared_server(servers.RedisServer),
     )

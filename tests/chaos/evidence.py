@@ -8,7 +8,9 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from tests import servers
-from tests.chaos.checker import Event, Line, Row, Sighting
+from tests.chaos.facts import Event, Line, Record, Row, Sighting, StepRow, TaskRow
 from tests.scenarios.installation import Installation
 
 LOOK_EVERY_SECONDS = 2.0
@@ -28,6 +30,27 @@ LATE_COMMIT_SECONDS = 10.0
 """A row's `ended_at` is from before its commit: newly ended rows are looked for this far back."""
 
 OPEN = "SELECT id FROM orchestrator_execution WHERE ended_at IS NULL"
+OPEN_TASKS = (
+    "SELECT id FROM orchestrator_task WHERE state NOT IN "
+    "('complete', 'cancelled', 'resolved_manually')"
+)
+ACTIONS = "SELECT id, idempotent, retry_policy FROM orchestrator_action"
+STEP_SECONDS = 5.0
+"""How long before a step of the clock somebody may have asked it and written after it."""
+
+LAST_NUMBERS = (
+    "SELECT (SELECT max(id) FROM orchestrator_executionevent) AS event, "
+    "(SELECT max(id) FROM orchestrator_transitionrecord) AS record"
+)
+
+
+@dataclass(frozen=True)
+class ClockStep:
+    """From when on the database's clock was off by so much, and what it had numbered until then."""
+
+    at: float
+    offset_seconds: float
+    last: Mapping[str, int]
 
 
 class Database:
@@ -36,6 +59,7 @@ class Database:
     def __init__(self, muster: Installation) -> None:
         self.url = muster.environment.get("DATABASE_URL", "")
         self.path = muster.directory / "muster.db"
+        self.clock_steps: list[ClockStep] = []
 
     def select(self, statement: str) -> list[dict[str, Any]]:
         with self._connected() as connection:
@@ -51,25 +75,94 @@ class Database:
                 database.row_factory = sqlite3.Row
                 yield database
 
-    def rows(self, where: str = "") -> list[Row]:
-        actions = {
-            row["id"]: bool(row["idempotent"])
-            for row in self.select("SELECT id, idempotent FROM orchestrator_action")
-        }
-        return [
-            Row(
-                execution=_id(row["id"]),
-                action=row["action_ref"],
-                idempotent=actions[row["action_id"]],
-                status=row["status"],
-                reason=row["reason"],
-                attempt=row["attempt"],
-                deadline_at=_seconds(row["deadline_at"]),
-                ended_at=None if row["ended_at"] is None else _seconds(row["ended_at"]),
-                digest=hashlib.sha256(repr(sorted(row.items())).encode()).hexdigest(),
-            )
-            for row in self.select("SELECT * FROM orchestrator_execution " + where)  # noqa: S608
-        ]
+    # ---- times ----
+
+    def last_numbers(self) -> dict[str, int]:
+        """The number of the last event, and of the last record of a task."""
+        [last] = self.select(LAST_NUMBERS)
+        return {name: number or 0 for name, number in last.items()}
+
+    def note_clock_step(self, offset_seconds: float, last: Mapping[str, int]) -> None:
+        """Now the database's clock was set to be off by this; `last` was numbered before."""
+        self.clock_steps.append(ClockStep(time.time(), offset_seconds, last))
+
+    def offset_at(self, at: float) -> float:
+        """How far the database's clock was off at a time."""
+        steps = [step.offset_seconds for step in self.clock_steps if step.at <= at]
+        return steps[-1] if steps else 0.0
+
+    def _true_time(self, told: float, number: int, what: str) -> float:
+        """The time of what the database numbered so, taken from what its clock told.
+
+        The clock may have been asked just before a step by who wrote after it: where the time
+        does not fit between the steps around the number, it is of the time before.
+        """
+        before = [step for step in self.clock_steps if step.last[what] < number]
+        offset = before[-1].offset_seconds if before else 0.0
+        if before:
+            earliest, latest = before[-1].at - STEP_SECONDS, time.time() + STEP_SECONDS
+            if not earliest <= told - offset <= latest:
+                offset = before[-2].offset_seconds if len(before) > 1 else 0.0
+        return told - offset
+
+    def _time_before(self, told: float, latest: float) -> float:
+        """The time that the database told, and that was before another: of those that its clock
+        may have meant the last one."""
+        offsets = [0.0, *(step.offset_seconds for step in self.clock_steps)]
+        fitting = [told - offset for offset in offsets if told - offset <= latest + 1]
+        return max(fitting, default=told)
+
+    # ---- executions ----
+
+    def digests(self, where: str) -> dict[str, str]:
+        """Of whole rows, by execution."""
+        rows = self.select("SELECT * FROM orchestrator_execution " + where)  # noqa: S608
+        return {_id(row["id"]): _digest(row) for row in rows}
+
+    def rows(self, events: Sequence[Event]) -> list[Row]:
+        actions = {row["id"]: row for row in self.select(ACTIONS)}
+        names = self.worker_names()
+        first_at: dict[str, float] = {}
+        last_at: dict[str, float] = {}
+        for event in events:
+            first_at.setdefault(event.execution, event.at)
+            last_at[event.execution] = event.at
+        rows = self.select("SELECT * FROM orchestrator_execution ORDER BY id")
+        return [self._row(row, actions[row["action_id"]], names, first_at, last_at) for row in rows]
+
+    def _row(
+        self,
+        row: dict[str, Any],
+        action: dict[str, Any],
+        names: dict[int, str],
+        first_at: dict[str, float],
+        last_at: dict[str, float],
+    ) -> Row:
+        id, told_at = _id(row["id"]), _seconds(row["created_at"])
+        created_at = self._time_before(told_at, first_at.get(id, time.time()))
+        policy = self._json(row["retry_policy"]) or self._json(action["retry_policy"]) or {}
+        parameters = self._json(row["parameters"])
+        waits = [row["scheduled_timeout_seconds"], _of_ms(row["queue_ttl_ms"])]
+        retry_on = policy.get("retry_on")
+        return Row(
+            execution=id,
+            action=row["action_ref"],
+            idempotent=bool(action["idempotent"]),
+            status=row["status"],
+            reason=row["reason"],
+            attempt=row["attempt"],
+            deadline_at=created_at + _seconds(row["deadline_at"]) - told_at,
+            ended_at=None if row["ended_at"] is None else last_at.get(id, created_at),
+            digest=_digest(row),
+            created_at=created_at,
+            pinned=names.get(row["pinned_worker_id"]),
+            own_ttl_seconds=min((wait for wait in waits if wait is not None), default=None),
+            timeout_seconds=row["timeout_seconds"],
+            seconds=parameters.get("seconds", 0.0),
+            max_attempts=policy.get("max_attempts", 1),
+            retry_on=None if retry_on is None else frozenset(retry_on),
+            result=self._json(row["result"]),
+        )
 
     def events(self) -> list[Event]:
         return [
@@ -81,13 +174,76 @@ class Database:
                 attempt=row["attempt"],
                 actor=row["actor"],
                 reason=row["reason"],
-                at=_seconds(row["at"]),
+                at=self._true_time(_seconds(row["at"]), row["id"], "event"),
             )
             for row in self.select("SELECT * FROM orchestrator_executionevent ORDER BY id")
         ]
 
+    def worker_names(self) -> dict[int, str]:
+        workers = self.select("SELECT id, name FROM orchestrator_worker")
+        return {row["id"]: row["name"] for row in workers}
+
     def count_open(self) -> int:
-        return len(self.select(OPEN))
+        """Executions and tasks that are not over."""
+        return len(self.select(OPEN)) + len(self.select(OPEN_TASKS))
+
+    # ---- tasks ----
+
+    def tasks(self) -> list[TaskRow]:
+        rows = self.select(
+            "SELECT task.id, name, state, ended_at, created_at FROM orchestrator_task AS task "
+            "JOIN orchestrator_tasktemplate AS template ON template.id = template_id "
+            "ORDER BY task.id"
+        )
+        return [
+            TaskRow(
+                task=_id(row["id"]),
+                template=row["name"],
+                state=row["state"],
+                ended_at=None if row["ended_at"] is None else _seconds(row["ended_at"]),
+                created_at=_seconds(row["created_at"]),
+            )
+            for row in rows
+        ]
+
+    def steps(self) -> list[StepRow]:
+        parents: dict[str, set[str]] = defaultdict(set)
+        for edge in self.select("SELECT child_id, parent_id FROM orchestrator_stepdependency"):
+            parents[_id(edge["child_id"])].add(_id(edge["parent_id"]))
+        return [
+            StepRow(
+                step=_id(row["id"]),
+                task=_id(row["task_id"]),
+                name=row["name"],
+                state=row["state"],
+                attempts=row["attempts"],
+                execution=None if row["execution_id"] is None else _id(row["execution_id"]),
+                parents=frozenset(parents[_id(row["id"])]),
+                result=self._json(row["result"]),
+            )
+            for row in self.select("SELECT * FROM orchestrator_step ORDER BY id")
+        ]
+
+    def records(self) -> list[Record]:
+        return [
+            Record(
+                task=_id(row["task_id"]),
+                step=None if row["step_id"] is None else _id(row["step_id"]),
+                event=row["event"],
+                from_state=row["from_state"],
+                to_state=row["to_state"],
+                at=self._true_time(_seconds(row["at"]), row["id"], "record"),
+            )
+            for row in self.select("SELECT * FROM orchestrator_transitionrecord ORDER BY id")
+        ]
+
+    def tries(self) -> list[tuple[str, str]]:
+        rows = self.select("SELECT step_id, execution_id FROM orchestrator_stepexecution")
+        return [(_id(row["step_id"]), _id(row["execution_id"])) for row in rows]
+
+    def _json(self, value: Any) -> Any:
+        """SQLite keeps JSON as text."""
+        return json.loads(value) if isinstance(value, str) and not self.url else value
 
 
 def queues(muster: Installation) -> dict[str, int]:
@@ -138,6 +294,8 @@ class Watch(threading.Thread):
         self.database, self.trace = database, trace
         self.sightings: list[Sighting] = []
         self.terminal_digests: dict[str, str] = {}
+        self.last_open: dict[str, float] = {}
+        """When an execution was last seen to be open, whatever its end is dated."""
         self._over = threading.Event()
 
     def run(self) -> None:
@@ -151,13 +309,15 @@ class Watch(threading.Thread):
 
     def look(self) -> None:
         self.sightings += [*_marked_processes(), *self._pool_children()]
-        since = datetime.fromtimestamp(time.time() - LATE_COMMIT_SECONDS, UTC)
-        where = f"WHERE ended_at > '{since:%Y-%m-%d %H:%M:%S}'"
+        where = f"WHERE ended_at > datetime('now', '-{LATE_COMMIT_SECONDS:.0f} seconds')"
         if self.database.url:
-            where += "::timestamp at time zone 'UTC'"
+            where = f"WHERE ended_at > now() - interval '{LATE_COMMIT_SECONDS:.0f} s'"
         with contextlib.suppress(psycopg.Error, sqlite3.Error):  # the database may be away
-            for row in self.database.rows(where):
-                self.terminal_digests.setdefault(row.execution, row.digest)
+            at = time.time()
+            for row in self.database.select(OPEN):
+                self.last_open[_id(row["id"])] = at
+            for execution, digest in self.database.digests(where).items():
+                self.terminal_digests.setdefault(execution, digest)
 
     def _pool_children(self) -> Iterator[Sighting]:
         """Python actions live in a pool child: it started one and said nothing since."""
@@ -186,6 +346,14 @@ def _is_alive_since(pid: int, at: float) -> bool:
 
 def _id(value: Any) -> str:
     return str(value if isinstance(value, UUID) else UUID(value))
+
+
+def _digest(row: dict[str, Any]) -> str:
+    return hashlib.sha256(repr(sorted(row.items())).encode()).hexdigest()
+
+
+def _of_ms(value: float | None) -> float | None:
+    return None if value is None else value / 1000
 
 
 def _seconds(value: Any) -> float:

@@ -49,6 +49,7 @@ def _in(*services: str, by: str = "") -> Boundary:
 
 
 CHECK = "told again at the next check, as long as it is so"
+CODE = "no host of a storm lacks a pack's code; looked at again at the next heartbeat if it does"
 ORDER = "an operator's order: whoever gave it sees the error, and gives it again"
 
 _BY_SITE: dict[str, Boundary] = {
@@ -67,14 +68,21 @@ _BY_SITE: dict[str, Boundary] = {
     "executions.scheduling:_place:update": _in(EXECUTOR, by="fill the fleet"),
     "executions.scheduling:_dispatch:send": _in(EXECUTOR),
     "executions.scheduling:_dispatch:transition_many": _in(EXECUTOR, by="fail a dispatch"),
-    "executions.scheduling:dispatch_unclaimed:update": _in(
+    "executions.scheduling:dispatch_unclaimed:update_unheld": _in(
         EXECUTOR, by="leave a dispatch unclaimed"
     ),
-    "executions.scheduling:_end_unroutable:atomic": _in(EXECUTOR, by="delete worker queue"),
+    "executions.scheduling:_return_unroutable:transition_many": _in(
+        EXECUTOR, by="delete worker queue"
+    ),
+    "executions.scheduling:_end_unroutable:atomic": Boundary(
+        exempt="of what is pinned to a retired worker, and nobody retires one in a storm"
+    ),
     "executions.scheduling:_without_worker:transition_many": _in(
         EXECUTOR, by="ask for what nobody offers"
     ),
-    "executions.scheduling:_without_worker:update": _in(EXECUTOR, by="ask for what nobody offers"),
+    "executions.scheduling:_without_worker:update_unheld": _in(
+        EXECUTOR, by="ask for what nobody offers"
+    ),
     "tasks.consumers:Scheduler._handle:ack": _in(EXECUTOR),
     "tasks.consumers:Scheduler._handle:reject": _in(EXECUTOR, by="garbage on every queue"),
     # --- an attempt ---
@@ -83,8 +91,12 @@ _BY_SITE: dict[str, Boundary] = {
     "executions.attempts:_end:transition_many": _in(WORKER, EXECUTOR),
     "executions.attempts:_end:send_soon": _in(WORKER, EXECUTOR),
     "executions.attempts:_end_canceling:transition_many": _in(WORKER, by="cancel what runs"),
+    "executions.attempts:end_all:atomic": _in(EXECUTOR),
     "executions.attempts:give_back:transition_many": _in(WORKER, by="stop a worker"),
     "executions.attempts:give_back:send_soon": _in(WORKER, by="stop a worker"),
+    "executions.holdings:set_run_deadlines:atomic": _in(WORKER, by="step the clock"),
+    "executions.holdings:set_run_deadlines:update": _in(WORKER, by="step the clock"),
+    "executions.evacuation:_end_lost:atomic": _in(EXECUTOR, by="kill a busy worker"),
     "workers.bootsteps:CancelStep._on_message:ack": _in(WORKER, by="cancel what runs"),
     "workers.bootsteps:CancelStep._on_message:reject": _in(WORKER, by="garbage on every queue"),
     "workers.strategies:run_claimed.on_message:reject_log_error": _in(
@@ -99,23 +111,44 @@ _BY_SITE: dict[str, Boundary] = {
     ),
     "fleet.lives:register:atomic": _in(WORKER, by="stop a worker"),
     "fleet.lives:register:save": _in(WORKER, by="stop a worker"),
+    "fleet.lives:admit:atomic": _in(WORKER, by="stop a worker"),
     "fleet.lives:beat:update": _in(WORKER),
     "fleet.lives:drain:atomic": _in(WORKER, by="stop a worker"),
     "fleet.lives:leave:atomic": _in(WORKER, by="stop a worker"),
     "fleet.lives:change:save": _in(WORKER, by="stop a worker"),
     "fleet.lives:note:create": _in(WORKER, by="stop a worker"),
     "fleet.lives:mark_stale:atomic": _in(EXECUTOR, by="kill worker"),
-    "fleet.lives:mark_stale:update": _in(EXECUTOR, by="kill worker"),
     "fleet.lives:mark_unhealthy:atomic": Boundary(exempt=CHECK),
     "fleet.lives:mark_healthy:atomic": Boundary(exempt=CHECK),
+    "fleet.lives:have_code:atomic": Boundary(exempt=CODE),
+    "fleet.lives:lack_code:atomic": Boundary(exempt=CODE),
     "fleet.orders:cordon:atomic": Boundary(exempt=ORDER),
     "fleet.orders:uncordon:atomic": Boundary(exempt=ORDER),
     "fleet.orders:order_drain:atomic": Boundary(exempt=ORDER),
     "fleet.orders:retire:atomic": Boundary(exempt=ORDER),
+    # --- tasks ---
+    "workflows.requests:request:atomic": _in(API, by="request tasks"),
+    "workflows.requests:request:bulk_create": _in(API, by="request tasks"),
+    "workflows.requests:request:send_soon": _in(API, by="request tasks"),
+    "workflows.advancing:advance:atomic": _in(EXECUTOR, by="request tasks"),
+    "workflows.advancing:_stay:update": _in(EXECUTOR, by="request tasks"),
+    "workflows.advancing:_touch:update": _in(EXECUTOR, by="request tasks"),
+    "workflows.creation:_insert:bulk_create": _in(EXECUTOR, by="request tasks"),
+    "workflows.creation:_connect:bulk_create": _in(EXECUTOR, by="request tasks"),
+    "workflows.enqueuing:_link:bulk_create": _in(EXECUTOR, by="request tasks"),
+    "workflows.looking:look:transition_many": _in(EXECUTOR, by="request a slow task"),
+    "workflows.turns:Turn.move_steps:transition_many": _in(EXECUTOR, API, by="repair a step"),
+    "workflows.turns:Turn.move_task:transition_many": _in(EXECUTOR, API, by="repair a step"),
+    "workflows.repairs:_repair:atomic": _in(API, by="repair a step"),
+    "workflows.cancellation:cancel:atomic": _in(API, by="cancel a task"),
+    "workflows.cancellation:resolve:atomic": Boundary(exempt=ORDER),
+    "workflows.staleness:detect_stale:atomic": _in(EXECUTOR, by="request a stale task"),
+    "workflows.staleness:_settle:transition_many": _in(EXECUTOR, by="request a stale task"),
     # --- dead letters, and what is looked into ---
     "dead_letters:drain:ack": _in(EXECUTOR, by="make ghost"),
     "dead_letters:settle:atomic": _in(EXECUTOR, by="make ghost"),
     "investigations.opening:keep:insert": _in(EXECUTOR, API, by="investigate"),
+    "investigations.opening:keep:insert_or_count": _in(EXECUTOR, by="garbage on every queue"),
     "investigations.opening:keep:atomic": _in(API, by="investigate"),
     "investigations.closing:_change:atomic": _in(API, by="investigate"),
     "investigations.closing:_change:update": _in(API, by="investigate"),
@@ -125,7 +158,10 @@ _BY_SITE: dict[str, Boundary] = {
     # --- messages ---
     "publisher:send:send": _in(*SERVICES),
     "publisher:send:send#2": _in(*SERVICES, by="fail a first try"),
-    "publisher:_Relay._run:send": _in(API, WORKER),
+    "publisher:_send_hints:send": _in(API, WORKER),
+    "publisher:_send_hints:send#2": Boundary(
+        exempt="of hints whose shared queue somebody has deleted: what they say is found by looking"
+    ),
 }
 
 AT_THE_START = ("fleet.lives:enlist:", "fleet.lives:register:", "fleet.lives:note:")

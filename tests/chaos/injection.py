@@ -12,7 +12,7 @@ there are; here is how they are found and how they fail:
 
 A site is named after where it is: `executions.attempts:claim:transition_many`, with `#2` and so on
 where a function has several of them. Arming is a file, and firing renames it, so that of all
-processes and threads exactly one fires.
+processes and threads exactly one fires; it writes its pid and that of its parent into the file.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ WATCHED = (
     "orchestrator.fleet",
     "orchestrator.publisher",
     "orchestrator.models.maintenance",
+    "orchestrator.workflows",
     "tasks",
     "workers",
 )
@@ -57,14 +58,16 @@ LANE = "lane"
 
 PUBLISHER = "publisher"
 
-OF_A_QUERYSET = ("claim", "insert")
+OF_A_QUERYSET = ("claim", "insert", "insert_or_count")
 """Statements that are written by hand."""
 
 KINDS = {
     "atomic": TRANSACTION,
     **dict.fromkeys(("transition", "transition_many", *OF_A_QUERYSET), COMMIT),
     **dict.fromkeys(("save", "delete", "execute", "create", "bulk_create"), COMMIT),
-    **dict.fromkeys(("update", "bulk_update", "get_or_create", "update_or_create"), COMMIT),
+    **dict.fromkeys(
+        ("update", "update_unheld", "bulk_update", "get_or_create", "update_or_create"), COMMIT
+    ),
     "send": PUBLISH,
     "send_soon": HINT,
     **dict.fromkeys(("ack", "acknowledge", "reject", "requeue"), ACK),
@@ -292,6 +295,8 @@ def fires(site: str, form: str) -> bool:
     name = file_name(role, site, form)
     with suppress(FileNotFoundError):
         os.rename(f"{directory}/armed/{name}", f"{directory}/fired/{name}")
+        with open(f"{directory}/fired/{name}", "w") as file:
+            file.write(f"{os.getpid()} {os.getppid()}")
         return True
     return False
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from tests.chaos.checker import Accepted
+from tests.chaos.facts import Accepted
 
 MIX = {
     "chaos.once": 30,
@@ -31,6 +31,11 @@ GHOST_SHARE = 0.06
 GHOST_TTL_MS = 300
 GIVE_UP_SECONDS = 60.0
 
+TEMPLATES = {"chain": 8, "wide": 22, "diamond": 5}
+"""Task templates of the pack, and how many steps each has."""
+
+TASK_CANCEL_SHARE = 0.05
+
 
 class Load(threading.Thread):
     """Has so many executions accepted, spread over so many seconds, and goes on like that until it
@@ -46,10 +51,19 @@ class Load(threading.Thread):
         number: int,
         seconds: float,
         seed: int,
+        steps: int = 0,
+        least_deadline_seconds: float | None = None,
     ) -> None:
         super().__init__(name="load", daemon=True)
         self.ledger, self.trace = ledger, trace
-        self.number, self.seconds = number, seconds
+        self.number, self.seconds, self.steps = number, seconds, steps
+        self.deadline_seconds = least_deadline_seconds
+        """For all that would otherwise have the deadline of the settings."""
+        self.accepted_steps = 0
+        self.tasks: list[str] = []
+        """Ids of the tasks that were accepted."""
+        self.wrong_answers: list[str] = []
+        """5xx other than 503."""
         self.workers: list[int] = []
         """Ids of workers, for executions that name one."""
         self.ghosts: list[int] = []
@@ -57,6 +71,8 @@ class Load(threading.Thread):
         self.cancel_share = CANCEL_SHARE
         self.accepted = 0
         self.unanswered = 0
+        self.cancels_asked = 0
+        """Also those that were answered with 503, and done all the same."""
         self.cancelled = 0
         self.cancelled_too_late = 0
         self.failure: Exception | None = None
@@ -64,6 +80,7 @@ class Load(threading.Thread):
         """Set it when there is nothing left to be disturbed."""
         self._rng = random.Random(seed)
         self._cancels: list[tuple[float, str]] = []
+        """(when, path)."""
         self._url, self._token = url, token
         self._client = self.http()
 
@@ -89,6 +106,8 @@ class Load(threading.Thread):
             due = began + self.seconds * self.accepted / self.number
             self._cancel_until(due)
             self._submit()
+            if self.accepted_steps < self.steps * min(1.0, self.accepted / self.number):
+                self._submit_task()
         self._cancel_until(time.monotonic() + 1)
 
     def _submit(self) -> None:
@@ -111,7 +130,22 @@ class Load(threading.Thread):
         self.accepted += 1
         if self._rng.random() < self.cancel_share:
             at = time.monotonic() + self._rng.uniform(0, 0.6)
-            heapq.heappush(self._cancels, (at, told["id"]))
+            heapq.heappush(self._cancels, (at, f"/executions/{told['id']}/cancel"))
+
+    def _submit_task(self) -> None:
+        [name] = self._rng.choices(list(TEMPLATES), k=1)
+        self.accepted_steps += TEMPLATES[name]
+        new = {"namespace": "chaos", "name": name, "version": "1.0.0"}
+        answer = self._post("/tasks", new | {"context": {"trace": str(self.trace)}}, repeat=False)
+        if answer is None:
+            self.unanswered += 1
+            return
+        assert answer.status_code == 201, answer.text
+        id = answer.json()["task_uuid"]
+        self.tasks.append(id)
+        if self._rng.random() < TASK_CANCEL_SHARE:
+            at = time.monotonic() + self._rng.uniform(0, 1.5)
+            heapq.heappush(self._cancels, (at, f"/tasks/{id}"))
 
     def _new(self) -> dict[str, Any]:
         rng = self._rng
@@ -124,6 +158,8 @@ class Load(threading.Thread):
         }
         if rng.random() < SHORT_DEADLINE_SHARE:
             new["deadline_seconds"] = round(rng.uniform(0.2, 3.0), 3)
+        elif self.deadline_seconds is not None:
+            new["deadline_seconds"] = self.deadline_seconds
         if rng.random() < 0.5:
             new["idempotency_key"] = f"key-{rng.getrandbits(64):x}"
         if self.workers and rng.random() < PINNED_SHARE:
@@ -133,33 +169,41 @@ class Load(threading.Thread):
         return new
 
     def _post(self, path: str, body: Any, *, repeat: bool) -> httpx.Response | None:
+        return self._ask("POST", path, body, repeat=repeat)
+
+    def _ask(self, method: str, path: str, body: Any, *, repeat: bool) -> httpx.Response | None:
         """The answer, or None if there was none. What may be repeated is, until there is one."""
         until = time.monotonic() + GIVE_UP_SECONDS
         while True:
             try:
-                answer = self._client.post(path, json=body)
+                answer = self._client.request(method, path, json=body)
             except httpx.ConnectError:
                 repeatable = True  # it never left
             except httpx.HTTPError:
                 repeatable = repeat
             else:
+                if answer.status_code != 503 and answer.status_code >= 500:
+                    told = f"{method} {path}: {answer.status_code} {answer.text[:200]}"
+                    self.wrong_answers.append(f"{time.time():.3f} {told}")
                 if answer.status_code < 500:
                     return answer
                 repeatable = repeat or answer.status_code == 503
             if not repeatable:
                 return None
             if time.monotonic() > until:
-                raise TimeoutError(f"POST {path}: no answer for {GIVE_UP_SECONDS:.0f} s")
+                raise TimeoutError(f"{method} {path}: no answer for {GIVE_UP_SECONDS:.0f} s")
             time.sleep(0.2)
 
     def _cancel_until(self, due: float) -> None:
         """Send the cancels whose time has come, and wait until this time."""
         while self._cancels and self._cancels[0][0] <= max(due, time.monotonic()):
-            at, execution = heapq.heappop(self._cancels)
+            at, path = heapq.heappop(self._cancels)
             time.sleep(max(0.0, at - time.monotonic()))
-            answer = self._post(f"/executions/{execution}/cancel", {}, repeat=True)
+            is_task = path.startswith("/tasks")
+            self.cancels_asked += not is_task
+            answer = self._ask("DELETE" if is_task else "POST", path, {}, repeat=True)
             assert answer is not None
-            if answer.status_code == 202:
+            if answer.status_code in (200, 202):
                 self.cancelled += 1
             else:
                 assert answer.status_code == 409, answer.text

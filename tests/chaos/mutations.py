@@ -13,13 +13,21 @@ SCHEDULING: Stage = ("tests/orchestrator/test_executions_scheduling.py",)
 SWEEPING: Stage = ("tests/orchestrator/test_executions_sweeping.py",)
 PLACEMENT: Stage = ("tests/orchestrator/test_fleet_placement.py",)
 EVACUATION: Stage = ("tests/orchestrator/test_executions_evacuation.py",)
+UNCLAIMED: Stage = ("tests/orchestrator/test_executions_unclaimed.py",)
 DEAD_LETTERS: Stage = ("tests/orchestrator/test_dead_letters.py",)
 FLEET: Stage = ("tests/orchestrator/test_fleet.py",)
 PUBLISHER: Stage = ("tests/orchestrator/test_publisher.py",)
 TOPOLOGY: Stage = ("tests/orchestrator/test_topology.py",)
 DESK: Stage = ("tests/workers/test_desk.py",)
+AUDIT: Stage = ("tests/workers/test_audit.py",)
+CLERKS: Stage = ("tests/workers/test_clerks.py",)
 CONSUMERS: Stage = ("tests/tasks",)
+MISSING_CODE: Stage = ("tests/orchestrator/test_missing_code.py",)
+CODE_WATCH: Stage = ("tests/workers/test_missing_code.py",)
 MAINTENANCE: Stage = ("tests/orchestrator/test_maintenance.py",)
+HELD_ROWS: Stage = ("tests/orchestrator/test_held_rows.py",)
+CLOCK: Stage = ("tests/orchestrator/test_clock.py",)
+READ_ONLY: Stage = ("tests/orchestrator/test_read_only.py",)
 
 
 def _scenario(*names: str) -> Stage:
@@ -128,7 +136,7 @@ MUTANTS = (
     Mutant(
         "claim of an attempt by the message of another, portable",
         CLAIM,
-        " if attempts[execution.pk] == execution.attempt]",
+        " if execution.key in wanted]",
         "]",
         (ATTEMPTS,),
     ),
@@ -211,12 +219,12 @@ MUTANTS = (
         ATTEMPT,
         """    transaction.on_commit(
         lambda: publisher.send_soon(
-            [*publisher.completed(list(moved - retried)), *publisher.requested(due)]
+            [*publisher.completed(list(moved - repeated)), *publisher.requested(due)]
         )
     )
 """,
         """    publisher.send_soon(
-        [*publisher.completed(list(moved - retried)), *publisher.requested(due)]
+        [*publisher.completed(list(moved - repeated)), *publisher.requested(due)]
     )
 """,
         (ATTEMPTS, DEAD_LETTERS),
@@ -264,18 +272,90 @@ MUTANTS = (
         "        last = None\n        batch[-1].ack(multiple=True)\n        for message in batch:",
         (CONSUMERS, _scenario("server_faults")),
     ),
+    # --- rows that somebody holds ---
+    Mutant(
+        "batch waits for a row that somebody holds",
+        SWAP,
+        'held = "" if wait_for_locks else "SKIP LOCKED"',
+        'held = ""',
+        (HELD_ROWS,),
+    ),
+    Mutant(
+        "tasks and steps are passed over when somebody holds them",
+        SWAP,
+        'held = "" if wait_for_locks else "SKIP LOCKED"',
+        'held = "SKIP LOCKED"',
+        (HELD_ROWS,),
+    ),
+    Mutant(
+        "rows that somebody holds fill every batch of a sweep",
+        ATTEMPT,
+        "overdue.without_contents().locked_for_batch(size).with_actions()",
+        "overdue.without_contents()[:size].with_actions()",
+        (HELD_ROWS,),
+    ),
+    Mutant(
+        "kind that cannot be ended keeps the others from it",
+        "orchestrator/database.py",
+        "            errors.append(error)\n",
+        "            raise\n",
+        (SWEEPING,),
+    ),
+    # --- a clock that is set ---
+    Mutant(
+        "tick of the future is not due",
+        "orchestrator/models/maintenance.py",
+        "ran_long_ago | runs_in_the_future",
+        "ran_long_ago",
+        (MAINTENANCE,),
+    ),
+    Mutant(
+        "workers are lost by a clock that was set",
+        LIVES,
+        "    if not _clock_is_trusted(now):",
+        "    if False:",
+        (CLOCK,),
+    ),
+    Mutant(
+        "slow answer is taken for a step",
+        "orchestrator/clock.py",
+        "after.earliest - before.latest, after.latest - before.earliest",
+        "after.latest - before.latest, after.latest - before.latest",
+        (CLOCK,),
+    ),
+    Mutant(
+        "worker whose heartbeat is of the future is fresh",
+        "orchestrator/models/fleet.py",
+        "now + CLOCKS_DIFFER_BY + ahead",
+        "now + timedelta(days=1)",
+        (CLOCK,),
+    ),
+    Mutant(
+        "work is ended by a clock that was set",
+        "orchestrator/executions/sweeping.py",
+        "just_set = clock.was_set(within_seconds=settings.MUSTER.staleness_seconds)",
+        "just_set = False",
+        (CLOCK,),
+    ),
+    Mutant(
+        "read-only session is kept for ever",
+        "orchestrator/database.py",
+        'context["connection"].close_at = 0.0',
+        "pass",
+        (READ_ONLY,),
+    ),
     # --- sweep ---
     Mutant(
         "sweep without run_deadline_at",
         ROWS,
-        "Q(run_deadline_at__lte=now) | Q(deadline_at__lte=out_of_grace), status__in",
-        "Q(deadline_at__lte=out_of_grace), status__in",
+        "Q(run_deadline_at__lte=now) | out_of_grace, status__in",
+        "out_of_grace, status__in",
         (SWEEPING,),
     ),
     Mutant(
         "sweep without start_by",
         ROWS,
-        "self.open().filter(status=ExecutionStatus.SCHEDULED, start_by__lte=now)",
+        "self.dispatched().filter(start_by__lte=now)",
         "self.none()",
         (SWEEPING,),
     ),
@@ -288,17 +368,38 @@ MUTANTS = (
     ),
     Mutant(
         "pinned work is taken from its worker",
-        "orchestrator/executions/evacuation.py",
-        "    return dispatched.filter(pinned_worker__isnull=True)",
-        "    return dispatched",
-        (EVACUATION,),
+        "orchestrator/executions/unclaimed.py",
+        "Execution.objects.dispatched().filter(pinned_worker__isnull=True)",
+        "Execution.objects.dispatched()",
+        (UNCLAIMED,),
     ),
     Mutant(
         "unclaimed work is given back though nobody else could take it",
-        "orchestrator/executions/evacuation.py",
-        "        if any(_could_go_to(_need(execution), *offer) for offer in offers)",
-        "        if offers",
-        (EVACUATION,),
+        "orchestrator/executions/unclaimed.py",
+        "        if _first_that_could_take(execution, eligible)\n    ]",
+        "    ]",
+        (UNCLAIMED,),
+    ),
+    Mutant(
+        "a busy worker's work fails when its wait has run out",
+        "orchestrator/executions/unclaimed.py",
+        "execution.worker_id in beating or ",
+        "",
+        (UNCLAIMED,),
+    ),
+    Mutant(
+        "a limit that was asked for does not count",
+        "orchestrator/executions/unclaimed.py",
+        "        or execution.queue_ttl_ms is not None\n",
+        "",
+        (UNCLAIMED,),
+    ),
+    Mutant(
+        "what waits behind a full worker goes to one that is full too",
+        "orchestrator/executions/unclaimed.py",
+        "            free[worker] -= 1\n",
+        "",
+        (UNCLAIMED,),
     ),
     Mutant(
         "work dispatched to the new life is taken from it",
@@ -367,10 +468,8 @@ MUTANTS = (
     Mutant(
         "worker lost although it has beaten meanwhile",
         LIVES,
-        """                Worker.objects.stale(now)
-                .filter(pk=worker.pk, incarnation=worker.incarnation)""",
-        """                Worker.objects
-                .filter(pk=worker.pk, incarnation=worker.incarnation)""",
+        "Worker.objects.stale(now).filter(pk=worker.pk, incarnation=worker.incarnation)",
+        "Worker.objects.filter(pk=worker.pk, incarnation=worker.incarnation)",
         (FLEET,),
     ),
     Mutant(
@@ -390,9 +489,51 @@ MUTANTS = (
     Mutant(
         "started without its claim",
         "workers/attempts.py",
-        "            execution = granted.pop(attempt.execution_id, None)",
-        "            execution = granted.get(attempt.execution_id)",
+        "            execution = granted.pop(attempt.key, None)",
+        "            execution = granted.get(attempt.key)",
         (DESK, _scenario("duplicates")),
+    ),
+    Mutant(
+        "claim without an answer is never given back",
+        "workers/audit.py",
+        "        if twice := unknown & self._unknown:",
+        "        if twice := set():",
+        (AUDIT,),
+    ),
+    Mutant(
+        "what is in nobody's hand is given back at once",
+        "workers/audit.py",
+        "        if twice := unknown & self._unknown:",
+        "        if twice := unknown:",
+        (AUDIT,),
+    ),
+    Mutant(
+        "held row acknowledged and dropped",
+        "workers/attempts.py",
+        "                if attempt.key in answer.held:",
+        "                if False:",
+        (DESK,),
+    ),
+    Mutant(
+        "end of a held row dropped",
+        "workers/clerks.py",
+        "        if held:\n            self._record_later",
+        "        if False:\n            self._record_later",
+        (CLERKS,),
+    ),
+    Mutant(
+        "worker given work before it consumes",
+        "workers/agent.py",
+        "            is_ready=False,",
+        "            is_ready=True,",
+        (_scenario("shutdown"),),
+    ),
+    Mutant(
+        "what is not idempotent goes on elsewhere when its worker stops",
+        ATTEMPT,
+        "Reason.WORKER_STOPPED and execution.action.idempotent",
+        "Reason.WORKER_STOPPED",
+        (ATTEMPTS,),
     ),
     Mutant(
         "prefetch unlimited",
@@ -441,11 +582,11 @@ MUTANTS = (
     Mutant(
         "drain acknowledges before the commit",
         LETTERS,
-        """            total += settle([read(message) for message in batch], now=now)
+        """            total += settle([read(message) for message in batch], now=read_clock())
             batch[-1].ack(multiple=True)
 """,
         """            batch[-1].ack(multiple=True)
-            total += settle([read(message) for message in batch], now=now)
+            total += settle([read(message) for message in batch], now=read_clock())
 """,
         (DEAD_LETTERS,),
     ),
@@ -462,5 +603,49 @@ MUTANTS = (
         "            status=ExecutionStatus.SCHEDULED,\n",
         "",
         (DEAD_LETTERS,),
+    ),
+    # --- the code of packs ---
+    Mutant(
+        "given back before its worker is known to lack the code",
+        ATTEMPT,
+        "    unloaded.note_missing_code(ended, now=now)\n",
+        "",
+        (MISSING_CODE,),
+    ),
+    Mutant(
+        "what could not be loaded counts as a failure",
+        ATTEMPT,
+        "    if reason is Reason.PACK_UNAVAILABLE:\n        return True\n",
+        "",
+        (MISSING_CODE,),
+    ),
+    Mutant(
+        "what could not be loaded is placed by an old view of the fleet",
+        "orchestrator/executions/scheduling.py",
+        "        placement.refresh(now=now, older_than_seconds=0.0)\n",
+        "        pass\n",
+        (MISSING_CODE,),
+    ),
+    Mutant(
+        "worker chosen for code that it lacks",
+        "orchestrator/fleet/placement.py",
+        "            and not any(name in missing_code for name in self.code)\n",
+        "",
+        (MISSING_CODE,),
+    ),
+    Mutant(
+        "module that the action's own module lacks taken for the action",
+        "workers/runtimes/python.py",
+        '            if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):\n'
+        "                raise\n",
+        "",
+        (CODE_WATCH,),
+    ),
+    Mutant(
+        "failed import remembered until the worker restarts",
+        "workers/runtimes/python.py",
+        "            sys.modules.pop(name, None)\n",
+        "            pass\n",
+        (CODE_WATCH,),
     ),
 )

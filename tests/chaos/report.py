@@ -8,11 +8,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tests.chaos.checker import TERMINAL, Evidence, Fault
-from tests.chaos.storm import Outcome
+from tests.chaos import accounting
+from tests.chaos.facts import TERMINAL, Evidence, Fault
+from tests.chaos.outcome import Outcome
 
 LOST = frozenset(
     {
+        "worker_stopped",
         "worker_lost",
         "process_lost",
         "queue_ttl_expired",
@@ -62,15 +64,41 @@ def section(outcome: Outcome) -> str:
     statuses = Counter(row.status for row in found.rows)
     late = [row.ended_at - row.deadline_at for row in found.rows if row.ended_at is not None]
     told = ", ".join(f"{statuses[status]:,} {status}" for status in sorted(TERMINAL))
+    kinds = len({fault.kind for fault in found.faults})
+    tasks = Counter(task.state for task in found.tasks)
+    ends = ", ".join(f"{number:,} {state}" for state, number in tasks.most_common()) or "none"
     servers = {"servers": "PostgreSQL, RabbitMQ, Redis", "embedded": "SQLite, embedded broker"}
     return (
-        f"**{servers[outcome.backend]}**, seed {outcome.seed}: {len(found.accepted):,} executions "
-        f"accepted, {len(found.faults)} faults in {outcome.seconds:.0f} s. "
+        f"**{servers[outcome.backend]}, {outcome.profile}**, seed {outcome.seed}: "
+        f"{len(found.accepted):,} executions and {len(found.tasks):,} tasks of "
+        f"{len(found.steps):,} steps accepted, {len(found.faults)} faults of {kinds} kinds in "
+        f"{outcome.seconds:.0f} s. "
         f"**Violations: {len(outcome.violations)}.** They ended as {told}. "
         f"The latest end came {max(late):.1f} s after its deadline; all was over "
         f"{outcome.quiet_seconds:.1f} s after the last fault. {outcome.gave_up} times a worker "
-        f"found that it was believed to be dead, and ended itself.\n\n{table(outcome)}"
+        f"found that it was believed to be dead, and ended itself. The tasks ended as {ends}; "
+        f"{outcome.repairs} of their steps had failed for good and were reset."
+        f"\n\n{table(outcome)}\n\n{reasons(outcome)}"
     )
+
+
+def reasons(outcome: Outcome) -> str:
+    """Why attempts ended badly, how often, and how often the faults would account for it."""
+    found = outcome.evidence
+    caps = accounting.caps_of(found)
+    ends: dict[str, list[accounting.Ending]] = defaultdict(list)
+    for ending in accounting.endings(found):
+        ends[ending.event.reason].append(ending)
+    rows = [
+        (
+            f"`{reason}`",
+            f"{sum(ending.event.event == 'retry' for ending in endings):,}",
+            f"{sum(ending.event.event != 'retry' for ending in endings):,}",
+            f"{caps.get(reason, 0):,}",
+        )
+        for reason, endings in sorted(ends.items())
+    ]
+    return markdown([("reason", "attempts tried again", "executions ended", "cap"), *rows])
 
 
 def write(path: Path, name: str, text: str) -> None:

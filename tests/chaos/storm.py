@@ -2,69 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from signal import SIGKILL
 from typing import Any
 
-from tests.chaos import campaign, checker, evidence, failpoints, load
-from tests.chaos.checker import TERMINAL, Evidence, Violation
+from tests import servers
+from tests.chaos import campaign, checker, evidence, failpoints, faults, load
+from tests.chaos.facts import Evidence, Fault, Violation
 from tests.chaos.failpoints import Failpoint
 from tests.chaos.faults import Breaker
 from tests.chaos.keeper import EXIT_LOST, Keeper
-from tests.scenarios.installation import Backend, Installation
+from tests.chaos.network import Network
+from tests.chaos.outcome import Outcome
+from tests.chaos.profiles import QUICKLY, Profile
+from tests.chaos.repairs import Operator
+from tests.scenarios.installation import Backend, ClientError, Installation
 
 PACK = str(Path(__file__).parent / "pack")
 
-SETTINGS: dict[str, Any] = {
-    "heartbeat_interval_seconds": 1,
-    "staleness_multiplier": 4,
-    "worker_queue_ttl_ms": 8_000,
-    "start_grace_seconds": 2,
-    "run_grace_seconds": 3,
-    "publish_timeout_seconds": 2,
-    "deadline_seconds": 60,
-}
-STALENESS_SECONDS = 4.0
 FAULT_SECONDS = 2.0
 """How long a fault takes, about: with the pauses between them they fill the time of the load."""
 
 SHORTEST_PAUSE_SECONDS = 1.0
-
-QUIET_SECONDS = 100.0
-"""The deadline of what was accepted last, the promised 20 s, and some."""
 
 EXIT_SECONDS = 10.0
 """From the failure of a service's start to its end, at most."""
 
 QUEUES_SECONDS = 60.0
 PROBES = 20
-
-
-@dataclass
-class Outcome:
-    """A run, and what the checker says of it."""
-
-    seed: int
-    backend: str
-    evidence: Evidence
-    violations: list[Violation]
-    seconds: float
-    quiet_seconds: float
-    """From the last fault and the last submission until all was over."""
-    unanswered: int
-    cancelled: int
-    ended_by_themselves: Counter[str] = field(default_factory=Counter)
-    """Services that ended although nobody killed them, workers that gave up not counted."""
-    unreached: Sequence[Failpoint] = ()
-    """Failpoints that nothing came to."""
-    gave_up: int = 0
-    """Workers that saw that they were believed to be dead, and ended themselves."""
 
 
 def run(
@@ -74,25 +47,34 @@ def run(
     faults_of_a_kind: int,
     submit_seconds: float,
     seed: int,
+    steps: int = 0,
     workers: int = 3,
     executors: int = 1,
+    kinds: Sequence[str] | None = None,
     points: Sequence[Failpoint] = (),
+    profile: Profile = QUICKLY,
     tell: Callable[[str], None] = lambda text: None,
     logs_to: Path | None = None,
 ) -> Outcome:
-    """Submit so many executions, or more, while each fault happens so often and each failpoint
-    once; judge what is left."""
+    """Submit so many executions and steps, or more, while each fault of these kinds happens so
+    often and each failpoint once; judge what is left."""
     began = time.monotonic()
-    muster = Installation(backend, **SETTINGS)
+    muster = Installation(backend, quick=profile.is_quick, **profile.settings)
     muster.environment |= campaign.environment(muster)
-    keeper = Keeper(muster, executors=executors, workers=workers, seed=seed)
+    network = Network(muster.environment) if backend.rabbit is not None else None
+    keeper = Keeper(muster, executors=executors, workers=workers, seed=seed, network=network)
     try:
         muster.client.call("prepare", pack_paths=[PACK])
         keeper.start_all()
-        return Storm(muster, keeper, seed=seed, tell=tell, began=began).run(
+        storm = Storm(
+            muster, keeper, network=network, profile=profile, seed=seed, tell=tell, began=began
+        )
+        return storm.run(
             executions=executions,
+            steps=steps,
             faults_of_a_kind=faults_of_a_kind,
             submit_seconds=submit_seconds,
+            kinds=kinds,
             points=points,
         )
     finally:
@@ -101,6 +83,8 @@ def run(
         if logs_to is not None:
             _keep_logs(muster, logs_to)
         muster.close()
+        if network is not None:
+            network.close()
 
 
 class Storm:
@@ -109,32 +93,39 @@ class Storm:
         muster: Installation,
         keeper: Keeper,
         *,
+        network: Network | None,
+        profile: Profile,
         seed: int,
         tell: Callable[[str], None],
         began: float,
     ) -> None:
-        self.muster, self.keeper, self.seed, self.tell, self.began = (
-            muster,
-            keeper,
-            seed,
-            tell,
-            began,
-        )
+        self.muster, self.keeper, self.profile = muster, keeper, profile
+        self.seed, self.tell, self.began = seed, tell, began
         self.database = evidence.Database(muster)
         self.trace = evidence.Trace(muster.directory / "trace")
         self.ledger = muster.directory / "ledger"
         self.watch = evidence.Watch(self.database, self.trace)
         self.breaker = Breaker(
-            muster, keeper, self.database, staleness_seconds=STALENESS_SECONDS, seed=seed
+            muster,
+            keeper,
+            self.database,
+            network=network,
+            terms=profile.terms,
+            trace=str(self.trace.path),
+            seed=seed,
         )
         self.rng = random.Random(seed)
+        self.cancels = 0
+        """Of executions, by others than the load."""
 
     def run(
         self,
         *,
         executions: int,
+        steps: int,
         faults_of_a_kind: int,
         submit_seconds: float,
+        kinds: Sequence[str] | None,
         points: Sequence[Failpoint],
     ) -> Outcome:
         client = self.client = load.Load(
@@ -143,26 +134,36 @@ class Storm:
             ledger=self.ledger,
             trace=self.trace.path,
             number=executions,
+            steps=steps,
             seconds=submit_seconds,
             seed=self.seed,
+            least_deadline_seconds=self.profile.deadline_seconds,
         )
         workers = self.database.select("SELECT id FROM orchestrator_worker")
         client.workers = [row["id"] for row in workers]
+        self.breaker.api = client.http
+        operator = Operator(self.database, client.http)
+        self.make_ghost()
         self.watch.start()
+        operator.start()
         client.start()
         try:
-            unreached = self._disturb(faults_of_a_kind, submit_seconds, points)
+            possible = faults.possible(self.muster.backend)
+            plan = self._plan(possible if kinds is None else kinds, faults_of_a_kind)
+            unreached = self._disturb(plan, submit_seconds, points)
+            self.breaker.finish()
         finally:
             client.enough.set()
+            self.breaker.mend()
         client.join()
         if client.failure is not None:
             raise client.failure
-        self.breaker.finish()
         calm_at = time.monotonic()
         self.tell("no more faults; waiting until all is over")
         self._wait_for_quiet()
         quiet_seconds = time.monotonic() - calm_at
-        self._probe()
+        operator.stop()
+        failed_probes = self._probe()
         queues = self._wait_for_queues()
         self.watch.stop()
         found = self._evidence(queues)
@@ -170,7 +171,7 @@ class Storm:
             seed=self.seed,
             backend=self.muster.backend.name,
             evidence=found,
-            violations=checker.check(found),
+            violations=[*failed_probes, *checker.check(found)],
             seconds=time.monotonic() - self.began,
             quiet_seconds=quiet_seconds,
             unanswered=client.unanswered,
@@ -178,21 +179,49 @@ class Storm:
             ended_by_themselves=self._ended_by_themselves(),
             unreached=unreached,
             gave_up=sum(status == EXIT_LOST for _, _, status in self.keeper.ends),
+            profile=self.profile.name,
+            repairs=operator.repairs,
         )
 
-    def _disturb(self, times: int, seconds: float, points: Sequence[Failpoint]) -> list[Failpoint]:
+    # ---- workers without a process ----
+
+    def make_ghost(self) -> None:
+        """A worker that has a queue and never comes: the way to many dead letters."""
+        self.breaker.ghost = self.worker_without_process("ghost")
+        self.client.ghosts = [self.breaker.ghost]
+
+    def worker_without_process(self, name: str) -> int:
+        """With a queue for dispatches, and none for cancels: nobody would ever empty it."""
+        client = self.muster.client
+        id: int = client.call("enlist", name=name)
+        client.call("declare_worker_queues", id=id)
+        [_, (cancels, *_)] = client.call("queues_of_worker", id=id)
+        with self.breaker.channel() as channel:
+            channel.queue_delete(cancels)
+        return id
+
+    # ---- what is broken ----
+
+    def _plan(self, kinds: Sequence[str], times: int) -> list[str]:
+        """Every kind so many times, in random order."""
+        plan = [kind for kind in kinds for _ in range(times)]
+        self.rng.shuffle(plan)
+        return plan
+
+    def _disturb(
+        self, plan: list[str], seconds: float, points: Sequence[Failpoint]
+    ) -> list[Failpoint]:
         """Faults from outside, and failpoints at the same time; which of these did not happen."""
         with ThreadPoolExecutor(1) as beside:
             failing = beside.submit(campaign.run, self, points, seed=self.seed)
-            if times:
-                self._break(times, seconds)
+            if plan:
+                self._break(plan, seconds)
             return failing.result()
 
-    def _break(self, times: int, seconds: float) -> None:
-        """Every kind so many times, in random order with random pauses."""
-        plan = [kind for kind in self.breaker.kinds for _ in range(times)]
-        self.rng.shuffle(plan)
+    def _break(self, plan: list[str], seconds: float) -> None:
+        """One after another, with random pauses."""
         pause_seconds = max(SHORTEST_PAUSE_SECONDS, seconds / len(plan) - FAULT_SECONDS)
+        wanted = Counter(plan)
         tries = Counter[str]()
         done = 0
         while plan:
@@ -204,29 +233,42 @@ class Storm:
                 self.tell(f"fault {done}: {kind} {fault.detail}, {len(plan)} to come")
                 continue
             tries[kind] += 1
-            assert tries[kind] < 10 * times, f"{kind} is never possible"
+            assert tries[kind] < 10 * wanted[kind], f"{kind} is never possible"
             plan.insert(self.rng.randint(0, len(plan)), kind)
 
     def _wait_for_quiet(self) -> None:
         """Until nothing is open, or until it should long have been over: the checker decides."""
-        until = time.monotonic() + QUIET_SECONDS
+        until = time.monotonic() + self.profile.quiet_seconds
         while self.database.count_open() and time.monotonic() < until:
             time.sleep(0.5)
 
-    def _probe(self) -> None:
+    def _probe(self) -> list[Violation]:
         """Plain executions run as if nothing had happened: no slot and no service was lost."""
-        self.muster.wait_for(
-            self.keeper.all_are_up, "services did not come back", within_seconds=60
-        )
-        parameters = {"trace": str(self.trace.path), "seconds": 0.2}
-        ids = self.muster.submit_many([{"parameters": parameters}] * PROBES, "chaos.again")
-        rows = self.muster.wait_for_ends(ids, within_seconds=30)
-        assert {row.status for row in rows} == {"completed"}, [row.result for row in rows]
+        try:
+            self.muster.wait_for(
+                self.keeper.all_are_up, "services did not come back", within_seconds=60
+            )
+            parameters = {"trace": str(self.trace.path), "seconds": 0.2}
+            asked: list[dict[str, Any]] = [{"parameters": parameters} for _ in range(PROBES)]
+            # each worker has its share: one that hangs must not hide behind the others
+            for name, new in zip(itertools.cycle(self.keeper.workers), asked, strict=False):
+                new["worker_id"] = self.breaker.worker_id(name)
+            ids = self.muster.submit_many(asked, "chaos.again")
+            rows = self.muster.wait_for_ends(ids, within_seconds=30)
+        except (AssertionError, ClientError) as error:
+            return [Violation("all_is_as_before", str(error)[:300])]
+        return [
+            Violation("all_is_as_before", f"a plain execution is {row.status}", str(row.id))
+            for row in rows
+            if row.status != "completed"
+        ]
 
     def _wait_for_queues(self) -> dict[str, int]:
         until = time.monotonic() + QUEUES_SECONDS
+        found = {"queues that cannot be listed": 1}
         while True:
-            found = evidence.queues(self.muster)
+            with contextlib.suppress(servers.ServerError):
+                found = evidence.queues(self.muster)
             waiting = [
                 name for name, number in found.items() if number and "maintenance" not in name
             ]
@@ -235,17 +277,41 @@ class Storm:
             time.sleep(1)
 
     def _evidence(self, queues: dict[str, int]) -> Evidence:
+        database, client = self.database, self.client
+        events = database.events()
         return Evidence(
-            accepted=load.read_ledger(self.ledger),
-            rows=self.database.rows(),
-            events=self.database.events(),
+            accepted=[
+                replace(a, deadline_at=a.deadline_at - database.offset_at(a.at))
+                for a in load.read_ledger(self.ledger)
+            ],
+            rows=database.rows(events),
+            events=events,
             lines=list(self.trace.read()),
             sightings=self.watch.sightings,
             queues=queues,
-            faults=self.breaker.faults,
+            faults=[*self.breaker.faults, *self._stalls()],
             database_outages=self.breaker.outages,
             terminal_digests=self.watch.terminal_digests,
+            last_open=self.watch.last_open,
+            lives=self.keeper.lives(),
+            terms=self.profile.terms,
+            cancels=client.cancels_asked + self.cancels,
+            wrong_answers=client.wrong_answers,
+            neighbours=self.breaker.neighbours,
+            clock_steps=[step.at for step in database.clock_steps],
+            accepted_tasks=client.tasks,
+            tasks=database.tasks(),
+            steps=database.steps(),
+            records=database.records(),
+            tries=database.tries(),
         )
+
+    def _stalls(self) -> list[Fault]:
+        """When the machine itself stood still: nobody broke it, and it counts as a fault."""
+        everybody = frozenset(self.keeper.workers)
+        return [
+            Fault("machine stalled", at, until, "", everybody) for at, until in self.keeper.stalls
+        ]
 
     def _ended_by_themselves(self) -> Counter[str]:
         """What ended although nobody killed it. A service that finds no database when it starts
@@ -273,31 +339,3 @@ def _keep_logs(muster: Installation, directory: Path) -> None:
     ]:
         if path.exists():
             (directory / path.name).write_bytes(path.read_bytes())
-
-
-def _told(reasons: Iterable[str]) -> str:
-    return ", ".join(f"{number} {reason}" for reason, number in Counter(reasons).most_common())
-
-
-def summary(outcome: Outcome) -> str:
-    """A few lines for a terminal."""
-    found = outcome.evidence
-    statuses = Counter(row.status for row in found.rows)
-    retries = sum(event.event == "retry" for event in found.events)
-    lines = [
-        f"seed {outcome.seed}, {outcome.backend}: {len(found.accepted)} accepted, "
-        f"{len(found.faults)} faults in {outcome.seconds:.0f} s, "
-        f"quiet after {outcome.quiet_seconds:.1f} s",
-        "  " + ", ".join(f"{statuses[status]} {status}" for status in sorted(TERMINAL)),
-        f"  for {_told(row.reason for row in found.rows)}",
-        f"  {retries} retries, {outcome.cancelled} cancels, "
-        f"{outcome.unanswered} requests unanswered, {outcome.gave_up} workers gave up",
-        f"  ended by themselves: {dict(outcome.ended_by_themselves) or 'none'}",
-        *(f"  never reached: {point}" for point in outcome.unreached),
-        f"  {len(outcome.violations)} violations",
-    ]
-    for violation in outcome.violations[:20]:
-        lines.append(str(violation))
-        if violation.execution is not None:
-            lines.append(checker.timeline(found, violation.execution))
-    return "\n".join(lines)

@@ -9,10 +9,14 @@ from typing import Any
 
 import pytest
 
-from tests.chaos import evidence, failpoints, faults, garbage, storm
+from tests.chaos import breaking, evidence, failpoints, faults, garbage, message_faults, storm
+from tests.chaos.outcome import summary
 from tests.scenarios.installation import Backend, Installation
 
 MALFORMED = 10_000 if os.environ.get("CHAOS_NIGHTLY") else 2_000
+
+OTHER_FAULTS = 4
+"""Kinds beside those that every storm has, others each time."""
 
 KILLS = 4
 """Failpoints that end a process, beside all that only lie."""
@@ -23,21 +27,24 @@ pytestmark = [pytest.mark.slow, pytest.mark.scenario, pytest.mark.timeout(420)]
 def test_promise_holds_on_servers_while_everything_breaks(real: Backend, seed: int) -> None:
     points = failpoints.some(kills=KILLS, seed=seed)
 
-    _hold(real, executions=300, submit_seconds=30, seed=seed, points=points)
+    _hold(real, executions=300, steps=60, submit_seconds=30, seed=seed, points=points)
 
 
 def test_promise_holds_embedded_while_everything_breaks(seed: int) -> None:
     backend = Backend()
     try:
-        _hold(backend, executions=120, submit_seconds=15, seed=seed, workers=2)
+        _hold(backend, executions=120, steps=30, submit_seconds=15, seed=seed, workers=2)
     finally:
         backend.close()
 
 
 def _hold(backend: Backend, *, executions: int, seed: int, **more: Any) -> None:
-    outcome = storm.run(backend, executions=executions, faults_of_a_kind=1, seed=seed, **more)
+    kinds = faults.some(backend, number=OTHER_FAULTS, seed=seed)
+    outcome = storm.run(
+        backend, executions=executions, faults_of_a_kind=1, kinds=kinds, seed=seed, **more
+    )
 
-    told = storm.summary(outcome)
+    told = summary(outcome)
     assert len(outcome.evidence.accepted) >= executions, told
     assert not outcome.violations, told
     assert not outcome.unreached, told
@@ -52,12 +59,12 @@ def test_every_malformed_message_is_kept_and_ends_nobody(real: Backend, seed: in
         database = evidence.Database(muster)
         rng = random.Random(seed)
         sent: dict[bytes, str] = {}
-        queues = [name for name in faults.queue_names(database) if "maintenance" not in name]
-        with faults.channel_of(muster) as channel:
+        queues = [name for name in message_faults.queue_names(muster) if "maintenance" not in name]
+        with breaking.channel_of(muster) as channel:
             for _ in range(MALFORMED):
                 thing, queue = garbage.make(rng), rng.choice(queues)
                 sent[thing.body] = f"{queue} {thing.headers} {thing.content_type}"
-                faults.put(channel, queue, thing)
+                breaking.put(channel, queue, thing)
 
         def missing() -> list[bytes]:
             entries = database.select("SELECT raw_body FROM orchestrator_dlqentry")

@@ -37,12 +37,12 @@ from hypothesis.stateful import (
 from orchestrator import dead_letters, executions, fleet, publisher
 from orchestrator.dead_letters import Letter
 from orchestrator.models import Execution, ExecutionEvent
-from orchestrator.models.executions import DEADLINE_GRACE_SECONDS
+from orchestrator.models.executions import DEADLINE_GRACE
 from orchestrator.reasons import Reason
 from orchestrator.state_machine import Move, TransitionConflict, transition_many
 from tests import databases
 from tests.chaos import checker
-from tests.chaos.checker import TERMINAL, Event, Evidence, Row
+from tests.chaos.facts import TERMINAL, Event, Evidence, Row
 from tests.factories import NOW, make_action, make_execution, make_worker
 
 NIGHTLY = bool(os.environ.get("CHAOS_NIGHTLY"))
@@ -181,7 +181,11 @@ class Lives(RuleBasedStateMachine):
         worker = self.world.workers[wrong_worker - 1] if wrong_worker or not by else by[0]
         incarnation = worker.incarnation - old
         claimed = executions.claim(
-            {one.id: attempt}, worker_id=worker.id, incarnation=incarnation, now=now, actor="model"
+            [(one.id, attempt)],
+            worker_id=worker.id,
+            incarnation=incarnation,
+            now=now,
+            actor="model",
         )
         may = (
             one.status == "scheduled"
@@ -207,7 +211,7 @@ class Lives(RuleBasedStateMachine):
         end = executions.Ended(claimed, reason, {"by": "model"})
         counted = executions.finish([end], now=self.world.now, actor="model")
         counts = one.status in ("running", "canceling") and one.attempt == claimed.attempt
-        assert counted == ({one.id} if counts else set())
+        assert counted == ({claimed.key} if counts else set())
         if counts and one.status == "canceling":
             one.status = ENDS[reason][1]
         elif counts:
@@ -236,7 +240,7 @@ class Lives(RuleBasedStateMachine):
     @rule()
     def sweep(self) -> None:
         now = self.world.now
-        out_of_grace = now - timedelta(seconds=DEADLINE_GRACE_SECONDS)
+        out_of_grace = now - DEADLINE_GRACE
         executions.sweep(now=now)
         for one in self.world.executions:
             late = one.run_deadline_at <= now or one.deadline_at <= out_of_grace
@@ -350,7 +354,9 @@ class Lives(RuleBasedStateMachine):
         assert found == wanted
 
     def teardown(self) -> None:
-        assert checker.check(_evidence()) == [], "the history is none that may be"
+        assert checker.check(_evidence(), checker.OF_HISTORY) == [], (
+            "the history is none that may be"
+        )
 
     def _one(self, which: int) -> Expected:
         return self.world.executions[which % len(self.world.executions)]
@@ -393,9 +399,11 @@ def _evidence() -> Evidence:
 def _empty() -> None:
     with connection.cursor() as cursor:
         cursor.execute(
+            # what has happened cannot be deleted otherwise
+            "SET session_replication_role = replica; "
             "DELETE FROM orchestrator_executionevent; DELETE FROM orchestrator_dlqentry; "
             "DELETE FROM orchestrator_execution; DELETE FROM orchestrator_workerevent; "
-            "DELETE FROM orchestrator_worker"
+            "DELETE FROM orchestrator_worker; RESET session_replication_role"
         )
 
 

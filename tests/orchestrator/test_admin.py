@@ -293,6 +293,7 @@ def test_filters_narrow_the_list(admin_client: Client, action: Action, worker: W
     assert shown(admin_client, created_at_from_0="2026-02-31") == {running, lost, old}
 
 
+@pytest.mark.usefixtures("still_clock")
 def test_queries_of_the_list_do_not_grow_with_rows(
     admin_client: Client,
     action: Action,

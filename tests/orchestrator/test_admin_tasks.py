@@ -122,6 +122,7 @@ def test_task_page_renders_in_every_state(staff: Client) -> None:
         assert state in page(staff, "task_change", make_task(state, template=template).pk)
 
 
+@pytest.mark.usefixtures("still_clock")
 def test_queries_do_not_grow_with_rows_and_a_thousand_steps_are_shown_in_part(
     staff: Client,
 ) -> None:

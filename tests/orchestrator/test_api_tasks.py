@@ -115,6 +115,7 @@ def test_filters_of_tasks(caller: Caller) -> None:
     assert pointers(caller.get("/tasks", state="eror")) == ["?state.0"]
 
 
+@pytest.mark.usefixtures("still_clock")
 def test_queries_do_not_grow_with_rows(caller: Caller) -> None:
     def add() -> Task:
         task = laundry()

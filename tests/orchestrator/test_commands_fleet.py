@@ -196,7 +196,7 @@ def test_drain_prints_what_was_done(settings: Any, tmp_path: Path) -> None:
         topology.declare(channel, [])
         channel.basic_publish(channel.prepare_message(b"odd"), topology.dead_letter_exchange(), "x")
     told = json.loads(run("dlq", "drain", "--json"))
-    assert told == {"settled": 0, "stale": 0, "unreadable": 1}
+    assert told == {"settled": 0, "returned": 0, "stale": 0, "unreadable": 1}
     assert "unreadable" in run("dlq", "drain")
 
 

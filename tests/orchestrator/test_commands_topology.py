@@ -197,6 +197,24 @@ def test_migrate_moves_every_message_in_order_and_redeclares(broker: Broker) -> 
     assert broker.count() == 1, "the new queue is bound"
 
 
+def test_migrate_redeclares_the_dead_letter_queue_and_others_with_it(
+    broker: Broker, settings: Any
+) -> None:
+    run("apply")
+    broker.channel().queue_delete(broker.spec.name)
+    broker.declare_old()
+    broker.put("one")
+    letters = topology.dead_letter_queue().name
+    with publisher.connection() as link:
+        link.Producer().publish("letter", exchange="", routing_key=letters)
+    settings.MUSTER = replace(settings.MUSTER, dlx_queue_ttl_ms=60_000)
+    assert f"queue {letters}: x-message-ttl: wanted 60000, found 86400000" in check()[1]
+    told = json.loads(run("migrate", "--json"))
+    assert [each["queue"] for each in told] == [letters, broker.spec.name]
+    assert check()[1] == ""
+    assert [broker.count(letters), broker.count()] == [1, 1]
+
+
 def test_migrate_of_what_does_not_differ_moves_nothing(broker: Broker) -> None:
     run("apply")
     broker.put("one")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from kombu.message import Message
 
 from orchestrator import dead_letters, executions, fleet, publisher, topology
 from orchestrator.dead_letters import Drained, Letter
-from orchestrator.models import DLQEntry, Execution, ExecutionEvent
+from orchestrator.models import DLQEntry, Execution, ExecutionEvent, Tally
 from orchestrator.state_machine import ExecutionStatus
 from tests.factories import NOW, make_action, make_execution, make_worker
 
@@ -21,6 +22,12 @@ pytestmark = pytest.mark.usefixtures("database", "sent")
 
 S = ExecutionStatus
 RETRY = {"max_attempts": 3, "backoff": "none"}
+
+
+def unclaimed(**values: Any) -> Execution:
+    """Dispatched to a worker that is gone."""
+    values.setdefault("worker", make_worker(status="inactive"))
+    return make_execution(S.SCHEDULED, **values)
 
 
 def death(worker_id: int | None = 1, reason: str = "expired") -> dict[str, Any]:
@@ -58,8 +65,8 @@ def reread(execution: Execution) -> Execution:
 
 
 def test_expired_letter_ends_its_execution_and_is_kept() -> None:
-    worker = make_worker("w1")
-    execution = make_execution(S.SCHEDULED, worker=worker, parameters={"message": "hello"})
+    worker = make_worker("w1", status="inactive")
+    execution = unclaimed(worker=worker, parameters={"message": "hello"})
     assert settle(letter(execution)) == Drained(settled=1)
     row = reread(execution)
     assert (row.status, row.reason, row.ended_at) == ("failed", "queue_ttl_expired", NOW)
@@ -80,15 +87,26 @@ def test_expired_letter_ends_its_execution_and_is_kept() -> None:
     assert entry.dlq_timestamp == NOW
 
 
+def test_expired_letter_of_a_busy_worker_sends_its_execution_back(
+    sent: list[publisher.Message],
+) -> None:
+    execution = unclaimed(worker=make_worker("busy", capacity=1))
+    assert settle(letter(execution)) == Drained(returned=1)
+    row = reread(execution)
+    assert (row.status, row.reason, row.retry_count) == ("requested", "queue_ttl_expired", 0)
+    assert [message.task for message in sent] == [publisher.SCHEDULE]
+    assert not DLQEntry.objects.exists(), "nothing is wrong with it"
+
+
 def test_rejected_letter_says_so() -> None:
-    execution = make_execution(S.SCHEDULED)
+    execution = unclaimed()
     settle(letter(execution, reason="rejected"))
     assert reread(execution).reason == "message_rejected"
     assert DLQEntry.objects.get().dlq_reason == "message_invalid"
 
 
 def test_letter_without_the_brokers_account_still_ends_its_execution() -> None:
-    execution = make_execution(S.SCHEDULED)
+    execution = unclaimed()
     message = publisher.dispatch(execution_id=execution.pk, attempt=1, worker_id=1)
     assert settle(read(message.body(), message.headers())) == Drained(settled=1)
     assert reread(execution).is_terminal
@@ -98,7 +116,7 @@ def test_letter_goes_to_another_attempt_where_the_policy_allows(
     sent: list[publisher.Message],
 ) -> None:
     action = make_action("core.again", retry_policy=RETRY)
-    execution = make_execution(S.SCHEDULED, action=action)
+    execution = unclaimed(action=action)
     assert settle(letter(execution)) == Drained(settled=1)
     row = reread(execution)
     assert (row.status, row.retry_count, row.reason) == ("requested", 1, "queue_ttl_expired")
@@ -118,20 +136,20 @@ def test_stale_letter_changes_nothing(status: str, sent: list[publisher.Message]
 
 
 def test_letter_of_an_earlier_attempt_does_not_touch_the_next() -> None:
-    execution = make_execution(S.SCHEDULED, attempt=2)
+    execution = unclaimed(attempt=2)
     assert settle(letter(execution, attempt=1)) == Drained(stale=1)
     assert reread(execution).status == "scheduled"
     assert not DLQEntry.objects.exists()
 
 
 def test_letter_of_an_unknown_execution_is_stale() -> None:
-    known = make_execution(S.SCHEDULED)
+    known = unclaimed()
     assert settle(letter(Execution(pk=UUID(int=7), attempt=1))) == Drained(stale=1)
     assert reread(known).status == "scheduled"
 
 
 def test_same_letter_twice_makes_one_entry() -> None:
-    execution = make_execution(S.SCHEDULED)
+    execution = unclaimed()
     twice = letter(execution)
     assert settle(twice, twice) == Drained(settled=1, stale=1)
     assert settle(twice) == Drained(stale=1)
@@ -141,7 +159,7 @@ def test_same_letter_twice_makes_one_entry() -> None:
 
 def test_letters_of_two_attempts_of_one_execution_make_two_entries() -> None:
     action, worker = make_action("core.again", retry_policy=RETRY), make_worker()
-    execution = make_execution(S.SCHEDULED, action=action, worker=worker)
+    execution = unclaimed(action=action, worker=worker, queue_ttl_ms=5_000)
     settle(letter(execution))
     executions.schedule([execution.pk], placement=fleet.Placement(), now=NOW, actor="executor")
     settle(letter(reread(execution)), now=NOW + timedelta(seconds=1))
@@ -191,14 +209,52 @@ def test_unreadable_letter_twice_makes_one_entry() -> None:
     assert DLQEntry.objects.count() == 1
 
 
+def test_identical_unreadable_letters_share_an_entry_that_counts_them() -> None:
+    def copy(number: int) -> Letter:
+        died = death(number) | {"time": NOW + timedelta(seconds=number), "count": number}
+        headers = {"task": "x", "x-death": [died], "x-first-death-queue": f"q{number}"}
+        return read(b"\x00\xff", headers)
+
+    assert settle(*(copy(number) for number in range(5))) == Drained(unreadable=5)
+    later = NOW + timedelta(minutes=1)
+    settle(*(copy(number) for number in range(5, 7)), now=later)
+    entry = DLQEntry.objects.get()
+    assert (entry.occurrences, entry.dlq_timestamp, entry.last_seen_at) == (7, NOW, later)
+    assert Tally.objects.get(metric="muster_dlq_entries_created_total").value == 1
+
+
+def test_letter_like_one_of_a_closed_entry_opens_another() -> None:
+    odd = read(b"\x00\xff")
+    settle(odd)
+    closed = DLQEntry.objects.get()
+    DLQEntry.objects.filter(pk=closed.pk).update(
+        resolution_status="manually_resolved", resolved_at=NOW, resolved_by="ada"
+    )
+    settle(odd, odd)
+    first, second = DLQEntry.objects.order_by("pk")
+    assert (first.resolution_status, first.occurrences) == ("manually_resolved", 1)
+    assert (second.resolution_status, second.occurrences) == ("pending", 2)
+
+
+def test_thousand_identical_letters_cost_as_few_statements_as_two(
+    django_assert_max_num_queries: Any,
+) -> None:
+    odd = read(b"\x00\xff")
+    with django_assert_max_num_queries(20) as few:
+        settle(odd, odd)
+    with django_assert_max_num_queries(len(few)):
+        settle(*[odd] * 1_000)
+    assert DLQEntry.objects.get().occurrences == 1_002
+
+
 def test_different_unreadable_letters_make_entries_of_their_own() -> None:
     settle(read(b"one"), read(b"two"), read(b"one", {"x-death": [death()]}))
     assert DLQEntry.objects.count() == 3
 
 
 def test_odd_letters_stop_no_other() -> None:
-    worker = make_worker()
-    rows = [make_execution(S.SCHEDULED, worker=worker) for _ in range(3)]
+    worker = make_worker(status="inactive")
+    rows = [unclaimed(worker=worker) for _ in range(3)]
     odd = [read(*each) for each in UNREADABLE.values()]
     drained = settle(letter(rows[0]), *odd[:4], letter(rows[1]), *odd[4:], letter(rows[2]))
     assert drained == Drained(settled=3, unreadable=len(odd))
@@ -218,7 +274,7 @@ def test_letter_that_the_database_cannot_store_is_kept_by_its_bytes_alone(
         attempt=0,
         problem="NUL",
     )
-    execution = make_execution(S.SCHEDULED)
+    execution = unclaimed()
     assert settle(nul, letter(execution)) == Drained(settled=1, unreadable=1)
     entry = DLQEntry.objects.get(dlq_reason="message_invalid")
     assert bytes(entry.raw_body or b"") == b"\x00"
@@ -253,12 +309,29 @@ def waiting() -> int:
 
 @pytest.mark.usefixtures("broker")
 def test_drain_settles_what_is_in_the_queue_and_acknowledges_it() -> None:
-    execution = make_execution(S.SCHEDULED)
+    execution = unclaimed()
     message = publisher.dispatch(execution_id=execution.pk, attempt=1, worker_id=1)
     put(message.body(), message.body(), b"odd", headers=message.headers())
-    assert dead_letters.drain(now=NOW) == Drained(settled=1, stale=1, unreadable=1)
+    assert dead_letters.drain(read_clock=lambda: NOW) == Drained(settled=1, stale=1, unreadable=1)
     assert waiting() == 0
-    assert dead_letters.drain(now=NOW) == Drained()
+    assert dead_letters.drain(read_clock=lambda: NOW) == Drained()
+
+
+@pytest.mark.usefixtures("broker")
+def test_each_batch_of_a_drain_asks_for_the_time(settings: Any) -> None:
+    settings.MUSTER = replace(settings.MUSTER, batch_size=1)  # two letters at once
+    action = make_action("core.again", retry_policy=RETRY | {"backoff": "linear", "jitter": 0})
+    rows = [unclaimed(action=action) for _ in range(4)]
+    for row in rows:
+        message = publisher.dispatch(execution_id=row.pk, attempt=1, worker_id=1)
+        put(message.body(), headers=message.headers())
+    times = [NOW, NOW + timedelta(seconds=20)]
+    assert dead_letters.drain(read_clock=iter(times).__next__) == Drained(settled=4)
+    events = ExecutionEvent.objects.filter(event="retry").order_by("at")
+    assert list(events.values_list("at", flat=True)) == [times[0]] * 2 + [times[1]] * 2
+    for execution_id, at in events.values_list("execution_id", "at"):
+        due_at = Execution.objects.get(pk=execution_id).next_retry_at
+        assert due_at == at + timedelta(seconds=1), "a back-off is whole"
 
 
 @pytest.mark.usefixtures("broker")
@@ -273,14 +346,14 @@ def test_drain_that_cannot_write_leaves_the_letters_where_they_are(
     with monkeypatch.context() as patch:
         patch.setattr(dead_letters, "settle", fail)
         with pytest.raises(OSError):  # noqa: PT011 - it has no message
-            dead_letters.drain(now=NOW)
+            dead_letters.drain(read_clock=lambda: NOW)
     assert waiting() == 2
-    assert dead_letters.drain(now=NOW) == Drained(unreadable=2)
+    assert dead_letters.drain(read_clock=lambda: NOW) == Drained(unreadable=2)
 
 
 @pytest.mark.usefixtures("broker")
 def test_drain_of_a_queue_that_is_not_there_yet_declares_it() -> None:
-    assert dead_letters.drain(now=NOW) == Drained()
+    assert dead_letters.drain(read_clock=lambda: NOW) == Drained()
     assert waiting() == 0
 
 

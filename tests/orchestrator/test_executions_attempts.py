@@ -25,7 +25,7 @@ RESULT = {"answer": 42}
 
 
 def claim(*rows: Execution, now: datetime = NOW, **values: Any) -> list[Execution]:
-    asked = {row.pk: values.get("attempt", row.attempt) for row in rows}
+    asked = [(row.pk, values.get("attempt", row.attempt)) for row in rows]
     return executions.claim(
         asked,
         worker_id=values.get("worker_id") or rows[0].worker_id or 0,
@@ -37,7 +37,7 @@ def claim(*rows: Execution, now: datetime = NOW, **values: Any) -> list[Executio
 
 def finish(claimed: Execution, reason: Reason = Reason.SUCCEEDED, now: datetime = LATER) -> bool:
     ended = Ended(execution=claimed, reason=reason, result=RESULT)
-    return claimed.pk in executions.finish([ended], now=now, actor="w1")
+    return claimed.key in executions.finish([ended], now=now, actor="w1")
 
 
 def reread(execution: Execution) -> Execution:
@@ -131,7 +131,28 @@ def test_claim_takes_of_a_batch_what_is_still_there() -> None:
     assert {each.pk for each in claim(*rows)} == {rows[0].pk, rows[2].pk, rows[3].pk}
 
 
+def test_of_several_attempts_in_one_batch_the_one_that_it_is_at_is_claimed() -> None:
+    worker = make_worker()
+    first, second = (make_execution(S.SCHEDULED, worker=worker, attempt=2) for _ in range(2))
+    asked = [(first.pk, 1), (first.pk, 2), (first.pk, 2), (second.pk, 2), (second.pk, 3)]
+    claimed = executions.claim(asked, worker_id=worker.pk, incarnation=1, now=NOW, actor="w1")
+    assert {each.key for each in claimed} == {(first.pk, 2), (second.pk, 2)}
+    assert (events(first), events(second)) == (["claim"], ["claim"])
+    assert {event.attempt for event in ExecutionEvent.objects.all()} == {2}
+
+
 # --- finish ------------------------------------------------------------------------------------
+
+
+def test_of_two_attempts_that_end_at_once_the_one_that_it_is_at_counts() -> None:
+    (old,) = claim(make_execution(S.SCHEDULED))
+    Execution.objects.filter(pk=old.pk).update(status="scheduled", attempt=2)
+    (new,) = claim(reread(old))
+    ends = [Ended(each, Reason.SUCCEEDED, {"attempt": each.attempt}) for each in (new, old)]
+    assert executions.finish(ends, now=LATER, actor="w1") == {new.key}
+    row = reread(new)
+    assert (row.status, row.result) == ("completed", {"attempt": 2})
+    assert ExecutionEvent.objects.get(event="complete").attempt == 2
 
 
 def test_a_result_is_stored_as_it_is_whatever_is_in_it():
@@ -206,7 +227,7 @@ def test_batch_of_ends_is_recorded_each_with_its_own_result() -> None:
         for n, (each, reason) in enumerate(zip(claimed, reasons, strict=True))
     ]
     counted = executions.finish(ends, now=LATER, actor="w1")
-    assert counted == {each.pk for each in claimed}
+    assert counted == {each.key for each in claimed}
     for n, (each, reason) in enumerate(zip(claimed, reasons, strict=True)):
         row = reread(each)
         assert (row.reason, row.result) == (reason.value, {"n": n})
@@ -288,6 +309,42 @@ def test_what_a_worker_gives_back_is_scheduled_anew_and_counts_for_no_policy(
     assert claim(scheduled) == [], "the attempt was given back"
 
 
+def test_idempotent_action_that_its_worker_had_to_stop_goes_elsewhere_and_counts_for_nothing(
+    sent: list[publisher.Message],
+) -> None:
+    (claimed,) = claim(make_execution(S.SCHEDULED, action=make_action("a.b", idempotent=True)))
+    assert finish(claimed, Reason.WORKER_STOPPED)
+    row = reread(claimed)
+    assert (row.status, row.reason, row.retry_count) == ("requested", "worker_stopped", 0)
+    assert events(claimed) == ["claim", "give_back"]
+    assert row.result == RESULT, "why, until the next attempt says something"
+    assert tasks(sent) == [publisher.SCHEDULE]
+
+
+@pytest.mark.parametrize(
+    ("idempotent", "now"),
+    [(False, LATER), (True, NOW + timedelta(days=2))],
+    ids=["not idempotent", "past its deadline"],
+)
+def test_other_action_that_its_worker_had_to_stop_is_abandoned(
+    sent: list[publisher.Message], idempotent: bool, now: datetime
+) -> None:
+    retry = {"max_attempts": 3, "retry_on": ["worker_stopped"]}
+    action = make_action("a.b", idempotent=idempotent, retry_policy=retry)
+    (claimed,) = claim(make_execution(S.SCHEDULED, action=action))
+    assert finish(claimed, Reason.WORKER_STOPPED, now=now)
+    row = reread(claimed)
+    assert (row.status, row.reason) == ("abandoned", "worker_stopped")
+    assert tasks(sent) == [publisher.COMPLETED]
+
+
+def test_what_was_being_cancelled_when_its_worker_had_to_stop_is_cancelled() -> None:
+    (claimed,) = claim(make_execution(S.SCHEDULED, action=make_action("a.b", idempotent=True)))
+    executions.cancel(execution_id=claimed.pk, actor="ada", now=NOW)
+    assert finish(claimed, Reason.WORKER_STOPPED)
+    assert reread(claimed).status == "cancelled"
+
+
 # --- cancel ------------------------------------------------------------------------------------
 
 
@@ -315,9 +372,10 @@ def test_cancel_of_a_running_execution_tells_its_worker(sent: list[publisher.Mes
         publisher.CANCEL,
         {"execution_id": str(running.pk), "attempt": 1},
     )
-    to_stop = executions.to_stop(worker_id=running.worker_id or 0, incarnation=1)
-    assert to_stop == [(running.pk, 1)], "found without the message, too"
-    assert executions.to_stop(worker_id=running.worker_id or 0, incarnation=2) == []
+    (started,) = executions.started(worker_id=running.worker_id or 0, incarnation=1)
+    assert started.key == (running.pk, 1)
+    assert started.status == "canceling", "found without the message, too"
+    assert executions.started(worker_id=running.worker_id or 0, incarnation=2) == []
 
 
 def test_cancel_does_not_lengthen_the_time_limit() -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
-from orchestrator import executions, fleet, publisher
-from orchestrator.models import Execution, ExecutionEvent, Worker
+from orchestrator import executions, fleet
+from orchestrator.models import Execution, Worker
 from orchestrator.state_machine import ExecutionStatus
 from tests.factories import NOW, make_action, make_execution, make_worker
 
@@ -16,21 +15,11 @@ pytestmark = pytest.mark.usefixtures("database", "sent")
 
 S = ExecutionStatus
 RETRY = {"max_attempts": 2, "backoff": "none"}
-LATE = NOW + timedelta(seconds=31)
 
 
 def ended(execution: Execution) -> tuple[str, str]:
     row = Execution.objects.get(pk=execution.pk)
     return row.status, row.reason
-
-
-def events(execution: Execution) -> list[str]:
-    return list(ExecutionEvent.objects.of(execution.pk).values_list("event", flat=True))
-
-
-def schedule(execution: Execution, now: Any = LATE) -> Execution:
-    executions.schedule([execution.pk], placement=fleet.Placement(), now=now, actor="executor")
-    return Execution.objects.get(pk=execution.pk)
 
 
 # --- what had started ----------------------------------------------------------------------------
@@ -74,73 +63,6 @@ def test_draining_worker_keeps_what_it_runs_as_long_as_it_beats() -> None:
     assert executions.settle_lost(now=NOW) == 0
 
 
-# --- what was never claimed ----------------------------------------------------------------------
-
-
-def test_unclaimed_work_of_a_lost_worker_goes_to_another_at_once(
-    sent: list[publisher.Message],
-) -> None:
-    lost, other = make_worker("w1"), make_worker("w2", now=LATE)
-    waiting = make_execution(S.SCHEDULED, worker=lost)
-    fleet.mark_stale(now=LATE)
-    assert executions.release_stranded(now=LATE) == 1
-    assert [message.task for message in sent] == [publisher.SCHEDULE]
-    row = schedule(waiting)
-    assert (row.status, row.worker_id, row.attempt) == ("scheduled", other.pk, 2)
-    assert events(waiting) == ["give_back", "schedule"]
-    assert row.retry_count == 0, "nothing was tried, so it counts for no policy"
-    late_message = {waiting.pk: 1}
-    Worker.objects.filter(pk=lost.pk).update(status="active", gone_at=None)
-    claimed = executions.claim(late_message, worker_id=lost.pk, incarnation=1, now=LATE, actor="w1")
-    assert claimed == [], "the old message is fenced out"
-
-
-@pytest.mark.parametrize(
-    "state",
-    [
-        {"status": "draining"},
-        {"status": "inactive", "gone_at": None, "failed_checks": {"disk": "2 % free"}},
-    ],
-)
-def test_worker_that_cannot_be_expected_to_claim_loses_what_waits_for_it(
-    state: dict[str, Any],
-) -> None:
-    unfit = make_worker("w1", **state)
-    make_worker("w2")
-    waiting = make_execution(S.SCHEDULED, worker=unfit)
-    running = make_execution(S.RUNNING, worker=unfit)
-    assert executions.release_stranded(now=NOW) == 1
-    assert executions.settle_lost(now=NOW) == 0, "it is up, and what it runs goes on"
-    assert ended(waiting)[0] == "requested"
-    assert ended(running)[0] == "running"
-
-
-def test_cordoned_worker_keeps_what_it_was_given_before() -> None:
-    make_worker("w2")
-    waiting = make_execution(S.SCHEDULED, worker=make_worker("w1", cordoned=True))
-    assert executions.release_stranded(now=NOW) == 0
-    assert ended(waiting)[0] == "scheduled"
-
-
-def test_unclaimed_work_stays_where_it_is_if_nobody_else_could_take_it() -> None:
-    lost = make_worker("w1", labels={"zone": "a"})
-    make_worker("w2", now=LATE, labels={"zone": "b"})
-    here = make_action("core.here", worker_selector={"zone": "a"})
-    waiting = make_execution(S.SCHEDULED, worker=lost, action=here)
-    fleet.mark_stale(now=LATE)
-    assert executions.release_stranded(now=LATE) == 0
-    assert ended(waiting)[0] == "scheduled", "its worker may come back before its TTL runs out"
-
-
-def test_work_that_is_pinned_to_a_lost_worker_waits_for_it() -> None:
-    lost = make_worker("w1")
-    make_worker("w2", now=LATE)
-    waiting = make_execution(S.SCHEDULED, worker=lost, pinned_worker=lost)
-    fleet.mark_stale(now=LATE)
-    assert executions.release_stranded(now=LATE) == 0
-    assert ended(waiting)[0] == "scheduled"
-
-
 # --- a new life, and a drain ---------------------------------------------------------------------
 
 
@@ -156,7 +78,8 @@ def test_new_life_of_a_worker_settles_what_its_earlier_one_left_without_waiting(
     assert ended(running) == ("abandoned", "worker_lost")
     assert ended(waiting) == ("requested", "given_back")
     assert ended(fresh)[0] == "scheduled", "it was dispatched to the new life"
-    assert schedule(waiting, now=soon).attempt == 2
+    executions.schedule([waiting.pk], placement=fleet.Placement(), now=soon, actor="executor")
+    assert Execution.objects.get(pk=waiting.pk).attempt == 2
 
 
 def test_drained_worker_keeps_what_it_runs_and_nothing_else() -> None:

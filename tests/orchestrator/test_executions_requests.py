@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -258,7 +259,7 @@ def test_request_adds_labels_and_overrules_parts_of_the_retry_policy() -> None:
     [
         ({"queue_ttl_ms": 2_000, "scheduled_timeout_seconds": 9}, 2_000),
         ({"queue_ttl_ms": 2_000, "scheduled_timeout_seconds": 1.5}, 1_500),
-        ({"queue_ttl_ms": 10**9, "scheduled_timeout_seconds": 10**6}, 300_000),
+        ({"queue_ttl_ms": 300_000, "scheduled_timeout_seconds": 300}, 300_000),
         ({"queue_ttl_ms": 10_000}, 5_000),
         ({}, 900),
     ],
@@ -267,6 +268,39 @@ def test_longest_wait_for_a_worker_is_the_shortest_of_its_limits(
     asked: dict[str, Any], ttl_ms: int
 ) -> None:
     assert request(new(**asked))[0].dispatch_ttl_ms == ttl_ms
+
+
+@pytest.mark.parametrize(
+    ("asked", "pointer", "message"),
+    [
+        (
+            {"queue_ttl_ms": 300_001},
+            "/queue_ttl_ms",
+            "expected at most 300000 (the TTL of a worker's queue, MUSTER_WORKER_QUEUE_TTL_MS), "
+            "found 300001",
+        ),
+        (
+            {"scheduled_timeout_seconds": 300.5},
+            "/scheduled_timeout_seconds",
+            "expected at most 300 (the TTL of a worker's queue, MUSTER_WORKER_QUEUE_TTL_MS), "
+            "found 300.5",
+        ),
+    ],
+)
+def test_wait_beyond_the_queues_ttl_is_refused_and_not_cut(
+    asked: dict[str, Any], pointer: str, message: str
+) -> None:
+    with pytest.raises(RequestRefused) as refused:
+        request(new(), new(**asked))
+    assert refused.value.refusals == [executions.Refusal(1, pointer, message)]
+    assert not Execution.objects.exists()
+
+
+def test_wait_of_an_action_that_a_lowered_ttl_has_overtaken_is_the_queues(settings: Any) -> None:
+    make_action("core.patient", queue_ttl_ms=200_000)
+    settings.MUSTER = replace(settings.MUSTER, worker_queue_ttl_ms=100_000)
+    (row,) = request(NewExecution(action_ref="core.patient"))
+    assert row.dispatch_ttl_ms == 100_000
 
 
 def test_pin_to_a_retired_worker_is_refused() -> None:

@@ -7,10 +7,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+import structlog
 from django.db import transaction
 
 from orchestrator import executions, fleet, publisher
-from orchestrator.models import Execution, ExecutionEvent, Worker
+from orchestrator.declarations import TopologyDiffers
+from orchestrator.models import DLQEntry, Execution, ExecutionEvent, Worker
 from orchestrator.state_machine import ExecutionStatus
 from tests.factories import NOW, make_action, make_execution, make_worker
 
@@ -162,6 +164,36 @@ def test_what_waits_in_the_backlog_survives_a_fleet_that_is_away_for_a_moment() 
     assert reread(execution).reason == "no_worker_available"
 
 
+@pytest.mark.parametrize("meet", [schedule, lambda _: schedule_backlog(now=NOW)])
+def test_what_was_accepted_without_a_worker_fails_at_once_whoever_meets_it_first(
+    meet: Callable[[Execution], bool],
+) -> None:
+    make_worker("w1", status="inactive", gone_at=NOW - timedelta(seconds=7))
+    execution = make_execution(created_at=NOW - timedelta(seconds=5))
+    meet(execution)
+    assert (reread(execution).status, reread(execution).reason) == ("failed", "no_worker_available")
+
+
+@pytest.mark.parametrize("meet", [schedule, lambda _: schedule_backlog(now=NOW)])
+def test_what_was_accepted_while_there_was_a_worker_waits_whoever_meets_it_first(
+    meet: Callable[[Execution], bool],
+) -> None:
+    make_worker("w1", status="inactive", gone_at=NOW - timedelta(seconds=4))
+    execution = make_execution(created_at=NOW - timedelta(seconds=5))
+    meet(execution)
+    assert reread(execution).status == "scheduling"
+
+
+def test_what_was_accepted_after_the_clock_was_read_has_a_worker_that_is_there() -> None:
+    worker = make_worker("w1")
+    fleet.mark_unhealthy(
+        worker_id=worker.pk, incarnation=1, check=fleet.BROKER_CHECK, reason="away", now=NOW
+    )
+    execution = make_execution(created_at=NOW + timedelta(seconds=2))
+    schedule(execution)
+    assert reread(execution).status == "scheduling"
+
+
 def test_full_workers_leave_an_execution_in_the_backlog() -> None:
     worker = make_worker(capacity=1)
     for _ in range(2):
@@ -246,14 +278,63 @@ def test_dispatch_that_the_broker_did_not_take_is_given_back(
     assert list(events) == ["schedule", "give_back"]
 
 
-def test_dispatch_without_a_queue_ends_the_execution(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def made_whole(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The first message of each batch comes back; the routing keys whose queues were declared."""
+    keys: list[str] = []
     monkeypatch.setattr(publisher, "send", lambda messages: messages[:1])
-    make_worker()
-    first, second = make_execution(), make_execution()
+    monkeypatch.setattr(publisher, "make_whole", lambda asked: keys.extend(asked))
+    return keys
+
+
+def test_dispatch_without_a_queue_goes_back_uncounted_and_the_queue_is_declared(
+    made_whole: list[str],
+) -> None:
+    worker = make_worker()
+    action = make_action("core.once", retry_policy={"max_attempts": 1})
+    first, second = make_execution(action=action), make_execution(action=action)
     schedule(first, second)
     row = reread(first)
-    assert (row.status, row.reason) == ("failed", "unroutable")
+    assert (row.status, row.reason, row.retry_count) == ("requested", "unroutable", 0)
+    assert row.next_retry_at == NOW + timedelta(seconds=1)
     assert reread(second).status == "scheduled"
+    assert made_whole == [f"execution.dispatch.worker.{worker.pk}"]
+    assert not DLQEntry.objects.exists()
+    events = ExecutionEvent.objects.of(first.pk).values_list("event", flat=True)
+    assert list(events) == ["schedule", "give_back"]
+
+
+def test_dispatch_whose_queue_is_refused_goes_back_for_longer_and_is_logged_once(
+    made_whole: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> None:
+        raise TopologyDiffers("queue worker.1.executions: x-message-ttl: wanted 1, found 2")
+
+    monkeypatch.setattr(publisher, "make_whole", refuse)
+    make_worker()
+    rows = [make_execution() for _ in range(2)]
+    with structlog.testing.capture_logs() as logged:
+        for execution in rows:
+            schedule(execution)
+    for execution in rows:
+        row = reread(execution)
+        assert (row.status, row.reason) == ("requested", "unroutable")
+        assert row.next_retry_at == NOW + timedelta(seconds=10)
+    told = [entry["differs"] for entry in logged if entry["log_level"] == "error"]
+    assert len(told) <= 1, "once a minute"
+
+
+def test_what_is_pinned_to_a_retired_worker_ends_and_its_queue_is_not_made_again(
+    made_whole: list[str],
+) -> None:
+    retired = make_worker("retired", status="inactive", retired_at=NOW, gone_at=NOW)
+    execution = make_execution(pinned_worker=retired)
+    schedule(execution)
+    row = reread(execution)
+    assert (row.status, row.reason) == ("failed", "unroutable")
+    assert "is retired" in str(row.result)
+    assert DLQEntry.objects.get().dlq_reason == "unroutable"
+    assert made_whole == []
 
 
 # --- after the end -----------------------------------------------------------------------------

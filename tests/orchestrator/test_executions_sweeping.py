@@ -7,9 +7,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 
 from orchestrator import executions, publisher
+from orchestrator.executions import attempts, sweeping
 from orchestrator.models import Execution, ExecutionEvent
+from orchestrator.reasons import Reason
 from orchestrator.state_machine import OPEN, ExecutionStatus
 from tests.factories import NOW, make_action, make_execution, make_worker
 
@@ -52,7 +55,8 @@ def test_sweep_ends_what_is_overdue_and_not_a_moment_earlier(
     end: tuple[str, str],
     sent: list[publisher.Message],
 ) -> None:
-    execution = make_execution(status, **due)
+    gone = make_worker(status="inactive")
+    execution = make_execution(status, worker=gone, **due)
     bystander = make_execution(status)
     (due_at,) = due.values()
     assert executions.sweep(now=due_at - timedelta(microseconds=1)) == NONE
@@ -98,9 +102,38 @@ def test_passed_deadline_is_not_retried() -> None:
     assert ended(execution)[0] == "timeout"
 
 
+def test_dispatch_that_a_worker_was_too_busy_for_goes_back_and_counts_for_no_policy(
+    sent: list[publisher.Message],
+) -> None:
+    execution = make_execution(S.SCHEDULED, start_by=NOW)
+    assert executions.sweep(now=NOW) == NONE | {"not_started": 1}
+    assert ended(execution) == ("requested", "scheduled_timeout")
+    assert Execution.objects.get(pk=execution.pk).retry_count == 0
+    assert [message.task for message in sent] == [publisher.SCHEDULE]
+
+
 def test_sweep_works_through_more_than_one_batch(settings: Any) -> None:
     settings.MUSTER = replace(settings.MUSTER, batch_size=4)
     action, worker = make_action(), make_worker()
     for _ in range(11):
         make_execution(S.SCHEDULED, action=action, worker=worker, start_by=NOW)
     assert executions.sweep(now=NOW)["not_started"] == 11
+
+
+def test_kind_that_cannot_be_ended_keeps_no_other_from_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    past_deadline = make_execution(S.REQUESTED, deadline_at=NOW)
+    not_started = make_execution(S.SCHEDULED, start_by=NOW)
+    not_ended = make_execution(S.RUNNING, run_deadline_at=NOW)
+
+    def end_all(overdue: Any, *, reason: Reason, **values: Any) -> int:
+        if reason is Reason.DEADLINE_PASSED:
+            raise OperationalError("deadlock detected")
+        return attempts.end_all(overdue, reason=reason, **values)
+
+    monkeypatch.setattr(sweeping, "end_all", end_all)
+    with pytest.raises(OperationalError, match="deadlock"):
+        executions.sweep(now=NOW)
+    assert ended(past_deadline)[0] == "requested"
+    assert [ended(each)[0] for each in (not_started, not_ended)] == ["requested", "timeout"]

@@ -62,7 +62,46 @@ def passes(worker: Worker, check: str) -> bool:
     )
 
 
+def admit(worker: Worker, *, incarnation: int | None = None) -> bool:
+    return fleet.admit(worker_id=worker.pk, incarnation=incarnation or worker.incarnation)
+
+
 # --- the life of a worker ------------------------------------------------------------------------
+
+
+def test_worker_that_is_not_ready_is_given_no_work_until_it_is() -> None:
+    worker = register(fleet.enlist(name="w1"), is_ready=False)
+    assert not is_eligible()
+    assert reread(worker).is_up
+    assert beat(worker) is Told.CARRY_ON
+
+    assert admit(worker)
+    assert is_eligible()
+    assert (reread(worker).status_reason, reread(worker).failed_checks) == ("", {})
+    assert not admit(worker), "once"
+
+
+def test_worker_that_becomes_ready_undoes_neither_a_drain_nor_a_check_nor_an_end() -> None:
+    unfit = register(fleet.enlist(name="unfit"), is_ready=False)
+    fails(unfit, "disk_free")
+    passes(unfit, "disk_free")
+    assert reread(unfit).status == "inactive", "not ready yet"
+    fails(unfit, "disk_free")
+    admit(unfit)
+    assert (reread(unfit).status, reread(unfit).failed_checks) == ("inactive", {"disk_free": "bad"})
+
+    drained = register(fleet.enlist(name="drained"), is_ready=False)
+    fleet.order_drain(worker_id=drained.pk, actor="ada", reason="upgrade", now=NOW)
+    admit(drained)
+    assert reread(drained).status == "draining"
+
+    gone = register(fleet.enlist(name="gone"), is_ready=False)
+    fleet.leave(worker_id=gone.pk, incarnation=gone.incarnation, reason="stopped", now=NOW)
+    assert not admit(gone)
+    assert not is_eligible()
+
+    again = register(fleet.enlist(name="again"), is_ready=False)
+    assert not admit(again, incarnation=again.incarnation + 1), "another life"
 
 
 def test_name_is_the_identity_of_a_worker() -> None:
@@ -143,14 +182,39 @@ def test_earlier_life_cannot_drain_or_end_the_present_one() -> None:
     assert worker.status == "active"
 
 
-def test_last_seen_is_the_newest_heartbeat_for_that_runtime() -> None:
-    make_worker("w1", now=NOW, status="inactive")
-    make_worker("w2", now=NOW - seconds(9), labels={"zone": "b"})
-    make_worker("w3", now=NOW + seconds(9), runtimes=["shell"])
-    assert fleet.last_seen_at(Need("python")) == NOW
-    assert fleet.last_seen_at(Need("shell")) == NOW + seconds(9)
-    assert fleet.last_seen_at(Need.of("shell", {"zone": "b"})) == NOW - seconds(9)
-    assert fleet.last_seen_at(Need("wasm")) is None
+def present_until(need: Need, now: float = 20) -> Any:
+    found = fleet.present_until(need, now=NOW + seconds(now))
+    return None if found is None else (found - NOW).total_seconds()
+
+
+def test_fleet_was_present_until_the_last_of_its_workers_went() -> None:
+    make_worker("w1", status="inactive")
+    make_worker("w2", status="inactive", gone_at=NOW + seconds(9), labels={"zone": "b"})
+    make_worker("w3", runtimes=["shell"])
+    assert present_until(Need("python")) == 9
+    assert present_until(Need.of("python", {"zone": "b"})) == 9
+    assert present_until(Need.of("python", {"zone": "a"})) is None
+    assert present_until(Need("shell")) == 20, "it is there now"
+    assert present_until(Need("shell"), now=45) == 30, "silent since its heartbeat became stale"
+    assert present_until(Need("wasm")) is None
+
+
+def test_worker_that_may_have_no_work_is_present_until_that_was_decided() -> None:
+    worker = make_worker(incarnation=1)
+    fleet.cordon(worker_id=worker.pk, actor="ada", reason="new disk", now=NOW + seconds(3))
+    assert present_until(Need("python")) == 3
+    fleet.uncordon(worker_id=worker.pk, actor="ada", reason="done", now=NOW + seconds(4))
+    assert present_until(Need("python")) == 20
+    fails: Any = {"worker_id": worker.pk, "incarnation": 1, "reason": "2 % free"}
+    fleet.mark_unhealthy(**fails, check="disk_free", now=NOW + seconds(5))
+    assert present_until(Need("python")) == 5
+
+
+def test_worker_that_only_cannot_reach_its_broker_is_present() -> None:
+    worker = make_worker(incarnation=1)
+    fails: Any = {"worker_id": worker.pk, "incarnation": 1, "reason": "no connection"}
+    fleet.mark_unhealthy(**fails, check="broker", now=NOW + seconds(5))
+    assert present_until(Need("python")) == 20
 
 
 def test_what_happens_to_a_worker_is_kept() -> None:
@@ -181,7 +245,7 @@ def test_worker_that_fails_a_check_is_inactive_beats_on_and_comes_back() -> None
     assert passes(worker, "disk")
     assert not passes(worker, "disk")
     assert (reread(worker).status, reread(worker).status_reason) == ("active", "")
-    assert is_eligible()
+    assert is_eligible(NOW + seconds(20))
     told = [(kind, reason) for kind, _, reason in history(worker)]
     assert told == [("unhealthy", "disk: 2 % free"), ("healthy", "disk passes")]
 

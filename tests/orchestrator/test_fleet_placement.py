@@ -88,6 +88,17 @@ def test_load_is_measured_by_what_a_worker_may_hold() -> None:
     assert view.room() == {"python": 0, "shell": 0}
 
 
+def test_nothing_is_sent_ahead_to_a_slot_whose_action_runs_long() -> None:
+    worker = make_worker(capacity=2)
+    make_execution(S.RUNNING, worker=worker, started_at=NOW - seconds(1))
+    assert placement().room()["python"] == 2, "a free slot, and one ahead of it"
+    make_execution(S.RUNNING, worker=worker, started_at=NOW - seconds(0.9))
+    assert placement().room()["python"] == 1, "the other may be over soon"
+    make_execution(S.SCHEDULED, worker=worker)
+    with pytest.raises(FleetBusy):
+        placement().pick(runtime="python", now=NOW)
+
+
 def test_what_was_chosen_for_one_runtime_counts_for_the_others() -> None:
     make_worker(capacity=1)
     view = placement()
@@ -237,14 +248,14 @@ def test_choice_falls_back_to_the_avoided_worker_while_the_other_is_full() -> No
 # --- a choice costs the same in a fleet of any size ----------------------------------------------
 
 
-def test_reading_a_known_fleet_again_takes_two_statements(
+def test_reading_a_known_fleet_again_takes_three_statements(
     django_assert_num_queries: Any,
 ) -> None:
     for number in range(5):
         make_worker(f"w{number}")
     view = placement()
     view.expire()
-    with django_assert_num_queries(2):
+    with django_assert_num_queries(3):
         view.refresh(now=NOW)
 
 

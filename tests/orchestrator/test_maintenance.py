@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import connections
+from django.db import OperationalError, connections
 from django_celery_beat.models import PeriodicTask
 
-from orchestrator import maintenance
-from orchestrator.models import Tick
+from orchestrator import fleet, maintenance
+from orchestrator.models import Execution, Tick, Worker
 from orchestrator.state_machine import ExecutionStatus
 from tests.factories import NOW, make_execution
 
@@ -115,3 +115,29 @@ def test_timeout_check_sweeps_and_heartbeat_check_settles() -> None:
 def test_beat_schedules_every_function_and_nothing_else_of_ours() -> None:
     scheduled = PeriodicTask.objects.filter(enabled=True, task__startswith="muster.")
     assert set(scheduled.values_list("task", flat=True)) == set(maintenance.FUNCTIONS)
+
+
+def test_part_of_a_check_that_fails_keeps_no_other_from_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    running = make_execution(ExecutionStatus.RUNNING)
+    Worker.objects.update(gone_at=NOW, status="inactive")
+
+    def mark_stale(*, now: datetime) -> None:
+        raise OperationalError("canceling statement due to lock timeout")
+
+    monkeypatch.setattr(fleet, "mark_stale", mark_stale)
+    with pytest.raises(OperationalError, match="lock timeout"):
+        maintenance.check_heartbeats(now=NOW)
+    assert Execution.objects.get(pk=running.pk).status == ExecutionStatus.ABANDONED
+
+
+def test_clock_that_was_set_back_stops_no_tick(runs: list[datetime]) -> None:
+    maintenance.run(NAME, now=NOW + timedelta(seconds=600))
+    assert maintenance.run(NAME, now=NOW, missed=2) == "done"
+    assert maintenance.run(NAME, now=NOW, missed=2) is None, "it counts from now on"
+
+
+def test_clocks_of_two_processes_may_differ_a_little(runs: list[datetime]) -> None:
+    maintenance.run(NAME, now=NOW + timedelta(seconds=0.5))
+    assert maintenance.run(NAME, now=NOW) is None

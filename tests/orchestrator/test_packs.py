@@ -152,6 +152,11 @@ class TestLoad:
         [
             ({"timeout_seconds": True}, "timeout_seconds: expected a number above 0, found True"),
             ({"queue_ttl_ms": 0}, "queue_ttl_ms: expected a whole number above 0, found 0"),
+            (
+                {"queue_ttl_ms": 300_001},
+                "queue_ttl_ms: expected at most 300000 (the TTL of a worker's queue, "
+                "MUSTER_WORKER_QUEUE_TTL_MS), found 300001",
+            ),
             ({"queue_ttl_ms": 1.5}, "queue_ttl_ms: expected a whole number above 0, found 1.5"),
             ({"idempotent": "yes"}, "idempotent: expected true or false, found 'yes'"),
             ({"on_no_worker": "hope"}, "on_no_worker: expected one of fail, wait, found 'hope'"),

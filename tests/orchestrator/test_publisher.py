@@ -23,9 +23,10 @@ SHARED = [topology.requests_queue, topology.completed_queue]
 
 
 @pytest.fixture
-def broker(settings: Any, tmp_path: Path) -> Iterator[Any]:
+def broker(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A broker with every queue; the channel to look at it."""
     settings.BROKER_URL = f"sqlitemq:///{tmp_path / 'broker.db'}"
+    monkeypatch.setattr(publisher, "_relay", None)  # that of another test has another broker
     publisher._drop_lane()
     with publisher.connection() as link:
         channel: Any = link.default_channel
@@ -125,6 +126,48 @@ def test_message_that_no_queue_wants_comes_back_and_the_others_arrive(broker: An
     assert publisher.send([there, nowhere, again]) == [nowhere] == publisher.send([nowhere])
     assert get(broker, "worker.7.executions").headers["id"] == there.id
     assert get(broker, "worker.7.executions").headers["id"] == again.id
+
+
+def test_exchange_that_was_deleted_is_there_again_for_the_second_try(broker: Any) -> None:
+    message = publisher.dispatch(execution_id=ID, attempt=1, worker_id=7)
+    assert publisher.send([message]) == []
+    get(broker, "worker.7.executions")
+    broker.exchange_delete(topology.executions_exchange())
+    assert publisher.send([message]) == [message], "its bindings went with it"
+    publisher.make_whole([message.routing_key])
+    assert publisher.send([message]) == []
+    assert get(broker, "worker.7.executions").headers["id"] == message.id
+
+
+def test_hints_whose_queues_were_deleted_arrive_in_queues_that_are_declared_again(
+    broker: Any,
+) -> None:
+    names = [spec.name for spec in (topology.requests_queue(), topology.cancel_queue(7))]
+    for name in names:
+        broker.queue_delete(name)
+    publisher.send_soon(
+        [
+            *publisher.requested([ID]),
+            publisher.cancel(execution_id=ID, attempt=1, worker_id=7),
+        ]
+    )
+    assert publisher.flush(10)
+    for name in names:
+        assert str(ID) in str(get(broker, name).payload)
+
+
+def test_hints_are_dropped_where_their_queues_cannot_be_declared(
+    broker: Any, settings: Any
+) -> None:
+    for spec in topology.hot_queues():
+        broker.queue_delete(spec.name)
+    name = topology.completed_queue().name
+    broker.queue_declare(name, durable=True, auto_delete=False, arguments={"x-max-length": 1})
+    try:
+        publisher.send_soon(publisher.requested([ID]))
+        assert publisher.flush(10), "and nothing hangs or fails"
+    finally:
+        broker.queue_delete(name)
 
 
 def test_sending_nothing_needs_no_broker(settings: Any) -> None:

@@ -207,11 +207,6 @@ def test_database_itself_keeps_terminal_statuses_final(status: str, target: str)
     assert row(execution) == before
 
 
-def test_terminal_row_may_change_in_other_columns() -> None:
-    execution = make_execution(S.COMPLETED)
-    assert Execution.objects.filter(pk=execution.pk).update(correlation_id="order 7") == 1
-
-
 def _update(execution: Execution, values: dict[str, Any]) -> None:
     with transaction.atomic():
         Execution.objects.filter(pk=execution.pk).update(**values)
@@ -301,14 +296,17 @@ def test_racing_schedulers_raise_the_attempt_once() -> None:
     assert row(execution)["attempt"] == 1
 
 
-def test_overlapping_batches_share_the_rows_and_do_not_deadlock() -> None:
+@pytest.mark.parametrize("wait_for_locks", [True, False])
+def test_overlapping_batches_share_the_rows_and_do_not_deadlock(wait_for_locks: bool) -> None:
     action, worker = make_action(), make_worker()
     rows = [make_execution(S.RUNNING, action=action, worker=worker) for _ in range(60)]
     moves = [Move(each.pk, S.RUNNING, 1, {"result": None}) for each in rows]
 
     def batch(moves: list[Move], event: str) -> Callable[[], set[Any]]:
         reason = REASONS[event]
-        return lambda: transition_many(event, moves, now=LATER, actor=event, reason=reason)
+        return lambda: transition_many(
+            event, moves, now=LATER, actor=event, reason=reason, wait_for_locks=wait_for_locks
+        )
 
     outcomes = race(
         batch(moves[:40], "complete"), batch(moves[::-1], "fail"), batch(moves[20:], "abandon")

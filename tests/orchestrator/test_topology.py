@@ -10,7 +10,7 @@ import pytest
 from amqp.exceptions import NotFound, PreconditionFailed
 from django_celery_beat.models import PeriodicTask
 
-from orchestrator import maintenance, publisher, topology
+from orchestrator import declarations, maintenance, publisher, topology
 from orchestrator.topology import QueueSpec
 from settings.celery import app
 from tasks.queues import UnknownQueue
@@ -120,6 +120,50 @@ def test_namespace_is_in_every_shared_name(settings: Any) -> None:
     assert topology.worker_queue(7).exchange == "blue.executions"
 
 
+def test_namespace_is_in_the_names_of_workers_queues_but_for_the_default_one(
+    settings: Any,
+) -> None:
+    settings.MUSTER = replace(settings.MUSTER, namespace="blue-2")
+    names = [spec.name for spec in topology.worker_queues(7)]
+    assert names == ["blue-2.worker.7.executions", "blue-2.worker.7.cancel"]
+    assert [topology.find(name) for name in names] == topology.worker_queues(7)
+    assert topology.worker_id_of(names[0]) == 7
+    for foreign in (
+        "worker.7.executions",
+        "blue.worker.7.executions",
+        "x.blue-2.worker.7.executions",
+        "blue-2xworker.7.executions",
+    ):
+        assert topology.worker_id_of(foreign) is None
+        assert topology.find(foreign) is None
+
+
+def test_queues_that_messages_need_are_found_by_their_routing_keys() -> None:
+    workers = topology.needed_by([topology.dispatch_key(7), topology.cancel_key(7)])
+    assert workers == topology.worker_queues(7)
+    assert topology.needed_by([topology.REQUESTED]) == topology.hot_queues()
+    both = topology.needed_by([topology.TASK_REQUESTED, topology.dispatch_key(3)])
+    assert both == [*topology.hot_queues(), *topology.worker_queues(3)]
+
+
+def test_former_queues_of_a_worker_get_nothing_any_more(channel: Any, settings: Any) -> None:
+    settings.MUSTER = replace(settings.MUSTER, namespace="blue")
+    topology.declare(channel, topology.worker_queues(7))
+    channel.queue_declare("worker.7.executions", durable=True, auto_delete=False)
+    channel.queue_bind(
+        "worker.7.executions", topology.executions_exchange(), topology.dispatch_key(7)
+    )
+    topology.unbind_former(channel, 7)
+    channel.basic_publish(
+        channel.prepare_message(b"x"), topology.executions_exchange(), topology.dispatch_key(7)
+    )
+    counts = [
+        channel.queue_declare(name, passive=True).message_count
+        for name in ("worker.7.executions", "blue.worker.7.executions")
+    ]
+    assert counts == [0, 1]
+
+
 # --- Celery --------------------------------------------------------------------------------------
 
 
@@ -156,3 +200,26 @@ def test_queue_with_other_arguments_is_refused_by_the_broker(channel: Any, setti
     settings.MUSTER = replace(settings.MUSTER, worker_queue_ttl_ms=200_000)
     with pytest.raises(PreconditionFailed, match="x-message-ttl"):
         topology.declare(channel, topology.worker_queues(7))
+    with (
+        publisher.connection() as link,
+        pytest.raises(declarations.TopologyDiffers) as differs,
+    ):
+        declarations.declare(link, topology.worker_queues(7))
+    assert str(differs.value) == (
+        "queue worker.7.executions: x-message-ttl: wanted 200000, found 300000\n"
+        "Stop who consumes them, then: manage.py topology migrate"
+    )
+
+
+def test_shared_queue_that_differs_is_named_and_not_the_ones_that_were_asked_for(
+    channel: Any, settings: Any
+) -> None:
+    topology.declare(channel, [])
+    settings.MUSTER = replace(settings.MUSTER, dlx_queue_ttl_ms=60_000)
+    with (
+        publisher.connection() as link,
+        pytest.raises(declarations.TopologyDiffers) as differs,
+    ):
+        declarations.declare(link, topology.worker_queues(7))
+    told = str(differs.value).splitlines()[0]
+    assert told == "queue muster.dlx.queue: x-message-ttl: wanted 60000, found 86400000"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -10,9 +10,11 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from orchestrator import executions, workflows
+from orchestrator import clock, executions, workflows
 from orchestrator.models import DLQEntry, Execution, Step, StepExecution, Task, TransitionRecord
+from orchestrator.models.catalog import forget_actions
 from orchestrator.reasons import WITHOUT_A_WORKER, Reason
+from orchestrator.workflows import looking
 from tests.factories import NOW, make_action, make_execution
 from tests.workflow_play import Play, end_executions, start_executions, step
 
@@ -472,6 +474,7 @@ def test_number_of_queries_does_not_grow_with_the_steps(shape: str) -> None:
         )]  # fmt: skip
         play = Play(*steps, name=f"{shape}{size}")
         play.end("first", advance=False)
+        forget_actions()  # or it would depend on the time whether they are read again
         with CaptureQueriesContext(connection) as queries:
             play.advance()
         assert len(play.running()) == (size if shape == "wide" else 1)
@@ -518,3 +521,15 @@ def test_end_of_executions_that_belong_to_nobody_costs_one_query() -> None:
     with CaptureQueriesContext(connection) as queries:
         assert workflows.note_ended(ids, now=NOW, actor="executor") == 0
     assert len(queries) == 1
+
+
+def test_tasks_that_are_advanced_together_have_times_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Hundreds take seconds: what the last one requests was not requested when all began."""
+    seconds = iter(range(0, 100, 7))
+    monkeypatch.setattr(clock, "seconds_counted", lambda: float(next(seconds)))
+    asked_at: list[datetime] = []
+    monkeypatch.setattr(looking, "advance", lambda _, *, now, actor: asked_at.append(now))
+    workflows.advance_all([uuid4() for _ in range(3)], now=NOW, actor="executor")
+    assert asked_at == [NOW + timedelta(seconds=number) for number in (0, 7, 14)]

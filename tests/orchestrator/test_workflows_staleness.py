@@ -375,9 +375,9 @@ def transaction_on(other: Any) -> Iterator[None]:
         other.rollback()
 
 
-def test_a_task_that_somebody_holds_is_passed_over_without_waiting(database: str) -> None:
-    if database == "sqlite":
-        pytest.skip("SQLite has one writer at a time: nobody holds a row")
+# SQLite has one writer at a time: nobody holds a row
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_a_task_that_somebody_holds_is_passed_over_without_waiting() -> None:
     held, free = task(for_minutes=40), task()
     with elsewhere("SELECT 1 FROM orchestrator_task WHERE id = %s FOR UPDATE", held.pk):
         assert detect_stale(NOW).moved == (free.pk,)
@@ -417,10 +417,10 @@ def test_task_that_was_given_an_entry_meanwhile_is_left_alone(monkeypatch: Any) 
 # --- what it costs -------------------------------------------------------------------------------
 
 
-def test_what_is_read_does_not_grow_with_the_tasks(database: str) -> None:
+# SQLite reads all open tasks; an installation on it has few
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_what_is_read_does_not_grow_with_the_tasks() -> None:
     """Of 20,000 open tasks 200 are stale: found through indexes, without reading the others."""
-    if database == "sqlite":
-        pytest.skip("SQLite reads all open tasks; an installation on it has few")
     made = template(lifecycle={"max_steps_in_process_minutes": 40})
     with connection.cursor() as cursor:
         cursor.execute(

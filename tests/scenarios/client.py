@@ -12,19 +12,20 @@ import json
 import os
 import socket
 import sys
+from dataclasses import replace
 from datetime import datetime
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import django
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "settings.base")
 django.setup()
 
-from amqp.exceptions import NotFound  # noqa: E402
+from amqp.exceptions import NotFound, PreconditionFailed  # noqa: E402
 from django.core.management import call_command  # noqa: E402
 from django.db import close_old_connections  # noqa: E402
 
@@ -154,7 +155,13 @@ def dlq_entries() -> list[SimpleNamespace]:
 
 
 def drain() -> None:
-    dead_letters.drain(now=clock.now())
+    dead_letters.drain()
+
+
+def give_back(*, worker: str) -> None:
+    """Send elsewhere what is dispatched to this worker, as it does itself when it is unfit."""
+    worker_id = Worker.objects.get(name=worker).pk
+    executions.give_back(worker_id=worker_id, now=clock.now(), actor=CLIENT)
 
 
 def enlist(*, name: str) -> int:
@@ -194,6 +201,112 @@ def publish(
 def declare_worker_queues(*, id: int) -> None:
     with publisher.connection() as link:
         topology.declare(link.default_channel, topology.worker_queues(id))
+
+
+def queues_of_worker(*, id: int) -> list[tuple[str, str, str]]:
+    """(queue, exchange, routing key) of its dispatches, and of its cancels."""
+    return [(spec.name, spec.exchange, spec.routing_key) for spec in topology.worker_queues(id)]
+
+
+def delete_worker_queues(*, id: int) -> None:
+    with publisher.connection() as link:
+        channel: Any = link.default_channel
+        for spec in topology.worker_queues(id):
+            channel.queue_delete(spec.name)
+
+
+def declare_otherwise(*, name: str, ttl_ms: int) -> None:
+    """Delete a queue, and declare it with another TTL before anybody else declares it."""
+    spec = topology.find(name)
+    assert spec is not None
+    with publisher.connection() as link:
+        while True:
+            channel: Any = link.channel()
+            channel.queue_delete(name)
+            with contextlib.suppress(PreconditionFailed):  # somebody was faster
+                changed = replace(spec, arguments=spec.arguments | {"x-message-ttl": ttl_ms})
+                changed.queue()(channel).declare()
+                return
+
+
+def delete_exchange(*, name: str) -> None:
+    with publisher.connection() as link:
+        channel: Any = link.default_channel
+        channel.exchange_delete(name)
+
+
+def unbind_all(*, worker_ids: list[int]) -> None:
+    """Take all bindings to our exchanges away; the queues stay."""
+    with publisher.connection() as link:
+        channel: Any = link.default_channel
+        for spec in _specs(worker_ids):
+            if spec.exchange:
+                channel.queue_unbind(spec.name, spec.exchange, spec.routing_key)
+
+
+def delete_everything(*, worker_ids: list[int]) -> None:
+    """Every queue and every exchange."""
+    with publisher.connection() as link:
+        channel: Any = link.default_channel
+        for spec in _specs(worker_ids):
+            channel.queue_delete(spec.name)
+        for exchange in topology.exchange_purposes():
+            channel.exchange_delete(exchange)
+
+
+def is_whole(*, worker_ids: list[int]) -> bool:
+    """Whether every exchange, queue and binding is there: sends messages about nothing, past the
+    publisher, which would declare what is missing."""
+    nothing = uuid4()
+    about: dict[str, Any] = {"execution_id": nothing, "attempt": 1}
+    messages = [
+        *publisher.requested([nothing]),
+        *publisher.completed([nothing]),
+        *publisher.tasks_requested([nothing]),
+        *(publisher.dispatch(**about, worker_id=id) for id in worker_ids),
+        *(publisher.cancel(**about, worker_id=id) for id in worker_ids),
+    ]
+    returned: list[Any] = []
+    with publisher.connection() as link:
+        channel: Any = link.default_channel
+        channel.events["basic_return"].add(lambda *told: returned.append(told))
+        channel.confirm_select()
+        try:
+            for message in messages:
+                channel.basic_publish_confirm(
+                    channel.prepare_message(
+                        message.body(),
+                        content_type="application/json",
+                        content_encoding="utf-8",
+                        headers=message.headers(),
+                        properties=message.properties(),
+                    ),
+                    exchange=topology.executions_exchange(),
+                    routing_key=message.routing_key,
+                    mandatory=True,
+                )
+            channel.exchange_declare(topology.dead_letter_exchange(), "topic", passive=True)
+        except NotFound:
+            return False
+    return not returned
+
+
+def consumers(*, worker_ids: list[int]) -> list[int]:
+    """How many consumers each queue has that is consumed all the time."""
+    with publisher.connection() as link:
+        channel: Any = link.default_channel
+        return [
+            channel.queue_declare(spec.name, passive=True).consumer_count
+            for spec in _specs(worker_ids)
+            if spec != topology.dead_letter_queue()
+        ]
+
+
+def _specs(worker_ids: list[int]) -> list[topology.QueueSpec]:
+    return [
+        *topology.shared_queues(),
+        *(spec for id in worker_ids for spec in topology.worker_queues(id)),
+    ]
 
 
 def tap(*, name: str, routing_key: str) -> None:
@@ -238,12 +351,12 @@ def main() -> None:
     link = Connection(socket.socket(fileno=int(sys.argv[1])).detach())
     with contextlib.suppress(EOFError):
         while True:
-            name, keywords = link.recv()
+            number, name, keywords = link.recv()
             close_old_connections()  # the database may have been restarted since the last call
             try:
-                answer = (True, globals()[name](**keywords))
+                answer = (number, True, globals()[name](**keywords))
             except Exception as error:  # noqa: BLE001 - whatever it is, the caller is told
-                answer = (False, f"{type(error).__name__}: {error}")
+                answer = (number, False, f"{type(error).__name__}: {error}")
             link.send(answer)
 
 

@@ -23,9 +23,10 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -51,6 +52,8 @@ PACKS = [
 ]
 
 PATIENCE_SECONDS = 20.0
+PREPARE_SECONDS = 90.0
+"""To migrate a database and install packs, on a machine that is busy."""
 POLL_SECONDS = 0.02
 VIRTUAL_HOSTS_AT_ONCE = 12
 
@@ -205,16 +208,29 @@ class Client:
                 pass_fds=[theirs.fileno()],
             )
         self._link = Connection(ours.detach())
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        """Threads of a storm call, too."""
 
     def call(self, name: str, /, **keywords: Any) -> Any:
         """Call a function of `client.py`. Raises ClientError with what it raised."""
-        self._link.send((name, keywords))
-        if not self._link.poll(PATIENCE_SECONDS):
-            raise ClientError(f"{name} did not answer within {PATIENCE_SECONDS:.0f} s")
-        returned, answer = self._link.recv()
+        with self._lock:
+            number = next(self._numbers)
+            self._link.send((number, name, keywords))
+            returned, answer = self._answer_to(number, name)
         if not returned:
             raise ClientError(f"{name}: {answer}")
         return answer
+
+    def _answer_to(self, number: int, name: str) -> tuple[bool, Any]:
+        """Whether the call returned, and what; answers to calls that were given up are dropped."""
+        seconds = PREPARE_SECONDS if name == "prepare" else PATIENCE_SECONDS
+        while self._link.poll(seconds):
+            answered, *answer = self._link.recv()
+            if answered == number:
+                returned, value = answer
+                return returned, value
+        raise ClientError(f"{name} did not answer within {seconds:.0f} s")
 
     def close(self) -> None:
         self._link.close()  # it ends when nobody asks any more
@@ -289,6 +305,10 @@ class Service:
                 f"{self.name} still runs after {within_seconds} s\n{self.log()[-3000:]}"
             ) from None
 
+    def view_of(self, path: Path) -> Path:
+        """This path as its processes see it, should they have a mount namespace of their own."""
+        return Path(f"/proc/{self.pid}/root{path}")
+
     def is_up(self) -> bool:
         """Whether Celery says that it is ready; AssertionError if it has ended."""
         assert self.process.poll() is None, f"{self.name} ended:\n{self.log()[-3000:]}"
@@ -340,29 +360,48 @@ class Journal:
 
 
 class Installation:
-    """One installation and its services. `settings` differ from QUICK where a test needs it."""
+    """One installation and its services. `settings` differ from QUICK where a test needs it;
+    without `quick` all others are those that Muster has by itself. `beside` is another installation
+    that has the same broker."""
 
-    def __init__(self, backend: Backend, **settings: Any) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        quick: bool = True,
+        beside: Installation | None = None,
+        **settings: Any,
+    ) -> None:
         self.backend = backend
         self.directory = Path(tempfile.mkdtemp(prefix="muster-scenario-"))
         self._guardian = servers.Guardian(self.directory)
-        self.environment = environment_of(
-            self.directory, backend.environment(self.directory), QUICK | settings
-        )
+        urls = backend.environment(self.directory)
+        if beside is not None:
+            urls["BROKER_URL"] = beside.broker_url
+        self.settings = (QUICK if quick else {}) | settings
+        self.environment = environment_of(self.directory, urls, self.settings)
         self.journal = Journal(self.directory / "journal")
         self.services: list[Service] = []
         self.report_then = ""
         """What was to be reported when a wait was given up."""
         self.client = Client(self.environment, self.directory)
 
+    @property
+    def broker_url(self) -> str:
+        embedded = f"sqlitemq:///{self.directory / 'broker.db'}"
+        return self.environment.get("BROKER_URL", embedded)
+
     # ---- services ----
 
-    def start(self, name: str, *command: str, **environment: str) -> Service:
-        """Start `python <command>` in this installation."""
+    def start(
+        self, name: str, *command: str, wrapper: Sequence[str] = (), **environment: str
+    ) -> Service:
+        """Start `python <command>` in this installation; `wrapper` is a command that becomes the
+        one after it."""
         log = self.directory / f"{name}.{len(self.services)}.log"
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, *command],
+                [*wrapper, sys.executable, *command],
                 env=self.environment | environment,
                 cwd=REPOSITORY,
                 stdin=subprocess.DEVNULL,
@@ -395,6 +434,17 @@ class Installation:
             check=True,
         ).stdout
 
+    def command_of_celery(self, *arguments: str) -> str:
+        """Run `celery -A settings <arguments>` to its end; what it wrote to its output."""
+        return subprocess.run(
+            [sys.executable, "-m", "celery", "-A", "settings", *arguments],
+            env=self.environment,
+            cwd=REPOSITORY,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        ).stdout
+
     def start_beat(self) -> Service:
         arguments = ["--pidfile", str(self.directory / "beat.pid"), "--loglevel", "INFO"]
         return self.start("beat", "-m", "celery", "-A", "settings", "beat", *arguments)
@@ -404,6 +454,15 @@ class Installation:
     ) -> Service:
         arguments = ["--name", name, "--concurrency", str(concurrency), "--pool", pool]
         return self.start(name, "manage.py", "worker", *arguments, **environment)
+
+    def start_worker_without(self, folder: Path, name: str, *, concurrency: int = 2) -> Service:
+        """Start a worker on a host that lacks what is in this folder: in a mount namespace of its
+        own, where the folder is empty. `Service.view_of` leads to it from outside."""
+        as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
+        hide = 'mount -t tmpfs none "$0" && exec "$@"'
+        wrapper = ["unshare", "--mount", *as_root, "sh", "-c", hide, str(folder)]
+        arguments = ["--name", name, "--concurrency", str(concurrency)]
+        return self.start(name, "manage.py", "worker", *arguments, wrapper=wrapper)
 
     def ready(self) -> None:
         """Wait until every service that runs is ready."""

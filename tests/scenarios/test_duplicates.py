@@ -37,7 +37,7 @@ def test_five_copies_of_a_dispatch_message_start_it_once(
     rows = muster.wait_for_ends([first, second])
     publish_copies()  # both are over
     muster.wait_for_end(muster.submit_note("last"))
-    queue = f"worker.{worker_id}.executions"
+    queue = f"scenario.worker.{worker_id}.executions"
     muster.wait_for(
         lambda: muster.client.call("queue_length", name=queue) == 0, "copies stay in the queue"
     )

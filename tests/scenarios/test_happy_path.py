@@ -58,6 +58,8 @@ def test_shell_action_returns_what_the_command_wrote(shared: Installation) -> No
 
 
 def test_hundred_at_once_on_two_workers_each_start_once(shared: Installation) -> None:
+    for name in ("w1", "w2"):  # the executor reads once a second which workers there are
+        shared.wait_for_end(shared.submit("core.noop", worker_id=shared.worker(name).id))
     journal = str(shared.journal.path)
     news = [{"parameters": {"journal": journal, "label": f"bulk {n}"}} for n in range(100)]
 

@@ -22,15 +22,17 @@ def test_unclaimed_work_of_a_killed_worker_runs_elsewhere_long_before_its_ttl(
 ) -> None:
     muster: Installation = install()
     muster.start_executor()
-    w1 = muster.start_worker("w1", concurrency=1)
-    muster.ready()
-    running = muster.submit_note("running", seconds=60)
-    muster.wait_for_start("running")
-    waiting = muster.submit_note("waiting")
-    muster.wait_for_status(waiting, "scheduled")
+    w1 = muster.start_worker("w1")
     muster.start_worker("w2")
     muster.ready()
+    muster.client.call("order", verb="cordon", worker="w2")
+    time.sleep(1.1)  # until the executor has looked at the fleet again
+    running = muster.submit_note("running", seconds=60)
+    muster.wait_for_start("running")
     w1.kill_tree()
+    waiting = muster.submit_note("waiting")
+    muster.wait_for_status(waiting, "scheduled")
+    muster.client.call("order", verb="uncordon", worker="w2")
     last_heartbeat_at = muster.worker("w1").heartbeat_at
 
     row = muster.wait_for_end(waiting)
@@ -116,7 +118,7 @@ def test_worker_is_chosen_by_label_drained_by_order_and_retired(
     )
 
     muster.client.call("order", verb="retire", worker="here")
-    queue = f"worker.{ids['here']}.executions"
+    queue = f"scenario.worker.{ids['here']}.executions"
     assert muster.client.call("queue_length", name=queue) is None
     events = muster.client.call("worker_events", worker="here")
     assert [event.kind for event in events][:3] == ["registered", "cordoned", "draining"]

@@ -40,11 +40,11 @@ def test_what_a_dead_worker_leaves_in_its_queue_has_failed_after_the_ttl(
     assert (entry.execution_id, entry.attempt) == (id, 1)
     assert entry.dlq_reason == "queue_ttl_expired"
     assert entry.original_exchange == "scenario.executions"
-    assert entry.original_queue == f"worker.{worker_id}.executions"
+    assert entry.original_queue == f"scenario.worker.{worker_id}.executions"
     assert entry.original_routing_key == f"execution.dispatch.worker.{worker_id}"
     [death] = entry.x_death
     assert (death["reason"], death["count"]) == ("expired", 1)
-    assert death["queue"] == f"worker.{worker_id}.executions"
+    assert death["queue"] == f"scenario.worker.{worker_id}.executions"
     assert (entry.task_snapshot["id"], entry.task_snapshot["status"]) == (str(id), "scheduled")
     told = muster.wait_for(lambda: muster.client.call("taken", queue="tap"), "nothing was told")
     assert [kwargs for _, kwargs, _ in told] == [{"execution_ids": [str(id)]}]
@@ -101,4 +101,29 @@ def test_what_a_frozen_worker_holds_unacknowledged_has_failed_after_start_by(
     assert w1.exit_status() == 70
     assert muster.execution(id).status == "failed"
     assert muster.journal.notes() == []
+    muster.check_accounts()
+
+
+@pytest.mark.parametrize("backend", ["servers"], indirect=True)
+def test_ttl_behind_an_older_message_is_kept_by_the_sweep(install: Callable[..., Any]) -> None:
+    """RabbitMQ expires only what has come to the head of its queue."""
+    muster = install()
+    muster.start_executor()
+    w1 = muster.start_worker("w1")
+    muster.ready()
+    w1.kill_tree()
+    worker_id = muster.worker("w1").id
+    older = muster.submit_note("older", worker_id=worker_id)
+    muster.wait_for_status(older, "scheduled")
+
+    younger = muster.submit_note("younger", worker_id=worker_id, queue_ttl_ms=1_000)
+    row = muster.wait_for_end(younger)
+
+    assert (row.status, row.reason) == ("failed", "scheduled_timeout")
+    assert row.result["failed_by"] == "execution_timeout_monitor"
+    assert (row.start_by - row.scheduled_at).total_seconds() == pytest.approx(3, abs=0.1)
+    assert (row.ended_at - row.start_by).total_seconds() < 5
+    assert muster.execution(older).status == "scheduled"
+    queue = f"scenario.worker.{worker_id}.executions"
+    assert muster.client.call("queue_length", name=queue) == 2, "the broker still has both"
     muster.check_accounts()

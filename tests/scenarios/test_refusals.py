@@ -29,7 +29,7 @@ def test_queue_with_another_ttl_is_named_and_ends_the_worker(install: Callable[.
 
     assert changed.exit_status() == 1
     told = changed.log()
-    assert f"worker.{muster.worker('w1').id}.executions" in told
+    assert f"scenario.worker.{muster.worker('w1').id}.executions" in told
     assert "x-message-ttl" in told
     assert "manage.py topology" in told
     assert muster.worker("w1").incarnation == 1
@@ -47,3 +47,73 @@ def test_unknown_setting_is_named_and_ends_the_process(install: Callable[..., An
     assert service.exit_status() == 1
     assert "MUSTER_HEARTBEAT_INTERVALL_SECONDS is not a setting" in service.log()
     assert "Did you mean MUSTER_HEARTBEAT_INTERVAL_SECONDS?" in service.log()
+
+
+def test_changed_ttl_of_dead_letters_ends_executor_and_worker_with_the_same_words(
+    install: Callable[..., Any],
+) -> None:
+    muster: Installation = install()
+    first = muster.start_executor()
+    muster.ready()
+    first.kill_tree()
+    accepted = muster.submit_note("later")
+
+    changed: Any = {"MUSTER_DLX_QUEUE_TTL_MS": "70000"}
+    refusal = (
+        "queue scenario.dlx.queue: x-message-ttl: wanted 70000, found 86400000\n"
+        "Stop who consumes them, then: manage.py topology migrate"
+    )
+    services = [
+        muster.start_executor("changed", **changed),
+        muster.start_worker("w1", **changed),
+        muster.start("check", "manage.py", "topology", "check", **changed),
+    ]
+    for service in services:
+        assert service.exit_status() == 1
+        assert refusal in service.log()
+        assert "Traceback" not in service.log()
+    assert muster.worker("w1").incarnation == 0, "it has not registered"
+
+    migration = muster.start("migrate", "manage.py", "topology", "migrate", **changed)
+    assert migration.exit_status() == 0
+    executor = muster.start_executor("again", **changed)
+    worker = muster.start_worker("w1", **changed)
+    muster.wait_for(lambda: executor.is_up() and worker.is_up(), "they do not run")
+    row = muster.wait_for_end(accepted)
+    assert row.status in ("completed", "failed"), "accepting has gone on meanwhile"
+
+
+def test_queue_that_comes_to_differ_later_ends_the_executor_and_makes_the_worker_unfit(
+    install: Callable[..., Any],
+) -> None:
+    muster: Installation = install()
+    executor = muster.start_executor()
+    muster.start_worker("w1")
+    muster.ready()
+    muster.wait_for_end(muster.submit_note("before"))
+
+    muster.client.call("declare_otherwise", name="scenario.dlx.queue", ttl_ms=1_000)
+
+    assert executor.exit_status() == 1
+    told = executor.log()
+    assert "scenario.dlx.queue: x-message-ttl: wanted 86400000, found 1000" in told
+    assert "manage.py topology migrate" in told
+    muster.wait_for(lambda: "queue" in muster.worker("w1").failed_checks, "w1 says nothing")
+    assert "scenario.dlx.queue: x-message-ttl" in muster.worker("w1").failed_checks["queue"]
+
+
+def test_worker_whose_own_queue_comes_to_differ_is_unfit_or_stops_and_says_why(
+    install: Callable[..., Any],
+) -> None:
+    muster: Installation = install()
+    w1 = muster.start_worker("w1")
+    muster.ready()
+    name = f"scenario.worker.{muster.worker('w1').id}.executions"
+
+    muster.client.call("declare_otherwise", name=name, ttl_ms=1_000)
+
+    # it stops if it comes to declare its queue again itself
+    muster.wait_for(lambda: muster.worker("w1").status == "inactive", "it takes work")
+    told = muster.worker("w1").status_reason + w1.log()
+    assert f"{name}: x-message-ttl: wanted 30000, found 1000" in told
+    assert "Traceback" not in w1.log()

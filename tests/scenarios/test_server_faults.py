@@ -136,9 +136,10 @@ def test_executor_killed_between_commit_and_publish_leaves_nothing_behind(
     muster.start_executor("executor2")
     rows = muster.wait_for_ends(ids, within_seconds=40)
 
-    assert [(row.status, row.attempt) for row in rows] == [("completed", 1)] * 4
+    # the worker may have been unfit for the broker meanwhile: then it went back, uncounted
+    assert [(row.status, row.retry_count) for row in rows] == [("completed", 0)] * 4
     assert _labels(muster) == ["before", *(f"n {number}" for number in range(4))]
-    assert {tuple(muster.story(id)) for id in ids} == {tuple(STORY)}
+    assert {tuple(muster.story(id)[-3:]) for id in ids} == {tuple(STORY)}
     muster.check_accounts()
 
 

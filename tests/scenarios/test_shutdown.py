@@ -7,7 +7,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tests.scenarios.installation import Installation
+
+STOPPED = "The worker was told to stop, and killed what still ran when its time to stop was up."
+TWICE = ["schedule", "claim", "give_back", "schedule", "claim"]
 
 
 def test_worker_told_to_stop_finishes_what_runs_and_gives_back_the_rest(
@@ -41,26 +46,85 @@ def test_worker_told_to_stop_finishes_what_runs_and_gives_back_the_rest(
     muster.check_accounts()
 
 
-def test_worker_that_does_not_finish_in_time_kills_what_runs(install: Callable[..., Any]) -> None:
+@pytest.mark.parametrize(
+    ("pool", "number"),
+    [("prefork", signal.SIGTERM), ("prefork", signal.SIGQUIT), ("threads", signal.SIGTERM)],
+)
+def test_worker_that_does_not_finish_in_time_kills_what_runs_and_says_that_it_had_to_stop(
+    install: Callable[..., Any], pool: str, number: signal.Signals
+) -> None:
+    """A thread that sleeps cannot be stopped: it ends with its process."""
     muster: Installation = install(shutdown_timeout_seconds=1)
     muster.start_executor()
-    w1 = muster.start_worker("w1")
+    w1 = muster.start_worker("w1", concurrency=4, pool=pool)
     muster.ready()
     python = muster.submit_note("python", seconds=30)
     shell = muster.submit_note("shell", action="note_shell", seconds=30, children=1)
-    for label in ("python", "shell"):
+    busy = muster.submit_note("busy", seconds=30, busy=True)
+    again = muster.submit_note("again", action="note_again_once", seconds=50)
+    for label in ("python", "shell", "busy", "again"):
         muster.wait_for_start(label)
+    muster.start_worker("w2", concurrency=1)
+    muster.ready()
 
-    w1.signal(signal.SIGTERM)
+    w1.signal(number)
     assert w1.exit_status() == 0
 
-    rows = muster.wait_for_ends([python, shell])
-    assert rows[0].status == "abandoned"
-    assert rows[1].status in ("abandoned", "failed")
+    rows = muster.wait_for_ends([python, shell, busy])
+    for row in rows:
+        assert (row.status, row.reason) == ("abandoned", "worker_stopped")
+        assert row.result["error"] == "The worker had to stop before the action ended"
+        assert row.result["message"] == STOPPED
     muster.wait_for(lambda: not muster.processes_of(shell), "its children live on")
-    assert muster.worker("w1").status == "inactive"
+    assert muster.worker("w1").status_reason == "stopped"
+    muster.wait_for_start("again", attempt=2)
+    row = muster.wait_for_status(again, "running")
+    assert (row.worker_id, row.retry_count) == (muster.worker("w2").id, 0)
+    story = [event for event in muster.events(again) if event.event != "wait"]
+    assert [event.event for event in story] == TWICE
+    assert story[2].reason == "worker_stopped"
     assert muster.journal.ends() == []
     muster.check_accounts()
+
+
+@pytest.mark.parametrize("backend", ["servers"], indirect=True)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
+def test_worker_told_to_stop_as_soon_as_it_has_registered_leaves_in_good_order(
+    install: Callable[..., Any], number: signal.Signals
+) -> None:
+    """Celery makes its signal handlers later."""
+    muster: Installation = install()
+    worker = muster.start_worker("w1")
+    muster.wait_for(
+        lambda: muster.worker("w1").incarnation == 1, "it does not register", within_seconds=60
+    )
+    row = muster.worker("w1")
+    worker.signal(number)
+
+    assert row.status == "inactive", "it is not given work yet"
+    assert worker.exit_status() == 0
+    row = muster.worker("w1")
+    assert (row.status, row.status_reason) == ("inactive", "stopped")
+    assert row.gone_at is not None
+
+
+def test_plain_celery_worker_is_given_work_and_leaves_in_good_order(
+    install: Callable[..., Any],
+) -> None:
+    muster: Installation = install()
+    muster.start_executor()
+    worker_id = muster.client.call("enlist", name="w1")
+    queue = f"scenario.worker.{worker_id}.executions"
+    celery = ("-m", "celery", "-A", "settings", "worker", "-Q", queue, "-c", "1", "-l", "INFO")
+    worker = muster.start("w1", *celery)
+    muster.ready()
+    assert muster.worker("w1").status == "active"
+    assert muster.wait_for_end(muster.submit("core.noop")).status == "completed"
+
+    worker.signal(signal.SIGTERM)
+
+    assert worker.exit_status() == 0
+    assert muster.worker("w1").status_reason == "stopped"
 
 
 def test_executor_told_to_stop_exits_and_another_goes_on(install: Callable[..., Any]) -> None:

@@ -95,7 +95,9 @@ def test_second_process_of_a_name_takes_over_and_the_first_is_refused(
         ("cancelled", "cancelled_running", 2),
     ]
     assert [row.worker_incarnation for row in rows] == [1, 2]
-    assert muster.story(again)[:5] == TWICE[:5]
+    # it may wait for the second process, which is given work when it consumes
+    story = [event for event in muster.story(again) if event != "wait"]
+    assert story[:5] == TWICE[:5]
     worker = muster.worker("w1")
     assert (worker.status, worker.incarnation, worker.pid) == ("active", 2, second.pid)
     assert muster.wait_for_end(muster.submit("core.noop")).worker_incarnation == 2

@@ -39,7 +39,7 @@ def test_completed_frees_a_place_and_gives_it_to_the_backlog(
     sent: list[publisher.Message],
 ) -> None:
     worker = make_worker(now=clock.now(), capacity=1)
-    make_execution(S.RUNNING, now=clock.now(), worker=worker)
+    make_execution(S.RUNNING, now=clock.now(), started_at=clock.now(), worker=worker)
     done = make_execution(S.COMPLETED, now=clock.now(), worker=worker)
     waiting = make_execution(now=clock.now())
     executions.completed(execution_ids=[str(done.pk)])
@@ -78,8 +78,24 @@ def test_watchdog_outlives_a_function_that_fails_and_runs_the_others(
     monkeypatch.setitem(maintenance.FUNCTIONS, first, fail)
     for name in others:
         monkeypatch.setitem(maintenance.FUNCTIONS, name, lambda now, name=name: ran.append(name))
-    dog = watchdog.Watchdog()
+    dog = watchdog.Watchdog(list(maintenance.FUNCTIONS))
     for name in maintenance.FUNCTIONS:
         dog._run_if_missed(name)
     # what is slow anyway is left to beat for one interval of its own
     assert ran == [name for name in others if name not in maintenance.SLOWER]
+
+
+def test_watchdog_complains_again_when_beat_came_back_and_went_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "muster.check_timeouts"
+    too_long = 2 * maintenance.interval_seconds(name)
+    dog = watchdog.Watchdog([name])
+    monkeypatch.setattr(maintenance, "run", lambda *_, **__: "done")
+    dog._run_if_missed(name)
+    monkeypatch.setattr(maintenance, "run", lambda *_, **__: None)
+    dog._run_if_missed(name)
+    assert name in dog.missing  # it is only not due yet
+    dog.missing[name] -= too_long
+    dog._run_if_missed(name)
+    assert name not in dog.missing

@@ -22,32 +22,34 @@ def agent(settings: Any) -> Agent:
 
 def attempt(agent: Agent, *, number: int = 1, worker_pid: int | None = None) -> Any:
     action = SimpleNamespace(runtime="python", runtime_options={})
+    id = uuid.uuid4()
     made = SimpleNamespace(
-        execution_id=uuid.uuid4(),
+        execution_id=id,
         number=number,
+        key=(id, number),
         is_canceling=False,
         worker_pid=worker_pid,
         execution=SimpleNamespace(action=action),
     )
-    agent.desk.claimed[made.execution_id] = made  # type: ignore[assignment]
+    agent.desk.claimed[made.key] = made  # type: ignore[assignment]
     return made
 
 
 def test_cancel_that_comes_before_its_dispatch_is_remembered_once(agent: Agent) -> None:
     id = uuid.uuid4()
-    agent.canceller.cancel(id, 2)
+    agent.canceller.cancel((id, 2))
 
-    assert not agent.canceller.came_early(id, 1), "another attempt"
-    assert agent.canceller.came_early(id, 2)
-    assert not agent.canceller.came_early(id, 2)
+    assert not agent.canceller.came_early((id, 1)), "another attempt"
+    assert agent.canceller.came_early((id, 2))
+    assert not agent.canceller.came_early((id, 2))
 
 
 def test_what_is_remembered_is_bounded(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(canceller, "MOST_REMEMBERED", 3)
     ids = [uuid.uuid4() for _ in range(5)]
     for id in ids:
-        agent.canceller.cancel(id, 1)
-    assert [agent.canceller.came_early(id, 1) for id in ids] == [False, False, True, True, True]
+        agent.canceller.cancel((id, 1))
+    assert [agent.canceller.came_early((id, 1)) for id in ids] == [False, False, True, True, True]
 
 
 def test_attempt_without_a_process_yet_is_signalled_when_it_has_one(
@@ -58,10 +60,10 @@ def test_attempt_without_a_process_yet_is_signalled_when_it_has_one(
 
     def kill(pid: int, number: int) -> None:
         sent.append((pid, number))
-        agent.desk.claimed.pop(running.execution_id)
+        agent.desk.claimed.pop(running.key)
 
     monkeypatch.setattr(os, "kill", kill)
-    agent.canceller.cancel(running.execution_id, 1)
+    agent.canceller.cancel(running.key)
     assert running.is_canceling
     assert sent == []
 

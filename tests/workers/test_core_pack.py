@@ -60,7 +60,7 @@ def test_fail_fails_with_its_message():
     assert outcome.result["message"].endswith("Failed: as asked")
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 def test_node_echo_returns_its_parameters_and_which_node_it_is():
     result = run("core.node_echo", a=[1]).result["result"]
     assert result["parameters"] == {"a": [1]}

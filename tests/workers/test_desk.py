@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from workers.agent import Agent
+from workers.clerks import Answer
 
 
 class Offered:
@@ -19,6 +21,7 @@ class Offered:
     def __init__(self, story: list[str], execution_id: uuid.UUID, number: int = 1) -> None:
         self.id = f"{execution_id}.{number}"
         self.story, self.execution_id, self.number = story, execution_id, number
+        self.key = (execution_id, number)
 
     def acknowledge(self) -> None:
         self.story.append("acknowledged")
@@ -35,11 +38,13 @@ def agent(monkeypatch: pytest.MonkeyPatch) -> Agent:
     return agent
 
 
-def answer(agent: Agent, *granted: tuple[uuid.UUID, int]) -> None:
+def answer(
+    agent: Agent, *granted: tuple[uuid.UUID, int], held: Collection[tuple[uuid.UUID, int]] = ()
+) -> None:
     """The claimer comes back: these were claimed, at these attempts."""
     batch = agent.claimer.asked.get_nowait()
-    rows: Any = [SimpleNamespace(pk=id, attempt=attempt) for id, attempt in granted]
-    agent.claimer.answers.append((batch, rows))
+    rows: Any = [SimpleNamespace(pk=key[0], attempt=key[1], key=key) for key in granted]
+    agent.claimer.answers.append(Answer(batch, rows, held))
     agent.desk.claim_waiting()
 
 
@@ -80,6 +85,68 @@ def test_of_two_copies_in_one_batch_one_is_started(agent: Agent) -> None:
     assert story.count("acknowledged") == 2
 
 
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+def test_claim_of_one_attempt_is_not_taken_by_the_message_of_another(
+    agent: Agent, order: tuple[int, int]
+) -> None:
+    id = uuid.uuid4()
+    stories: dict[int, list[str]] = {1: [], 2: []}
+    offer(agent, *(Offered(stories[number], id, number) for number in order))
+
+    answer(agent, (id, 2))
+
+    assert stories == {1: ["acknowledged"], 2: ["acknowledged", "started"]}
+    assert set(agent.desk.claimed) == {(id, 2)}
+
+
+def test_what_another_transaction_holds_stays_unacknowledged_and_is_asked_for_later(
+    agent: Agent,
+) -> None:
+    story: list[str] = []
+    one = Offered(story, uuid.uuid4())
+    offer(agent, one)
+
+    answer(agent, held=[one.key])
+    assert story == []
+    assert agent.claimer.asked.empty(), "not at once"
+
+    agent.desk.ask_again_for_held()
+    agent.desk.claim_waiting()
+    answer(agent, one.key)
+    assert story == ["acknowledged", "started"]
+
+
+def test_what_is_held_makes_room_for_others_behind_it(agent: Agent) -> None:
+    agent.consumer = SimpleNamespace(qos=SimpleNamespace(value=1))
+    held = [Offered([], uuid.uuid4()) for _ in range(2)]
+    offer(agent, *held)
+    answer(agent, held=[each.key for each in held])
+
+    agent._adapt_prefetch()
+
+    assert agent.consumer.qos.value >= 2 * agent.capacity + 2
+
+
+def test_attempt_is_in_hand_from_the_question_until_its_claim_is_refused(agent: Agent) -> None:
+    one = Offered([], uuid.uuid4())
+    assert one.key not in agent.desk.in_hand
+    offer(agent, one)
+    assert one.key in agent.desk.in_hand
+
+    answer(agent)
+    assert one.key not in agent.desk.in_hand
+
+
+def test_second_message_of_what_runs_does_not_take_it_out_of_hand(agent: Agent) -> None:
+    one, copy = Offered([], id := uuid.uuid4()), Offered([], id)
+    offer(agent, one)
+    answer(agent, one.key)
+    offer(agent, copy)
+    answer(agent)
+
+    assert one.key in agent.desk.in_hand
+
+
 def test_whole_batch_runs_though_the_connection_is_gone_when_it_is_acknowledged(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,7 +180,7 @@ def test_message_waits_unacknowledged_while_the_database_is_away(agent: Agent) -
     offer(agent, Offered(story, uuid.uuid4()))
     batch = agent.claimer.asked.get_nowait()
 
-    agent.claimer.answers.append((batch, None))
+    agent.claimer.answers.append(Answer(batch, None))
     agent.desk.claim_waiting()
 
     assert story == []
@@ -169,7 +236,7 @@ def test_what_was_claimed_and_found_no_slot_is_taken_back_once(agent: Agent) -> 
     (late,) = agent.desk.take_back(older_than_seconds=0)
 
     assert late.pk == three[2].execution_id
-    assert set(agent.desk.claimed) == {each.execution_id for each in three[:2]}
+    assert set(agent.desk.claimed) == {each.key for each in three[:2]}
     assert agent.desk.take_back(older_than_seconds=0) == []
 
 

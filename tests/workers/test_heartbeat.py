@@ -22,7 +22,7 @@ class Agent:
 
     def __init__(self) -> None:
         self.story: list[str] = []
-        self.canceller = SimpleNamespace(cancel=lambda *_: self.story.append("cancel"))
+        self.admission = SimpleNamespace(begin=lambda: self.story.append("takes work"))
 
     def loop_turns(self, *, within_seconds: float) -> bool:
         return not self.loop_is_stuck
@@ -45,7 +45,7 @@ def beating(agent: Agent, monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_pa
     """A heartbeat of this agent; the database says what `told` is."""
     settings.DATA_DIR = tmp_path
     beating: Any = Heartbeat(agent)  # type: ignore[arg-type]
-    said = SimpleNamespace(told=fleet.Told.CARRY_ON, canceling=[])
+    said = SimpleNamespace(told=fleet.Told.CARRY_ON)
 
     def beat(**_: Any) -> fleet.Told:
         if isinstance(said.told, Exception):
@@ -56,20 +56,19 @@ def beating(agent: Agent, monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_pa
     # no database but the one above: what other tests have left connected is not asked
     monkeypatch.setattr("workers.heartbeat.clock.now", timezone.now)
     monkeypatch.setattr("workers.heartbeat.close_old_connections", lambda: None)
-    monkeypatch.setattr("workers.heartbeat.executions.to_stop", lambda **_: said.canceling)
+    monkeypatch.setattr(beating.audit, "compare", lambda **_: agent.story.append("audit"))
     monkeypatch.setattr("workers.heartbeat.executions.settle_replaced", lambda **_: None)
     monkeypatch.setattr(beating.sentinel, "renew", lambda: agent.story.append("sentinel renewed"))
     beating.said = said
     return beating
 
 
-def test_renewed_heartbeat_is_told_to_the_sentinel_and_finds_lost_cancels(
+def test_renewed_heartbeat_is_told_to_the_sentinel_and_compared_with_what_runs(
     beating: Any, agent: Agent
 ) -> None:
-    beating.said.canceling = [("id", 1)]
     before = beating.renewed_at
     assert beating._beat()
-    assert agent.story == ["sentinel renewed", "cancel"]
+    assert agent.story == ["sentinel renewed", "takes work", "audit"]
     assert beating.renewed_at > before
 
 

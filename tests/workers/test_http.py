@@ -234,7 +234,7 @@ def test_a_response_is_limited_as_it_is_unpacked(server):
     assert (outcome.event, outcome.reason) == ("fail", "output_limit_exceeded")
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 def test_tls_is_asked_for_the_name_at_the_address_that_was_checked(settings, names, tmp_path):
     openssl = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=x"]
     files = ["-keyout", str(tmp_path / "key"), "-out", str(tmp_path / "certificate")]
@@ -283,7 +283,7 @@ def test_a_request_in_a_thread_is_interrupted(server):
     thread.start()
     wait_until(lambda: server.asked)
     time.sleep(0.1)  # it reads by now: an exception on the way there may leave a socket to the GC
-    assert limits.interrupt(asked.execution_id)
+    assert limits.interrupt(limits.name_of(asked.execution_id, asked.attempt))
     thread.join(timeout=10)
     assert outcomes[0].reason == "cancelled_running"
 

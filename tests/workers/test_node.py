@@ -11,7 +11,7 @@ from tests.workers.helpers import call
 from workers import runtimes
 from workers.runtimes import node
 
-needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 
 
 @pytest.fixture(autouse=True)

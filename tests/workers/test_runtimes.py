@@ -95,7 +95,7 @@ class TestPython:
         ("entry_point", "message"),
         [
             ("nowhere.at_all:f", "there is no module 'nowhere'"),
-            ("tests.workers.nowhere:f", "there is no module 'tests.workers.nowhere'"),
+            ("tests.workers.nowhere:f", "no such file: "),
             ("tests.workers.sample:nothing", "has no function 'nothing'"),
         ],
     )
@@ -104,7 +104,10 @@ class TestPython:
     ):
         result = runtimes.run(call("python", entry_point)).result
         assert message in result["message"]
-        assert result["failed_by"] == "worker"
+        assert (result["failed_by"], result["error"]) == (
+            "worker",
+            "The worker does not have the code of the pack",
+        )
 
     @pytest.mark.parametrize(
         ("function", "message"),
@@ -140,10 +143,10 @@ class TestPython:
         thread = threading.Thread(target=lambda: outcomes.append(runtimes.run(asked)))
         thread.start()
         wait_until(started.exists)
-        assert limits.interrupt(asked.execution_id)
+        assert limits.interrupt(limits.name_of(asked.execution_id, asked.attempt))
         thread.join(timeout=10)
         assert (outcomes[0].event, outcomes[0].reason) == ("fail", "cancelled_running")
-        assert not limits.interrupt(asked.execution_id)
+        assert not limits.interrupt(limits.name_of(asked.execution_id, asked.attempt))
 
     def test_a_time_limit_does_not_outlive_its_action(self):
         def many() -> None:

@@ -4,7 +4,15 @@ Runs in a child or a thread of the worker's pool, touches neither database nor b
 raises for what an action does: however it ends, it ends as an Outcome.
 """
 
-from workers.runtimes.protocol import Call, Outcome, Runtime, completed, failed, timed_out
+from workers.runtimes.protocol import (
+    Call,
+    Outcome,
+    Runtime,
+    completed,
+    failed,
+    timed_out,
+    unavailable,
+)
 from workers.runtimes.registry import in_process, offered, run, survey
 
 __all__ = [
@@ -18,4 +26,5 @@ __all__ = [
     "run",
     "survey",
     "timed_out",
+    "unavailable",
 ]

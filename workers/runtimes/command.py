@@ -281,7 +281,7 @@ def _follow(
     """Take the output until the keeper has ended. Why it was told to: `time`, `output`, or not."""
     give_up_at = stop_at + call.cancel_grace_seconds + GIVE_UP_SECONDS
     why_stopped = ""
-    with selectors.DefaultSelector() as selector, _end_of(process.pid) as end:
+    with selectors.DefaultSelector() as selector, processes.end_of(process.pid) as end:
         for stream, name in ((process.stdout, "stdout"), (process.stderr, "stderr")):
             if stream is not None:
                 os.set_blocking(stream.fileno(), False)
@@ -324,20 +324,6 @@ def _kill(process: subprocess.Popen[bytes], call: Call) -> None:
     processes.terminate(call.execution_id, call.attempt, grace_seconds=0, session_id=process.pid)
 
 
-@contextlib.contextmanager
-def _end_of(pid: int) -> Iterator[int | None]:
-    """A descriptor that becomes readable when the process ends, where the kernel has such."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        yield None
-        return
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
 # --- the outcome -------------------------------------------------------------------------------
 
 EXCEEDED = {
@@ -366,8 +352,11 @@ def conclude(call: Call, command: Command, ended: Ended) -> Outcome:
     if ended.exceeded:
         return _exceeded(command, ended)
     if ended.return_code is None:
-        message = "The process that kept the command within its limits was killed."
-        return failed(message, by="worker", **details)
+        message = (
+            "The process that kept the command within its limits was killed, and the command "
+            "with it."
+        )
+        return failed(message, by="worker", reason=Reason.PROCESS_LOST, **details)
     if ended.return_code != 0:
         return failed(_ended_badly(ended.return_code), **details | _result_if_any(command, ended))
     if ended.left and command.detached == "fail":

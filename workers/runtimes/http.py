@@ -46,7 +46,7 @@ def run(call: Call) -> Outcome:
     started = time.monotonic()
     try:
         with limits.limit(
-            call.execution_id,
+            limits.name_of(call.execution_id, call.attempt),
             timeout_seconds=call.timeout_seconds,
             again_seconds=call.cancel_grace_seconds,
         ):

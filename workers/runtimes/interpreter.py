@@ -9,6 +9,7 @@ process; what it returns is the result, with its output and what it cost beside 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from orchestrator.reasons import Reason
 from workers import processes
 from workers.runtimes import command, results
 from workers.runtimes.command import CannotRun, Command, Ended
-from workers.runtimes.protocol import Call, Outcome, completed, failed
+from workers.runtimes.protocol import Call, Outcome, completed, failed, not_loaded
 
 RUNNER = Path(__file__).with_name("python_runner.py")
 
@@ -39,7 +40,8 @@ def _prepare(call: Call) -> Command:
         )
     except environments.CannotMake as error:
         raise CannotRun(results.text(str(error)), Reason.ENVIRONMENT_FAILED) from None
-    parent = str(Path(call.pack_path).resolve().parent)
+    # as it is called, and not where a link leads: modules are found by the name of the folder
+    parent = os.path.dirname(os.path.abspath(call.pack_path))
     return Command(
         [python, str(RUNNER), str(call.entry_point), parent],
         stdin=json.dumps(call.parameters).encode(),
@@ -54,6 +56,8 @@ def _conclude(call: Call, asked: Command, ended: Ended) -> Outcome:
     """The runner's answer, unless something else than the function ended it."""
     answer = _answer(ended.result)
     ended_by_itself = ended.return_code is not None and not (ended.was_stopped or ended.exceeded)
+    if ended_by_itself and "unavailable" in answer:
+        return not_loaded(call, str(answer["unavailable"]))
     if ended_by_itself and "exception" in answer:
         reason = Reason.ACTION_FAILED
         if answer["exception"] == "MemoryError":

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from types import FrameType
+from uuid import UUID
 
 _raise_in_thread = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _raise_in_thread.argtypes = [ctypes.c_ulong, ctypes.py_object]
@@ -32,28 +33,33 @@ class TimeLimitReached(Interrupted):
 
 
 @contextlib.contextmanager
-def limit(execution_id: str, *, timeout_seconds: float, again_seconds: float) -> Iterator[None]:
+def limit(name: str, *, timeout_seconds: float, again_seconds: float) -> Iterator[None]:
     """Raises TimeLimitReached in the body at its limit, and again every `again_seconds` in case
     the body caught it: once for a clean end, then for code that will not listen.
 
-    `execution_id` names the body for `interrupt`.
+    `name` is that of the body, for `interrupt`: see `name_of`.
     """
     on_main_thread = threading.current_thread() is threading.main_thread()
     arm = _by_alarm if on_main_thread else _by_watcher
-    with arm(execution_id, timeout_seconds, max(again_seconds, 0.1)):
+    with arm(name, timeout_seconds, max(again_seconds, 0.1)):
         yield
 
 
-def interrupt(execution_id: str) -> bool:
+def name_of(execution_id: UUID | str, attempt: int) -> str:
+    """One attempt among all that this process runs."""
+    return f"{execution_id}.{attempt}"
+
+
+def interrupt(name: str) -> bool:
     """Raise Interrupted in the thread of this process that runs it; False if there is none.
 
     Only for threads: a pool child is interrupted by a signal, or killed.
     """
-    return _watcher.interrupt(execution_id)
+    return _watcher.interrupt(name)
 
 
 @contextlib.contextmanager
-def _by_alarm(execution_id: str, timeout_seconds: float, again_seconds: float) -> Iterator[None]:
+def _by_alarm(name: str, timeout_seconds: float, again_seconds: float) -> Iterator[None]:
     def on_alarm(number: int, frame: FrameType | None) -> None:
         raise TimeLimitReached
 
@@ -71,8 +77,8 @@ def _by_alarm(execution_id: str, timeout_seconds: float, again_seconds: float) -
 
 
 @contextlib.contextmanager
-def _by_watcher(execution_id: str, timeout_seconds: float, again_seconds: float) -> Iterator[None]:
-    limit = _Limit(execution_id, time.monotonic() + timeout_seconds, again_seconds)
+def _by_watcher(name: str, timeout_seconds: float, again_seconds: float) -> Iterator[None]:
+    limit = _Limit(name, time.monotonic() + timeout_seconds, again_seconds)
     try:
         try:
             _watcher.arm(limit)
@@ -85,8 +91,8 @@ def _by_watcher(execution_id: str, timeout_seconds: float, again_seconds: float)
 
 
 class _Limit:
-    def __init__(self, execution_id: str, due: float, again_seconds: float) -> None:
-        self.execution_id = execution_id
+    def __init__(self, name: str, due: float, again_seconds: float) -> None:
+        self.name = name
         self.due = due
         self.again_seconds = again_seconds
         self.thread_id = threading.get_ident()
@@ -129,10 +135,10 @@ class _Watcher:
         # one that was set and not yet seen must not surface after the body
         _raise_in_thread(limit.thread_id, _NOTHING)
 
-    def interrupt(self, execution_id: str) -> bool:
+    def interrupt(self, name: str) -> bool:
         with self._changed:
             limits = list(self._limits.values())
-            found = [limit for limit in limits if limit.execution_id == execution_id]
+            found = [limit for limit in limits if limit.name == name]
             for limit in found:
                 limit.fire(Interrupted)
         return bool(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from orchestrator import packs
 from orchestrator.reasons import Reason
 
 
@@ -28,6 +29,11 @@ class Call:
     """What the action says to its runtime."""
     limits: dict[str, Any] = field(default_factory=dict)
     """What its processes may use, where the action says more than the installation does."""
+
+    @property
+    def pack(self) -> str:
+        """The name of its pack."""
+        return self.action_ref.partition(".")[0]
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,23 @@ def failed(
 ) -> Outcome:
     """`by` says who is to blame: `action`, or `worker` if the action could not even begin."""
     return Outcome("fail", reason.value, _explained(reason, message, by) | details)
+
+
+def unavailable(call: Call, why: str, *, missing: str = "") -> Outcome:
+    """This host lacks the code, so the action did not begin: it goes elsewhere, which counts for no
+    policy. `missing` is the name of the pack if it lacks all of it, and not this action alone."""
+    return failed(
+        why, by="worker", reason=Reason.PACK_UNAVAILABLE, missing=missing or call.action_ref
+    )
+
+
+def not_loaded(call: Call, error: str) -> Outcome:
+    """An import of its entry point found no such module or function: by what is missing, if that
+    can be seen."""
+    if why := packs.missing_folder(call.pack_path):
+        return unavailable(call, why, missing=call.pack)
+    why = packs.missing_entry_point(call.runtime, call.entry_point, pack_path=call.pack_path)
+    return unavailable(call, why or f"{packs.UNEXPLAINED}{error}")
 
 
 def timed_out(call: Call, **details: Any) -> Outcome:

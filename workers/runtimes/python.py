@@ -22,14 +22,20 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import MusterError
 from orchestrator.reasons import Reason
 from workers import processes
 from workers.runtimes import interpreter, limits, results
-from workers.runtimes.protocol import Call, Outcome, completed, failed, timed_out
+from workers.runtimes.protocol import (
+    Call,
+    Outcome,
+    completed,
+    failed,
+    not_loaded,
+    timed_out,
+)
 
 MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 20_000
@@ -37,7 +43,7 @@ TRACEBACK_LIMIT = 20_000
 
 
 class CannotLoad(MusterError):
-    """The entry point does not lead to a function."""
+    """The entry point does not lead to a function: this host lacks the code, or a part of it."""
 
 
 def why_not() -> str:
@@ -74,7 +80,7 @@ def _run(call: Call) -> Outcome:
     with (
         _markers(call),
         limits.limit(
-            call.execution_id,
+            limits.name_of(call.execution_id, call.attempt),
             timeout_seconds=call.timeout_seconds,
             again_seconds=call.cancel_grace_seconds,
         ),
@@ -82,7 +88,7 @@ def _run(call: Call) -> Outcome:
         try:
             function = load(str(call.entry_point), pack_path=call.pack_path)
         except CannotLoad as error:
-            return failed(str(error), by="worker")
+            return not_loaded(call, str(error))
         value = function(**call.parameters)
         try:
             result = results.storable(value)
@@ -95,22 +101,42 @@ def load(entry_point: str, *, pack_path: str) -> Callable[..., Any]:
     """The function behind `package.module:function`. Raises CannotLoad, or what the import does."""
     make_importable(pack_path)
     module_name, _, name = entry_point.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        # a module that the action's own module lacks is the action's business
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise
-        raise CannotLoad(f"Entry point {entry_point}: there is no module {error.name!r}.") from None
-    function: Callable[..., Any] | None = getattr(module, name, None)
-    if not callable(function):
-        raise CannotLoad(f"Entry point {entry_point}: {module_name} has no function {name!r}.")
+    with _forgotten_unless_loaded(module_name):
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            # a module that the action's own module lacks is the action's business
+            if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+                raise
+            raise CannotLoad(
+                f"entry point {entry_point}: there is no module {error.name!r}"
+            ) from None
+        function: Callable[..., Any] | None = getattr(module, name, None)
+        if not callable(function):
+            raise CannotLoad(f"entry point {entry_point}: {module_name} has no function {name!r}")
     return function
+
+
+@contextlib.contextmanager
+def _forgotten_unless_loaded(module_name: str) -> Iterator[None]:
+    """What is not there may be there the next time: no import of it is remembered until then."""
+    parts = module_name.split(".")
+    names = [".".join(parts[:number]) for number in range(1, len(parts) + 1)]
+    new = [name for name in names if name not in sys.modules]
+    if new:
+        importlib.invalidate_caches()
+    try:
+        yield
+    except CannotLoad:
+        for name in new:
+            sys.modules.pop(name, None)
+        raise
 
 
 @functools.cache
 def make_importable(pack_path: str) -> None:
-    parent = str(Path(pack_path).resolve().parent)
+    # as it is called, and not where a link leads: modules are found by the name of the folder
+    parent = os.path.dirname(os.path.abspath(pack_path))
     if parent not in sys.path:
         sys.path.append(parent)
         importlib.invalidate_caches()

@@ -1,7 +1,8 @@
 """Calls a function in an interpreter of its own: `python_runner.py MODULE:FUNCTION FOLDER`.
 
 Parameters come as JSON on stdin; what became of them goes to the file MSTR_RESULT_FILE: `{"value":
-...}`, or `exception`, `message` and `traceback`. FOLDER is where the module is looked for, last.
+...}`, or `exception`, `message` and `traceback`, or `unavailable` if there is no such function,
+and so nothing was called. FOLDER is where the module is looked for, last.
 For any Python since 3.8, and with its standard library only: the pack's interpreter runs it.
 """
 
@@ -19,13 +20,20 @@ TRACEBACK_LIMIT = 20000
 LIMIT_BYTES = 1048576
 
 
+class CannotLoad(Exception):
+    """The entry point does not lead to a function."""
+
+
 def main():  # type: ignore[no-untyped-def]
     process_id = os.getpid()
     try:
-        answer = {"value": call(sys.argv[1], sys.argv[2], json.load(sys.stdin))}
+        function = load(sys.argv[1], sys.argv[2])
+        answer = {"value": function(**json.load(sys.stdin))}
         written = json.dumps(answer, allow_nan=False)
         if len(written) > LIMIT_BYTES:
             raise ValueError(f"it returned {len(written)} bytes of JSON, {LIMIT_BYTES} are kept")
+    except CannotLoad as error:
+        written = json.dumps({"unavailable": str(error)})
     except BaseException as error:  # noqa: BLE001 - told, whatever it is
         written = json.dumps(told(error))
     if os.getpid() != process_id:
@@ -35,10 +43,21 @@ def main():  # type: ignore[no-untyped-def]
     sys.exit(written[1:8] != '"value"')
 
 
-def call(entry_point, folder, parameters):  # type: ignore[no-untyped-def]
+def load(entry_point, folder):  # type: ignore[no-untyped-def]
+    """The function. Raises CannotLoad, or what the import does."""
     sys.path.append(folder)
-    module, _, name = entry_point.partition(":")
-    return getattr(importlib.import_module(module), name)(**parameters)
+    module_name, _, name = entry_point.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        # a module that the action's own module lacks is the action's business
+        if error.name is None or not (module_name + ".").startswith(error.name + "."):
+            raise
+        raise CannotLoad(f"entry point {entry_point}: there is no module {error.name!r}") from None
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise CannotLoad(f"entry point {entry_point}: {module_name} has no function {name!r}")
+    return function
 
 
 def told(error):  # type: ignore[no-untyped-def]

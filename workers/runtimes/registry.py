@@ -12,7 +12,7 @@ import structlog
 
 from orchestrator import packs
 from workers.runtimes import results
-from workers.runtimes.protocol import Call, Outcome, Runtime, failed
+from workers.runtimes.protocol import Call, Outcome, Runtime, failed, unavailable
 
 log = structlog.get_logger(__name__)
 
@@ -32,9 +32,25 @@ def run(call: Call) -> Outcome:
         runtime = load(call.runtime)
     except LookupError:
         return failed(f"This worker has no runtime {call.runtime!r}.", by="worker")
+    if lacking := _without_code(call):
+        return lacking
     if call.runtime in BUILT_IN:
         return runtime.run(call)
     return _run_added(runtime, call)
+
+
+def _without_code(call: Call) -> Outcome | None:
+    """The outcome of an action whose pack's folder, or script, is not on this host. What Python
+    loads into the worker's own process is tried: it may be in memory already."""
+    is_imported_here = call.runtime == "python" and not call.options.get("process")
+    if call.runtime in packs.WITHOUT_CODE or is_imported_here:
+        return None
+    if why := packs.missing_folder(call.pack_path):
+        return unavailable(call, why, missing=call.pack)
+    if call.runtime == "python":
+        return None  # its own interpreter looks for the module
+    why = packs.missing_entry_point(call.runtime, call.entry_point, pack_path=call.pack_path)
+    return unavailable(call, why) if why else None
 
 
 def _run_added(runtime: Runtime, call: Call) -> Outcome:

@@ -1,16 +1,19 @@
-"""`manage.py advise`: whether the waits and time limits of the actions suit what they do."""
+"""`manage.py advise`: whether the waits and time limits of the actions suit what they do, and what
+the hosts of workers lack."""
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import CommandParser
 from rich.text import Text
 
-from orchestrator import advice, clock
-from orchestrator.advice import Advice, Limit
+from orchestrator import advice, clock, fleet
+from orchestrator.advice import Advice, Lack, Limit
 from orchestrator.management import arguments, output
 
 VERDICT_STYLES = {"fits": "green", "short": "red", "long": "yellow"}
@@ -19,7 +22,7 @@ VERDICT_STYLES = {"fits": "green", "short": "red", "long": "yellow"}
 class Command(output.MusterCommand):
     help = (
         "What the last days say of each action's longest wait (queue_ttl_ms) and time limit: two "
-        "to five times its typical run, never under 2 min."
+        "to five times its typical run, never under 2 min. And which pack's code a worker lacks."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -34,9 +37,17 @@ class Command(output.MusterCommand):
 
     def handle(self, *args: Any, days: int, as_json: bool, **options: Any) -> None:
         found = advice.advise(days=days, now=clock.now())
+        lacks = advice.lacks()
         if as_json:
-            self.show_json([_document(each) for each in found])
+            self.show_json(
+                {
+                    "actions": [_document(each) for each in found],
+                    "missing_code": [asdict(each) for each in lacks],
+                }
+            )
             return
+        for lack in lacks:
+            self.stdout.write(_told(lack))
         if not found:
             self.stdout.write(f"No action completed in the last {days} days.")
             return
@@ -44,8 +55,19 @@ class Command(output.MusterCommand):
         for each in found:
             for line in _sentences(each):
                 self.stdout.write(line)
-        if all(each.wait.verdict == each.run.verdict == "fits" for each in found):
+        fits = all(each.wait.verdict == each.run.verdict == "fits" for each in found)
+        if fits and not lacks:
             self.stdout.write("Nothing to change.")
+
+
+def _told(lack: Lack) -> str:
+    folder, there = shlex.quote(lack.pack_path), shlex.quote(str(Path(lack.pack_path).parent))
+    return (
+        f"{lack.worker} lacks {fleet.named(lack.name)}: {lack.why}. It gets nothing that needs it. "
+        "Bring the pack's folder to its host, to the same path, from one that has it: "
+        f"rsync -a {folder} {lack.host}:{there}/. The worker looks every few seconds and needs no "
+        "restart, unless it has an older version of the pack in memory."
+    )
 
 
 def _table(found: list[Advice]) -> Any:

@@ -14,7 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 from rich.console import Console
 from rich.live import Live
 
-from orchestrator import clock, fleet
+from orchestrator import checks, clock, fleet
 from orchestrator.management import first_start, services
 from orchestrator.management.demo import account, screen, stage
 from orchestrator.management.demo.files import standard_library
@@ -29,6 +29,7 @@ FEWEST_FILES = 50
 
 
 class Command(BaseCommand):
+    requires_system_checks = (checks.CONFIGURATION,)
     help = "See Muster lose two of three workers, and no execution. Needs no servers."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

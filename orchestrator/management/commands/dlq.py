@@ -144,7 +144,7 @@ class Command(output.MusterCommand):
 
     def drain(self, *, as_json: bool, **options: Any) -> None:
         try:
-            drained = dead_letters.drain(now=clock.now())
+            drained = dead_letters.drain()
         except publisher.errors() as error:
             raise CommandError(f"Broker: not drained: {error!r}") from None
         if as_json:

@@ -6,11 +6,12 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from orchestrator import topology
+from orchestrator import checks, topology
 from orchestrator.management import celery_process
 
 
 class Command(BaseCommand):
+    requires_system_checks = (checks.CONFIGURATION,)
     help = "Run an executor. Start as many as you like: they share the work."
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -19,12 +20,10 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, name: str, loglevel: str, **options: Any) -> None:
         specs = [*topology.hot_queues(), topology.maintenance_queue()]
-        queues = [spec.name for spec in specs]
-        celery_process.become(
-            [
-                *celery_process.worker_arguments(
-                    name=name, queues=queues, pool="threads", concurrency=2
-                ),
-                *("--loglevel", loglevel),
-            ]
+        celery_process.run_worker(
+            name=name,
+            queues=[spec.name for spec in specs],
+            pool="threads",
+            concurrency=2,
+            loglevel=loglevel,
         )

@@ -10,11 +10,12 @@ from django.core.management.base import BaseCommand
 from rich.console import Console
 from rich.table import Table
 
-from orchestrator import clock, packs
+from orchestrator import checks, clock, packs
 from orchestrator.models import Pack
 
 
 class Command(BaseCommand):
+    requires_system_checks = (checks.CONFIGURATION,)
     help = "Check, install and list packs: folders of actions."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from rich.console import Console
 from rich.table import Table
 
-from orchestrator import clock, tokens
+from orchestrator import checks, clock, tokens
 from orchestrator.errors import MusterError
 from orchestrator.models import ApiToken
 
@@ -19,6 +19,7 @@ LONGEST_DAYS = 36_500
 
 
 class Command(BaseCommand):
+    requires_system_checks = (checks.CONFIGURATION,)
     help = "Make, list and revoke the tokens that the API asks for."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

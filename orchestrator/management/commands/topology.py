@@ -6,12 +6,11 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from amqp.exceptions import PreconditionFailed
 from django.core.management.base import CommandError, CommandParser
 
-from orchestrator import topology
+from orchestrator import declarations, topology
+from orchestrator.declarations import Finding
 from orchestrator.management import broker_topology, documents, output
-from orchestrator.management.broker_topology import Finding
 from orchestrator.topology import QueueSpec
 
 
@@ -69,7 +68,7 @@ class Command(output.MusterCommand):
 
     def check_broker(self, *, as_json: bool, **options: Any) -> None:
         with broker_topology.connected() as link:
-            findings = broker_topology.inspect(link, broker_topology.every_queue())
+            findings = declarations.inspect(link, broker_topology.every_queue())
         if as_json:
             self.show_json([asdict(finding) | {"state": finding.state} for finding in findings])
         else:
@@ -78,8 +77,8 @@ class Command(output.MusterCommand):
         differing = [finding for finding in wrong if finding.differences]
         if differing:
             raise CommandError(
-                f"{len(differing)} of {len(findings)} differ; "
-                "stop who consumes them, then: manage.py topology migrate"
+                f"{len(differing)} of {len(findings)} differ\n"
+                f"{declarations.describe(differing)}\n{declarations.REMEDY}"
             )
         if wrong:
             raise CommandError(
@@ -107,12 +106,7 @@ class Command(output.MusterCommand):
     def apply(self, **options: Any) -> None:
         specs = broker_topology.every_queue()
         with broker_topology.connected() as link:
-            try:
-                topology.declare(link.default_channel, specs)
-            except PreconditionFailed as error:
-                raise CommandError(
-                    f"{error.reply_text}; see all differences: manage.py topology check"
-                ) from None
+            declarations.declare(link, specs)
         self.stdout.write(f"{len(specs)} queues are declared and bound.")
 
     def migrate(self, *, force: bool, as_json: bool, **options: Any) -> None:

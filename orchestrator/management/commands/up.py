@@ -23,7 +23,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator import clock, fleet
+from orchestrator import checks, clock, fleet
 from orchestrator.management import first_start, overview, services
 from orchestrator.management.supervisor import AnotherRuns, Death, Supervisor, alone
 
@@ -35,6 +35,7 @@ GRACE_SECONDS = 5.0
 
 
 class Command(BaseCommand):
+    requires_system_checks = (checks.CONFIGURATION,)
     help = "Start all services here and look after them; Ctrl-C stops them."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

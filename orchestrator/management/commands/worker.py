@@ -57,12 +57,11 @@ class Command(output.MusterCommand):
             os.execv(sys.executable, [sys.executable, "-m", "workers.survey"])  # noqa: S606
         database.wait_until_reachable()
         worker = fleet.enlist(name=options["name"], labels=dict(options["label"]))
-        command = celery_process.worker_arguments(
+        celery_process.run_worker(
             name=worker.name,
             queues=[topology.worker_queue(worker.pk).name],
             pool=options["pool"],
             concurrency=options["concurrency"],
+            loglevel=options["loglevel"],
+            sends_events=options["events"],
         )
-        if options["events"]:
-            command.append("--task-events")
-        celery_process.become([*command, "--loglevel", options["loglevel"]])

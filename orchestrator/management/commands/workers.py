@@ -31,6 +31,9 @@ class Command(output.MusterCommand):
         listing = verbs.add_parser("list", help="Workers, by name.")
         listing.add_argument("--all", action="store_true", help="Also those that were retired.")
         output.add_json(listing)
+        show = verbs.add_parser("show", help="One worker.")
+        show.add_argument("worker", metavar="NAME|ID")
+        output.add_json(show)
         events = verbs.add_parser("events", help="What happened to a worker, newest first.")
         events.add_argument("worker", metavar="NAME|ID")
         events.add_argument("--limit", type=arguments.whole(1, 1_000), default=50, metavar="N")
@@ -53,6 +56,9 @@ class Command(output.MusterCommand):
             self.list_rows(everyone=options["all"], as_json=as_json)
             return
         worker = selection.worker(options["worker"])
+        if verb == "show":
+            self.show_one(worker, as_json=as_json)
+            return
         if verb == "events":
             self.list_events(worker, limit=options["limit"], as_json=as_json)
             return
@@ -147,6 +153,7 @@ def _table(found: list[dict[str, Any]]) -> Any:
 def _why(worker: dict[str, Any]) -> str:
     """What keeps work from it."""
     told = [worker["status_reason"]] if worker["status_reason"] else []
+    told += fleet.lacking(worker["missing_code"])
     if worker["cordoned"]:
         reason = worker["cordon_reason"]
         told.append(f"cordoned: {reason}" if reason else "cordoned")

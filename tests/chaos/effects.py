@@ -1,0 +1,146 @@
+"""What each kind of fault does, and which worker was fit for work at what time."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+
+from tests.chaos.facts import Evidence, Fault
+from tests.chaos.spans import FOREVER, Span, union, without
+
+
+class Effect(enum.Enum):
+    """What a fault does to the workers that it names, or to the services that they need."""
+
+    DIES = "the worker's process is killed, with what it runs or without"
+    CHILD_DIES = "one process of its pool is killed"
+    LEAVES = "it is told to stop"
+    STOPS = "its processes stand still"
+    NO_DATABASE = "it does not reach the database"
+    NO_BROKER = "it does not reach the broker"
+    NO_QUEUE = "its queue is gone, or what leads there"
+    BUSY = "all its slots have long work"
+    NO_EXECUTOR = "nobody schedules"
+    STALLS = "somebody may wait between asking the clock and writing down what happened"
+    CLOCK = "the database's clock is stepped"
+
+
+EFFECTS: Mapping[str, frozenset[Effect]] = {
+    "kill pool child": frozenset({Effect.CHILD_DIES}),
+    "kill worker": frozenset({Effect.DIES}),
+    "stop worker": frozenset({Effect.LEAVES}),
+    "freeze worker": frozenset({Effect.STOPS}),
+    "busy worker": frozenset({Effect.BUSY}),
+    "kill executor": frozenset({Effect.NO_EXECUTOR}),
+    "freeze executor": frozenset({Effect.NO_EXECUTOR, Effect.STALLS}),
+    "kill beat": frozenset(),
+    "kill api": frozenset(),
+    "freeze api": frozenset({Effect.STALLS}),
+    "stop broker": frozenset({Effect.NO_BROKER}),
+    "kill broker": frozenset({Effect.NO_BROKER}),
+    "long broker outage": frozenset({Effect.NO_BROKER}),
+    "freeze broker": frozenset({Effect.NO_BROKER}),
+    "broker memory alarm": frozenset({Effect.NO_BROKER}),
+    "close all connections": frozenset({Effect.NO_BROKER}),
+    "cut worker from broker": frozenset({Effect.NO_BROKER}),
+    "silent broker": frozenset({Effect.NO_BROKER, Effect.NO_EXECUTOR}),
+    "restart database": frozenset({Effect.NO_DATABASE, Effect.STALLS}),
+    "freeze database": frozenset({Effect.NO_DATABASE, Effect.STALLS}),
+    "read-only database": frozenset({Effect.NO_DATABASE, Effect.STALLS}),
+    "full database": frozenset({Effect.NO_DATABASE, Effect.STALLS}),
+    "no free connection": frozenset({Effect.NO_DATABASE, Effect.STALLS}),
+    "cut worker from database": frozenset({Effect.NO_DATABASE, Effect.STALLS}),
+    "silent database": frozenset({Effect.NO_DATABASE, Effect.NO_EXECUTOR, Effect.STALLS}),
+    "hold row locks": frozenset({Effect.STALLS}),
+    "step clock forward": frozenset({Effect.CLOCK}),
+    "step clock back": frozenset({Effect.CLOCK}),
+    "delete worker queue": frozenset({Effect.NO_QUEUE}),
+    "delete binding": frozenset({Effect.NO_QUEUE}),
+    "delete exchange": frozenset({Effect.NO_QUEUE}),
+    "empty virtual host": frozenset({Effect.NO_QUEUE}),
+    "cut redis": frozenset(),
+    "duplicate dispatches": frozenset(),
+    "garbage on every queue": frozenset(),
+    "second installation": frozenset(),
+    "machine stalled": frozenset({Effect.STOPS, Effect.STALLS}),
+    "failpoint, kill": frozenset({Effect.DIES}),
+    "failpoint, lie": frozenset(),
+}
+"""A kind that is not here accounts for nothing."""
+
+UNFIT = frozenset(
+    {
+        Effect.DIES,
+        Effect.LEAVES,
+        Effect.STOPS,
+        Effect.NO_DATABASE,
+        Effect.NO_BROKER,
+        Effect.NO_QUEUE,
+    }
+)
+"""Nobody expects such a worker to take work."""
+
+ABSENT = UNFIT - {Effect.NO_BROKER, Effect.NO_QUEUE}
+"""It is not there at all. A worker that only messages cannot reach is: what was to go to it is sent
+again, or elsewhere, and nothing ends for that."""
+
+RECOVERY_SECONDS = 10.0
+"""From the end of a fault to a worker that is fit again, at most: connections are made again with
+pauses of some seconds, and what failed a check is looked at again every five."""
+
+
+def effects_of(fault: Fault) -> frozenset[Effect]:
+    return EFFECTS.get(fault.kind, frozenset())
+
+
+def faults_with(evidence: Evidence, effects: Iterable[Effect]) -> list[Fault]:
+    """The faults that have one of these effects."""
+    wanted = frozenset(effects)
+    return [fault for fault in evidence.faults if wanted & effects_of(fault)]
+
+
+def hits(
+    evidence: Evidence,
+    worker: str,
+    effects: Iterable[Effect],
+    begin: float,
+    end: float,
+    *,
+    at_least_seconds: float = 0.0,
+) -> bool:
+    """Whether a fault with one of these effects hit this worker between begin and end."""
+    return any(
+        fault.at <= end and fault.until >= begin and fault.until - fault.at >= at_least_seconds
+        for fault in faults_with(evidence, effects)
+        if worker in fault.workers
+    )
+
+
+def fit(evidence: Evidence, worker: str, unless: frozenset[Effect] = UNFIT) -> list[Span]:
+    """When this worker was up, and no fault with one of these effects hit it."""
+    lives = [
+        (life.began_at, FOREVER if life.ended_at is None else life.ended_at)
+        for life in evidence.lives
+        if life.worker == worker
+    ]
+    broken = [
+        (fault.at, fault.until + RECOVERY_SECONDS)
+        for fault in faults_with(evidence, unless)
+        if worker in fault.workers
+    ]
+    return without(lives, broken)
+
+
+def some_fit(evidence: Evidence, unless: frozenset[Effect] = UNFIT) -> list[Span]:
+    """When at least one worker was fit."""
+    workers = {life.worker for life in evidence.lives}
+    return union(span for worker in workers for span in fit(evidence, worker, unless))
+
+
+def promised(evidence: Evidence) -> list[Span]:
+    """When a worker was fit, and there was somebody to send it work."""
+    away = [
+        (fault.at, fault.until + RECOVERY_SECONDS)
+        for fault in faults_with(evidence, {Effect.NO_EXECUTOR})
+    ]
+    return without(some_fit(evidence), away)

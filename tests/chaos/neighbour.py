@@ -1,0 +1,51 @@
+"""A second installation on the same virtual host: another namespace, another database."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+from uuid import UUID
+
+from tests.scenarios.installation import TERMINAL, ClientError, Installation
+
+EXECUTIONS = 20
+READY_SECONDS, WITHIN_SECONDS = 60.0, 30.0
+SETTINGS: dict[str, Any] = {
+    "namespace": "neighbour",
+    # unlike ours: a queue that both think is theirs cannot be declared twice
+    "worker_queue_ttl_ms": 9_000,
+}
+
+
+def visit(host: Installation, *, pack: str) -> dict[str, str]:
+    """Let a second installation do some work beside ours, and go; how each execution ended.
+
+    What its actions write down is no evidence of ours.
+    """
+    guest = Installation(host.backend, beside=host, **SETTINGS)
+    try:
+        guest.client.call("prepare", pack_paths=[pack])
+        services = [guest.start_executor(), guest.start_worker("w1")]
+        guest.wait_for(
+            lambda: all(service.is_up() for service in services),
+            "services are not ready",
+            within_seconds=READY_SECONDS,
+        )
+        parameters = {"trace": str(guest.directory / "trace"), "seconds": 0.05}
+        ids = guest.submit_many([{"parameters": parameters}] * EXECUTIONS, "chaos.again")
+        return _ends(guest, ids)
+    except AssertionError as error:  # its services do not come up
+        return {"its services": str(error)[:300]}
+    finally:
+        guest.close()
+
+
+def _ends(guest: Installation, ids: list[UUID]) -> dict[str, str]:
+    def are_over() -> bool:
+        rows = guest.executions()
+        return all(rows[id].status in TERMINAL for id in ids)
+
+    with contextlib.suppress(AssertionError, ClientError):  # told by what is still open
+        guest.wait_for(are_over, "not over", within_seconds=WITHIN_SECONDS)
+    rows = guest.executions()
+    return {str(id): str(rows[id].status) for id in ids}

@@ -1,0 +1,247 @@
+"""The clock that decides, and what is done while it cannot be trusted: it was set."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from orchestrator import clock, executions, fleet, maintenance
+from orchestrator.clock import Reading, Watch
+from orchestrator.models import Execution, Worker
+from orchestrator.state_machine import ExecutionStatus
+from tests.factories import NOW, make_execution, make_worker
+
+S = ExecutionStatus
+STEPS = [600.0, -600.0]
+WINDOW_SECONDS = 30.0
+
+
+def seconds(number: float) -> timedelta:
+    return timedelta(seconds=number)
+
+
+def reading(shown: float, earliest: float, latest: float | None = None) -> Reading:
+    return Reading(NOW + seconds(shown), earliest, earliest if latest is None else latest)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (reading(0, 100), reading(5, 105)),
+        (reading(0, 100), reading(5.9, 105)),
+        # a database that was frozen for a minute answers with the time at its end, or, asked by
+        # somebody who was frozen himself, with that at the beginning
+        (reading(0, 100), reading(65, 105, 165)),
+        (reading(0, 100), reading(5, 105, 165)),
+        (reading(0, 100, 160), reading(65, 165)),
+        (reading(60, 100, 160), reading(65, 165)),
+        # an hour without a question: two quartzes are a second or two apart by then
+        (reading(0, 100), reading(3602, 3700)),
+        # two threads, of which the later one asked first
+        (reading(5, 105), reading(0, 100)),
+    ],
+)
+def test_what_a_slow_database_explains_is_no_step(before: Reading, after: Reading) -> None:
+    assert clock.step_seconds(before, after) == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "step"),
+    [
+        (reading(0, 100), reading(605, 105), 600),
+        (reading(0, 100), reading(-595, 105), -600),
+        (reading(0, 100), reading(7, 105), 2),
+        # in the best case for the clock, the answer was given at the very end, or beginning
+        (reading(0, 100), reading(605, 105, 165), 540),
+        (reading(0, 100), reading(-595, 105, 165), -600),
+    ],
+)
+def test_what_nothing_else_explains_is_a_step(before: Reading, after: Reading, step: float) -> None:
+    assert clock.step_seconds(before, after) == pytest.approx(step)
+
+
+def test_watch_counts_from_its_first_reading_and_from_each_step() -> None:
+    watch = Watch()
+
+    def steady_since(shown: float, counted: float) -> float | None:
+        watch.note(reading(shown, counted))
+        return watch.steady_since
+
+    assert [steady_since(0, 100), steady_since(5, 105)] == [100, 100]
+    assert not watch.steps
+    assert [steady_since(610, 110), steady_since(615, 115)] == [110, 110]
+    assert [step.seconds for step in watch.steps] == [600]
+
+
+@pytest.mark.usefixtures("database")
+@pytest.mark.parametrize("step", STEPS)
+def test_step_is_seen_by_the_next_who_asks(
+    step: float, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = clock.asked_now()
+    assert not clock.was_set(within_seconds=WINDOW_SECONDS)
+    assert watch.last is not None
+    # the clock that was asked was wrong by a step, which somebody has taken back since
+    watch.last = watch.last._replace(at=watch.last.at - seconds(step))
+    assert abs((clock.asked_now() - before).total_seconds()) < 10
+    assert clock.was_set(within_seconds=WINDOW_SECONDS)
+    assert clock.steady_seconds() < 10
+    behind, ahead = clock.displaced(within_seconds=WINDOW_SECONDS)
+    off_seconds = behind.total_seconds() if step > 0 else ahead.total_seconds()
+    assert off_seconds == pytest.approx(600, abs=10)
+
+
+@pytest.mark.usefixtures("database")
+def test_slow_answer_is_asked_for_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [Reading(NOW, 100.0, 112.0), Reading(NOW + seconds(12), 112.0, 112.001)]
+    monkeypatch.setattr(clock, "_ask_postgresql", lambda: answers.pop(0))
+    monkeypatch.setattr(clock, "_ask_host", lambda: answers.pop(0))
+    monkeypatch.setattr(clock, "seconds_counted", lambda: 112.001)
+    assert clock.now() == NOW + seconds(12)
+    assert answers == []
+
+
+def test_time_goes_on_from_where_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = iter([50.0, 53.5])
+    monkeypatch.setattr(clock, "seconds_counted", lambda: next(counted))
+    moment = clock.running_from(NOW)
+    assert [moment(), moment()] == [NOW, NOW + seconds(3.5)]
+
+
+# --- what is done meanwhile ----------------------------------------------------------------------
+
+
+def set_clock(watch: Watch, step: float, *, ago: float = 0.0) -> None:
+    """Somebody has set the clock, and this process has seen it."""
+    noticed = clock.seconds_counted() - ago
+    watch.steady_since = noticed
+    watch.steps.append(clock.Step(step, noticed))
+
+
+def lost(now: datetime) -> list[str]:
+    return [worker.name for worker in fleet.mark_stale(now=now)]
+
+
+@pytest.mark.usefixtures("database")
+@pytest.mark.parametrize("step", STEPS)
+def test_nobody_is_lost_by_a_clock_that_was_set_just_now(step: float, watch: Watch) -> None:
+    worker = make_worker()
+    now = NOW + seconds(step)
+    set_clock(watch, step)
+    assert Worker.objects.eligible(now).exists(), "it works, and goes on being given work"
+    assert worker.is_eligible(now)
+    assert not Worker.objects.stale(now).exists()
+    assert lost(now) == []
+
+
+@pytest.mark.usefixtures("database")
+@pytest.mark.parametrize("step", STEPS)
+def test_worker_that_has_not_beaten_since_the_clock_was_set_is_lost_after_a_window(
+    step: float, watch: Watch
+) -> None:
+    make_worker("dead")
+    now = NOW + seconds(step + WINDOW_SECONDS + 1)
+    make_worker("alive", now=now)
+    set_clock(watch, step, ago=WINDOW_SECONDS + 1)
+    assert list(Worker.objects.fresh(now).values_list("name", flat=True)) == ["alive"]
+    assert lost(now) == ["dead"]
+
+
+@pytest.mark.usefixtures("database")
+def test_process_that_has_just_begun_trusts_the_clock_if_a_worker_has_beaten(watch: Watch) -> None:
+    make_worker("silent")
+    late = NOW + seconds(WINDOW_SECONDS + 1)
+    watch.steady_since = clock.seconds_counted()
+    assert lost(late) == [], "the clock may have been set just before it began"
+    make_worker("beats", now=late)
+    assert lost(late) == ["silent"]
+
+
+@pytest.mark.usefixtures("database")
+def test_process_that_has_watched_for_a_window_needs_no_witness(watch: Watch) -> None:
+    make_worker("silent")
+    watch.steady_since = clock.seconds_counted() - WINDOW_SECONDS
+    assert lost(NOW + seconds(WINDOW_SECONDS + 1)) == ["silent"]
+
+
+DUE: list[tuple[ExecutionStatus, dict[str, Any], bool]] = [
+    (S.SCHEDULED, {"start_by": NOW}, False),
+    (S.RUNNING, {"run_deadline_at": NOW}, False),
+    (S.CANCELING, {"run_deadline_at": NOW}, False),
+    (S.REQUESTED, {"deadline_at": NOW}, True),
+    (S.SCHEDULED, {"deadline_at": NOW}, True),
+    (S.RUNNING, {"deadline_at": NOW - seconds(10)}, True),
+    (S.CANCELING, {"deadline_at": NOW - seconds(10)}, True),
+]
+
+
+@pytest.mark.usefixtures("database", "sent")
+@pytest.mark.parametrize(("status", "due", "ends_at_once"), DUE)
+def test_only_deadlines_count_until_the_clock_was_steady_for_a_window(
+    status: ExecutionStatus, due: dict[str, Any], ends_at_once: bool, watch: Watch
+) -> None:
+    # gone: a busy worker's would go back
+    gone = make_worker(status="inactive")
+    execution = make_execution(status, worker=gone, created_at=NOW - seconds(60), **due)
+
+    def is_over() -> bool:
+        executions.sweep(now=NOW)
+        return Execution.objects.get(pk=execution.pk).is_terminal
+
+    set_clock(watch, 600.0, ago=WINDOW_SECONDS - 5)
+    assert is_over() == ends_at_once
+    watch.steps.clear()
+    set_clock(watch, 600.0, ago=WINDOW_SECONDS)
+    assert is_over()
+
+
+@pytest.mark.usefixtures("database")
+def test_pause_that_was_written_before_the_clock_was_set_back_is_over() -> None:
+    paused = make_execution(S.SCHEDULING, wait_reason="full", next_retry_at=NOW + seconds(601))
+    make_execution(S.SCHEDULING, wait_reason="full", next_retry_at=NOW + seconds(2))
+    make_execution(S.REQUESTED, next_retry_at=NOW + seconds(601))  # its policy says so
+    assert list(Execution.objects.backlog(NOW)) == [paused]
+
+
+@pytest.mark.usefixtures("database")
+def test_retry_that_was_due_before_the_clock_was_set_back_is_due_now(watch: Watch) -> None:
+    before = make_execution(S.REQUESTED, next_retry_at=NOW + seconds(601))
+    make_execution(S.REQUESTED, next_retry_at=NOW + seconds(599))  # since then: its policy says so
+    set_clock(watch, -600.0)
+    assert list(Execution.objects.backlog(NOW)) == [before]
+
+
+@pytest.mark.usefixtures("database", "sent")
+def test_nothing_is_rejected_for_want_of_a_worker_just_after_the_clock_was_set(
+    watch: Watch,
+) -> None:
+    make_worker("silent", status="inactive", gone_at=NOW - seconds(600))
+    execution = make_execution()
+
+    def status(now: datetime) -> str:
+        executions.schedule_backlog(
+            placement=fleet.Placement(), now=now, actor="executor", limit=10
+        )
+        return Execution.objects.get(pk=execution.pk).status
+
+    set_clock(watch, 600.0, ago=WINDOW_SECONDS - 5)
+    assert status(NOW) == "scheduling"
+    watch.steps.clear()
+    set_clock(watch, 600.0, ago=WINDOW_SECONDS)
+    assert status(NOW + seconds(3)) == "failed"
+
+
+@pytest.mark.usefixtures("database", "sent")
+def test_maintenance_asks_the_clock_before_it_ends_anything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Had it been set since it was last asked, everybody would seem to be late."""
+    from tasks.maintenance import check_timeouts
+
+    given: list[datetime] = []
+    monkeypatch.setattr(clock, "asked_now", lambda: NOW)
+    monkeypatch.setattr(maintenance, "run", lambda name, *, now, missed=0: given.append(now))
+    check_timeouts()
+    assert given == [NOW]

@@ -1,0 +1,129 @@
+"""A row that somebody else holds keeps nobody from the other rows of a batch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from orchestrator import executions, fleet, maintenance
+from orchestrator.models import Execution, Tick, Worker
+from orchestrator.reasons import Reason
+from orchestrator.state_machine import STEPS, ExecutionStatus, Move, StepState, transition_many
+from orchestrator.state_machine import transition as carry_out
+from tests.factories import NOW, make_execution, make_step, make_worker
+from tests.locks import held
+
+# SQLite has one writer at a time, and so nothing to pass over
+pytestmark = [
+    pytest.mark.usefixtures("database", "sent"),
+    pytest.mark.parametrize("database", ["postgresql"], indirect=True),
+]
+
+S = ExecutionStatus
+LATER = NOW + timedelta(seconds=7)
+
+
+def test_batch_passes_over_a_held_execution_and_moves_the_others() -> None:
+    executions = [make_execution(S.RUNNING) for _ in range(3)]
+    moves = [Move(each.pk, S.RUNNING, each.attempt) for each in executions]
+
+    def complete() -> set[Any]:
+        return transition_many("complete", moves, now=LATER, actor="w1", reason=Reason.SUCCEEDED)
+
+    with held(executions[0]):
+        assert complete() == {each.pk for each in executions[1:]}
+        assert Execution.objects.get(pk=executions[0].pk).status == S.RUNNING
+    assert complete() == {executions[0].pk}
+
+
+def test_claim_passes_over_a_held_execution_and_takes_the_others() -> None:
+    worker = make_worker()
+    executions = [make_execution(S.SCHEDULED, worker=worker) for _ in range(3)]
+
+    def claim() -> set[Any]:
+        claimed = Execution.objects.claim(
+            [each.key for each in executions],
+            worker_id=worker.pk,
+            incarnation=worker.incarnation,
+            run_grace=timedelta(seconds=10),
+            now=NOW,
+            actor="w1",
+        )
+        return {each.pk for each in claimed}
+
+    with held(executions[0]):
+        assert claim() == {each.pk for each in executions[1:]}
+    assert claim() == {executions[0].pk}
+
+
+def test_one_execution_that_is_asked_for_is_waited_for() -> None:
+    execution = make_execution(S.REQUESTED)
+    with held(execution) as lock:
+        lock.release_when_waited_for()
+        cancelled = carry_out(execution, "cancel", now=LATER, actor="ada", reason=Reason.CANCELLED)
+    assert cancelled.status == S.CANCELLED
+
+
+def test_batch_of_steps_waits_for_one_that_is_held() -> None:
+    steps = [make_step(StepState.PENDING) for _ in range(2)]
+    moves = [Move(each.pk, each.state, each.fence) for each in steps]
+    with held(steps[0]) as lock:
+        lock.release_when_waited_for()
+        moved = transition_many("cancel", moves, now=LATER, actor="ada", machine=STEPS)
+    assert moved == {each.pk for each in steps}
+
+
+def test_sweep_ends_what_stands_behind_more_held_rows_than_a_batch_has(settings: Any) -> None:
+    settings.MUSTER = replace(settings.MUSTER, batch_size=2)
+    gone = make_worker(status="inactive")
+    free = [make_execution(S.SCHEDULED, worker=gone, start_by=NOW) for _ in range(3)]
+    # the newest come first
+    others = [make_execution(S.SCHEDULED, worker=gone, start_by=NOW) for _ in range(5)]
+    with held(*others):
+        assert executions.sweep(now=NOW)["not_started"] == 3
+        open_ids = set(Execution.objects.open().values_list("pk", flat=True))
+        assert open_ids == {each.pk for each in others}
+        assert not open_ids & {each.pk for each in free}
+    assert executions.sweep(now=NOW)["not_started"] == 5
+
+
+def test_what_is_held_is_not_waited_for_when_it_is_dispatched_again() -> None:
+    worker = make_worker(now=LATER)
+    long_ago = LATER - timedelta(seconds=60)
+    first, second = (
+        make_execution(
+            S.SCHEDULED,
+            worker=worker,
+            scheduled_at=long_ago,
+            start_by=LATER + timedelta(seconds=60),
+        )
+        for _ in range(2)
+    )
+    with held(first):
+        assert executions.dispatch_unclaimed(now=LATER, actor="executor") == 2
+    again_at = dict(Execution.objects.values_list("pk", "dispatched_again_at"))
+    assert again_at == {first.pk: None, second.pk: LATER}
+
+
+def test_held_worker_keeps_no_other_from_being_declared_lost() -> None:
+    first, second = make_worker("w1"), make_worker("w2")
+    later = NOW + timedelta(seconds=31)
+    with held(first):
+        assert [worker.name for worker in fleet.mark_stale(now=later)] == ["w2"]
+    assert [worker.name for worker in fleet.mark_stale(now=later)] == ["w1"]
+    assert second.pk in Worker.objects.filter(gone_at=later).values_list("pk", flat=True)
+
+
+def test_tick_that_somebody_holds_stops_no_maintenance() -> None:
+    name = "muster.check_timeouts"
+    overdue = make_execution(S.SCHEDULED, worker=make_worker(status="inactive"), start_by=NOW)
+    tick = Tick.objects.create(name=name, ran_at=NOW - timedelta(seconds=60))
+    with connection.cursor() as cursor:
+        cursor.execute("SET lock_timeout = 100")
+    with held(tick):
+        assert maintenance.run(name, now=NOW)["not_started"] == 1
+    assert Execution.objects.get(pk=overdue.pk).status == S.FAILED

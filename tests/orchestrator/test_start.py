@@ -1,0 +1,45 @@
+"""A service loads what it runs: whoever is restarted is ready soon."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+LOADED = """
+import os, sys
+os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
+import django
+django.setup()
+{code}
+print(*sys.modules)
+"""
+CELERY_WORKER = """
+from celery.app.utils import find_app
+from kombu.utils.imports import symbol_by_name
+app = find_app("settings")
+app.loader.import_default_modules()
+for step in (*app.steps["worker"], *app.steps["consumer"]):
+    symbol_by_name(step)
+"""
+ADMIN_CHECKS = """
+from django.core.checks import run_checks
+assert run_checks(tags=["admin"]) == []
+"""
+
+
+def loaded(code: str) -> set[str]:
+    command = [sys.executable, "-c", LOADED.format(code=code)]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    return set(run.stdout.split())
+
+
+def test_executor_and_worker_load_neither_api_nor_admin() -> None:
+    modules = loaded(CELERY_WORKER)
+    assert {"tasks.consumers", "workers.agent"} <= modules
+    assert not modules & {"settings.urls", "orchestrator.api", "orchestrator.admin", "ninja"}
+
+
+def test_checks_look_at_the_admin_all_the_same() -> None:
+    assert "orchestrator.admin.executions" in loaded(ADMIN_CHECKS)

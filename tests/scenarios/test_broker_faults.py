@@ -1,0 +1,245 @@
+"""What somebody deletes at the broker is back by itself, and a worker that cannot be reached is
+given nothing. What never began runs later or elsewhere, although it has one attempt only."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+from uuid import UUID
+
+import pytest
+
+from orchestrator.management.drill.relay import Relay
+from tests import servers
+from tests.scenarios.installation import Installation
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.parametrize("backend", ["servers"], indirect=True),
+]
+
+NUMBER = 30
+HEAL_SECONDS = 15.0
+
+
+@pytest.fixture
+def muster(install: Callable[..., Any]) -> Installation:
+    """An executor and two workers, all ready."""
+    installation: Installation = install()
+    installation.start_executor()
+    for name in ("w1", "w2"):
+        installation.start_worker(name, concurrency=2)
+    installation.ready()
+    _wait_until_fit(installation, "w1", "w2")
+    return installation
+
+
+def _wait_until_fit(muster: Installation, *names: str) -> None:
+    muster.wait_for(
+        lambda: all(muster.worker(name).status == "active" for name in names), "not fit"
+    )
+
+
+def _submit_some(muster: Installation, number: int = NUMBER) -> list[UUID]:
+    return [muster.submit_note(f"n {n}", seconds=0.05) for n in range(number)]
+
+
+def _assert_each_ran_once(muster: Installation, ids: Sequence[UUID]) -> None:
+    rows = muster.wait_for_ends(ids, within_seconds=40)
+    assert {(row.status, row.retry_count) for row in rows} == {("completed", 0)}
+    labels = [note.label for note in muster.journal.starts()]
+    assert len(labels) == len(set(labels)), "something ran twice"
+    assert len(labels) >= len(ids)
+    assert muster.dlq_entries() == []
+    muster.check_accounts()
+
+
+def _services_live(muster: Installation) -> bool:
+    return all(service.process.poll() is None for service in muster.services)
+
+
+# --- deleted -------------------------------------------------------------------------------------
+
+
+def delete_exchange(muster: Installation) -> None:
+    muster.client.call("delete_exchange", name="scenario.executions")
+
+
+def delete_bindings(muster: Installation) -> None:
+    ids = [muster.worker(name).id for name in ("w1", "w2")]
+    muster.client.call("unbind_all", worker_ids=ids)
+
+
+def delete_worker_queues(muster: Installation) -> None:
+    for name in ("w1", "w2"):
+        muster.client.call("delete_worker_queues", id=muster.worker(name).id)
+
+
+def delete_everything(muster: Installation) -> None:
+    ids = [muster.worker(name).id for name in ("w1", "w2")]
+    muster.client.call("delete_everything", worker_ids=ids)
+
+
+def recreate_virtual_host(muster: Installation) -> None:
+    rabbit = muster.backend.rabbit
+    assert rabbit is not None
+    name = urlsplit(muster.environment["BROKER_URL"]).path.removeprefix("/")
+    rabbit.control("delete_vhost", name)
+    rabbit.control("add_vhost", name)
+    rabbit.control("set_permissions", "--vhost", name, "guest", ".*", ".*", ".*")
+
+
+@pytest.mark.parametrize(
+    "delete",
+    [
+        delete_exchange,
+        delete_bindings,
+        delete_worker_queues,
+        delete_everything,
+        recreate_virtual_host,
+    ],
+)
+def test_what_is_submitted_around_a_deletion_runs_once(
+    muster: Installation, delete: Callable[[Installation], None]
+) -> None:
+    before = _submit_some(muster, 10)
+    delete(muster)
+    after = [muster.submit_note(f"after {n}") for n in range(NUMBER)]
+
+    _assert_each_ran_once(muster, [*before, *after])
+    assert _services_live(muster)
+    assert [muster.worker(name).incarnation for name in ("w1", "w2")] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "delete", [delete_exchange, delete_bindings, delete_worker_queues, delete_everything]
+)
+def test_what_was_deleted_is_whole_again_without_any_message(
+    muster: Installation,
+    delete: Callable[[Installation], None],
+    measured: Callable[[str, float], None],
+) -> None:
+    ids = [muster.worker(name).id for name in ("w1", "w2")]
+    delete(muster)
+    began = time.monotonic()
+
+    muster.wait_for(
+        lambda: muster.client.call("is_whole", worker_ids=ids),
+        "the topology is not whole",
+        within_seconds=HEAL_SECONDS,
+    )
+    measured(f"{delete.__name__}, to whole again without a message", time.monotonic() - began)
+    _wait_until_fit(muster, "w1", "w2")
+    muster.wait_for(lambda: _consumers(muster, ids) == [1] * 8, "a queue has no consumer")
+    _assert_each_ran_once(muster, _submit_some(muster))
+    assert _services_live(muster)
+
+
+def _consumers(muster: Installation, worker_ids: Sequence[int]) -> list[int]:
+    counts: list[int] = muster.client.call("consumers", worker_ids=worker_ids)
+    return counts
+
+
+# --- cut off, frozen, alarmed --------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _relay_to(muster: Installation) -> Iterator[tuple[Relay, str]]:
+    """A relay to the broker, and the URL that goes through it."""
+    url = urlsplit(muster.environment["BROKER_URL"])
+    with Relay(str(url.hostname), int(url.port or 0)) as relay:
+        through = url._replace(netloc=f"guest:guest@127.0.0.1:{relay.port}")
+        yield relay, urlunsplit(through)
+
+
+def test_worker_cut_off_from_the_broker_alone_is_given_nothing_and_comes_back(
+    install: Callable[..., Any], measured: Callable[[str, float], None]
+) -> None:
+    muster: Installation = install(heartbeat_interval_seconds=4, staleness_multiplier=5)
+    muster.start_executor()
+    with _relay_to(muster) as (relay, url):
+        muster.start_worker("w1", concurrency=2, BROKER_URL=url)
+        muster.start_worker("w2", concurrency=2)
+        muster.ready()
+        _wait_until_fit(muster, "w1", "w2")
+
+        relay.cut()
+        cut_at = time.monotonic()
+        ids = _submit_some(muster)
+        muster.wait_for(lambda: "broker" in muster.worker("w1").failed_checks, "it says nothing")
+        unfit_seconds = time.monotonic() - cut_at
+        measured("cut off from the broker, to unfit (heartbeats of 4 s)", unfit_seconds)
+        assert unfit_seconds < 4 + 1, "within a heartbeat interval"
+        assert "no connection to the broker since" in muster.worker("w1").status_reason
+        _assert_each_ran_once(muster, ids)
+        assert _services_live(muster)
+
+        relay.mend()
+        mended_at = time.monotonic()
+        _wait_until_fit(muster, "w1")
+        measured("its way to the broker is back, to fit", time.monotonic() - mended_at)
+        pinned = muster.submit_note("pinned", worker_id=muster.worker("w1").id)
+        assert muster.wait_for_end(pinned).status == "completed"
+        assert muster.worker("w1").incarnation == 1
+
+
+def test_broker_that_is_frozen_loses_nothing_and_fails_nothing(muster: Installation) -> None:
+    rabbit = muster.backend.rabbit
+    assert rabbit is not None
+    ids = _submit_some(muster, 10)
+    rabbit.pause()
+    ids += [muster.submit_note(f"frozen {n}") for n in range(10)]
+    muster.wait_for(
+        lambda: all("broker" in muster.worker(name).failed_checks for name in ("w1", "w2")),
+        "nobody noticed",
+    )
+    _for_seconds(8)
+    ids += [muster.submit_note(f"late {n}") for n in range(10)]
+    rabbit.resume()
+    back_at = time.monotonic()
+    _wait_until_fit(muster, "w1", "w2")
+    assert time.monotonic() - back_at < 10
+    _assert_each_ran_once(muster, ids)
+    assert _services_live(muster)
+
+
+def test_memory_alarm_loses_nothing_and_fails_nothing(muster: Installation) -> None:
+    rabbit = muster.backend.rabbit
+    assert rabbit is not None
+    rabbit.control("set_vm_memory_high_watermark", "0.00001")
+    try:
+        ids = _submit_some(muster)
+        _for_seconds(8)
+    finally:
+        rabbit.control("set_vm_memory_high_watermark", "absolute", "1GB")
+    _assert_each_ran_once(muster, ids)
+    assert _services_live(muster)
+
+
+def _for_seconds(seconds: float) -> None:
+    """A fault takes its time: there is no condition to wait for."""
+    threading.Event().wait(seconds)
+
+
+def test_broker_that_is_down_for_long_fails_nothing_that_was_accepted(
+    muster: Installation, measured: Callable[[str, float], None]
+) -> None:
+    rabbit = muster.backend.rabbit
+    assert rabbit is not None
+    ids = _submit_some(muster, 10)
+    rabbit.kill()
+    muster.wait_for(
+        lambda: all("broker" in muster.worker(name).failed_checks for name in ("w1", "w2")),
+        "nobody noticed",
+    )
+    ids += [muster.submit_note(f"down {n}") for n in range(20)]
+    rabbit.start()
+    back_at = time.monotonic()
+    _wait_until_fit(muster, "w1", "w2")
+    measured("broker back, to all workers fit", time.monotonic() - back_at)
+    _assert_each_ran_once(muster, ids)
+    assert servers.is_listening(rabbit.port)

@@ -1,0 +1,158 @@
+"""Sessions that hold rows and never let go: nobody else has to wait for them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from tests.relays import SilentRelay
+from tests.scenarios.installation import Installation
+
+pytestmark = pytest.mark.parametrize("backend", ["servers"], indirect=True)
+
+IN_TIME = timedelta(seconds=10)
+"""From a deadline to the end, whatever is held."""
+PROMISED = timedelta(seconds=20)
+
+
+def test_held_row_keeps_no_other_from_its_end(
+    install: Callable[..., Any], measured: Callable[[str, float], None]
+) -> None:
+    muster: Installation = install()
+    held, *others = submit_overdue(muster, 11)
+    with session(muster) as psql:
+        psql.execute("SELECT 1 FROM orchestrator_execution WHERE id = %s FOR UPDATE", [held])
+        began = time.monotonic()
+        muster.start_executor()
+        rows = muster.wait_for_ends(others)
+        measured("start of an executor to 10 ends beside a held row", time.monotonic() - began)
+        assert {row.reason for row in rows} == {"deadline_passed"}
+        assert muster.execution(held).status == "requested"
+        psql.rollback()
+    assert muster.wait_for_end(held, within_seconds=IN_TIME.seconds).reason == "deadline_passed"
+    muster.check_accounts()
+
+
+@pytest.mark.slow
+def test_executor_that_is_stopped_in_a_transaction_holds_nobody_up(
+    install: Callable[..., Any], measured: Callable[[str, float], None]
+) -> None:
+    muster: Installation = install()
+    swept = submit_overdue(muster, 10)
+    with history_locked(muster):
+        stopped = muster.start_executor("stopped")
+        pid = wait_for_waiting_session(muster)
+        stopped.pause_tree()
+    wait_for_open_transaction(muster, pid)
+    paused_at = time.monotonic()
+
+    muster.start_executor("other")
+    later = submit_overdue(muster, 10)
+    muster.wait_for_ends(later, within_seconds=IN_TIME.seconds)
+    assert_ended_in_time(muster, later)
+
+    muster.wait_for_ends(swept, within_seconds=PROMISED.seconds)
+    measured("executor stopped in a transaction to the end of all", time.monotonic() - paused_at)
+    stopped.resume_tree()
+    muster.services[-1].kill_tree()
+    muster.wait_for_ends(submit_overdue(muster, 1))
+    assert stopped.is_up()
+    muster.check_accounts()
+
+
+@pytest.mark.slow
+def test_executor_that_vanishes_in_a_transaction_holds_nobody_up(
+    install: Callable[..., Any], measured: Callable[[str, float], None]
+) -> None:
+    """Its session is open on both sides, and nothing comes any more."""
+    muster: Installation = install()
+    url = urlsplit(muster.environment["DATABASE_URL"])
+    assert url.hostname
+    assert url.port
+    swept = submit_overdue(muster, 10)
+    with SilentRelay(url.hostname, url.port) as relay:
+        through_relay = url._replace(netloc=f"{url.username}@127.0.0.1:{relay.port}").geturl()
+        with history_locked(muster):
+            muster.start_executor("vanished", DATABASE_URL=through_relay)
+            pid = wait_for_waiting_session(muster)
+            relay.is_silent = True
+        wait_for_open_transaction(muster, pid)
+        vanished_at = time.monotonic()
+
+        muster.start_executor("other")
+        later = submit_overdue(muster, 10)
+        muster.wait_for_ends(later, within_seconds=IN_TIME.seconds)
+        assert_ended_in_time(muster, later)
+
+        muster.wait_for_ends(swept, within_seconds=PROMISED.seconds)
+        measured("executor vanished in a transaction to the end", time.monotonic() - vanished_at)
+    muster.check_accounts()
+
+
+# --- what they do --------------------------------------------------------------------------------
+
+
+def submit_overdue(muster: Installation, number: int) -> list[UUID]:
+    """Executions that nothing runs, and whose deadline has passed when this returns."""
+    news = [{"parameters": {}, "deadline_seconds": 0.5} for _ in range(number)]
+    ids = muster.submit_many(news, "core.noop")
+    with session(muster) as psql:
+        query = "SELECT max(deadline_at) < clock_timestamp() FROM orchestrator_execution"
+        muster.wait_for(lambda: psql.execute(query).fetchall()[0][0], "no deadline passes")
+    return ids
+
+
+@contextlib.contextmanager
+def session(muster: Installation) -> Iterator[psycopg.Connection[Any]]:
+    """An operator's psql."""
+    with contextlib.closing(psycopg.connect(muster.environment["DATABASE_URL"])) as psql:
+        yield psql
+
+
+@contextlib.contextmanager
+def history_locked(muster: Installation) -> Iterator[None]:
+    """Inside, whoever has taken rows to end them comes as far as their history, and waits."""
+    with session(muster) as psql:
+        psql.execute("LOCK TABLE orchestrator_executionevent IN SHARE MODE")
+        yield
+        psql.rollback()
+
+
+def wait_for_waiting_session(muster: Installation) -> int:
+    """The session that has taken rows and waits to write their history."""
+    query = """
+        SELECT pid FROM pg_locks
+        WHERE NOT granted AND relation = 'orchestrator_executionevent'::regclass
+    """
+
+    def look() -> int | None:
+        with session(muster) as psql:
+            rows = psql.execute(query).fetchall()
+        return rows[0][0] if rows else None
+
+    pid = muster.wait_for(look, "nobody is in a transaction")
+    assert pid is not None
+    return pid
+
+
+def wait_for_open_transaction(muster: Installation, pid: int) -> None:
+    def look() -> bool:
+        with session(muster) as psql:
+            row = psql.execute("SELECT state FROM pg_stat_activity WHERE pid = %s", [pid])
+            return row.fetchall() == [("idle in transaction",)]
+
+    muster.wait_for(look, "its transaction is not open")
+
+
+def assert_ended_in_time(muster: Installation, ids: list[UUID]) -> None:
+    rows = muster.executions()
+    late = [rows[id].ended_at - rows[id].deadline_at for id in ids]
+    assert max(late) < IN_TIME, late

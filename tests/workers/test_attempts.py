@@ -1,0 +1,103 @@
+"""What a worker says of an attempt whose process died, by whosever hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from billiard.einfo import ExceptionInfo
+from billiard.exceptions import TimeLimitExceeded, WorkerLostError
+
+from orchestrator.reasons import Reason
+from workers import runtimes
+from workers.attempts import STOPPED, Attempt
+
+
+@pytest.fixture
+def attempt(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """An attempt that runs; `ended` has what it was said to have come to."""
+    monkeypatch.setattr("workers.attempts.state.task_ready", lambda *_, **__: None)
+    monkeypatch.setattr("workers.attempts.processes.terminate", lambda *_, **__: 0)
+    attempt: Any = Attempt.__new__(Attempt)
+    attempt.execution_id, attempt.number, attempt.time_start = "id", 1, 1.0
+    attempt.send_event = lambda *_, **__: None
+    attempt.ended = []
+    attempt.desk = SimpleNamespace(ended=lambda *told: attempt.ended.append(told[1:]))
+    return attempt
+
+
+def lost(attempt: Any, error: Exception) -> tuple[Reason, dict[str, Any]]:
+    try:
+        raise error
+    except type(error):
+        attempt.on_lost(ExceptionInfo())
+    (end,) = attempt.ended
+    return end  # type: ignore[no-any-return]
+
+
+KILLED = WorkerLostError("Worker exited prematurely: signal 9 (SIGKILL) Job: 3.")
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (KILLED, "The pool process that ran it ended: signal 9 (SIGKILL)."),
+        (WorkerLostError("gone\nfor good"), "ended before the action did."),
+        (ValueError("no\nsuch thing"), "The worker failed while it ran the action: ValueError: no"),
+    ],
+)
+def test_lost_process_is_told_of_in_one_sentence(
+    attempt: Any, error: Exception, message: str
+) -> None:
+    reason, result = lost(attempt, error)
+    assert reason is Reason.PROCESS_LOST
+    assert message in result["message"]
+    assert "\n" not in result["message"]
+    assert "Traceback" not in result["message"]
+
+
+def test_pools_own_time_limit_is_a_timeout(attempt: Any) -> None:
+    reason, result = lost(attempt, TimeLimitExceeded(3))
+    assert reason is Reason.RUN_TIMEOUT
+    assert result["message"] == "It went on past its time limit, and its process was killed."
+
+
+def test_what_its_worker_killed_to_stop_is_no_crash(attempt: Any) -> None:
+    attempt.is_stopped = True
+    assert lost(attempt, KILLED) == (
+        Reason.WORKER_STOPPED,
+        {"error": Reason.WORKER_STOPPED.text, "message": STOPPED, "failed_by": "worker"},
+    )
+
+
+def test_cancel_comes_before_the_stop_of_its_worker(attempt: Any) -> None:
+    attempt.is_stopped = attempt.is_canceling = True
+    assert lost(attempt, KILLED)[0] is Reason.CANCELLED_RUNNING
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [
+        (runtimes.completed({}), Reason.SUCCEEDED),
+        (runtimes.failed("It was killed by SIGKILL."), Reason.WORKER_STOPPED),
+        (runtimes.failed("lost", reason=Reason.PROCESS_LOST), Reason.WORKER_STOPPED),
+        (runtimes.failed("stopped", reason=Reason.CANCELLED_RUNNING), Reason.WORKER_STOPPED),
+        (runtimes.failed("late", reason=Reason.RUN_TIMEOUT), Reason.RUN_TIMEOUT),
+    ],
+)
+def test_failure_of_what_its_worker_stops_is_the_stop_unless_it_was_over_before(
+    attempt: Any, outcome: runtimes.Outcome, reason: Reason
+) -> None:
+    attempt.is_stopped = True
+    attempt.on_outcome(outcome)
+    ((found, result),) = attempt.ended
+    assert found is reason
+    assert (result.get("message") == STOPPED) == (reason is Reason.WORKER_STOPPED)
+
+
+def test_interruption_that_nobody_here_asked_for_is_a_lost_process(attempt: Any) -> None:
+    attempt.on_outcome(runtimes.failed("stopped", reason=Reason.CANCELLED_RUNNING))
+    ((reason, result),) = attempt.ended
+    assert reason is Reason.PROCESS_LOST
+    assert result["error"] == Reason.PROCESS_LOST.text

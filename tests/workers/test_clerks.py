@@ -1,0 +1,154 @@
+"""The threads that write: what a row that another transaction holds means to them, and what not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connections
+
+from orchestrator import clock, executions
+from orchestrator.executions import Ended
+from orchestrator.models import Execution
+from orchestrator.reasons import Reason
+from orchestrator.state_machine import ExecutionStatus
+from tests.factories import make_execution, make_worker
+from tests.locks import held
+from tests.workers.helpers import wait_until
+from workers import clerks
+from workers.agent import Agent
+
+pytestmark = [
+    pytest.mark.usefixtures("database", "sent"),
+    # SQLite locks no rows
+    pytest.mark.parametrize("database", ["postgresql"], indirect=True),
+]
+
+S = ExecutionStatus
+
+
+@pytest.fixture
+def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
+    """The agent of `w1`, whose clerks work; nothing starts what they claim."""
+    agent = Agent(worker_id=make_worker().pk, capacity=10, pool_kind="prefork")
+    agent.incarnation, agent.name = 1, "w1"
+    threads: list[Any] = [agent.claimer, agent.finisher]
+    for clerk in threads:
+        original = clerk.run
+
+        def run(original: Any = original) -> None:
+            try:
+                original()
+            except StopClerk:
+                connections.close_all()
+
+        monkeypatch.setattr(clerk, "run", run)
+        clerk.start()
+    yield agent
+    monkeypatch.setattr(clerks, "_gather", stop)
+    agent.claimer.asked.put([])
+    agent.finisher.ends.put(Ended(make_execution(S.RUNNING), Reason.SUCCEEDED, {}))
+    for clerk in threads:
+        clerk.join(10)
+        assert not clerk.is_alive()
+
+
+class StopClerk(Exception):
+    pass
+
+
+def stop(*_: Any, **__: Any) -> None:
+    raise StopClerk
+
+
+def rows(count: int, status: ExecutionStatus) -> list[Execution]:
+    worker = make_worker()
+    return [
+        make_execution(status, worker=worker, now=clock.now(), timeout_seconds=600)
+        for _ in range(count)
+    ]
+
+
+def statuses(some: list[Execution]) -> list[str]:
+    return [Execution.objects.get(pk=each.pk).status for each in some]
+
+
+def asked(execution: Execution, number: int | None = None) -> Any:
+    key = (execution.pk, number or execution.attempt)
+    return SimpleNamespace(key=key, execution_id=key[0], number=key[1])
+
+
+def answer(agent: Agent) -> clerks.Answer:
+    wait_until(lambda: agent.claimer.answers)
+    return agent.claimer.answers.popleft()
+
+
+def test_claim_takes_the_others_and_says_which_one_is_held(agent: Agent) -> None:
+    some = rows(4, S.SCHEDULED)
+    stale = asked(some[1], 7)
+    with held(some[0]):
+        agent.claimer.ask([*map(asked, some), stale])
+        first = answer(agent)
+        assert {each.pk for each in first.granted or ()} == {each.pk for each in some[1:]}
+        assert set(first.held) == {some[0].key}, "and not what is out of date"
+
+        agent.claimer.ask([asked(some[0])])
+        assert set(answer(agent).held) == {some[0].key}
+    agent.claimer.ask([asked(some[0])])
+    assert [each.pk for each in answer(agent).granted or ()] == [some[0].pk]
+
+
+def test_claim_that_is_granted_asks_no_second_question(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def must_not(*_: Any, **__: Any) -> None:
+        raise AssertionError("asked though all was granted")
+
+    monkeypatch.setattr(executions, "still_offered", must_not)
+    some = rows(3, S.SCHEDULED)
+    agent.claimer.ask([*map(asked, some), asked(some[0])])
+    assert len(answer(agent).granted or ()) == 3
+
+
+def test_what_was_granted_begins_though_the_others_cannot_be_asked_for(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: Any, **__: Any) -> None:
+        raise OperationalError("gone")
+
+    monkeypatch.setattr(executions, "still_offered", away)
+    some = rows(2, S.SCHEDULED)
+    agent.claimer.ask([asked(some[0]), asked(some[1], 7)])
+    told = answer(agent)
+    assert [each.pk for each in told.granted or ()] == [some[0].pk]
+    assert set(told.held) == {(some[1].pk, 7)}, "asked for again, and refused then"
+
+
+def test_end_of_a_held_execution_waits_and_the_others_are_recorded_at_once(agent: Agent) -> None:
+    some = rows(4, S.RUNNING)
+    for each in some:
+        agent.desk.in_hand.take([each.key])
+    with held(some[0]):
+        for each in some[:3]:
+            agent.finisher.put(Ended(each, Reason.SUCCEEDED, {}))
+        wait_until(lambda: statuses(some[:3]) == ["running", "completed", "completed"])
+        agent.finisher.put(Ended(some[3], Reason.SUCCEEDED, {}))
+        wait_until(lambda: statuses(some)[3] == "completed")
+        assert some[0].key in agent.desk.in_hand
+        assert not agent.finisher.flush(0.01), "it is not recorded yet"
+    released_at = time.monotonic()
+    wait_until(lambda: statuses(some)[0] == "completed")
+    assert time.monotonic() - released_at < 4 * clerks.HELD_PAUSE_SECONDS
+    assert agent.finisher.flush(5)
+    assert all(each.key not in agent.desk.in_hand for each in some)
+
+
+def test_end_of_an_attempt_that_was_given_up_is_refused_once(agent: Agent) -> None:
+    (execution,) = rows(1, S.RUNNING)
+    Execution.objects.filter(pk=execution.pk).update(attempt=2)
+    agent.finisher.put(Ended(execution, Reason.SUCCEEDED, {}))
+    assert agent.finisher.flush(5)
+    assert statuses([execution]) == ["running"]

@@ -1,0 +1,243 @@
+"""Code that is not on this host: what needs it never begins, and it is found when it has come."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from orchestrator import packs
+from orchestrator.models import Worker
+from tests.factories import NOW, make_worker
+from tests.workers.helpers import call
+from workers import runtimes
+from workers.code import CodeWatch
+from workers.runtimes import Outcome
+
+NUMBERS = itertools.count(1)
+APART = {"process": True}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder of a pack, whose name no other test imports."""
+    folder = tmp_path / f"pack_{next(NUMBERS)}"
+    folder.mkdir()
+    return folder
+
+
+def run(folder: Path, entry_point: Any, runtime: str = "python", **values: Any) -> Outcome:
+    if runtime == "python":
+        entry_point = f"{folder.name}.{entry_point}"
+    ref = f"{folder.name}.act"
+    return runtimes.run(call(runtime, entry_point, pack_path=str(folder), action_ref=ref, **values))
+
+
+def never_began(outcome: Outcome, *, missing: str) -> str:
+    """What is said of an attempt that did not begin as this was missing."""
+    assert (outcome.event, outcome.reason) == ("fail", "pack_unavailable")
+    assert (outcome.result["missing"], outcome.result["failed_by"]) == (missing, "worker")
+    message: str = outcome.result["message"]
+    return message
+
+
+# --- what never begins ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("runtime", "entry_point", "options"),
+    [
+        ("python", "m:f", {}),
+        ("python", "m:f", APART),
+        ("shell", ["./run.sh"], {}),
+        ("shell", ["true"], {}),
+        ("node", ["run.js"], {}),
+        ("container", ["true"], {"image": "debian"}),
+    ],
+)
+def test_without_the_folder_nothing_of_the_pack_begins(
+    folder: Path, runtime: str, entry_point: Any, options: Any
+) -> None:
+    folder.rmdir()
+    outcome = run(folder, entry_point, runtime, options=options)
+    assert never_began(outcome, missing=folder.name) == f"no such folder: {folder}"
+
+
+@pytest.mark.parametrize("options", [{}, APART])
+@pytest.mark.parametrize(
+    ("entry_point", "message"),
+    [
+        ("nothing:f", "no such file: {folder}/nothing.py"),
+        ("m.deeper:f", "no such file: {folder}/m/deeper.py"),
+        ("m:g", "{folder}/m.py has no function 'g'"),
+        ("m:NUMBER", "cannot be loaded: entry point {name}.m:NUMBER: {name}.m has no function"),
+    ],
+)
+def test_without_its_module_or_function_an_action_does_not_begin(
+    folder: Path, options: Any, entry_point: str, message: str
+) -> None:
+    (folder / "m.py").write_text("NUMBER = 1\ndef f():\n    return 1\n")
+    outcome = run(folder, entry_point, options=options)
+    said = never_began(outcome, missing=f"{folder.name}.act")
+    assert said.startswith(message.format(folder=folder, name=folder.name))
+
+
+def test_module_that_comes_with_another_package_is_missed_when_it_is_imported(
+    folder: Path,
+) -> None:
+    asked = call("python", "no_such_wheel.tool:f", pack_path=str(folder), action_ref="maps.act")
+    said = never_began(runtimes.run(asked), missing="maps.act")
+    assert said.startswith(f"{packs.UNEXPLAINED}entry point no_such_wheel.tool:f: there is no mod")
+
+
+@pytest.mark.parametrize(("runtime", "script"), [("shell", "./run.sh"), ("node", "run.js")])
+def test_without_its_script_an_action_does_not_begin(
+    folder: Path, runtime: str, script: str
+) -> None:
+    outcome = run(folder, [script], runtime)
+    said = never_began(outcome, missing=f"{folder.name}.act")
+    assert said == f"no such file: {folder / script}"
+
+
+def test_command_that_the_host_lacks_is_no_part_of_the_pack(folder: Path) -> None:
+    assert run(folder, ["no-such-command"], "shell").reason == "action_failed"
+    assert run(folder, ["/no/such/command"], "shell").reason == "action_failed"
+
+
+@pytest.mark.parametrize("options", [{}, APART])
+@pytest.mark.parametrize(
+    ("body", "exception"),
+    [
+        ("import no_such_module\n", "ModuleNotFoundError"),
+        ("from . import no_such_module\n", "ImportError"),
+        ("raise ImportError('broken')\n", "ImportError"),
+        ("def f():\n    import no_such_module\n", "ModuleNotFoundError"),
+        ("def f(:\n", "SyntaxError"),
+    ],
+)
+def test_what_the_actions_own_module_does_is_the_actions_affair(
+    folder: Path, options: Any, body: str, exception: str
+) -> None:
+    (folder / "m.py").write_text(body)
+    outcome = run(folder, "m:f", options=options)
+    assert (outcome.reason, outcome.result["exception"]) == ("action_failed", exception)
+    assert outcome.result["failed_by"] == "action"
+
+
+# --- what came meanwhile -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, APART])
+def test_what_was_missing_is_found_as_soon_as_it_is_there(folder: Path, options: Any) -> None:
+    folder.rmdir()
+    never_began(run(folder, "m:f", options=options), missing=folder.name)
+    folder.mkdir()
+    never_began(run(folder, "m:f", options=options), missing=f"{folder.name}.act")
+    (folder / "m.py").write_text("def g():\n    return 1\n")
+    never_began(run(folder, "m:f", options=options), missing=f"{folder.name}.act")
+    (folder / "__init__.py").write_text("WHOLE = True\n")
+    (folder / "m.py").write_text("from . import WHOLE\n\ndef f():\n    return {'whole': WHOLE}\n")
+    outcome = run(folder, "m:f", options=options)
+    assert outcome.event == "complete"
+    assert outcome.result.get("result", outcome.result) == {"whole": True}
+
+
+def test_what_is_in_memory_runs_on_while_the_folder_is_replaced(folder: Path) -> None:
+    (folder / "m.py").write_text("def f():\n    return {}\n")
+    assert run(folder, "m:f").event == "complete"
+    folder.rename(folder.with_name("old"))
+    assert run(folder, "m:f").event == "complete"
+
+
+@pytest.mark.parametrize("options", [{}, APART])
+def test_folder_may_be_a_link_to_another_name(folder: Path, options: Any) -> None:
+    (folder / "m.py").write_text("def f():\n    return {}\n")
+    folder.rename(folder.with_name("release-7"))
+    folder.symlink_to(folder.with_name("release-7"))
+    assert run(folder, "m:f", options=options).event == "complete"
+
+
+# --- the worker looks again ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What a look at this host finds missing."""
+    missing: dict[str, str] = {}
+
+    def missing_code(names: Any = None) -> dict[str, str]:
+        return {
+            name: why
+            for name, why in missing.items()
+            if names is None or name.partition(".")[0] in names
+        }
+
+    monkeypatch.setattr(packs, "missing_code", missing_code)
+    return missing
+
+
+def watch_of(worker: Worker) -> CodeWatch:
+    agent: Any = SimpleNamespace(worker_id=worker.pk, incarnation=worker.incarnation)
+    return CodeWatch(agent)
+
+
+def known() -> dict[str, str]:
+    missing: dict[str, str] = Worker.objects.get().missing_code
+    return missing
+
+
+@pytest.mark.usefixtures("database")
+class TestCodeWatch:
+    def test_worker_that_lacks_nothing_looks_at_nothing(self, monkeypatch: Any) -> None:
+        monkeypatch.setattr(packs, "missing_code", lambda *_: pytest.fail("it looked"))
+        watch = watch_of(make_worker())
+        watch.look()
+        assert not watch.is_lacking
+
+    def test_what_was_missing_at_the_start_is_found(self, host: dict[str, str]) -> None:
+        host |= {"maps": "no such folder: /maps", "core.x": "no such file: /core/x.py"}
+        watch = watch_of(make_worker(missing_code=dict(host)))
+        assert watch.survey() == host
+        watch.look()
+        assert (known(), watch.is_lacking) == (host, True)
+        del host["maps"]
+        watch.look()
+        assert (known(), watch.is_lacking) == ({"core.x": "no such file: /core/x.py"}, True)
+        host.clear()
+        watch.look()
+        assert (known(), watch.is_lacking) == ({}, False)
+
+    def test_folder_that_comes_in_parts_is_not_taken_for_the_whole(
+        self, host: dict[str, str]
+    ) -> None:
+        watch = watch_of(make_worker(missing_code={"maps": "no such folder: /maps"}))
+        host["maps.draw"] = "no such file: /maps/draw.py"
+        watch.look()
+        assert (known(), watch.is_lacking) == (host, True)
+        host.clear()
+        watch.look()
+        assert known() == {}
+
+    def test_what_cannot_be_seen_from_outside_is_tried_again_after_a_while(
+        self, host: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        why = f"{packs.UNEXPLAINED}there is no module 'wheel'"
+        watch = watch_of(make_worker(missing_code={"maps.draw": why}))
+        clock = [100.0]
+        monkeypatch.setattr("workers.code.time.monotonic", lambda: clock[0])
+        for clock[0] in (100.0, 105.0, 399.0):
+            watch.look()
+            assert (list(known()), watch.is_lacking) == (["maps.draw"], True)
+        clock[0] = 400.0
+        watch.look()
+        assert (known(), watch.is_lacking) == ({}, False)
+
+    def test_row_of_another_life_is_none_of_its_business(self, host: dict[str, str]) -> None:
+        worker = make_worker(missing_code={"maps": "no such folder: /maps"})
+        watch = watch_of(worker)
+        Worker.objects.update(incarnation=2, heartbeat_at=NOW)
+        watch.look()
+        assert known() == {"maps": "no such folder: /maps"}

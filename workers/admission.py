@@ -1,0 +1,51 @@
+"""When a worker is given work: as soon as its consumer consumes, and not before."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import structlog
+from django.db import Error as DatabaseError
+from django.db import connections
+
+from orchestrator import fleet
+
+if TYPE_CHECKING:
+    from workers.agent import Agent
+
+log = structlog.get_logger(__name__)
+
+WAIT_SECONDS = 1.0
+"""The consumer's loop waits for the worker's row to say so no longer than this."""
+
+
+class Admission:
+    """Between a worker's registration and its readiness. From any thread."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+        self.has_consumed = self._is_admitted = False
+
+    def consumes(self) -> None:
+        """The consumer consumes, for the first time: this worker can work, and can stop."""
+        self.has_consumed = True
+        # not on this thread, which is the consumer's loop: the database may keep it waiting
+        begin = threading.Thread(target=self._try_to_begin, daemon=True)
+        begin.start()
+        begin.join(WAIT_SECONDS)
+
+    def _try_to_begin(self) -> None:
+        try:
+            self.begin()
+        except DatabaseError:
+            log.exception("could not say that this worker takes work; its next heartbeat will")
+        finally:
+            connections.close_all()
+
+    def begin(self) -> None:
+        """Be given work from here on, once that is due. Raises what the database does; called
+        again at each heartbeat, and harmless then."""
+        if self.has_consumed and not self._is_admitted:
+            fleet.admit(worker_id=self.agent.worker_id, incarnation=self.agent.incarnation)
+            self._is_admitted = True

@@ -1,0 +1,128 @@
+"""A worker watches its way to the broker: what is sent to it must arrive.
+
+Its own connection must stand, its queue must be there and have it as a consumer. What somebody
+has deleted is declared again. Bindings cannot be asked for, so they are declared now and then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import structlog
+from amqp.exceptions import NotFound
+from django.conf import settings
+from django.db import connections
+from django.utils import timezone
+from kombu import Connection
+
+from orchestrator import declarations, fleet, publisher, topology
+from workers.fitness import QUEUE_CHECK
+
+if TYPE_CHECKING:
+    from workers.agent import Agent
+    from workers.fitness import Fitness
+
+log = structlog.get_logger(__name__)
+
+DECLARE_EVERY_SECONDS = 10.0
+CHECKS = (fleet.BROKER_CHECK, QUEUE_CHECK)
+
+
+class BrokerWatch(threading.Thread):
+    """Looks a few times in each heartbeat interval, so that trouble is known within one."""
+
+    def __init__(self, agent: Agent, fitness: Fitness) -> None:
+        super().__init__(name="muster-broker-watch", daemon=True)
+        self.agent = agent
+        self.fitness = fitness
+        interval_seconds = settings.MUSTER.heartbeat_interval_seconds
+        self.calm_seconds = max(0.5, 0.4 * interval_seconds)
+        self.troubled_seconds = max(0.25, 0.1 * interval_seconds)
+        self.patience_seconds = max(1.0, 0.25 * interval_seconds)
+        """A connection that is lost and made again in this time is nobody's business."""
+        self.link: Connection | None = None
+        self.declare_at = 0.0
+        self.troubled_at: float | None = None
+        self.since = ""
+
+    def run(self) -> None:
+        while not self.agent.is_stopping:
+            self.look()
+            is_calm = self.troubled_at is None
+            self.agent.stops.wait(self.calm_seconds if is_calm else self.troubled_seconds)
+        self._drop_link()
+        connections.close_all()
+
+    def look(self) -> None:
+        """Look once; tell that all is well, or what is wrong for longer than a moment."""
+        if not self.agent.admission.has_consumed:
+            return  # it only starts, and is given nothing yet: that may take long on a busy machine
+        looked_at, at = time.monotonic(), timezone.now()
+        trouble = self._trouble()
+        if trouble is None:
+            self.troubled_at = None
+            self.fitness.tell(CHECKS, {})
+        elif self.troubled_at is None:
+            self.troubled_at, self.since = looked_at, f"since {at:%H:%M:%S} UTC"
+        elif time.monotonic() - self.troubled_at >= self.patience_seconds:
+            check, what = trouble
+            if check == QUEUE_CHECK:
+                self.fitness.consume_again()
+            self.fitness.tell(CHECKS, {check: f"{what} {self.since}"})
+
+    def _trouble(self) -> tuple[str, str] | None:
+        """The check that fails, and why; None if what is sent to this worker arrives."""
+        if not self.agent.is_connected:
+            return fleet.BROKER_CHECK, "no connection to the broker"
+        try:
+            consumers = self._count_consumers()
+        except declarations.TopologyDiffers as differs:
+            return QUEUE_CHECK, str(differs).splitlines()[0]
+        except publisher.errors() as error:
+            log.debug("the broker does not answer", error=repr(error))
+            return fleet.BROKER_CHECK, "no answer from the broker"
+        if consumers or self.agent.is_paused:
+            return None
+        return QUEUE_CHECK, f"{topology.worker_queue(self.agent.worker_id).name} has no consumer"
+
+    def _count_consumers(self) -> int:
+        """Declare again if it is time to, and ask. Raises what the broker's library raises."""
+        was_connected = self.link is not None
+        try:
+            return self._ask()
+        except publisher.errors() as error:
+            self._drop_link()
+            if not was_connected or isinstance(error, TimeoutError):
+                raise
+        return self._ask()  # the other one had been closed while nobody looked
+
+    def _ask(self) -> int:
+        link = self._connected()
+        name = topology.worker_queue(self.agent.worker_id).name
+        if time.monotonic() >= self.declare_at:
+            self._declare(link)
+        try:
+            with declarations.throw_away(link) as channel:
+                return int(channel.queue_declare(name, passive=True).consumer_count)
+        except NotFound:
+            self._declare(link)
+            return 0
+
+    def _declare(self, link: Connection) -> None:
+        declarations.declare(link, topology.worker_queues(self.agent.worker_id))
+        self.declare_at = time.monotonic() + DECLARE_EVERY_SECONDS
+
+    def _connected(self) -> Connection:
+        if self.link is None:
+            self.link = publisher.connection()
+        publisher.ensure_connected(self.link)
+        return self.link
+
+    def _drop_link(self) -> None:
+        link, self.link = self.link, None
+        if link is not None:
+            with contextlib.suppress(*publisher.errors()):
+                link.collect()
