@@ -36,6 +36,8 @@ EFFECTS: Mapping[str, frozenset[Effect]] = {
     "kill beat": frozenset(),
     "kill api": frozenset(),
     "freeze api": frozenset({Effect.STALLS}),
+    "database held": frozenset({Effect.NO_DATABASE, Effect.STALLS}),
+    "broker held": frozenset({Effect.NO_BROKER}),
     "stop broker": frozenset({Effect.NO_BROKER}),
     "kill broker": frozenset({Effect.NO_BROKER}),
     "long broker outage": frozenset({Effect.NO_BROKER}),

@@ -9,10 +9,12 @@ from signal import SIGKILL
 import psutil
 
 from tests.chaos.breaking import Breaking, Broken, NotNow
+from tests.chaos.facts import Fault
 from tests.chaos.message_faults import MessageFaults
 from tests.chaos.server_faults import ServerFaults
+from tests.chaos.sqlite_locks import is_held_by
 from tests.chaos.wire_faults import WireFaults
-from tests.scenarios.installation import Backend
+from tests.scenarios.installation import Backend, Service
 
 EVERYWHERE = (
     "kill pool child",
@@ -69,6 +71,9 @@ ALONE_FREEZE_SECONDS, FREEZE_SECONDS = 8.0, 25.0
 
 CROWD = 30
 
+EMBEDDED_FILES = {"database held": "muster.db", "broker held": "broker.db"}
+"""What it is called when somebody who stands still holds the write lock of such a file."""
+
 
 class ProcessFaults(Breaking):
     """What happens to a service's processes."""
@@ -112,9 +117,8 @@ class ProcessFaults(Breaking):
     def freeze_worker(self) -> Broken:
         """SIGSTOP its whole tree until it is believed to be dead, then SIGCONT."""
         worker = self._worker()
-        worker.pause_tree()
         seconds = self.terms.staleness_seconds + self._rng.uniform(1.5, 4.0)
-        self._for_a_while(seconds, worker.resume_tree)
+        self._freeze(worker, seconds)
         detail = f"{worker.name} for {seconds:.1f} s"
         return Broken(detail, frozenset({worker.name}), seconds)
 
@@ -123,16 +127,26 @@ class ProcessFaults(Breaking):
         alone = len(self.keeper.executors) == 1
         seconds = self._rng.uniform(2, ALONE_FREEZE_SECONDS if alone else FREEZE_SECONDS)
         executor = self._executor()
-        executor.pause_tree()
-        self._for_a_while(seconds, executor.resume_tree)
+        self._freeze(executor, seconds)
         return Broken(f"{executor.name} for {seconds:.1f} s", seconds=seconds)
 
     def freeze_api(self) -> Broken:
         seconds = self._rng.uniform(2, 6)
-        api = self._find("api")
-        api.pause_tree()
-        self._for_a_while(seconds, api.resume_tree)
+        self._freeze(self._find("api"), seconds)
         return Broken(f"for {seconds:.1f} s", seconds=seconds)
+
+    def _freeze(self, service: Service, seconds: float) -> None:
+        """Embedded, it may hold a file's one write lock: then nobody writes meanwhile."""
+        at = time.time()
+        service.pause_tree()
+        pids = {process.pid for process in service.tree()}
+        self._for_a_while(seconds, service.resume_tree)
+        for kind, name in EMBEDDED_FILES.items():
+            if is_held_by(self.muster.directory / name, pids):
+                until = time.time() + seconds
+                self.faults.append(Fault(kind, at, until, service.name, self.everybody))
+                if kind == "database held":
+                    self.outages.append((at, until))
 
     def busy_worker(self) -> Broken:
         """All its slots have work that takes longer than a message may wait, and there is more
