@@ -367,8 +367,7 @@ def _without_worker(
 def _may_still_have_a_worker(executions: Sequence[Execution], now: datetime) -> set[UUID]:
     """The ids of those for which there was a worker when they were accepted, and a moment ago."""
     # just after the clock was set, nobody can tell who was heard of in time
-    clock.asked_now()
-    if clock.was_set(within_seconds=settings.MUSTER.staleness_seconds):
+    if not fleet.clock_is_trusted(clock.asked_now()):
         return {execution.pk for execution in executions}
     needs = {
         execution.pk: fleet.Need.of_execution(execution)

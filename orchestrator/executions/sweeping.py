@@ -5,9 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from functools import partial
 
-from django.conf import settings
-
-from orchestrator import clock, database
+from orchestrator import database, fleet
 from orchestrator.executions.attempts import End, end_all, end_attempts
 from orchestrator.executions.unclaimed import end_or_return
 from orchestrator.models import Execution
@@ -25,18 +23,16 @@ def sweep(*, now: datetime) -> dict[str, int]:
     but the database. A kind that fails keeps none of the others from being ended; its error is
     raised when all had their turn.
 
-    For a staleness window after the clock was set, only deadlines count: they are promised by the
-    database's clock. Workers need that long to write anew by when what they have should begin and
-    end.
+    While the clock cannot be trusted, as just after it was set, only deadlines count: they are
+    promised by the database's clock. Workers need a staleness window to write anew by when what
+    they have should begin and end.
     """
-    just_set = clock.was_set(within_seconds=settings.MUSTER.staleness_seconds)
-    nothing = Execution.objects.none()
-    overdue_to_start = nothing if just_set else Execution.objects.overdue_to_start(now)
-    overdue_to_end = (
-        Execution.objects.overdue_by_deadline(now)
-        if just_set
-        else Execution.objects.overdue_to_end(now)
-    )
+    if fleet.clock_is_trusted(now):
+        overdue_to_start = Execution.objects.overdue_to_start(now)
+        overdue_to_end = Execution.objects.overdue_to_end(now)
+    else:
+        overdue_to_start = Execution.objects.none()
+        overdue_to_end = Execution.objects.overdue_by_deadline(now)
     kinds: list[tuple[str, ExecutionQuerySet, Reason, str, End]] = [
         (
             "deadline_passed",

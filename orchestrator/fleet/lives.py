@@ -146,7 +146,7 @@ def mark_stale(*, now: datetime) -> list[Worker]:
     row another session holds is passed over, and looked at again at the next tick. Nobody is lost
     by a clock that was set just now.
     """
-    if not _clock_is_trusted(now):
+    if not clock_is_trusted(now):
         return []
     lost = []
     for worker in Worker.objects.stale(now):
@@ -161,20 +161,20 @@ def mark_stale(*, now: datetime) -> list[Worker]:
     return lost
 
 
-def _clock_is_trusted(now: datetime) -> bool:
-    """Whether heartbeats can be compared with the clock.
+def clock_is_trusted(now: datetime) -> bool:
+    """Whether the clock can be compared with what workers have written.
 
-    They can when this process has watched it run steadily for a staleness window: every worker that
-    lives has beaten since. One that has not watched for so long, and saw no step, takes a worker
-    that has beaten lately for its witness. Where there is none, waiting costs no failover: nobody
-    is there to take over.
+    It can when this process has watched it run steadily for a staleness window: every worker that
+    lives has beaten since. One that has not watched for so long, and saw no step, may have begun
+    just after one. It takes the workers for its witnesses: a step makes the heartbeat of each look
+    old, or new, until the worker has beaten again.
     """
     window_seconds = settings.MUSTER.staleness_seconds
     if clock.steady_seconds() >= window_seconds:
         return True
     if clock.was_set(within_seconds=window_seconds):
         return False
-    return Worker.objects.up().fresh(now).exists()
+    return not Worker.objects.stale(now).exists()
 
 
 # --- its checks ----------------------------------------------------------------------------------

@@ -28,6 +28,9 @@ AT_ONCE = 5
 AGAIN_SECONDS = 4.0
 """What was provoked and did not come is provoked again."""
 
+SELDOM_SECONDS = {"step the clock": 15.0}
+"""What nobody could recover from in that time."""
+
 LONGEST_SECONDS = 120.0
 
 RUNNING_WITHIN_SECONDS = 5.0
@@ -81,7 +84,8 @@ def run(storm: Storm, points: Sequence[Failpoint], *, seed: int) -> list[Failpoi
             del armed[point]
             unreached.append(point)
         for what in {point.provoked_by for point in armed} - {""}:
-            if time.monotonic() - provoked.get(what, -AGAIN_SECONDS) >= AGAIN_SECONDS:
+            pause_seconds = SELDOM_SECONDS.get(what, AGAIN_SECONDS)
+            if time.monotonic() - provoked.get(what, float("-inf")) >= pause_seconds:
                 provoker.provoke(what)
                 provoked[what] = time.monotonic()
         time.sleep(0.05)

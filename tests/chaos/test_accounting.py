@@ -10,7 +10,7 @@ import pytest
 from tests.chaos import accounting, checker
 from tests.chaos.effects import EFFECTS
 from tests.chaos.facts import Evidence, Life, Line
-from tests.chaos.faults import EVERYWHERE, ON_SERVERS
+from tests.chaos.faults import EMBEDDED_FILES, EVERYWHERE, ON_SERVERS
 from tests.chaos.stories import RESULT, E, ended, event, fault, row, truth
 
 ENDS = accounting.bad_ends_are_accounted_for
@@ -283,7 +283,7 @@ def test_end_that_had_to_be_is_no_violation(story: str) -> None:
 
 def test_every_kind_of_fault_says_what_it_does() -> None:
     others = {"failpoint, kill", "failpoint, lie", "machine stalled"}
-    assert {*EVERYWHERE, *ON_SERVERS, *others} == set(EFFECTS)
+    assert {*EVERYWHERE, *ON_SERVERS, *EMBEDDED_FILES, *others} == set(EFFECTS)
 
 
 def test_fault_of_unknown_kind_accounts_for_nothing() -> None:
