@@ -38,6 +38,8 @@ import amqp
 import psutil
 import psycopg
 
+from tests.freezing import freeze
+
 TIMEOUT_SECONDS = 60.0
 
 # Below the ephemeral range of Linux and macOS: while a server is down, no outgoing connection can
@@ -149,7 +151,7 @@ class Server(abc.ABC):
 
     def pause(self) -> None:
         """SIGSTOP: connections stay open and nothing answers, as behind a dead network."""
-        self._signal(signal.SIGSTOP)
+        freeze(self._tree())
         # a stopped backend would not notice that its parent has gone
         self._watch(process.pid for process in self._tree())
 

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from signal import SIGCONT, SIGKILL, SIGSTOP, Signals
+from signal import SIGCONT, SIGKILL, Signals
 from types import SimpleNamespace
 from typing import Any, TypeVar
 from uuid import UUID
@@ -40,6 +40,7 @@ import psycopg
 from psycopg import sql
 
 from tests import servers
+from tests.freezing import freeze
 
 T = TypeVar("T")
 
@@ -289,7 +290,7 @@ class Service:
         self.process.wait()
 
     def pause_tree(self) -> None:
-        self.signal_tree(SIGSTOP)
+        freeze(self.tree())
 
     def resume_tree(self) -> None:
         for process in reversed(self.tree()):

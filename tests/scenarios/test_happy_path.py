@@ -57,9 +57,14 @@ def test_shell_action_returns_what_the_command_wrote(shared: Installation) -> No
     assert (result["exit_code"], result["stdout"], result["stderr"]) == (0, "out\n", "err\n")
 
 
+def _workers_of_four(shared: Installation) -> set[int | None]:
+    rows = shared.wait_for_ends(shared.submit_many([{}] * 4, "core.noop"))
+    return {row.worker_id for row in rows}
+
+
 def test_hundred_at_once_on_two_workers_each_start_once(shared: Installation) -> None:
-    for name in ("w1", "w2"):  # the executor reads once a second which workers there are
-        shared.wait_for_end(shared.submit("core.noop", worker_id=shared.worker(name).id))
+    # the executor reads once a second which workers there are
+    shared.wait_for(lambda: len(_workers_of_four(shared)) == 2, "only one is given work")
     journal = str(shared.journal.path)
     news = [{"parameters": {"journal": journal, "label": f"bulk {n}"}} for n in range(100)]
 
