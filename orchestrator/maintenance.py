@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from django.conf import settings
+from django.db import transaction
 
 from orchestrator import clock, database, dead_letters, executions, fleet, workflows
 from orchestrator.models import Tick
@@ -26,9 +27,18 @@ def check_timeouts(*, now: datetime) -> Any:
     parts: Parts = {
         "ended": partial(executions.sweep, now=now),
         "moved": partial(executions.release_waiting, now=now),
+        "brought_forward": partial(_bring_forward, now=now),
     }
     done = database.carry_out_each(parts)
     return done.pop("ended") | done
+
+
+def _bring_forward(*, now: datetime) -> int:
+    """Retries that the clock has put off by being set back are due."""
+    with transaction.atomic():
+        if not Tick.objects.clock_was_set_back(now=now):
+            return 0
+        return executions.bring_forward(now=now) + workflows.bring_forward(now=now)
 
 
 def check_heartbeats(*, now: datetime) -> Any:

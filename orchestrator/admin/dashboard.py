@@ -161,7 +161,7 @@ def last_ticks(now: datetime) -> SafeString | str:
     scheduled = PeriodicTask.objects.filter(interval__isnull=False).select_related("interval")
     every = {task.task: task.interval.schedule.run_every for task in scheduled}
     rows = []
-    for tick in Tick.objects.order_by("name"):
+    for tick in Tick.objects.of_functions().order_by("name"):
         interval = every.get(tick.name)
         late = interval is not None and now - tick.ran_at > LATE_AFTER * interval
         rows.append(

@@ -37,7 +37,7 @@ from orchestrator.executions.scheduling import (
     schedule,
     schedule_backlog,
 )
-from orchestrator.executions.sweeping import MONITOR, sweep
+from orchestrator.executions.sweeping import MONITOR, bring_forward, sweep
 from orchestrator.executions.unclaimed import (
     Expired,
     expire,
@@ -56,6 +56,7 @@ __all__ = [
     "Refusal",
     "RequestRefused",
     "UnknownExecution",
+    "bring_forward",
     "cancel",
     "claim",
     "disown",

@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db import transaction
 from django.db.models import F, Q
 
 from orchestrator import fleet, investigations
@@ -67,20 +66,20 @@ def _end_started(executions: ExecutionQuerySet, *, now: datetime) -> int:
 
 
 def _end_lost(executions: Sequence[Execution], *, now: datetime, **why: Any) -> set[UUID]:
-    """End attempts whose worker was lost. Who has lost more than one, and has no attempt left,
-    may be what ended them: an entry is opened for somebody to look into it."""
-    with transaction.atomic():
-        moved = end_attempts(executions, now=now, **why)
-        lost_again = {
-            e.pk: e for e in executions if e.pk in moved and e.lost_workers + 1 >= SUSPECT_FROM
-        }
-        if lost_again:
-            over = Execution.objects.filter(pk__in=lost_again, ended_at__isnull=False)
-            investigations.open_for_executions(
-                [lost_again[pk] for pk in over.values_list("pk", flat=True)],
-                reason=DLQEntry.Reason.POISON,
-                detail="each worker that ran it was lost meanwhile: see its history",
-                now=now,
-                actor=CHECK,
-            )
+    """End attempts whose worker was lost, in the caller's transaction. Who has lost more than one,
+    and has no attempt left, may be what ended them: an entry is opened for somebody to look into
+    it."""
+    moved = end_attempts(executions, now=now, **why)
+    lost_again = {
+        e.pk: e for e in executions if e.pk in moved and e.lost_workers + 1 >= SUSPECT_FROM
+    }
+    if lost_again:
+        over = Execution.objects.filter(pk__in=lost_again, ended_at__isnull=False)
+        investigations.open_for_executions(
+            [lost_again[pk] for pk in over.values_list("pk", flat=True)],
+            reason=DLQEntry.Reason.POISON,
+            detail="each worker that ran it was lost meanwhile: see its history",
+            now=now,
+            actor=CHECK,
+        )
     return moved

@@ -42,7 +42,7 @@ FULL = "every worker that could run it holds all that it may: see their capacity
 COMPLAIN_EVERY_SECONDS = 60.0
 _complained_at = float("-inf")
 
-CLOCKS_DIFFER_BY = timedelta(milliseconds=250)
+READERS_DIFFER_BY = timedelta(milliseconds=250)
 """Who accepted an execution and who noted that a worker went read the database's clock as much
 apart, on a busy machine."""
 
@@ -382,7 +382,7 @@ def _may_still_have_a_worker(executions: Sequence[Execution], now: datetime) -> 
         for pk, accepted_at in accepted
         if (until := present_until[needs[pk]]) is not None
         # accepted after `now` was read, it may be newer than a worker that is there
-        and (until >= now or accepted_at < until + CLOCKS_DIFFER_BY)
+        and (until >= now or accepted_at < until + READERS_DIFFER_BY)
         and now - until < grace
     }
 

@@ -88,7 +88,7 @@ class _Collector(Collector):
             "muster_maintenance_last_run_timestamp_seconds",
             "When a maintenance function last began.",
             "function",
-            {tick.name: tick.ran_at.timestamp() for tick in Tick.objects.all()},
+            {tick.name: tick.ran_at.timestamp() for tick in Tick.objects.of_functions()},
         )
 
 

@@ -7,15 +7,14 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
-from django.conf import settings
 from django.db import models, transaction
-from django.db.models import F, Q
+from django.db.models import Exists, F, OuterRef, Q
 from uuid_utils import compat as uuid_utils
 
-from orchestrator import clock
 from orchestrator.models.catalog import WITHOUT_CODE, Action, longest_wait_ms
 from orchestrator.models.claiming import ONLY_TO_BE_LOOKED_AT, AttemptKey, ClaimQuerySet
 from orchestrator.models.fleet import Worker
+from orchestrator.models.maintenance import PROCESSES_DIFFER_BY
 from orchestrator.state_machine import OPEN, TERMINAL, ExecutionStatus
 
 if TYPE_CHECKING:
@@ -46,19 +45,22 @@ class ExecutionQuerySet(ClaimQuerySet):
         """Waits for the executor, and may be looked at now; most urgent first.
 
         A pause of the executor's own is never long. One that seems to be was written before the
-        clock was set back. So, for a staleness window after that, was a retry that is due later
-        than the clock was set back.
+        clock was set back.
         """
         is_due = Q(next_retry_at__isnull=True) | Q(next_retry_at__lte=now)
         is_of_the_future = ~Q(wait_reason="") & Q(next_retry_at__gt=now + LONGEST_PAUSE)
-        _, ahead = clock.displaced(within_seconds=settings.MUSTER.staleness_seconds)
-        if ahead:
-            is_of_the_future |= Q(next_retry_at__gt=now + ahead)
         return (
             self.open()
             .filter(is_due | is_of_the_future, status__in=BACKLOG, deadline_at__gt=now)
             .order_by("-priority", "pk")
         )
+
+    def paused_by_a_later_clock(self, now: datetime) -> ExecutionQuerySet:
+        """Waits for a time that was written when the clock showed more than now."""
+        latest = now + PROCESSES_DIFFER_BY
+        later = ExecutionEvent.objects.filter(execution_id=OuterRef("pk"), at__gt=latest)
+        waiting = self.open().filter(status__in=BACKLOG, next_retry_at__gt=now)
+        return waiting.filter(Exists(later))
 
     def dispatched(self) -> ExecutionQuerySet:
         """Sent to a worker, and not claimed."""

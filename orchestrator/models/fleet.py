@@ -10,7 +10,7 @@ from django.db.models import Q
 
 from orchestrator import clock
 
-CLOCKS_DIFFER_BY = timedelta(seconds=15)
+HEARTBEATS_AHEAD_BY = timedelta(seconds=15)
 """A heartbeat is of the future only if it is later than what processes on slow machines, which each
 count on by themselves, may differ by."""
 
@@ -23,7 +23,7 @@ def fresh_between(now: datetime) -> tuple[datetime, datetime]:
     """
     window_seconds = settings.MUSTER.staleness_seconds
     behind, ahead = clock.displaced(within_seconds=window_seconds)
-    return now - timedelta(seconds=window_seconds) - behind, now + CLOCKS_DIFFER_BY + ahead
+    return now - timedelta(seconds=window_seconds) - behind, now + HEARTBEATS_AHEAD_BY + ahead
 
 
 class WorkerQuerySet(models.QuerySet["Worker"]):

@@ -9,9 +9,12 @@ from django.db.models import Q
 
 from orchestrator.database import LOCK_NOT_AVAILABLE, sqlstate
 
-CLOCKS_DIFFER_BY = timedelta(seconds=1)
+PROCESSES_DIFFER_BY = timedelta(seconds=1)
 """Two processes that ask the same database for the time are never further apart, unless it was
 set."""
+
+CLOCK = "clock"
+"""The row that says what the database's clock showed last."""
 
 
 class TickQuerySet(models.QuerySet["Tick"]):
@@ -28,7 +31,7 @@ class TickQuerySet(models.QuerySet["Tick"]):
         whoever asks: a function that runs too often does no harm, one that never runs does.
         """
         ran_long_ago = Q(ran_at__lte=now - not_within)
-        runs_in_the_future = Q(ran_at__gt=now + CLOCKS_DIFFER_BY)
+        runs_in_the_future = Q(ran_at__gt=now + PROCESSES_DIFFER_BY)
         due = self.filter(ran_long_ago | runs_in_the_future, name=name)
         try:
             if due.update(ran_at=now):
@@ -40,9 +43,21 @@ class TickQuerySet(models.QuerySet["Tick"]):
         _, created = self.get_or_create(name=name, defaults={"ran_at": now})
         return created and at_once
 
+    def clock_was_set_back(self, *, now: datetime) -> bool:
+        """Whether the database's clock shows less than when this was last asked, by whomever.
+
+        It says so once: call it in a transaction with what is done about it.
+        """
+        tick, _ = self.select_for_update().get_or_create(name=CLOCK, defaults={"ran_at": now})
+        self.filter(name=CLOCK).update(ran_at=now)
+        return tick.ran_at > now + PROCESSES_DIFFER_BY
+
+    def of_functions(self) -> TickQuerySet:
+        return self.exclude(name=CLOCK)
+
 
 class Tick(models.Model):
-    """The last run of one maintenance function."""
+    """The last run of one maintenance function; one row has what the clock showed last."""
 
     name = models.CharField(max_length=60, primary_key=True)
     ran_at = models.DateTimeField()

@@ -7,7 +7,7 @@ workflows.resolve_manually(step_id, reason="...", actor="ada", now=now)   # and 
 
 from orchestrator.workflows.advancing import advance
 from orchestrator.workflows.cancellation import TaskIsFinal, TaskIsNotBlocked, cancel, resolve
-from orchestrator.workflows.looking import advance_all, any_open, look, note_ended
+from orchestrator.workflows.looking import advance_all, any_open, bring_forward, look, note_ended
 from orchestrator.workflows.outcomes import ResultRefused
 from orchestrator.workflows.repairs import (
     ReasonMissing,
@@ -49,6 +49,7 @@ __all__ = [
     "advance",
     "advance_all",
     "any_open",
+    "bring_forward",
     "cancel",
     "complete_manually",
     "definition_of",

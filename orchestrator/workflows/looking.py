@@ -15,6 +15,7 @@ from orchestrator import clock
 from orchestrator.database import LOCK_NOT_AVAILABLE, sqlstate
 from orchestrator.errors import MusterError
 from orchestrator.models import Step, StepExecution, Task
+from orchestrator.models.maintenance import PROCESSES_DIFFER_BY
 from orchestrator.state_machine import STEPS, Move, StepState, transition_many
 from orchestrator.workflows.advancing import advance
 
@@ -53,6 +54,14 @@ def advance_all(task_ids: Collection[UUID], *, now: datetime, actor: str) -> int
 def any_open() -> bool:
     """Whether there is a task that could go on."""
     return Task.objects.open().exists()
+
+
+def bring_forward(*, now: datetime) -> int:
+    """Make due what is tried again at a time that a clock has set which was set back since;
+    returns how many tasks and steps."""
+    later = {"next_retry_at__gt": now, "state_entered_at__gt": now + PROCESSES_DIFFER_BY}
+    waiting = (each.objects.filter(ended_at__isnull=True, **later) for each in (Task, Step))
+    return sum(rows.update(next_retry_at=now) for rows in waiting)
 
 
 def look(*, now: datetime, actor: str) -> int:

@@ -137,13 +137,16 @@ def _worker_was_stopped(evidence: Evidence, ending: Ending) -> bool:
 
 
 def _had_nowhere_to_go(evidence: Evidence, ending: Ending) -> bool:
-    """It was pinned to a worker that was not fit, or for half of its wait no worker was there."""
+    """It was pinned to a worker that was not fit; or no worker was there for half of its wait, or
+    when it ended."""
     row, begin = ending.row, ending.since
     end = max(ending.event.at, begin + LAG_SECONDS)
     there = effects.some_fit(evidence, effects.ABSENT)
     fit = effects.fit(evidence, row.pinned) if row.pinned else there
     unfit_seconds = end - begin - seconds_in(fit, begin, end)
-    return unfit_seconds > 0 if row.pinned else unfit_seconds >= (end - begin) / 2
+    if row.pinned:
+        return unfit_seconds > 0
+    return unfit_seconds >= (end - begin) / 2 or not seconds_in(there, end - LAG_SECONDS, end)
 
 
 def _waited_as_it_asked(evidence: Evidence, ending: Ending) -> bool:

@@ -162,11 +162,6 @@ class Provoker:
     def kill_worker(self) -> None:
         self.storm.breaker.cause("kill worker")
 
-    def kill_a_busy_worker(self) -> None:
-        """With work that is lost with it."""
-        self.fill_the_fleet(seconds=4.0)
-        self.storm.breaker.cause("kill worker")
-
     def step_the_clock(self) -> None:
         """Forward and back in turns, while something runs that is then overdue by it."""
         self.fill_the_fleet(seconds=4.0)

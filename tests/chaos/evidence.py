@@ -35,22 +35,23 @@ OPEN_TASKS = (
     "('complete', 'cancelled', 'resolved_manually')"
 )
 ACTIONS = "SELECT id, idempotent, retry_policy FROM orchestrator_action"
-STEP_SECONDS = 5.0
-"""How long before a step of the clock somebody may have asked it and written after it."""
 
-LAST_NUMBERS = (
-    "SELECT (SELECT max(id) FROM orchestrator_executionevent) AS event, "
-    "(SELECT max(id) FROM orchestrator_transitionrecord) AS record"
-)
+TRUE_TIMES = """
+    CREATE FUNCTION seconds_up() RETURNS double precision LANGUAGE sql VOLATILE AS
+        $$ SELECT split_part(pg_read_file('/proc/uptime'), ' ', 1)::double precision $$
+"""
+TRUE_TIME = "ALTER TABLE {} ADD COLUMN written_up double precision NOT NULL DEFAULT seconds_up()"
+DATED = (
+    "orchestrator_execution", "orchestrator_executionevent", "orchestrator_transitionrecord",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class ClockStep:
-    """From when on the database's clock was off by so much, and what it had numbered until then."""
+    """From when on the database's clock was off by so much."""
 
     at: float
     offset_seconds: float
-    last: Mapping[str, int]
 
 
 class Database:
@@ -60,6 +61,7 @@ class Database:
         self.url = muster.environment.get("DATABASE_URL", "")
         self.path = muster.directory / "muster.db"
         self.clock_steps: list[ClockStep] = []
+        self._began_at = 0.0
 
     def select(self, statement: str) -> list[dict[str, Any]]:
         with self._connected() as connection:
@@ -77,40 +79,43 @@ class Database:
 
     # ---- times ----
 
-    def last_numbers(self) -> dict[str, int]:
-        """The number of the last event, and of the last record of a task."""
-        [last] = self.select(LAST_NUMBERS)
-        return {name: number or 0 for name, number in last.items()}
+    def keep_true_times(self) -> None:
+        """From now on each row says when it was written, by a clock that nobody sets: what the
+        machine counts since it began. Needs a PostgreSQL of our own on this machine."""
+        with self._connected() as connection:
+            connection.execute(TRUE_TIMES)
+            for table in DATED:
+                connection.execute(TRUE_TIME.format(table))
+        up_seconds = float(Path("/proc/uptime").read_text().split()[0])
+        self._began_at = time.time() - up_seconds
 
-    def note_clock_step(self, offset_seconds: float, last: Mapping[str, int]) -> None:
-        """Now the database's clock was set to be off by this; `last` was numbered before."""
-        self.clock_steps.append(ClockStep(time.time(), offset_seconds, last))
+    def note_clock_step(self, offset_seconds: float) -> None:
+        """Now the database's clock was set to be off by this."""
+        self.clock_steps.append(ClockStep(time.time(), offset_seconds))
 
     def offset_at(self, at: float) -> float:
         """How far the database's clock was off at a time."""
         steps = [step.offset_seconds for step in self.clock_steps if step.at <= at]
         return steps[-1] if steps else 0.0
 
-    def _true_time(self, told: float, number: int, what: str) -> float:
-        """The time of what the database numbered so, taken from what its clock told.
+    def last_before(self, shown: float) -> float:
+        """The last time at which the database's clock did not show so much yet.
 
-        The clock may have been asked just before a step by who wrote after it: where the time
-        does not fit between the steps around the number, it is of the time before.
+        A deadline is a time of that clock: set back, it is before the deadline once more.
         """
-        before = [step for step in self.clock_steps if step.last[what] < number]
-        offset = before[-1].offset_seconds if before else 0.0
-        if before:
-            earliest, latest = before[-1].at - STEP_SECONDS, time.time() + STEP_SECONDS
-            if not earliest <= told - offset <= latest:
-                offset = before[-2].offset_seconds if len(before) > 1 else 0.0
-        return told - offset
-
-    def _time_before(self, told: float, latest: float) -> float:
-        """The time that the database told, and that was before another: of those that its clock
-        may have meant the last one."""
+        begins = [float("-inf"), *(step.at for step in self.clock_steps)]
         offsets = [0.0, *(step.offset_seconds for step in self.clock_steps)]
-        fitting = [told - offset for offset in offsets if told - offset <= latest + 1]
-        return max(fitting, default=told)
+        return max(
+            min(end, shown - offset)
+            for begin, end, offset in zip(begins, [*begins[1:], float("inf")], offsets, strict=True)
+            if begin < shown - offset
+        )
+
+    def _written_at(self, row: Mapping[str, Any], told: str) -> float:
+        """When a row was written; what its column tells where nobody sets the clock."""
+        if "written_up" in row:
+            return self._began_at + float(row["written_up"])
+        return _seconds(row[told])
 
     # ---- executions ----
 
@@ -122,24 +127,20 @@ class Database:
     def rows(self, events: Sequence[Event]) -> list[Row]:
         actions = {row["id"]: row for row in self.select(ACTIONS)}
         names = self.worker_names()
-        first_at: dict[str, float] = {}
-        last_at: dict[str, float] = {}
-        for event in events:
-            first_at.setdefault(event.execution, event.at)
-            last_at[event.execution] = event.at
+        last_at = {event.execution: event.at for event in events}
         rows = self.select("SELECT * FROM orchestrator_execution ORDER BY id")
-        return [self._row(row, actions[row["action_id"]], names, first_at, last_at) for row in rows]
+        return [self._row(row, actions[row["action_id"]], names, last_at) for row in rows]
 
     def _row(
         self,
         row: dict[str, Any],
         action: dict[str, Any],
         names: dict[int, str],
-        first_at: dict[str, float],
         last_at: dict[str, float],
     ) -> Row:
-        id, told_at = _id(row["id"]), _seconds(row["created_at"])
-        created_at = self._time_before(told_at, first_at.get(id, time.time()))
+        id, created_at = _id(row["id"]), self._written_at(row, "created_at")
+        ended_at = None if row["ended_at"] is None else last_at.get(id, created_at)
+        deadline_at = _seconds(row["deadline_at"])
         policy = self._json(row["retry_policy"]) or self._json(action["retry_policy"]) or {}
         parameters = self._json(row["parameters"])
         waits = [row["scheduled_timeout_seconds"], _of_ms(row["queue_ttl_ms"])]
@@ -151,8 +152,9 @@ class Database:
             status=row["status"],
             reason=row["reason"],
             attempt=row["attempt"],
-            deadline_at=created_at + _seconds(row["deadline_at"]) - told_at,
-            ended_at=None if row["ended_at"] is None else last_at.get(id, created_at),
+            # as the clock was when it ended, or is now
+            deadline_at=deadline_at - self.offset_at(ended_at or time.time()),
+            ended_at=ended_at,
             digest=_digest(row),
             created_at=created_at,
             pinned=names.get(row["pinned_worker_id"]),
@@ -165,19 +167,21 @@ class Database:
         )
 
     def events(self) -> list[Event]:
-        return [
-            Event(
-                execution=_id(row["execution_id"]),
-                event=row["event"],
-                from_status=row["from_status"],
-                to_status=row["to_status"],
-                attempt=row["attempt"],
-                actor=row["actor"],
-                reason=row["reason"],
-                at=self._true_time(_seconds(row["at"]), row["id"], "event"),
-            )
-            for row in self.select("SELECT * FROM orchestrator_executionevent ORDER BY id")
-        ]
+        rows = self.select("SELECT * FROM orchestrator_executionevent ORDER BY id")
+        return [self._event(row, self._written_at(row, "at")) for row in rows]
+
+    def _event(self, row: Mapping[str, Any], at: float) -> Event:
+        return Event(
+            execution=_id(row["execution_id"]),
+            event=row["event"],
+            from_status=row["from_status"],
+            to_status=row["to_status"],
+            attempt=row["attempt"],
+            actor=row["actor"],
+            reason=row["reason"],
+            at=at,
+            told_at=_seconds(row["at"]) - self.offset_at(at),
+        )
 
     def worker_names(self) -> dict[int, str]:
         workers = self.select("SELECT id, name FROM orchestrator_worker")
@@ -232,7 +236,7 @@ class Database:
                 event=row["event"],
                 from_state=row["from_state"],
                 to_state=row["to_state"],
-                at=self._true_time(_seconds(row["at"]), row["id"], "record"),
+                at=self._written_at(row, "at"),
             )
             for row in self.select("SELECT * FROM orchestrator_transitionrecord ORDER BY id")
         ]

@@ -25,6 +25,7 @@ class Accepted:
     at: float
     """Before it was asked for."""
     deadline_at: float
+    """When it was due for good, should the clock that counts have been set back."""
     action: str
 
 
@@ -67,6 +68,12 @@ class Event:
     actor: str
     reason: str
     at: float
+    told_at: float | None = None
+    """The date that it was given, where that may differ from when it was written."""
+
+    @property
+    def date(self) -> float:
+        return self.at if self.told_at is None else self.told_at
 
 
 @dataclass(frozen=True)

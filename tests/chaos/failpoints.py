@@ -96,7 +96,11 @@ _BY_SITE: dict[str, Boundary] = {
     "executions.attempts:give_back:send_soon": _in(WORKER, by="stop a worker"),
     "executions.holdings:set_run_deadlines:atomic": _in(WORKER, by="step the clock"),
     "executions.holdings:set_run_deadlines:update": _in(WORKER, by="step the clock"),
-    "executions.evacuation:_end_lost:atomic": _in(EXECUTOR, by="kill a busy worker"),
+    "executions.sweeping:bring_forward:update_unheld": _in(EXECUTOR, by="step the clock"),
+    "workflows.looking:bring_forward:update": _in(EXECUTOR, by="step the clock"),
+    "maintenance:_bring_forward:atomic": _in(EXECUTOR),
+    "models.maintenance:TickQuerySet.clock_was_set_back:get_or_create": _in(EXECUTOR),
+    "models.maintenance:TickQuerySet.clock_was_set_back:update": _in(EXECUTOR),
     "workers.bootsteps:CancelStep._on_message:ack": _in(WORKER, by="cancel what runs"),
     "workers.bootsteps:CancelStep._on_message:reject": _in(WORKER, by="garbage on every queue"),
     "workers.strategies:run_claimed.on_message:reject_log_error": _in(

@@ -38,6 +38,7 @@ WATCHED = (
     "orchestrator.dead_letters",
     "orchestrator.investigations",
     "orchestrator.fleet",
+    "orchestrator.maintenance",
     "orchestrator.publisher",
     "orchestrator.models.maintenance",
     "orchestrator.workflows",

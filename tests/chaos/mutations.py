@@ -317,6 +317,13 @@ MUTANTS = (
         (CLOCK,),
     ),
     Mutant(
+        "retry waits for a time of a clock that was set back",
+        "orchestrator/maintenance.py",
+        "if not Tick.objects.clock_was_set_back(now=now):",
+        "if True:",
+        (CLOCK,),
+    ),
+    Mutant(
         "slow answer is taken for a step",
         "orchestrator/clock.py",
         "after.earliest - before.latest, after.latest - before.earliest",
@@ -326,7 +333,7 @@ MUTANTS = (
     Mutant(
         "worker whose heartbeat is of the future is fresh",
         "orchestrator/models/fleet.py",
-        "now + CLOCKS_DIFFER_BY + ahead",
+        "now + HEARTBEATS_AHEAD_BY + ahead",
         "now + timedelta(days=1)",
         (CLOCK,),
     ),

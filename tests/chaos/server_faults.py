@@ -159,9 +159,8 @@ class ServerFaults(Breaking):
 
     def _step_clock(self, seconds: float) -> Broken:
         offset = self.database.offset_at(time.time()) + seconds
-        before = self.database.last_numbers()
         self._postgres.step_clock(offset)
-        self.database.note_clock_step(offset, before)
+        self.database.note_clock_step(offset)
         return Broken(f"by {seconds:+.0f} s, now off by {offset:+.0f} s", self.everybody)
 
     def _take_sessions(self, stack: contextlib.ExitStack) -> None:

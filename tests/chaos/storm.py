@@ -115,6 +115,8 @@ class Storm:
             seed=seed,
         )
         self.rng = random.Random(seed)
+        self.never_emptied: set[str] = set()
+        """Queues for cancels of workers without a process, should somebody declare one again."""
         self.cancels = 0
         """Of executions, by others than the load."""
 
@@ -144,6 +146,8 @@ class Storm:
         self.breaker.api = client.http
         operator = Operator(self.database, client.http)
         self.make_ghost()
+        if self.muster.backend.postgres is not None:
+            self.database.keep_true_times()
         self.watch.start()
         operator.start()
         client.start()
@@ -198,6 +202,7 @@ class Storm:
         [_, (cancels, *_)] = client.call("queues_of_worker", id=id)
         with self.breaker.channel() as channel:
             channel.queue_delete(cancels)
+        self.never_emptied.add(cancels)
         return id
 
     # ---- what is broken ----
@@ -269,6 +274,8 @@ class Storm:
         while True:
             with contextlib.suppress(servers.ServerError):
                 found = evidence.queues(self.muster)
+            for name in self.never_emptied:
+                found.pop(name, None)
             waiting = [
                 name for name, number in found.items() if number and "maintenance" not in name
             ]
@@ -281,7 +288,7 @@ class Storm:
         events = database.events()
         return Evidence(
             accepted=[
-                replace(a, deadline_at=a.deadline_at - database.offset_at(a.at))
+                replace(a, deadline_at=database.last_before(a.deadline_at))
                 for a in load.read_ledger(self.ledger)
             ],
             rows=database.rows(events),

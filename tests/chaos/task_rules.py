@@ -171,15 +171,9 @@ def steps_wait_for_their_parents(evidence: Evidence) -> Iterator[Violation]:
         ]  # fmt: skip
         for parent in sorted(step.parents) if starts else ():
             done_at = satisfied_at.get(parent, float("inf"))
-            if min(starts) < done_at - START_TOLERANCE_SECONDS and not _is_stepped(
-                evidence, starts
-            ):
+            if min(starts) < done_at - START_TOLERANCE_SECONDS:
                 detail = f"{_name(step)}: started before {names.get(parent, parent)} was complete"
                 yield Violation("steps_wait_for_their_parents", detail)
-
-
-def _is_stepped(evidence: Evidence, starts: list[float]) -> bool:
-    return any(abs(step - min(starts)) < 5 for step in evidence.clock_steps)
 
 
 def _accounts(detail: str) -> Violation:

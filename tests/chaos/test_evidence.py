@@ -1,50 +1,71 @@
-"""Times of a database whose clock was stepped are read as the times at which it happened."""
+"""Times of a database whose clock was stepped are those at which it happened."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import psycopg
 import pytest
 
-from tests.chaos.evidence import ClockStep, Database
+from tests import servers
+from tests.chaos.evidence import DATED, ClockStep, Database
 
-NOW = time.time()
+NOW = 1_000_000.0
 FORWARD, BACK = NOW - 100, NOW - 50
 
 
 @pytest.fixture
 def database(tmp_path: Any) -> Database:
-    """Ten minutes forward after event 10, and back again after event 20."""
+    """Ten minutes forward, and back again."""
     muster: Any = SimpleNamespace(environment={}, directory=tmp_path)
     database = Database(muster)
-    database.clock_steps += [
-        ClockStep(FORWARD, 600.0, {"event": 10, "record": 0}),
-        ClockStep(BACK, 0.0, {"event": 20, "record": 0}),
-    ]
+    database.clock_steps += [ClockStep(FORWARD, 600.0), ClockStep(BACK, 0.0)]
     return database
-
-
-@pytest.mark.parametrize(
-    ("number", "told", "true"),
-    [
-        (5, FORWARD - 20, FORWARD - 20),
-        (15, FORWARD + 20 + 600, FORWARD + 20),
-        (25, BACK + 20, BACK + 20),
-        # who asked the clock before a step and wrote after it
-        (11, FORWARD - 0.1, FORWARD - 0.1),
-        (21, BACK - 0.1 + 600, BACK - 0.1),
-    ],
-    ids=["before", "between", "after", "asked before the first", "asked before the second"],
-)
-def test_step_of_the_clock_is_taken_out(
-    database: Database, number: int, told: float, true: float
-) -> None:
-    assert database._true_time(told, number, "event") == pytest.approx(true)
 
 
 def test_offset_is_that_of_the_last_step(database: Database) -> None:
     assert database.offset_at(FORWARD - 1) == 0
     assert database.offset_at(FORWARD + 1) == 600
     assert database.offset_at(NOW) == 0
+
+
+@pytest.mark.parametrize(
+    ("shown", "last_before"),
+    [
+        (FORWARD - 20, FORWARD - 20),
+        (FORWARD + 20, FORWARD),
+        # shown for a while after the step forward, and then not any more
+        (BACK + 20, BACK + 20),
+        (NOW + 500, NOW + 500),
+    ],
+    ids=["before", "skipped", "shown twice", "after"],
+)
+def test_deadline_is_over_when_the_clock_shows_it_for_good(
+    database: Database, shown: float, last_before: float
+) -> None:
+    assert database.last_before(shown) == pytest.approx(last_before)
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with servers.PostgresServer(has_own_clock=True) as server:
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            for table in DATED:
+                connection.execute(f"CREATE TABLE {table} (id int, at timestamptz DEFAULT now())")
+        server.step_clock(600.0)
+        yield server.url
+
+
+def test_rows_say_when_they_were_written_whatever_the_clock_shows(url: str, tmp_path: Any) -> None:
+    muster: Any = SimpleNamespace(environment={"DATABASE_URL": url}, directory=tmp_path)
+    database = Database(muster)
+    database.keep_true_times()
+    with psycopg.connect(url, autocommit=True) as connection:
+        for table in DATED:
+            connection.execute(f"INSERT INTO {table} VALUES (1)")  # noqa: S608 - our own names
+            [row] = database.select(f"SELECT * FROM {table}")  # noqa: S608 - our own names
+            assert row["at"].timestamp() == pytest.approx(time.time() + 600, abs=5)
+            assert database._written_at(row, "at") == pytest.approx(time.time(), abs=2)

@@ -9,9 +9,10 @@ import pytest
 
 from orchestrator import clock, executions, fleet, maintenance
 from orchestrator.clock import Reading, Watch
-from orchestrator.models import Execution, Worker
-from orchestrator.state_machine import ExecutionStatus
-from tests.factories import NOW, make_execution, make_worker
+from orchestrator.models import Execution, Step, Worker
+from orchestrator.reasons import Reason
+from orchestrator.state_machine import ExecutionStatus, Move, StepState, transition_many
+from tests.factories import NOW, make_execution, make_step, make_worker
 
 S = ExecutionStatus
 STEPS = [600.0, -600.0]
@@ -218,12 +219,44 @@ def test_pause_that_was_written_before_the_clock_was_set_back_is_over() -> None:
     assert list(Execution.objects.backlog(NOW)) == [paused]
 
 
-@pytest.mark.usefixtures("database")
-def test_retry_that_was_due_before_the_clock_was_set_back_is_due_now(watch: Watch) -> None:
-    before = make_execution(S.REQUESTED, next_retry_at=NOW + seconds(601))
-    make_execution(S.REQUESTED, next_retry_at=NOW + seconds(599))  # since then: its policy says so
-    set_clock(watch, -600.0)
-    assert list(Execution.objects.backlog(NOW)) == [before]
+def failed_once(at: datetime) -> Execution:
+    """It waits for its second attempt, ten minutes after its first has failed."""
+    execution = make_execution(S.RUNNING, worker=None)
+    moves = [Move(execution.pk, S.RUNNING, 1, {"next_retry_at": at + seconds(600)})]
+    assert transition_many("retry", moves, now=at, actor="w1", reason=Reason.ACTION_FAILED)
+    return execution
+
+
+@pytest.mark.usefixtures("database", "sent")
+def test_retry_that_waits_for_a_time_of_a_clock_that_was_set_back_is_due() -> None:
+    """Nobody has to have seen it: the executor that had may be gone."""
+    before, since = failed_once(NOW), failed_once(NOW - seconds(601))
+    early = NOW - seconds(600)
+
+    def due() -> list[Execution]:
+        return list(Execution.objects.backlog(early))
+
+    assert maintenance.check_timeouts(now=NOW)["brought_forward"] == 0
+    assert due() == []
+    assert maintenance.check_timeouts(now=early)["brought_forward"] == 1
+    assert due() == [before]
+    assert maintenance.check_timeouts(now=early)["brought_forward"] == 0, "it says so once"
+    assert since.pk != before.pk
+
+
+@pytest.mark.usefixtures("database", "sent")
+def test_step_that_is_tried_again_at_a_time_of_a_clock_that_was_set_back_is_due() -> None:
+    late, early = NOW + seconds(660), NOW - seconds(600)
+    steps = {
+        entered_at: make_step(
+            StepState.WAITING_FOR_RETRY, state_entered_at=entered_at, next_retry_at=late
+        )
+        for entered_at in (NOW, early)
+    }
+    maintenance.check_timeouts(now=NOW)
+    maintenance.check_timeouts(now=early)
+    due_at = {at: Step.objects.get(pk=step.pk).next_retry_at for at, step in steps.items()}
+    assert due_at == {NOW: early, early: late}
 
 
 @pytest.mark.usefixtures("database", "sent")
