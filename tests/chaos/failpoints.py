@@ -98,6 +98,7 @@ _BY_SITE: dict[str, Boundary] = {
     "executions.holdings:set_run_deadlines:update": _in(WORKER, by="step the clock"),
     "executions.sweeping:bring_forward:update_unheld": _in(EXECUTOR, by="step the clock"),
     "workflows.looking:bring_forward:update": _in(EXECUTOR, by="step the clock"),
+    "maintenance:run:claim": _in(EXECUTOR),
     "maintenance:_bring_forward:atomic": _in(EXECUTOR),
     "models.maintenance:TickQuerySet.clock_was_set_back:get_or_create": _in(EXECUTOR),
     "models.maintenance:TickQuerySet.clock_was_set_back:update": _in(EXECUTOR),
