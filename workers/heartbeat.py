@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-RETRY_SECONDS = 1.0
+RETRY_SECONDS = 0.5
 
 
 class Sentinel:

@@ -100,7 +100,7 @@ def dispatch_unclaimed(*, now: datetime, actor: str) -> int:
     wait is twice as long as the one before it, so there are never more than a few.
     """
     patience = timedelta(seconds=UNCLAIMED_SECONDS)
-    waiting = Execution.objects.unclaimed(now).filter(scheduled_at__lte=now - patience)
+    waiting = Execution.objects.unclaimed(now).dispatched_for(patience, now)
     if not waiting.exists():
         return 0
     running = Execution.objects.running_by_worker()

@@ -85,15 +85,15 @@ def _has_limit_of_its_own(execution: Execution) -> bool:
 
 
 def _with_prospects(executions: Sequence[Execution], now: datetime) -> set[UUID]:
-    """The ids of those whose worker beats, or that another worker could take."""
+    """The ids of those whose worker beats, or that another worker could take, which is there."""
     if not executions:
         return set()
     beating = set(Worker.objects.up().fresh(now).values_list("pk", flat=True))
-    eligible = list(Worker.objects.eligible(now))
+    present = fleet.present(now=now)
     return {
         execution.pk
         for execution in executions
-        if execution.worker_id in beating or _first_that_could_take(execution, eligible)
+        if execution.worker_id in beating or _first_that_could_take(execution, present)
     }
 
 
@@ -123,7 +123,7 @@ def release_waiting(*, now: datetime) -> int:
 
     It was sent ahead because a slot was about to fall free, and then that slot's action took long.
     """
-    waiting = movable().filter(scheduled_at__lte=now - PATIENCE)
+    waiting = movable().dispatched_for(PATIENCE, now)
     if not waiting.exists():
         return 0
     held = Execution.objects.load_by_worker()

@@ -1,6 +1,6 @@
 """The workers: how they come, stay, go, are found missing, are looked after, and are chosen."""
 
-from orchestrator.fleet.absence import BROKER_CHECK, present_until
+from orchestrator.fleet.absence import BROKER_CHECK, present, present_until
 from orchestrator.fleet.lives import (
     Told,
     UnknownWorker,
@@ -55,6 +55,7 @@ __all__ = [
     "mark_unhealthy",
     "named",
     "order_drain",
+    "present",
     "present_until",
     "register",
     "retire",

@@ -28,6 +28,21 @@ of its own."""
 NO_FAULT_OF_ITS_OWN = {BROKER_CHECK, STARTING}
 
 
+def present(*, now: datetime) -> list[Worker]:
+    """The workers that may be given work now, or as soon as messages reach them."""
+    there = Worker.objects.up().fresh(now).filter(cordoned=False)
+    return [
+        worker
+        for worker in there
+        if worker.status == Worker.Status.ACTIVE
+        or (
+            worker.status == Worker.Status.INACTIVE
+            and worker.failed_checks
+            and worker.failed_checks.keys() <= NO_FAULT_OF_ITS_OWN
+        )
+    ]
+
+
 def explain(need: Need, *, now: datetime) -> str:
     """What keeps every worker from this need: the runtime, a label, or the state of each, to which
     belongs what code it lacks."""

@@ -66,6 +66,11 @@ class ExecutionQuerySet(ClaimQuerySet):
         """Sent to a worker, and not claimed."""
         return self.open().filter(status=ExecutionStatus.SCHEDULED)
 
+    def dispatched_for(self, wait: timedelta, now: datetime) -> ExecutionQuerySet:
+        """Sent to a worker so long ago, or at a time of a clock that was set back since."""
+        latest = now + PROCESSES_DIFFER_BY
+        return self.filter(Q(scheduled_at__lte=now - wait) | Q(scheduled_at__gt=latest))
+
     def overdue_to_start(self, now: datetime) -> ExecutionQuerySet:
         """Dispatched, and not claimed in time."""
         return self.dispatched().filter(start_by__lte=now)

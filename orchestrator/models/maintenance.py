@@ -13,8 +13,8 @@ PROCESSES_DIFFER_BY = timedelta(seconds=1)
 """Two processes that ask the same database for the time are never further apart, unless it was
 set."""
 
-CLOCK = "clock"
-"""The row that says what the database's clock showed last."""
+CLOCK, SET_BACK = "clock", "clock set back"
+"""The rows that say what the database's clock showed last, and when it was found to be set back."""
 
 
 class TickQuerySet(models.QuerySet["Tick"]):
@@ -43,21 +43,21 @@ class TickQuerySet(models.QuerySet["Tick"]):
         _, created = self.get_or_create(name=name, defaults={"ran_at": now})
         return created and at_once
 
-    def clock_was_set_back(self, *, now: datetime) -> bool:
-        """Whether the database's clock shows less than when this was last asked, by whomever.
-
-        It says so once: call it in a transaction with what is done about it.
-        """
-        tick, _ = self.select_for_update().get_or_create(name=CLOCK, defaults={"ran_at": now})
+    def clock_was_set_back(self, *, now: datetime, within: timedelta) -> bool:
+        """Whether the database's clock was found, so short a time ago, to show less than before:
+        by whoever asked here, in whatever process."""
+        clock, _ = self.get_or_create(name=CLOCK, defaults={"ran_at": now})
+        if clock.ran_at > now + PROCESSES_DIFFER_BY:
+            self.update_or_create(name=SET_BACK, defaults={"ran_at": now})
         self.filter(name=CLOCK).update(ran_at=now)
-        return tick.ran_at > now + PROCESSES_DIFFER_BY
+        return self.filter(name=SET_BACK, ran_at__range=(now - within, now)).exists()
 
     def of_functions(self) -> TickQuerySet:
-        return self.exclude(name=CLOCK)
+        return self.exclude(name__in=[CLOCK, SET_BACK])
 
 
 class Tick(models.Model):
-    """The last run of one maintenance function; one row has what the clock showed last."""
+    """The last run of one maintenance function; two rows are about the database's clock."""
 
     name = models.CharField(max_length=60, primary_key=True)
     ran_at = models.DateTimeField()

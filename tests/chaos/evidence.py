@@ -98,13 +98,15 @@ class Database:
         steps = [step.offset_seconds for step in self.clock_steps if step.at <= at]
         return steps[-1] if steps else 0.0
 
-    def last_before(self, shown: float) -> float:
-        """The last time at which the database's clock did not show so much yet.
+    def last_before(self, shown: float, *, by: float | None = None) -> float:
+        """The last time at which the database's clock did not show so much yet, as far as it was
+        set by then.
 
         A deadline is a time of that clock: set back, it is before the deadline once more.
         """
-        begins = [float("-inf"), *(step.at for step in self.clock_steps)]
-        offsets = [0.0, *(step.offset_seconds for step in self.clock_steps)]
+        steps = [step for step in self.clock_steps if by is None or step.at <= by]
+        begins = [float("-inf"), *(step.at for step in steps)]
+        offsets = [0.0, *(step.offset_seconds for step in steps)]
         return max(
             min(end, shown - offset)
             for begin, end, offset in zip(begins, [*begins[1:], float("inf")], offsets, strict=True)
@@ -152,8 +154,7 @@ class Database:
             status=row["status"],
             reason=row["reason"],
             attempt=row["attempt"],
-            # as the clock was when it ended, or is now
-            deadline_at=deadline_at - self.offset_at(ended_at or time.time()),
+            deadline_at=self.last_before(deadline_at, by=ended_at),
             ended_at=ended_at,
             digest=_digest(row),
             created_at=created_at,

@@ -102,6 +102,9 @@ _BY_SITE: dict[str, Boundary] = {
     "maintenance:_bring_forward:atomic": _in(EXECUTOR),
     "models.maintenance:TickQuerySet.clock_was_set_back:get_or_create": _in(EXECUTOR),
     "models.maintenance:TickQuerySet.clock_was_set_back:update": _in(EXECUTOR),
+    "models.maintenance:TickQuerySet.clock_was_set_back:update_or_create": _in(
+        EXECUTOR, by="step the clock"
+    ),
     "workers.bootsteps:CancelStep._on_message:ack": _in(WORKER, by="cancel what runs"),
     "workers.bootsteps:CancelStep._on_message:reject": _in(WORKER, by="garbage on every queue"),
     "workers.strategies:run_claimed.on_message:reject_log_error": _in(

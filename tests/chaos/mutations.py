@@ -319,7 +319,7 @@ MUTANTS = (
     Mutant(
         "retry waits for a time of a clock that was set back",
         "orchestrator/maintenance.py",
-        "if not Tick.objects.clock_was_set_back(now=now):",
+        "if not Tick.objects.clock_was_set_back(now=now, within=window):",
         "if True:",
         (CLOCK,),
     ),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 from uuid import UUID
 
-from tests.scenarios.installation import TERMINAL, ClientError, Installation
+from tests.scenarios.installation import TERMINAL, ClientError, Installation, Service
 
 EXECUTIONS = 20
 READY_SECONDS, WITHIN_SECONDS = 60.0, 180.0
@@ -26,24 +28,38 @@ def visit(host: Installation, *, pack: str) -> dict[str, str]:
     guest = Installation(host.backend, beside=host, **SETTINGS)
     try:
         guest.client.call("prepare", pack_paths=[pack])
-        services = [guest.start_executor(), guest.start_worker("w1")]
-        guest.wait_for(
-            lambda: all(service.is_up() for service in services),
-            "services are not ready",
-            within_seconds=READY_SECONDS,
-        )
+        services = _Services(guest)
+        guest.wait_for(services.are_up, "services are not ready", within_seconds=READY_SECONDS)
         parameters = {"trace": str(guest.directory / "trace"), "seconds": 0.05}
         asked = {"parameters": parameters, "deadline_seconds": 2 * WITHIN_SECONDS}
         ids = guest.submit_many([asked] * EXECUTIONS, "chaos.again")
-        return _ends(guest, ids)
+        return _ends(guest, services, ids)
     except AssertionError as error:  # its services do not come up
         return {"its services": str(error)[:300]}
     finally:
         guest.close()
 
 
-def _ends(guest: Installation, ids: list[UUID]) -> dict[str, str]:
+class _Services:
+    """Its executor and its worker, each of which is started again when it has ended."""
+
+    def __init__(self, guest: Installation) -> None:
+        self.starts: tuple[Callable[[], Service], ...] = (
+            guest.start_executor,
+            partial(guest.start_worker, "w1"),
+        )
+        self.running = [start() for start in self.starts]
+
+    def are_up(self) -> bool:
+        for number, (service, start) in enumerate(zip(self.running, self.starts, strict=True)):
+            if service.process.poll() is not None:
+                self.running[number] = start()
+        return all(service.is_up() for service in self.running)
+
+
+def _ends(guest: Installation, services: _Services, ids: list[UUID]) -> dict[str, str]:
     def are_over() -> bool:
+        services.are_up()
         rows = guest.executions()
         return all(rows[id].status in TERMINAL for id in ids)
 

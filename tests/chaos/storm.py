@@ -286,12 +286,16 @@ class Storm:
     def _evidence(self, queues: dict[str, int]) -> Evidence:
         database, client = self.database, self.client
         events = database.events()
+        rows = database.rows(events)
+        ended_at = {row.execution: row.ended_at for row in rows}
         return Evidence(
             accepted=[
-                replace(a, deadline_at=database.last_before(a.deadline_at))
+                replace(
+                    a, deadline_at=database.last_before(a.deadline_at, by=ended_at.get(a.execution))
+                )
                 for a in load.read_ledger(self.ledger)
             ],
-            rows=database.rows(events),
+            rows=rows,
             events=events,
             lines=list(self.trace.read()),
             sightings=self.watch.sightings,

@@ -205,3 +205,13 @@ def test_work_that_is_pinned_to_a_lost_worker_waits_for_it() -> None:
     fleet.mark_stale(now=LATE)
     assert executions.release_stranded(now=LATE) == 0
     assert ended(waiting)[0] == "scheduled"
+
+
+@pytest.mark.parametrize(("check", "returned"), [("broker", True), ("disk", False)])
+def test_who_is_only_not_reached_by_the_broker_could_take_it(check: str, returned: bool) -> None:
+    """Its own worker is gone, and the broker is away: another has nothing wrong with it."""
+    gone = make_worker("w1", gone_at=NOW, status="inactive")
+    make_worker("w2", status="inactive", gone_at=None, failed_checks={check: "why"})
+    execution = make_execution(S.SCHEDULED, worker=gone, start_by=NOW)
+    executions.sweep(now=NOW)
+    assert Execution.objects.get(pk=execution.pk).is_terminal is not returned
