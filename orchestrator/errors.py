@@ -1,4 +1,12 @@
-"""The root of Muster's exceptions. Each of them sits beside the code that raises it."""
+"""The root of Muster's exceptions, and the kinds that every face answers without knowing them.
+
+Each exception sits beside the code that raises it. A new one needs no row in any table: what it
+is derived from says how the API answers, and every command prints its text.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
 
 
 class MusterError(Exception):
@@ -7,3 +15,24 @@ class MusterError(Exception):
     def __init__(self, message: str | None = None) -> None:
         # a subclass's docstring is its message unless the raiser knows more
         super().__init__(message or (self.__doc__ or "").strip())
+
+
+class NotFound(MusterError):
+    """Nothing has this id or name. The API answers 404."""
+
+
+class Conflict(MusterError):
+    """It cannot be done as things are. The API answers 409."""
+
+    kind: ClassVar[str]
+    """The last part of the problem's `type`, for programs."""
+    retry_after_seconds: ClassVar[int | None] = None
+    """When asking again may succeed, if time alone can change the answer."""
+
+
+class Unavailable(MusterError):
+    """A server that this needs did not answer. The API answers 503."""
+
+    kind: ClassVar[str]
+    title: ClassVar[str]
+    retry_after_seconds: ClassVar[int] = 2

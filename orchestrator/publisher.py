@@ -28,7 +28,7 @@ from kombu import Connection
 from kombu.exceptions import OperationalError
 
 from orchestrator import declarations, topology
-from orchestrator.errors import MusterError
+from orchestrator.errors import MusterError, Unavailable
 
 log = structlog.get_logger(__name__)
 
@@ -48,8 +48,11 @@ UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """What reading a body that is no message of ours can raise."""
 
 
-class BrokerUnavailable(MusterError):
+class BrokerUnavailable(Unavailable):
     """The broker did not take the messages; the rows they tell of will be found without them."""
+
+    kind = "broker-unavailable"
+    title = "The broker did not answer"
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from http import HTTPStatus
 from typing import Any, get_args
 
@@ -19,13 +18,12 @@ from ninja.openapi.schema import OpenAPISchema
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from orchestrator import executions, fleet, investigations, packs, publisher, workflows
 from orchestrator.api import problems
 from orchestrator.api.problems import FieldProblem, Problem
 from orchestrator.api.replies import OF_A_BODY
 from orchestrator.database import IDLE_IN_TRANSACTION, READ_ONLY, sqlstate
+from orchestrator.errors import Conflict, NotFound, Unavailable
 from orchestrator.json_values import pointer
-from orchestrator.state_machine import TransitionConflict
 
 log = structlog.get_logger(__name__)
 
@@ -40,26 +38,9 @@ class MusterAPI(NinjaAPI):
             HttpError: _of_ninja,
             RequestDataTooBig: lambda _: problems.too_large(settings.MUSTER.max_request_bytes),
             UnreadablePostError: lambda _: problems.plain(400, "The body could not be read"),
-            executions.UnknownExecution: lambda error: problems.not_found(str(error)),
-            executions.IdempotencyConflict: partial(_conflict, "idempotency-conflict"),
-            executions.AlreadyOver: partial(_conflict, "already-over"),
-            fleet.UnknownWorker: lambda error: problems.not_found(str(error)),
-            fleet.WorkerIsUp: partial(_conflict, "worker-is-up"),
-            fleet.WorkerHoldsWork: partial(_conflict, "worker-holds-work", retry_after="60"),
-            publisher.BrokerUnavailable: lambda error: problems.broker_unavailable(str(error)),
-            investigations.UnknownEntry: lambda error: problems.not_found(str(error)),
-            investigations.EntryIsClosed: partial(_conflict, "already-closed"),
-            investigations.AlreadyOpen: partial(_conflict, "already-open"),
-            packs.TemplateInUse: partial(_conflict, "template-in-use"),
-            packs.TemplateTaken: partial(_conflict, "template-taken"),
-            workflows.UnknownTask: lambda error: problems.not_found(str(error)),
-            workflows.UnknownStep: lambda error: problems.not_found(str(error)),
-            workflows.KeyMissing: _key_missing,
-            workflows.TaskExists: partial(_conflict, "task-exists"),
-            workflows.TaskIsFinal: partial(_conflict, "already-over"),
-            workflows.StepIsFinal: partial(_conflict, "already-over"),
-            workflows.StepIsBusy: partial(_conflict, "step-is-busy"),
-            TransitionConflict: partial(_conflict, "transition-conflict", retry_after="1"),
+            NotFound: lambda error: problems.not_found(str(error)),
+            Conflict: problems.conflict,
+            Unavailable: problems.unavailable,
             OperationalError: _database_unavailable,
             InterfaceError: _database_unavailable,
             InternalError: _session_lost,
@@ -121,16 +102,6 @@ def _of_ninja(error: HttpError) -> Problem:
     if isinstance(error.__cause__, Problem):
         return error.__cause__
     return problems.plain(error.status_code, str(error))
-
-
-def _conflict(kind: str, error: Exception, *, retry_after: str | None = None) -> Problem:
-    headers = {} if retry_after is None else {"Retry-After": retry_after}
-    return Problem(409, kind, "It cannot be done as things are", str(error), headers=headers)
-
-
-def _key_missing(error: Exception) -> Problem:
-    place = [FieldProblem(pointer="/idempotency_key", message="is required by the template")]
-    return Problem(400, "key-missing", "An idempotency key is needed", str(error), place)
 
 
 def _database_unavailable(error: Exception) -> Problem:

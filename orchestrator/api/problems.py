@@ -10,7 +10,7 @@ from http import HTTPStatus
 from django.http import HttpRequest, HttpResponse
 from pydantic import BaseModel, Field
 
-from orchestrator.errors import MusterError
+from orchestrator.errors import Conflict, MusterError, Unavailable
 
 CONTENT_TYPE = "application/problem+json"
 INSTANCE_LIMIT = 500
@@ -126,15 +126,18 @@ def database_read_only() -> Problem:
     )
 
 
-def broker_unavailable(detail: str) -> Problem:
-    """The broker is down, and this could not be done without it."""
-    return Problem(
-        503,
-        "broker-unavailable",
-        "The broker did not answer",
-        detail,
-        headers={"Retry-After": "2"},
-    )
+def conflict(error: Conflict) -> Problem:
+    """It cannot be done as things are; the error says why."""
+    seconds = error.retry_after_seconds
+    headers = {} if seconds is None else {"Retry-After": str(seconds)}
+    title = "It cannot be done as things are"
+    return Problem(409, error.kind, title, str(error), headers=headers)
+
+
+def unavailable(error: Unavailable) -> Problem:
+    """A server is down, and this could not be done without it."""
+    headers = {"Retry-After": str(error.retry_after_seconds)}
+    return Problem(503, error.kind, error.title, str(error), headers=headers)
 
 
 def internal() -> Problem:

@@ -16,7 +16,7 @@ from orchestrator.api import pages, problems
 from orchestrator.api.access import AuthenticatedRequest
 from orchestrator.api.application import refuse_unknown_parameters
 from orchestrator.api.executions import Moment
-from orchestrator.api.problems import FieldProblem
+from orchestrator.api.problems import FieldProblem, Problem
 from orchestrator.api.replies import documented, reply
 from orchestrator.models import Task, TransitionRecord
 from orchestrator.models.workflows import TaskQuerySet
@@ -171,6 +171,10 @@ def request_task(request: AuthenticatedRequest, new: Body[NewTask]) -> HttpRespo
         ) from None
     except workflows.UnknownTemplate as error:
         raise problems.invalid([FieldProblem(pointer="/name", message=str(error))]) from None
+    except workflows.KeyMissing as error:
+        field = FieldProblem(pointer="/idempotency_key", message="is required by the template")
+        title = "An idempotency key is needed"
+        raise Problem(400, "key-missing", title, str(error), [field]) from None
     return reply(
         TaskDetail(**documents.of_one_task(task)),
         status=201 if task.created_at == caller.now else 200,

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import transaction
 
 from orchestrator import publisher
-from orchestrator.errors import MusterError
+from orchestrator.errors import Conflict
 from orchestrator.executions.requests import UnknownExecution
 from orchestrator.models import Execution
 from orchestrator.reasons import Reason
@@ -24,8 +24,10 @@ CANCEL_TRIES = 5
 """A cancel that loses this many races in a row gives up; each race lost is real progress."""
 
 
-class AlreadyOver(MusterError):
+class AlreadyOver(Conflict):
     """The execution has ended; there is nothing to cancel."""
+
+    kind = "already-over"
 
 
 def cancel(*, execution_id: UUID, actor: str, now: datetime) -> Execution:

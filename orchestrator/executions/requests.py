@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import transaction
 
 from orchestrator import json_values, packs, publisher, retry_policy, selectors
-from orchestrator.errors import MusterError
+from orchestrator.errors import Conflict, MusterError, NotFound
 from orchestrator.models import Action, Execution, Worker
 from orchestrator.models.catalog import waits_too_long
 
@@ -69,11 +69,13 @@ class RequestRefused(MusterError):
         self.refusals = list(refusals)
 
 
-class IdempotencyConflict(MusterError):
+class IdempotencyConflict(Conflict):
     """This idempotency key was used before, for another action or other parameters."""
 
+    kind = "idempotency-conflict"
 
-class UnknownExecution(MusterError):
+
+class UnknownExecution(NotFound):
     """No execution has this id."""
 
 

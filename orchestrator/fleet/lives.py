@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import transaction
 
 from orchestrator import clock
-from orchestrator.errors import MusterError
+from orchestrator.errors import NotFound
 from orchestrator.models import Worker, WorkerEvent
 
 log = structlog.get_logger(__name__)
@@ -30,7 +30,7 @@ STARTING = "starting"
 NOT_CONSUMING = "it does not consume its queue yet"
 
 
-class UnknownWorker(MusterError):
+class UnknownWorker(NotFound):
     """No worker has this id or name."""
 
 

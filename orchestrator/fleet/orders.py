@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import transaction
 
 from orchestrator import publisher, topology
-from orchestrator.errors import MusterError
+from orchestrator.errors import Conflict
 from orchestrator.fleet.lives import Kind, Status, UnknownWorker, change, locked, note
 from orchestrator.models import Execution, Worker
 
@@ -23,12 +23,17 @@ log = structlog.get_logger(__name__)
 JANITOR = "retire_janitor"
 
 
-class WorkerIsUp(MusterError):
+class WorkerIsUp(Conflict):
     """The worker is up: drain it, or stop it, before it is retired."""
 
+    kind = "worker-is-up"
 
-class WorkerHoldsWork(MusterError):
+
+class WorkerHoldsWork(Conflict):
     """Something still waits for this worker; retiring it would lose that."""
+
+    kind = "worker-holds-work"
+    retry_after_seconds = 60
 
 
 def cordon(*, worker_id: int, actor: str, reason: str, now: datetime) -> Worker:

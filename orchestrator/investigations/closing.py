@@ -10,16 +10,18 @@ from uuid import UUID
 from django.db import transaction
 
 from orchestrator import metrics
-from orchestrator.errors import MusterError
+from orchestrator.errors import Conflict, MusterError, NotFound
 from orchestrator.models import DLQEntry
 
 
-class UnknownEntry(MusterError):
+class UnknownEntry(NotFound):
     """No DLQ entry has this id."""
 
 
-class EntryIsClosed(MusterError):
+class EntryIsClosed(Conflict):
     """A closed entry is immutable."""
+
+    kind = "already-closed"
 
 
 class NothingToChange(MusterError):

@@ -11,13 +11,15 @@ from uuid import UUID
 from django.db import transaction
 
 from orchestrator import metrics
-from orchestrator.errors import MusterError
+from orchestrator.errors import Conflict
 from orchestrator.investigations import snapshots
 from orchestrator.models import DLQEntry, Execution, Task
 
 
-class AlreadyOpen(MusterError):
+class AlreadyOpen(Conflict):
     """There is a pending entry for it: add a note to that one, or close it first."""
+
+    kind = "already-open"
 
 
 def keep(entries: Sequence[DLQEntry]) -> list[DLQEntry]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db import transaction
 
-from orchestrator.errors import MusterError
+from orchestrator.errors import Conflict, MusterError
 from orchestrator.models import Action, Pack, TaskTemplate
 
 
@@ -20,12 +20,16 @@ class UnknownAction(MusterError):
     """A step names an action that is not installed."""
 
 
-class TemplateTaken(MusterError):
+class TemplateTaken(Conflict):
     """A template of this name and version belongs to another pack, or to none."""
 
+    kind = "template-taken"
 
-class TemplateInUse(MusterError):
+
+class TemplateInUse(Conflict):
     """This version says something else, and tasks have run it: raise the version."""
+
+    kind = "template-in-use"
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,18 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from orchestrator.errors import MusterError
+from orchestrator.errors import Conflict, MusterError
 
 
 class UnknownEvent(MusterError):
     """No transition has this name."""
 
 
-class TransitionConflict(MusterError):
+class TransitionConflict(Conflict):
     """Another process got there first: the row is no longer what the caller saw."""
+
+    kind = "transition-conflict"
+    retry_after_seconds = 1
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from django.db import transaction
 
-from orchestrator.errors import MusterError
+from orchestrator.errors import Conflict, MusterError
 from orchestrator.models import Task
 from orchestrator.state_machine import STEPS, TASKS, Move
 from orchestrator.state_machine.steps import IN_FLIGHT
@@ -15,8 +15,10 @@ from orchestrator.workflows.repairs import stop
 from orchestrator.workflows.turns import Turn, begin
 
 
-class TaskIsFinal(MusterError):
+class TaskIsFinal(Conflict):
     """The task is over and cannot be changed."""
+
+    kind = "already-over"
 
 
 class TaskIsNotBlocked(MusterError):

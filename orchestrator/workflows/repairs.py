@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db import transaction
 
 from orchestrator import executions, json_values
-from orchestrator.errors import MusterError
+from orchestrator.errors import Conflict, MusterError, NotFound
 from orchestrator.models import Step
 from orchestrator.state_machine import Move, StepState, TransitionConflict
 from orchestrator.state_machine.steps import IN_FLIGHT
@@ -24,7 +24,7 @@ from orchestrator.workflows.turns import Turn, begin
 LONGEST_REASON = 500
 
 
-class UnknownStep(MusterError):
+class UnknownStep(NotFound):
     """No step has this id."""
 
 
@@ -32,12 +32,16 @@ class ReasonMissing(MusterError):
     """Say why: a reason is kept with every action on a step."""
 
 
-class StepIsFinal(MusterError):
+class StepIsFinal(Conflict):
     """The step is over and cannot be changed."""
 
+    kind = "already-over"
 
-class StepIsBusy(MusterError):
+
+class StepIsBusy(Conflict):
     """The step has an execution in process; use force to stop it."""
+
+    kind = "step-is-busy"
 
 
 def reset_for_retry(

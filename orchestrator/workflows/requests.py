@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import transaction
 
 from orchestrator import json_values, packs, publisher
-from orchestrator.errors import MusterError
+from orchestrator.errors import Conflict, MusterError
 from orchestrator.models import Task, TaskTemplate
 from orchestrator.packs import TemplateDefinition
 from orchestrator.packs.template_definitions import ALWAYS_UNIQUE, CALLER_PROVIDED, STRICT
@@ -74,8 +74,10 @@ class KeyMissing(MusterError):
     """Tasks of this template need an idempotency_key."""
 
 
-class TaskExists(MusterError):
+class TaskExists(Conflict):
     """This task was requested before."""
+
+    kind = "task-exists"
 
     def __init__(self, message: str, task_id: UUID) -> None:
         super().__init__(message)

@@ -10,14 +10,14 @@ from uuid import UUID
 
 from django.db import connection
 
-from orchestrator.errors import MusterError
+from orchestrator.errors import NotFound
 from orchestrator.models import Step, Task, TaskTemplate
 from orchestrator.models.workflows import StepQuerySet
 from orchestrator.packs import TemplateDefinition
 from orchestrator.state_machine import STEPS, TASKS, Move, TaskState, transition_many
 
 
-class UnknownTask(MusterError):
+class UnknownTask(NotFound):
     """No task has this id."""
 
 
