@@ -16,7 +16,7 @@ from orchestrator import clock, packs, workflows
 from orchestrator.models import Execution, Task, Worker
 from orchestrator.models.catalog import forget_actions
 from orchestrator.reasons import Reason
-from orchestrator.state_machine import Move, transition_many
+from orchestrator.state_machine import Move
 
 CLIENT = "benchmark"
 
@@ -94,10 +94,14 @@ def _end_all() -> None:
     told: dict[str, Any] = {"now": now, "actor": CLIENT}
     schedule = {"worker": worker.pk, "start_by": soon}
     claim = {"run_deadline_at": soon, "worker_incarnation": 1}
-    transition_many("schedule", [Move(id, "requested", 0, schedule) for id in ids], **told)
-    transition_many("claim", [Move(id, "scheduled", 1, claim) for id in ids], **told)
+    Execution.objects.transition_many(
+        "schedule", [Move(id, "requested", 0, schedule) for id in ids], **told
+    )
+    Execution.objects.transition_many(
+        "claim", [Move(id, "scheduled", 1, claim) for id in ids], **told
+    )
     moves = [Move(id, "running", 1, {"result": {}}) for id in ids]
-    transition_many("complete", moves, reason=Reason.SUCCEEDED, **told)
+    Execution.objects.transition_many("complete", moves, reason=Reason.SUCCEEDED, **told)
 
 
 def run_tasks(*, template: str, count: int, within_seconds: float = 300) -> float:

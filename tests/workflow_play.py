@@ -10,7 +10,7 @@ from uuid import UUID
 from orchestrator import packs, workflows
 from orchestrator.models import Execution, Step, Task, TransitionRecord
 from orchestrator.reasons import Reason
-from orchestrator.state_machine import Move, transition_many
+from orchestrator.state_machine import Move
 from tests.factories import NOW, make_action, make_worker
 
 ACTOR = "executor"
@@ -125,11 +125,11 @@ def end_executions(
     rows = Execution.objects.in_bulk(ids)
     requested = [id for id in ids if rows[id].status == "requested"]
     moves = [Move(id, "requested", 0, schedule) for id in requested]
-    transition_many("schedule", moves, now=now, actor=ACTOR)
+    Execution.objects.transition_many("schedule", moves, now=now, actor=ACTOR)
     moves = [Move(id, "scheduled", 1, run_by) for id in requested]
-    transition_many("claim", moves, now=now, actor="w1")
+    Execution.objects.transition_many("claim", moves, now=now, actor="w1")
     moves = [Move(id, "running", 1, ends) for id in ids]
-    transition_many(event, moves, now=now, actor="w1", reason=reason)
+    Execution.objects.transition_many(event, moves, now=now, actor="w1", reason=reason)
 
 
 def start_executions(ids: Sequence[UUID], *, now: datetime) -> None:
@@ -138,6 +138,6 @@ def start_executions(ids: Sequence[UUID], *, now: datetime) -> None:
     schedule = {"worker": worker.pk, "start_by": now + timedelta(minutes=5)}
     run_by = {"run_deadline_at": now + timedelta(minutes=5), "worker_incarnation": 1}
     moves = [Move(id, "requested", 0, schedule) for id in ids]
-    transition_many("schedule", moves, now=now, actor=ACTOR)
+    Execution.objects.transition_many("schedule", moves, now=now, actor=ACTOR)
     moves = [Move(id, "scheduled", 1, run_by) for id in ids]
-    transition_many("claim", moves, now=now, actor="w1")
+    Execution.objects.transition_many("claim", moves, now=now, actor="w1")

@@ -21,11 +21,7 @@ from orchestrator.models.claiming import AttemptKey
 from orchestrator.models.executions import ExecutionQuerySet
 from orchestrator.reasons import Reason
 from orchestrator.retry_policy import RetryPolicy
-from orchestrator.state_machine import (
-    ExecutionStatus,
-    Move,
-    transition_many,
-)
+from orchestrator.state_machine import ExecutionStatus, Move
 
 WHILE_CANCELING = {
     Reason.RUN_TIMEOUT: Reason.CANCELLED_RUNNING,
@@ -184,7 +180,9 @@ def give_back(
     dispatched = Execution.objects.dispatched()
     scheduled = dispatched.filter(worker_id=worker_id) if worker_id is not None else ()
     moves = [move(execution) for execution in (*scheduled, *unstarted)]
-    moved = transition_many("give_back", moves, now=now, actor=actor, reason=reason)
+    moved = Execution.objects.transition_many(
+        "give_back", moves, now=now, actor=actor, reason=reason
+    )
     transaction.on_commit(partial(publisher.send_soon, publisher.requested(list(moved))))
     return moved
 
@@ -205,7 +203,7 @@ def _end(
     moved: set[UUID] = set()
     repeated: set[UUID] = set()
     for event, moves in groups.items():
-        done = transition_many(event, moves, now=now, actor=actor, reason=reason)
+        done = Execution.objects.transition_many(event, moves, now=now, actor=actor, reason=reason)
         moved |= done
         if event in AGAIN:
             repeated |= done
@@ -263,7 +261,9 @@ def _end_canceling(
         )
     moved: set[UUID] = set()
     for event, group in moves.items():
-        moved |= transition_many(event, group, now=now, actor=actor, reason=reason)
+        moved |= Execution.objects.transition_many(
+            event, group, now=now, actor=actor, reason=reason
+        )
     return moved
 
 

@@ -20,11 +20,7 @@ from orchestrator.executions import unloaded
 from orchestrator.executions.attempts import end_attempts, move
 from orchestrator.models import Action, DLQEntry, Execution, Worker
 from orchestrator.reasons import Reason
-from orchestrator.state_machine import (
-    ExecutionStatus,
-    Move,
-    transition_many,
-)
+from orchestrator.state_machine import ExecutionStatus, Move
 
 log = structlog.get_logger(__name__)
 
@@ -183,7 +179,7 @@ def _place(
         else:
             chosen.append(_assignment(execution, worker_id, now))
             by_id[execution.pk] = execution
-    moved = transition_many("schedule", chosen, now=now, actor=actor)
+    moved = Execution.objects.transition_many("schedule", chosen, now=now, actor=actor)
     for assignment in chosen:
         if assignment.id in moved:
             execution = by_id[assignment.id]
@@ -257,7 +253,7 @@ def _dispatch(executions: Sequence[Execution], *, now: datetime, actor: str) -> 
         unroutable = {message.kwargs["execution_id"] for message in publisher.send(messages)}
     except publisher.BrokerUnavailable as error:
         log.warning("dispatch failed, giving back", error=error, n=len(executions))
-        transition_many(
+        Execution.objects.transition_many(
             "give_back",
             [move(e, next_retry_at=now + BROKER_PAUSE) for e in executions],
             now=now,
@@ -293,7 +289,7 @@ def _return_unroutable(executions: Sequence[Execution], *, now: datetime, actor:
     except TopologyDiffers as differs:
         pause = UNDECLARABLE_PAUSE
         _complain(differs)
-    transition_many(
+    Execution.objects.transition_many(
         "give_back",
         [move(execution, next_retry_at=now + pause) for execution in others],
         now=now,
@@ -345,7 +341,7 @@ def _without_worker(
     wait = [*waits, *(execution for execution in others if execution.pk in patient)]
     reject = [execution for execution in others if execution.pk not in patient]
     again_at = now + WAIT_FOR_WORKER
-    transition_many(
+    Execution.objects.transition_many(
         "wait",
         [
             move(e, wait_reason=what[:200], next_retry_at=again_at)

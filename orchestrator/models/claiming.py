@@ -13,14 +13,11 @@ from uuid import UUID
 
 from django.db import connections
 
-from orchestrator.models.compare_and_swap import SwapQuerySet, Terms
 from orchestrator.models.fleet import Worker
-from orchestrator.state_machine import EXECUTIONS, ExecutionStatus, Move, transition_many
+from orchestrator.state_machine import ExecutionStatus, Fragment, MachineQuerySet, Move, Terms
 
 if TYPE_CHECKING:
     from orchestrator.models.executions import Execution
-
-RULE = EXECUTIONS.transitions["claim"]
 
 AttemptKey = tuple[UUID, int]
 """An execution's id and the number of one of its attempts: what a message names."""
@@ -39,7 +36,7 @@ ONLY_TO_BE_LOOKED_AT = (
 worker's processor time."""
 
 
-class ClaimQuerySet(SwapQuerySet["Execution"]):
+class ClaimQuerySet(MachineQuerySet["Execution"]):
     def claim(
         self,
         attempts: Collection[AttemptKey],
@@ -75,25 +72,27 @@ def _claim_postgresql(
     worker = connections[queryset.db].ops.quote_name(Worker._meta.db_table)
     terms = Terms(
         columns=["worker_id", "start_by", "deadline_at"],
-        conditions=f"""locked.worker_id = %s
+        condition=Fragment(
+            f"""locked.worker_id = %s
               AND locked.start_by > %s AND locked.deadline_at > %s
               AND EXISTS (SELECT FROM {worker}
                           WHERE id = %s AND incarnation = %s AND gone_at IS NULL)
-        """,
-        condition_parameters=[worker_id, now, now, worker_id, incarnation],
-        assignments="""worker_incarnation = %s, run_deadline_at = %s + least(
-            %s + subject.timeout_seconds * interval '1 second', subject.deadline_at)""",
-        assignment_parameters=[incarnation, run_grace, now],
+            """,
+            [worker_id, now, now, worker_id, incarnation],
+        ),
+        assignments=[
+            Fragment("worker_incarnation = %s", [incarnation]),
+            Fragment(
+                """run_deadline_at = %s + least(
+                    %s + subject.timeout_seconds * interval '1 second', subject.deadline_at)""",
+                [run_grace, now],
+            ),
+        ],
     )
     moves = [Move(id, ExecutionStatus.SCHEDULED, attempt) for id, attempt in set(attempts)]
-    return queryset.swap_on_terms(
-        EXECUTIONS,
-        RULE,
-        moves,
-        terms,
-        without=["result", *ONLY_TO_BE_LOOKED_AT],
-        now=now,
-        actor=actor,
+    without = ["result", *ONLY_TO_BE_LOOKED_AT]
+    return queryset.transition_on_terms(
+        "claim", moves, terms, without=without, now=now, actor=actor
     )
 
 
@@ -128,5 +127,5 @@ def _claim_portably(
         }
         moves.append(Move(execution.pk, execution.status, execution.attempt, values))
         execution.status, execution.started_at = ExecutionStatus.RUNNING, now
-    moved = transition_many(RULE.event, moves, now=now, actor=actor)
+    moved = queryset.transition_many("claim", moves, now=now, actor=actor)
     return [execution for execution in executions if execution.pk in moved]

@@ -15,7 +15,7 @@ from orchestrator.models.catalog import WITHOUT_CODE, Action, longest_wait_ms
 from orchestrator.models.claiming import ONLY_TO_BE_LOOKED_AT, AttemptKey, ClaimQuerySet
 from orchestrator.models.fleet import Worker
 from orchestrator.models.maintenance import PROCESSES_DIFFER_BY
-from orchestrator.state_machine import OPEN, TERMINAL, ExecutionStatus
+from orchestrator.state_machine import EXECUTIONS, OPEN, TERMINAL, ExecutionStatus
 
 if TYPE_CHECKING:
     from django_stubs_ext.db.models.manager import RelatedManager
@@ -182,6 +182,7 @@ class Execution(models.Model):
     """One run of one action, from its acceptance to exactly one terminal status."""
 
     Status = ExecutionStatus
+    machine = EXECUTIONS
 
     id = models.UUIDField(primary_key=True, default=uuid_utils.uuid7, editable=False)
     action = models.ForeignKey(Action, on_delete=models.PROTECT, db_index=False, related_name="+")

@@ -11,9 +11,8 @@ from django.db.models import Exists, F, OuterRef, Q
 from uuid_utils import compat as uuid_utils
 
 from orchestrator.models.catalog import Pack
-from orchestrator.models.compare_and_swap import SwapQuerySet
 from orchestrator.models.executions import Execution
-from orchestrator.state_machine import STEPS, TASKS, StepState, TaskState
+from orchestrator.state_machine import STEPS, TASKS, MachineQuerySet, StepState, TaskState
 from orchestrator.state_machine.steps import IN_FLIGHT, SATISFIED
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ class TaskTemplate(models.Model):
         return f"{self.namespace}/{self.name}/{self.version}"
 
 
-class TaskQuerySet(SwapQuerySet["Task"]):
+class TaskQuerySet(MachineQuerySet["Task"]):
     def open(self) -> TaskQuerySet:
         """Neither terminal nor in error. `ended_at` rather than state: indexes are over it."""
         return self.filter(ended_at__isnull=True)
@@ -89,6 +88,7 @@ class Task(models.Model):
     """One run of a task template."""
 
     State = TaskState
+    machine = TASKS
 
     id = models.UUIDField(primary_key=True, default=uuid_utils.uuid7, editable=False)
     template = models.ForeignKey(TaskTemplate, on_delete=models.PROTECT, related_name="tasks")
@@ -188,7 +188,7 @@ class Task(models.Model):
         return self.state in TASKS.terminal
 
 
-class StepQuerySet(SwapQuerySet["Step"]):
+class StepQuerySet(MachineQuerySet["Step"]):
     def in_flight(self) -> StepQuerySet:
         """Has an execution whose end is not evaluated yet."""
         return self.filter(state__in=sorted(IN_FLIGHT))
@@ -217,6 +217,7 @@ class Step(models.Model):
 
     State = StepState
     Kind = StepKind
+    machine = STEPS
 
     id = models.UUIDField(primary_key=True, default=uuid_utils.uuid7, editable=False)
     task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="steps", db_index=False)

@@ -1,4 +1,4 @@
-"""Every status and state, every way from one to another, and the only two functions that go it.
+"""Every status and state, every way from one to another, and the functions that go it.
 
 A transition is a compare-and-swap on (id, status, attempt): it happens if the row still is what
 the caller saw, and otherwise not at all. Losing that race is normal and is called
@@ -6,7 +6,8 @@ the caller saw, and otherwise not at all. Losing that race is normal and is call
 are, whoever tries.
 
 Executions, tasks and steps each have a `Machine`: a table of transitions, and the columns that it
-writes. Names without a machine's in them are those of executions.
+writes. A model names its own in its class. Names without a machine's in them are those of
+executions.
 """
 
 from orchestrator.state_machine.executions import (
@@ -24,13 +25,13 @@ from orchestrator.state_machine.machine import (
     TransitionConflict,
     UnknownEvent,
 )
+from orchestrator.state_machine.postgresql import Fragment, Terms
 from orchestrator.state_machine.steps import STEPS, StepState
 from orchestrator.state_machine.tasks import TASKS, TaskState
-from orchestrator.state_machine.transitions import MACHINES, allows, transition, transition_many
+from orchestrator.state_machine.transitions import MachineQuerySet, machine_of, transition
 
 __all__ = [
     "EXECUTIONS",
-    "MACHINES",
     "OPEN",
     "STEPS",
     "TASKS",
@@ -38,14 +39,16 @@ __all__ = [
     "TRANSITIONS",
     "WHO_MOVES_IT_ON",
     "ExecutionStatus",
+    "Fragment",
     "Machine",
+    "MachineQuerySet",
     "Move",
     "StepState",
     "TaskState",
+    "Terms",
     "Transition",
     "TransitionConflict",
     "UnknownEvent",
-    "allows",
+    "machine_of",
     "transition",
-    "transition_many",
 ]

@@ -76,7 +76,6 @@ TRANSITIONS = table(
 )  # fmt: skip
 
 EXECUTIONS = Machine(
-    model="Execution",
     states=S,
     initial=S.REQUESTED,
     terminal=TERMINAL,

@@ -52,8 +52,6 @@ class Move(NamedTuple):
 class Machine:
     """One table of transitions, and how the rows that it governs are written."""
 
-    model: str
-    """The model's name. Its `history` is where each transition leaves a row."""
     states: type[enum.StrEnum]
     initial: enum.StrEnum
     terminal: frozenset[enum.StrEnum]

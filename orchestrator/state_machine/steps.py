@@ -74,7 +74,6 @@ TRANSITIONS = table(
 )  # fmt: skip
 
 STEPS = Machine(
-    model="Step",
     states=W,
     initial=W.PENDING,
     terminal=TERMINAL,

@@ -87,7 +87,6 @@ TRANSITIONS = table(
 )  # fmt: skip
 
 TASKS = Machine(
-    model="Task",
     states=T,
     initial=T.PENDING,
     terminal=TERMINAL,

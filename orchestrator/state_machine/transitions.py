@@ -1,97 +1,127 @@
-"""The only two functions that change a status or a state."""
+"""The only functions that change a status or a state: `transition`, and two of a query set.
+
+Each is a compare-and-swap: a row changes if its state and its fence still are what the caller saw,
+together with its history, or not at all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
-from django.apps import apps
+from django.db import connections, models
 
-from orchestrator.state_machine.executions import EXECUTIONS, ExecutionStatus
-from orchestrator.state_machine.machine import Machine, Move, TransitionConflict
-from orchestrator.state_machine.steps import STEPS
-from orchestrator.state_machine.tasks import TASKS
+from orchestrator.state_machine import postgresql, sqlite
+from orchestrator.state_machine.machine import Machine, Move, Transition, TransitionConflict
+from orchestrator.state_machine.postgresql import Terms
+from orchestrator.state_machine.swap import Swap
 
-if TYPE_CHECKING:
-    from orchestrator.models import Execution, Step, Task
-
-    Row = TypeVar("Row", Execution, Task, Step)
-
-MACHINES = {machine.model: machine for machine in (EXECUTIONS, TASKS, STEPS)}
+M = TypeVar("M", bound=models.Model)
 
 
-def allows(event: str, status: ExecutionStatus | str) -> bool:
-    """Whether `event` may happen to an execution in `status`."""
-    return EXECUTIONS.allows(event, status)
+def machine_of(model: type[models.Model]) -> Machine:
+    """The machine that a model names in its class, as in `machine = EXECUTIONS`."""
+    machine: Machine = model.machine  # type: ignore[attr-defined]
+    return machine
 
 
-def transition_many(
-    event: str | Sequence[str],
-    moves: Sequence[Move],
-    *,
-    now: datetime,
-    actor: str,
-    reason: str | None = None,
-    machine: Machine = EXECUTIONS,
-    wait_for_locks: bool | None = None,
-) -> set[UUID]:
-    """Carry out one event on many rows in one statement, each with its row of history.
+class MachineQuerySet(models.QuerySet[M]):
+    """The rows of a machine. Filters do not count for transitions: the moves name the rows."""
 
-    Several events are carried out as one: nobody sees a state between them, and each leaves its
-    row of history. Returns the ids that moved; what is not among them lost its race and is
-    unchanged.
+    def transition_many(
+        self,
+        event: str | Sequence[str],
+        moves: Sequence[Move],
+        *,
+        now: datetime,
+        actor: str,
+        reason: str | None = None,
+        wait_for_locks: bool | None = None,
+    ) -> set[UUID]:
+        """Carry out one event on many rows in one statement, each with its row of history.
 
-    `wait_for_locks`: whether to wait, up to the database's `lock_timeout`, for rows that another
-    transaction holds. Otherwise those are passed over, and are not among what is returned. By
-    default a batch of executions passes over them, as backlog and sweep find them again, and
-    tasks and steps wait, as who moves those holds their task and expects the whole batch.
-    SQLite locks no rows, only everything.
-    Raises UnknownEvent, and TransitionConflict if a caller expects an impossible source.
-    """
-    way = machine.way(*([event] if isinstance(event, str) else event))
-    for move in moves:
-        if move.status not in way[0].sources:
-            raise TransitionConflict(
-                f"{way[0].event} is not possible from {move.status} ({move.id})"
-            )
-    if not moves:
-        return set()
-    model = apps.get_model("orchestrator", machine.model)
-    waits = machine.waits_for_locks if wait_for_locks is None else wait_for_locks
-    moved: set[UUID] = model.objects.swap(
-        machine, way, moves, now=now, actor=actor, reason=reason, wait_for_locks=waits
-    )
-    return moved
+        Several events are carried out as one: nobody sees a state between them, and each leaves
+        its row of history. Returns the ids that moved; what is not among them lost its race and is
+        unchanged.
+
+        `wait_for_locks`: whether to wait, up to the database's `lock_timeout`, for rows that
+        another transaction holds. Otherwise those are passed over, and are not among what is
+        returned. By default a batch of executions passes over them, as backlog and sweep find them
+        again, and tasks and steps wait, as who moves those holds their task and expects the whole
+        batch. SQLite locks no rows, only everything.
+        Raises UnknownEvent, and TransitionConflict if a caller expects an impossible source.
+        """
+        machine = machine_of(self.model)
+        way = machine.way(*([event] if isinstance(event, str) else event))
+        if not moves:
+            return set()
+        swap = self._swap(way, moves, now=now, actor=actor, reason=reason)
+        if connections[self.db].vendor != "postgresql":
+            return sqlite.carry_out(swap, using=self.db)
+        waits = machine.waits_for_locks if wait_for_locks is None else wait_for_locks
+        return postgresql.carry_out(swap, using=self.db, wait_for_locks=waits)
+
+    def transition_on_terms(
+        self,
+        event: str,
+        moves: Sequence[Move],
+        terms: Terms,
+        *,
+        without: Collection[str] = (),
+        now: datetime,
+        actor: str,
+    ) -> list[M]:
+        """Carry out one event on the rows that meet the terms as well; returns those rows as they
+        are now, without these fields. Rows that another transaction holds are passed over.
+
+        For the hot path on PostgreSQL: what would be a SELECT and an UPDATE is one statement.
+        """
+        way = machine_of(self.model).way(event)
+        swap = self._swap(way, moves, now=now, actor=actor, reason=None)
+        return postgresql.carry_out_on_terms(swap, terms, without=without, using=self.db)
+
+    def _swap(
+        self,
+        way: Sequence[Transition],
+        moves: Sequence[Move],
+        *,
+        now: datetime,
+        actor: str,
+        reason: str | None,
+    ) -> Swap:
+        """Raises TransitionConflict for a move that is not possible from where it begins."""
+        for move in moves:
+            if move.status not in way[0].sources:
+                raise TransitionConflict(
+                    f"{way[0].event} is not possible from {move.status} ({move.id})"
+                )
+        machine = machine_of(self.model)
+        return Swap.prepare(self.model, machine, way, moves, now=now, actor=actor, reason=reason)
 
 
 def transition(
-    row: Row,
+    row: M,
     event: str,
     *,
     now: datetime,
     actor: str,
     reason: str | None = None,
     **values: Any,
-) -> Row:
-    """Carry out one event on one execution, task or step, and return it as it is now.
+) -> M:
+    """Carry out one event on one row, and return it as it is now.
 
     Waits for a row that another transaction holds: whoever asks for this one wants an answer.
     Raises TransitionConflict if it has moved since `row` was read, and OperationalError if it is
     held for longer than the database's `lock_timeout`.
     """
-    machine = MACHINES[type(row).__name__]
+    machine = machine_of(type(row))
     state, fence = getattr(row, machine.column), getattr(row, machine.fence)
     move = Move(row.pk, state, fence, values)
-    if not transition_many(
-        event,
-        [move],
-        now=now,
-        actor=actor,
-        reason=reason,
-        machine=machine,
-        wait_for_locks=True,
+    rows = cast("MachineQuerySet[M]", type(row)._default_manager.all())
+    if not rows.transition_many(
+        event, [move], now=now, actor=actor, reason=reason, wait_for_locks=True
     ):
         raise TransitionConflict(
             f"{event}: {row.pk} is no longer {state} at {machine.fence} {fence}"

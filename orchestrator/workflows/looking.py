@@ -16,7 +16,7 @@ from orchestrator.database import LOCK_NOT_AVAILABLE, sqlstate
 from orchestrator.errors import MusterError
 from orchestrator.models import Step, StepExecution, Task
 from orchestrator.models.maintenance import PROCESSES_DIFFER_BY
-from orchestrator.state_machine import STEPS, Move, StepState, transition_many
+from orchestrator.state_machine import Move, StepState
 from orchestrator.workflows.advancing import advance
 
 log = structlog.get_logger(__name__)
@@ -81,7 +81,7 @@ def look(*, now: datetime, actor: str) -> int:
         else:
             begun.append(Move(step.pk, step.state, step.fence))
     # one that somebody holds is found again
-    transition_many("start", begun, now=now, actor=actor, machine=STEPS, wait_for_locks=False)
+    Step.objects.transition_many("start", begun, now=now, actor=actor, wait_for_locks=False)
     return advance_all(ids | ended, now=now, actor=actor)
 
 

@@ -16,7 +16,7 @@ from django.db import transaction
 from orchestrator import investigations, metrics
 from orchestrator.models import DLQEntry, StalenessDefault, Task, TaskLimit
 from orchestrator.models.staleness import DURATION, Overstepped
-from orchestrator.state_machine import TASKS, Move, TransitionConflict, transition_many
+from orchestrator.state_machine import Move, TransitionConflict
 
 log = structlog.get_logger(__name__)
 
@@ -117,13 +117,12 @@ def _settle(stale: Sequence[_Stale], *, now: datetime) -> Detected:
     # one that was given an entry by somebody else just now is in hand: neither, for it
     dealt_with = [one for one in stale if one.task.pk in opened or not one.opens_entry]
     moving = [one for one in dealt_with if one.moves_to_error]
-    moved = transition_many(
+    moved = Task.objects.transition_many(
         "expire",
         [Move(one.task.pk, one.task.state, one.task.fence) for one in moving],
         now=now,
         actor=ACTOR,
         reason=DLQEntry.Reason.STALENESS_TIMEOUT,
-        machine=TASKS,
     )
     if len(moved) != len(moving):
         # they are held: this cannot be, and an entry without its move must not be either

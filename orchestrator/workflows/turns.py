@@ -14,7 +14,7 @@ from orchestrator.errors import NotFound
 from orchestrator.models import Step, Task, TaskTemplate
 from orchestrator.models.workflows import StepQuerySet
 from orchestrator.packs import TemplateDefinition
-from orchestrator.state_machine import STEPS, TASKS, Move, TaskState, transition_many
+from orchestrator.state_machine import TASKS, Move, TaskState
 
 
 class UnknownTask(NotFound):
@@ -50,21 +50,20 @@ class Turn:
         self, event: str | tuple[str, ...], moves: list[Move], *, reason: str = ""
     ) -> set[UUID]:
         """Transitions of steps, all in one statement; returns the ids that moved."""
-        return transition_many(
-            event, moves, now=self.now, actor=self.actor, reason=reason[:500], machine=STEPS
+        return Step.objects.transition_many(
+            event, moves, now=self.now, actor=self.actor, reason=reason[:500]
         )
 
     def move_task(self, *, reason: str = "", **values: Any) -> None:
         """Carry out `events`. Nobody can get in between: the row is locked."""
         task = self.task
         move = Move(task.pk, task.state, task.fence, values)
-        transition_many(
+        Task.objects.transition_many(
             self.events,
             [move],
             now=self.now,
             actor=self.actor,
             reason=reason[:500],
-            machine=TASKS,
         )
         task.state = self.state
         task.fence += sum(TASKS.rule(event).new_attempt for event in self.events)

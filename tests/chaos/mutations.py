@@ -46,7 +46,8 @@ class Mutant:
     """Tests, the quickest first."""
 
 
-SWAP = "orchestrator/models/compare_and_swap.py"
+ON_SQLITE = "orchestrator/state_machine/sqlite.py"
+ON_POSTGRESQL = "orchestrator/state_machine/postgresql.py"
 CLAIM = "orchestrator/models/claiming.py"
 ROWS = "orchestrator/models/executions.py"
 LIVES = "orchestrator/fleet/lives.py"
@@ -57,37 +58,37 @@ MUTANTS = (
     # --- compare and swap ---
     Mutant(
         "attempt not compared, SQLite",
-        SWAP,
+        ON_SQLITE,
         "          AND subject.{fence} = json_extract(batch.value, '$[2]')\n",
         "",
         (STATE_MACHINE,),
     ),
     Mutant(
         "status not compared, SQLite",
-        SWAP,
+        ON_SQLITE,
         "          AND subject.{column} = json_extract(batch.value, '$[1]')\n",
         "",
         (STATE_MACHINE,),
     ),
     Mutant(
         "attempt not compared, PostgreSQL",
-        SWAP,
+        ON_POSTGRESQL,
         "AND locked.{column} = locked.new_{column} AND locked.{fence} = locked.new_{fence}",
         "AND locked.{column} = locked.new_{column}",
         (STATE_MACHINE,),
     ),
     Mutant(
         "status not compared, PostgreSQL",
-        SWAP,
+        ON_POSTGRESQL,
         "AND locked.{column} = locked.new_{column} AND locked.{fence} = locked.new_{fence}",
         "AND locked.{fence} = locked.new_{fence}",
         (STATE_MACHINE,),
     ),
     Mutant(
         "rows not locked in order",
-        SWAP,
-        "ORDER BY subject.id FOR NO KEY UPDATE OF subject",
-        "ORDER BY random() FOR NO KEY UPDATE OF subject",
+        ON_POSTGRESQL,
+        "ORDER BY subject.id\n",
+        "ORDER BY random()\n",
         (("tests/chaos/test_model.py::test_batches_of_the_same_rows_never_deadlock",),),
     ),
     Mutant(
@@ -275,16 +276,16 @@ MUTANTS = (
     # --- rows that somebody holds ---
     Mutant(
         "batch waits for a row that somebody holds",
-        SWAP,
-        'held = "" if wait_for_locks else "SKIP LOCKED"',
-        'held = ""',
+        ON_POSTGRESQL,
+        '{"" if wait_for_locks else "SKIP LOCKED"}',
+        "",
         (HELD_ROWS,),
     ),
     Mutant(
         "tasks and steps are passed over when somebody holds them",
-        SWAP,
-        'held = "" if wait_for_locks else "SKIP LOCKED"',
-        'held = "SKIP LOCKED"',
+        ON_POSTGRESQL,
+        '{"" if wait_for_locks else "SKIP LOCKED"}',
+        "SKIP LOCKED",
         (HELD_ROWS,),
     ),
     Mutant(

@@ -39,7 +39,7 @@ from orchestrator.dead_letters import Letter
 from orchestrator.models import Execution, ExecutionEvent
 from orchestrator.models.executions import DEADLINE_GRACE
 from orchestrator.reasons import Reason
-from orchestrator.state_machine import Move, TransitionConflict, transition_many
+from orchestrator.state_machine import Move, TransitionConflict
 from tests import databases
 from tests.chaos import checker
 from tests.chaos.facts import TERMINAL, Event, Evidence, Row
@@ -329,7 +329,7 @@ class Lives(RuleBasedStateMachine):
         one = view.model
         move = Move(one.id, view.status, view.attempt)
         try:
-            moved = transition_many(
+            moved = Execution.objects.transition_many(
                 event, [move], now=self.world.now, actor="late", reason=Reason.ACTION_FAILED
             )
         except TransitionConflict:
@@ -448,7 +448,9 @@ def test_of_five_racing_writers_one_wins_every_time(postgresql: None) -> None:
                 for row in rows:
                     move = Move(row.pk, "running", 1)
                     start.wait(30)
-                    if transition_many(event, [move], now=NOW, actor=event, reason=reason):
+                    if Execution.objects.transition_many(
+                        event, [move], now=NOW, actor=event, reason=reason
+                    ):
                         wins[row.pk].append(event)
             finally:
                 connections.close_all()
@@ -487,7 +489,9 @@ def test_batches_of_the_same_rows_never_deadlock(postgresql: None) -> None:
                 moves = [Move(id, "running", 1) for id in rng.sample(ids, k=BATCH)]
                 start.wait(30)
                 moved.append(
-                    transition_many(event, moves, now=NOW, actor=event, reason=Reason.ACTION_FAILED)
+                    Execution.objects.transition_many(
+                        event, moves, now=NOW, actor=event, reason=Reason.ACTION_FAILED
+                    )
                 )
         except Exception as error:  # noqa: BLE001 - told by the test itself
             failures.append(error)

@@ -11,7 +11,7 @@ from orchestrator import clock, executions, fleet, maintenance
 from orchestrator.clock import Reading, Watch
 from orchestrator.models import Execution, Step, Worker
 from orchestrator.reasons import Reason
-from orchestrator.state_machine import ExecutionStatus, Move, StepState, transition_many
+from orchestrator.state_machine import ExecutionStatus, Move, StepState
 from tests.factories import NOW, make_execution, make_step, make_worker
 
 S = ExecutionStatus
@@ -223,7 +223,7 @@ def failed_once(at: datetime) -> Execution:
     """It waits for its second attempt, ten minutes after its first has failed."""
     execution = make_execution(S.RUNNING, worker=None)
     moves = [Move(execution.pk, S.RUNNING, 1, {"next_retry_at": at + seconds(600)})]
-    assert transition_many("retry", moves, now=at, actor="w1", reason=Reason.ACTION_FAILED)
+    assert Execution.objects.transition_many("retry", moves, now=at, actor="w1", reason=Reason.ACTION_FAILED)
     return execution
 
 

@@ -10,9 +10,9 @@ import pytest
 from django.db import connection
 
 from orchestrator import executions, fleet, maintenance
-from orchestrator.models import Execution, Tick, Worker
+from orchestrator.models import Execution, Step, Tick, Worker
 from orchestrator.reasons import Reason
-from orchestrator.state_machine import STEPS, ExecutionStatus, Move, StepState, transition_many
+from orchestrator.state_machine import ExecutionStatus, Move, StepState
 from orchestrator.state_machine import transition as carry_out
 from tests.factories import NOW, make_execution, make_step, make_worker
 from tests.locks import held
@@ -32,7 +32,9 @@ def test_batch_passes_over_a_held_execution_and_moves_the_others() -> None:
     moves = [Move(each.pk, S.RUNNING, each.attempt) for each in executions]
 
     def complete() -> set[Any]:
-        return transition_many("complete", moves, now=LATER, actor="w1", reason=Reason.SUCCEEDED)
+        return Execution.objects.transition_many(
+            "complete", moves, now=LATER, actor="w1", reason=Reason.SUCCEEDED
+        )
 
     with held(executions[0]):
         assert complete() == {each.pk for each in executions[1:]}
@@ -73,7 +75,7 @@ def test_batch_of_steps_waits_for_one_that_is_held() -> None:
     moves = [Move(each.pk, each.state, each.fence) for each in steps]
     with held(steps[0]) as lock:
         lock.release_when_waited_for()
-        moved = transition_many("cancel", moves, now=LATER, actor="ada", machine=STEPS)
+        moved = Step.objects.transition_many("cancel", moves, now=LATER, actor="ada")
     assert moved == {each.pk for each in steps}
 
 

@@ -13,6 +13,7 @@ from django.db import IntegrityError, connection, connections, transaction
 from orchestrator.models import Execution, ExecutionEvent
 from orchestrator.reasons import Reason
 from orchestrator.state_machine import (
+    EXECUTIONS,
     OPEN,
     TERMINAL,
     TRANSITIONS,
@@ -21,8 +22,6 @@ from orchestrator.state_machine import (
     Move,
     TransitionConflict,
     UnknownEvent,
-    allows,
-    transition_many,
 )
 from orchestrator.state_machine import transition as carry_out
 from tests.factories import NOW, make_action, make_execution, make_worker
@@ -53,7 +52,7 @@ STAMPS: dict[Any, str] = {
 }
 
 PAIRS = [(status, event) for status in S for event in TRANSITIONS]
-ALLOWED = [(status, event) for status, event in PAIRS if allows(event, status)]
+ALLOWED = [(status, event) for status, event in PAIRS if EXECUTIONS.allows(event, status)]
 FORBIDDEN = [pair for pair in PAIRS if pair not in ALLOWED]
 
 
@@ -129,7 +128,7 @@ def test_forbidden_event_leaves_the_row_untouched(status: ExecutionStatus, event
     # and with a caller that believes it to be somewhere else, where the event is allowed
     for believed in TRANSITIONS[event].sources:
         move = Move(execution.pk, believed, execution.attempt, values_of(event))
-        assert transition_many(event, [move], now=LATER, actor="tester") == set()
+        assert Execution.objects.transition_many(event, [move], now=LATER, actor="tester") == set()
     assert row(execution) == before
     assert not ExecutionEvent.objects.exists()
 
@@ -140,7 +139,7 @@ def test_attempt_of_the_caller_is_compared_too(status: ExecutionStatus, event: s
     before = row(execution)
     for attempt in (execution.attempt + 1, execution.attempt - 1, 1_000):
         move = Move(execution.pk, status, attempt, values_of(event))
-        assert transition_many(event, [move], now=LATER, actor="late") == set()
+        assert Execution.objects.transition_many(event, [move], now=LATER, actor="late") == set()
     assert row(execution) == before
     assert not ExecutionEvent.objects.exists()
 
@@ -162,7 +161,9 @@ def test_batch_moves_what_compares_and_tells_which() -> None:
     gone = make_execution(S.COMPLETED)
     moves = [Move(each.pk, S.RUNNING, 1, {"result": {"n": n}}) for n, each in enumerate(wanted)]
     moves.append(Move(gone.pk, S.RUNNING, 1, {"result": {"n": 99}}))
-    moved = transition_many("complete", moves, now=LATER, actor="w1", reason=Reason.SUCCEEDED)
+    moved = Execution.objects.transition_many(
+        "complete", moves, now=LATER, actor="w1", reason=Reason.SUCCEEDED
+    )
     assert moved == {each.pk for each in wanted}
     results = dict(Execution.objects.values_list("pk", "result"))
     assert [results[each.pk] for each in wanted] == [{"n": n} for n in range(5)]
@@ -173,13 +174,15 @@ def test_batch_moves_what_compares_and_tells_which() -> None:
 def test_same_move_twice_in_one_batch_counts_once() -> None:
     execution = make_execution(S.REQUESTED)
     move = Move(execution.pk, S.REQUESTED, 0, values_of("schedule"))
-    assert transition_many("schedule", [move, move], now=LATER, actor="tester") == {execution.pk}
+    assert Execution.objects.transition_many(
+        "schedule", [move, move], now=LATER, actor="tester"
+    ) == {execution.pk}
     assert row(execution)["attempt"] == 1
     assert ExecutionEvent.objects.count() == 1
 
 
 def test_empty_batch_does_nothing() -> None:
-    assert transition_many("schedule", [], now=LATER, actor="tester") == set()
+    assert Execution.objects.transition_many("schedule", [], now=LATER, actor="tester") == set()
 
 
 def test_history_and_status_are_undone_together() -> None:
@@ -304,7 +307,7 @@ def test_overlapping_batches_share_the_rows_and_do_not_deadlock(wait_for_locks: 
 
     def batch(moves: list[Move], event: str) -> Callable[[], set[Any]]:
         reason = REASONS[event]
-        return lambda: transition_many(
+        return lambda: Execution.objects.transition_many(
             event, moves, now=LATER, actor=event, reason=reason, wait_for_locks=wait_for_locks
         )
 

@@ -18,7 +18,6 @@ from orchestrator.state_machine import (
     StepState,
     TaskState,
     TransitionConflict,
-    transition_many,
 )
 from orchestrator.state_machine import transition as carry_out
 from tests.factories import NOW, make_step, make_task
@@ -47,7 +46,11 @@ FORBIDDEN = [(m, s, e) for m, s, e in CASES if not m.allows(e, s)]
 
 
 def name(value: Any) -> str:
-    return value.model if isinstance(value, Machine) else str(value)
+    return model_of(value).__name__ if isinstance(value, Machine) else str(value)
+
+
+def model_of(machine: Machine) -> Any:
+    return Task if machine is TASKS else Step
 
 
 def make(machine: Machine, state: Any) -> Any:
@@ -62,7 +65,7 @@ def row(subject: Task | Step) -> dict[str, Any]:
 def test_allowed_event_moves_the_row_and_leaves_one_record(
     machine: Machine, state: Any, event: str
 ) -> None:
-    rule, values = machine.rule(event), VALUES.get((machine.model, event), {})
+    rule, values = machine.rule(event), VALUES.get((name(machine), event), {})
     subject, bystander = make(machine, state), make_task(TaskState.COMPLETE)
     before, beside = row(subject), row(bystander)
 
@@ -101,7 +104,9 @@ def test_forbidden_event_leaves_the_row_untouched() -> None:
             carry_out(subject, event, now=LATER, actor="ada")
         for believed in machine.rule(event).sources:
             move = Move(subject.pk, believed, subject.fence)
-            assert not transition_many(event, [move], now=LATER, actor="ada", machine=machine)
+            assert not model_of(machine).objects.transition_many(
+                event, [move], now=LATER, actor="ada"
+            )
         assert row(subject) == before, (state, event)
     assert not TransitionRecord.objects.exists()
 
@@ -112,7 +117,7 @@ def test_fence_of_the_caller_is_compared_too(machine: Machine) -> None:
     event = next(e for e, rule in machine.transitions.items() if machine.initial in rule.sources)
     for fence in (subject.fence + 1, subject.fence - 1):
         move = Move(subject.pk, machine.initial, fence)
-        assert not transition_many(event, [move], now=LATER, actor="late", machine=machine)
+        assert not model_of(machine).objects.transition_many(event, [move], now=LATER, actor="late")
     assert row(subject)["state"] == machine.initial
 
 
@@ -164,7 +169,7 @@ def test_database_refuses_rows_that_cannot_be(machine: Machine, broken: dict[str
 def test_batch_of_steps_is_moved_with_each_its_own_task() -> None:
     steps = [make_step(StepState.PENDING) for _ in range(5)]
     moves = [Move(step.pk, step.state, step.fence, {"attempts": 1}) for step in steps]
-    moved = transition_many("enqueue", moves, now=LATER, actor="executor", machine=STEPS)
+    moved = Step.objects.transition_many("enqueue", moves, now=LATER, actor="executor")
     assert moved == {step.pk for step in steps}
     records = TransitionRecord.objects.values_list("step_id", "task_id", "fence")
     assert set(records) == {(step.pk, step.task_id, 1) for step in steps}
@@ -175,7 +180,7 @@ def test_several_events_are_one_step_with_a_record_of_each() -> None:
     events = ("evaluate", "enqueue_steps", "process_steps", "wait_for_retry")
     values = {"next_retry_at": DUE, "clock_started_at": DUE}
     move = Move(task.pk, task.state, task.fence, values)
-    assert transition_many(events, [move], now=LATER, actor="ada", machine=TASKS) == {task.pk}
+    assert Task.objects.transition_many(events, [move], now=LATER, actor="ada") == {task.pk}
     after = row(task)
     assert (after["state"], after["fence"], after["next_retry_at"]) == ("waiting_for_retry", 4, DUE)
     records = TransitionRecord.objects.values_list("event", "from_state", "to_state", "fence")
@@ -185,14 +190,12 @@ def test_several_events_are_one_step_with_a_record_of_each() -> None:
         ("process_steps", "enqueuing_steps", "steps_in_process", 3),
         ("wait_for_retry", "steps_in_process", "waiting_for_retry", 4),
     ]
-    assert not transition_many(events, [move], now=LATER, actor="late", machine=TASKS)
+    assert not Task.objects.transition_many(events, [move], now=LATER, actor="late")
 
 
 def test_events_that_do_not_follow_from_each_other_are_refused() -> None:
     task = make_task(TaskState.STEPS_IN_PROCESS)
     move = Move(task.pk, task.state, task.fence)
     with pytest.raises(TransitionConflict, match="process_steps is not possible"):
-        transition_many(
-            ("evaluate", "process_steps"), [move], now=LATER, actor="ada", machine=TASKS
-        )
+        Task.objects.transition_many(("evaluate", "process_steps"), [move], now=LATER, actor="ada")
     assert row(task)["state"] == "steps_in_process"

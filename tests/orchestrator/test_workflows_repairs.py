@@ -12,8 +12,7 @@ from django.db import connections
 
 from orchestrator import packs, publisher, workflows
 from orchestrator.models import DLQEntry, Execution, Step, Task, TransitionRecord
-from orchestrator.state_machine import Move, transition_many
-from orchestrator.state_machine.tasks import TASKS
+from orchestrator.state_machine import Move
 from orchestrator.workflows import NewTask
 from tests.factories import NOW, make_action
 from tests.workflow_play import Play, end_executions, start_executions, step, template
@@ -173,7 +172,7 @@ def test_task_in_error_goes_on_when_a_step_is_repaired(verb: str) -> None:
     play.fail("a")
     task = play.task
     move = Move(task.pk, task.state, task.fence)
-    transition_many("expire", [move], now=play.now, actor="staleness", machine=TASKS)
+    Task.objects.transition_many("expire", [move], now=play.now, actor="staleness")
     assert play.advance() == "error"
     repair(play, verb, "a")
     assert play.state == "steps_in_process"
@@ -184,7 +183,7 @@ def test_task_in_error_takes_in_what_ends_and_begins_nothing() -> None:
     play = Play(step("a"), step("b", "a"))
     task = play.task
     move = Move(task.pk, task.state, task.fence)
-    transition_many("expire", [move], now=play.now, actor="staleness", machine=TASKS)
+    Task.objects.transition_many("expire", [move], now=play.now, actor="staleness")
     play.end("a")
     assert (play.state, play.states) == ("error", {"a": "complete", "b": "pending"})
 
@@ -235,7 +234,9 @@ def end_executions_of(play: Play, execution_id: Any) -> None:
     from orchestrator.reasons import Reason
 
     move = Move(execution_id, "canceling", 1, {"result": {"n": "late"}})
-    transition_many("complete", [move], now=play.now, actor="w1", reason=Reason.SUCCEEDED)
+    Execution.objects.transition_many(
+        "complete", [move], now=play.now, actor="w1", reason=Reason.SUCCEEDED
+    )
 
 
 def test_step_that_waits_for_its_retry_is_repaired_at_once() -> None:

@@ -25,8 +25,9 @@ from orchestrator.models import (
     TaskTemplate,
     TransitionRecord,
 )
+from orchestrator.models.workflows import TaskQuerySet
 from orchestrator.state_machine import TASKS, StepState, TaskState, TransitionConflict
-from orchestrator.workflows import Detected, detect_stale, staleness
+from orchestrator.workflows import Detected, detect_stale
 from tests.factories import NOW, make_execution, make_step, make_task, make_template
 from tests.orchestrator.test_investigations import tallied
 
@@ -236,7 +237,7 @@ def test_task_with_a_pending_entry_is_left_alone_until_that_is_closed() -> None:
 
 def test_an_entry_without_its_move_is_undone(monkeypatch: Any) -> None:
     one = task()
-    monkeypatch.setattr(staleness, "transition_many", lambda *_, **__: set())
+    monkeypatch.setattr(TaskQuerySet, "transition_many", lambda *_, **__: set())
     with pytest.raises(TransitionConflict):
         detect_stale(NOW)
     assert not DLQEntry.objects.exists()
