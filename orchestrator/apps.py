@@ -3,7 +3,6 @@
 import sqlite3
 from typing import Any
 
-from django.apps import AppConfig
 from django.contrib.admin import apps as admin_apps
 from django.contrib.admin import autodiscover
 from django.contrib.admin.checks import check_admin_app, check_dependencies
@@ -11,12 +10,69 @@ from django.core import checks as django_checks
 from django.db.backends.signals import connection_created
 from django.db.models.signals import post_migrate, pre_migrate
 
+from orchestrator.frame import ExecutorPart, HotQueue, Maintenance, MusterApp, Named
 
-class OrchestratorConfig(AppConfig):
+
+class OrchestratorConfig(MusterApp):
     name = "orchestrator"
     verbose_name = "Muster"
-    default_auto_field = "django.db.models.BigAutoField"
     default = True
+
+    api_routers = (
+        ("/executions", "orchestrator.api.executions.router"),
+        ("/tasks", "orchestrator.api.tasks.router"),
+        ("/tasks", "orchestrator.api.task_steps.router"),
+        ("/templates", "orchestrator.api.templates.router"),
+        ("/workers", "orchestrator.api.workers.router"),
+        ("/dlq", "orchestrator.api.dlq.router"),
+        ("/dlq", "orchestrator.api.dlq_reports.router"),
+        ("/analytics", "orchestrator.api.analytics.router"),
+        ("/actions", "orchestrator.api.actions.router"),
+        ("/health", "orchestrator.api.health.router"),
+    )
+    maintenance = (
+        Maintenance(
+            "muster.check_timeouts",
+            Named("orchestrator.maintenance.check_timeouts"),
+            "Ends what is overdue and schedules what was never picked up.",
+        ),
+        Maintenance(
+            "muster.check_heartbeats",
+            Named("orchestrator.maintenance.check_heartbeats"),
+            "Declares silent workers lost and settles what they held.",
+        ),
+        Maintenance(
+            "muster.drain_dead_letters",
+            Named("orchestrator.maintenance.drain_dead_letters"),
+            "Turns dead letters into failed executions and DLQ entries.",
+            asks_the_broker=True,
+        ),
+        Maintenance(
+            "muster.retire_workers",
+            Named("orchestrator.maintenance.retire_workers"),
+            "Removes the queues of workers that are long gone.",
+            asks_the_broker=True,
+        ),
+        Maintenance(
+            "muster.detect_stale_tasks",
+            Named("orchestrator.workflows.maintenance.detect_stale_tasks"),
+            "Opens an investigation for tasks that are stuck, and moves them to error.",
+            interval="staleness_interval_seconds",
+        ),
+    )
+    when_clock_was_set_back = (
+        Named("orchestrator.executions.bring_forward"),
+        Named("orchestrator.workflows.bring_forward"),
+    )
+    executor_parts = (
+        ExecutorPart(
+            HotQueue(Named("orchestrator.workflows.messages.queue"), "muster.advance", "task_ids"),
+            take=Named("orchestrator.workflows.advance_all"),
+            ended=Named("orchestrator.workflows.note_ended"),
+            look=Named("orchestrator.workflows.look"),
+            any_open=Named("orchestrator.workflows.any_open"),
+        ),
+    )
 
     def ready(self) -> None:
         from orchestrator import checks, database  # noqa: F401 - registers them

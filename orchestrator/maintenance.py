@@ -6,16 +6,16 @@ half an interval is not taken again, so the functions run once an interval whoev
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from django.conf import settings
 from django.db import transaction
 
-from orchestrator import clock, database, dead_letters, executions, fleet, workflows
+from orchestrator import database, dead_letters, executions, fleet, frame
+from orchestrator.frame import Maintenance
 from orchestrator.models import Tick
 
 Parts = dict[str, Callable[[], Any]]
@@ -42,7 +42,10 @@ def _bring_forward(*, now: datetime) -> int:
     with transaction.atomic():
         if not Tick.objects.clock_was_set_back(now=now, within=window):
             return 0
-        return executions.bring_forward(now=now) + workflows.bring_forward(now=now)
+        return sum(
+            bring_forward(now=now)
+            for bring_forward in frame.collect(lambda app: app.when_clock_was_set_back)
+        )
 
 
 def check_heartbeats(*, now: datetime) -> Any:
@@ -72,41 +75,16 @@ def retire_workers(*, now: datetime) -> Any:
     return fleet.retire_gone(now=now)
 
 
-def detect_stale_tasks(*, now: datetime) -> Any:
-    """Open investigations for tasks that are stuck, batch by batch, and move them to error."""
-    until = time.monotonic() + LONGEST_RUN_SECONDS
-    stale = opened = moved = 0
-    moment = clock.running_from(now)
-    while True:
-        found = workflows.detect_stale(moment())
-        stale, opened = stale + len(found.stale), opened + len(found.opened)
-        moved += len(found.moved)
-        is_last = len(found.stale) < settings.MUSTER.staleness_batch_size
-        if is_last or not (found.opened or found.moved) or time.monotonic() > until:
-            return {"stale": stale, "opened": opened, "moved": moved}
-
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "muster.check_timeouts": check_timeouts,
-    "muster.check_heartbeats": check_heartbeats,
-    "muster.drain_dead_letters": drain_dead_letters,
-    "muster.retire_workers": retire_workers,
-    "muster.detect_stale_tasks": detect_stale_tasks,
-}
-ASK_THE_BROKER = ("muster.drain_dead_letters", "muster.retire_workers")
-"""What takes all of its time limits while the broker is away. What else is due must not wait for
-that: an end would be as late."""
-
-SLOWER = {"muster.detect_stale_tasks": "staleness_interval_seconds"}
-"""What has an interval of its own, and the setting that says it."""
-
-LONGEST_RUN_SECONDS = 20.0
-"""A function that has more to do than this goes on at its next tick."""
+@cache
+def functions() -> dict[str, Maintenance]:
+    """What all installed apps bring, by name."""
+    brought = frame.collect(lambda app: app.maintenance)
+    return {maintenance.name: maintenance for maintenance in brought}
 
 
 def interval_seconds(name: str) -> float:
     """How often this function runs."""
-    seconds: float = getattr(settings.MUSTER, SLOWER.get(name, "maintenance_interval_seconds"))
+    seconds: float = getattr(settings.MUSTER, functions()[name].interval)
     return seconds
 
 
@@ -118,7 +96,7 @@ def run(name: str, *, now: datetime, missed: float = 0) -> Any:
     interval = timedelta(seconds=interval_seconds(name))
     not_within = interval * missed if missed else interval / 2
     # beat needs a whole interval to come to it first: no watchdog is to take that for its death
-    at_once = not missed or name not in SLOWER
+    at_once = not missed or interval_seconds(name) <= settings.MUSTER.maintenance_interval_seconds
     if not Tick.objects.claim(name=name, now=now, not_within=not_within, at_once=at_once):
         return None
-    return FUNCTIONS[name](now=now)
+    return functions()[name].function(now=now)

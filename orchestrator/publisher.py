@@ -36,11 +36,8 @@ SCHEDULE = "muster.schedule"
 COMPLETED = "muster.completed"
 RUN = "muster.run"
 CANCEL = "muster.cancel"
-ADVANCE = "muster.advance"
-PUBLISHED_TASKS = (SCHEDULE, COMPLETED, RUN, CANCEL, ADVANCE)
 
-LISTS = ("execution_ids", "task_ids")
-"""What a message about many names them under."""
+EXECUTION_IDS = "execution_ids"
 
 PERSISTENT = 2
 
@@ -64,6 +61,8 @@ class Message:
     kwargs: dict[str, Any]
     id: str = field(default_factory=lambda: str(uuid4()))
     expiration_ms: int | None = None
+    listed: str = ""
+    """The argument that has ids, in a message about many."""
 
     def headers(self) -> dict[str, Any]:
         return {
@@ -92,12 +91,12 @@ class Message:
 
 def requested(execution_ids: Sequence[UUID]) -> list[Message]:
     """Tell the executors that these were accepted."""
-    return _about_many(SCHEDULE, topology.REQUESTED, execution_ids)
+    return about_many(SCHEDULE, topology.REQUESTED, execution_ids)
 
 
 def completed(execution_ids: Sequence[UUID]) -> list[Message]:
     """Tell the executors that these ended."""
-    return _about_many(COMPLETED, topology.COMPLETED, execution_ids)
+    return about_many(COMPLETED, topology.COMPLETED, execution_ids)
 
 
 def dispatch(
@@ -122,20 +121,17 @@ def cancel(*, execution_id: UUID, attempt: int, worker_id: int) -> Message:
     )
 
 
-def tasks_requested(task_ids: Sequence[UUID]) -> list[Message]:
-    """Tell the executors that these tasks were requested."""
-    return _about_many(ADVANCE, topology.TASK_REQUESTED, task_ids, listed="task_ids")
-
-
-def _about_many(
-    task: str, routing_key: str, ids: Sequence[UUID], *, listed: str = "execution_ids"
+def about_many(
+    task: str, routing_key: str, ids: Sequence[UUID], *, listed: str = EXECUTION_IDS
 ) -> list[Message]:
+    """Messages that name all of these ids, a batch in each."""
     size: int = settings.MUSTER.batch_size
     return [
         Message(
             task=task,
             routing_key=routing_key,
             kwargs={listed: [str(id) for id in ids[start : start + size]]},
+            listed=listed,
         )
         for start in range(0, len(ids), size)
     ]
@@ -353,14 +349,13 @@ def _merged(batch: Sequence[Message]) -> list[Message]:
     merged: list[Message] = []
     ids: dict[tuple[str, str, str], list[UUID]] = {}
     for message in batch:
-        listed = next((name for name in LISTS if name in message.kwargs), None)
-        if listed is None:
+        if not message.listed:
             merged.append(message)
             continue
-        about = (message.task, message.routing_key, listed)
-        ids.setdefault(about, []).extend(message.kwargs[listed])
+        about = (message.task, message.routing_key, message.listed)
+        ids.setdefault(about, []).extend(message.kwargs[message.listed])
     for (task, routing_key, listed), each in ids.items():
-        merged.extend(_about_many(task, routing_key, each, listed=listed))
+        merged.extend(about_many(task, routing_key, each, listed=listed))
     return merged
 
 

@@ -16,11 +16,12 @@ from typing import Any
 from django.conf import settings
 from kombu import Exchange, Queue
 
+from orchestrator import frame
+
 DEFAULT_NAMESPACE = "muster"
 
 REQUESTED = "execution.requested"
 COMPLETED = "execution.completed"
-TASK_REQUESTED = "task.requested"
 
 EXECUTIONS = "executions"
 CANCEL = "cancel"
@@ -98,41 +99,40 @@ def _dead_lettering() -> dict[str, Any]:
 
 
 def requests_queue() -> QueueSpec:
-    return QueueSpec(
-        name=_ns("execution.requests.queue"),
-        exchange=executions_exchange(),
+    return hot_queue(
+        "execution.requests.queue",
         routing_key=REQUESTED,
-        owner="executor",
         purpose="accepted executions that want a worker",
-        arguments=_dead_lettering(),
     )
 
 
 def completed_queue() -> QueueSpec:
-    return QueueSpec(
-        name=_ns("execution.completed.queue"),
-        exchange=executions_exchange(),
+    return hot_queue(
+        "execution.completed.queue",
         routing_key=COMPLETED,
-        owner="executor",
         purpose="executions that ended: slots are free, followers may start",
-        arguments=_dead_lettering(),
     )
 
 
-def tasks_queue() -> QueueSpec:
+def hot_queue(name: str, *, routing_key: str, purpose: str) -> QueueSpec:
+    """A queue of an app that executors take in batches: see `frame.ExecutorPart`."""
     return QueueSpec(
-        name=_ns("tasks.queue"),
+        name=_ns(name),
         exchange=executions_exchange(),
-        routing_key="task.#",
+        routing_key=routing_key,
         owner="executor",
-        purpose="tasks that were requested and want their first steps",
+        purpose=purpose,
         arguments=_dead_lettering(),
     )
 
 
 def hot_queues() -> list[QueueSpec]:
-    """What each executor takes in batches."""
-    return [requests_queue(), completed_queue(), tasks_queue()]
+    """What each executor takes in batches: its own queues, and those of the installed apps."""
+    return [
+        requests_queue(),
+        completed_queue(),
+        *(part.queue.spec() for part in frame.collect(lambda app: app.executor_parts)),
+    ]
 
 
 def maintenance_queue() -> QueueSpec:

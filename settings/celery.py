@@ -16,7 +16,7 @@ os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 app = Celery(
     "muster",
     amqp="tasks.queues:TopologyAMQP",
-    include=["tasks.executions", "tasks.maintenance"],
+    include=["tasks.app_parts", "tasks.executions", "tasks.maintenance"],
 )
 app.config_from_object("settings.celery_config")
 

@@ -11,6 +11,7 @@ import json
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -24,7 +25,8 @@ from kombu.message import Message
 
 from orchestrator import clock, declarations, executions, fleet, publisher, topology
 from orchestrator.declarations import TopologyDiffers
-from tasks.advancer import Advancer
+from tasks import app_parts
+from tasks.app_parts import PartThread
 from tasks.consuming import EXIT_REFUSED
 
 log = structlog.get_logger(__name__)
@@ -34,12 +36,6 @@ BACKLOG_EVERY_SECONDS = 1.0
 DECLARE_EVERY_SECONDS = 10.0
 """What somebody has deleted is back after this, whether a message came to miss it or not."""
 PAUSE_AFTER_ERROR_SECONDS = 1.0
-LISTS = {
-    publisher.SCHEDULE: "execution_ids",
-    publisher.COMPLETED: "execution_ids",
-    publisher.ADVANCE: "task_ids",
-}
-"""What each message names its ids under."""
 
 BREATH_SECONDS = 0.008
 """The least time between two batches of requests. The first after a pause is taken at once; under
@@ -49,10 +45,16 @@ load one statement for ten executions costs little more than one for two."""
 class Scheduler(threading.Thread):
     """Turns what arrives, and what waits in the database, into dispatched executions."""
 
-    def __init__(self, advancer: Advancer) -> None:
+    def __init__(self, parts: Sequence[PartThread]) -> None:
         super().__init__(name="muster-scheduler", daemon=True)
         self.stopping = threading.Event()
-        self.advancer = advancer
+        self.parts = {thread.part.queue.message: thread for thread in parts}
+        self.lists = {
+            publisher.SCHEDULE: publisher.EXECUTION_IDS,
+            publisher.COMPLETED: publisher.EXECUTION_IDS,
+            **{message: thread.part.queue.listed for message, thread in self.parts.items()},
+        }
+        """What each message names its ids under."""
         self.placement = fleet.Placement()
         self.received: list[Message] = []
         self.backlog_at = 0.0
@@ -131,11 +133,11 @@ class Scheduler(threading.Thread):
         as a dead letter."""
         requested: dict[bool, list[UUID]] = {False: [], True: []}
         completed: list[UUID] = []
-        tasks: list[UUID] = []
+        for_parts: dict[str, list[UUID]] = {message: [] for message in self.parts}
         last = None
         for message in batch:
             try:
-                task, ids = _read(message)
+                task, ids = self._read(message)
             except publisher.UNREADABLE as error:
                 log.warning("unreadable message rejected", error=repr(error))
                 message.reject()
@@ -143,12 +145,13 @@ class Scheduler(threading.Thread):
             last = message
             if task == publisher.COMPLETED:
                 completed += ids
-            elif task == publisher.ADVANCE:
-                tasks += ids
+            elif task in for_parts:
+                for_parts[task] += ids
             else:
                 redelivered = bool((message.delivery_info or {}).get("redelivered"))
                 requested[redelivered] += ids
-        self.advancer.tell(ended=completed, requested=tasks)
+        for task, thread in self.parts.items():
+            thread.give(ended=completed, received=for_parts[task])
         if completed:
             executions.note_completed(completed, placement=self.placement)
             if self.backlog_waits and self.placement.has_room():
@@ -166,21 +169,20 @@ class Scheduler(threading.Thread):
         if last is not None:
             last.ack(multiple=True)
 
+    def _read(self, message: Message) -> tuple[str, list[UUID]]:
+        """The task's name and its ids. Raises ValueError, KeyError or TypeError."""
+        task = message.headers["task"]
+        listed = self.lists.get(task)
+        if listed is None:
+            raise ValueError(f"{task!r} does not belong into this queue")
+        _, kwargs, _ = json.loads(message.body or "")
+        return task, [UUID(id) for id in kwargs[listed]]
+
     def _schedule_backlog(self, limit: int) -> None:
         self.backlog_at = time.monotonic() + BACKLOG_EVERY_SECONDS
         self.backlog_waits = executions.schedule_backlog(
             placement=self.placement, now=clock.now(), actor=ACTOR, limit=limit
         )
-
-
-def _read(message: Message) -> tuple[str, list[UUID]]:
-    """The task's name and the ids that it is about. Raises ValueError, KeyError or TypeError."""
-    task = message.headers["task"]
-    listed = LISTS.get(task)
-    if listed is None:
-        raise ValueError(f"{task!r} does not belong into this queue")
-    _, kwargs, _ = json.loads(message.body or "")
-    return task, [UUID(id) for id in kwargs[listed]]
 
 
 def _refuse_to_run(differs: TopologyDiffers) -> None:
@@ -201,13 +203,13 @@ def _refuse_other_queues() -> None:
 
 
 class SchedulerStep(bootsteps.StartStopStep):
-    """Runs the scheduler, and the advancer that it tells of tasks, in every process that was
+    """Runs the scheduler, and the parts of apps that it gives work to, in every process that was
     asked to consume the hot queues."""
 
     requires = ("celery.worker.components:Pool",)
 
     def __init__(self, worker: Any, **kwargs: Any) -> None:
-        self.threads: list[Scheduler | Advancer] = []
+        self.threads: list[Scheduler | PartThread] = []
         super().__init__(worker, **kwargs)
 
     def include_if(self, worker: Any) -> bool:
@@ -219,8 +221,8 @@ class SchedulerStep(bootsteps.StartStopStep):
         worker.app.amqp.queues.deselect([spec.name for spec in topology.hot_queues()])
 
     def start(self, worker: Any) -> None:
-        advancer = Advancer()
-        self.threads = [Scheduler(advancer), advancer]
+        parts = [PartThread(part) for part in app_parts.parts()]
+        self.threads = [Scheduler(parts), *parts]
         for thread in self.threads:
             thread.start()
 

@@ -1,8 +1,8 @@
 """What arrives about executions, as Celery tasks.
 
-An executor takes `schedule`, `completed` and `advance` in batches (`tasks.consumers`); a stock
-Celery worker on the same queues runs them one by one, with the same effect. `run` and `cancel`
-belong to a worker, whose strategies take them over before they would become tasks.
+An executor takes `schedule` and `completed` in batches (`tasks.consumers`); a stock Celery worker
+on the same queues runs them one by one, with the same effect. `run` and `cancel` belong to a
+worker, whose strategies take them over before they would become tasks.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from uuid import UUID
 
 from celery import Task, shared_task
 
-from orchestrator import clock, executions, fleet, publisher, workflows
+from orchestrator import clock, executions, fleet, publisher
 from orchestrator.errors import MusterError
+from tasks import app_parts
 
 ACTOR = "executor"
 
@@ -42,13 +43,9 @@ def schedule(*, execution_ids: list[str], **_: Any) -> None:
 def completed(*, execution_ids: list[str], **_: Any) -> None:
     ids = [UUID(id) for id in execution_ids]
     freed = executions.note_completed(ids, placement=placement)
-    workflows.note_ended(ids, now=clock.now(), actor=ACTOR)
+    for part in app_parts.parts():
+        part.ended(ids, now=clock.now(), actor=ACTOR)
     executions.schedule_backlog(placement=placement, now=clock.now(), actor=ACTOR, limit=freed)
-
-
-@shared_task(name=publisher.ADVANCE)
-def advance(*, task_ids: list[str], **_: Any) -> None:
-    workflows.advance_all([UUID(id) for id in task_ids], now=clock.now(), actor=ACTOR)
 
 
 @shared_task(name=publisher.RUN, base=Claimed)

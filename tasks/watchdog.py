@@ -78,8 +78,11 @@ class WatchdogStep(bootsteps.StartStopStep):
         return topology.maintenance_queue().name in worker.app.amqp.queues.consume_from
 
     def start(self, worker: Any) -> None:
-        others = [name for name in maintenance.FUNCTIONS if name not in maintenance.ASK_THE_BROKER]
-        self.watchdogs = [Watchdog(others), Watchdog(maintenance.ASK_THE_BROKER)]
+        functions = maintenance.functions().values()
+        self.watchdogs = [
+            Watchdog([each.name for each in functions if each.asks_the_broker is asks])
+            for asks in (False, True)
+        ]
         for watchdog in self.watchdogs:
             watchdog.start()
 

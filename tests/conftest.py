@@ -8,13 +8,14 @@ ones. A test whose tool is not installed skips itself on a laptop, and fails whe
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, TypeVar
 
 import pytest
 
-from orchestrator import clock, publisher
+from orchestrator import clock, maintenance, publisher
 from tests import databases, servers
 
 AnyServer = TypeVar("AnyServer", bound=servers.Server)
@@ -99,6 +100,17 @@ def sqlite_lender(
 def postgresql_lender(django_db_blocker: Any, postgres_url: str) -> Iterator[databases.Lender]:
     with django_db_blocker.unblock(), databases.postgresql_lender(postgres_url) as lender:
         yield lender
+
+
+@pytest.fixture
+def instead(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Any], None]:
+    """Takes a maintenance function's name and what is done instead of it."""
+
+    def replace(name: str, function: Any) -> None:
+        known = maintenance.functions()
+        monkeypatch.setitem(known, name, dataclasses.replace(known[name], function=function))
+
+    return replace
 
 
 @pytest.fixture(autouse=True)

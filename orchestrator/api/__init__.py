@@ -1,17 +1,8 @@
 """The REST API: one file for each noun."""
 
-from orchestrator.api import (
-    actions,
-    analytics,
-    dlq,
-    dlq_reports,
-    executions,
-    health,
-    task_steps,
-    tasks,
-    templates,
-    workers,
-)
+from django.utils.module_loading import import_string
+
+from orchestrator import frame
 from orchestrator.api.access import BearerToken
 from orchestrator.api.application import MusterAPI
 from orchestrator.api.bodies import StrictParser
@@ -25,13 +16,5 @@ api = MusterAPI(
     parser=StrictParser(),
     docs=DocsPage(),
 )
-api.add_router("/executions", executions.router)
-api.add_router("/tasks", tasks.router)
-api.add_router("/tasks", task_steps.router)
-api.add_router("/templates", templates.router)
-api.add_router("/workers", workers.router)
-api.add_router("/dlq", dlq.router)
-api.add_router("/dlq", dlq_reports.router)
-api.add_router("/analytics", analytics.router)
-api.add_router("/actions", actions.router)
-api.add_router("/health", health.router)
+for prefix, router in frame.collect(lambda app: app.api_routers):
+    api.add_router(prefix, import_string(router))

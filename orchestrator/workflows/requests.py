@@ -19,6 +19,7 @@ from orchestrator.errors import Conflict, MusterError
 from orchestrator.models import Task, TaskTemplate
 from orchestrator.packs import TemplateDefinition
 from orchestrator.packs.template_definitions import ALWAYS_UNIQUE, CALLER_PROVIDED, STRICT
+from orchestrator.workflows import messages
 
 LONGEST_TEXTS = {
     "initiator": 150,
@@ -125,7 +126,7 @@ def request(new: NewTask, *, requested_by: str, now: datetime) -> Task:
         Task.objects.bulk_create([task], ignore_conflicts=task.identity is not None)
         if (holder := _holder(task)) is not None:
             return _same(task, holder)
-        transaction.on_commit(partial(publisher.send_soon, publisher.tasks_requested([task.pk])))
+        transaction.on_commit(partial(publisher.send_soon, messages.requested([task.pk])))
     return task
 
 

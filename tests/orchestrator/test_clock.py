@@ -12,6 +12,7 @@ from orchestrator.clock import Reading, Watch
 from orchestrator.models import Execution, Step, Worker
 from orchestrator.reasons import Reason
 from orchestrator.state_machine import ExecutionStatus, Move, StepState
+from settings.celery import app
 from tests.factories import NOW, make_execution, make_step, make_worker
 
 S = ExecutionStatus
@@ -223,7 +224,9 @@ def failed_once(at: datetime) -> Execution:
     """It waits for its second attempt, ten minutes after its first has failed."""
     execution = make_execution(S.RUNNING, worker=None)
     moves = [Move(execution.pk, S.RUNNING, 1, {"next_retry_at": at + seconds(600)})]
-    assert Execution.objects.transition_many("retry", moves, now=at, actor="w1", reason=Reason.ACTION_FAILED)
+    assert Execution.objects.transition_many(
+        "retry", moves, now=at, actor="w1", reason=Reason.ACTION_FAILED
+    )
     return execution
 
 
@@ -289,10 +292,9 @@ def test_maintenance_asks_the_clock_before_it_ends_anything(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Had it been set since it was last asked, everybody would seem to be late."""
-    from tasks.maintenance import check_timeouts
-
+    app.loader.import_default_modules()
     given: list[datetime] = []
     monkeypatch.setattr(clock, "asked_now", lambda: NOW)
     monkeypatch.setattr(maintenance, "run", lambda name, *, now, missed=0: given.append(now))
-    check_timeouts()
+    app.tasks["muster.check_timeouts"]()
     assert given == [NOW]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -23,7 +23,7 @@ INTERVAL = timedelta(seconds=5)
 
 
 @pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[datetime]]:
+def runs(instead: Callable[[str, Any], None]) -> list[datetime]:
     """When the function ran, in place of what it does."""
     moments: list[datetime] = []
 
@@ -31,8 +31,8 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[datetime]]:
         moments.append(now)
         return "done"
 
-    monkeypatch.setitem(maintenance.FUNCTIONS, NAME, function)
-    return moments  # type: ignore[return-value]
+    instead(NAME, function)
+    return moments
 
 
 def test_first_tick_runs(runs: list[datetime]) -> None:
@@ -92,12 +92,12 @@ def test_racing_ticks_run_once(runs: list[datetime]) -> None:
 
 
 def test_function_that_fails_is_tried_again_at_the_next_tick(
-    monkeypatch: pytest.MonkeyPatch,
+    instead: Callable[[str, Any], None],
 ) -> None:
     def fail(**_: Any) -> None:
         raise OSError("broker away")
 
-    monkeypatch.setitem(maintenance.FUNCTIONS, NAME, fail)
+    instead(NAME, fail)
     for now in (NOW, NOW + INTERVAL):
         with pytest.raises(OSError, match="broker away"):
             maintenance.run(NAME, now=now)
@@ -114,7 +114,7 @@ def test_timeout_check_sweeps_and_heartbeat_check_settles() -> None:
 
 def test_beat_schedules_every_function_and_nothing_else_of_ours() -> None:
     scheduled = PeriodicTask.objects.filter(enabled=True, task__startswith="muster.")
-    assert set(scheduled.values_list("task", flat=True)) == set(maintenance.FUNCTIONS)
+    assert set(scheduled.values_list("task", flat=True)) == set(maintenance.functions())
 
 
 def test_part_of_a_check_that_fails_keeps_no_other_from_its_turn(

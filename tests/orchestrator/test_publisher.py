@@ -16,6 +16,7 @@ from kombu.message import Message as Received
 
 from orchestrator import publisher, topology
 from orchestrator.publisher import Message
+from orchestrator.workflows import messages
 from settings.celery import app
 
 ID = UUID("01890000-0000-7000-8000-000000000001")
@@ -69,13 +70,13 @@ def get(channel: Any, queue: str) -> Any:
             {"execution_id": str(ID), "attempt": 3},
         ),
         (
-            publisher.tasks_requested([ID])[0],
+            messages.requested([ID])[0],
             "muster.tasks.queue",
             "muster.advance",
             {"task_ids": [str(ID)]},
         ),
     ],
-    ids=publisher.PUBLISHED_TASKS,
+    ids=["schedule", "completed", "run", "cancel", "advance"],
 )
 def test_stock_celery_understands_every_message(
     broker: Any, message: Message, queue: str, task: str, kwargs: dict[str, Any]

@@ -12,7 +12,9 @@ from django_celery_beat.models import PeriodicTask
 
 from orchestrator import declarations, maintenance, publisher, topology
 from orchestrator.topology import QueueSpec
+from orchestrator.workflows import messages
 from settings.celery import app
+from tasks import app_parts
 from tasks.queues import UnknownQueue
 
 OWNERS = {"executor", "worker"}
@@ -32,12 +34,14 @@ def channel(settings: Any, tmp_path: Path) -> Any:
 
 def test_every_published_task_is_a_registered_task() -> None:
     app.loader.import_default_modules()
-    assert set(publisher.PUBLISHED_TASKS) <= set(app.tasks)
+    published = {publisher.SCHEDULE, publisher.COMPLETED, publisher.RUN, publisher.CANCEL}
+    published |= {part.queue.message for part in app_parts.parts()}
+    assert published <= set(app.tasks)
 
 
 def test_every_scheduled_task_is_a_registered_task() -> None:
     app.loader.import_default_modules()
-    assert set(maintenance.FUNCTIONS) <= set(app.tasks)
+    assert set(maintenance.functions()) <= set(app.tasks)
 
 
 @pytest.mark.django_db
@@ -142,7 +146,7 @@ def test_queues_that_messages_need_are_found_by_their_routing_keys() -> None:
     workers = topology.needed_by([topology.dispatch_key(7), topology.cancel_key(7)])
     assert workers == topology.worker_queues(7)
     assert topology.needed_by([topology.REQUESTED]) == topology.hot_queues()
-    both = topology.needed_by([topology.TASK_REQUESTED, topology.dispatch_key(3)])
+    both = topology.needed_by([messages.REQUESTED, topology.dispatch_key(3)])
     assert both == [*topology.hot_queues(), *topology.worker_queues(3)]
 
 

@@ -50,6 +50,7 @@ from orchestrator.models import (  # noqa: E402
     Worker,
     WorkerEvent,
 )
+from orchestrator.workflows.messages import requested as tasks_requested  # noqa: E402
 
 CLIENT = "scenario"
 
@@ -262,7 +263,7 @@ def is_whole(*, worker_ids: list[int]) -> bool:
     messages = [
         *publisher.requested([nothing]),
         *publisher.completed([nothing]),
-        *publisher.tasks_requested([nothing]),
+        *tasks_requested([nothing]),
         *(publisher.dispatch(**about, worker_id=id) for id in worker_ids),
         *(publisher.cancel(**about, worker_id=id) for id in worker_ids),
     ]

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator import clock, publisher, topology
 from orchestrator.models import Execution
-from tasks.advancer import Advancer
+from tasks.app_parts import PartThread, parts
 from tasks.consumers import Scheduler
 from tests.factories import make_execution, make_worker
 
@@ -29,7 +29,7 @@ def channel(settings: Any, tmp_path: Path, database: str) -> Iterator[Any]:
 
 @pytest.fixture
 def scheduler() -> Iterator[Scheduler]:
-    thread = Scheduler(Advancer())
+    thread = Scheduler([PartThread(part) for part in parts()])
     yield thread
     thread.stop()
     assert not thread.is_alive()

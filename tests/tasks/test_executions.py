@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,8 +10,8 @@ import pytest
 from orchestrator import clock, fleet, maintenance, publisher
 from orchestrator.models import Execution
 from orchestrator.state_machine import ExecutionStatus
+from settings.celery import app
 from tasks import executions, watchdog
-from tasks import maintenance as ticks
 from tests.factories import make_execution, make_worker
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -52,37 +53,36 @@ def test_what_belongs_to_a_worker_is_refused_by_everybody_else(task: Any) -> Non
         task(execution_id="x", attempt=1)
 
 
-@pytest.mark.parametrize(
-    "task", [ticks.check_timeouts, ticks.check_heartbeats, ticks.drain_dead_letters]
-)
+@pytest.mark.parametrize("tick", maintenance.functions())
 def test_each_tick_runs_the_function_of_its_name(
-    task: Any, monkeypatch: pytest.MonkeyPatch
+    tick: str, instead: Callable[[str, Any], None]
 ) -> None:
+    app.loader.import_default_modules()
     ran: list[str] = []
-    for name in maintenance.FUNCTIONS:
-        monkeypatch.setitem(maintenance.FUNCTIONS, name, lambda now, name=name: ran.append(name))
-    task()
-    task()
-    assert ran == [task.name]
+    for name in maintenance.functions():
+        instead(name, lambda now, name=name: ran.append(name))
+    app.tasks[tick]()
+    app.tasks[tick]()
+    assert ran == [tick]
 
 
 def test_watchdog_outlives_a_function_that_fails_and_runs_the_others(
-    monkeypatch: pytest.MonkeyPatch,
+    instead: Callable[[str, Any], None],
 ) -> None:
     ran: list[str] = []
 
     def fail(**_: Any) -> None:
         raise OSError("broker away")
 
-    first, *others = maintenance.FUNCTIONS
-    monkeypatch.setitem(maintenance.FUNCTIONS, first, fail)
+    first, *others = maintenance.functions()
+    instead(first, fail)
     for name in others:
-        monkeypatch.setitem(maintenance.FUNCTIONS, name, lambda now, name=name: ran.append(name))
-    dog = watchdog.Watchdog(list(maintenance.FUNCTIONS))
-    for name in maintenance.FUNCTIONS:
+        instead(name, lambda now, name=name: ran.append(name))
+    dog = watchdog.Watchdog(list(maintenance.functions()))
+    for name in maintenance.functions():
         dog._run_if_missed(name)
     # what is slow anyway is left to beat for one interval of its own
-    assert ran == [name for name in others if name not in maintenance.SLOWER]
+    assert ran == [name for name in others if name != "muster.detect_stale_tasks"]
 
 
 def test_watchdog_complains_again_when_beat_came_back_and_went_again(

@@ -94,7 +94,7 @@ def test_worker_takes_dispatches_and_nothing_else(consumer: Any) -> None:
     taken: list[str] = []
     consumer.strategies = {
         task: lambda message, *_: taken.append(message.headers["task"])
-        for task in publisher.PUBLISHED_TASKS
+        for task in (publisher.RUN, publisher.SCHEDULE, publisher.COMPLETED)
     }
     queues = SimpleNamespace(consume_from={"worker.7.executions": None})
     consumer.app = SimpleNamespace(amqp=SimpleNamespace(queues=queues))

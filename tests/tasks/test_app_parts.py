@@ -1,4 +1,4 @@
-"""The advancer: does what it is told, finds what it is not told, and outlives what fails."""
+"""A part of an app in an executor: it does what it is given, finds the rest, outlives failures."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from django.db import OperationalError
 
 from orchestrator import clock, packs, workflows
 from orchestrator.models import Execution, Task
-from tasks import advancer
-from tasks.advancer import Advancer
+from tasks import app_parts
+from tasks.app_parts import PartThread
 from tests.factories import make_action, make_execution
 from tests.workflow_play import end_executions, step, template
 
@@ -20,8 +20,9 @@ pytestmark = pytest.mark.usefixtures("database", "sent")
 
 
 @pytest.fixture
-def thread() -> Iterator[Advancer]:
-    thread = Advancer()
+def thread() -> Iterator[PartThread]:
+    [part] = app_parts.parts()
+    thread = PartThread(part)
     thread.start()
     yield thread
     thread.stop()
@@ -49,37 +50,37 @@ def end(*ids: Any) -> None:
 
 
 def test_task_goes_on_at_once_when_it_is_told_of(
-    thread: Advancer, monkeypatch: pytest.MonkeyPatch
+    thread: PartThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workflows, "look", lambda **_: 0)
     task = request()
-    thread.tell(requested=[task.pk])
+    thread.give(received=[task.pk])
     until(lambda: Execution.objects.count() == 1)
     first = Execution.objects.get()
     end(first.pk)
-    thread.tell(ended=[first.pk])
+    thread.give(ended=[first.pk])
     until(lambda: Execution.objects.count() == 2)
 
 
-def test_task_goes_on_although_nobody_tells(thread: Advancer) -> None:
+def test_task_goes_on_although_nobody_tells(thread: PartThread) -> None:
     request()
     until(lambda: Execution.objects.count() == 1)
     end(Execution.objects.get().pk)
     until(lambda: Execution.objects.count() == 2)
 
 
-def test_ends_are_asked_about_only_while_a_task_is_open(thread: Advancer) -> None:
-    until(lambda: not thread.has_tasks)
-    thread.tell(ended=[make_execution("completed").pk])
+def test_ends_are_asked_about_only_while_a_task_is_open(thread: PartThread) -> None:
+    until(lambda: not thread.any_open)
+    thread.give(ended=[make_execution("completed").pk])
     assert not thread.ended
-    thread.tell(requested=[request().pk])
-    assert thread.has_tasks
+    thread.give(received=[request().pk])
+    assert thread.any_open
 
 
 def test_database_that_is_away_for_a_moment_stops_nothing(
-    thread: Advancer, monkeypatch: pytest.MonkeyPatch
+    thread: PartThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(advancer, "PAUSE_AFTER_ERROR_SECONDS", 0.05)
+    monkeypatch.setattr(app_parts, "PAUSE_AFTER_ERROR_SECONDS", 0.05)
     look = workflows.look
     failures = iter(range(2))
 

@@ -1,0 +1,94 @@
+"""What apps bring: each says it in its `apps.py`, and the frame collects it from all installed.
+
+A new app edits no list: it is named in `INSTALLED_APPS`. Django itself finds its models, its
+`admin` and its commands. Functions are named by their dotted path, so that a process imports only
+what it uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+from django.apps import AppConfig, apps
+from django.utils.module_loading import import_string
+
+
+class Named:
+    """A function by its dotted path, imported at its first call."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return import_string(self.path)(*arguments, **keywords)
+
+
+@dataclass(frozen=True)
+class Maintenance:
+    """A function that beat schedules, and that the executor's watchdog runs when beat does not."""
+
+    name: str
+    """Its Celery task, and its row in beat's schedule."""
+    function: Named
+    """Takes `now`, returns what it did. May run twice at once."""
+    description: str
+    """What the schedule's page says of it."""
+    interval: str = "maintenance_interval_seconds"
+    """The setting that says how often it runs."""
+    asks_the_broker: bool = False
+    """It may take all of the broker's time limits, which what is due must not wait for."""
+
+
+@dataclass(frozen=True)
+class HotQueue:
+    """A queue that executors take in batches; each of its messages names ids."""
+
+    spec: Named
+    """Returns its `topology.QueueSpec`."""
+    message: str
+    """The Celery task's name in its messages."""
+    listed: str
+    """The argument that has the ids."""
+
+
+@dataclass(frozen=True)
+class ExecutorPart:
+    """What each executor does for an app, in a thread with a database connection of its own.
+
+    Its functions take `now` and `actor`. Messages are hints, kept in memory: what is lost with
+    them is found by `look`.
+    """
+
+    queue: HotQueue
+    take: Named
+    """Takes the ids that came through the queue."""
+    ended: Named
+    """Takes the ids of executions that ended. Not asked while nothing is open."""
+    look: Named
+    """Takes nothing more: finds, every second, what no message told of."""
+    any_open: Named
+    """Takes nothing at all: whether anything of the app's is open."""
+
+
+class MusterApp(AppConfig):
+    """An app of Muster. What it does not bring, it leaves out."""
+
+    default_auto_field = "django.db.models.BigAutoField"
+
+    api_routers: ClassVar[Sequence[tuple[str, str]]] = ()
+    """Prefixes below `/api/v1`, and the routers that answer there."""
+    maintenance: ClassVar[Sequence[Maintenance]] = ()
+    when_clock_was_set_back: ClassVar[Sequence[Named]] = ()
+    """Each makes due what waits for a time of a later clock: takes `now`, returns how many."""
+    executor_parts: ClassVar[Sequence[ExecutorPart]] = ()
+
+
+Brought = TypeVar("Brought")
+
+
+def collect(bring: Callable[[MusterApp], Sequence[Brought]]) -> list[Brought]:
+    """What all installed apps bring of one kind, in the order of `INSTALLED_APPS`."""
+    ours = [app for app in apps.get_app_configs() if isinstance(app, MusterApp)]
+    return [item for app in ours for item in bring(app)]

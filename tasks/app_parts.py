@@ -1,0 +1,107 @@
+"""What apps have done in each executor, beside the scheduler: a thread for each of their parts.
+
+A part has a database connection of its own, so that a task of a thousand steps keeps no execution
+waiting. What it is given is a hint, kept in memory: whatever is lost with it is found by looking.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection
+from uuid import UUID
+
+import structlog
+from celery import shared_task
+from django.db import close_old_connections, connections
+
+from orchestrator import clock, frame
+from orchestrator.frame import ExecutorPart
+
+log = structlog.get_logger(__name__)
+
+ACTOR = "executor"
+LOOK_EVERY_SECONDS = 1.0
+PAUSE_AFTER_ERROR_SECONDS = 1.0
+MOST_REMEMBERED = 100_000
+"""Ids beyond are left to the look, which finds them a batch at a time."""
+
+
+class PartThread(threading.Thread):
+    """Takes in what ended and what came through its queue, and once a second what no message told
+    of."""
+
+    def __init__(self, part: ExecutorPart) -> None:
+        super().__init__(name=f"muster-{part.queue.message}", daemon=True)
+        self.part = part
+        self.stopping = threading.Event()
+        self.news = threading.Condition()
+        self.ended: set[UUID] = set()
+        self.received: set[UUID] = set()
+        self.look_at = 0.0
+        self.any_open = True
+        """While nothing is open, ended executions are not asked whose they are."""
+
+    def give(self, *, ended: Collection[UUID] = (), received: Collection[UUID] = ()) -> None:
+        """Executions that ended, and ids from its queue. Returns at once."""
+        self.any_open |= bool(received)
+        if not self.any_open or len(self.ended) + len(self.received) > MOST_REMEMBERED:
+            return
+        with self.news:
+            self.ended.update(ended)
+            self.received.update(received)
+            self.news.notify()
+
+    def run(self) -> None:
+        while not self.stopping.is_set():
+            try:
+                self._work(*self._wait())
+            except Exception:
+                # whatever the database does: the thread must outlive it, and looks again
+                log.exception("part failed, looking again later", part=self.part.queue.message)
+                self.stopping.wait(PAUSE_AFTER_ERROR_SECONDS)
+                close_old_connections()
+        connections.close_all()
+
+    def stop(self) -> None:
+        self.stopping.set()
+        with self.news:
+            self.news.notify()
+        self.join(timeout=10)
+
+    def _wait(self) -> tuple[set[UUID], set[UUID]]:
+        """What was given meanwhile; nothing when it is time to look."""
+        with self.news:
+            if not (self.ended or self.received):
+                self.news.wait(timeout=max(0.0, self.look_at - time.monotonic()))
+            given = self.ended, self.received
+            self.ended, self.received = set(), set()
+        return given
+
+    def _work(self, ended: set[UUID], received: set[UUID]) -> None:
+        now = clock.now()
+        if received:
+            self.part.take(received, now=now, actor=ACTOR)
+        if ended:
+            self.part.ended(ended, now=now, actor=ACTOR)
+        if time.monotonic() >= self.look_at:
+            close_old_connections()
+            self.look_at = time.monotonic() + LOOK_EVERY_SECONDS
+            self.part.look(now=now, actor=ACTOR)
+            self.any_open = self.part.any_open()
+
+
+def parts() -> list[ExecutorPart]:
+    """Those of all installed apps."""
+    return frame.collect(lambda app: app.executor_parts)
+
+
+def _register(part: ExecutorPart) -> None:
+    @shared_task(name=part.queue.message)
+    def take(**arguments: list[str]) -> None:
+        ids = [UUID(id) for id in arguments[part.queue.listed]]
+        part.take(ids, now=clock.now(), actor=ACTOR)
+
+
+for part in parts():
+    _register(part)
