@@ -12,11 +12,12 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from benchmarks.remote import BenchmarkError
-from orchestrator import clock, packs, workflows
+from orchestrator import clock, workflows
 from orchestrator.models import Execution, Task, Worker
 from orchestrator.models.catalog import forget_actions
 from orchestrator.reasons import Reason
 from orchestrator.state_machine import Move
+from orchestrator.workflows import templates
 
 CLIENT = "benchmark"
 
@@ -30,7 +31,7 @@ def install_templates(*, sizes: list[int]) -> None:
         linear = [_step(name, *names[max(0, n - 1) : n]) for n, name in enumerate(names)]
         definitions.append(_template(f"wide-{size}", [*wide, _step("join", *names)]))
         definitions.append(_template(f"linear-{size}", linear))
-    packs.install_templates(definitions, now=clock.now())
+    templates.install_templates(definitions, now=clock.now())
 
 
 def _step(name: str, *parents: str) -> dict[str, Any]:
@@ -38,7 +39,7 @@ def _step(name: str, *parents: str) -> dict[str, Any]:
 
 
 def _template(name: str, steps: list[dict[str, Any]]) -> dict[str, Any]:
-    return packs.template_from_values(
+    return templates.template_from_values(
         {
             "name": name,
             "namespace_name": "bench",

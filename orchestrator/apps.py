@@ -10,7 +10,7 @@ from django.core import checks as django_checks
 from django.db.backends.signals import connection_created
 from django.db.models.signals import post_migrate, pre_migrate
 
-from orchestrator.frame import ExecutorPart, HotQueue, Maintenance, MusterApp, Named
+from orchestrator.frame import ExecutorPart, HotQueue, Maintenance, MusterApp, Named, PackContent
 
 
 class OrchestratorConfig(MusterApp):
@@ -71,6 +71,14 @@ class OrchestratorConfig(MusterApp):
             ended=Named("orchestrator.workflows.note_ended"),
             look=Named("orchestrator.workflows.look"),
             any_open=Named("orchestrator.workflows.any_open"),
+        ),
+    )
+    pack_contents = (
+        PackContent(
+            "templates",
+            ("namespace_name", "name", "version"),
+            check=Named("orchestrator.workflows.templates.check_template"),
+            install=Named("orchestrator.workflows.templates.install_templates"),
         ),
     )
 

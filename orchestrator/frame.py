@@ -72,6 +72,21 @@ class ExecutorPart:
     """Takes nothing at all: whether anything of the app's is open."""
 
 
+@dataclass(frozen=True)
+class PackContent:
+    """What packs hold beside their actions: a folder of YAML files that an app reads."""
+
+    folder: str
+    """Below the pack's, such as `templates`."""
+    name_keys: tuple[str, ...]
+    """The keys whose values together are a file's name, which no other may have."""
+    check: Named
+    """Takes a `packs.Source` and notes its problems there."""
+    install: Named
+    """Takes checked values in a list, `pack` and `now`; returns a `packs.ContentReport`. What is
+    not among them any more is disabled."""
+
+
 class MusterApp(AppConfig):
     """An app of Muster. What it does not bring, it leaves out."""
 
@@ -83,6 +98,7 @@ class MusterApp(AppConfig):
     when_clock_was_set_back: ClassVar[Sequence[Named]] = ()
     """Each makes due what waits for a time of a later clock: takes `now`, returns how many."""
     executor_parts: ClassVar[Sequence[ExecutorPart]] = ()
+    pack_contents: ClassVar[Sequence[PackContent]] = ()
 
 
 Brought = TypeVar("Brought")

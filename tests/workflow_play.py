@@ -7,10 +7,11 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from orchestrator import packs, workflows
+from orchestrator import workflows
 from orchestrator.models import Execution, Step, Task, TransitionRecord
 from orchestrator.reasons import Reason
 from orchestrator.state_machine import Move
+from orchestrator.workflows import templates
 from tests.factories import NOW, make_action, make_worker
 
 ACTOR = "executor"
@@ -18,7 +19,7 @@ ACTOR = "executor"
 
 def template(*steps: Mapping[str, Any], **values: Any) -> dict[str, Any]:
     """A checked template of these steps; each runs `core.echo` unless it says otherwise."""
-    return packs.template_from_values(
+    return templates.template_from_values(
         {
             "name": "tidy",
             "namespace_name": "tests",
@@ -42,7 +43,7 @@ class Play:
         make_worker()
         self.now = NOW
         definition = template(*steps, **values)
-        packs.install_templates([definition], now=NOW)
+        templates.install_templates([definition], now=NOW)
         new = workflows.NewTask(
             namespace="tests",
             name=definition["name"],

@@ -14,9 +14,9 @@ from unfold.decorators import display
 from orchestrator.admin import graph_svg, render
 from orchestrator.admin.read_only import ReadOnlyAdmin, Section
 from orchestrator.models import TaskTemplate
-from orchestrator.packs import TemplateDefinition
-from orchestrator.packs.template_definitions import StepDefinition
 from orchestrator.task_view import graph
+from orchestrator.workflows.templates import TemplateDefinition
+from orchestrator.workflows.templates.definitions import StepDefinition
 
 
 @admin.register(TaskTemplate)

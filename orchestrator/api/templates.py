@@ -18,6 +18,7 @@ from orchestrator.api.replies import documented, reply
 from orchestrator.json_values import pointer
 from orchestrator.models import TaskTemplate
 from orchestrator.task_view import documents
+from orchestrator.workflows import templates
 
 router = Router(tags=["templates"])
 
@@ -76,14 +77,14 @@ def install_template(
     What a version says is final once a task has run it: 409. So is a version of a pack's.
     """
     try:
-        checked = packs.template_from_values(definition)
-        report = packs.install_templates([checked], now=request.auth.now)
-    except packs.InvalidTemplate as error:
+        checked = templates.template_from_values(definition)
+        report = templates.install_templates([checked], now=request.auth.now)
+    except templates.InvalidTemplate as error:
         raise problems.invalid(
             FieldProblem(pointer=pointer(problem.where), message=_message(problem))
             for problem in error.problems
         ) from None
-    except packs.UnknownAction as error:
+    except templates.UnknownAction as error:
         raise problems.invalid([FieldProblem(pointer="/steps", message=str(error))]) from None
     template = _known(checked["namespace_name"], checked["name"], checked["version"])
     return reply(

@@ -14,10 +14,10 @@ from rich.text import Text
 from orchestrator.management import output
 from orchestrator.management.execution_view import ID_SHOWN
 from orchestrator.models import Step, StepExecution, Task, TaskTemplate, TransitionRecord
-from orchestrator.packs import TemplateDefinition
 from orchestrator.state_machine import STEPS, TASKS, StepState, TaskState
 from orchestrator.state_machine.steps import SATISFIED
 from orchestrator.task_view import documents, graph, secrets, steps
+from orchestrator.workflows.templates import TemplateDefinition
 
 STEPS_SHOWN = 100
 """On a task's page; `task steps` shows all."""

@@ -1,4 +1,4 @@
-"""Packs: folders of actions and task templates, read, checked, and installed as one.
+"""Packs: folders of actions, and of what apps keep there; read, checked, and installed as one.
 
 definition = packs.load(path)              # pure: no database; raises InvalidPack
 packs.install(definition, now=now)         # in one transaction, safe to repeat
@@ -6,8 +6,14 @@ packs.validate_parameters(action, values)  # what is wrong with them, if anythin
 """
 
 from orchestrator.models.catalog import WITHOUT_CODE
-from orchestrator.packs.definitions import ActionDefinition, InvalidPack, PackDefinition, load
-from orchestrator.packs.installation import InstallReport, RefTaken, install
+from orchestrator.packs.definitions import (
+    ActionDefinition,
+    InvalidPack,
+    PackDefinition,
+    kinds,
+    load,
+)
+from orchestrator.packs.installation import ContentReport, InstallReport, RefTaken, install
 from orchestrator.packs.parameters import Problem, validate_parameters, validate_value
 from orchestrator.packs.presence import (
     UNEXPLAINED,
@@ -17,43 +23,28 @@ from orchestrator.packs.presence import (
 )
 from orchestrator.packs.runtimes import GROUP as RUNTIMES_GROUP
 from orchestrator.packs.runtimes import in_process
-from orchestrator.packs.source import SourceProblem
-from orchestrator.packs.template_definitions import TemplateDefinition
-from orchestrator.packs.template_installation import (
-    TemplateInUse,
-    TemplateReport,
-    TemplateTaken,
-    UnknownAction,
-    install_templates,
-)
-from orchestrator.packs.templates import InvalidTemplate, load_template, template_from_values
+from orchestrator.packs.source import Source, SourceProblem
 
 __all__ = [
     "RUNTIMES_GROUP",
     "UNEXPLAINED",
     "WITHOUT_CODE",
     "ActionDefinition",
+    "ContentReport",
     "InstallReport",
     "InvalidPack",
-    "InvalidTemplate",
     "PackDefinition",
     "Problem",
     "RefTaken",
+    "Source",
     "SourceProblem",
-    "TemplateDefinition",
-    "TemplateInUse",
-    "TemplateReport",
-    "TemplateTaken",
-    "UnknownAction",
     "in_process",
     "install",
-    "install_templates",
+    "kinds",
     "load",
-    "load_template",
     "missing_code",
     "missing_entry_point",
     "missing_folder",
-    "template_from_values",
     "validate_parameters",
     "validate_value",
 ]

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orchestrator import retry_policy, selectors
+from orchestrator import frame, retry_policy, selectors
 from orchestrator.errors import MusterError
+from orchestrator.frame import PackContent
 from orchestrator.models.catalog import waits_too_long
 from orchestrator.packs import parameters, runtimes, source
 from orchestrator.packs.keys import (
@@ -25,7 +26,6 @@ from orchestrator.packs.keys import (
     one_of,
 )
 from orchestrator.packs.source import Source, SourceProblem
-from orchestrator.packs.templates import check_template
 
 PACK_NAME = re.compile(r"[a-z0-9_-]+")
 ACTION_NAME = re.compile(r"[a-z0-9_.-]+")
@@ -69,12 +69,12 @@ class PackDefinition:
     description: str
     path: str
     actions: tuple[ActionDefinition, ...]
-    templates: tuple[dict[str, Any], ...] = ()
-    """Task templates, as checked by `templates`."""
+    contents: Mapping[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)
+    """What it holds for apps, checked by them, by folder."""
 
 
 def load(path: Path | str) -> PackDefinition:
-    """Read the folder: `pack.yaml`, `actions/*.yaml` and `templates/*.yaml`. Raises InvalidPack."""
+    """Read the folder: `pack.yaml`, `actions/*.yaml`, apps' own files. Raises InvalidPack."""
     folder = Path(path)
     if not folder.is_dir():
         raise InvalidPack([SourceProblem(str(folder), 0, 0, "expected a folder, found none")])
@@ -83,23 +83,36 @@ def load(path: Path | str) -> PackDefinition:
     actions = [source.read(file) for file in sorted(folder.glob("actions/*.yaml"))]
     for action in actions:
         _check_action(action, folder)
-    templates = [source.read(file) for file in sorted(folder.glob("templates/*.yaml"))]
-    for template in templates:
-        check_template(template)
     problems = [*pack.problems, *_misnamed(folder)]
-    problems += [problem for file in (*actions, *templates) for problem in file.problems]
+    problems += [problem for action in actions for problem in action.problems]
     problems += _duplicates(actions, ("name",))
-    problems += _duplicates(templates, ("namespace_name", "name", "version"))
+    contents: dict[str, list[Source]] = {}
+    for kind in kinds():
+        files = [source.read(file) for file in sorted(folder.glob(f"{kind.folder}/*.yaml"))]
+        for file in files:
+            kind.check(file)
+            problems += file.problems
+        problems += _duplicates(files, kind.name_keys)
+        if files:
+            contents[kind.folder] = files
     if problems:
         raise InvalidPack(problems)
-    definition = _pack(pack.value, folder, actions, templates)
+    definition = _pack(pack.value, folder, actions, contents)
     if too_long := _too_long(definition, actions):
         raise InvalidPack(too_long)
     return definition
 
 
+def kinds() -> list[PackContent]:
+    """What packs may hold beside their actions."""
+    return frame.collect(lambda app: app.pack_contents)
+
+
 def _pack(
-    values: Mapping[str, Any], folder: Path, actions: list[Source], templates: list[Source]
+    values: Mapping[str, Any],
+    folder: Path,
+    actions: list[Source],
+    contents: Mapping[str, list[Source]],
 ) -> PackDefinition:
     return PackDefinition(
         name=values["name"],
@@ -107,7 +120,7 @@ def _pack(
         description=values.get("description", ""),
         path=str(folder.resolve()),
         actions=tuple(_action(values["name"], action.value, folder) for action in actions),
-        templates=tuple(template.value for template in templates),
+        contents={name: tuple(file.value for file in files) for name, files in contents.items()},
     )
 
 
@@ -161,9 +174,8 @@ def _duplicates(files: Iterable[Source], keys: tuple[str, ...]) -> Iterable[Sour
 
 def _misnamed(folder: Path) -> Iterable[SourceProblem]:
     """Files that would be overlooked without a word."""
-    for file in (
-        file for place in ("", "actions/", "templates/") for file in folder.glob(f"{place}*.yml")
-    ):
+    places = ["", "actions/", *(f"{kind.folder}/" for kind in kinds())]
+    for file in (file for place in places for file in folder.glob(f"{place}*.yml")):
         yield SourceProblem(str(file), 0, 0, "expected a name that ends in .yaml, found .yml")
 
 

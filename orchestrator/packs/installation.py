@@ -10,8 +10,7 @@ from django.db import transaction
 from orchestrator.errors import MusterError
 from orchestrator.models import Action, Pack
 from orchestrator.models.catalog import forget_actions
-from orchestrator.packs.definitions import ActionDefinition, PackDefinition
-from orchestrator.packs.template_installation import install_templates
+from orchestrator.packs.definitions import ActionDefinition, PackDefinition, kinds
 
 ACTION_FIELDS = [field.name for field in fields(ActionDefinition)]
 PACK_FIELDS = ["version", "description", "path"]
@@ -22,23 +21,33 @@ class RefTaken(MusterError):
 
 
 @dataclass(frozen=True)
-class InstallReport:
-    """The refs of a pack's actions and task templates, by what became of them."""
+class ContentReport:
+    """The refs of what was installed, by what became of them."""
 
-    pack: str
-    version: str
     created: tuple[str, ...] = ()
     updated: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
     disabled: tuple[str, ...] = ()
+
+    def __add__(self, other: ContentReport) -> ContentReport:
+        names = [field.name for field in fields(ContentReport)]
+        return ContentReport(*(getattr(self, name) + getattr(other, name) for name in names))
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstallReport(ContentReport):
+    """The refs of a pack's actions and other contents, by what became of them."""
+
+    pack: str
+    version: str
 
 
 @transaction.atomic
 def install(definition: PackDefinition, *, now: datetime) -> InstallReport:
     """Make the database say what the definition says; installing it again changes nothing.
 
-    An action that left the pack is disabled, not deleted: its executions remain. So is a template.
-    Raises RefTaken, and for a template UnknownAction, TemplateTaken and TemplateInUse.
+    An action that left the pack is disabled, not deleted: its executions remain. So is the rest.
+    Raises RefTaken, and what the apps raise whose contents it has.
     """
     pack = _pack(definition, now)
     refs = [action.ref for action in definition.actions]
@@ -58,15 +67,15 @@ def install(definition: PackDefinition, *, now: datetime) -> InstallReport:
     Action.objects.bulk_create(Action(pack=pack, updated_at=now, **vars(item)) for item in new)
     Action.objects.bulk_update(touched, [*ACTION_FIELDS, "updated_at"], batch_size=100)
     forget_actions()  # neither of the two above sends a signal
-    templates = install_templates(definition.templates, pack=pack, now=now)
-    return InstallReport(
-        pack=pack.name,
-        version=pack.version,
-        created=_refs(new) + templates.created,
-        updated=_refs(changed) + templates.updated,
-        unchanged=tuple(a.ref for a in kept if a not in changed) + templates.unchanged,
-        disabled=_refs(gone) + templates.disabled,
+    report = ContentReport(
+        created=_refs(new),
+        updated=_refs(changed),
+        unchanged=tuple(action.ref for action in kept if action not in changed),
+        disabled=_refs(gone),
     )
+    for kind in kinds():
+        report += kind.install(definition.contents.get(kind.folder, ()), pack=pack, now=now)
+    return InstallReport(pack=pack.name, version=pack.version, **vars(report))
 
 
 def _pack(definition: PackDefinition, now: datetime) -> Pack:

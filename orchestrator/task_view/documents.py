@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.models import Step, StepExecution, Task, TaskTemplate, TransitionRecord
-from orchestrator.packs import TemplateDefinition
 from orchestrator.state_machine import StepState
 from orchestrator.task_view import graph, secrets, steps
+from orchestrator.workflows.templates import TemplateDefinition
 
 EXECUTION_LIMIT = 200
 """Of one step, the newest: more than 100 attempts come of resets only."""

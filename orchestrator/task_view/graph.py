@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from uuid import UUID
 
-from orchestrator import packs
 from orchestrator.models import Step, StepDependency, StepKind, Task, TaskTemplate
 from orchestrator.state_machine import StepState
+from orchestrator.workflows import templates
 
 FOLD_FROM = 7
 """So many steps with the same parents and the same children are shown as one."""
@@ -91,7 +91,7 @@ def of_task(task: Task) -> Graph:
 
 def of_template(template: TaskTemplate, *, environment: str = "") -> Graph:
     """The steps as a template has them."""
-    definition = packs.TemplateDefinition.of(template.definition, environment=environment)
+    definition = templates.TemplateDefinition.of(template.definition, environment=environment)
     nodes = {
         step.name: Node(
             name=step.name,

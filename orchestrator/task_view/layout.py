@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
-from orchestrator.dag import Parents
+from orchestrator.workflows.dag import Parents
 
 NODE_WIDTH = 196
 NODE_HEIGHT = 54

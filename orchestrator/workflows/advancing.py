@@ -14,13 +14,13 @@ from django.db.models import Count, Min
 from orchestrator import investigations
 from orchestrator.models import DLQEntry, Task
 from orchestrator.models.executions import SUSPECT_FROM
-from orchestrator.packs.template_definitions import BATCH_WORKER, CONTINUE_ON_FAILURE
 from orchestrator.reasons import WITHOUT_A_WORKER
 from orchestrator.state_machine import TASKS, StepState, TaskState
 from orchestrator.state_machine.steps import IN_FLIGHT
 from orchestrator.workflows.creation import create_initial, cycle_of
 from orchestrator.workflows.enqueuing import enqueue
 from orchestrator.workflows.settling import settle
+from orchestrator.workflows.templates.definitions import BATCH_WORKER, CONTINUE_ON_FAILURE
 from orchestrator.workflows.turns import Turn, begin
 
 STUCK = (TaskState.BLOCKED_BY_FAILURES, TaskState.ERROR)

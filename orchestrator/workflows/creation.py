@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from orchestrator import dag
 from orchestrator.models import Step, StepDependency
-from orchestrator.packs.template_definitions import (
+from orchestrator.workflows import dag
+from orchestrator.workflows.outcomes import Batches, Branch
+from orchestrator.workflows.templates.definitions import (
     BATCH_WORKER,
     BATCHABLE,
     CONTINUE_ON_FAILURE,
@@ -17,7 +18,6 @@ from orchestrator.packs.template_definitions import (
     StepDefinition,
     TemplateDefinition,
 )
-from orchestrator.workflows.outcomes import Batches, Branch
 from orchestrator.workflows.turns import Turn
 
 

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from orchestrator import executions, expressions
+from orchestrator import executions
 from orchestrator.executions import NewExecution, RequestRefused
 from orchestrator.models import Execution, Step, StepExecution
-from orchestrator.packs.template_definitions import BATCH_WORKER, FAIL_FAST, StepDefinition
 from orchestrator.state_machine import Move, StepState
 from orchestrator.state_machine.steps import IN_FLIGHT
+from orchestrator.workflows.templates import expressions
+from orchestrator.workflows.templates.definitions import BATCH_WORKER, FAIL_FAST, StepDefinition
 from orchestrator.workflows.turns import Turn
 
 REFUSED = (expressions.InvalidExpression, expressions.CannotEvaluate)

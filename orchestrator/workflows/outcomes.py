@@ -9,14 +9,14 @@ from typing import Any
 from orchestrator import packs
 from orchestrator.errors import MusterError
 from orchestrator.models import Execution
-from orchestrator.packs.template_definitions import (
+from orchestrator.state_machine import ExecutionStatus
+from orchestrator.workflows.templates.definitions import (
     BATCHABLE,
     DECISION,
     FAILURE_STRATEGIES,
     StepDefinition,
     TemplateDefinition,
 )
-from orchestrator.state_machine import ExecutionStatus
 
 WORKER_LIMIT = 10_000
 """Workers of one batchable step."""

@@ -17,9 +17,9 @@ from django.db import transaction
 from orchestrator import json_values, packs, publisher
 from orchestrator.errors import Conflict, MusterError
 from orchestrator.models import Task, TaskTemplate
-from orchestrator.packs import TemplateDefinition
-from orchestrator.packs.template_definitions import ALWAYS_UNIQUE, CALLER_PROVIDED, STRICT
 from orchestrator.workflows import messages
+from orchestrator.workflows.templates import TemplateDefinition
+from orchestrator.workflows.templates.definitions import ALWAYS_UNIQUE, CALLER_PROVIDED, STRICT
 
 LONGEST_TEXTS = {
     "initiator": 150,

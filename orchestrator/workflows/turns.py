@@ -13,8 +13,8 @@ from django.db import connection
 from orchestrator.errors import NotFound
 from orchestrator.models import Step, Task, TaskTemplate
 from orchestrator.models.workflows import StepQuerySet
-from orchestrator.packs import TemplateDefinition
 from orchestrator.state_machine import TASKS, Move, TaskState
+from orchestrator.workflows.templates import TemplateDefinition
 
 
 class UnknownTask(NotFound):

@@ -47,6 +47,9 @@ WATCHED = (
 )
 """Modules, and packages with all that is in them."""
 
+NOT_WATCHED = ("orchestrator.workflows.templates",)
+"""Whoever installs a template waits for the answer, and hears of a failure."""
+
 DIRECTORY, ROLE = "FAILPOINTS", "FAILPOINT_ROLE"
 """Environment: where failpoints are armed, and which service a process is."""
 
@@ -95,10 +98,16 @@ def sites() -> list[Site]:
         files = sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
         for file in files:
             module = ".".join(file.relative_to(REPOSITORY).with_suffix("").parts)
+            if _is_in(module, NOT_WATCHED):
+                continue
             marker = _Marker(module)
             marker.visit(ast.parse(file.read_text()))
             found += marker.sites
     return found
+
+
+def _is_in(module: str, packages: Sequence[str]) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
 
 
 class _Marker(ast.NodeTransformer):
@@ -203,7 +212,7 @@ def install() -> None:
 class _Finder:
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None, target: Any = None) -> Any:
-        if not any(name == watched or name.startswith(f"{watched}.") for watched in WATCHED):
+        if not _is_in(name, WATCHED) or _is_in(name, NOT_WATCHED):
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):

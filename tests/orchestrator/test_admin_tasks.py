@@ -14,7 +14,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from orchestrator import clock, packs, workflows
+from orchestrator import clock, workflows
 from orchestrator.admin import graph_svg
 from orchestrator.models import (
     DLQEntry,
@@ -27,6 +27,7 @@ from orchestrator.models import (
 )
 from orchestrator.state_machine import StepState, TaskState
 from orchestrator.task_view.graph import DRAWN_LIMIT, Graph, Node
+from orchestrator.workflows import templates
 from tests.factories import NOW, make_action, make_execution, make_step, make_task, make_template
 from tests.orchestrator.test_admin import ESCAPED, SCRIPT
 from tests.orchestrator.test_api_tasks import DEFINITION
@@ -173,7 +174,7 @@ def test_a_graph_that_nobody_could_read_is_not_drawn() -> None:
 def begun() -> Step:
     """A step that is enqueued, of a task that really runs."""
     make_action()
-    packs.install_templates([DEFINITION], now=NOW)
+    templates.install_templates([DEFINITION], now=NOW)
     new = workflows.NewTask(namespace="tests", name="laundry", version="1.0.0")
     task = workflows.request(new, requested_by="ada", now=clock.now())
     workflows.advance(task.pk, now=clock.now(), actor="executor")

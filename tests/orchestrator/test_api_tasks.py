@@ -11,9 +11,10 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from orchestrator import clock, packs, tokens, workflows
+from orchestrator import clock, tokens, workflows
 from orchestrator.models import Step, StepDependency, StepExecution, Task, TaskTemplate
 from orchestrator.state_machine import StepState, TaskState, transition
+from orchestrator.workflows import templates
 from tests.factories import NOW, make_action, make_execution, make_step, make_task, make_template
 from tests.orchestrator.test_api import BASE, Caller, pointers
 
@@ -294,7 +295,7 @@ def test_audit_tells_who_did_what_oldest_first(caller: Caller) -> None:
 @pytest.fixture
 def installed() -> TaskTemplate:
     make_action()
-    packs.install_templates([DEFINITION], now=NOW)
+    templates.install_templates([DEFINITION], now=NOW)
     return TaskTemplate.objects.get()
 
 

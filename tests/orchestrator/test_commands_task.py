@@ -11,9 +11,10 @@ import pytest
 import yaml
 from django.core.management import CommandError, call_command
 
-from orchestrator import clock, packs, publisher, workflows
+from orchestrator import clock, publisher, workflows
 from orchestrator.models import Step, StepDependency, StepExecution, Task, TaskTemplate
 from orchestrator.state_machine import StepState, TaskState, transition
+from orchestrator.workflows import templates
 from tests.factories import NOW, make_action, make_execution, make_step, make_task, make_template
 from tests.orchestrator.test_api_tasks import DEFINITION
 
@@ -42,7 +43,7 @@ def refused(*arguments: str, command: str = "task") -> str:
 @pytest.fixture
 def installed() -> TaskTemplate:
     make_action()
-    packs.install_templates([DEFINITION], now=NOW)
+    templates.install_templates([DEFINITION], now=NOW)
     return TaskTemplate.objects.get()
 
 

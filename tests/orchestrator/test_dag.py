@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import dag
+from orchestrator.workflows import dag
 
 NAMES = st.integers(0, 8).map("s{}".format)
 GRAPHS = st.dictionaries(NAMES, st.sets(NAMES, max_size=4), max_size=9)

@@ -10,8 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import expressions
-from orchestrator.expressions import CannotEvaluate, InvalidExpression, read, render
+from orchestrator.workflows.templates import expressions
+from orchestrator.workflows.templates.expressions import (
+    CannotEvaluate,
+    InvalidExpression,
+    read,
+    render,
+)
 
 DATA: dict[str, Any] = {
     "task": {

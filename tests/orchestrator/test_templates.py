@@ -9,10 +9,16 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator import expressions, packs
+from orchestrator import packs
 from orchestrator.models import TaskTemplate
-from orchestrator.packs import InvalidTemplate, TemplateDefinition, templates
-from orchestrator.packs.template_definitions import Lifecycle
+from orchestrator.workflows import templates
+from orchestrator.workflows.templates import (
+    InvalidTemplate,
+    TemplateDefinition,
+    checking,
+    expressions,
+)
+from orchestrator.workflows.templates.definitions import Lifecycle
 from tests.factories import NOW, make_action, make_task
 from tests.workflow_play import step, template
 
@@ -24,7 +30,7 @@ def problems(text: str, tmp_path: Path) -> list[str]:
     file = tmp_path / "t.yaml"
     file.write_text(text)
     with pytest.raises(InvalidTemplate) as raised:
-        packs.load_template(file)
+        templates.load_template(file)
     return [str(problem).replace(f"{tmp_path}/", "") for problem in raised.value.problems]
 
 
@@ -124,7 +130,7 @@ steps:
 )  # fmt: skip
 def test_what_is_wrong_with_a_template_from_json_is_told(steps: Any, told: str) -> None:
     with pytest.raises(InvalidTemplate) as raised:
-        packs.template_from_values(
+        templates.template_from_values(
             {"name": "t", "namespace_name": "n", "version": "1.0.0", "steps": (
                 [{"action": "core.echo"} | each if "handler" not in each or told.endswith("both")
                  else each for each in steps] if isinstance(steps, list) else steps)}
@@ -171,7 +177,7 @@ def test_definition_has_the_defaults_that_are_promised() -> None:
 
 
 def test_handler_and_depends_on_are_other_names_of_action_and_dependencies() -> None:
-    values = packs.template_from_values(
+    values = templates.template_from_values(
         {
             "name": "t", "namespace_name": "n", "version": "1.0.0-rc.1+build",
             "steps": [
@@ -226,27 +232,29 @@ class TestInstalling:
     def test_versions_stand_side_by_side_and_the_same_again_changes_nothing(self) -> None:
         make_action()
         first, second = template(step("a")), template(step("a"), version="1.1.0")
-        report = packs.install_templates([first, second], now=NOW)
+        report = templates.install_templates([first, second], now=NOW)
         assert report.created == ("tests/tidy/1.0.0", "tests/tidy/1.1.0")
-        assert packs.install_templates([first], now=NOW).unchanged == ("tests/tidy/1.0.0",)
+        assert templates.install_templates([first], now=NOW).unchanged == ("tests/tidy/1.0.0",)
         assert TaskTemplate.objects.count() == 2
 
     def test_version_may_change_until_a_task_has_run_it(self) -> None:
         make_action()
-        packs.install_templates([template(step("a"))], now=NOW)
+        templates.install_templates([template(step("a"))], now=NOW)
         later = NOW + timedelta(hours=1)
-        assert packs.install_templates([template(step("b"))], now=later).updated
+        assert templates.install_templates([template(step("b"))], now=later).updated
         installed = TaskTemplate.objects.get()
         assert installed.definition["steps"][0]["name"] == "b"
         make_task(template=installed)
-        assert packs.install_templates([template(step("b"))], now=later).unchanged
-        with pytest.raises(packs.TemplateInUse, match=r"tests/tidy/1\.0\.0 .* raise its version"):
-            packs.install_templates([template(step("c"))], now=later)
+        assert templates.install_templates([template(step("b"))], now=later).unchanged
+        with pytest.raises(
+            templates.TemplateInUse, match=r"tests/tidy/1\.0\.0 .* raise its version"
+        ):
+            templates.install_templates([template(step("c"))], now=later)
 
     def test_action_that_is_not_installed_is_named_with_its_step_and_the_nearest(self) -> None:
         make_action()
-        with pytest.raises(packs.UnknownAction, match="step a: no action is called"):
-            packs.install_templates([template(step("a", action="core.ecko"))], now=NOW)
+        with pytest.raises(templates.UnknownAction, match="step a: no action is called"):
+            templates.install_templates([template(step("a", action="core.ecko"))], now=NOW)
         assert not TaskTemplate.objects.exists()
 
     def test_pack_brings_its_templates_and_takes_them_away(self, tmp_path: Path) -> None:
@@ -258,8 +266,8 @@ class TestInstalling:
         make_action()
         report = packs.install(packs.load(folder), now=NOW)
         assert report.created == ("tests/tidy/1.0.0",)
-        with pytest.raises(packs.TemplateTaken, match="belongs to odds"):
-            packs.install_templates([template(step("a"))], now=NOW)
+        with pytest.raises(templates.TemplateTaken, match="belongs to odds"):
+            templates.install_templates([template(step("a"))], now=NOW)
         file.unlink()
         assert packs.install(packs.load(folder), now=NOW).disabled == ("tests/tidy/1.0.0",)
         assert not TaskTemplate.objects.get().enabled
@@ -295,8 +303,8 @@ def test_pack_names_the_file_and_line_of_what_is_wrong_in_a_template(tmp_path: P
 def test_every_key_of_a_template_is_in_the_documentation() -> None:
     page = (EXAMPLES.parents[1] / "docs" / "workflows.md").read_text()
     keys = {
-        *templates.TEMPLATE_KEYS, *templates.STEP_KEYS, *templates.RETRY_KEYS,
-        *templates.BATCH_KEYS, *templates.LIFECYCLE_KEYS, *templates.ENVIRONMENT_KEYS,
+        *checking.TEMPLATE_KEYS, *checking.STEP_KEYS, *checking.RETRY_KEYS,
+        *checking.BATCH_KEYS, *checking.LIFECYCLE_KEYS, *checking.ENVIRONMENT_KEYS,
         *expressions._environment.filters,
     }  # fmt: skip
     assert {key for key in keys if f"`{key}`" not in page and f"`{key}(" not in page} == set()

@@ -10,10 +10,10 @@ from uuid import uuid4
 import pytest
 from django.db import connections
 
-from orchestrator import packs, publisher, workflows
+from orchestrator import publisher, workflows
 from orchestrator.models import DLQEntry, Execution, Step, Task, TransitionRecord
 from orchestrator.state_machine import Move
-from orchestrator.workflows import NewTask
+from orchestrator.workflows import NewTask, templates
 from tests.factories import NOW, make_action
 from tests.workflow_play import Play, end_executions, start_executions, step, template
 
@@ -37,7 +37,7 @@ def repair(play: Play, verb: str, name: str, **more: Any) -> Step:
 
 def install(**values: Any) -> None:
     make_action()
-    packs.install_templates([template(step("a"), **values)], now=NOW)
+    templates.install_templates([template(step("a"), **values)], now=NOW)
 
 
 def ask(**values: Any) -> Task:
@@ -74,7 +74,7 @@ def test_strict_is_what_a_template_is_that_says_nothing() -> None:
     values = template(step("a"))
     del values["identity_strategy"]
     make_action()
-    packs.install_templates([packs.template_from_values(values)], now=NOW)
+    templates.install_templates([templates.template_from_values(values)], now=NOW)
     ask()
     with pytest.raises(workflows.TaskExists):
         ask()

@@ -50,6 +50,7 @@ from orchestrator.models import (  # noqa: E402
     Worker,
     WorkerEvent,
 )
+from orchestrator.workflows import templates  # noqa: E402
 from orchestrator.workflows.messages import requested as tasks_requested  # noqa: E402
 
 CLIENT = "scenario"
@@ -142,7 +143,7 @@ def ticks() -> dict[str, datetime]:
 
 def request_task_of(*, definition: dict[str, Any]) -> UUID:
     """Install this template, and ask for a task of it."""
-    packs.install_templates([definition], now=clock.now())
+    templates.install_templates([definition], now=clock.now())
     where = {key: definition[key] for key in ("name", "version")}
     new = workflows.NewTask(namespace=definition["namespace_name"], **where)
     return workflows.request(new, requested_by=CLIENT, now=clock.now()).pk

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
-from orchestrator import clock, packs, workflows
+from orchestrator import clock, workflows
 from orchestrator.models import Execution, Task
+from orchestrator.workflows import templates
 from tasks import app_parts
 from tasks.app_parts import PartThread
 from tests.factories import make_action, make_execution
@@ -38,7 +39,7 @@ def until(condition: Callable[[], Any]) -> None:
 
 def request() -> Task:
     make_action()
-    packs.install_templates([template(step("a"), step("b", "a"))], now=clock.now())
+    templates.install_templates([template(step("a"), step("b", "a"))], now=clock.now())
     new = workflows.NewTask(namespace="tests", name="tidy", version="1.0.0")
     return workflows.request(new, requested_by="ada", now=clock.now())
 

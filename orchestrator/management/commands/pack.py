@@ -40,9 +40,11 @@ class Command(BaseCommand):
         table = _table(f"{definition.name} {definition.version} is valid")
         for action in definition.actions:
             table.add_row(action.ref, action.runtime, action.description)
-        for template in definition.templates:
-            names = (template[key] for key in ("namespace_name", "name", "version"))
-            table.add_row("/".join(names), "template", template.get("description", ""))
+        for kind in packs.kinds():
+            for values in definition.contents.get(kind.folder, ()):
+                names = (values[key] for key in kind.name_keys)
+                noun = kind.folder.removesuffix("s")
+                table.add_row("/".join(names), noun, values.get("description", ""))
         self._show(table)
 
     def install(self, path: str) -> None:

@@ -12,8 +12,9 @@ from django.core.management.base import CommandError, CommandParser
 from orchestrator import clock, packs
 from orchestrator.management import arguments, output, task_tables
 from orchestrator.models import TaskTemplate
-from orchestrator.packs import TemplateDefinition
 from orchestrator.task_view import documents
+from orchestrator.workflows import templates
+from orchestrator.workflows.templates import TemplateDefinition
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -85,7 +86,7 @@ class Command(output.MusterCommand):
 
     def install(self, *, paths: list[str], as_json: bool, **options: Any) -> None:
         found = self._load(paths, as_json=as_json)
-        report = asdict(packs.install_templates(list(found.values()), now=clock.now()))
+        report = asdict(templates.install_templates(list(found.values()), now=clock.now()))
         if as_json:
             self.show_json(report)
             return
@@ -99,8 +100,8 @@ class Command(output.MusterCommand):
         problems: list[packs.SourceProblem] = []
         for path in _files(paths):
             try:
-                found[path] = packs.load_template(path)
-            except packs.InvalidTemplate as error:
+                found[path] = templates.load_template(path)
+            except templates.InvalidTemplate as error:
                 problems += error.problems
         if not problems:
             return found

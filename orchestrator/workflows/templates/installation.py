@@ -6,7 +6,6 @@ import difflib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +13,7 @@ from django.db import transaction
 
 from orchestrator.errors import Conflict, MusterError
 from orchestrator.models import Action, Pack, TaskTemplate
+from orchestrator.packs import ContentReport
 
 
 class UnknownAction(MusterError):
@@ -32,20 +32,10 @@ class TemplateInUse(Conflict):
     kind = "template-in-use"
 
 
-@dataclass(frozen=True)
-class TemplateReport:
-    """The refs of templates, by what became of them."""
-
-    created: tuple[str, ...] = ()
-    updated: tuple[str, ...] = ()
-    unchanged: tuple[str, ...] = ()
-    disabled: tuple[str, ...] = ()
-
-
 @transaction.atomic
 def install_templates(
     definitions: Sequence[Mapping[str, Any]], *, pack: Pack | None = None, now: datetime
-) -> TemplateReport:
+) -> ContentReport:
     """Make the database say what these checked templates say; all of them or none.
 
     `pack`: theirs; templates of it that are not among them are disabled. Raises UnknownAction,
@@ -73,7 +63,7 @@ def install_templates(
             updated.append(present.ref)
     TaskTemplate.objects.bulk_create(new)
     disabled = _disable(pack, [*created, *updated, *unchanged]) if pack else []
-    return TemplateReport(tuple(created), tuple(updated), tuple(unchanged), tuple(disabled))
+    return ContentReport(tuple(created), tuple(updated), tuple(unchanged), tuple(disabled))
 
 
 def digest_of(definition: Mapping[str, Any]) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator import dag, expressions
 from orchestrator.errors import MusterError
 from orchestrator.packs import parameters, source
 from orchestrator.packs.keys import (
@@ -23,7 +22,10 @@ from orchestrator.packs.keys import (
     one_of,
 )
 from orchestrator.packs.source import Source, SourceProblem, Where
-from orchestrator.packs.template_definitions import (
+from orchestrator.retry_policy import BACKOFFS
+from orchestrator.workflows import dag
+from orchestrator.workflows.templates import expressions
+from orchestrator.workflows.templates.definitions import (
     BATCH_WORKER,
     BATCHABLE,
     DECISION,
@@ -34,7 +36,6 @@ from orchestrator.packs.template_definitions import (
     STALENESS_ACTIONS,
     STANDARD,
 )
-from orchestrator.retry_policy import BACKOFFS
 
 NAME = re.compile(r"[a-z0-9_-]+")
 STEP_NAME = re.compile(r"[a-z][a-z0-9_]*")

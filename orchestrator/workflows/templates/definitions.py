@@ -10,8 +10,8 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
-from orchestrator import dag
 from orchestrator.retry_policy import RetryPolicy
+from orchestrator.workflows import dag
 
 STANDARD, DECISION, DEFERRED = "standard", "decision", "deferred"
 BATCHABLE, BATCH_WORKER = "batchable", "batch_worker"
