@@ -9,6 +9,7 @@ from orchestrator.executions.attempts import (
     run_limit_seconds,
 )
 from orchestrator.executions.cancellation import AlreadyOver, cancel
+from orchestrator.executions.dispatching import dispatch_again, dispatch_unclaimed
 from orchestrator.executions.evacuation import (
     drain_worker,
     settle_lost,
@@ -30,13 +31,7 @@ from orchestrator.executions.requests import (
     request,
     request_many,
 )
-from orchestrator.executions.scheduling import (
-    dispatch_again,
-    dispatch_unclaimed,
-    note_completed,
-    schedule,
-    schedule_backlog,
-)
+from orchestrator.executions.scheduling import note_completed, schedule, schedule_backlog
 from orchestrator.executions.sweeping import MONITOR, bring_forward, sweep
 from orchestrator.executions.unclaimed import (
     Expired,

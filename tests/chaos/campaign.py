@@ -298,7 +298,7 @@ class Provoker:
             connection.execute(statement)
 
     def fail_a_dispatch(self) -> None:
-        self._arm("executor", "executions.scheduling:_dispatch:send")
+        self._arm("executor", "executions.dispatching:dispatch:send")
 
     def fail_a_first_try(self) -> None:
         for service in ("api", "executor", "worker"):

@@ -65,16 +65,16 @@ _BY_SITE: dict[str, Boundary] = {
     # --- scheduling ---
     "executions.scheduling:schedule_backlog:atomic": _in(EXECUTOR),
     "executions.scheduling:_place:transition_many": _in(EXECUTOR),
-    "executions.scheduling:_place:update": _in(EXECUTOR, by="fill the fleet"),
-    "executions.scheduling:_dispatch:send": _in(EXECUTOR),
-    "executions.scheduling:_dispatch:transition_many": _in(EXECUTOR, by="fail a dispatch"),
-    "executions.scheduling:dispatch_unclaimed:update_unheld": _in(
+    "executions.scheduling:_put_off:update": _in(EXECUTOR, by="fill the fleet"),
+    "executions.dispatching:dispatch:send": _in(EXECUTOR),
+    "executions.dispatching:dispatch:transition_many": _in(EXECUTOR, by="fail a dispatch"),
+    "executions.dispatching:dispatch_unclaimed:update_unheld": _in(
         EXECUTOR, by="leave a dispatch unclaimed"
     ),
-    "executions.scheduling:_return_unroutable:transition_many": _in(
+    "executions.dispatching:_settle_unroutable:transition_many": _in(
         EXECUTOR, by="delete worker queue"
     ),
-    "executions.scheduling:_end_unroutable:atomic": Boundary(
+    "executions.dispatching:_end_unroutable:atomic": Boundary(
         exempt="of what is pinned to a retired worker, and nobody retires one in a storm"
     ),
     "executions.scheduling:_without_worker:transition_many": _in(

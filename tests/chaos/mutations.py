@@ -248,8 +248,8 @@ MUTANTS = (
     Mutant(
         "dispatch before the commit",
         "orchestrator/executions/scheduling.py",
-        "transaction.on_commit(partial(_dispatch, dispatched, now=now, actor=actor))",
-        "_dispatch(dispatched, now=now, actor=actor)",
+        "transaction.on_commit(partial(dispatching.dispatch, dispatches, now=now, actor=actor))",
+        "dispatching.dispatch(dispatches, now=now, actor=actor)",
         (SCHEDULING,),
     ),
     Mutant(
@@ -261,7 +261,7 @@ MUTANTS = (
     ),
     Mutant(
         "unroutable dispatch not noticed",
-        "orchestrator/executions/scheduling.py",
+        "orchestrator/executions/dispatching.py",
         "    if unroutable:",
         "    if False:",
         (SCHEDULING,),
@@ -418,7 +418,7 @@ MUTANTS = (
     ),
     Mutant(
         "what a worker without a free slot holds is dispatched again",
-        "orchestrator/executions/scheduling.py",
+        "orchestrator/executions/dispatching.py",
         "if running.get(pk, 0) < capacity]",
         "]",
         (SCHEDULING,),
