@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
 from uuid import UUID
 
 from django.db import transaction
@@ -15,7 +14,7 @@ from orchestrator import investigations
 from orchestrator.models import DLQEntry, Task
 from orchestrator.models.executions import SUSPECT_FROM
 from orchestrator.reasons import WITHOUT_A_WORKER
-from orchestrator.state_machine import TASKS, StepState, TaskState
+from orchestrator.state_machine import StepState, TaskState
 from orchestrator.state_machine.steps import IN_FLIGHT
 from orchestrator.workflows.creation import create_initial, cycle_of
 from orchestrator.workflows.enqueuing import enqueue
@@ -23,13 +22,44 @@ from orchestrator.workflows.settling import settle
 from orchestrator.workflows.templates.definitions import BATCH_WORKER, CONTINUE_ON_FAILURE
 from orchestrator.workflows.turns import Turn, begin
 
+T = TaskState
+
 STUCK = (TaskState.BLOCKED_BY_FAILURES, TaskState.ERROR)
 """Only a repair leads on from here."""
 
-OWN_EVENTS = (
-    "enqueue_steps", "process_steps", "evaluate", "wait_for_dependencies", "wait_for_retry",
-    "block", "complete", "fail",
-)  # fmt: skip
+_GO_ON = ("enqueue_steps", "process_steps")
+_AFTER_WORK: Mapping[TaskState, tuple[str, ...]] = {
+    T.STEPS_IN_PROCESS: ("evaluate", *_GO_ON),
+    T.WAITING_FOR_DEPENDENCIES: ("evaluate", "wait_for_dependencies"),
+    T.WAITING_FOR_RETRY: ("evaluate", "wait_for_retry"),
+    T.BLOCKED_BY_FAILURES: ("evaluate", "block"),
+    T.COMPLETE: ("evaluate", "complete"),
+    T.ERROR: ("evaluate", "enqueue_steps", "fail"),
+}
+_AFTER_A_HALT: Mapping[TaskState, tuple[str, ...]] = {
+    T.STEPS_IN_PROCESS: _GO_ON,
+    T.WAITING_FOR_DEPENDENCIES: (*_GO_ON, "evaluate", "wait_for_dependencies"),
+    T.WAITING_FOR_RETRY: (*_GO_ON, "wait_for_retry"),
+    T.BLOCKED_BY_FAILURES: (*_GO_ON, "evaluate", "block"),
+    T.COMPLETE: (*_GO_ON, "evaluate", "complete"),
+    T.ERROR: ("enqueue_steps", "fail"),
+}
+WAYS: Mapping[TaskState, Mapping[TaskState, tuple[str, ...]]] = {
+    T.INITIALIZING: {
+        T.STEPS_IN_PROCESS: _GO_ON,
+        T.WAITING_FOR_DEPENDENCIES: ("wait_for_dependencies",),
+        T.WAITING_FOR_RETRY: (*_GO_ON, "wait_for_retry"),
+        T.BLOCKED_BY_FAILURES: ("wait_for_dependencies", "evaluate", "block"),
+        T.COMPLETE: ("complete",),
+        T.ERROR: ("enqueue_steps", "fail"),
+    },
+    T.STEPS_IN_PROCESS: {**_AFTER_WORK, T.WAITING_FOR_RETRY: ("wait_for_retry",)},
+    T.WAITING_FOR_DEPENDENCIES: _AFTER_WORK,
+    T.WAITING_FOR_RETRY: _AFTER_A_HALT,
+    T.BLOCKED_BY_FAILURES: {**_AFTER_A_HALT, T.ERROR: ("fail",)},
+    T.ERROR: _AFTER_A_HALT,
+}
+"""The events that lead from a state to another, as few as the table of transitions allows."""
 
 
 def advance(task_id: UUID, *, now: datetime, actor: str) -> TaskState:
@@ -46,7 +76,15 @@ def advance(task_id: UUID, *, now: datetime, actor: str) -> TaskState:
 
 
 def take(turn: Turn, *, repaired: bool = False) -> None:
-    """What `advance` does, for who holds the task already. `repaired`: by an operator just now."""
+    """What `advance` does, when the caller holds the task's lock already.
+
+    1. A new task gets its first steps.
+    2. Settle the steps whose executions have ended; that may create others.
+    3. Request executions for the steps that are ready.
+    4. Conclude from where the steps are where the task is.
+
+    `repaired`: an operator has changed it just now, so that it may go on.
+    """
     if turn.state is TaskState.PENDING:
         create_initial(turn)
         turn.events.append("initialize")
@@ -96,10 +134,10 @@ def _look(turn: Turn) -> Standing:
 
 
 def _conclude(turn: Turn, standing: Standing, *, settled: int, enqueued: int) -> None:
-    """Where the task is now, and the shortest way there that the table allows."""
+    """Move the task to where its steps are, and open an investigation if it is stuck there."""
     state, goal = turn.state, _goal(turn, standing, settled=settled, enqueued=enqueued)
     if goal is not state or enqueued:
-        turn.events += way(state, goal)
+        turn.events += WAYS[state][goal]
     if not turn.events:
         _stay(turn, standing, settled=settled)
         return
@@ -131,24 +169,6 @@ def _goal(turn: Turn, standing: Standing, *, settled: int, enqueued: int) -> Tas
             return state
         return TaskState.STEPS_IN_PROCESS
     return TaskState.WAITING_FOR_RETRY if standing.waiting else TaskState.BLOCKED_BY_FAILURES
-
-
-@lru_cache(maxsize=256)
-def way(state: TaskState, goal: TaskState) -> tuple[str, ...]:
-    """The events that lead from one state to another, as few as the table allows; at least one."""
-    waiting: deque[tuple[TaskState, tuple[str, ...]]] = deque([(state, ())])
-    seen = set()
-    while waiting:
-        at, events = waiting.popleft()
-        for event in OWN_EVENTS:
-            rule = TASKS.rule(event)
-            if at not in rule.sources or rule.target in seen:
-                continue
-            if rule.target == goal:
-                return (*events, event)
-            seen.add(rule.target)
-            waiting.append((TaskState(rule.target), (*events, event)))
-    raise AssertionError(f"the table has no way from {state} to {goal}")
 
 
 def _stay(turn: Turn, standing: Standing, *, settled: int) -> None:

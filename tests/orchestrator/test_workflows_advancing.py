@@ -14,7 +14,9 @@ from orchestrator import clock, executions, workflows
 from orchestrator.models import DLQEntry, Execution, Step, StepExecution, Task, TransitionRecord
 from orchestrator.models.catalog import forget_actions
 from orchestrator.reasons import WITHOUT_A_WORKER, Reason
+from orchestrator.state_machine import TASKS, TaskState
 from orchestrator.workflows import looking
+from orchestrator.workflows.advancing import WAYS
 from tests.factories import NOW, make_action, make_execution
 from tests.workflow_play import Play, end_executions, start_executions, step
 
@@ -533,3 +535,19 @@ def test_tasks_that_are_advanced_together_have_times_of_their_own(
     monkeypatch.setattr(looking, "advance", lambda _, *, now, actor: asked_at.append(now))
     workflows.advance_all([uuid4() for _ in range(3)], now=NOW, actor="executor")
     assert asked_at == [NOW + timedelta(seconds=number) for number in (0, 7, 14)]
+
+
+@pytest.mark.parametrize("state", WAYS)
+def test_ways_are_possible_and_lead_where_they_say(state: TaskState) -> None:
+    for goal, events in WAYS[state].items():
+        rules = TASKS.way(*events)
+        assert state in rules[0].sources, (state, goal)
+        assert rules[-1].target is goal, (state, goal)
+
+
+def test_there_is_a_way_between_any_two_states_that_a_task_may_be_in() -> None:
+    begin = set(TaskState) - TASKS.terminal - {TaskState.PENDING}
+    passing = {TaskState.INITIALIZING, TaskState.ENQUEUING_STEPS, TaskState.EVALUATING_RESULTS}
+    goals = (begin - passing) | {TaskState.COMPLETE}
+    assert set(WAYS) == (begin - passing) | {TaskState.INITIALIZING}
+    assert {frozenset(ways) for ways in WAYS.values()} == {frozenset(goals)}
