@@ -19,6 +19,7 @@ from orchestrator.api.access import AuthenticatedRequest
 from orchestrator.api.application import refuse_unknown_parameters
 from orchestrator.api.problems import FieldProblem, invalid
 from orchestrator.api.replies import Out, documented, reply
+from orchestrator.executions import BOUNDS
 from orchestrator.models import Execution, ExecutionEvent, Worker
 from orchestrator.models.executions import ExecutionQuerySet
 from orchestrator.reasons import Reason
@@ -27,9 +28,6 @@ from orchestrator.state_machine import ExecutionStatus
 router = Router(tags=["executions"])
 
 INT_MAX = 2**31 - 1
-SHORTEST_SECONDS = 0.001
-LONGEST_RUN_SECONDS = 7 * 86_400
-LONGEST_DEADLINE_SECONDS = 366 * 86_400
 
 UNLISTED = ("parameters", "result")
 """Up to megabytes each: only the page of one execution has them."""
@@ -58,20 +56,28 @@ class NewExecution(BaseModel):
     action_ref: str = Field(min_length=1, max_length=130, examples=["core.echo"])
     parameters: dict[str, Any] = Field({}, examples=[{"message": "hello"}])
     worker_id: int | None = Field(None, ge=1, le=INT_MAX, description="Run on this worker only.")
-    priority: int = Field(0, ge=-100, le=100, description="Higher is scheduled first.")
+    priority: int = Field(
+        0,
+        ge=BOUNDS["priority"][0],
+        le=BOUNDS["priority"][1],
+        description="Higher is scheduled first.",
+    )
     timeout_seconds: float | None = Field(
         None,
-        ge=SHORTEST_SECONDS,
-        le=LONGEST_RUN_SECONDS,
+        ge=BOUNDS["timeout_seconds"][0],
+        le=BOUNDS["timeout_seconds"][1],
         description="How long the action may run; at most 7 days.",
     )
     queue_ttl_ms: int | None = Field(
-        None, ge=1, le=INT_MAX, description="Longest wait in its worker's queue."
+        None,
+        ge=BOUNDS["queue_ttl_ms"][0],
+        le=BOUNDS["queue_ttl_ms"][1],
+        description="Longest wait in its worker's queue.",
     )
     scheduled_timeout_seconds: float | None = Field(
         None,
-        ge=SHORTEST_SECONDS,
-        le=LONGEST_DEADLINE_SECONDS,
+        ge=BOUNDS["scheduled_timeout_seconds"][0],
+        le=BOUNDS["scheduled_timeout_seconds"][1],
         description="Longest time from a dispatch to its start; the shorter of this and the TTL.",
     )
     worker_selector: dict[str, str] | None = Field(
@@ -82,8 +88,8 @@ class NewExecution(BaseModel):
     retry: Retry | None = Field(None, description="What is to be other than the action's policy.")
     deadline_seconds: float | None = Field(
         None,
-        ge=SHORTEST_SECONDS,
-        le=LONGEST_DEADLINE_SECONDS,
+        ge=BOUNDS["deadline_seconds"][0],
+        le=BOUNDS["deadline_seconds"][1],
         description="From acceptance to the latest moment at which it may still be open.",
     )
     idempotency_key: str | None = Field(

@@ -23,6 +23,7 @@ from orchestrator.executions.holdings import (
     still_started,
 )
 from orchestrator.executions.requests import (
+    BOUNDS,
     IdempotencyConflict,
     NewExecution,
     Refusal,
@@ -42,6 +43,7 @@ from orchestrator.executions.unclaimed import (
 )
 
 __all__ = [
+    "BOUNDS",
     "MONITOR",
     "AlreadyOver",
     "Ended",

@@ -16,14 +16,14 @@ from orchestrator.errors import Conflict, MusterError, NotFound
 from orchestrator.models import Action, Execution, Worker
 from orchestrator.models.catalog import waits_too_long
 
-BOUNDS = {
-    "timeout_seconds": (0.001, 366 * 86_400),
+BOUNDS: Mapping[str, tuple[Any, Any]] = {
+    "timeout_seconds": (0.001, 7 * 86_400),
     "deadline_seconds": (0.001, 366 * 86_400),
     "queue_ttl_ms": (1, 2**31 - 1),
     "scheduled_timeout_seconds": (0.001, 366 * 86_400),
     "priority": (-100, 100),
 }
-"""What a request may ask for; what is beyond is a mistake of its units."""
+"""The least and the most that a request may ask for, on every face; more is a mistake of units."""
 
 LONGEST_TEXTS = {"idempotency_key": 200, "correlation_id": 100}
 

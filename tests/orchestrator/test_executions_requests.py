@@ -92,7 +92,7 @@ def test_rows_come_in_the_order_of_the_request_and_are_announced_together(
         (new(-1), "/parameters/seconds", "minimum"),
         (NewExecution(action_ref="core.sleep"), "/parameters", "required"),
         (new(worker_id=4711), "/worker_id", "4711"),
-        (new(timeout_seconds=0), "/timeout_seconds", "expected 0.001 to 31622400"),
+        (new(timeout_seconds=0), "/timeout_seconds", "expected 0.001 to 604800"),
         (new(deadline_seconds=-3), "/deadline_seconds", "expected 0.001 to 31622400"),
         (new(queue_ttl_ms=0), "/queue_ttl_ms", "expected 1 to 2147483647"),
         (new(scheduled_timeout_seconds=0), "/scheduled_timeout_seconds", "expected 0.001 to"),

@@ -10,17 +10,14 @@ from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 
 from orchestrator import clock, executions, publisher
+from orchestrator.executions import BOUNDS
 from orchestrator.management import arguments, execution_view, output, selection, watching
 from orchestrator.models import Execution, ExecutionEvent
 from orchestrator.reasons import Reason
 from orchestrator.state_machine import ExecutionStatus
 
 LIMIT_DEFAULT = 50
-PRIORITY_MAX = 100
 COUNT_MAX = 1_000_000
-LONGEST_RUN_SECONDS = 7 * 86_400
-LONGEST_DEADLINE_SECONDS = 366 * 86_400
-TTL_MAX_MS = 2**31 - 1
 
 
 class Command(output.MusterCommand):
@@ -149,15 +146,14 @@ def _add_submit(parser: CommandParser) -> None:
     parser.add_argument("--worker", metavar="NAME|ID", help="Run on this worker only.")
     parser.add_argument(
         "--priority",
-        type=arguments.whole(-PRIORITY_MAX, PRIORITY_MAX),
+        type=arguments.whole(*BOUNDS["priority"]),
         default=0,
         help="Higher is first.",
     )
-    parser.add_argument("--timeout-seconds", type=arguments.seconds(LONGEST_RUN_SECONDS))
-    parser.add_argument("--queue-ttl-ms", type=arguments.whole(1, TTL_MAX_MS))
-    parser.add_argument(
-        "--scheduled-timeout-seconds", type=arguments.seconds(LONGEST_DEADLINE_SECONDS)
-    )
+    parser.add_argument("--queue-ttl-ms", type=arguments.whole(*BOUNDS["queue_ttl_ms"]))
+    for name in ("timeout_seconds", "scheduled_timeout_seconds", "deadline_seconds"):
+        _, most = BOUNDS[name]
+        parser.add_argument(f"--{name.replace('_', '-')}", type=arguments.seconds(most))
     parser.add_argument(
         "--label",
         action="append",
@@ -174,7 +170,6 @@ def _add_submit(parser: CommandParser) -> None:
         metavar="KEY=VALUE",
         help="Other than its action's: max_attempts=3, backoff=linear, ... May be repeated.",
     )
-    parser.add_argument("--deadline-seconds", type=arguments.seconds(LONGEST_DEADLINE_SECONDS))
     parser.add_argument("--idempotency-key", type=arguments.text(200))
     parser.add_argument("--correlation-id", type=arguments.text(100))
     parser.add_argument(

@@ -7,13 +7,12 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from orchestrator import clock, publisher, workflows
+from orchestrator import clock, executions, publisher, workflows
 from orchestrator.management import arguments, output, selection, task_tables, watching
 from orchestrator.models import Step, Task, TransitionRecord
 from orchestrator.state_machine import StepState, TaskState
 from orchestrator.task_view import documents, graph, mermaid, steps
 
-PRIORITY_MAX = 100
 REASON_MAX = 500
 REPAIRS = {
     "reset-step": "Try steps again: their attempts begin anew.",
@@ -281,7 +280,7 @@ def _add_create(parser: CommandParser) -> None:
     )
     parser.add_argument(
         "--priority",
-        type=arguments.whole(-PRIORITY_MAX, PRIORITY_MAX),
+        type=arguments.whole(*executions.BOUNDS["priority"]),
         default=0,
         help="That of its executions.",
     )
