@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.chaos.network import Network, Wire
+from tests.chaos.network import Network
+from tests.relays import Wire
 
 LIMIT_SECONDS = 10
 SILENCE_SECONDS = 0.3

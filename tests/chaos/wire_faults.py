@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.chaos import neighbour
 from tests.chaos.breaking import Breaking, Broken
-from tests.chaos.network import Wire
+from tests.relays import Wire
 from tests.scenarios.installation import Service
 
 PACK = str(Path(__file__).parent / "pack")

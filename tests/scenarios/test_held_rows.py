@@ -13,7 +13,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from tests.relays import SilentRelay
+from tests.relays import Wire
 from tests.scenarios.installation import Installation
 
 pytestmark = pytest.mark.parametrize("backend", ["servers"], indirect=True)
@@ -78,12 +78,12 @@ def test_executor_that_vanishes_in_a_transaction_holds_nobody_up(
     assert url.hostname
     assert url.port
     swept = submit_overdue(muster, 10)
-    with SilentRelay(url.hostname, url.port) as relay:
+    with Wire(url.hostname, url.port) as relay:
         through_relay = url._replace(netloc=f"{url.username}@127.0.0.1:{relay.port}").geturl()
         with history_locked(muster):
             muster.start_executor("vanished", DATABASE_URL=through_relay)
             pid = wait_for_waiting_session(muster)
-            relay.is_silent = True
+            relay.hush()
         wait_for_open_transaction(muster, pid)
         vanished_at = time.monotonic()
 
