@@ -12,7 +12,6 @@ import pytest
 from tests.scenarios.installation import Installation
 
 STOPPED = "The worker was told to stop, and killed what still ran when its time to stop was up."
-TWICE = ["schedule", "claim", "give_back", "schedule", "claim"]
 
 
 def test_worker_told_to_stop_finishes_what_runs_and_gives_back_the_rest(
@@ -77,12 +76,16 @@ def test_worker_that_does_not_finish_in_time_kills_what_runs_and_says_that_it_ha
         assert row.result["message"] == STOPPED
     muster.wait_for(lambda: not muster.processes_of(shell), "its children live on")
     assert muster.worker("w1").status_reason == "stopped"
-    muster.wait_for_start("again", attempt=2)
+    muster.wait_for(lambda: len(muster.journal.starts("again")) == 2, "it did not start again")
     row = muster.wait_for_status(again, "running")
     assert (row.worker_id, row.retry_count) == (muster.worker("w2").id, 0)
-    story = [event for event in muster.events(again) if event.event != "wait"]
-    assert [event.event for event in story] == TWICE
-    assert story[2].reason == "worker_stopped"
+    # an executor that does not know yet that w1 leaves may send it there once more, unclaimed
+    of_claims = [
+        e for e in muster.events(again) if e.event == "claim" or e.from_status == "running"
+    ]
+    assert [(event.event, event.reason) for event in of_claims] == [
+        ("claim", ""), ("give_back", "worker_stopped"), ("claim", ""),
+    ]  # fmt: skip
     assert muster.journal.ends() == []
     muster.check_accounts()
 
