@@ -490,7 +490,12 @@ def test_batches_of_the_same_rows_never_deadlock(postgresql: None) -> None:
                 start.wait(30)
                 moved.append(
                     Execution.objects.transition_many(
-                        event, moves, now=NOW, actor=event, reason=Reason.ACTION_FAILED
+                        event,
+                        moves,
+                        now=NOW,
+                        actor=event,
+                        reason=Reason.ACTION_FAILED,
+                        wait_for_locks=True,  # as for steps: who skips what is held never waits
                     )
                 )
         except Exception as error:  # noqa: BLE001 - told by the test itself
