@@ -93,10 +93,11 @@ def run(name: str, *, now: datetime, missed: float = 0) -> Any:
 
     `missed`: how many intervals must have gone by, as the watchdog asks for.
     """
-    interval = timedelta(seconds=interval_seconds(name))
+    seconds = interval_seconds(name)
+    interval = timedelta(seconds=seconds)
     not_within = interval * missed if missed else interval / 2
     # beat needs a whole interval to come to it first: no watchdog is to take that for its death
-    at_once = not missed or interval_seconds(name) <= settings.MUSTER.maintenance_interval_seconds
+    at_once = not missed or seconds <= settings.MUSTER.maintenance_interval_seconds
     if not Tick.objects.claim(name=name, now=now, not_within=not_within, at_once=at_once):
         return None
     return functions()[name].function(now=now)

@@ -1,4 +1,4 @@
-"""From a worker's claim to it in the database to a message in its queue."""
+"""Sends attempts that the database has given to workers, and settles what cannot be sent."""
 
 from __future__ import annotations
 

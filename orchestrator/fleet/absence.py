@@ -31,16 +31,12 @@ NO_FAULT_OF_ITS_OWN = {BROKER_CHECK, STARTING}
 def present(*, now: datetime) -> list[Worker]:
     """The workers that may be given work now, or as soon as messages reach them."""
     there = Worker.objects.up().fresh(now).filter(cordoned=False)
-    return [
-        worker
-        for worker in there
-        if worker.status == Worker.Status.ACTIVE
-        or (
-            worker.status == Worker.Status.INACTIVE
-            and worker.failed_checks
-            and worker.failed_checks.keys() <= NO_FAULT_OF_ITS_OWN
-        )
-    ]
+    there = there.exclude(status=Worker.Status.DRAINING)
+    return [worker for worker in there if not _has_a_fault(worker)]
+
+
+def _has_a_fault(worker: Worker) -> bool:
+    return bool(worker.failed_checks.keys() - NO_FAULT_OF_ITS_OWN)
 
 
 def explain(need: Need, *, now: datetime) -> str:
@@ -133,7 +129,7 @@ def _took_work_until(
     in_force = {
         Kind.CORDONED: worker.cordoned,
         Kind.DRAINING: worker.status == Worker.Status.DRAINING,
-        Kind.UNHEALTHY: bool(worker.failed_checks.keys() - NO_FAULT_OF_ITS_OWN),
+        Kind.UNHEALTHY: _has_a_fault(worker),
     }
     ends += [
         began_at.get((worker.pk, kind), worker.heartbeat_at)
