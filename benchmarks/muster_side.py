@@ -30,17 +30,9 @@ from benchmarks.workflow_side import (  # noqa: E402, F401 - called by name
     install_templates,
     run_tasks,
 )
-from orchestrator import (  # noqa: E402
-    clock,
-    dead_letters,
-    executions,
-    fleet,
-    packs,
-    publisher,
-    topology,
-)
-from orchestrator.models import DLQEntry, Execution, ExecutionEvent, Worker  # noqa: E402
-from orchestrator.state_machine import TERMINAL  # noqa: E402
+from orchestrator.core import clock, dead_letters, executions, fleet, packs, publisher, topology  # noqa: E402
+from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent, Worker  # noqa: E402
+from orchestrator.core.states import TERMINAL  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKS = (ROOT / "packs" / "core", ROOT / "benchmarks" / "pack")

@@ -12,12 +12,13 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from benchmarks.remote import BenchmarkError
-from orchestrator import clock, workflows
-from orchestrator.models import Execution, Task, Worker
-from orchestrator.models.catalog import forget_actions
-from orchestrator.reasons import Reason
-from orchestrator.state_machine import Move
-from orchestrator.workflows import templates
+from orchestrator.core import clock
+from orchestrator.core.models import Execution, Worker
+from orchestrator.core.models.catalog import forget_actions
+from orchestrator.core.reasons import Reason
+from orchestrator.core.state_machine import Move
+from orchestrator.workflows import engine, task_templates
+from orchestrator.workflows.models import Task
 
 CLIENT = "benchmark"
 
@@ -31,7 +32,7 @@ def install_templates(*, sizes: list[int]) -> None:
         linear = [_step(name, *names[max(0, n - 1) : n]) for n, name in enumerate(names)]
         definitions.append(_template(f"wide-{size}", [*wide, _step("join", *names)]))
         definitions.append(_template(f"linear-{size}", linear))
-    templates.install_templates(definitions, now=clock.now())
+    task_templates.install_templates(definitions, now=clock.now())
 
 
 def _step(name: str, *parents: str) -> dict[str, Any]:
@@ -39,7 +40,7 @@ def _step(name: str, *parents: str) -> dict[str, Any]:
 
 
 def _template(name: str, steps: list[dict[str, Any]]) -> dict[str, Any]:
-    return templates.template_from_values(
+    return task_templates.template_from_values(
         {
             "name": name,
             "namespace_name": "bench",
@@ -51,8 +52,8 @@ def _template(name: str, steps: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _request(name: str) -> UUID:
-    new = workflows.NewTask(namespace="bench", name=name, version="1.0.0")
-    return workflows.request(new, requested_by=CLIENT, now=clock.now()).pk
+    new = engine.NewTask(namespace="bench", name=name, version="1.0.0")
+    return engine.request(new, requested_by=CLIENT, now=clock.now()).pk
 
 
 def advance_cost(*, steps: int) -> dict[str, float]:
@@ -65,7 +66,7 @@ def advance_cost(*, steps: int) -> dict[str, float]:
         now = clock.now()  # which may be a statement of its own
 
         def advance() -> object:
-            return workflows.advance(task_id, now=now, actor=CLIENT)
+            return engine.advance(task_id, now=now, actor=CLIENT)
 
         found[f"{what} ms"], found[f"{what} statements"] = _cost(advance)
 
@@ -73,7 +74,7 @@ def advance_cost(*, steps: int) -> dict[str, float]:
     measured("begin", task_id)
     _end_all()
     measured("settle", task_id)
-    workflows.cancel(task_id, reason="measured", actor=CLIENT, now=clock.now())
+    engine.cancel(task_id, reason="measured", actor=CLIENT, now=clock.now())
     return found
 
 

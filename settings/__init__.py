@@ -2,4 +2,4 @@
 
 from kombu.transport import TRANSPORT_ALIASES
 
-TRANSPORT_ALIASES["sqlitemq"] = "orchestrator.sqlite_broker:Transport"
+TRANSPORT_ALIASES["sqlitemq"] = "orchestrator.sqlitemq:Transport"

@@ -112,14 +112,17 @@ if REDIS_URL:
 INSTALLED_APPS = [
     "unfold.apps.BasicAppConfig",
     "unfold.contrib.filters",
-    "orchestrator.apps.AdminConfig",
+    "orchestrator.core.apps.AdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "django_celery_beat",
-    "orchestrator",
+    "orchestrator.core",
+    "orchestrator.workflows",
+    "orchestrator.access",
+    "orchestrator.drills",
 ]
 
 
@@ -131,7 +134,9 @@ def _directory_of(package: str) -> Path:
     return Path(spec.origin).parent
 
 
-# ninja is no app here (see orchestrator/api/docs_page.py): its templates and static files are
+API_AUTHENTICATION = "orchestrator.access.api.BearerToken"
+
+# ninja is no app here (see orchestrator/core/api/docs_page.py): its templates and static files are
 NINJA_DIR = _directory_of("ninja")
 
 MIDDLEWARE = [

@@ -9,9 +9,9 @@ admin.autodiscover()
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", admin.site.urls),
-    path("api/v1/", include("orchestrator.api.urls")),
-    path("health/", include("orchestrator.api.probes")),
-    path("metrics", include("orchestrator.api.metrics")),
+    path("api/v1/", include("orchestrator.core.api.urls")),
+    path("health/", include("orchestrator.core.api.probes")),
+    path("metrics", include("orchestrator.core.api.metrics")),
 ]
 
-handler400 = "orchestrator.api.urls.bad_request"
+handler400 = "orchestrator.core.api.urls.bad_request"

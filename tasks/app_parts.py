@@ -15,8 +15,8 @@ import structlog
 from celery import shared_task
 from django.db import close_old_connections, connections
 
-from orchestrator import clock, frame
-from orchestrator.frame import ExecutorPart
+from orchestrator.core import clock, frame
+from orchestrator.core.frame import ExecutorPart
 
 log = structlog.get_logger(__name__)
 

@@ -23,8 +23,8 @@ from django.db import DatabaseError, InterfaceError, close_old_connections, conn
 from kombu import Connection, Consumer
 from kombu.message import Message
 
-from orchestrator import clock, declarations, executions, fleet, publisher, topology
-from orchestrator.declarations import TopologyDiffers
+from orchestrator.core import clock, declarations, executions, fleet, publisher, topology
+from orchestrator.core.declarations import TopologyDiffers
 from tasks import app_parts
 from tasks.app_parts import PartThread
 from tasks.consuming import EXIT_REFUSED

@@ -23,7 +23,7 @@ from kombu.asynchronous import ERR, READ, WRITE
 from kombu.asynchronous.hub import Hub
 from kombu.exceptions import OperationalError
 
-from orchestrator import declarations, publisher, topology
+from orchestrator.core import declarations, publisher, topology
 
 log = structlog.get_logger(__name__)
 

@@ -12,8 +12,8 @@ from uuid import UUID
 
 from celery import Task, shared_task
 
-from orchestrator import clock, executions, fleet, publisher
-from orchestrator.errors import MusterError
+from orchestrator.core import clock, executions, fleet, publisher
+from orchestrator.core.errors import MusterError
 from tasks import app_parts
 
 ACTOR = "executor"

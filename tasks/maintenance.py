@@ -6,7 +6,7 @@ from typing import Any
 
 from celery import shared_task
 
-from orchestrator import clock, maintenance
+from orchestrator.core import clock, maintenance
 
 
 def _register(name: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from celery.app.amqp import AMQP, Queues
 from kombu import Queue
 
-from orchestrator import topology
+from orchestrator.core import topology
 
 
 class UnknownQueue(KeyError):

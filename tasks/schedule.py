@@ -6,7 +6,7 @@ from typing import Any
 
 from django_celery_beat.schedulers import DatabaseScheduler
 
-from orchestrator import database
+from orchestrator.core import database
 
 
 class Scheduler(DatabaseScheduler):

@@ -15,8 +15,8 @@ import structlog
 from celery import bootsteps
 from kombu.message import Message
 
-from orchestrator import publisher, topology
-from orchestrator.errors import MusterError
+from orchestrator.core import publisher, topology
+from orchestrator.core.errors import MusterError
 
 log = structlog.get_logger(__name__)
 

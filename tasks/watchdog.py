@@ -16,7 +16,7 @@ from celery import bootsteps
 from django.conf import settings
 from django.db import close_old_connections, connections
 
-from orchestrator import clock, maintenance, topology
+from orchestrator.core import clock, maintenance, topology
 
 log = structlog.get_logger(__name__)
 

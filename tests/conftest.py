@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from orchestrator import clock, maintenance, publisher
+from orchestrator.core import clock, maintenance, publisher
 from tests import databases, servers
 
 AnyServer = TypeVar("AnyServer", bound=servers.Server)

@@ -21,19 +21,17 @@ from typing import Any
 
 import environ
 import psycopg
-from django.apps import apps
 from django.contrib.contenttypes.models import ContentType
 from django.core.management import call_command
 from django.db import connection, connections
 
-from orchestrator.models import StalenessDefault
-from orchestrator.models.catalog import forget_actions
+from orchestrator.core import frame
+from orchestrator.core.models.catalog import forget_actions
+from orchestrator.workflows.models import StalenessDefault
 
 Config = dict[str, Any]
 Lender = Callable[[], contextlib.AbstractContextManager[Config]]
 """Lends a migrated database without rows of ours, for the length of a block."""
-
-OURS = "orchestrator"
 
 
 @contextlib.contextmanager
@@ -88,7 +86,8 @@ def postgresql_lender(url: str) -> Iterator[Lender]:
         with as_default(base | {"NAME": name}), connection.cursor() as cursor:
             tables = [
                 model._meta.db_table
-                for model in apps.get_app_config(OURS).get_models()
+                for app in frame.ours()
+                for model in app.get_models()
                 if model._meta.managed and model is not StalenessDefault  # the settings', not ours
             ]
             # foreign keys would want an order, and there is nothing for them to check

@@ -5,16 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from orchestrator.models import Action, Execution, Pack, Step, Task, TaskTemplate, Worker
-from orchestrator.reasons import Reason
-from orchestrator.state_machine import (
-    STEPS,
-    TASKS,
-    TERMINAL,
-    ExecutionStatus,
-    StepState,
-    TaskState,
-)
+from orchestrator.core.models import Action, Execution, Pack, Worker
+from orchestrator.core.reasons import Reason
+from orchestrator.core.states import TERMINAL, ExecutionStatus
+from orchestrator.workflows.models import Step, Task, TaskTemplate
+from orchestrator.workflows.states import STEPS, TASKS, StepState, TaskState
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 
-from orchestrator.management.drill.relay import CHUNK_BYTES, Relay
+from orchestrator.drills.drill.relay import CHUNK_BYTES, Relay
 
 
 class Wire(Relay):

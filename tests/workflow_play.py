@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from orchestrator import workflows
-from orchestrator.models import Execution, Step, Task, TransitionRecord
-from orchestrator.reasons import Reason
-from orchestrator.state_machine import Move
-from orchestrator.workflows import templates
+from orchestrator.core.models import Execution
+from orchestrator.core.reasons import Reason
+from orchestrator.core.state_machine import Move
+from orchestrator.workflows import engine, task_templates
+from orchestrator.workflows.models import Step, Task, TransitionRecord
 from tests.factories import NOW, make_action, make_worker
 
 ACTOR = "executor"
@@ -19,7 +19,7 @@ ACTOR = "executor"
 
 def template(*steps: Mapping[str, Any], **values: Any) -> dict[str, Any]:
     """A checked template of these steps; each runs `core.echo` unless it says otherwise."""
-    return templates.template_from_values(
+    return task_templates.template_from_values(
         {
             "name": "tidy",
             "namespace_name": "tests",
@@ -43,18 +43,18 @@ class Play:
         make_worker()
         self.now = NOW
         definition = template(*steps, **values)
-        templates.install_templates([definition], now=NOW)
-        new = workflows.NewTask(
+        task_templates.install_templates([definition], now=NOW)
+        new = engine.NewTask(
             namespace="tests",
             name=definition["name"],
             version=definition["version"],
             context=context or {},
         )
-        self.id = workflows.request(new, requested_by="ada", now=NOW).pk
+        self.id = engine.request(new, requested_by="ada", now=NOW).pk
         self.advance()
 
     def advance(self) -> str:
-        return workflows.advance(self.id, now=self.now, actor=ACTOR)
+        return engine.advance(self.id, now=self.now, actor=ACTOR)
 
     def wait(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)

@@ -9,7 +9,7 @@ import structlog
 from django.db import Error as DatabaseError
 from django.db import connections
 
-from orchestrator import fleet
+from orchestrator.core import fleet
 
 if TYPE_CHECKING:
     from workers.agent import Agent

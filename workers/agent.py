@@ -17,8 +17,8 @@ from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import connections
 
-from orchestrator import clock, database, declarations, executions, fleet, publisher, topology
-from orchestrator.models import Execution
+from orchestrator.core import clock, database, declarations, executions, fleet, publisher, topology
+from orchestrator.core.models import Execution
 from workers import liveness, processes, runtimes
 from workers.admission import Admission
 from workers.attempts import Desk

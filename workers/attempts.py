@@ -25,10 +25,10 @@ from celery.worker import state
 from celery.worker.request import Request
 from django.conf import settings
 
-from orchestrator import executions
-from orchestrator.models import Execution
-from orchestrator.models.claiming import AttemptKey
-from orchestrator.reasons import Reason
+from orchestrator.core import executions
+from orchestrator.core.models import Execution
+from orchestrator.core.models.claiming import AttemptKey
+from orchestrator.core.reasons import Reason
 from workers import child, processes
 from workers.audit import InHand
 from workers.runtimes import Call, Outcome

@@ -42,10 +42,10 @@ from typing import TYPE_CHECKING
 import structlog
 from django.conf import settings
 
-from orchestrator import executions
-from orchestrator.models import Execution
-from orchestrator.models.claiming import AttemptKey
-from orchestrator.state_machine import ExecutionStatus
+from orchestrator.core import executions
+from orchestrator.core.models import Execution
+from orchestrator.core.models.claiming import AttemptKey
+from orchestrator.core.states import ExecutionStatus
 
 if TYPE_CHECKING:
     from workers.agent import Agent

@@ -20,7 +20,7 @@ from django.conf import settings
 from kombu import Consumer
 from kombu.message import Message
 
-from orchestrator import publisher, topology
+from orchestrator.core import publisher, topology
 from workers import processes
 from workers.agent import Agent
 

@@ -18,7 +18,7 @@ from django.db import connections
 from django.utils import timezone
 from kombu import Connection
 
-from orchestrator import declarations, fleet, publisher, topology
+from orchestrator.core import declarations, fleet, publisher, topology
 from workers.fitness import QUEUE_CHECK
 
 if TYPE_CHECKING:

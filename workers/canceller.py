@@ -18,7 +18,7 @@ from workers import processes, runtimes
 from workers.runtimes import limits
 
 if TYPE_CHECKING:
-    from orchestrator.models.claiming import AttemptKey
+    from orchestrator.core.models.claiming import AttemptKey
     from workers.agent import Agent
     from workers.attempts import Attempt
 

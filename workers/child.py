@@ -14,7 +14,7 @@ from types import FrameType
 
 import structlog
 
-from orchestrator.reasons import Reason
+from orchestrator.core.reasons import Reason
 from workers import processes, runtimes
 from workers.runtimes import Call, Outcome, limits
 

@@ -19,11 +19,11 @@ from django.conf import settings
 from django.db import DataError, close_old_connections, connections
 from django.db import Error as DatabaseError
 
-from orchestrator import clock, executions
-from orchestrator.executions import Ended
-from orchestrator.models import Execution
-from orchestrator.models.claiming import AttemptKey
-from orchestrator.reasons import Reason
+from orchestrator.core import clock, executions
+from orchestrator.core.executions import Ended
+from orchestrator.core.models import Execution
+from orchestrator.core.models.claiming import AttemptKey
+from orchestrator.core.reasons import Reason
 
 if TYPE_CHECKING:
     from workers.agent import Agent

@@ -10,8 +10,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from orchestrator import clock, fleet, packs
-from orchestrator.models import Worker
+from orchestrator.core import clock, fleet, packs
+from orchestrator.core.models import Worker
 
 if TYPE_CHECKING:
     from workers.agent import Agent

@@ -10,7 +10,7 @@ import structlog
 from django.db import Error as DatabaseError
 from django.db import close_old_connections, connections
 
-from orchestrator import clock, executions, fleet
+from orchestrator.core import clock, executions, fleet
 
 if TYPE_CHECKING:
     from workers.agent import Agent

@@ -19,7 +19,7 @@ from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import close_old_connections, connections
 
-from orchestrator import clock, executions, fleet
+from orchestrator.core import clock, executions, fleet
 from workers import liveness, processes
 from workers.audit import Audit
 from workers.sentinel import GOODBYE, RENEWED, seconds_counted

@@ -23,7 +23,7 @@ from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import close_old_connections, connections
 
-from orchestrator import health_checks
+from orchestrator.core import health_checks
 from workers import child
 from workers.broker_watch import BrokerWatch
 from workers.fitness import Fitness

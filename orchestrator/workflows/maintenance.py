@@ -8,8 +8,8 @@ from typing import Any
 
 from django.conf import settings
 
-from orchestrator import clock
-from orchestrator.workflows.staleness import detect_stale
+from orchestrator.core import clock
+from orchestrator.workflows.engine.staleness import detect_stale
 
 LONGEST_RUN_SECONDS = 20.0
 """What is left to do after this is done at the next tick."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from orchestrator import publisher, topology
-from orchestrator.publisher import Message
-from orchestrator.topology import QueueSpec
+from orchestrator.core import publisher, topology
+from orchestrator.core.publisher import Message
+from orchestrator.core.topology import QueueSpec
 
 ADVANCE = "muster.advance"
 TASK_IDS = "task_ids"

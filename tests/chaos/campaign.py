@@ -32,6 +32,7 @@ SELDOM_SECONDS = {"step the clock": 15.0}
 """What nobody could recover from in that time."""
 
 LONGEST_SECONDS = 120.0
+"""For what is provoked seldom, as many times longer."""
 
 RUNNING_WITHIN_SECONDS = 5.0
 
@@ -79,7 +80,7 @@ def run(storm: Storm, points: Sequence[Failpoint], *, seed: int) -> list[Failpoi
             waiting.remove(following)
             arm(storm.muster, following)
             armed[following] = time.monotonic()
-        for point in [p for p, at in armed.items() if time.monotonic() - at > LONGEST_SECONDS]:
+        for point in [p for p, at in armed.items() if time.monotonic() - at > _longest(p)]:
             disarm(storm.muster, point)
             del armed[point]
             unreached.append(point)
@@ -106,6 +107,11 @@ def _next(
         if point.form != injection.KILL or may_kill:
             return point
     return None
+
+
+def _longest(point: Failpoint) -> float:
+    """What fails in the same pass keeps others from being reached: each is tried often enough."""
+    return LONGEST_SECONDS * SELDOM_SECONDS.get(point.provoked_by, AGAIN_SECONDS) / AGAIN_SECONDS
 
 
 def _in_groups(points: Sequence[Failpoint], rng: random.Random) -> list[Failpoint]:

@@ -26,12 +26,14 @@ from tests.scenarios.installation import Installation
 
 LOOK_EVERY_SECONDS = 2.0
 MARK = "MSTR_EXECUTION_ID"
+ASKED_BEFORE_SECONDS = 30.0
+"""Who asks the clock may be kept for so long, by a lock or a server, until it writes that down."""
 LATE_COMMIT_SECONDS = 10.0
 """A row's `ended_at` is from before its commit: newly ended rows are looked for this far back."""
 
 OPEN = "SELECT id FROM orchestrator_execution WHERE ended_at IS NULL"
 OPEN_TASKS = (
-    "SELECT id FROM orchestrator_task WHERE state NOT IN "
+    "SELECT id FROM workflows_task WHERE state NOT IN "
     "('complete', 'cancelled', 'resolved_manually')"
 )
 ACTIONS = "SELECT id, idempotent, retry_policy FROM orchestrator_action"
@@ -42,7 +44,7 @@ TRUE_TIMES = """
 """
 TRUE_TIME = "ALTER TABLE {} ADD COLUMN written_up double precision NOT NULL DEFAULT seconds_up()"
 DATED = (
-    "orchestrator_execution", "orchestrator_executionevent", "orchestrator_transitionrecord",
+    "orchestrator_execution", "orchestrator_executionevent", "workflows_transitionrecord",
 )  # fmt: skip
 
 
@@ -97,6 +99,21 @@ class Database:
         """How far the database's clock was off at a time."""
         steps = [step.offset_seconds for step in self.clock_steps if step.at <= at]
         return steps[-1] if steps else 0.0
+
+    def _true_time(self, shown: float, *, written_at: float) -> float:
+        """When the database's clock showed this to whoever wrote it down at that time.
+
+        Who asked before the clock was set wrote afterwards: of what it has shown lately, it is the
+        time that is nearest to that of the writing.
+        """
+        lately = {self.offset_at(written_at)}
+        lately |= {self.offset_at(written_at - ASKED_BEFORE_SECONDS)}
+        lately |= {
+            step.offset_seconds
+            for step in self.clock_steps
+            if written_at - ASKED_BEFORE_SECONDS <= step.at <= written_at
+        }
+        return min((shown - offset for offset in lately), key=lambda at: abs(written_at - at))
 
     def last_before(self, shown: float, *, by: float | None = None) -> float:
         """The last time at which the database's clock did not show so much yet, as far as it was
@@ -181,7 +198,7 @@ class Database:
             actor=row["actor"],
             reason=row["reason"],
             at=at,
-            told_at=_seconds(row["at"]) - self.offset_at(at),
+            told_at=self._true_time(_seconds(row["at"]), written_at=at),
         )
 
     def worker_names(self) -> dict[int, str]:
@@ -196,8 +213,8 @@ class Database:
 
     def tasks(self) -> list[TaskRow]:
         rows = self.select(
-            "SELECT task.id, name, state, ended_at, created_at FROM orchestrator_task AS task "
-            "JOIN orchestrator_tasktemplate AS template ON template.id = template_id "
+            "SELECT task.id, name, state, ended_at, created_at FROM workflows_task AS task "
+            "JOIN workflows_tasktemplate AS template ON template.id = template_id "
             "ORDER BY task.id"
         )
         return [
@@ -213,7 +230,7 @@ class Database:
 
     def steps(self) -> list[StepRow]:
         parents: dict[str, set[str]] = defaultdict(set)
-        for edge in self.select("SELECT child_id, parent_id FROM orchestrator_stepdependency"):
+        for edge in self.select("SELECT child_id, parent_id FROM workflows_stepdependency"):
             parents[_id(edge["child_id"])].add(_id(edge["parent_id"]))
         return [
             StepRow(
@@ -226,7 +243,7 @@ class Database:
                 parents=frozenset(parents[_id(row["id"])]),
                 result=self._json(row["result"]),
             )
-            for row in self.select("SELECT * FROM orchestrator_step ORDER BY id")
+            for row in self.select("SELECT * FROM workflows_step ORDER BY id")
         ]
 
     def records(self) -> list[Record]:
@@ -239,11 +256,11 @@ class Database:
                 to_state=row["to_state"],
                 at=self._written_at(row, "at"),
             )
-            for row in self.select("SELECT * FROM orchestrator_transitionrecord ORDER BY id")
+            for row in self.select("SELECT * FROM workflows_transitionrecord ORDER BY id")
         ]
 
     def tries(self) -> list[tuple[str, str]]:
-        rows = self.select("SELECT step_id, execution_id FROM orchestrator_stepexecution")
+        rows = self.select("SELECT step_id, execution_id FROM workflows_stepexecution")
         return [(_id(row["step_id"]), _id(row["execution_id"])) for row in rows]
 
     def _json(self, value: Any) -> Any:

@@ -34,21 +34,20 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 WATCHED = (
-    "orchestrator.executions",
-    "orchestrator.dead_letters",
-    "orchestrator.investigations",
-    "orchestrator.fleet",
-    "orchestrator.maintenance",
-    "orchestrator.publisher",
-    "orchestrator.models.maintenance",
-    "orchestrator.workflows",
+    "orchestrator.core.executions",
+    "orchestrator.core.dead_letters",
+    "orchestrator.core.investigations",
+    "orchestrator.core.fleet",
+    "orchestrator.core.maintenance",
+    "orchestrator.core.publisher",
+    "orchestrator.core.models.maintenance",
+    "orchestrator.workflows.engine",
+    "orchestrator.workflows.maintenance",
+    "orchestrator.workflows.messages",
     "tasks",
     "workers",
 )
 """Modules, and packages with all that is in them."""
-
-NOT_WATCHED = ("orchestrator.workflows.templates",)
-"""Whoever installs a template waits for the answer, and hears of a failure."""
 
 DIRECTORY, ROLE = "FAILPOINTS", "FAILPOINT_ROLE"
 """Environment: where failpoints are armed, and which service a process is."""
@@ -98,8 +97,6 @@ def sites() -> list[Site]:
         files = sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
         for file in files:
             module = ".".join(file.relative_to(REPOSITORY).with_suffix("").parts)
-            if _is_in(module, NOT_WATCHED):
-                continue
             marker = _Marker(module)
             marker.visit(ast.parse(file.read_text()))
             found += marker.sites
@@ -114,7 +111,8 @@ class _Marker(ast.NodeTransformer):
     """Finds the sites of a module, and has each go through `__failpoint__`."""
 
     def __init__(self, module: str) -> None:
-        self.module = module.removeprefix("orchestrator.").removesuffix(".__init__")
+        short = module.removeprefix("orchestrator.").removeprefix("core.")
+        self.module = short.removesuffix(".__init__")
         self.sites: list[Site] = []
         self._inside: list[str] = []
         self._count: Counter[str] = Counter()
@@ -212,7 +210,7 @@ def install() -> None:
 class _Finder:
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None, target: Any = None) -> Any:
-        if not _is_in(name, WATCHED) or _is_in(name, NOT_WATCHED):
+        if not _is_in(name, WATCHED):
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
@@ -260,7 +258,7 @@ class _Reached:
             return BrokenPipeError(f"failpoint {self.site}")
         if self.kind == LANE:
             return ConnectionResetError(f"failpoint {self.site}")
-        from orchestrator.publisher import BrokerUnavailable
+        from orchestrator.core.publisher import BrokerUnavailable
 
         return BrokerUnavailable(f"failpoint {self.site}")
 

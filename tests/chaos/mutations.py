@@ -46,13 +46,13 @@ class Mutant:
     """Tests, the quickest first."""
 
 
-ON_SQLITE = "orchestrator/state_machine/sqlite.py"
-ON_POSTGRESQL = "orchestrator/state_machine/postgresql.py"
-CLAIM = "orchestrator/models/claiming.py"
-ROWS = "orchestrator/models/executions.py"
-LIVES = "orchestrator/fleet/lives.py"
-ATTEMPT = "orchestrator/executions/attempts.py"
-LETTERS = "orchestrator/dead_letters.py"
+ON_SQLITE = "orchestrator/core/state_machine/sqlite.py"
+ON_POSTGRESQL = "orchestrator/core/state_machine/postgresql.py"
+CLAIM = "orchestrator/core/models/claiming.py"
+ROWS = "orchestrator/core/models/executions.py"
+LIVES = "orchestrator/core/fleet/lives.py"
+ATTEMPT = "orchestrator/core/executions/attempts.py"
+LETTERS = "orchestrator/core/dead_letters.py"
 
 MUTANTS = (
     # --- compare and swap ---
@@ -93,9 +93,9 @@ MUTANTS = (
     ),
     Mutant(
         "no trigger keeps terminal statuses",
-        "orchestrator/migrations/0002_terminal_is_final.py",
-        "    for statement in statements:",
-        "    for statement in ():",
+        "orchestrator/core/finality.py",
+        "        for statement in on_postgresql if is_postgresql else on_sqlite:",
+        "        for statement in ():",
         (STATE_MACHINE,),
     ),
     # --- claim ---
@@ -203,7 +203,7 @@ MUTANTS = (
     ),
     Mutant(
         "unknown outcome repeated though not idempotent",
-        "orchestrator/retry_policy.py",
+        "orchestrator/core/retry_policy.py",
         "if reason.known is Known.OUTCOME_UNKNOWN and not idempotent:",
         "if False:",
         (("tests/orchestrator/test_retry_policy.py",), ATTEMPTS),
@@ -232,7 +232,7 @@ MUTANTS = (
     ),
     Mutant(
         "cancel ignores the status",
-        "orchestrator/executions/cancellation.py",
+        "orchestrator/core/executions/cancellation.py",
         "    if execution.status != ExecutionStatus.RUNNING:",
         "    if True:",
         (ATTEMPTS,),
@@ -240,28 +240,28 @@ MUTANTS = (
     # --- requests and scheduling ---
     Mutant(
         "request told before the commit",
-        "orchestrator/executions/requests.py",
+        "orchestrator/core/executions/requests.py",
         "transaction.on_commit(partial(publisher.send_soon, publisher.requested(fresh)))",
         "publisher.send_soon(publisher.requested(fresh))",
         (REQUESTS,),
     ),
     Mutant(
         "dispatch before the commit",
-        "orchestrator/executions/scheduling.py",
+        "orchestrator/core/executions/scheduling.py",
         "transaction.on_commit(partial(dispatching.dispatch, dispatches, now=now, actor=actor))",
         "dispatching.dispatch(dispatches, now=now, actor=actor)",
         (SCHEDULING,),
     ),
     Mutant(
         "redelivered request not dispatched again",
-        "orchestrator/executions/scheduling.py",
+        "orchestrator/core/executions/scheduling.py",
         "    if redelivered:",
         "    if False:",
         (SCHEDULING,),
     ),
     Mutant(
         "unroutable dispatch not noticed",
-        "orchestrator/executions/dispatching.py",
+        "orchestrator/core/executions/dispatching.py",
         "    if unroutable:",
         "    if False:",
         (SCHEDULING,),
@@ -297,7 +297,7 @@ MUTANTS = (
     ),
     Mutant(
         "kind that cannot be ended keeps the others from it",
-        "orchestrator/database.py",
+        "orchestrator/core/database.py",
         "            errors.append(error)\n",
         "            raise\n",
         (SWEEPING,),
@@ -305,7 +305,7 @@ MUTANTS = (
     # --- a clock that is set ---
     Mutant(
         "tick of the future is not due",
-        "orchestrator/models/maintenance.py",
+        "orchestrator/core/models/maintenance.py",
         "ran_long_ago | runs_in_the_future",
         "ran_long_ago",
         (MAINTENANCE,),
@@ -319,35 +319,35 @@ MUTANTS = (
     ),
     Mutant(
         "retry waits for a time of a clock that was set back",
-        "orchestrator/maintenance.py",
+        "orchestrator/core/maintenance.py",
         "if not Tick.objects.clock_was_set_back(now=now, within=window):",
         "if True:",
         (CLOCK,),
     ),
     Mutant(
         "slow answer is taken for a step",
-        "orchestrator/clock.py",
+        "orchestrator/core/clock.py",
         "after.earliest - before.latest, after.latest - before.earliest",
         "after.latest - before.latest, after.latest - before.latest",
         (CLOCK,),
     ),
     Mutant(
         "worker whose heartbeat is of the future is fresh",
-        "orchestrator/models/fleet.py",
+        "orchestrator/core/models/fleet.py",
         "now + HEARTBEATS_AHEAD_BY + ahead",
         "now + timedelta(days=1)",
         (CLOCK,),
     ),
     Mutant(
         "work is ended by a clock that was set",
-        "orchestrator/executions/sweeping.py",
+        "orchestrator/core/executions/sweeping.py",
         "if fleet.clock_is_trusted(now):",
         "if True:",
         (CLOCK,),
     ),
     Mutant(
         "read-only session is kept for ever",
-        "orchestrator/database.py",
+        "orchestrator/core/database.py",
         'context["connection"].close_at = 0.0',
         "pass",
         (READ_ONLY,),
@@ -376,56 +376,56 @@ MUTANTS = (
     ),
     Mutant(
         "pinned work is taken from its worker",
-        "orchestrator/executions/unclaimed.py",
+        "orchestrator/core/executions/unclaimed.py",
         "Execution.objects.dispatched().filter(pinned_worker__isnull=True)",
         "Execution.objects.dispatched()",
         (UNCLAIMED,),
     ),
     Mutant(
         "unclaimed work is given back though nobody else could take it",
-        "orchestrator/executions/unclaimed.py",
+        "orchestrator/core/executions/unclaimed.py",
         "        if _first_that_could_take(execution, eligible)\n    ]",
         "    ]",
         (UNCLAIMED,),
     ),
     Mutant(
         "a busy worker's work fails when its wait has run out",
-        "orchestrator/executions/unclaimed.py",
+        "orchestrator/core/executions/unclaimed.py",
         "execution.worker_id in beating or ",
         "",
         (UNCLAIMED,),
     ),
     Mutant(
         "a limit that was asked for does not count",
-        "orchestrator/executions/unclaimed.py",
+        "orchestrator/core/executions/unclaimed.py",
         "        or execution.queue_ttl_ms is not None\n",
         "",
         (UNCLAIMED,),
     ),
     Mutant(
         "what waits behind a full worker goes to one that is full too",
-        "orchestrator/executions/unclaimed.py",
+        "orchestrator/core/executions/unclaimed.py",
         "            free[worker] -= 1\n",
         "",
         (UNCLAIMED,),
     ),
     Mutant(
         "work dispatched to the new life is taken from it",
-        "orchestrator/executions/evacuation.py",
+        "orchestrator/core/executions/evacuation.py",
         'worker_id=worker_id, scheduled_at__lt=F("worker__registered_at")',
         "worker_id=worker_id",
         (EVACUATION,),
     ),
     Mutant(
         "what a worker without a free slot holds is dispatched again",
-        "orchestrator/executions/dispatching.py",
+        "orchestrator/core/executions/dispatching.py",
         "if running.get(pk, 0) < capacity]",
         "]",
         (SCHEDULING,),
     ),
     Mutant(
         "cordoned worker is chosen",
-        "orchestrator/fleet/placement.py",
+        "orchestrator/core/fleet/placement.py",
         "not seat.is_cordoned\n                and ",
         "",
         (PLACEMENT,),
@@ -439,7 +439,7 @@ MUTANTS = (
     ),
     Mutant(
         "earlier life of a worker is not settled",
-        "orchestrator/executions/evacuation.py",
+        "orchestrator/core/executions/evacuation.py",
         ' | ~Q(worker_incarnation=F("worker__incarnation"))',
         "",
         (EVACUATION,),
@@ -453,7 +453,7 @@ MUTANTS = (
     ),
     Mutant(
         "tick runs whoever else has run it",
-        "orchestrator/maintenance.py",
+        "orchestrator/core/maintenance.py",
         "    if not Tick.objects.claim(",
         "    if None is Tick.objects.claim(",
         (MAINTENANCE,),
@@ -553,35 +553,35 @@ MUTANTS = (
     # --- messages ---
     Mutant(
         "not mandatory",
-        "orchestrator/publisher.py",
+        "orchestrator/core/publisher.py",
         "            mandatory=True,",
         "            mandatory=False,",
         (PUBLISHER,),
     ),
     Mutant(
         "confirms not awaited",
-        "orchestrator/publisher.py",
+        "orchestrator/core/publisher.py",
         "        while self.unconfirmed:",
         "        while False:",
         (PUBLISHER,),
     ),
     Mutant(
         "refusal (nack) of the broker ignored",
-        "orchestrator/publisher.py",
+        "orchestrator/core/publisher.py",
         "        if self.refused:",
         "        if False:",
         (PUBLISHER,),
     ),
     Mutant(
         "worker queue without TTL",
-        "orchestrator/topology.py",
+        "orchestrator/core/topology.py",
         'arguments={"x-message-ttl": settings.MUSTER.worker_queue_ttl_ms} | _dead_lettering(),',
         "arguments=_dead_lettering(),",
         (TOPOLOGY,),
     ),
     Mutant(
         "worker queue without dead letter exchange",
-        "orchestrator/topology.py",
+        "orchestrator/core/topology.py",
         'arguments={"x-message-ttl": settings.MUSTER.worker_queue_ttl_ms} | _dead_lettering(),',
         'arguments={"x-message-ttl": settings.MUSTER.worker_queue_ttl_ms},',
         (TOPOLOGY,),
@@ -629,14 +629,14 @@ MUTANTS = (
     ),
     Mutant(
         "what could not be loaded is placed by an old view of the fleet",
-        "orchestrator/executions/scheduling.py",
+        "orchestrator/core/executions/scheduling.py",
         "        placement.refresh(now=now, older_than_seconds=0.0)\n",
         "        pass\n",
         (MISSING_CODE,),
     ),
     Mutant(
         "worker chosen for code that it lacks",
-        "orchestrator/fleet/placement.py",
+        "orchestrator/core/fleet/placement.py",
         "            and not any(name in missing_code for name in self.code)\n",
         "",
         (MISSING_CODE,),

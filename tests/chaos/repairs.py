@@ -16,11 +16,11 @@ from tests.chaos import evidence
 LOOK_EVERY_SECONDS = 1.0
 
 FAILED = (
-    "SELECT step.id, step.task_id FROM orchestrator_step AS step "
-    "JOIN orchestrator_task AS task ON task.id = step.task_id "
+    "SELECT step.id, step.task_id FROM workflows_step AS step "
+    "JOIN workflows_task AS task ON task.id = step.task_id "
     "WHERE step.state = 'error' AND task.state = 'blocked_by_failures'"
 )
-STALE = "SELECT id FROM orchestrator_task WHERE state = 'error'"
+STALE = "SELECT id FROM workflows_task WHERE state = 'error'"
 
 
 class Operator(threading.Thread):

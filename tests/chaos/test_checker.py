@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.state_machine import TRANSITIONS
+from orchestrator.core.states import TRANSITIONS
 from tests.chaos import checker, test_accounting, test_task_rules
 from tests.chaos.facts import Evidence, Fault, Line, Sighting
 from tests.chaos.stories import RESULT, E, event, fault, row, truth

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,6 +31,22 @@ def test_offset_is_that_of_the_last_step(database: Database) -> None:
     assert database.offset_at(FORWARD - 1) == 0
     assert database.offset_at(FORWARD + 1) == 600
     assert database.offset_at(NOW) == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [(FORWARD - 0.2, FORWARD - 0.2), (FORWARD + 0.1, FORWARD + 600.1)],
+    ids=["before", "after"],
+)
+def test_time_of_an_event_is_when_its_writer_asked_although_the_clock_was_set_since(
+    database: Database, asked: float, shown: float
+) -> None:
+    row = {
+        "execution_id": "0" * 32, "event": "wait", "from_status": "requested",
+        "to_status": "scheduling", "attempt": 0, "actor": "executor", "reason": None,
+        "at": datetime.fromtimestamp(shown, UTC),
+    }  # fmt: skip
+    assert database._event(row, FORWARD + 0.3).date == pytest.approx(asked)
 
 
 @pytest.mark.parametrize(

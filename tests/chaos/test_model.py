@@ -34,12 +34,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from orchestrator import dead_letters, executions, fleet, publisher
-from orchestrator.dead_letters import Letter
-from orchestrator.models import Execution, ExecutionEvent
-from orchestrator.models.executions import DEADLINE_GRACE
-from orchestrator.reasons import Reason
-from orchestrator.state_machine import Move, TransitionConflict
+from orchestrator.core import dead_letters, executions, fleet, publisher
+from orchestrator.core.dead_letters import Letter
+from orchestrator.core.models import Execution, ExecutionEvent
+from orchestrator.core.models.executions import DEADLINE_GRACE
+from orchestrator.core.reasons import Reason
+from orchestrator.core.state_machine import Move, TransitionConflict
 from tests import databases
 from tests.chaos import checker
 from tests.chaos.facts import TERMINAL, Event, Evidence, Row
@@ -52,6 +52,8 @@ BATCH, ROUNDS = 250, 12
 
 TIMEOUT_SECONDS = 60
 TRIES = 3
+STALENESS = timedelta(seconds=30)
+"""Three heartbeats of ten seconds: Muster's own settings."""
 WORKERS = 3
 
 ENDS = {
@@ -96,6 +98,7 @@ class Life:
     id: int
     incarnation: int = 1
     is_active: bool = True
+    beaten_at: datetime = NOW
 
 
 @dataclass(frozen=True)
@@ -159,8 +162,8 @@ class Lives(RuleBasedStateMachine):
     @rule(which=INDEX, redelivered=st.booleans())
     def schedule(self, which: int, redelivered: bool) -> None:
         one, now = self._one(which), self.world.now
-        for worker in self.world.workers:
-            fleet.beat(worker_id=worker.id, incarnation=worker.incarnation, now=now)
+        for life in self.world.workers:
+            self._beat(life)
         executions.schedule(
             [one.id], placement=fleet.Placement(), now=now, actor="model", redelivered=redelivered
         )
@@ -251,7 +254,7 @@ class Lives(RuleBasedStateMachine):
             elif one.status in ("requested", "scheduled") and one.deadline_at <= now:
                 one.status = "failed"
             elif one.status == "scheduled" and one.start_by <= now:
-                one.end("failed", now, safe_to_repeat=True)
+                self._expire(one)
 
     @precondition(lambda self: sum(life.is_active for life in self.world.workers) > 1)
     @rule(which=INDEX)
@@ -262,7 +265,7 @@ class Lives(RuleBasedStateMachine):
         self.world.now += timedelta(seconds=31)
         for life in active:
             if life is not lost:
-                fleet.beat(worker_id=life.id, incarnation=life.incarnation, now=self.world.now)
+                self._beat(life)
         found = fleet.mark_stale(now=self.world.now)
         assert lost.id in [worker.pk for worker in found]
         lost.is_active = False
@@ -282,6 +285,7 @@ class Lives(RuleBasedStateMachine):
             now=self.world.now,
         )
         life.is_active, life.incarnation = True, life.incarnation + 1
+        life.beaten_at = self.world.now
         assert worker.incarnation == life.incarnation
         self._settle()
 
@@ -313,7 +317,20 @@ class Lives(RuleBasedStateMachine):
         letter = Letter(b"{}", {}, [{"reason": "expired"}], publisher.RUN, one.id, attempt, "")
         dead_letters.settle([letter], now=now)
         if one.status == "scheduled" and back == 0:
-            one.end("failed", now, safe_to_repeat=True)
+            self._expire(one)
+
+    def _expire(self, one: Expected) -> None:
+        """Nobody claimed it: that ends it only where no worker could be expected to."""
+        oldest = self.world.now - STALENESS
+        if any(life.is_active and life.beaten_at >= oldest for life in self.world.workers):
+            one.status = "requested"
+        else:
+            one.end("failed", self.world.now, safe_to_repeat=True)
+
+    def _beat(self, life: Life) -> None:
+        fleet.beat(worker_id=life.id, incarnation=life.incarnation, now=self.world.now)
+        if life.is_active:
+            life.beaten_at = self.world.now
 
     @precondition(lambda self: self.world.executions)
     @rule(which=INDEX)

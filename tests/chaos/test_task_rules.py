@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.state_machine import STEPS, TASKS
+from orchestrator.workflows.states import STEPS, TASKS
 from tests.chaos import checker, task_rules
 from tests.chaos.facts import Accepted, Evidence, Record, StepRow, TaskRow
 from tests.chaos.stories import E, row, truth

@@ -14,7 +14,7 @@ from typing import Any
 from kombu import Connection
 from kombu.transport import TRANSPORT_ALIASES
 
-TRANSPORT_ALIASES["sqlitemq"] = "orchestrator.sqlite_broker:Transport"
+TRANSPORT_ALIASES["sqlitemq"] = "orchestrator.sqlitemq:Transport"
 
 
 def hold(url: str, queue: str, prefetch: str) -> None:

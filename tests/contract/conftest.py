@@ -16,7 +16,7 @@ from amqp.exceptions import AMQPError, ChannelError
 from kombu import Connection
 from kombu.transport import TRANSPORT_ALIASES
 
-TRANSPORT_ALIASES["sqlitemq"] = "orchestrator.sqlite_broker:Transport"
+TRANSPORT_ALIASES["sqlitemq"] = "orchestrator.sqlitemq:Transport"
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 10.0

@@ -17,7 +17,7 @@ from amqp.exceptions import ChannelError, NotFound, RecoverableConnectionError
 from kombu import Connection
 from kombu.asynchronous.hub import Hub
 
-from orchestrator import sqlite_broker
+from orchestrator import sqlitemq
 from tests.contract.conftest import PATIENCE_SECONDS, Broker, wait_for
 
 
@@ -104,7 +104,7 @@ def test_sweep_dead_letters_without_any_consumer(broker, file):
         for number in range(1200):  # more than one batch
             broker.publish(number, queue)
     broker.connection.release()
-    swept = wait_for(lambda: sqlite_broker.sweep(broker.url), "nothing has expired")
+    swept = wait_for(lambda: sqlitemq.sweep(broker.url), "nothing has expired")
     assert swept in (700, 1200), "a slow publisher takes at most one batch in passing"
     with sqlite3.connect(file) as db:
         count = "SELECT count(*) FROM message JOIN queue ON queue.id = queue_id WHERE name = ?"
@@ -238,7 +238,7 @@ def test_file_of_another_format_is_refused_with_advice(broker_url, file):
     with sqlite3.connect(file) as db:
         db.execute("PRAGMA user_version = 99")
     db.close()
-    with pytest.raises(sqlite_broker.BrokerFileError, match="format 99"):
+    with pytest.raises(sqlitemq.BrokerFileError, match="format 99"):
         Connection(broker_url).transport.establish_connection()
 
 

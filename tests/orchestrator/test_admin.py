@@ -13,13 +13,14 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from orchestrator import executions
-from orchestrator.admin import dashboard, listing, render
-from orchestrator.admin.dead_letter_page import x_death_table
-from orchestrator.errors import MusterError
-from orchestrator.models import (
+from orchestrator.access.models import ApiToken
+from orchestrator.access.tokens import state
+from orchestrator.core import executions
+from orchestrator.core.admin import dashboard, listing, render
+from orchestrator.core.admin.dead_letter_page import x_death_table
+from orchestrator.core.errors import MusterError
+from orchestrator.core.models import (
     Action,
-    ApiToken,
     DLQEntry,
     Execution,
     ExecutionEvent,
@@ -28,8 +29,7 @@ from orchestrator.models import (
     Worker,
     time_ordered,
 )
-from orchestrator.state_machine import TERMINAL, ExecutionStatus
-from orchestrator.tokens import state
+from orchestrator.core.states import TERMINAL, ExecutionStatus
 
 pytestmark = pytest.mark.django_db
 
@@ -129,7 +129,11 @@ def one_of_each(action: Action, worker: Worker) -> dict[str, Any]:
         "pack": action.pack,
         "action": action,
         "dlqentry": DLQEntry.objects.create(
-            execution=execution, dlq_reason="queue_ttl_expired", fingerprint="f", dlq_timestamp=now
+            subject_kind="execution",
+            subject_id=execution.pk,
+            dlq_reason="queue_ttl_expired",
+            fingerprint="f",
+            dlq_timestamp=now,
         ),
         "apitoken": ApiToken.objects.create(
             name="ci", prefix="mst_1234", digest="d", created_at=now
@@ -141,8 +145,9 @@ def one_of_each(action: Action, worker: Worker) -> dict[str, Any]:
 def test_list_and_detail_render(
     admin_client: Client, one_of_each: dict[str, Any], noun: str
 ) -> None:
-    page(admin_client, f"admin:orchestrator_{noun}_changelist")
-    page(admin_client, f"admin:orchestrator_{noun}_change", one_of_each[noun].pk)
+    label = one_of_each[noun]._meta.app_label
+    page(admin_client, f"admin:{label}_{noun}_changelist")
+    page(admin_client, f"admin:{label}_{noun}_change", one_of_each[noun].pk)
 
 
 @pytest.mark.parametrize(
@@ -350,7 +355,7 @@ def test_dead_letter_is_escaped_and_dumped(admin_client: Client) -> None:
         original_queue=SCRIPT,
         x_death=[{"queue": SCRIPT, "count": 1, "routing-keys": [SCRIPT]}],
         headers={SCRIPT: SCRIPT},
-        task_snapshot={"parameters": SCRIPT},
+        snapshot={"parameters": SCRIPT},
         raw_body=SCRIPT.encode() + b"\x00\xff",
         fingerprint="f",
         dlq_timestamp=timezone.now(),
@@ -643,7 +648,7 @@ def test_an_action_is_switched_off_and_on(admin_client: Client, action: Action) 
 def test_a_new_token_is_shown_once_and_kept_nowhere(
     admin_client: Client,
 ) -> None:
-    url = reverse("admin:orchestrator_apitoken_add")
+    url = reverse("admin:access_apitoken_add")
     response = admin_client.post(url, {"name": "ci", "expires_at_0": "", "expires_at_1": ""})
     shown_once = re.search(r'<pre [^>]*id="token">([^<]+)</pre>', response.content.decode())
     assert shown_once
@@ -653,19 +658,19 @@ def test_a_new_token_is_shown_once_and_kept_nowhere(
     assert secret.startswith(token.prefix)
     assert "no-store" in response["Cache-Control"]
     assert not any(secret in morsel.value for morsel in admin_client.cookies.values())
-    detail = page(admin_client, "admin:orchestrator_apitoken_change", token.pk)
+    detail = page(admin_client, "admin:access_apitoken_change", token.pk)
     assert secret not in detail
 
 
 def test_a_token_cannot_be_made_expired(admin_client: Client) -> None:
-    url = reverse("admin:orchestrator_apitoken_add")
+    url = reverse("admin:access_apitoken_add")
     data = {"name": "ci", "expires_at_0": "2020-01-01", "expires_at_1": "00:00:00"}
     assert "This is past" in admin_client.post(url, data).content.decode()
     assert not ApiToken.objects.exists()
 
 
 def test_a_token_with_a_refused_name_is_not_made(admin_client: Client) -> None:
-    url = reverse("admin:orchestrator_apitoken_add")
+    url = reverse("admin:access_apitoken_add")
     data = {"name": "zero\u200bwidth", "expires_at_0": "", "expires_at_1": ""}
     response = admin_client.post(url, data, follow=True)
     assert "printable characters" in response.content.decode()
@@ -676,7 +681,7 @@ def test_a_token_is_revoked_by_its_button(
     admin_client: Client, one_of_each: dict[str, Any]
 ) -> None:
     token = one_of_each["apitoken"]
-    url = reverse("admin:orchestrator_apitoken_revoke", args=[token.pk])
+    url = reverse("admin:access_apitoken_revoke", args=[token.pk])
     assert admin_client.post(url, {"_form_submitted": "True"}).status_code == 302
     token.refresh_from_db()
     assert token.revoked_at is not None

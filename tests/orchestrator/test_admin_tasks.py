@@ -14,10 +14,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from orchestrator import clock, workflows
-from orchestrator.admin import graph_svg
-from orchestrator.models import (
-    DLQEntry,
+from orchestrator.core import clock
+from orchestrator.core.models import DLQEntry
+from orchestrator.workflows import engine, task_templates
+from orchestrator.workflows.admin import graph_svg
+from orchestrator.workflows.models import (
     Step,
     StepDependency,
     StepExecution,
@@ -25,9 +26,8 @@ from orchestrator.models import (
     TaskTemplate,
     TransitionRecord,
 )
-from orchestrator.state_machine import StepState, TaskState
-from orchestrator.task_view.graph import DRAWN_LIMIT, Graph, Node
-from orchestrator.workflows import templates
+from orchestrator.workflows.states import StepState, TaskState
+from orchestrator.workflows.task_view.graph import DRAWN_LIMIT, Graph, Node
 from tests.factories import NOW, make_action, make_execution, make_step, make_task, make_template
 from tests.orchestrator.test_admin import ESCAPED, SCRIPT
 from tests.orchestrator.test_api_tasks import DEFINITION
@@ -49,7 +49,7 @@ def staff() -> Iterator[Client]:
 
 
 def page(client: Client, name: str, *args: Any, **query: Any) -> str:
-    response = client.get(reverse(f"admin:orchestrator_{name}", args=args), query)
+    response = client.get(reverse(f"admin:{name}", args=args), query)
     assert response.status_code == 200
     return response.content.decode()
 
@@ -74,14 +74,18 @@ def order(crowd: int = 0) -> Task:
         to_state="error", fence=1, actor="executor", reason=SCRIPT, processor="host:1", at=NOW,
     )  # fmt: skip
     DLQEntry.objects.create(
-        task=task, dlq_reason="max_retries_exceeded", dlq_timestamp=NOW, detail="used up"
+        subject_kind="task",
+        subject_id=task.pk,
+        dlq_reason="max_retries_exceeded",
+        dlq_timestamp=NOW,
+        detail="used up",
     )
     return task
 
 
 def test_task_page_has_graph_steps_executions_timeline_and_entries(staff: Client) -> None:
     task = order()
-    html = page(staff, "task_change", task.pk)
+    html = page(staff, "workflows_task_change", task.pk)
     svg = re.search(r"<svg class=\"m-graph\".*?</svg>", html, re.DOTALL)
     assert svg is not None
     assert re.findall(r'class="m-name"[^>]*>([^<]+)<', svg[0]) == ["sort", "wash", "dry"]
@@ -101,26 +105,26 @@ def test_task_page_has_graph_steps_executions_timeline_and_entries(staff: Client
 def test_step_and_template_pages_render(staff: Client) -> None:
     task = order()
     for step in task.steps.all():
-        html = page(staff, "step_change", step.pk)
+        html = page(staff, "workflows_step_change", step.pk)
         assert step.name in html
         assert SCRIPT not in html
-    html = page(staff, "tasktemplate_change", task.template_id)
+    html = page(staff, "workflows_tasktemplate_change", task.template_id)
     assert html.count("m-unmade") >= 2
     for noun in ("task", "step", "tasktemplate"):
-        page(staff, f"{noun}_changelist")
-    assert "3 tasks" not in page(staff, "task_changelist", state="open")
+        page(staff, f"workflows_{noun}_changelist")
+    assert "3 tasks" not in page(staff, "workflows_task_changelist", state="open")
 
 
 def test_page_of_an_execution_leads_to_its_step_and_task(staff: Client) -> None:
     task = order()
-    html = page(staff, "execution_change", StepExecution.objects.get().execution_id)
-    assert reverse("admin:orchestrator_task_change", args=[task.pk]) in html
+    html = page(staff, "orchestrator_execution_change", StepExecution.objects.get().execution_id)
+    assert reverse("admin:workflows_task_change", args=[task.pk]) in html
 
 
 def test_task_page_renders_in_every_state(staff: Client) -> None:
     template = make_template("laundry", definition=DEFINITION)
     for state in TaskState:
-        assert state in page(staff, "task_change", make_task(state, template=template).pk)
+        assert state in page(staff, "workflows_task_change", make_task(state, template=template).pk)
 
 
 @pytest.mark.usefixtures("still_clock")
@@ -134,16 +138,19 @@ def test_queries_do_not_grow_with_rows_and_a_thousand_steps_are_shown_in_part(
             page(staff, name, *args, **query)
         return len(captured)
 
-    page(staff, "task_change", few.pk)
+    page(staff, "workflows_task_change", few.pk)
     for task in (few, many):
         Step.objects.filter(task=task)
-    assert taken("task_change", many.pk) <= taken("task_change", few.pk)
-    assert taken("step_changelist", task=many.pk) <= taken("step_changelist", task=few.pk) + 1
-    with_two = taken("task_changelist")
+    assert taken("workflows_task_change", many.pk) <= taken("workflows_task_change", few.pk)
+    assert (
+        taken("workflows_step_changelist", task=many.pk)
+        <= taken("workflows_step_changelist", task=few.pk) + 1
+    )
+    with_two = taken("workflows_task_changelist")
     for _ in range(5):
         order()
-    assert taken("task_changelist") == with_two
-    html = page(staff, "task_change", many.pk)
+    assert taken("workflows_task_changelist") == with_two
+    html = page(staff, "workflows_task_change", many.pk)
     assert "row ×1,000" in html  # noqa: RUF001
     assert "All 1,003 steps" in html
     assert html.index("wash (error)") < html.index("row_000")
@@ -152,9 +159,9 @@ def test_queries_do_not_grow_with_rows_and_a_thousand_steps_are_shown_in_part(
 
 def test_steps_of_one_task_are_listed_in_their_order(staff: Client) -> None:
     task, other = order(), order()
-    response = staff.get(reverse("admin:orchestrator_step_changelist"), {"task": str(task.pk)})
+    response = staff.get(reverse("admin:workflows_step_changelist"), {"task": str(task.pk)})
     assert [s.name for s in response.context["cl"].result_list] == ["sort", "wash", "dry"]
-    found = staff.get(reverse("admin:orchestrator_step_changelist"), {"q": str(other.pk)[:36]})
+    found = staff.get(reverse("admin:workflows_step_changelist"), {"q": str(other.pk)[:36]})
     assert {s.task_id for s in found.context["cl"].result_list} == {other.pk}
 
 
@@ -174,16 +181,16 @@ def test_a_graph_that_nobody_could_read_is_not_drawn() -> None:
 def begun() -> Step:
     """A step that is enqueued, of a task that really runs."""
     make_action()
-    templates.install_templates([DEFINITION], now=NOW)
-    new = workflows.NewTask(namespace="tests", name="laundry", version="1.0.0")
-    task = workflows.request(new, requested_by="ada", now=clock.now())
-    workflows.advance(task.pk, now=clock.now(), actor="executor")
+    task_templates.install_templates([DEFINITION], now=NOW)
+    new = engine.NewTask(namespace="tests", name="laundry", version="1.0.0")
+    task = engine.request(new, requested_by="ada", now=clock.now())
+    engine.advance(task.pk, now=clock.now(), actor="executor")
     return Step.objects.get(task=task, name="wash")
 
 
 def post(client: Client, step: Step, verb: str, **data: Any) -> Any:
-    url = reverse(f"admin:orchestrator_step_{verb}", args=[step.pk])
-    task_page = reverse("admin:orchestrator_task_change", args=[step.task_id])
+    url = reverse(f"admin:workflows_step_{verb}", args=[step.pk])
+    task_page = reverse("admin:workflows_task_change", args=[step.task_id])
     headers = {"HX-Request": "true", "HX-Current-URL": f"http://testserver{task_page}"}
     return client.post(url, {"_form_submitted": "True"} | data, headers=headers)
 
@@ -199,9 +206,9 @@ def post(client: Client, step: Step, verb: str, **data: Any) -> Any:
 def test_button_asks_for_a_reason_and_repairs(
     staff: Client, begun: Step, verb: str, data: dict[str, Any], state: StepState
 ) -> None:
-    html = page(staff, "task_change", begun.task_id)
-    assert f'hx-get="{reverse(f"admin:orchestrator_step_{verb}", args=[begun.pk])}"' in html
-    assert "<strong>wash</strong>: enqueued" in page(staff, f"step_{verb}", begun.pk)
+    html = page(staff, "workflows_task_change", begun.task_id)
+    assert f'hx-get="{reverse(f"admin:workflows_step_{verb}", args=[begun.pk])}"' in html
+    assert "<strong>wash</strong>: enqueued" in page(staff, f"workflows_step_{verb}", begun.pk)
     assert "HX-Redirect" not in post(staff, begun, verb, reason="", **data)
     response = post(staff, begun, verb, reason="it hangs", **data)
     assert response["HX-Redirect"].endswith(f"/task/{begun.task_id}/change/")
@@ -224,11 +231,11 @@ def test_result_that_is_no_json_is_refused(staff: Client, begun: Step) -> None:
 
 
 def test_task_is_cancelled_by_its_button_and_then_has_none(staff: Client, begun: Step) -> None:
-    url = reverse("admin:orchestrator_task_cancel", args=[begun.task_id])
-    assert "Cancel task" in page(staff, "task_change", begun.task_id)
+    url = reverse("admin:workflows_task_cancel", args=[begun.task_id])
+    assert "Cancel task" in page(staff, "workflows_task_change", begun.task_id)
     staff.post(url, {"_form_submitted": "True", "reason": "not needed"})
     assert Task.objects.get().state == TaskState.CANCELLED
-    html = page(staff, "task_change", begun.task_id)
+    html = page(staff, "workflows_task_change", begun.task_id)
     assert "Cancel task" not in html
     assert 'class="m-button"' not in html
 
@@ -239,14 +246,14 @@ def test_viewers_see_no_buttons_and_may_not_repair(begun: Step) -> None:
     client = Client()
     client.force_login(viewer)
     try:
-        assert 'class="m-button"' not in page(client, "task_change", begun.task_id)
+        assert 'class="m-button"' not in page(client, "workflows_task_change", begun.task_id)
         assert post(client, begun, "reset", reason="x", force="on").status_code == 403
     finally:
         viewer.delete()
 
 
 def test_dialog_leads_back_to_no_other_host(staff: Client, begun: Step) -> None:
-    url = reverse("admin:orchestrator_step_resolve", args=[begun.pk])
+    url = reverse("admin:workflows_step_resolve", args=[begun.pk])
     for place in ("https://example.org//evil", "https://example.org/x", "javascript:alert(1)"):
         headers = {"HX-Request": "true", "HX-Current-URL": place}
         data = {"_form_submitted": "True", "reason": "x"}
@@ -257,4 +264,4 @@ def test_dialog_leads_back_to_no_other_host(staff: Client, begun: Step) -> None:
 def test_unused_template_of_no_pack_is_listed(staff: Client) -> None:
     make_template()
     assert TaskTemplate.objects.count() == 1
-    assert "tests/tidy/1.0.0" in page(staff, "tasktemplate_changelist")
+    assert "tests/tidy/1.0.0" in page(staff, "workflows_tasktemplate_changelist")

@@ -11,10 +11,10 @@ import pytest
 from django.core.management import call_command
 from uuid_utils import compat as uuid_utils
 
-from orchestrator import advice, clock
-from orchestrator.advice import Advice, Limit
-from orchestrator.models import Action, Execution
-from orchestrator.state_machine import ExecutionStatus
+from orchestrator.core import advice, clock
+from orchestrator.core.advice import Advice, Limit
+from orchestrator.core.models import Action, Execution
+from orchestrator.core.states import ExecutionStatus
 from tests.factories import NOW, make_action, make_execution, make_worker
 
 pytestmark = pytest.mark.usefixtures("database")

@@ -17,10 +17,12 @@ import pytest
 from django.db import OperationalError
 from django.test import Client, override_settings
 
-from orchestrator import clock, executions, publisher, tokens
-from orchestrator.api import api, health
-from orchestrator.models import Action, ApiToken, DLQEntry, Execution, Pack, Worker
-from orchestrator.state_machine import TransitionConflict, transition
+from orchestrator.access import tokens
+from orchestrator.access.models import ApiToken
+from orchestrator.core import clock, executions, publisher
+from orchestrator.core.api import api, health
+from orchestrator.core.models import Action, DLQEntry, Execution, Pack, Worker
+from orchestrator.core.state_machine import TransitionConflict, transition
 
 pytestmark = pytest.mark.django_db
 
@@ -518,7 +520,7 @@ def test_cancel_that_keeps_losing_its_race_says_when_to_retry(caller, request_on
     def lose(*_: Any, **__: Any) -> None:
         raise TransitionConflict
 
-    monkeypatch.setattr("orchestrator.executions.cancellation._cancel", lose)
+    monkeypatch.setattr("orchestrator.core.executions.cancellation._cancel", lose)
     response = caller.post(f"/executions/{request_one().pk}/cancel")
     assert (response.status_code, response["Retry-After"]) == (409, "1")
 
@@ -603,7 +605,7 @@ def dlq_entry(**values: Any) -> DLQEntry:
 
 def test_dlq_entries(caller, request_one):
     execution = request_one()
-    first = dlq_entry(execution=execution)
+    first = dlq_entry(subject_kind="execution", subject_id=execution.pk)
     second = dlq_entry(
         dlq_reason="message_invalid", raw_body=b"\xff\x00", fingerprint="2", headers={"task": "x"}
     )
@@ -617,6 +619,8 @@ def test_dlq_entries(caller, request_one):
     assert found(resolution_status="pending") == [two, one]
     assert found(resolution_status="cancelled") == []
     assert found(execution_id=execution.pk) == [one]
+    assert found(subject_kind="execution", subject_id=execution.pk) == [one]
+    assert found(task_uuid=execution.pk) == []
     assert found(limit=1, offset=1) == [one]
     assert found(offset=2) == []
     page = caller.get("/dlq", limit=1).json()
@@ -846,7 +850,9 @@ def test_unexpected_fault_says_nothing_of_the_inside(caller, action, monkeypatch
     assert "swordfish" in caplog.text
 
 
-@pytest.mark.parametrize("place", ["orchestrator.clock.now", "orchestrator.executions.request"])
+@pytest.mark.parametrize(
+    "place", ["orchestrator.core.clock.now", "orchestrator.core.executions.request"]
+)
 def test_database_that_is_down_is_503(caller, action, monkeypatch, place):
     def fail(*_: Any, **__: Any) -> None:
         raise OperationalError("connection refused by 10.0.0.1")

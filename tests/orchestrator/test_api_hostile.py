@@ -10,10 +10,10 @@ from django.test import Client
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator import tokens
-from orchestrator.api.executions import ExecutionQuery, NewExecution
-from orchestrator.clock import now
-from orchestrator.models import Action, Execution, Pack
+from orchestrator.access import tokens
+from orchestrator.core.api.executions import ExecutionQuery, NewExecution
+from orchestrator.core.clock import now
+from orchestrator.core.models import Action, Execution, Pack
 
 pytestmark = pytest.mark.django_db
 

@@ -11,9 +11,13 @@ from uuid import uuid4
 import pytest
 from django.core.management import CommandError, call_command
 
-from orchestrator import clock, investigations, tokens, workflows
-from orchestrator.models import DLQEntry, StepExecution, Task
-from orchestrator.state_machine import ExecutionStatus, StepState, TaskState
+from orchestrator.access import tokens
+from orchestrator.core import clock, investigations
+from orchestrator.core.models import DLQEntry
+from orchestrator.core.states import ExecutionStatus
+from orchestrator.workflows import engine, snapshots
+from orchestrator.workflows.models import StepExecution, Task
+from orchestrator.workflows.states import StepState, TaskState
 from tests.factories import make_execution, make_step, make_task, make_template, make_worker
 from tests.orchestrator.test_api import Caller, pointers
 
@@ -33,19 +37,20 @@ def stuck(minutes: float = 31, **values: Any) -> Task:
     return make_task(TaskState.STEPS_IN_PROCESS, clock_started_at=since, created_at=since, **values)
 
 
-def command(*arguments: str) -> Any:
+def command(*arguments: str, name: str = "dlq") -> Any:
     out = io.StringIO()
-    call_command("dlq", *arguments, stdout=out)
+    call_command(name, *arguments, stdout=out)
     return out.getvalue()
 
 
-def of_command(*arguments: str) -> Any:
-    return json.loads(command(*arguments, "--json"))
+def of_command(*arguments: str, name: str = "dlq") -> Any:
+    return json.loads(command(*arguments, "--json", name=name))
 
 
 def opened(reason: Reason, *, minutes_ago: float, task: Task | None = None) -> DLQEntry:
     at = clock.now() - timedelta(minutes=minutes_ago)
-    return investigations.keep([DLQEntry(dlq_reason=reason, dlq_timestamp=at, task=task)])[0]
+    about = investigations.of_subject(*snapshots.subjects([task], now=at)) if task else {}
+    return investigations.keep([DLQEntry(dlq_reason=reason, dlq_timestamp=at, **about)])[0]
 
 
 # --- entries of tasks ----------------------------------------------------------------------------
@@ -53,7 +58,7 @@ def opened(reason: Reason, *, minutes_ago: float, task: Task | None = None) -> D
 
 def test_entries_of_a_task(caller: Caller) -> None:
     task, other = stuck(), stuck()
-    workflows.detect_stale(clock.now())
+    engine.detect_stale(clock.now())
     (listed,) = caller.get(f"/dlq/task/{task.pk}").json()["items"]
     assert (listed["task_uuid"], listed["dlq_reason"]) == (str(task.pk), "staleness_timeout")
     assert caller.get("/dlq", task_uuid=task.pk).json()["items"] == [listed]
@@ -89,7 +94,7 @@ def test_manual_entry_for_a_task_changes_nothing_of_it(caller: Caller) -> None:
     assert pointers(nobody) == ["/task_uuid"]
     with pytest.raises(CommandError, match="There is a pending entry for task"):
         command("open", "--task", str(task.pk), "--detail", "d")
-    assert of_command("open", "--task", str(stuck().pk), "--detail", "d")["task_id"]
+    assert of_command("open", "--task", str(stuck().pk), "--detail", "d")["subject_id"]
 
 
 # --- reports -------------------------------------------------------------------------------------
@@ -161,7 +166,7 @@ def test_investigation_queue_is_ordered_by_base_and_age(caller: Caller) -> None:
     ]
     assert found[1]["priority_score"] == pytest.approx(1_005, abs=0.5)
     assert found[2]["dlq_entry_uuid"] == str(old.dlq_entry_uuid)
-    assert (found[2]["task_uuid"], found[2]["task_name"]) == (str(task.pk), "tidy")
+    assert (found[2]["task_uuid"], found[2]["subject_name"]) == (str(task.pk), task.template.ref)
     assert found[2]["minutes_in_dlq"] == pytest.approx(700, abs=0.5)
     assert len(caller.get("/dlq/investigation-queue", limit=2).json()["items"]) == 2
     assert len(of_command("queue", "--limit", "3")) == 3
@@ -171,7 +176,7 @@ def test_investigation_queue_is_ordered_by_base_and_age(caller: Caller) -> None:
 
 
 def test_staleness(caller: Caller) -> None:
-    assert command("staleness") == "No open task.\n"
+    assert command("staleness", name="task") == "No open task.\n"
     warning, stale = stuck(25).pk, stuck(45).pk
     make_task(TaskState.COMPLETE)
     found = caller.get("/dlq/staleness").json()["items"]
@@ -185,10 +190,10 @@ def test_staleness(caller: Caller) -> None:
     assert [row["task_uuid"] for row in only] == [str(warning)]
     assert pointers(caller.get("/dlq/staleness", health_status="ill")) == ["?health_status"]
     assert pointers(caller.get("/dlq/staleness", limit=0)) == ["?limit"]
-    assert [row["task_uuid"] for row in of_command("staleness", "--health", "stale")] == [
-        str(stale)
-    ]
-    table = command("staleness")
+    assert [
+        row["task_uuid"] for row in of_command("staleness", "--health", "stale", name="task")
+    ] == [str(stale)]
+    table = command("staleness", name="task")
     assert "150 %" in table
     assert max(map(len, table.splitlines())) <= 100
 

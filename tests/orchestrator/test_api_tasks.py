@@ -11,10 +11,12 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from orchestrator import clock, tokens, workflows
-from orchestrator.models import Step, StepDependency, StepExecution, Task, TaskTemplate
-from orchestrator.state_machine import StepState, TaskState, transition
-from orchestrator.workflows import templates
+from orchestrator.access import tokens
+from orchestrator.core import clock
+from orchestrator.core.state_machine import transition
+from orchestrator.workflows import engine, task_templates
+from orchestrator.workflows.models import Step, StepDependency, StepExecution, Task, TaskTemplate
+from orchestrator.workflows.states import StepState, TaskState
 from tests.factories import NOW, make_action, make_execution, make_step, make_task, make_template
 from tests.orchestrator.test_api import BASE, Caller, pointers
 
@@ -295,7 +297,7 @@ def test_audit_tells_who_did_what_oldest_first(caller: Caller) -> None:
 @pytest.fixture
 def installed() -> TaskTemplate:
     make_action()
-    templates.install_templates([DEFINITION], now=NOW)
+    task_templates.install_templates([DEFINITION], now=NOW)
     return TaskTemplate.objects.get()
 
 
@@ -374,7 +376,7 @@ def test_refused_task_names_the_place_and_leaves_no_row(
 def begun(caller: Caller) -> tuple[str, str]:
     """A task whose first step is enqueued, and the path of that step."""
     id = caller.post("/tasks", NEW).json()["task_uuid"]
-    workflows.advance(uuid.UUID(id), now=clock.now(), actor="executor")
+    engine.advance(uuid.UUID(id), now=clock.now(), actor="executor")
     (step,) = caller.get(f"/tasks/{id}/workflow_steps", name="wash").json()["items"]
     return id, f"/tasks/{id}/workflow_steps/{step['step_uuid']}"
 

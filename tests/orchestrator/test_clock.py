@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
-from orchestrator import clock, executions, fleet, maintenance
-from orchestrator.clock import Reading, Watch
-from orchestrator.models import Execution, Step, Worker
-from orchestrator.reasons import Reason
-from orchestrator.state_machine import ExecutionStatus, Move, StepState
+from orchestrator.core import clock, executions, fleet, maintenance
+from orchestrator.core.clock import Reading, Watch
+from orchestrator.core.models import Execution, Worker
+from orchestrator.core.reasons import Reason
+from orchestrator.core.state_machine import Move
+from orchestrator.core.states import ExecutionStatus
+from orchestrator.workflows.models import Step
+from orchestrator.workflows.states import StepState
 from settings.celery import app
 from tests.factories import NOW, make_execution, make_step, make_worker
 

@@ -13,11 +13,12 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import OperationalError
 
-from orchestrator import clock, executions, publisher
-from orchestrator.management import output
-from orchestrator.models import DLQEntry, Execution
-from orchestrator.reasons import Reason
-from orchestrator.state_machine import ExecutionStatus, transition
+from orchestrator.core import clock, executions, publisher
+from orchestrator.core.management import output
+from orchestrator.core.models import DLQEntry, Execution
+from orchestrator.core.reasons import Reason
+from orchestrator.core.state_machine import transition
+from orchestrator.core.states import ExecutionStatus
 from tests.factories import NOW, make_action, make_execution, make_worker
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
@@ -142,7 +143,7 @@ def test_wait_tells_how_each_ended_and_fails_unless_all_completed(
         transition(row, event, now=now, actor="t", reason=reason)
 
     ends = iter([("complete", Reason.SUCCEEDED), ("fail", Reason.ACTION_FAILED)])
-    monkeypatch.setattr("orchestrator.management.watching.time.sleep", end_next)
+    monkeypatch.setattr("orchestrator.core.management.watching.time.sleep", end_next)
     out = io.StringIO()
     with pytest.raises(SystemExit) as ended:
         call_command("execution", "submit", "core.echo", "--count", "2", "--wait", stdout=out)
@@ -224,7 +225,8 @@ def test_empty_list_says_what_to_do() -> None:
 def test_show_tells_where_it_is_who_moves_it_on_and_what_happened() -> None:
     execution = make_execution(S.SCHEDULED, now=clock.now())
     DLQEntry.objects.create(
-        execution=execution,
+        subject_kind="execution",
+        subject_id=execution.pk,
         attempt=1,
         dlq_reason="queue_ttl_expired",
         detail="was not taken",
@@ -263,7 +265,7 @@ def test_watch_prints_each_transition_until_the_end(monkeypatch: pytest.MonkeyPa
         event, reason = next(steps)
         transition(Execution.objects.get(), event, now=NOW, actor="w1", reason=reason)
 
-    monkeypatch.setattr("orchestrator.management.watching.time.sleep", step)
+    monkeypatch.setattr("orchestrator.core.management.watching.time.sleep", step)
     lines = run("watch", str(execution.pk)).splitlines()
     assert [line.partition(str(execution.pk))[2].strip() for line in lines] == [
         "running -> canceling  w1",
@@ -286,7 +288,7 @@ def test_watch_of_all_prints_what_happens_from_now_on_and_stops_at_ctrl_c(
         if len(calls) == 1:
             transition(new, "complete", now=NOW, actor="w1", reason=Reason.SUCCEEDED)
 
-    monkeypatch.setattr("orchestrator.management.watching.time.sleep", step)
+    monkeypatch.setattr("orchestrator.core.management.watching.time.sleep", step)
     out = io.StringIO()
     with pytest.raises(SystemExit) as ended:
         call_command("execution", "watch", "--all", stdout=out, stderr=io.StringIO())

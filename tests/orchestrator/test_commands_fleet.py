@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from orchestrator import clock, publisher, topology
-from orchestrator.management.dlq_view import hexdump
-from orchestrator.models import DLQEntry
-from orchestrator.state_machine import ExecutionStatus
+from orchestrator.core import clock, publisher, topology
+from orchestrator.core.management.dlq_view import hexdump
+from orchestrator.core.models import DLQEntry
+from orchestrator.core.states import ExecutionStatus
 from tests.factories import NOW, make_execution, make_worker
 
 pytestmark = pytest.mark.django_db
@@ -113,7 +113,13 @@ def listed(*arguments: str) -> list[str]:
 def test_dlq_entries_are_listed_newest_first_page_by_page() -> None:
     execution = make_execution()
     ids = [str(entry(n).dlq_entry_uuid) for n in range(3)]
-    letter = entry(9, execution=execution, attempt=1, dlq_reason="queue_ttl_expired")
+    letter = entry(
+        9,
+        subject_kind="execution",
+        subject_id=execution.pk,
+        attempt=1,
+        dlq_reason="queue_ttl_expired",
+    )
     about = str(letter.dlq_entry_uuid)
     first = json.loads(run("dlq", "list", "--json", "--limit", "2"))
     assert [item["dlq_entry_uuid"] for item in first["items"]] == [about, ids[2]]

@@ -11,10 +11,11 @@ import pytest
 import yaml
 from django.core.management import CommandError, call_command
 
-from orchestrator import clock, publisher, workflows
-from orchestrator.models import Step, StepDependency, StepExecution, Task, TaskTemplate
-from orchestrator.state_machine import StepState, TaskState, transition
-from orchestrator.workflows import templates
+from orchestrator.core import clock, publisher
+from orchestrator.core.state_machine import transition
+from orchestrator.workflows import engine, task_templates
+from orchestrator.workflows.models import Step, StepDependency, StepExecution, Task, TaskTemplate
+from orchestrator.workflows.states import StepState, TaskState
 from tests.factories import NOW, make_action, make_execution, make_step, make_task, make_template
 from tests.orchestrator.test_api_tasks import DEFINITION
 
@@ -43,7 +44,7 @@ def refused(*arguments: str, command: str = "task") -> str:
 @pytest.fixture
 def installed() -> TaskTemplate:
     make_action()
-    templates.install_templates([DEFINITION], now=NOW)
+    task_templates.install_templates([DEFINITION], now=NOW)
     return TaskTemplate.objects.get()
 
 
@@ -52,7 +53,7 @@ def begun(installed: TaskTemplate) -> Task:
     """A task whose first step is enqueued."""
     run("create", REF, "--set", "shirts=3", "--set", "door=back")
     task = Task.objects.get()
-    workflows.advance(task.pk, now=clock.now(), actor="executor")
+    engine.advance(task.pk, now=clock.now(), actor="executor")
     return task
 
 
@@ -103,7 +104,7 @@ def test_what_cannot_be_requested_is_told(installed: TaskTemplate) -> None:
 def test_wait_ends_with_the_task_and_fails_unless_it_is_complete(
     begun: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("time.sleep", lambda _: workflows.cancel(
+    monkeypatch.setattr("time.sleep", lambda _: engine.cancel(
         Task.objects.latest("pk").pk, reason="", actor="ada", now=clock.now()
     ))  # fmt: skip
     with pytest.raises(SystemExit) as ended:

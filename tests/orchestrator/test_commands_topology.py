@@ -15,8 +15,8 @@ from amqp.exceptions import NotFound
 from django.core.management import CommandError, call_command
 from kombu import Connection
 
-from orchestrator import publisher, topology
-from orchestrator.management import broker_topology
+from orchestrator.core import publisher, topology
+from orchestrator.core.management import broker_topology
 from tests.factories import make_worker
 
 pytestmark = pytest.mark.django_db

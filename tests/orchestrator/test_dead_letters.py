@@ -12,10 +12,10 @@ from uuid import UUID
 import pytest
 from kombu.message import Message
 
-from orchestrator import dead_letters, executions, fleet, publisher, topology
-from orchestrator.dead_letters import Drained, Letter
-from orchestrator.models import DLQEntry, Execution, ExecutionEvent, Tally
-from orchestrator.state_machine import ExecutionStatus
+from orchestrator.core import dead_letters, executions, fleet, publisher, topology
+from orchestrator.core.dead_letters import Drained, Letter
+from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent, Tally
+from orchestrator.core.states import ExecutionStatus
 from tests.factories import NOW, make_action, make_execution, make_worker
 
 pytestmark = pytest.mark.usefixtures("database", "sent")
@@ -76,14 +76,14 @@ def test_expired_letter_ends_its_execution_and_is_kept() -> None:
         "failed_by": "dead_letter_handler",
     }
     entry = DLQEntry.objects.get()
-    assert (entry.execution_id, entry.attempt) == (execution.pk, 1)
+    assert (entry.subject_id, entry.attempt) == (execution.pk, 1)
     assert (entry.dlq_reason, entry.raw_body) == ("queue_ttl_expired", None)
     assert entry.original_exchange == "muster.executions"
     assert entry.original_queue == f"worker.{worker.pk}.executions"
     assert entry.original_routing_key == f"execution.dispatch.worker.{worker.pk}"
     assert entry.x_death == [death(worker.pk) | {"time": NOW.isoformat()}]
-    assert entry.task_snapshot["parameters"] == {"message": "hello"}
-    assert (entry.task_snapshot["status"], entry.task_snapshot["worker"]) == ("scheduled", "w1")
+    assert entry.snapshot["parameters"] == {"message": "hello"}
+    assert (entry.snapshot["status"], entry.snapshot["worker"]) == ("scheduled", "w1")
     assert entry.dlq_timestamp == NOW
 
 
@@ -163,7 +163,7 @@ def test_letters_of_two_attempts_of_one_execution_make_two_entries() -> None:
     settle(letter(execution))
     executions.schedule([execution.pk], placement=fleet.Placement(), now=NOW, actor="executor")
     settle(letter(reread(execution)), now=NOW + timedelta(seconds=1))
-    entries = DLQEntry.objects.order_by("pk").values_list("execution_id", "attempt")
+    entries = DLQEntry.objects.order_by("pk").values_list("subject_id", "attempt")
     assert list(entries) == [(execution.pk, 1), (execution.pk, 2)]
 
 
@@ -199,7 +199,7 @@ def test_unreadable_letter_is_kept_with_its_bytes(
     assert entry.raw_body is not None
     assert bytes(entry.raw_body) == (body.encode() if isinstance(body, str) else body)
     assert entry.detail
-    assert (entry.execution_id, entry.attempt) == (None, None)
+    assert (entry.subject_id, entry.attempt) == (None, None)
 
 
 def test_unreadable_letter_twice_makes_one_entry() -> None:

@@ -9,10 +9,10 @@ import pytest
 from django.conf import settings
 from django.core.management import CommandError, call_command
 
-from orchestrator import topology
-from orchestrator.management import documents
-from orchestrator.reasons import Reason
-from orchestrator.state_machine import TRANSITIONS, WHO_MOVES_IT_ON
+from orchestrator.core import topology
+from orchestrator.core.management import documents
+from orchestrator.core.reasons import Reason
+from orchestrator.core.states import TRANSITIONS, WHO_MOVES_IT_ON
 
 DOCS = Path(settings.BASE_DIR) / "docs"
 

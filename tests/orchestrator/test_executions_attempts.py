@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from orchestrator import executions, fleet, publisher
-from orchestrator.executions import Ended
-from orchestrator.models import Action, Execution, ExecutionEvent, Worker
-from orchestrator.reasons import Known, Reason
-from orchestrator.state_machine import ExecutionStatus
+from orchestrator.core import executions, fleet, publisher
+from orchestrator.core.executions import Ended
+from orchestrator.core.models import Action, Execution, ExecutionEvent, Worker
+from orchestrator.core.reasons import Known, Reason
+from orchestrator.core.states import ExecutionStatus
 from tests.factories import NOW, make_action, make_execution, make_worker
 
 pytestmark = pytest.mark.usefixtures("database", "sent")

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from orchestrator import executions, fleet
-from orchestrator.models import Execution, Worker
-from orchestrator.state_machine import ExecutionStatus
+from orchestrator.core import executions, fleet
+from orchestrator.core.models import Execution, Worker
+from orchestrator.core.states import ExecutionStatus
 from tests.factories import NOW, make_action, make_execution, make_worker
 
 pytestmark = pytest.mark.usefixtures("database", "sent")

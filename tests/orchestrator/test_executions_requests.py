@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from django.db import connections, transaction
 
-from orchestrator import executions, publisher
-from orchestrator.executions import IdempotencyConflict, NewExecution, RequestRefused
-from orchestrator.models import Action, Execution, ExecutionEvent
+from orchestrator.core import executions, publisher
+from orchestrator.core.executions import IdempotencyConflict, NewExecution, RequestRefused
+from orchestrator.core.models import Action, Execution, ExecutionEvent
 from tests.factories import NOW, make_action, make_worker
 
 SCHEMA = {

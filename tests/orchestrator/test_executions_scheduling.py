@@ -10,10 +10,10 @@ import pytest
 import structlog
 from django.db import transaction
 
-from orchestrator import executions, fleet, publisher
-from orchestrator.declarations import TopologyDiffers
-from orchestrator.models import DLQEntry, Execution, ExecutionEvent, Worker
-from orchestrator.state_machine import ExecutionStatus
+from orchestrator.core import executions, fleet, publisher
+from orchestrator.core.declarations import TopologyDiffers
+from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent, Worker
+from orchestrator.core.states import ExecutionStatus
 from tests.factories import NOW, make_action, make_execution, make_worker
 
 pytestmark = pytest.mark.usefixtures("database", "sent")

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
-from orchestrator import executions, publisher
-from orchestrator.executions import attempts, sweeping
-from orchestrator.models import Execution, ExecutionEvent
-from orchestrator.reasons import Reason
-from orchestrator.state_machine import OPEN, ExecutionStatus
+from orchestrator.core import executions, publisher
+from orchestrator.core.executions import attempts, sweeping
+from orchestrator.core.models import Execution, ExecutionEvent
+from orchestrator.core.reasons import Reason
+from orchestrator.core.states import OPEN, ExecutionStatus
 from tests.factories import NOW, make_action, make_execution, make_worker
 
 pytestmark = pytest.mark.usefixtures("database", "sent")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator import executions, fleet, publisher
-from orchestrator.models import Execution, ExecutionEvent, Worker
-from orchestrator.reasons import Reason
-from orchestrator.state_machine import ExecutionStatus
+from orchestrator.core import executions, fleet, publisher
+from orchestrator.core.models import Execution, ExecutionEvent, Worker
+from orchestrator.core.reasons import Reason
+from orchestrator.core.states import ExecutionStatus
 from tests.factories import NOW, make_action, make_execution, make_worker
 
 pytestmark = pytest.mark.usefixtures("database", "sent")

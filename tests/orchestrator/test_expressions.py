@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.workflows.templates import expressions
-from orchestrator.workflows.templates.expressions import (
+from orchestrator.workflows.task_templates import expressions
+from orchestrator.workflows.task_templates.expressions import (
     CannotEvaluate,
     InvalidExpression,
     read,

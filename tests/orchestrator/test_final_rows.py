@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, connection, models, transaction
 
-from orchestrator.models import Execution, ExecutionEvent, Step, Task, TransitionRecord
-from orchestrator.reasons import Reason
-from orchestrator.state_machine import STEPS, TASKS, TERMINAL, ExecutionStatus, transition
+from orchestrator.core.models import Execution, ExecutionEvent
+from orchestrator.core.reasons import Reason
+from orchestrator.core.state_machine import transition
+from orchestrator.core.states import TERMINAL, ExecutionStatus
+from orchestrator.workflows.models import Step, Task, TransitionRecord
+from orchestrator.workflows.states import STEPS, TASKS
 from tests.factories import NOW, make_execution, make_step, make_task
 
 pytestmark = pytest.mark.usefixtures("database")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator import fleet
-from orchestrator.fleet import Need, Told
-from orchestrator.models import Worker, WorkerEvent
-from orchestrator.models.fleet import WorkerQuerySet
+from orchestrator.core import fleet
+from orchestrator.core.fleet import Need, Told
+from orchestrator.core.models import Worker, WorkerEvent
+from orchestrator.core.models.fleet import WorkerQuerySet
 from tests.factories import NOW, make_worker
 
 pytestmark = pytest.mark.usefixtures("database")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from amqp.exceptions import PreconditionFailed
 
-from orchestrator import fleet, publisher
-from orchestrator.models import Worker, WorkerEvent
-from orchestrator.state_machine import ExecutionStatus
+from orchestrator.core import fleet, publisher
+from orchestrator.core.models import Worker, WorkerEvent
+from orchestrator.core.states import ExecutionStatus
 from tests.factories import NOW, make_execution, make_worker
 
 pytestmark = pytest.mark.usefixtures("database")

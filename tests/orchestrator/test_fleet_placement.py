@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator import fleet
-from orchestrator.fleet import FleetBusy, NoWorkerAvailable, Placement
-from orchestrator.models import Worker
-from orchestrator.state_machine import ExecutionStatus
+from orchestrator.core import fleet
+from orchestrator.core.fleet import FleetBusy, NoWorkerAvailable, Placement
+from orchestrator.core.models import Worker
+from orchestrator.core.states import ExecutionStatus
 from tests.factories import NOW, make_execution, make_worker
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -141,7 +141,7 @@ def test_pinned_worker_is_the_only_choice() -> None:
 
 def test_fleet_is_read_again_after_a_second_or_when_told(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("orchestrator.fleet.placement.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("orchestrator.core.fleet.placement.time.monotonic", lambda: now[0])
     view = placement()
     worker = make_worker()
     view.refresh(now=NOW)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator import executions, fleet
-from orchestrator.models import DLQEntry, Execution, Worker
-from orchestrator.state_machine import ExecutionStatus
+from orchestrator.core import executions, fleet
+from orchestrator.core.models import DLQEntry, Execution, Worker
+from orchestrator.core.states import ExecutionStatus
 from tests.factories import NOW, make_action, make_execution, make_worker
 
 pytestmark = pytest.mark.usefixtures("database", "sent")
@@ -122,7 +122,7 @@ def test_execution_that_lost_its_worker_twice_and_fails_for_good_is_kept_as_pois
         )
     assert (execution.status, execution.reason) == ("abandoned", "worker_lost")
     entry = DLQEntry.objects.get()
-    assert (entry.dlq_reason, entry.execution_id, entry.attempt) == ("poison", execution.pk, 3)
+    assert (entry.dlq_reason, entry.subject_id, entry.attempt) == ("poison", execution.pk, 3)
 
 
 def test_execution_that_lost_one_worker_is_no_poison() -> None:

@@ -9,7 +9,7 @@ import psutil
 import pytest
 from django.core.checks import run_checks
 
-from orchestrator import health_checks
+from orchestrator.core import health_checks
 
 
 @pytest.fixture

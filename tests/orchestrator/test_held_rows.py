@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from orchestrator import executions, fleet, maintenance
-from orchestrator.models import Execution, Step, Tick, Worker
-from orchestrator.reasons import Reason
-from orchestrator.state_machine import ExecutionStatus, Move, StepState
-from orchestrator.state_machine import transition as carry_out
+from orchestrator.core import executions, fleet, maintenance
+from orchestrator.core.models import Execution, Tick, Worker
+from orchestrator.core.reasons import Reason
+from orchestrator.core.state_machine import Move
+from orchestrator.core.state_machine import transition as carry_out
+from orchestrator.core.states import ExecutionStatus
+from orchestrator.workflows.models import Step
+from orchestrator.workflows.states import StepState
 from tests.factories import NOW, make_execution, make_step, make_worker
 from tests.locks import held
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator import json_values
+from orchestrator.core import json_values
 
 DEEP: list[Any] = []
 for _ in range(json_values.DEPTH_LIMIT):

@@ -11,9 +11,9 @@ import pytest
 from django.db import OperationalError, connections
 from django_celery_beat.models import PeriodicTask
 
-from orchestrator import fleet, maintenance
-from orchestrator.models import Execution, Tick, Worker
-from orchestrator.state_machine import ExecutionStatus
+from orchestrator.core import fleet, maintenance
+from orchestrator.core.models import Execution, Tick, Worker
+from orchestrator.core.states import ExecutionStatus
 from tests.factories import NOW, make_execution
 
 pytestmark = pytest.mark.usefixtures("database", "sent")

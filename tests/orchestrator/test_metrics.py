@@ -14,10 +14,12 @@ from django.conf import settings as django_settings
 from django.test import Client
 from prometheus_client.parser import text_string_to_metric_families
 
-from orchestrator import clock, investigations, metrics, tokens
-from orchestrator.models import DLQEntry, Tick
-from orchestrator.state_machine import ExecutionStatus, TaskState
-from orchestrator.workflows import detect_stale
+from orchestrator.access import tokens
+from orchestrator.core import clock, investigations, metrics
+from orchestrator.core.models import DLQEntry, Tick
+from orchestrator.core.states import ExecutionStatus
+from orchestrator.workflows.engine import detect_stale
+from orchestrator.workflows.states import TaskState
 from settings import muster
 from tests.factories import NOW, make_execution, make_task, make_worker
 
@@ -61,7 +63,9 @@ def test_what_has_not_happened_yet_is_zero() -> None:
 
 def test_investigations_are_counted_by_their_reason() -> None:
     execution = make_execution()
-    entry = investigations.open_manually(execution, detail="d", now=NOW, actor="ada")
+    entry = investigations.open_manually(
+        "execution", execution.pk, detail="d", now=NOW, actor="ada"
+    )
     samples = scraped()
     assert value(samples, "muster_dlq_entries_created_total", reason="manual_dlq") == 1
     assert value(samples, "muster_dlq_pending_investigations", reason="manual_dlq") == 1

@@ -12,13 +12,13 @@ import pytest
 from django.conf import settings
 from django.core.management import call_command
 
-from orchestrator import advice, clock, executions, fleet, packs, publisher
-from orchestrator.executions import Ended
-from orchestrator.fleet import Need, NoWorkerAvailable, Placement
-from orchestrator.management.ping import ping
-from orchestrator.models import Execution, ExecutionEvent, Pack, Worker, WorkerEvent
-from orchestrator.reasons import Reason
-from orchestrator.state_machine import ExecutionStatus
+from orchestrator.core import advice, clock, executions, fleet, packs, publisher
+from orchestrator.core.executions import Ended
+from orchestrator.core.fleet import Need, NoWorkerAvailable, Placement
+from orchestrator.core.management.ping import ping
+from orchestrator.core.models import Execution, ExecutionEvent, Pack, Worker, WorkerEvent
+from orchestrator.core.reasons import Reason
+from orchestrator.core.states import ExecutionStatus
 from tests.factories import NOW, make_action, make_execution, make_worker
 
 pytestmark = pytest.mark.usefixtures("database", "sent")

@@ -13,10 +13,10 @@ import yaml
 from django.conf import settings
 from django.core.management import call_command
 
-from orchestrator import packs
-from orchestrator.models import Action, Pack
-from orchestrator.packs import Problem
-from orchestrator.retry_policy import RetryPolicy
+from orchestrator.core import packs
+from orchestrator.core.models import Action, Pack
+from orchestrator.core.packs import Problem
+from orchestrator.core.retry_policy import RetryPolicy
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = NOW + timedelta(hours=1)

@@ -14,8 +14,8 @@ import pytest
 from kombu import Consumer
 from kombu.message import Message as Received
 
-from orchestrator import publisher, topology
-from orchestrator.publisher import Message
+from orchestrator.core import publisher, topology
+from orchestrator.core.publisher import Message
 from orchestrator.workflows import messages
 from settings.celery import app
 

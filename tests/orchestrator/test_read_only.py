@@ -11,9 +11,11 @@ import pytest
 from django.db import IntegrityError, OperationalError, close_old_connections, connection
 from django.test import Client
 
-from orchestrator import clock, database, tokens
-from orchestrator.api import health
-from orchestrator.models import ApiToken, Execution
+from orchestrator.access import tokens
+from orchestrator.access.models import ApiToken
+from orchestrator.core import clock, database
+from orchestrator.core.api import health
+from orchestrator.core.models import Execution
 from tests.factories import make_action
 
 pytestmark = [
@@ -102,7 +104,7 @@ def test_services_that_begin_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> Non
         if len(waited) == 2:
             outage.close()
 
-    monkeypatch.setattr("orchestrator.database.time.sleep", sleep)
+    monkeypatch.setattr("orchestrator.core.database.time.sleep", sleep)
     database.wait_until_reachable()
     assert waited == [0.5, 1.0]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.redaction import REDACTED, redacted
+from orchestrator.core.redaction import REDACTED, redacted
 
 SECRET = {"type": "string", "secret": True}
 

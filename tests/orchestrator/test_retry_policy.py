@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.reasons import Known, Reason
-from orchestrator.retry_policy import BACKOFFS, NEVER, RETRYABLE, InvalidRetryPolicy, RetryPolicy
+from orchestrator.core.reasons import Known, Reason
+from orchestrator.core.retry_policy import (
+    BACKOFFS,
+    NEVER,
+    RETRYABLE,
+    InvalidRetryPolicy,
+    RetryPolicy,
+)
 
 policies = st.builds(
     RetryPolicy,

@@ -38,8 +38,9 @@ def loaded(code: str) -> set[str]:
 def test_executor_and_worker_load_neither_api_nor_admin() -> None:
     modules = loaded(CELERY_WORKER)
     assert {"tasks.consumers", "workers.agent"} <= modules
-    assert not modules & {"settings.urls", "orchestrator.api", "orchestrator.admin", "ninja"}
+    faces = {"settings.urls", "orchestrator.core.api", "orchestrator.core.admin", "ninja"}
+    assert not modules & faces
 
 
 def test_checks_look_at_the_admin_all_the_same() -> None:
-    assert "orchestrator.admin.executions" in loaded(ADMIN_CHECKS)
+    assert "orchestrator.core.admin.executions" in loaded(ADMIN_CHECKS)

@@ -10,20 +10,18 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, connection, connections, transaction
 
-from orchestrator.models import Execution, ExecutionEvent
-from orchestrator.reasons import Reason
-from orchestrator.state_machine import (
+from orchestrator.core.models import Execution, ExecutionEvent
+from orchestrator.core.reasons import Reason
+from orchestrator.core.state_machine import Move, TransitionConflict, UnknownEvent
+from orchestrator.core.state_machine import transition as carry_out
+from orchestrator.core.states import (
     EXECUTIONS,
     OPEN,
     TERMINAL,
     TRANSITIONS,
     WHO_MOVES_IT_ON,
     ExecutionStatus,
-    Move,
-    TransitionConflict,
-    UnknownEvent,
 )
-from orchestrator.state_machine import transition as carry_out
 from tests.factories import NOW, make_action, make_execution, make_worker
 
 pytestmark = pytest.mark.usefixtures("database")

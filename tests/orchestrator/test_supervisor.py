@@ -15,9 +15,9 @@ import psutil
 import pytest
 from django.core.management import CommandError
 
-from orchestrator.management import guardian
-from orchestrator.management.commands.up import refuse_taken_port
-from orchestrator.management.supervisor import (
+from orchestrator.drills import guardian
+from orchestrator.drills.management.commands.up import refuse_taken_port
+from orchestrator.drills.supervisor import (
     AnotherRuns,
     Child,
     Death,
@@ -158,7 +158,7 @@ def test_nothing_outlives_supervisor_that_is_killed(tmp_path):
     script = f"""
 import os, sys, time
 from pathlib import Path
-from orchestrator.management.supervisor import Service, Supervisor
+from orchestrator.drills.supervisor import Service, Supervisor
 supervisor = Supervisor(
     [Service(name="service", command=[sys.executable, "-c", {GRANDCHILDREN!r}])],
     log_dir=Path({str(tmp_path)!r}), work_dir=Path("/"), environment=os.environ,

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator import packs
-from orchestrator.models import TaskTemplate
-from orchestrator.workflows import templates
-from orchestrator.workflows.templates import (
+from orchestrator.core import packs
+from orchestrator.workflows import task_templates
+from orchestrator.workflows.models import TaskTemplate
+from orchestrator.workflows.task_templates import (
     InvalidTemplate,
     TemplateDefinition,
     checking,
     expressions,
 )
-from orchestrator.workflows.templates.definitions import Lifecycle
+from orchestrator.workflows.task_templates.definitions import Lifecycle
 from tests.factories import NOW, make_action, make_task
 from tests.workflow_play import step, template
 
@@ -30,7 +30,7 @@ def problems(text: str, tmp_path: Path) -> list[str]:
     file = tmp_path / "t.yaml"
     file.write_text(text)
     with pytest.raises(InvalidTemplate) as raised:
-        templates.load_template(file)
+        task_templates.load_template(file)
     return [str(problem).replace(f"{tmp_path}/", "") for problem in raised.value.problems]
 
 
@@ -130,7 +130,7 @@ steps:
 )  # fmt: skip
 def test_what_is_wrong_with_a_template_from_json_is_told(steps: Any, told: str) -> None:
     with pytest.raises(InvalidTemplate) as raised:
-        templates.template_from_values(
+        task_templates.template_from_values(
             {"name": "t", "namespace_name": "n", "version": "1.0.0", "steps": (
                 [{"action": "core.echo"} | each if "handler" not in each or told.endswith("both")
                  else each for each in steps] if isinstance(steps, list) else steps)}
@@ -177,7 +177,7 @@ def test_definition_has_the_defaults_that_are_promised() -> None:
 
 
 def test_handler_and_depends_on_are_other_names_of_action_and_dependencies() -> None:
-    values = templates.template_from_values(
+    values = task_templates.template_from_values(
         {
             "name": "t", "namespace_name": "n", "version": "1.0.0-rc.1+build",
             "steps": [
@@ -232,29 +232,29 @@ class TestInstalling:
     def test_versions_stand_side_by_side_and_the_same_again_changes_nothing(self) -> None:
         make_action()
         first, second = template(step("a")), template(step("a"), version="1.1.0")
-        report = templates.install_templates([first, second], now=NOW)
+        report = task_templates.install_templates([first, second], now=NOW)
         assert report.created == ("tests/tidy/1.0.0", "tests/tidy/1.1.0")
-        assert templates.install_templates([first], now=NOW).unchanged == ("tests/tidy/1.0.0",)
+        assert task_templates.install_templates([first], now=NOW).unchanged == ("tests/tidy/1.0.0",)
         assert TaskTemplate.objects.count() == 2
 
     def test_version_may_change_until_a_task_has_run_it(self) -> None:
         make_action()
-        templates.install_templates([template(step("a"))], now=NOW)
+        task_templates.install_templates([template(step("a"))], now=NOW)
         later = NOW + timedelta(hours=1)
-        assert templates.install_templates([template(step("b"))], now=later).updated
+        assert task_templates.install_templates([template(step("b"))], now=later).updated
         installed = TaskTemplate.objects.get()
         assert installed.definition["steps"][0]["name"] == "b"
         make_task(template=installed)
-        assert templates.install_templates([template(step("b"))], now=later).unchanged
+        assert task_templates.install_templates([template(step("b"))], now=later).unchanged
         with pytest.raises(
-            templates.TemplateInUse, match=r"tests/tidy/1\.0\.0 .* raise its version"
+            task_templates.TemplateInUse, match=r"tests/tidy/1\.0\.0 .* raise its version"
         ):
-            templates.install_templates([template(step("c"))], now=later)
+            task_templates.install_templates([template(step("c"))], now=later)
 
     def test_action_that_is_not_installed_is_named_with_its_step_and_the_nearest(self) -> None:
         make_action()
-        with pytest.raises(templates.UnknownAction, match="step a: no action is called"):
-            templates.install_templates([template(step("a", action="core.ecko"))], now=NOW)
+        with pytest.raises(task_templates.UnknownAction, match="step a: no action is called"):
+            task_templates.install_templates([template(step("a", action="core.ecko"))], now=NOW)
         assert not TaskTemplate.objects.exists()
 
     def test_pack_brings_its_templates_and_takes_them_away(self, tmp_path: Path) -> None:
@@ -266,8 +266,8 @@ class TestInstalling:
         make_action()
         report = packs.install(packs.load(folder), now=NOW)
         assert report.created == ("tests/tidy/1.0.0",)
-        with pytest.raises(templates.TemplateTaken, match="belongs to odds"):
-            templates.install_templates([template(step("a"))], now=NOW)
+        with pytest.raises(task_templates.TemplateTaken, match="belongs to odds"):
+            task_templates.install_templates([template(step("a"))], now=NOW)
         file.unlink()
         assert packs.install(packs.load(folder), now=NOW).disabled == ("tests/tidy/1.0.0",)
         assert not TaskTemplate.objects.get().enabled

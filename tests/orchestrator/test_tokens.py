@@ -9,8 +9,8 @@ from io import StringIO
 import pytest
 from django.core.management import CommandError, call_command
 
-from orchestrator import tokens
-from orchestrator.models import ApiToken
+from orchestrator.access import tokens
+from orchestrator.access.models import ApiToken
 
 pytestmark = pytest.mark.django_db
 

@@ -10,8 +10,8 @@ import pytest
 from amqp.exceptions import NotFound, PreconditionFailed
 from django_celery_beat.models import PeriodicTask
 
-from orchestrator import declarations, maintenance, publisher, topology
-from orchestrator.topology import QueueSpec
+from orchestrator.core import declarations, maintenance, publisher, topology
+from orchestrator.core.topology import QueueSpec
 from orchestrator.workflows import messages
 from settings.celery import app
 from tasks import app_parts

@@ -9,17 +9,10 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, transaction
 
-from orchestrator.models import Step, Task, TransitionRecord
-from orchestrator.state_machine import (
-    STEPS,
-    TASKS,
-    Machine,
-    Move,
-    StepState,
-    TaskState,
-    TransitionConflict,
-)
-from orchestrator.state_machine import transition as carry_out
+from orchestrator.core.state_machine import Machine, Move, TransitionConflict
+from orchestrator.core.state_machine import transition as carry_out
+from orchestrator.workflows.models import Step, Task, TransitionRecord
+from orchestrator.workflows.states import STEPS, TASKS, StepState, TaskState
 from tests.factories import NOW, make_step, make_task
 
 pytestmark = pytest.mark.usefixtures("database")

@@ -10,13 +10,15 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from orchestrator import clock, executions, workflows
-from orchestrator.models import DLQEntry, Execution, Step, StepExecution, Task, TransitionRecord
-from orchestrator.models.catalog import forget_actions
-from orchestrator.reasons import WITHOUT_A_WORKER, Reason
-from orchestrator.state_machine import TASKS, TaskState
-from orchestrator.workflows import looking
-from orchestrator.workflows.advancing import WAYS
+from orchestrator.core import clock, executions
+from orchestrator.core.models import DLQEntry, Execution
+from orchestrator.core.models.catalog import forget_actions
+from orchestrator.core.reasons import WITHOUT_A_WORKER, Reason
+from orchestrator.workflows import engine
+from orchestrator.workflows.engine import looking
+from orchestrator.workflows.engine.advancing import WAYS
+from orchestrator.workflows.models import Step, StepExecution, Task, TransitionRecord
+from orchestrator.workflows.states import TASKS, TaskState
 from tests.factories import NOW, make_action, make_execution
 from tests.workflow_play import Play, end_executions, start_executions, step
 
@@ -191,7 +193,7 @@ def test_task_that_found_no_worker_is_an_investigation_of_the_fleet(reason: str)
     lose(play, "a", reason=reason)
     assert play.state == "blocked_by_failures"
     entry = DLQEntry.objects.get()
-    assert (entry.dlq_reason, entry.task_id) == ("worker_unavailable", play.id)
+    assert (entry.dlq_reason, entry.subject_id) == ("worker_unavailable", play.id)
     assert entry.detail.startswith("a: no worker")
 
 
@@ -410,7 +412,7 @@ def test_batch_that_isolates_runs_the_others_and_waits_for_the_repair() -> None:
     play.end("work_002", "work_003", result={"n": 1})
     assert play.state == "blocked_by_failures"
     assert play.states["report"] == "pending"
-    workflows.complete_manually(
+    engine.complete_manually(
         play.step("work_001").pk, result={"n": 5}, reason="by hand", actor="ada", now=play.now
     )
     assert play.parameters("report") == {"n": 7}
@@ -424,7 +426,7 @@ def test_batch_that_fails_fast_begins_no_worker_after_a_failure_until_it_is_repa
     play.end("work_002")
     assert play.state == "blocked_by_failures"
     assert play.states["work_003"] == "pending"
-    workflows.resolve_manually(
+    engine.resolve_manually(
         play.step("work_001").pk, reason="not needed", actor="ada", now=play.now
     )
     assert play.running() == {"work_003", "work_004"}
@@ -462,8 +464,8 @@ def test_advancing_again_changes_nothing() -> None:
 
 
 def test_advancing_an_unknown_task_says_so() -> None:
-    with pytest.raises(workflows.UnknownTask):
-        workflows.advance(uuid4(), now=NOW, actor="executor")
+    with pytest.raises(engine.UnknownTask):
+        engine.advance(uuid4(), now=NOW, actor="executor")
 
 
 @pytest.mark.parametrize("shape", ["wide", "linear"])
@@ -498,22 +500,22 @@ def test_look_finds_what_no_message_told_of() -> None:
     execution_id = play.step("a").execution_id
     assert execution_id is not None
     start_executions([execution_id], now=play.now)
-    workflows.look(now=play.now, actor="executor")
+    engine.look(now=play.now, actor="executor")
     assert play.states["a"] == "in_progress"
     play.end("a", advance=False)
-    workflows.look(now=play.now, actor="executor")
+    engine.look(now=play.now, actor="executor")
     assert play.running() == {"b"}
 
 
 def test_look_begins_tasks_whose_request_was_lost_and_wakes_retries() -> None:
     play = Play(step("a"))
-    new = workflows.NewTask(namespace="tests", name="tidy", version="1.0.0")
-    lost = workflows.request(new, requested_by="ada", now=NOW)
-    workflows.look(now=NOW, actor="executor")
+    new = engine.NewTask(namespace="tests", name="tidy", version="1.0.0")
+    lost = engine.request(new, requested_by="ada", now=NOW)
+    engine.look(now=NOW, actor="executor")
     assert Task.objects.get(pk=lost.pk).state == "pending"
     play.fail("a")
     play.wait(1.5)
-    workflows.look(now=play.now, actor="executor")
+    engine.look(now=play.now, actor="executor")
     assert Task.objects.get(pk=lost.pk).state == "steps_in_process"
     assert play.running() == {"a"}
 
@@ -521,7 +523,7 @@ def test_look_begins_tasks_whose_request_was_lost_and_wakes_retries() -> None:
 def test_end_of_executions_that_belong_to_nobody_costs_one_query() -> None:
     ids = [make_execution("completed").pk for _ in range(5)]
     with CaptureQueriesContext(connection) as queries:
-        assert workflows.note_ended(ids, now=NOW, actor="executor") == 0
+        assert engine.note_ended(ids, now=NOW, actor="executor") == 0
     assert len(queries) == 1
 
 
@@ -533,7 +535,7 @@ def test_tasks_that_are_advanced_together_have_times_of_their_own(
     monkeypatch.setattr(clock, "seconds_counted", lambda: float(next(seconds)))
     asked_at: list[datetime] = []
     monkeypatch.setattr(looking, "advance", lambda _, *, now, actor: asked_at.append(now))
-    workflows.advance_all([uuid4() for _ in range(3)], now=NOW, actor="executor")
+    engine.advance_all([uuid4() for _ in range(3)], now=NOW, actor="executor")
     assert asked_at == [NOW + timedelta(seconds=number) for number in (0, 7, 14)]
 
 

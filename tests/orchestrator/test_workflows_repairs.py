@@ -10,10 +10,12 @@ from uuid import uuid4
 import pytest
 from django.db import connections
 
-from orchestrator import publisher, workflows
-from orchestrator.models import DLQEntry, Execution, Step, Task, TransitionRecord
-from orchestrator.state_machine import Move
-from orchestrator.workflows import NewTask, templates
+from orchestrator.core import publisher
+from orchestrator.core.models import DLQEntry, Execution
+from orchestrator.core.state_machine import Move
+from orchestrator.workflows import engine, task_templates
+from orchestrator.workflows.engine import NewTask
+from orchestrator.workflows.models import Step, Task, TransitionRecord
 from tests.factories import NOW, make_action
 from tests.workflow_play import Play, end_executions, start_executions, step, template
 
@@ -21,9 +23,9 @@ pytestmark = pytest.mark.usefixtures("database", "sent")
 
 ONCE = {"retry": {"max_attempts": 1}}
 VERBS: dict[str, Callable[..., Step]] = {
-    "reset": workflows.reset_for_retry,
-    "resolve": workflows.resolve_manually,
-    "complete": lambda id, **told: workflows.complete_manually(id, result={"n": 7}, **told),
+    "reset": engine.reset_for_retry,
+    "resolve": engine.resolve_manually,
+    "complete": lambda id, **told: engine.complete_manually(id, result={"n": 7}, **told),
 }
 
 
@@ -37,12 +39,12 @@ def repair(play: Play, verb: str, name: str, **more: Any) -> Step:
 
 def install(**values: Any) -> None:
     make_action()
-    templates.install_templates([template(step("a"), **values)], now=NOW)
+    task_templates.install_templates([template(step("a"), **values)], now=NOW)
 
 
 def ask(**values: Any) -> Task:
     known: dict[str, Any] = {"namespace": "tests", "name": "tidy", "version": "1.0.0"}
-    return workflows.request(NewTask(**known | values), requested_by="ada", now=NOW)
+    return engine.request(NewTask(**known | values), requested_by="ada", now=NOW)
 
 
 def test_request_keeps_all_that_it_was_told_and_tells_the_executors(
@@ -63,7 +65,7 @@ def test_request_keeps_all_that_it_was_told_and_tells_the_executors(
 def test_strict_task_is_made_once_for_its_context() -> None:
     install(identity_strategy="strict")
     first = ask(context={"a": 1, "b": [2]})
-    with pytest.raises(workflows.TaskExists, match=str(first.pk)) as raised:
+    with pytest.raises(engine.TaskExists, match=str(first.pk)) as raised:
         ask(context={"b": [2], "a": 1})
     assert raised.value.task_id == first.pk
     assert ask(context={"a": 2}).pk != first.pk
@@ -74,19 +76,19 @@ def test_strict_is_what_a_template_is_that_says_nothing() -> None:
     values = template(step("a"))
     del values["identity_strategy"]
     make_action()
-    templates.install_templates([templates.template_from_values(values)], now=NOW)
+    task_templates.install_templates([task_templates.template_from_values(values)], now=NOW)
     ask()
-    with pytest.raises(workflows.TaskExists):
+    with pytest.raises(engine.TaskExists):
         ask()
 
 
 def test_key_of_the_caller_is_needed_and_gives_the_same_task_again() -> None:
     install(identity_strategy="caller_provided")
-    with pytest.raises(workflows.KeyMissing, match="need an idempotency_key"):
+    with pytest.raises(engine.KeyMissing, match="need an idempotency_key"):
         ask()
     first = ask(idempotency_key="k", context={"a": 1e23})
     assert ask(idempotency_key="k", context={"a": 1e23}).pk == first.pk
-    with pytest.raises(workflows.TaskExists, match="another context"):
+    with pytest.raises(engine.TaskExists, match="another context"):
         ask(idempotency_key="k", context={"a": 2})
     assert ask(idempotency_key="l", context={"a": 2}).pk != first.pk
     assert Task.objects.count() == 2
@@ -95,14 +97,14 @@ def test_key_of_the_caller_is_needed_and_gives_the_same_task_again() -> None:
 def test_always_unique_tasks_are_always_new_and_take_no_key() -> None:
     install()
     assert ask().pk != ask().pk
-    with pytest.raises(workflows.TaskRefused, match="leave the key out"):
+    with pytest.raises(engine.TaskRefused, match="leave the key out"):
         ask(idempotency_key="k")
 
 
 def test_everything_that_is_wrong_with_a_request_is_told_at_once() -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["m"]}
     install(input_schema=schema)
-    with pytest.raises(workflows.TaskRefused) as raised:
+    with pytest.raises(engine.TaskRefused) as raised:
         ask(
             context={"n": "x"}, priority=101, reason="x" * 501, tags=["x" * 101],
             correlation_id="\0",
@@ -110,14 +112,14 @@ def test_everything_that_is_wrong_with_a_request_is_told_at_once() -> None:
     assert [problem.pointer for problem in raised.value.problems] == [
         "/context", "/context/n", "/priority", "/reason", "/correlation_id", "/tags/0",
     ]  # fmt: skip
-    with pytest.raises(workflows.TaskRefused, match="NUL"):
+    with pytest.raises(engine.TaskRefused, match="NUL"):
         ask(context={"m": "\0"})
     assert not Task.objects.exists()
 
 
 def test_unknown_template_names_the_versions_that_there_are() -> None:
     install()
-    with pytest.raises(workflows.UnknownTemplate, match=r"tests/tidy/2\.0\.0; its versions are 1"):
+    with pytest.raises(engine.UnknownTemplate, match=r"tests/tidy/2\.0\.0; its versions are 1"):
         ask(version="2.0.0")
 
 
@@ -197,8 +199,8 @@ def test_final_step_is_not_repaired(verb: str, state: str) -> None:
     elif state == "resolved_manually":
         repair(play, "resolve", "a", force=True)
     else:
-        workflows.cancel(play.id, reason="off", actor="ada", now=NOW)
-    with pytest.raises(workflows.StepIsFinal, match=state):
+        engine.cancel(play.id, reason="off", actor="ada", now=NOW)
+    with pytest.raises(engine.StepIsFinal, match=state):
         repair(play, verb, "a", force=True)
 
 
@@ -212,9 +214,9 @@ def test_busy_step_is_repaired_with_force_only_and_its_attempt_is_fenced_out(
     assert execution_id is not None
     if is_running:
         start_executions([execution_id], now=play.now)
-        workflows.look(now=play.now, actor="executor")
+        engine.look(now=play.now, actor="executor")
         assert play.states["a"] == "in_progress"
-    with pytest.raises(workflows.StepIsBusy, match="with force"):
+    with pytest.raises(engine.StepIsBusy, match="with force"):
         repair(play, verb, "a")
     repair(play, verb, "a", force=True)
     old = Execution.objects.get(pk=execution_id)
@@ -224,14 +226,14 @@ def test_busy_step_is_repaired_with_force_only_and_its_attempt_is_fenced_out(
     fence = play.step("a").fence
     if is_running:
         end_executions_of(play, execution_id)
-    workflows.note_ended([execution_id], now=play.now, actor="executor")
+    engine.note_ended([execution_id], now=play.now, actor="executor")
     assert (play.states["a"], play.step("a").fence) == (state, fence)
     if verb == "reset":
         assert play.step("a").execution_id != execution_id
 
 
 def end_executions_of(play: Play, execution_id: Any) -> None:
-    from orchestrator.reasons import Reason
+    from orchestrator.core.reasons import Reason
 
     move = Move(execution_id, "canceling", 1, {"result": {"n": "late"}})
     Execution.objects.transition_many(
@@ -249,7 +251,7 @@ def test_step_that_waits_for_its_retry_is_repaired_at_once() -> None:
 
 def test_pending_step_may_be_done_by_hand_and_has_nothing_to_reset() -> None:
     play = Play(step("a"), step("b", "a"), step("c", "b"))
-    with pytest.raises(workflows.StepIsFinal, match="nothing to reset"):
+    with pytest.raises(engine.StepIsFinal, match="nothing to reset"):
         repair(play, "reset", "b")
     repair(play, "complete", "b")
     assert play.running() == {"a", "c"}
@@ -259,19 +261,19 @@ def test_decision_and_batch_completed_by_hand_create_their_steps() -> None:
     play = Play(step("d", type="decision", **ONCE), step("x", "d"), step("y", "d"))
     play.fail("d")
     told = {"reason": "by hand", "actor": "ada", "now": play.now}
-    with pytest.raises(workflows.ResultRefused):
-        workflows.complete_manually(play.step("d").pk, result={"steps": ["z"]}, **told)  # type: ignore[arg-type]
-    workflows.complete_manually(play.step("d").pk, result={"steps": ["y"]}, **told)  # type: ignore[arg-type]
+    with pytest.raises(engine.ResultRefused):
+        engine.complete_manually(play.step("d").pk, result={"steps": ["z"]}, **told)  # type: ignore[arg-type]
+    engine.complete_manually(play.step("d").pk, result={"steps": ["y"]}, **told)  # type: ignore[arg-type]
     assert play.running() == {"y"}
 
 
 def test_result_by_hand_must_fit_the_schema_and_the_database() -> None:
     play = Play(step("a", result_schema={"type": "object", "required": ["n", "m"]}, **ONCE))
     play.fail("a")
-    with pytest.raises(workflows.ResultRefused, match="result_schema"):
+    with pytest.raises(engine.ResultRefused, match="result_schema"):
         repair(play, "complete", "a")
-    with pytest.raises(workflows.ResultRefused, match="NUL"):
-        workflows.complete_manually(
+    with pytest.raises(engine.ResultRefused, match="NUL"):
+        engine.complete_manually(
             play.step("a").pk, result={"n": "\0"}, reason="x", actor="ada", now=NOW
         )
     assert play.state == "blocked_by_failures"
@@ -281,9 +283,9 @@ def test_result_by_hand_must_fit_the_schema_and_the_database() -> None:
 def test_repair_needs_a_reason_and_a_step(verb: str) -> None:
     play = Play(step("a"))
     for reason in ("", "  ", "x" * 501):
-        with pytest.raises(workflows.ReasonMissing):
+        with pytest.raises(engine.ReasonMissing):
             repair(play, verb, "a", reason=reason)
-    with pytest.raises(workflows.UnknownStep):
+    with pytest.raises(engine.UnknownStep):
         VERBS[verb](uuid4(), reason="x", actor="ada", now=NOW)
 
 
@@ -296,7 +298,7 @@ def test_cancelled_task_cancels_its_steps_and_their_executions() -> None:
     started = play.step("b").execution_id
     assert started is not None
     start_executions([started], now=play.now)
-    task = workflows.cancel(play.id, reason="not wanted", actor="ada", now=play.now)
+    task = engine.cancel(play.id, reason="not wanted", actor="ada", now=play.now)
     assert (task.state, play.state) == ("cancelled", "cancelled")
     assert set(play.states.values()) == {"cancelled"}
     statuses = sorted(Execution.objects.values_list("status", flat=True))
@@ -305,16 +307,16 @@ def test_cancelled_task_cancels_its_steps_and_their_executions() -> None:
     assert record is not None
     assert (record.to_state, record.actor, record.reason) == ("cancelled", "ada", "not wanted")
     assert play.advance() == "cancelled"
-    with pytest.raises(workflows.TaskIsFinal):
-        workflows.cancel(play.id, reason="again", actor="ada", now=play.now)
+    with pytest.raises(engine.TaskIsFinal):
+        engine.cancel(play.id, reason="again", actor="ada", now=play.now)
 
 
 def test_blocked_task_can_be_resolved_as_it_is() -> None:
     play = Play(step("a", **ONCE), step("b", "a"))
-    with pytest.raises(workflows.TaskIsNotBlocked):
-        workflows.resolve(play.id, reason="x", actor="ada", now=play.now)
+    with pytest.raises(engine.TaskIsNotBlocked):
+        engine.resolve(play.id, reason="x", actor="ada", now=play.now)
     play.fail("a")
-    assert workflows.resolve(play.id, reason="x", actor="ada", now=NOW).state == "resolved_manually"
+    assert engine.resolve(play.id, reason="x", actor="ada", now=NOW).state == "resolved_manually"
     assert play.states == {"a": "cancelled", "b": "cancelled"}
     # who looks into it decides about the entry, not the task
     assert DLQEntry.objects.get().resolution_status == "pending"
@@ -358,7 +360,7 @@ def test_repairs_at_once_have_one_winner() -> None:
     play.fail("a")
     outcomes = at_once(*[lambda: repair(play, "resolve", "a")] * 4)
     assert sum(isinstance(each, Step) for each in outcomes) == 1, outcomes
-    assert sum(isinstance(each, workflows.StepIsFinal) for each in outcomes) == 3, outcomes
+    assert sum(isinstance(each, engine.StepIsFinal) for each in outcomes) == 3, outcomes
     assert Execution.objects.filter(status="requested").count() == 1
 
 
@@ -367,17 +369,17 @@ def test_ends_and_advances_at_once_lose_nothing() -> None:
     play = Play(*(step(name) for name in names), step("join", *names))
 
     def end(part: int) -> Callable[[], None]:
-        from orchestrator.reasons import Reason
+        from orchestrator.core.reasons import Reason
 
         ids = [play.step(name).execution_id for name in names[part::3]]
 
         def run() -> None:
             end_executions(ids, "complete", Reason.SUCCEEDED, {}, now=NOW)  # type: ignore[arg-type]
-            workflows.note_ended(ids, now=NOW, actor="executor")  # type: ignore[arg-type]
+            engine.note_ended(ids, now=NOW, actor="executor")  # type: ignore[arg-type]
 
         return run
 
     assert at_once(*(end(part) for part in range(3)), play.advance)[:3] == [None] * 3
-    workflows.look(now=NOW, actor="executor")
+    engine.look(now=NOW, actor="executor")
     assert play.running() == {"join"}
     assert Execution.objects.count() == 31

@@ -15,9 +15,12 @@ import pytest
 from django.db import connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
-from orchestrator import clock, investigations, maintenance, metrics, workflows
-from orchestrator.models import (
-    DLQEntry,
+from orchestrator.core import clock, investigations, maintenance, metrics
+from orchestrator.core.models import DLQEntry
+from orchestrator.core.state_machine import TransitionConflict
+from orchestrator.workflows import engine
+from orchestrator.workflows.engine import Detected, detect_stale
+from orchestrator.workflows.models import (
     StalenessDefault,
     Task,
     TaskLimit,
@@ -25,9 +28,8 @@ from orchestrator.models import (
     TaskTemplate,
     TransitionRecord,
 )
-from orchestrator.models.workflows import TaskQuerySet
-from orchestrator.state_machine import TASKS, StepState, TaskState, TransitionConflict
-from orchestrator.workflows import Detected, detect_stale
+from orchestrator.workflows.models.tasks import TaskQuerySet
+from orchestrator.workflows.states import TASKS, StepState, TaskState
 from tests.factories import NOW, make_execution, make_step, make_task, make_template
 from tests.orchestrator.test_investigations import tallied
 
@@ -81,7 +83,7 @@ def test_task_over_its_limit_gets_an_entry_and_is_moved_to_error(
     assert (state_of(healthy), state_of(stale)) == (state, "error")
     assert Task.objects.get(pk=stale.pk).ended_at == NOW
     entry = DLQEntry.objects.get()
-    assert (entry.task_id, entry.original_state) == (stale.pk, state)
+    assert (entry.subject_id, entry.original_state) == (stale.pk, state)
     assert (entry.dlq_reason, entry.opened_by) == ("staleness_timeout", "staleness_detection")
     assert entry.detail == f"{state} for {minutes}.0 min, allowed are {minutes}"
     record = TransitionRecord.objects.get()
@@ -201,7 +203,7 @@ def test_a_template_says_what_is_done(
     one = task(for_minutes=for_minutes, lifecycle=lifecycle)
     detected = detect_stale(NOW)
     assert (bool(detected.opened), bool(detected.moved)) == (opened, moved)
-    assert DLQEntry.objects.filter(task=one).exists() is opened
+    assert DLQEntry.objects.about(one.pk).exists() is opened
     assert state_of(one) == ("error" if moved else IN_PROCESS)
     assert detect_stale(NOW) == Detected()
 
@@ -226,13 +228,13 @@ def test_batches_take_the_oldest_first_and_leave_the_rest_for_the_next() -> None
 
 def test_task_with_a_pending_entry_is_left_alone_until_that_is_closed() -> None:
     one = task()
-    entry = investigations.open_manually(one, detail="odd", now=NOW, actor="ada")
+    entry = investigations.open_manually("task", one.pk, detail="odd", now=NOW, actor="ada")
     assert detect_stale(NOW) == Detected()
     investigations.close(
         entry.dlq_entry_uuid, resolution=DLQEntry.Resolution.CANCELLED, now=NOW, actor="ada"
     )
     assert detect_stale(NOW).moved == (one.pk,)
-    assert DLQEntry.objects.filter(task=one).count() == 2
+    assert DLQEntry.objects.about(one.pk).count() == 2
 
 
 def test_an_entry_without_its_move_is_undone(monkeypatch: Any) -> None:
@@ -291,7 +293,7 @@ def test_snapshot_tells_of_the_task_and_all_of_its_steps() -> None:
         error={"message": "x" * 10_000, "token": "hush"},
     )
     detect_stale(NOW)
-    taken = DLQEntry.objects.get().task_snapshot
+    taken = DLQEntry.objects.get().snapshot
     wash, dry = taken.pop("steps")
     ref = one.template.ref
     assert taken == {
@@ -380,7 +382,7 @@ def transaction_on(other: Any) -> Iterator[None]:
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_a_task_that_somebody_holds_is_passed_over_without_waiting() -> None:
     held, free = task(for_minutes=40), task()
-    with elsewhere("SELECT 1 FROM orchestrator_task WHERE id = %s FOR UPDATE", held.pk):
+    with elsewhere("SELECT 1 FROM workflows_task WHERE id = %s FOR UPDATE", held.pk):
         assert detect_stale(NOW).moved == (free.pk,)
     assert detect_stale(NOW).moved == (held.pk,)
 
@@ -406,7 +408,7 @@ def test_task_that_was_given_an_entry_meanwhile_is_left_alone(monkeypatch: Any) 
 
     def late(**options: Any) -> Any:
         found = overstepped(**options)
-        investigations.open_manually(one, detail="odd", now=NOW, actor="ada")
+        investigations.open_manually("task", one.pk, detail="odd", now=NOW, actor="ada")
         return found
 
     monkeypatch.setattr(TaskLimit.objects, "overstepped", late)
@@ -426,7 +428,7 @@ def test_what_is_read_does_not_grow_with_the_tasks() -> None:
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            INSERT INTO orchestrator_task (id, template_id, environment, context, priority, state,
+            INSERT INTO workflows_task (id, template_id, environment, context, priority, state,
                 fence, state_entered_at, clock_started_at, idempotency_key, initiator,
                 source_system, reason, tags, requested_by, created_at)
             SELECT gen_random_uuid(), %s, '', '{}', 0, 'steps_in_process', 3, at, at, '', '', '',
@@ -439,17 +441,17 @@ def test_what_is_read_does_not_grow_with_the_tasks() -> None:
             """,
             [made.pk, NOW],
         )
-        cursor.execute("ANALYZE orchestrator_task")
+        cursor.execute("ANALYZE workflows_task")
     with CaptureQueriesContext(connection) as queries:
         found = TaskLimit.objects.overstepped(now=NOW, limit=100, lock=False)
     assert len(found) == 100
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS) {queries[0]['sql']}")
         plan = "\n".join(row[0] for row in cursor.fetchall())
-    assert "using task_open_by_clock on orchestrator_task" in plan
+    assert "using task_open_by_clock on workflows_task" in plan
     assert "task_open_by_age" in plan
     read = sum(
-        int(rows) for rows in re.findall(r"orchestrator_task task_?\d* .*?rows=(\d+) loops", plan)
+        int(rows) for rows in re.findall(r"workflows_task task_?\d* .*?rows=(\d+) loops", plan)
     )
     assert read <= 300, plan
     assert len(detect_stale(NOW).moved) == 100
@@ -502,8 +504,8 @@ def test_the_view_tells_the_health_of_open_tasks_the_worst_first() -> None:
     assert by_id[waits].time_in_state_minutes == 0
     assert (by_id[own].namespace, by_id[own].current_state) == ("tests", "steps_in_process")
     with transaction.atomic():
-        investigations.open_manually(Task.objects.get(pk=warning), detail="d", now=now, actor="ada")
+        investigations.open_manually("task", warning, detail="d", now=now, actor="ada")
     assert [row.task_uuid for row in TaskStaleness.objects.filter(has_pending_entry=True)] == [
         warning
     ]
-    assert workflows.detect_stale(now).stale == (stale,)
+    assert engine.detect_stale(now).stale == (stale,)

@@ -29,29 +29,11 @@ from amqp.exceptions import NotFound, PreconditionFailed  # noqa: E402
 from django.core.management import call_command  # noqa: E402
 from django.db import close_old_connections  # noqa: E402
 
-from orchestrator import (  # noqa: E402
-    clock,
-    dead_letters,
-    executions,
-    fleet,
-    packs,
-    publisher,
-    topology,
-    workflows,
-)
-from orchestrator.models import (  # noqa: E402
-    DLQEntry,
-    Execution,
-    ExecutionEvent,
-    Step,
-    Task,
-    Tick,
-    TransitionRecord,
-    Worker,
-    WorkerEvent,
-)
-from orchestrator.workflows import templates  # noqa: E402
+from orchestrator.core import clock, dead_letters, executions, fleet, packs, publisher, topology  # noqa: E402
+from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent, Tick, Worker, WorkerEvent  # noqa: E402
+from orchestrator.workflows import engine, task_templates  # noqa: E402
 from orchestrator.workflows.messages import requested as tasks_requested  # noqa: E402
+from orchestrator.workflows.models import Step, Task, TransitionRecord  # noqa: E402
 
 CLIENT = "scenario"
 
@@ -76,10 +58,10 @@ def cancel(*, id: UUID) -> str:
 
 def request_task(*, name: str, context: dict[str, Any], key: str | None) -> UUID:
     """A task of one of the example templates."""
-    new = workflows.NewTask(
+    new = engine.NewTask(
         namespace="examples", name=name, version="1.0.0", context=context, idempotency_key=key
     )
-    return workflows.request(new, requested_by=CLIENT, now=clock.now()).pk
+    return engine.request(new, requested_by=CLIENT, now=clock.now()).pk
 
 
 def task(*, id: UUID) -> SimpleNamespace:
@@ -95,14 +77,14 @@ def task(*, id: UUID) -> SimpleNamespace:
 
 def repair(*, verb: str, id: UUID, **values: Any) -> str:
     """One of the actions on a step; its state afterwards."""
-    repaired = getattr(workflows, verb)(
+    repaired = getattr(engine, verb)(
         id, reason="a scenario", actor=CLIENT, now=clock.now(), **values
     )
     return str(repaired.state)
 
 
 def cancel_task(*, id: UUID) -> None:
-    workflows.cancel(id, reason="a scenario", actor=CLIENT, now=clock.now())
+    engine.cancel(id, reason="a scenario", actor=CLIENT, now=clock.now())
 
 
 def all_executions() -> list[SimpleNamespace]:
@@ -143,10 +125,10 @@ def ticks() -> dict[str, datetime]:
 
 def request_task_of(*, definition: dict[str, Any]) -> UUID:
     """Install this template, and ask for a task of it."""
-    templates.install_templates([definition], now=clock.now())
+    task_templates.install_templates([definition], now=clock.now())
     where = {key: definition[key] for key in ("name", "version")}
-    new = workflows.NewTask(namespace=definition["namespace_name"], **where)
-    return workflows.request(new, requested_by=CLIENT, now=clock.now()).pk
+    new = engine.NewTask(namespace=definition["namespace_name"], **where)
+    return engine.request(new, requested_by=CLIENT, now=clock.now()).pk
 
 
 def dlq_entries() -> list[SimpleNamespace]:

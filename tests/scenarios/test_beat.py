@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator import maintenance
+from orchestrator.core import maintenance
 from tests.scenarios.installation import Installation
 
 MISSING = "beat's tick is missing"

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from orchestrator.management.drill.relay import Relay
+from orchestrator.drills.drill.relay import Relay
 from tests import servers
 from tests.scenarios.installation import Installation
 

@@ -31,7 +31,7 @@ def test_poison_takes_no_other_work_with_it_once_it_is_suspect(install: Callable
     muster.start_worker("w4")
     assert {row.status for row in muster.wait_for_ends(others)} == {"completed"}
     [entry] = muster.dlq_entries()
-    assert (entry.execution_id, entry.dlq_reason) == (poison, "poison")
+    assert (entry.subject_id, entry.dlq_reason) == (poison, "poison")
     third = muster.journal.starts("poison")[-1].at
     beside = [note.label for note in muster.journal.starts() if note.label.startswith("n ")]
     running = [

@@ -37,7 +37,7 @@ def test_what_a_dead_worker_leaves_in_its_queue_has_failed_after_the_ttl(
     # the drain stamps what it settles with the time at which it began to look
     assert 3.5 <= waited_seconds < 8
     [entry] = muster.dlq_entries()
-    assert (entry.execution_id, entry.attempt) == (id, 1)
+    assert (entry.subject_id, entry.attempt) == (id, 1)
     assert entry.dlq_reason == "queue_ttl_expired"
     assert entry.original_exchange == "scenario.executions"
     assert entry.original_queue == f"scenario.worker.{worker_id}.executions"
@@ -45,7 +45,7 @@ def test_what_a_dead_worker_leaves_in_its_queue_has_failed_after_the_ttl(
     [death] = entry.x_death
     assert (death["reason"], death["count"]) == ("expired", 1)
     assert death["queue"] == f"scenario.worker.{worker_id}.executions"
-    assert (entry.task_snapshot["id"], entry.task_snapshot["status"]) == (str(id), "scheduled")
+    assert (entry.snapshot["id"], entry.snapshot["status"]) == (str(id), "scheduled")
     told = muster.wait_for(lambda: muster.client.call("taken", queue="tap"), "nothing was told")
     assert [kwargs for _, kwargs, _ in told] == [{"execution_ids": [str(id)]}]
     assert muster.journal.notes() == []
@@ -74,7 +74,7 @@ def test_attempt_that_expired_is_followed_by_one_on_another_worker(
     assert row.worker_id == muster.worker("w2").id
     assert muster.story(id) == ["schedule", "retry", "schedule", "claim", "complete"]
     [entry] = muster.dlq_entries()
-    assert (entry.execution_id, entry.attempt) == (id, 1)
+    assert (entry.subject_id, entry.attempt) == (id, 1)
     assert [note.attempt for note in muster.journal.starts("second")] == [2]
     muster.check_accounts()
 

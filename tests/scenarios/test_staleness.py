@@ -49,9 +49,9 @@ def test_stale_task_is_investigated_once_whoever_looks_for_it(
     wait_for_state(muster, id, "error")
 
     [entry] = muster.dlq_entries()
-    assert (entry.task_id, entry.dlq_reason) == (id, "staleness_timeout")
+    assert (entry.subject_id, entry.dlq_reason) == (id, "staleness_timeout")
     assert entry.original_state == "steps_in_process"
-    snapshot = entry.task_snapshot
+    snapshot = entry.snapshot
     assert (snapshot["threshold_minutes"], snapshot["template"]) == (0.05, "scenario/long/1.0.0")
     [step] = snapshot["steps"]
     assert (step["name"], step["attempts"]) == ("only", 1)
@@ -85,5 +85,5 @@ def test_task_without_a_worker_is_an_investigation_of_the_fleet(
     wait_for_state(muster, id, "blocked_by_failures")
 
     [entry] = muster.dlq_entries()
-    assert (entry.task_id, entry.dlq_reason) == (id, "worker_unavailable")
-    assert entry.task_snapshot["steps"][0]["last_error"]["reason"] == "no_worker_available"
+    assert (entry.subject_id, entry.dlq_reason) == (id, "worker_unavailable")
+    assert entry.snapshot["steps"][0]["last_error"]["reason"] == "no_worker_available"

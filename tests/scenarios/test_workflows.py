@@ -93,7 +93,7 @@ def test_step_action_carries_an_order_with_a_failing_payment_to_complete(
     assert (charge.state, charge.attempts) == ("error", 3)
     assert "does not answer" in charge.error["message"]
     assert stuck.steps["ship"].state == "pending"
-    entries = [e for e in muster.dlq_entries() if e.task_id == stuck.id]
+    entries = [e for e in muster.dlq_entries() if e.subject_id == stuck.id]
     assert [entry.dlq_reason for entry in entries] == ["max_retries_exceeded"]
 
     if verb == "complete_manually":
@@ -109,7 +109,7 @@ def test_step_action_carries_an_order_with_a_failing_payment_to_complete(
                  "complete_manually": "cheque"}  # fmt: skip
     assert done.steps["ship"].result["paid_with"] == paid_with[verb]
     # the investigation is somebody's, and stays open until they close it
-    entries = [e for e in muster.dlq_entries() if e.task_id == stuck.id]
+    entries = [e for e in muster.dlq_entries() if e.subject_id == stuck.id]
     assert [entry.resolution_status for entry in entries] == ["pending"]
 
 
@@ -140,7 +140,7 @@ def test_batch_goes_on_without_the_part_that_fails(muster: Installation) -> None
 def test_task_that_takes_too_long_is_found_stale(muster: Installation) -> None:
     id = request(muster, "slow", seconds=40)
     task = wait_for(muster, id, "error")
-    (entry,) = [e for e in muster.dlq_entries() if e.task_id == id]
+    (entry,) = [e for e in muster.dlq_entries() if e.subject_id == id]
     assert entry.dlq_reason == "staleness_timeout"
     assert task.steps["wait"].state == "in_progress"
     repair(muster, "complete_manually", task.steps["wait"], result={}, force=True)

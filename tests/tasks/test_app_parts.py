@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
-from orchestrator import clock, workflows
-from orchestrator.models import Execution, Task
-from orchestrator.workflows import templates
+from orchestrator.core import clock
+from orchestrator.core.models import Execution
+from orchestrator.workflows import engine, task_templates
+from orchestrator.workflows.models import Task
 from tasks import app_parts
 from tasks.app_parts import PartThread
 from tests.factories import make_action, make_execution
@@ -39,13 +40,13 @@ def until(condition: Callable[[], Any]) -> None:
 
 def request() -> Task:
     make_action()
-    templates.install_templates([template(step("a"), step("b", "a"))], now=clock.now())
-    new = workflows.NewTask(namespace="tests", name="tidy", version="1.0.0")
-    return workflows.request(new, requested_by="ada", now=clock.now())
+    task_templates.install_templates([template(step("a"), step("b", "a"))], now=clock.now())
+    new = engine.NewTask(namespace="tests", name="tidy", version="1.0.0")
+    return engine.request(new, requested_by="ada", now=clock.now())
 
 
 def end(*ids: Any) -> None:
-    from orchestrator.reasons import Reason
+    from orchestrator.core.reasons import Reason
 
     end_executions(ids, "complete", Reason.SUCCEEDED, {}, now=clock.now())
 
@@ -53,7 +54,7 @@ def end(*ids: Any) -> None:
 def test_task_goes_on_at_once_when_it_is_told_of(
     thread: PartThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workflows, "look", lambda **_: 0)
+    monkeypatch.setattr(engine, "look", lambda **_: 0)
     task = request()
     thread.give(received=[task.pk])
     until(lambda: Execution.objects.count() == 1)
@@ -82,7 +83,7 @@ def test_database_that_is_away_for_a_moment_stops_nothing(
     thread: PartThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app_parts, "PAUSE_AFTER_ERROR_SECONDS", 0.05)
-    look = workflows.look
+    look = engine.look
     failures = iter(range(2))
 
     def fail_twice(**told: Any) -> int:
@@ -90,7 +91,7 @@ def test_database_that_is_away_for_a_moment_stops_nothing(
             raise OperationalError("gone")
         return look(**told)
 
-    monkeypatch.setattr(workflows, "look", fail_twice)
+    monkeypatch.setattr(engine, "look", fail_twice)
     request()
     until(lambda: Execution.objects.count() == 1)
     assert next(failures, None) is None

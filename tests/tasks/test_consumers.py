@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator import clock, publisher, topology
-from orchestrator.models import Execution
+from orchestrator.core import clock, publisher, topology
+from orchestrator.core.models import Execution
 from tasks.app_parts import PartThread, parts
 from tasks.consumers import Scheduler
 from tests.factories import make_execution, make_worker

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator import clock, fleet, maintenance, publisher
-from orchestrator.models import Execution
-from orchestrator.state_machine import ExecutionStatus
+from orchestrator.core import clock, fleet, maintenance, publisher
+from orchestrator.core.models import Execution
+from orchestrator.core.states import ExecutionStatus
 from settings.celery import app
 from tasks import executions, watchdog
 from tests.factories import make_execution, make_worker

@@ -11,7 +11,7 @@ from celery.utils.objects import Bunch
 from celery.worker.consumer.consumer import Consumer
 from kombu.message import Message
 
-from orchestrator import publisher
+from orchestrator.core import publisher
 from settings.celery import app
 from tasks import unreadable
 from tests.chaos import garbage

@@ -9,7 +9,7 @@ import pytest
 from billiard.einfo import ExceptionInfo
 from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 
-from orchestrator.reasons import Reason
+from orchestrator.core.reasons import Reason
 from workers import runtimes
 from workers.attempts import STOPPED, Attempt
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from orchestrator import executions
-from orchestrator.executions import Ended
-from orchestrator.models import Execution, ExecutionEvent
-from orchestrator.reasons import Reason
-from orchestrator.state_machine import ExecutionStatus
+from orchestrator.core import executions
+from orchestrator.core.executions import Ended
+from orchestrator.core.models import Execution, ExecutionEvent
+from orchestrator.core.reasons import Reason
+from orchestrator.core.states import ExecutionStatus
 from tests.factories import NOW, make_action, make_execution, make_worker
 from tests.locks import held
 from workers.agent import Agent

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connections
 
-from orchestrator import clock, executions
-from orchestrator.executions import Ended
-from orchestrator.models import Execution
-from orchestrator.reasons import Reason
-from orchestrator.state_machine import ExecutionStatus
+from orchestrator.core import clock, executions
+from orchestrator.core.executions import Ended
+from orchestrator.core.models import Execution
+from orchestrator.core.reasons import Reason
+from orchestrator.core.states import ExecutionStatus
 from tests.factories import make_execution, make_worker
 from tests.locks import held
 from tests.workers.helpers import wait_until

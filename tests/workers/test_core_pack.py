@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from orchestrator import packs
+from orchestrator.core import packs
 from tests.workers.helpers import call
 from workers import runtimes
 from workers.runtimes import Outcome

@@ -9,7 +9,7 @@ import pytest
 from django.db import OperationalError
 from django.utils import timezone
 
-from orchestrator import fleet
+from orchestrator.core import fleet
 from workers.heartbeat import Heartbeat
 
 

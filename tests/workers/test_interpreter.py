@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.packs import environments
+from orchestrator.core.packs import environments
 from tests.workers.helpers import call, python
 from workers import runtimes
 from workers.runtimes import Outcome

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator import packs
-from orchestrator.models import Worker
+from orchestrator.core import packs
+from orchestrator.core.models import Worker
 from tests.factories import NOW, make_worker
 from tests.workers.helpers import call
 from workers import runtimes

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import packs
-from orchestrator.packs import runtimes as known
+from orchestrator.core import packs
+from orchestrator.core.packs import runtimes as known
 from tests.workers.helpers import call
 from workers import runtimes
 from workers.runtimes import registry

@@ -26,8 +26,8 @@ from typing import IO, Any
 
 from django.conf import settings
 
-from orchestrator import placeholders
-from orchestrator.reasons import Reason
+from orchestrator.core import placeholders
+from orchestrator.core.reasons import Reason
 from workers import processes
 from workers.runtimes import results, work_dirs
 from workers.runtimes.capture import Capture

@@ -24,8 +24,8 @@ from pathlib import Path
 import structlog
 from django.conf import settings
 
-from orchestrator import placeholders
-from orchestrator.reasons import Reason
+from orchestrator.core import placeholders
+from orchestrator.core.reasons import Reason
 from workers import processes
 from workers.runtimes import command
 from workers.runtimes.command import Command, Ended

@@ -21,8 +21,8 @@ import httpcore
 import httpx
 from django.conf import settings
 
-from orchestrator import placeholders
-from orchestrator.reasons import Reason
+from orchestrator.core import placeholders
+from orchestrator.core.reasons import Reason
 from workers.runtimes import addresses, limits, results
 from workers.runtimes.pinned import AddressRefused, Backend, Transport
 from workers.runtimes.protocol import Call, Outcome, completed, failed, timed_out

@@ -2,7 +2,7 @@
 
 For packs that need other packages, or another Python, than Muster does, and for code that must be
 limited. A pack with a `requirements.txt` gets an environment of its own, made when it is first
-used (see `orchestrator.packs.environments`). The function is called as it is in the worker's
+used (see `orchestrator.core.packs.environments`). The function is called as it is in the worker's
 process; what it returns is the result, with its output and what it cost beside it.
 """
 
@@ -15,8 +15,8 @@ from typing import Any
 
 from django.conf import settings
 
-from orchestrator.packs import environments
-from orchestrator.reasons import Reason
+from orchestrator.core.packs import environments
+from orchestrator.core.reasons import Reason
 from workers import processes
 from workers.runtimes import command, results
 from workers.runtimes.command import CannotRun, Command, Ended

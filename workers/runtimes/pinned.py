@@ -18,7 +18,7 @@ from typing import Any
 import httpcore
 import httpx
 
-from orchestrator.errors import MusterError
+from orchestrator.core.errors import MusterError
 from workers.runtimes import addresses
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from orchestrator import packs
-from orchestrator.reasons import Reason
+from orchestrator.core import packs
+from orchestrator.core.reasons import Reason
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from orchestrator.errors import MusterError
-from orchestrator.reasons import Reason
+from orchestrator.core.errors import MusterError
+from orchestrator.core.reasons import Reason
 from workers import processes
 from workers.runtimes import interpreter, limits, results
 from workers.runtimes.protocol import (

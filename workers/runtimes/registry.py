@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import structlog
 
-from orchestrator import packs
+from orchestrator.core import packs
 from workers.runtimes import results
 from workers.runtimes.protocol import Call, Outcome, Runtime, failed, unavailable
 

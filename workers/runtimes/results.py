@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from orchestrator.errors import MusterError
+from orchestrator.core.errors import MusterError
 
 LIMIT_BYTES = 1_048_576
 """Largest result of a Python action: a result is for numbers and names, not for the data itself."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from orchestrator import placeholders
+from orchestrator.core import placeholders
 from workers.runtimes import command
 from workers.runtimes.command import Command
 from workers.runtimes.protocol import Call, Outcome

@@ -1,0 +1,1 @@
+"""Who may call: API tokens, and the admin of users and groups."""

@@ -1,0 +1,196 @@
+"""Packs and actions: installed by command, shown here; an action can be switched off and on."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db.models import Count, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.decorators import action, display
+from unfold.enums import ActionVariant
+
+from orchestrator.core import clock
+from orchestrator.core.admin import render
+from orchestrator.core.admin.read_only import ReadOnlyAdmin, Section, go_to
+from orchestrator.core.models import Action, Pack
+
+
+@admin.register(Pack)
+class PackAdmin(ReadOnlyAdmin):
+    list_display = ("name", "version", "action_count", "description", "installed")
+    search_fields = ("name",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Pack]:
+        queryset: QuerySet[Pack] = super().get_queryset(request)
+        return queryset.annotate(action_total=Count("actions"))
+
+    @display(description="Actions")
+    def action_count(self, pack: Pack) -> int:
+        return pack.action_total  # type: ignore[attr-defined, no-any-return]
+
+    @display(description="Installed")
+    def installed(self, pack: Pack) -> SafeString | None:
+        return render.moment(pack.installed_at)
+
+    def sections(self, obj: Pack, now: datetime) -> list[Section]:
+        rows = [
+            (
+                render.link_to(each),
+                each.runtime,
+                _enabled_badge(each),
+                each.description,
+            )
+            for each in obj.actions.all()
+        ]
+        facts = [
+            ("Pack", obj.name),
+            ("Version", obj.version),
+            ("Description", obj.description),
+            ("Installed", render.moment(obj.installed_at)),
+            ("From", render.mono(obj.path)),
+        ]
+        headers = ["Action", "Runtime", "", "Description"]
+        return [
+            Section(facts=facts),
+            Section(title="Actions", body=render.table(headers, rows) if rows else "none"),
+        ]
+
+
+@admin.register(Action)
+class ActionAdmin(ReadOnlyAdmin):
+    list_display = (
+        "ref",
+        "runtime",
+        "enabled",
+        "idempotent",
+        "time_limit",
+        "on_no_worker",
+        "description",
+    )
+    list_filter = ("pack", "runtime", "enabled")
+    list_filter_submit = False
+    list_select_related = ("pack",)
+    search_fields = ("ref", "description")
+    actions_detail = ("disable", "enable")
+
+    @display(description="Time limit")
+    def time_limit(self, obj: Action) -> str:
+        return _time_limit(obj)
+
+    def sections(self, obj: Action, now: datetime) -> list[Section]:
+        executions = reverse("admin:orchestrator_execution_changelist")
+        return [
+            Section(
+                facts=[
+                    ("Action", render.mono(obj.ref)),
+                    ("May be run", _enabled_badge(obj)),
+                    ("Description", obj.description),
+                    ("Pack", render.link_to(obj.pack)),
+                    ("Updated", render.moment(obj.updated_at)),
+                    ("Executions", render.link(f"{executions}?action={obj.ref}", "show them")),
+                ],
+                kind="success" if obj.enabled else "warning",
+            ),
+            Section(title="Parameters (JSON Schema)", body=_json(obj.parameters_schema)),
+            Section(title="How it runs", facts=_running(obj), wide=False),
+            Section(title="When it fails", facts=_failing(obj), wide=False),
+        ]
+
+    # --- switching off and on
+
+    def has_toggle_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        return self.may_change(request)
+
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        """Only the button that changes something."""
+        found = self.get_object(request, object_id)
+        useful = "disable" if found is not None and found.enabled else "enable"
+        allowed: list[Any] = super().get_actions_detail(request, object_id)
+        return [each for each in allowed if each.action_name.endswith(f"_{useful}")]
+
+    @action(
+        description="Disable",
+        icon="block",
+        variant=ActionVariant.WARNING,
+        permissions=["toggle"],
+        dialog={
+            "title": "Disable this action?",
+            "description": "New requests for it are refused. What was accepted before goes on.",
+            "form_submit_text": "Disable",
+        },
+    )
+    def disable(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
+        return self._set_enabled(request, object_id, enabled=False)
+
+    @action(
+        description="Enable",
+        icon="check_circle",
+        variant=ActionVariant.SUCCESS,
+        permissions=["toggle"],
+        dialog={
+            "title": "Enable this action?",
+            "description": "It can be requested again.",
+            "form_submit_text": "Enable",
+        },
+    )
+    def enable(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
+        return self._set_enabled(request, object_id, enabled=True)
+
+    def _set_enabled(self, request: HttpRequest, object_id: str, *, enabled: bool) -> HttpResponse:
+        found = self.get_object(request, object_id)
+        word = "enabled" if enabled else "disabled"
+        if found is None:
+            messages.error(request, f"There is no action {object_id}.")
+            return go_to(request, reverse("admin:orchestrator_action_changelist"))
+        changed = Action.objects.filter(pk=found.pk, enabled=not enabled).update(
+            enabled=enabled, updated_at=clock.now()
+        )
+        if changed:
+            self.log_change(request, found, f"{word.capitalize()}.")
+        messages.success(request, f"{found.ref} is {word}.")
+        return go_to(request, reverse("admin:orchestrator_action_change", args=[found.pk]))
+
+
+def _enabled_badge(obj: Action) -> SafeString:
+    return render.badge("enabled", "success") if obj.enabled else render.badge("disabled")
+
+
+def _time_limit(obj: Action) -> str:
+    return render.span(obj.timeout_seconds) if obj.timeout_seconds else "default"
+
+
+def _running(obj: Action) -> list[tuple[str, Any]]:
+    wait = render.span(obj.queue_ttl_ms / 1000) if obj.queue_ttl_ms else "the queue's"
+    if obj.scheduled_timeout_seconds:
+        wait = f"{wait}, at most {render.span(obj.scheduled_timeout_seconds)}"
+    return [
+        ("Runtime", obj.runtime),
+        ("Workers with", render.labels(obj.worker_selector) or "any labels"),
+        ("Entry point", _json(obj.entry_point)),
+        ("Options", _json(obj.runtime_options) if obj.runtime_options else "none"),
+        ("Limits", _json(obj.limits) if obj.limits else "the installation's"),
+        ("Time limit", _time_limit(obj)),
+        ("Longest wait in a queue", wait),
+    ]
+
+
+def _failing(obj: Action) -> list[tuple[str, Any]]:
+    again = "yes: also when the outcome is unknown" if obj.idempotent else "only what never started"
+    without_worker = {
+        "fail": "fails at once",
+        "wait": "waits for one",
+    }[obj.on_no_worker]
+    return [
+        ("Safe to run again", again),
+        ("Without a worker", without_worker),
+        ("Retry policy", _json(obj.retry_policy) if obj.retry_policy else "none: not retried"),
+    ]
+
+
+def _json(value: Any) -> SafeString:
+    return format_html("{}", render.pretty_json(value))

@@ -1,0 +1,176 @@
+"""The admin's first page: a few numbers, each a link to what it counts, none dear to compute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Count, Q
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.safestring import SafeString
+from django_celery_beat.models import PeriodicTask
+
+from orchestrator.core import clock
+from orchestrator.core.admin import render
+from orchestrator.core.admin.listing import COUNT_LIMIT, created_between
+from orchestrator.core.models import DLQEntry, Execution, Tick, Worker
+from orchestrator.core.models.time_ordered import uuid7_floor
+from orchestrator.core.states import TERMINAL, ExecutionStatus
+
+ENDED_LIMIT = 100_000
+# the executors' watchdog steps in after two missed intervals
+LATE_AFTER = 3
+WINDOWS = {"1h": ("hour", timedelta(hours=1)), "24h": ("day", timedelta(days=1))}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """One number."""
+
+    label: Any
+    number: str
+    url: str = ""
+    note: str = ""
+    wide: bool = False
+
+
+def context(request: HttpRequest, base: dict[str, Any]) -> dict[str, Any]:
+    """Unfold's DASHBOARD_CALLBACK: what the user may look at, and nothing else."""
+    now = clock.now()
+    user = request.user
+    boxes: list[tuple[str, list[Card]]] = []
+    if user.has_perm("orchestrator.view_execution"):
+        boxes.append(("Open executions", open_executions(now)))
+        boxes += [
+            (f"Ended, of those created in the last {name}", ended_executions(key, window, now))
+            for key, (name, window) in WINDOWS.items()
+        ]
+    if user.has_perm("orchestrator.view_worker"):
+        boxes.append(("Workers", workers(now)))
+    if user.has_perm("orchestrator.view_dlqentry"):
+        boxes.append(("Dead letters drained today", dead_letters(now)))
+    may_see_ticks = user.has_perm("orchestrator.view_tick")
+    base |= {
+        "now": now,
+        "boxes": boxes,
+        "may_see_ticks": may_see_ticks,
+        "ticks": last_ticks(now) if may_see_ticks else "",
+    }
+    return base
+
+
+def open_executions(now: datetime) -> list[Card]:
+    """Exact: the partial index holds the open ones only."""
+    rows = Execution.objects.open().order_by().values_list("status").annotate(Count("pk"))
+    counts = dict(rows)
+    late = Execution.objects.open().filter(deadline_at__lte=now).count()
+    cards = [_status_card(status, counts) for status in ExecutionStatus if status not in TERMINAL]
+    note = "past their deadline"
+    return [
+        *cards,
+        Card(
+            label=render.badge("overdue", "danger" if late else ""), number=f"{late:,}", note=note
+        ),
+    ]
+
+
+def ended_executions(key: str, window: timedelta, now: datetime) -> list[Card]:
+    """By a range of the primary key, and of no more than the newest `ENDED_LIMIT` rows."""
+    wanted = created_between(now - window, None) & Q(ended_at__isnull=False)
+    newest = Execution.objects.order_by("-pk").values_list("pk", flat=True)
+    oldest_counted = next(iter(newest[ENDED_LIMIT : ENDED_LIMIT + 1]), None)
+    if oldest_counted:
+        wanted &= Q(pk__gt=oldest_counted)
+    rows = Execution.objects.filter(wanted).order_by().values_list("status").annotate(Count("pk"))
+    counts = dict(rows)
+    reached = oldest_counted is not None and oldest_counted > uuid7_floor(now - window)
+    note = f"of the newest {ENDED_LIMIT:,}" if reached else ""
+    return [
+        _status_card(status, counts, within=key, note=note)
+        for status in ExecutionStatus
+        if status in TERMINAL
+    ]
+
+
+def _status_card(
+    status: ExecutionStatus, counts: Mapping[str, int], *, within: str = "", note: str = ""
+) -> Card:
+    url = f"{reverse('admin:orchestrator_execution_changelist')}?status={status}"
+    return Card(
+        label=render.status_badge(status),
+        number=f"{counts.get(status, 0):,}",
+        url=f"{url}&within={within}" if within else url,
+        note=note,
+    )
+
+
+def workers(now: datetime) -> list[Card]:
+    counts = dict(Worker.objects.order_by().values_list("status").annotate(Count("pk")))
+    fresh = Worker.objects.eligible(now).count()
+    stale = Worker.objects.stale(now).count()
+    base = reverse("admin:orchestrator_worker_changelist")
+    kinds = {"fresh": "success", "stale": "danger", "draining": "warning", "inactive": ""}
+    numbers = {
+        "fresh": (fresh, "active", "may be given work"),
+        "stale": (stale, "", "silent too long"),
+        "draining": (counts.get("draining", 0), "draining", "finish what runs"),
+        "inactive": (counts.get("inactive", 0), "inactive", "down"),
+    }
+    return [
+        Card(
+            label=render.badge(name, kinds[name]),
+            number=f"{number:,}",
+            url=f"{base}?status__exact={status}" if status else base,
+            note=note,
+        )
+        for name, (number, status, note) in numbers.items()
+    ]
+
+
+def dead_letters(now: datetime) -> list[Card]:
+    """Since midnight in the installation's timezone, of the newest `COUNT_LIMIT` entries."""
+    midnight = timezone.localtime(now).replace(hour=0, minute=0, second=0, microsecond=0)
+    newest = DLQEntry.objects.order_by("-pk").values("pk")[:COUNT_LIMIT]
+    rows = (
+        DLQEntry.objects.filter(pk__in=newest, dlq_timestamp__gte=midnight)
+        .order_by()
+        .values_list("dlq_reason")
+        .annotate(Count("pk"))
+    )
+    counts = dict(rows)
+    base = reverse("admin:orchestrator_dlqentry_changelist")
+    capped = sum(counts.values()) >= COUNT_LIMIT
+    return [
+        Card(
+            label=render.badge(reason.value, "warning"),
+            number=f"{counts.get(reason.value, 0):,}",
+            url=f"{base}?dlq_reason__exact={reason.value}",
+            note=f"of the newest {COUNT_LIMIT:,}" if capped else "",
+            wide=True,
+        )
+        for reason in DLQEntry.Reason
+    ]
+
+
+def last_ticks(now: datetime) -> SafeString | str:
+    """When each maintenance function last ran, and whether that is longer ago than it should be."""
+    scheduled = PeriodicTask.objects.filter(interval__isnull=False).select_related("interval")
+    every = {task.task: task.interval.schedule.run_every for task in scheduled}
+    rows = []
+    for tick in Tick.objects.of_functions().order_by("name"):
+        interval = every.get(tick.name)
+        late = interval is not None and now - tick.ran_at > LATE_AFTER * interval
+        rows.append(
+            (
+                tick.name,
+                render.badge("late", "danger") if late else render.badge("on time", "success"),
+                render.since(tick.ran_at, now),
+                render.moment(tick.ran_at),
+            )
+        )
+    headers = ["Maintenance", "", "Last ran", "At"]
+    return render.table(headers, rows) if rows else ""

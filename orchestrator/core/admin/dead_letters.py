@@ -1,0 +1,243 @@
+"""DLQ entries: what died, where, why, and what it was about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils.safestring import SafeString
+from django.utils.text import Truncator
+from unfold.decorators import action, display
+from unfold.enums import ActionVariant
+from unfold.forms import BaseDialogForm
+from unfold.views import ChangeList
+from unfold.widgets import UnfoldAdminTextareaWidget
+
+from orchestrator.core import clock, investigations
+from orchestrator.core.admin import asking, dead_letter_page, render
+from orchestrator.core.admin.dead_letter_page import REASON_KINDS, RESOLUTION_KINDS, subject_link
+from orchestrator.core.admin.listing import id_starts_with
+from orchestrator.core.admin.read_only import AsOfChangeList, ReadOnlyAdmin, Section
+from orchestrator.core.errors import MusterError
+from orchestrator.core.models import DLQEntry
+
+
+class NoteForm(BaseDialogForm):
+    """What was found out: asked for before an entry is closed."""
+
+    note = forms.CharField(
+        max_length=10_000,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 4, "autofocus": ""}),
+        help_text="Kept with your name and the time; notes are never changed.",
+    )
+
+
+class DLQChangeList(AsOfChangeList):
+    def get_queryset(self, *args: Any, **kwargs: Any) -> QuerySet[DLQEntry]:
+        queryset: QuerySet[DLQEntry] = super().get_queryset(*args, **kwargs)
+        return queryset.without_contents()  # type: ignore[attr-defined, no-any-return]
+
+
+@admin.register(DLQEntry)
+class DLQEntryAdmin(ReadOnlyAdmin):
+    list_display = (
+        "entry_id",
+        "reason_label",
+        "resolution_label",
+        "subject",
+        "original_queue",
+        "detail_start",
+        "opened",
+    )
+    list_filter = ("resolution_status", "dlq_reason")
+    list_filter_submit = False
+    show_facets = admin.ShowFacets.NEVER
+    search_fields = ("id",)
+    search_help_text = "Start of the id of an entry or of what it is about, or a queue"
+    actions = ("resolve_selected", "fail_selected", "cancel_selected")
+    actions_detail = ("resolve", "fail", "cancel", "annotate")
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return DLQChangeList
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[DLQEntry], search_term: str
+    ) -> tuple[QuerySet[DLQEntry], bool]:
+        term = search_term.strip()
+        if not term:
+            return queryset, False
+        by_id = id_starts_with(term, field="dlq_entry_uuid")
+        by_subject = id_starts_with(term, field="subject_id")
+        if by_id and by_subject:
+            return queryset.filter(by_id | by_subject), False
+        return queryset.filter(original_queue=term), False
+
+    # --- columns
+
+    @display(description="Entry")
+    def entry_id(self, entry: DLQEntry) -> SafeString:
+        return render.short_id(entry.dlq_entry_uuid)
+
+    @display(description="Reason", label=REASON_KINDS)
+    def reason_label(self, entry: DLQEntry) -> str:
+        return entry.dlq_reason
+
+    @display(description="Resolution", label=RESOLUTION_KINDS)
+    def resolution_label(self, entry: DLQEntry) -> str:
+        return entry.resolution_status
+
+    @display(description="About")
+    def subject(self, entry: DLQEntry) -> SafeString | str:
+        if entry.occurrences > 1:
+            return f"{entry.occurrences:,} identical letters"
+        return subject_link(entry, short=True) or "-"
+
+    @display(description="Detail")
+    def detail_start(self, entry: DLQEntry) -> str:
+        return Truncator(render.printable(entry.detail)).chars(60) or "-"
+
+    @display(description="Opened")
+    def opened(self, entry: DLQEntry) -> SafeString | None:
+        return render.moment(entry.dlq_timestamp)
+
+    def sections(self, obj: DLQEntry, now: datetime) -> list[Section]:
+        return dead_letter_page.sections(obj, now)
+
+    # --- notes and resolutions
+
+    def has_investigate_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        return self.may_change(request)
+
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        """A closed entry is final, so its page has no buttons."""
+        found = self.get_object(request, object_id)
+        if found is None or found.is_closed:
+            return []
+        allowed: list[Any] = super().get_actions_detail(request, object_id)
+        return allowed
+
+    @action(
+        description="Resolved",
+        icon="check_circle",
+        variant=ActionVariant.SUCCESS,
+        permissions=["investigate"],
+        dialog=asking.dialog(
+            "Close as resolved?",
+            "What was wrong is dealt with. Closed is final.",
+            "Close",
+            NoteForm,
+        ),
+    )
+    def resolve(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
+        return self._close_one(request, form, object_id, DLQEntry.Resolution.MANUALLY_RESOLVED)
+
+    @action(
+        description="Failed for good",
+        icon="cancel",
+        variant=ActionVariant.DANGER,
+        permissions=["investigate"],
+        dialog=asking.dialog(
+            "Close as permanently failed?",
+            "Nothing can be done any more. Closed is final.",
+            "Close",
+            NoteForm,
+        ),
+    )
+    def fail(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
+        return self._close_one(request, form, object_id, DLQEntry.Resolution.PERMANENTLY_FAILED)
+
+    @action(
+        description="Not needed",
+        icon="do_not_disturb_on",
+        permissions=["investigate"],
+        dialog=asking.dialog(
+            "Cancel the investigation?",
+            "Nobody needs to look into it. Closed is final.",
+            "Close",
+            NoteForm,
+        ),
+    )
+    def cancel(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
+        return self._close_one(request, form, object_id, DLQEntry.Resolution.CANCELLED)
+
+    @action(
+        description="Add a note",
+        icon="edit_note",
+        permissions=["investigate"],
+        dialog=asking.dialog("Add a note", "The entry stays pending.", "Add", NoteForm),
+    )
+    def annotate(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
+        note: str = form.cleaned_data["note"]
+
+        def verb(entry: DLQEntry) -> None:
+            investigations.annotate(
+                entry.dlq_entry_uuid, note=note, now=clock.now(), actor=asking.actor(request)
+            )
+            self.log_change(request, entry, "Note added.")
+
+        return self._do_to_one(request, object_id, verb, "The note was added.")
+
+    @admin.action(description="Close selected: resolved", permissions=["investigate"])
+    def resolve_selected(self, request: HttpRequest, queryset: QuerySet[DLQEntry]) -> None:
+        self._close_selected(request, queryset, DLQEntry.Resolution.MANUALLY_RESOLVED)
+
+    @admin.action(description="Close selected: failed for good", permissions=["investigate"])
+    def fail_selected(self, request: HttpRequest, queryset: QuerySet[DLQEntry]) -> None:
+        self._close_selected(request, queryset, DLQEntry.Resolution.PERMANENTLY_FAILED)
+
+    @admin.action(description="Close selected: not needed", permissions=["investigate"])
+    def cancel_selected(self, request: HttpRequest, queryset: QuerySet[DLQEntry]) -> None:
+        self._close_selected(request, queryset, DLQEntry.Resolution.CANCELLED)
+
+    def _close_one(
+        self, request: HttpRequest, form: Any, object_id: str, resolution: DLQEntry.Resolution
+    ) -> HttpResponse:
+        note: str = form.cleaned_data["note"]
+
+        def verb(entry: DLQEntry) -> None:
+            self._close(request, entry, resolution, note)
+
+        return self._do_to_one(request, object_id, verb, f"The entry was closed: {resolution}.")
+
+    def _do_to_one(
+        self, request: HttpRequest, object_id: str, verb: Callable[[DLQEntry], None], done: str
+    ) -> HttpResponse:
+        entry: Any = self.get_object(request, object_id)
+        home = "admin:orchestrator_dlqentry_changelist"
+        return asking.do(request, entry, lambda: verb(entry), done, home=home)
+
+    def _close_selected(
+        self,
+        request: HttpRequest,
+        queryset: QuerySet[DLQEntry],
+        resolution: DLQEntry.Resolution,
+    ) -> None:
+        closed = 0
+        # at most the page that was looked at, whatever the form says
+        for entry in queryset[: self.list_per_page]:
+            try:
+                self._close(request, entry, resolution, "")
+            except MusterError as error:
+                messages.error(request, str(error))
+            else:
+                closed += 1
+        if closed:
+            noun = "entry was" if closed == 1 else "entries were"
+            messages.success(request, f"{closed} {noun} closed.")
+
+    def _close(
+        self, request: HttpRequest, entry: DLQEntry, resolution: DLQEntry.Resolution, note: str
+    ) -> None:
+        investigations.close(
+            entry.dlq_entry_uuid,
+            resolution=resolution,
+            note=note,
+            now=clock.now(),
+            actor=asking.actor(request),
+        )
+        self.log_change(request, entry, f"Closed: {resolution}.")

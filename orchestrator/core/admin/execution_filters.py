@@ -1,0 +1,87 @@
+"""What the list of executions can be narrowed to. None of them asks the table what it contains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from unfold.contrib.filters.admin import DropdownFilter
+
+from orchestrator.core.models import Action, Execution, Pack, Worker
+from orchestrator.core.reasons import Reason
+from orchestrator.core.states import OPEN, TERMINAL, ExecutionStatus
+
+Executions = QuerySet[Execution]
+
+
+class ByStatus(DropdownFilter):
+    title = "status"
+    parameter_name = "status"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        each = [(status.value, status.value) for status in ExecutionStatus]
+        return [("open", "open: not ended yet"), ("ended", "ended: terminal"), *each]
+
+    def queryset(self, request: HttpRequest, queryset: Executions) -> Executions:
+        match self.value():
+            case "open":
+                return queryset.filter(ended_at__isnull=True)
+            case "ended":
+                return queryset.filter(ended_at__isnull=False)
+            case status if status in OPEN:
+                # the partial index is over `ended_at`
+                return queryset.filter(ended_at__isnull=True, status=status)
+            case status if status in TERMINAL:
+                return queryset.filter(status=status)
+            case _:
+                return queryset
+
+
+class ByReason(DropdownFilter):
+    title = "reason"
+    parameter_name = "reason"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(reason.value, reason.value) for reason in Reason]
+
+    def queryset(self, request: HttpRequest, queryset: Executions) -> Executions:
+        return queryset.filter(reason=self.value()) if self.value() else queryset
+
+
+class ByWorker(DropdownFilter):
+    title = "worker"
+    parameter_name = "worker"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(str(pk), name) for pk, name in Worker.objects.values_list("pk", "name")]
+
+    def queryset(self, request: HttpRequest, queryset: Executions) -> Executions:
+        value = self.value() or ""
+        return queryset.filter(worker_id=int(value)) if value.isdecimal() else queryset
+
+
+class ByPack(DropdownFilter):
+    title = "pack"
+    parameter_name = "pack"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(name, name) for name in Pack.objects.values_list("name", flat=True)]
+
+    def queryset(self, request: HttpRequest, queryset: Executions) -> Executions:
+        if not self.value():
+            return queryset
+        # a list of refs rather than a join: the index is over (action_ref, id)
+        refs = Action.objects.filter(pack__name=self.value()).values_list("ref", flat=True)
+        return queryset.filter(action_ref__in=list(refs))
+
+
+class ByAction(DropdownFilter):
+    title = "action"
+    parameter_name = "action"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(ref, ref) for ref in Action.objects.values_list("ref", flat=True)]
+
+    def queryset(self, request: HttpRequest, queryset: Executions) -> Executions:
+        return queryset.filter(action_ref=self.value()) if self.value() else queryset

@@ -1,0 +1,62 @@
+"""The queue of investigations: what to look into next."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.safestring import SafeString
+from django.utils.text import Truncator
+from unfold.decorators import display
+
+from orchestrator.core.admin import render
+from orchestrator.core.admin.dead_letter_page import REASON_KINDS
+from orchestrator.core.admin.read_only import ReadOnlyAdmin
+from orchestrator.core.models import InvestigationQueue
+
+
+@admin.register(InvestigationQueue)
+class InvestigationQueueAdmin(ReadOnlyAdmin):
+    """Rows of the view, the most urgent first; each leads to its entry."""
+
+    list_display = ("score", "entry", "reason_label", "subject", "waits", "opened")
+    list_display_links = None
+    list_filter = ("dlq_reason",)
+    list_filter_submit = False
+    show_facets = admin.ShowFacets.NEVER
+    ordering = ("-priority_score", "entry_id")
+
+    @display(description="Score")
+    def score(self, row: InvestigationQueue) -> str:
+        return f"{row.priority_score:,.0f}"
+
+    @display(description="Entry")
+    def entry(self, row: InvestigationQueue) -> SafeString:
+        url = reverse("admin:orchestrator_dlqentry_change", args=[row.entry_id])
+        return render.link(url, render.short_id(row.dlq_entry_uuid))
+
+    @display(description="Reason", label=REASON_KINDS)
+    def reason_label(self, row: InvestigationQueue) -> str:
+        return row.dlq_reason
+
+    @display(description="About")
+    def subject(self, row: InvestigationQueue) -> str:
+        return Truncator(render.printable(row.about)).chars(60) or "-"
+
+    @display(description="Waits")
+    def waits(self, row: InvestigationQueue) -> str:
+        return render.span(row.minutes_in_dlq * 60)
+
+    @display(description="Opened")
+    def opened(self, row: InvestigationQueue) -> SafeString | None:
+        return render.moment(row.dlq_timestamp)
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, *args: object, **kwargs: object
+    ) -> HttpResponse:
+        """It is in the queue because of its entry: that is its page."""
+        found = self.get_object(request, object_id)
+        if found is None:
+            return HttpResponseRedirect(reverse("admin:orchestrator_investigationqueue_changelist"))
+        url = reverse("admin:orchestrator_dlqentry_change", args=[found.entry_id])
+        return HttpResponseRedirect(url)

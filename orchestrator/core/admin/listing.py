@@ -1,0 +1,105 @@
+"""Lists over tables of any size: counts with an upper end, and time ranges by primary key.
+
+Ids are UUIDv7 and so in order of time: a range of time is a range of the primary key, which needs
+no index of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.core.paginator import Paginator
+from django.db.models import Model, Q, QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.dateparse import parse_date, parse_time
+from django.utils.functional import cached_property
+from unfold.contrib.filters.admin import DropdownFilter, RangeDateTimeFilter
+
+from orchestrator.core import clock
+from orchestrator.core.models.time_ordered import CLOCK_SKEW, uuid7_floor
+
+COUNT_LIMIT = 10_000
+
+_HEX = re.compile(r"[0-9a-f-]{4,36}", re.IGNORECASE)
+
+
+class CappedPaginator(Paginator):
+    """Counts no further than `COUNT_LIMIT`; beyond it a filter, not a page number, leads on."""
+
+    template_name = "orchestrator/admin/pagination.html"
+
+    @cached_property
+    def count(self) -> int:
+        if not isinstance(self.object_list, QuerySet):
+            return len(self.object_list)
+        return self.object_list.order_by()[:COUNT_LIMIT].count()
+
+    @property
+    def is_capped(self) -> bool:
+        return self.count >= COUNT_LIMIT
+
+
+def id_starts_with(text: str, *, field: str = "pk") -> Q | None:
+    """Ids that start with `text`, at least four hexadecimal digits; None if it cannot be one."""
+    digits = text.replace("-", "")
+    if not _HEX.fullmatch(text) or not 4 <= len(digits) <= 32:
+        return None
+    between = (UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f")))
+    return Q((f"{field}__range", between))
+
+
+def created_between(start: datetime | None, end: datetime | None) -> Q:
+    """Rows with a UUIDv7 that were created in a range of time; either end may be open."""
+    wanted = Q()
+    if start is not None:
+        wanted &= Q(pk__gte=uuid7_floor(start - CLOCK_SKEW), created_at__gte=start)
+    if end is not None:
+        wanted &= Q(pk__lte=uuid7_floor(end + CLOCK_SKEW), created_at__lte=end)
+    return wanted
+
+
+class CreatedWithin(DropdownFilter):
+    title = "created within"
+    parameter_name = "within"
+    windows = {
+        "15m": ("the last 15 minutes", timedelta(minutes=15)),
+        "1h": ("the last hour", timedelta(hours=1)),
+        "24h": ("the last 24 hours", timedelta(hours=24)),
+        "7d": ("the last 7 days", timedelta(days=7)),
+    }
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(key, text) for key, (text, _) in self.windows.items()]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Model]) -> QuerySet[Model]:
+        if self.value() not in self.windows:
+            return queryset
+        _, window = self.windows[self.value()]
+        return queryset.filter(created_between(clock.now() - window, None))
+
+
+class CreatedBetween(RangeDateTimeFilter):
+    """From and to, in the installation's timezone; a date without a time means all of that day."""
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Model]) -> QuerySet[Model]:
+        return queryset.filter(
+            created_between(
+                self._bound("from", "00:00:00"),
+                self._bound("to", "23:59:59.999999"),
+            )
+        )
+
+    def _bound(self, name: str, default_time: str) -> datetime | None:
+        date_text = self.used_parameters.get(f"{self.parameter_name}_{name}_0") or ""
+        time_text = self.used_parameters.get(f"{self.parameter_name}_{name}_1") or default_time
+        try:
+            date, time = parse_date(date_text), parse_time(time_text)
+        except ValueError:  # well formed, but no day of the calendar
+            return None
+        if date is None or time is None:
+            return None
+        return timezone.make_aware(datetime.combine(date, time))

@@ -1,0 +1,128 @@
+"""What beat runs, and when: django-celery-beat's own pages, in this admin's look."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+from django_celery_beat import admin as beat
+from django_celery_beat.models import (
+    ClockedSchedule,
+    CrontabSchedule,
+    IntervalSchedule,
+    PeriodicTask,
+    SolarSchedule,
+)
+from unfold.admin import ModelAdmin, TabularInline
+from unfold.decorators import display
+from unfold.widgets import UnfoldAdminTextInputWidget
+
+from orchestrator.core import clock
+from orchestrator.core.admin import render
+from orchestrator.core.admin.read_only import AsOfChangeList
+
+for model in (ClockedSchedule, CrontabSchedule, IntervalSchedule, PeriodicTask, SolarSchedule):
+    admin.site.unregister(model)
+
+
+class PeriodicTaskForm(beat.PeriodicTaskForm):
+    """Without the choice of registered tasks: this process does not load the executor's."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields.pop("regtask", None)
+        if "task" in self.fields:
+            self.fields["task"].label = "Task"
+            self.fields["task"].widget = UnfoldAdminTextInputWidget()
+            self.fields["task"].help_text = "The Celery task's name."
+
+
+@admin.register(PeriodicTask)
+class PeriodicTaskAdmin(beat.PeriodicTaskAdmin, ModelAdmin):
+    form = PeriodicTaskForm
+    list_display = ("name", "enabled", "when", "last_run", "description")
+    list_filter = ("enabled",)
+    date_hierarchy = None
+    actions = ("enable_tasks", "disable_tasks")
+    readonly_fields = ("last_run", "crontab_translation")
+    fieldsets = (
+        (None, {"fields": ("name", "task", "enabled", "description")}),
+        (
+            "Schedule (one of interval and crontab)",
+            {
+                "fields": (
+                    "interval",
+                    "crontab",
+                    "crontab_translation",
+                    "start_time",
+                    "one_off",
+                    "last_run",
+                )
+            },
+        ),
+        ("Arguments", {"fields": ("args", "kwargs"), "classes": ("collapse",)}),
+        (
+            "Message",
+            {
+                "fields": ("queue", "exchange", "routing_key", "priority", "headers"),
+                "classes": ("collapse",),
+            },
+        ),
+    )
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[AsOfChangeList]:
+        return AsOfChangeList
+
+    @display(description="Runs")
+    def when(self, task: Any) -> str:
+        return str(task.scheduler)
+
+    @display(description="Last sent by beat")
+    def last_run(self, task: Any) -> SafeString | str:
+        if task.last_run_at is None:
+            return "never"
+        now: datetime = getattr(task, "as_of", None) or clock.now()
+        return render.since(task.last_run_at, now) or ""
+
+    @display(description="In words")
+    def crontab_translation(self, task: Any) -> str:
+        return str(task.crontab.human_readable) if task.crontab else "-"
+
+
+class TasksInline(TabularInline):
+    """Which tasks a change of this schedule concerns."""
+
+    model = PeriodicTask
+    fields = ("name", "task", "enabled")
+    readonly_fields = fields
+    can_delete = False
+    extra = 0
+    show_change_link = True
+    verbose_name_plural = "periodic tasks that use this schedule"
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+@admin.register(IntervalSchedule)
+class IntervalScheduleAdmin(ModelAdmin):
+    inlines = (TasksInline,)
+
+
+@admin.register(CrontabSchedule)
+class CrontabScheduleAdmin(ModelAdmin):
+    list_display = ("__str__", "human_readable")
+    fields = (
+        "human_readable",
+        "minute",
+        "hour",
+        "day_of_month",
+        "month_of_year",
+        "day_of_week",
+        "timezone",
+    )
+    readonly_fields = ("human_readable",)
+    inlines = (TasksInline,)

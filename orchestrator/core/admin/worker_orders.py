@@ -1,0 +1,163 @@
+"""What an operator decides of workers in the admin, with a reason that is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from unfold.decorators import action
+from unfold.enums import ActionVariant
+from unfold.forms import BaseDialogForm
+from unfold.widgets import UnfoldAdminTextInputWidget
+
+from orchestrator.core import clock, executions, fleet
+from orchestrator.core.admin import asking
+from orchestrator.core.admin.read_only import ReadOnlyAdmin
+from orchestrator.core.errors import MusterError
+from orchestrator.core.models import Worker
+
+Verb = Callable[..., Worker]
+
+
+class OrderForm(BaseDialogForm):
+    reason = forms.CharField(
+        max_length=200,
+        widget=UnfoldAdminTextInputWidget(attrs={"autofocus": ""}),
+        help_text="Kept with your name and the time.",
+    )
+
+
+class WorkerOrders(ReadOnlyAdmin):
+    """Cordon, uncordon, drain and retire, on a worker's page; all but the last for a selection."""
+
+    actions = ("cordon_selected", "uncordon_selected", "drain_selected")
+    actions_detail = ("cordon", "uncordon", "drain", "retire")
+
+    def has_order_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        return self.may_change(request)
+
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        """The buttons that would change something."""
+        worker = self.get_object(request, object_id)
+        if worker is None:
+            return []
+        useful = {
+            "cordon": not worker.cordoned,
+            "uncordon": worker.cordoned,
+            "drain": worker.is_up and worker.status != Worker.Status.DRAINING,
+            "retire": not worker.is_up and worker.retired_at is None,
+        }
+        allowed: list[Any] = super().get_actions_detail(request, object_id)
+        return [each for each in allowed if useful[each.action_name.rsplit("_", 1)[-1]]]
+
+    @action(
+        description="Cordon",
+        icon="block",
+        variant=ActionVariant.WARNING,
+        permissions=["order"],
+        dialog=asking.dialog(
+            "Give it no more work?",
+            "What it has goes on; what is pinned to it still comes.",
+            "Cordon",
+            OrderForm,
+        ),
+    )
+    def cordon(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
+        return self._order_one(request, form, object_id, fleet.cordon, "Cordoned")
+
+    @action(
+        description="Uncordon",
+        icon="check_circle",
+        variant=ActionVariant.SUCCESS,
+        permissions=["order"],
+        dialog=asking.dialog(
+            "Let it have work again?",
+            "After a drain: in its next life.",
+            "Uncordon",
+            OrderForm,
+        ),
+    )
+    def uncordon(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
+        return self._order_one(request, form, object_id, fleet.uncordon, "Uncordoned")
+
+    @action(
+        description="Drain",
+        icon="logout",
+        variant=ActionVariant.WARNING,
+        permissions=["order"],
+        dialog=asking.dialog(
+            "Have it finish and go?",
+            "It is cordoned, finishes what it runs, and exits. What waits for it goes elsewhere "
+            "now. Started again it has no work until it is uncordoned.",
+            "Drain",
+            OrderForm,
+        ),
+    )
+    def drain(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
+        return self._order_one(request, form, object_id, executions.drain_worker, "Draining")
+
+    @action(
+        description="Retire",
+        icon="delete",
+        variant=ActionVariant.DANGER,
+        permissions=["order"],
+        dialog=asking.dialog(
+            "Remove its queues?",
+            "For a worker that is gone for good. If it registers again, it has them again.",
+            "Retire",
+            OrderForm,
+        ),
+    )
+    def retire(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
+        return self._order_one(request, form, object_id, fleet.retire, "Retired")
+
+    @admin.action(description="Cordon selected workers", permissions=["order"])
+    def cordon_selected(self, request: HttpRequest, queryset: QuerySet[Worker]) -> None:
+        self._order_selected(request, queryset, fleet.cordon, "Cordoned")
+
+    @admin.action(description="Uncordon selected workers", permissions=["order"])
+    def uncordon_selected(self, request: HttpRequest, queryset: QuerySet[Worker]) -> None:
+        self._order_selected(request, queryset, fleet.uncordon, "Uncordoned")
+
+    @admin.action(description="Drain selected workers", permissions=["order"])
+    def drain_selected(self, request: HttpRequest, queryset: QuerySet[Worker]) -> None:
+        self._order_selected(request, queryset, executions.drain_worker, "Draining")
+
+    def _order_one(
+        self, request: HttpRequest, form: Any, object_id: str, verb: Verb, done: str
+    ) -> HttpResponse:
+        worker = self.get_object(request, object_id)
+        reason = form.cleaned_data["reason"]
+        return asking.do(
+            request,
+            worker,
+            lambda: self._order(request, worker, verb, done, reason=reason),
+            f"{done}: {worker}.",
+            home="admin:orchestrator_worker_changelist",
+        )
+
+    def _order_selected(
+        self, request: HttpRequest, queryset: QuerySet[Worker], verb: Verb, done: str
+    ) -> None:
+        names = []
+        # at most the page that was looked at, whatever the form says
+        for worker in queryset[: self.list_per_page]:
+            try:
+                self._order(request, worker, verb, done, reason="selected in the admin")
+            except MusterError as error:
+                messages.error(request, f"{worker}: {error}")
+            else:
+                names.append(worker.name)
+        if names:
+            messages.success(request, f"{done}: {', '.join(names)}.")
+
+    def _order(
+        self, request: HttpRequest, worker: Worker, verb: Verb, done: str, *, reason: str
+    ) -> None:
+        actor = asking.actor(request)
+        verb(worker_id=worker.pk, actor=actor, reason=reason, now=clock.now())
+        self.log_change(request, worker, f"{done}: {reason}")

@@ -1,0 +1,240 @@
+"""Workers: who is there, how fresh its heartbeat is, and how much it holds."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.decorators import display
+from unfold.views import ChangeList
+
+from orchestrator.core import fleet
+from orchestrator.core.admin import render
+from orchestrator.core.admin.read_only import AsOfChangeList, Section
+from orchestrator.core.admin.worker_orders import WorkerOrders
+from orchestrator.core.models import Execution, Worker, WorkerEvent
+from orchestrator.core.states import ExecutionStatus
+
+HELD_LIMIT = 50
+HISTORY_LIMIT = 50
+STATUS_KINDS = {"active": "success", "draining": "warning", "inactive": ""}
+
+
+def freshness(worker: Worker, now: datetime) -> SafeString:
+    """Whether the heartbeat still counts; a worker that is down is expected to be silent."""
+    if not worker.is_up:
+        return render.badge("retired" if worker.retired_at else "down")
+    return (
+        render.badge("fresh", "success")
+        if worker.is_fresh(now)
+        else render.badge("stale", "danger")
+    )
+
+
+class StillKnown(admin.SimpleListFilter):
+    """Without those that were retired, unless they are asked for."""
+
+    title = "retired"
+    parameter_name = "retired"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("yes", "Retired")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Worker]) -> QuerySet[Worker]:
+        if self.value() == "yes":
+            return queryset.filter(retired_at__isnull=False)
+        # a page must be found by its address, retired or not
+        listing = request.resolver_match and request.resolver_match.url_name
+        is_list = listing == "orchestrator_worker_changelist"
+        return queryset.filter(retired_at__isnull=True) if is_list else queryset
+
+
+class WorkerChangeList(AsOfChangeList):
+    """Rows that know how many executions they hold, counted for all of them in one query."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        load = Execution.objects.load_by_worker()
+        for worker in self.result_list:
+            worker.load = load.get(worker.pk, 0)
+
+
+@admin.register(Worker)
+class WorkerAdmin(WorkerOrders):
+    list_display = (
+        "name",
+        "status_label",
+        "cordon_label",
+        "heartbeat",
+        "load",
+        "runtime_names",
+        "label_texts",
+        "lacks",
+        "incarnation",
+        "process",
+        "version",
+    )
+    list_filter = ("status", "cordoned", StillKnown)
+    list_filter_submit = False
+    search_fields = ("name", "host")
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return WorkerChangeList
+
+    @display(description="Status", label=STATUS_KINDS)
+    def status_label(self, worker: Worker) -> str:
+        return worker.status
+
+    @display(description="Cordon")
+    def cordon_label(self, worker: Worker) -> SafeString | str:
+        return render.badge("cordoned", "warning") if worker.cordoned else "-"
+
+    @display(description="Heartbeat")
+    def heartbeat(self, worker: Worker) -> SafeString | str:
+        now: datetime = worker.as_of  # type: ignore[attr-defined]
+        return format_html(
+            "{} {}", freshness(worker, now), render.since(worker.heartbeat_at, now) or ""
+        )
+
+    @display(description="Load")
+    def load(self, worker: Worker) -> str:
+        return f"{worker.load} of {worker.capacity}"  # type: ignore[attr-defined]
+
+    @display(description="Runtimes")
+    def runtime_names(self, worker: Worker) -> str:
+        return ", ".join(map(str, worker.runtimes)) or "-"
+
+    @display(description="Lacks")
+    def lacks(self, worker: Worker) -> str:
+        return ", ".join(worker.missing_code) or "-"
+
+    @display(description="Labels")
+    def label_texts(self, worker: Worker) -> str:
+        return _labels(worker) or "-"
+
+    @display(description="Host, pid")
+    def process(self, worker: Worker) -> str:
+        return _process(worker) or "-"
+
+    def sections(self, obj: Worker, now: datetime) -> list[Section]:
+        stale = Worker.objects.stale(now).filter(pk=obj.pk).exists()
+        held = Execution.objects.held_by(obj).count()
+        rows = [
+            (
+                render.link_to(execution, render.mono(execution.pk)),
+                render.status_badge(execution.status),
+                execution.action_ref,
+                execution.attempt,
+                execution.worker_incarnation,
+                _due(execution, now),
+            )
+            for execution in Execution.objects.held_by(obj).defer("parameters", "result")[
+                :HELD_LIMIT
+            ]
+        ]
+        headers = ["Execution", "Status", "Action", "Attempt", "Life", "Due"]
+        every = f"{reverse('admin:orchestrator_execution_changelist')}?worker={obj.pk}"
+        return [
+            Section(
+                facts=_state(obj, now, held), kind="danger" if stale else STATUS_KINDS[obj.status]
+            ),
+            Section(title="Offers", facts=_offers(obj), wide=False),
+            Section(title="Process", facts=_life(obj), wide=False),
+            Section(
+                title=f"Holds {held} now",
+                body=format_html(
+                    '{}<p class="m-foot">{}</p>',
+                    render.table(headers, rows) if rows else "",
+                    render.link(every, "All executions that it was given last"),
+                ),
+            ),
+            Section(title="What happened to it", body=_history(obj)),
+        ]
+
+
+def _history(worker: Worker) -> SafeString | str:
+    rows = [
+        (render.moment(event.at), event.kind, event.incarnation, event.actor, event.reason)
+        for event in WorkerEvent.objects.of(worker.pk)[:HISTORY_LIMIT]
+    ]
+    return render.table(["At", "What", "Life", "By", "Why"], rows) if rows else ""
+
+
+def _state(worker: Worker, now: datetime, held: int) -> list[tuple[str, Any]]:
+    facts: list[tuple[str, Any]] = [
+        ("Worker", worker.name),
+        ("Status", render.badge(worker.status, STATUS_KINDS.get(worker.status, ""))),
+        ("Heartbeat", "never"),
+        ("Load", f"{held} of {worker.capacity}"),
+    ]
+    if worker.heartbeat_at:
+        facts[2] = (
+            "Heartbeat",
+            format_html(
+                "{} {} · {} · stale after {} of silence",
+                freshness(worker, now),
+                render.since(worker.heartbeat_at, now),
+                render.moment(worker.heartbeat_at),
+                render.span(settings.MUSTER.staleness_seconds),
+            ),
+        )
+    if worker.status_reason:
+        facts.insert(2, ("Why", worker.status_reason))
+    if worker.cordoned:
+        facts.insert(2, ("Cordon", _cordon(worker)))
+    if worker.retired_at:
+        facts.append(("Retired", render.moment(worker.retired_at)))
+    elif worker.gone_at:
+        facts.append(("Gone", render.moment(worker.gone_at)))
+    return facts
+
+
+def _cordon(worker: Worker) -> SafeString:
+    return format_html("{} {}", render.badge("cordoned", "warning"), worker.cordon_reason)
+
+
+def _offers(worker: Worker) -> list[tuple[str, Any]]:
+    return [
+        ("Runtimes", ", ".join(map(str, worker.runtimes))),
+        ("Labels", _labels(worker)),
+        ("Runs at once", worker.capacity),
+        ("Lacks", _lacking(worker)),
+    ]
+
+
+def _lacking(worker: Worker) -> str:
+    missing = worker.missing_code.items()
+    return "; ".join(f"{fleet.named(name)}: {why}" for name, why in missing)
+
+
+def _life(worker: Worker) -> list[tuple[str, Any]]:
+    return [
+        ("Life", f"{worker.incarnation} (its incarnation)"),
+        ("Registered", render.moment(worker.registered_at)),
+        ("Host, pid", _process(worker)),
+        ("Version", worker.version),
+    ]
+
+
+def _labels(worker: Worker) -> str:
+    return render.labels(worker.labels)
+
+
+def _process(worker: Worker) -> str:
+    return ", ".join(str(part) for part in (worker.host, worker.pid) if part)
+
+
+def _due(execution: Execution, now: datetime) -> SafeString | None:
+    scheduled = execution.status == ExecutionStatus.SCHEDULED
+    at = execution.start_by if scheduled else execution.run_deadline_at
+    if at is None:
+        return None
+    verb = "start" if scheduled else "end"
+    return format_html("{} {}", verb, render.due(at, now))

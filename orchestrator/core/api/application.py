@@ -1,0 +1,183 @@
+"""django-ninja, taught to refuse the way this API does."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
+from typing import Any, get_args
+
+import structlog
+from django.conf import settings
+from django.core.exceptions import RequestDataTooBig
+from django.db import InterfaceError, InternalError, OperationalError
+from django.http import HttpRequest, HttpResponse, UnreadablePostError
+from ninja import NinjaAPI
+from ninja.errors import HttpError, ValidationError, ValidationErrorContext
+from ninja.openapi.schema import OpenAPISchema
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from orchestrator.core.api import problems
+from orchestrator.core.api.problems import FieldProblem, Problem
+from orchestrator.core.api.replies import OF_A_BODY
+from orchestrator.core.database import IDLE_IN_TRANSACTION, READ_ONLY, sqlstate
+from orchestrator.core.errors import Conflict, NotFound, Unavailable
+from orchestrator.core.json_values import pointer
+
+log = structlog.get_logger(__name__)
+
+
+class MusterAPI(NinjaAPI):
+    """Errors are problem+json, in what is answered and in what is documented."""
+
+    def set_default_exception_handlers(self) -> None:
+        answers: Mapping[type[Exception], Callable[[Any], Problem]] = {
+            Problem: lambda problem: problem,
+            ValidationError: _not_valid,
+            HttpError: _of_ninja,
+            RequestDataTooBig: lambda _: problems.too_large(settings.MUSTER.max_request_bytes),
+            UnreadablePostError: lambda _: problems.plain(400, "The body could not be read"),
+            NotFound: lambda error: problems.not_found(str(error)),
+            Conflict: problems.conflict,
+            Unavailable: problems.unavailable,
+            OperationalError: _database_unavailable,
+            InterfaceError: _database_unavailable,
+            InternalError: _session_lost,
+            Exception: _internal,
+        }
+        for kind, answer in answers.items():
+            self.add_exception_handler(kind, _handler(answer))
+
+    def validation_error_from_error_contexts(
+        self, error_contexts: list[ValidationErrorContext[Any]]
+    ) -> ValidationError:
+        return ValidationError(
+            [
+                {
+                    "source": context.model.__ninja_param_source__,
+                    "where": _where(context.model, error),
+                    "message": _message(context.model, error),
+                }
+                for context in error_contexts
+                for error in context.pydantic_validation_error.errors(include_url=False)
+            ]
+        )
+
+    def get_openapi_schema(self, **options: Any) -> OpenAPISchema:
+        schema = super().get_openapi_schema(**options)
+        for operations in schema["paths"].values():
+            for operation in operations.values():
+                if "requestBody" in operation:
+                    operation["responses"] = _with_problems_of_a_body(operation["responses"])
+                for status, response in operation["responses"].items():
+                    if status >= 400 and (content := response.get("content")):
+                        response["content"] = {problems.CONTENT_TYPE: content["application/json"]}
+        return schema
+
+
+def _with_problems_of_a_body(responses: Mapping[int, Any]) -> dict[int, Any]:
+    """What every route that takes a body can answer, beside what it says itself."""
+    refused = {
+        status: {**responses[401], "description": HTTPStatus(status).phrase} for status in OF_A_BODY
+    }
+    return dict(sorted({**refused, **responses}.items()))
+
+
+def _handler(answer: Callable[[Any], Problem]) -> Callable[[HttpRequest, Any], HttpResponse]:
+    return lambda request, error: problems.respond(request, answer(error))
+
+
+def _not_valid(error: ValidationError) -> Problem:
+    if any(found["source"] == "path" for found in error.errors):
+        # what cannot be an id is the id of nothing
+        return problems.not_found("Nothing has this id")
+    return problems.invalid(
+        FieldProblem(pointer=found["where"], message=found["message"]) for found in error.errors
+    )
+
+
+def _of_ninja(error: HttpError) -> Problem:
+    # ninja wraps whatever the parser of the body raises
+    if isinstance(error.__cause__, Problem):
+        return error.__cause__
+    return problems.plain(error.status_code, str(error))
+
+
+def _database_unavailable(error: Exception) -> Problem:
+    # without its stack: while the database is down, this is every request's answer
+    log.error("database unavailable", error=str(error))
+    return problems.database_unavailable()
+
+
+def _session_lost(error: Exception) -> Problem:
+    """Errors that PostgreSQL calls internal, of which two have to do with the session alone."""
+    if sqlstate(error) == READ_ONLY:
+        log.error("database is read-only", error=str(error))
+        return problems.database_read_only()
+    if sqlstate(error) == IDLE_IN_TRANSACTION:
+        return _database_unavailable(error)
+    return _internal(error)
+
+
+def _internal(error: Exception) -> Problem:
+    log.error("request failed", exc_info=error)
+    return problems.internal()
+
+
+# --- pydantic's errors, as pointers and sentences ------------------------------------------------
+
+
+def _where(model: Any, error: ErrorDetails) -> str:
+    # the first part is the name of the view's argument, which is nobody else's business
+    path = error["loc"][1:]
+    if model.__ninja_param_source__ == "body":
+        return pointer(path)
+    return f"?{'.'.join(str(part) for part in path or error['loc'])}"
+
+
+def _message(model: Any, error: ErrorDetails) -> str:
+    if error["type"] == "missing":
+        return "is required"
+    if error["type"] == "extra_forbidden":
+        return _unknown(str(error["loc"][-1]), _fields_around(model, error["loc"]))
+    found = error["input"]
+    if isinstance(found, bool | int | float | str):
+        return f"{_sentence(error)}, found {found!r:.80}"
+    return _sentence(error)
+
+
+def _sentence(error: ErrorDetails) -> str:
+    return error["msg"].replace("Input should be", "expected", 1).replace("Value error, ", "", 1)
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
+    return f"is not a field{hint}"
+
+
+def _fields_around(model: type[BaseModel], loc: tuple[str | int, ...]) -> list[str]:
+    """The fields of the model that the last part of `loc` was meant to be one of."""
+    for part in loc[:-1]:
+        if isinstance(part, str):
+            model = next(_models_in(model.model_fields[part].annotation))
+    return list(model.model_fields)
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models_in(argument)
+
+
+def refuse_unknown_parameters(request: HttpRequest, known: type[BaseModel]) -> None:
+    """Refuse parameters of the query that do nothing: a typo must not widen a filter."""
+    errors = [
+        FieldProblem(pointer=f"?{name}", message=_unknown(name, list(known.model_fields)))
+        for name in request.GET
+        if name not in known.model_fields
+    ]
+    if errors:
+        raise problems.invalid(errors)

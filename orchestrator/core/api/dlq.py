@@ -1,0 +1,257 @@
+"""Dead letters and stuck work: look into them, note what was found, close them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Self, TypeVar
+from uuid import UUID
+
+from django.db.models import QuerySet
+from django.http import HttpResponse
+from ninja import Body, Query, Router
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from orchestrator.core import investigations
+from orchestrator.core.api import pages, problems
+from orchestrator.core.api.access import AuthenticatedRequest
+from orchestrator.core.api.application import refuse_unknown_parameters
+from orchestrator.core.api.problems import FieldProblem
+from orchestrator.core.api.replies import Out, documented, reply
+from orchestrator.core.models import DLQEntry
+
+router = Router(tags=["dead letters"])
+
+ID_MAX = 2**63 - 1
+TEXT_MAX = 10_000
+NAMES = {"task": "task_uuid", "execution": "execution_id"}
+"""What the API calls the ids of some kinds of subjects, beside `subject_id`."""
+
+Described = TypeVar("Described", bound="DLQSummary | Any")
+
+
+class Note(BaseModel):
+    """What somebody found out."""
+
+    at: datetime
+    by: str
+    text: str
+
+
+class DLQSummary(Out):
+    """An entry as listings show it."""
+
+    dlq_entry_uuid: UUID
+    subject_kind: str = Field(description="What it is about, such as `task`; empty: a letter.")
+    subject_id: UUID | None
+    subject_name: str = Field(description="Its action, or its template.")
+    task_uuid: UUID | None = Field(None, description="`subject_id`, if it is about a task.")
+    execution_id: UUID | None = Field(
+        None, description="`subject_id`, if it is about an execution."
+    )
+    attempt: int | None
+    original_state: str = Field(description="State or status of its subject, then.")
+    dlq_reason: DLQEntry.Reason
+    detail: str
+    dlq_timestamp: datetime = Field(description="When it was opened.")
+    opened_by: str
+    occurrences: int = Field(
+        description="How many identical letters that name no attempt came while it was pending."
+    )
+    last_seen_at: datetime | None = Field(description="When the last of these was drained.")
+    resolution_status: DLQEntry.Resolution
+    resolved_at: datetime | None
+    resolved_by: str
+    original_exchange: str
+    original_queue: str
+    original_routing_key: str
+
+    @model_validator(mode="after")
+    def _name_the_subject(self) -> Self:
+        return named_by_kind(self)
+
+
+class DLQDetail(DLQSummary):
+    """An entry with all that was kept."""
+
+    task_snapshot: Any = Field(description="Its subject when it was opened; secrets redacted.")
+    notes: list[Note]
+    metadata: dict[str, Any]
+    headers: Any
+    x_death: Any = Field(description="The broker's own account of a dead letter.")
+    raw_body: str | None = Field(description="Base64; kept when it could not be read.")
+
+
+class DLQPage(pages.Page):
+    items: list[DLQSummary]
+
+
+class EntryPageQuery(pages.PageQuery):
+    """Which rows of a listing."""
+
+    offset: int = Field(
+        0, ge=0, le=1_000_000, description="Rows to pass over; a cursor is faster, and steady."
+    )
+
+
+class DLQQuery(EntryPageQuery):
+    """Filters; all of them must hold."""
+
+    resolution_status: DLQEntry.Resolution | None = None
+    dlq_reason: DLQEntry.Reason | None = None
+    subject_kind: str | None = None
+    subject_id: UUID | None = None
+    task_uuid: UUID | None = None
+    execution_id: UUID | None = None
+
+
+class NewDLQEntry(BaseModel):
+    """An investigation that somebody wants: of whatever `subject_kind` and `subject_id` name, or
+    `task_uuid`, or `execution_id`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    subject_kind: str | None = None
+    subject_id: UUID | None = None
+    task_uuid: UUID | None = None
+    execution_id: UUID | None = None
+    detail: str = Field(min_length=1, max_length=TEXT_MAX, description="What is wrong.")
+
+
+class DLQChange(BaseModel):
+    """A note, metadata, the end of the investigation, or all of them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    resolution_status: DLQEntry.Resolution | None = Field(
+        None, description="Anything but `pending` closes the entry for good."
+    )
+    note: str = Field("", max_length=TEXT_MAX, description="Appended to `notes`.")
+    metadata: dict[str, Any] = Field({}, description="Merged into what is there.")
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> DLQChange:
+        if self.resolution_status in (None, DLQEntry.Resolution.PENDING) and not (
+            self.note or self.metadata
+        ):
+            raise ValueError("expected a resolution_status that closes it, a note or metadata")
+        return self
+
+
+@router.get("", response=documented(422, _200=DLQPage))
+def list_dlq_entries(request: AuthenticatedRequest, query: Query[DLQQuery]) -> HttpResponse:
+    """Entries, newest first."""
+    refuse_unknown_parameters(request, DLQQuery)
+    rows = DLQEntry.objects.without_contents()
+    wanted = query.model_dump(
+        include={"resolution_status", "dlq_reason", "subject_kind", "subject_id"},
+        exclude_none=True,
+    )
+    rows = rows.filter(**wanted)
+    for kind, id in _named(query):
+        rows = rows.filter(subject_kind=kind, subject_id=id)
+    return page_of(request, rows, query)
+
+
+@router.post("", response=documented(409, _201=DLQDetail))
+def open_dlq_entry(request: AuthenticatedRequest, body: Body[NewDLQEntry]) -> HttpResponse:
+    """Open an entry by hand (`manual_dlq`). What it is about goes on as before."""
+    kind, id = _subject(body)
+    entry = investigations.open_manually(
+        kind, id, detail=body.detail, now=request.auth.now, actor=request.auth.name
+    )
+    return reply(
+        _detail(entry), status=201, location=f"{request.path}/entry/{entry.dlq_entry_uuid}"
+    )
+
+
+@router.get("/entry/{dlq_entry_uuid}", response=documented(404, _200=DLQDetail))
+def get_dlq_entry(request: AuthenticatedRequest, dlq_entry_uuid: UUID) -> HttpResponse:
+    """One entry, whole."""
+    entry = DLQEntry.objects.filter(dlq_entry_uuid=dlq_entry_uuid).first()
+    if entry is None:
+        raise problems.not_found(f"No DLQ entry has the id {dlq_entry_uuid}")
+    return reply(_detail(entry))
+
+
+@router.patch("/entry/{dlq_entry_uuid}", response=documented(404, 409, _200=DLQDetail))
+def change_dlq_entry(
+    request: AuthenticatedRequest, dlq_entry_uuid: UUID, body: Body[DLQChange]
+) -> HttpResponse:
+    """Add a note, merge metadata, close it; `resolved_by` is the caller. Closed is closed: 409."""
+    told: dict[str, Any] = {
+        "now": request.auth.now,
+        "actor": request.auth.name,
+        "note": body.note,
+        "metadata": body.metadata,
+    }
+    if body.resolution_status in (None, DLQEntry.Resolution.PENDING):
+        entry = investigations.annotate(dlq_entry_uuid, **told)
+    else:
+        entry = investigations.close(dlq_entry_uuid, resolution=body.resolution_status, **told)
+    return reply(_detail(entry))
+
+
+def named_by_kind(described: Described) -> Described:
+    """Say the subject's id by its kind's own name, too: clients of tasks know `task_uuid`."""
+    for kind, name in NAMES.items():
+        if described.subject_kind == kind:
+            setattr(described, name, described.subject_id)
+    return described
+
+
+def _subject(body: NewDLQEntry) -> tuple[str, UUID]:
+    """The kind and the id that an entry is wanted for."""
+    wanted = list(_named(body))
+    if body.subject_kind is not None and body.subject_id is not None:
+        wanted.append((body.subject_kind, body.subject_id))
+    if len(wanted) != 1 or (body.subject_kind is None) != (body.subject_id is None):
+        message = "expected a task_uuid, an execution_id, or a subject_kind with its subject_id"
+        raise problems.invalid([FieldProblem(pointer="", message=message)])
+    kind, id = wanted[0]
+    if kind not in investigations.kinds():
+        known = ", ".join(investigations.kinds())
+        message = f"expected one of {known}, found {kind!r:.80}"
+        raise problems.invalid([FieldProblem(pointer="/subject_kind", message=message)])
+    if not investigations.exists(kind, id):
+        pointer = "/subject_id" if body.subject_id else f"/{NAMES[kind]}"
+        message = f"no {kind} has the id {id}"
+        raise problems.invalid([FieldProblem(pointer=pointer, message=message)])
+    return kind, id
+
+
+def _named(given: NewDLQEntry | DLQQuery) -> Iterator[tuple[str, UUID]]:
+    """The subjects that are named by their kind's own name."""
+    for kind, name in NAMES.items():
+        if (id := getattr(given, name)) is not None:
+            yield kind, id
+
+
+def page_of(
+    request: AuthenticatedRequest, rows: QuerySet[DLQEntry], query: EntryPageQuery
+) -> HttpResponse:
+    """A page of entries, newest first."""
+    found, cursor = pages.newest_first(rows, query, key=_id, offset=query.offset)
+    items = pages.each(DLQSummary, found)
+    return reply(DLQPage(items=items, next=pages.link(request, cursor), next_cursor=cursor))
+
+
+def _detail(entry: DLQEntry) -> DLQDetail:
+    body = None if entry.raw_body is None else base64.b64encode(entry.raw_body).decode()
+    return DLQDetail.model_construct(
+        **dict(DLQSummary.model_validate(entry)),
+        task_snapshot=entry.snapshot,
+        notes=[Note.model_validate(note) for note in entry.notes],
+        metadata=entry.metadata,
+        headers=entry.headers,
+        x_death=entry.x_death,
+        raw_body=body,
+    )
+
+
+def _id(text: str) -> int:
+    number = int(text)
+    if not 0 < number <= ID_MAX:
+        raise ValueError
+    return number

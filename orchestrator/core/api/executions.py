@@ -1,0 +1,333 @@
+"""Executions: request, look at, cancel."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db.models import Q
+from django.http import HttpResponse
+from ninja import Body, Query, Router
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+
+from orchestrator.core import executions, retry_policy
+from orchestrator.core.api import pages
+from orchestrator.core.api.access import AuthenticatedRequest
+from orchestrator.core.api.application import refuse_unknown_parameters
+from orchestrator.core.api.problems import FieldProblem, invalid
+from orchestrator.core.api.replies import Out, documented, reply
+from orchestrator.core.executions import BOUNDS
+from orchestrator.core.models import Execution, ExecutionEvent, Worker
+from orchestrator.core.models.executions import ExecutionQuerySet
+from orchestrator.core.reasons import Reason
+from orchestrator.core.states import ExecutionStatus
+
+router = Router(tags=["executions"])
+
+INT_MAX = 2**31 - 1
+
+UNLISTED = ("parameters", "result")
+"""Up to megabytes each: only the page of one execution has them."""
+
+
+class Retry(BaseModel):
+    """A retry policy, or a part of one. After which reasons, how often, how soon."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    max_attempts: int | None = Field(None, description="1: no retry.")
+    backoff: str | None = Field(None, description=f"One of {', '.join(retry_policy.BACKOFFS)}.")
+    backoff_base_ms: int | None = None
+    max_backoff_ms: int | None = None
+    jitter: float | None = Field(None, description="0.2: between 80 and 120 % of the delay.")
+    retry_on: list[str] | None = Field(
+        None, description="Reasons; null for those after which it is known to be safe."
+    )
+
+
+class NewExecution(BaseModel):
+    """One run of one action. What is left out is the action's own."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    action_ref: str = Field(min_length=1, max_length=130, examples=["core.echo"])
+    parameters: dict[str, Any] = Field({}, examples=[{"message": "hello"}])
+    worker_id: int | None = Field(None, ge=1, le=INT_MAX, description="Run on this worker only.")
+    priority: int = Field(
+        0,
+        ge=BOUNDS["priority"][0],
+        le=BOUNDS["priority"][1],
+        description="Higher is scheduled first.",
+    )
+    timeout_seconds: float | None = Field(
+        None,
+        ge=BOUNDS["timeout_seconds"][0],
+        le=BOUNDS["timeout_seconds"][1],
+        description="How long the action may run; at most 7 days.",
+    )
+    queue_ttl_ms: int | None = Field(
+        None,
+        ge=BOUNDS["queue_ttl_ms"][0],
+        le=BOUNDS["queue_ttl_ms"][1],
+        description="Longest wait in its worker's queue.",
+    )
+    scheduled_timeout_seconds: float | None = Field(
+        None,
+        ge=BOUNDS["scheduled_timeout_seconds"][0],
+        le=BOUNDS["scheduled_timeout_seconds"][1],
+        description="Longest time from a dispatch to its start; the shorter of this and the TTL.",
+    )
+    worker_selector: dict[str, str] | None = Field(
+        None,
+        examples=[{"zone": "b"}],
+        description="Labels that its worker must have, besides those that its action asks for.",
+    )
+    retry: Retry | None = Field(None, description="What is to be other than the action's policy.")
+    deadline_seconds: float | None = Field(
+        None,
+        ge=BOUNDS["deadline_seconds"][0],
+        le=BOUNDS["deadline_seconds"][1],
+        description="From acceptance to the latest moment at which it may still be open.",
+    )
+    idempotency_key: str | None = Field(
+        None,
+        min_length=1,
+        max_length=200,
+        description="Asking again with the same key returns the execution of the first time.",
+    )
+    correlation_id: str | None = Field(
+        None, min_length=1, max_length=100, description="Yours, to find what belongs together."
+    )
+
+
+class NewExecutions(BaseModel):
+    """Several executions, of which all are accepted, or none."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    executions: list[NewExecution] = Field(min_length=1)
+
+
+class ExecutionSummary(Out):
+    """An execution as listings show it."""
+
+    id: UUID
+    action_ref: str
+    status: ExecutionStatus
+    reason: str = Field(description="Why it ended; empty while it is open.")
+    priority: int
+    attempt: int
+    retry_count: int
+    worker_id: int | None = Field(description="Where its latest attempt was sent.")
+    pinned_worker_id: int | None
+    timeout_seconds: float
+    queue_ttl_ms: int | None
+    scheduled_timeout_seconds: float | None
+    wait_reason: str
+    requested_by: str
+    correlation_id: str | None
+    idempotency_key: str | None
+    created_at: datetime
+    scheduled_at: datetime | None
+    started_at: datetime | None
+    cancel_requested_at: datetime | None
+    ended_at: datetime | None
+    start_by: datetime | None
+    run_deadline_at: datetime | None
+    next_retry_at: datetime | None
+    deadline_at: datetime
+
+
+class ExecutionOut(ExecutionSummary):
+    """An execution with what it was given and what it gave."""
+
+    worker_selector: dict[str, str] = Field(
+        validation_alias="wanted_labels", description="Its own, or its action's."
+    )
+    retry_policy: dict[str, Any] = Field(
+        validation_alias="wanted_retries", description="Its own, or its action's."
+    )
+    parameters: dict[str, Any]
+    result: Any = Field(description="What the action returned, or error, message, failed_by.")
+
+
+class HistoryEntry(Out):
+    """One transition that happened."""
+
+    event: str
+    from_status: str
+    to_status: str
+    attempt: int
+    actor: str
+    reason: str
+    at: datetime
+
+
+class ExecutionDetail(ExecutionOut):
+    """An execution with its history, oldest first."""
+
+    history: list[HistoryEntry]
+
+
+class ExecutionPage(pages.Page):
+    items: list[ExecutionSummary]
+
+
+class AcceptedIds(Out):
+    """The ids of a bulk request, in its order."""
+
+    ids: list[UUID]
+
+
+NUMBER = re.compile(r"[-+]?[\d_.]+(e[-+]?\d+)?", re.IGNORECASE)
+
+
+def _in_database_range(at: datetime) -> datetime:
+    if not 1970 <= at.year <= 9000:
+        raise ValueError("expected a year between 1970 and 9000")
+    return at.astimezone(UTC)
+
+
+def _no_number(at: Any) -> Any:
+    # pydantic would take it for seconds since 1970, or milliseconds if there are many
+    if isinstance(at, str) and NUMBER.fullmatch(at.strip()):
+        raise ValueError("expected a date and time with a time zone, such as 2030-01-31T12:00:00Z")
+    return at
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_no_number), AfterValidator(_in_database_range)]
+
+
+class ExecutionQuery(pages.PageQuery):
+    """Filters; all of them must hold."""
+
+    status: list[ExecutionStatus] = Field([], description="May be repeated: any of these.")
+    action_ref: pages.Text | None = None
+    worker: pages.Text | None = Field(None, description="Name or id of a worker.")
+    reason: Reason | None = None
+    correlation_id: pages.Text | None = None
+    idempotency_key: pages.Text | None = None
+    created_after: Moment | None = Field(None, description="From then on, with a time zone.")
+    created_before: Moment | None = Field(None, description="Before then, with a time zone.")
+    open: bool | None = Field(None, description="true: not over yet; false: over.")
+
+
+@router.post("", response=documented(409, _201=ExecutionOut, _200=ExecutionOut))
+def request_execution(request: AuthenticatedRequest, new: Body[NewExecution]) -> HttpResponse:
+    """Accept one execution: 201, or 200 with the first one where the idempotency key was used."""
+    caller = request.auth
+    try:
+        execution = executions.request(_wanted(new), requested_by=caller.name, now=caller.now)
+    except executions.RequestRefused as refused:
+        raise invalid(
+            FieldProblem(pointer=refusal.pointer, message=refusal.message)
+            for refusal in refused.refusals
+        ) from None
+    return reply(
+        ExecutionOut.model_validate(execution),
+        status=201 if execution.created_at == caller.now else 200,
+        location=f"{request.path}/{execution.pk}",
+    )
+
+
+@router.post("/bulk", response=documented(409, _201=AcceptedIds))
+def request_executions(request: AuthenticatedRequest, new: Body[NewExecutions]) -> HttpResponse:
+    """Accept many executions in one transaction: all of them, or none."""
+    _check_bulk(new.executions)
+    try:
+        rows = executions.request_many(
+            [_wanted(each) for each in new.executions],
+            requested_by=request.auth.name,
+            now=request.auth.now,
+        )
+    except executions.RequestRefused as refused:
+        raise invalid(
+            FieldProblem(
+                pointer=f"/executions/{refusal.index}{refusal.pointer}", message=refusal.message
+            )
+            for refusal in refused.refusals
+        ) from None
+    return reply(AcceptedIds(ids=[row.pk for row in rows]), status=201)
+
+
+@router.get("", response=documented(422, _200=ExecutionPage))
+def list_executions(request: AuthenticatedRequest, query: Query[ExecutionQuery]) -> HttpResponse:
+    """Executions, newest first. `parameters` and `result` are on the page of each."""
+    refuse_unknown_parameters(request, ExecutionQuery)
+    rows, cursor = pages.newest_first(_filtered(query).defer(*UNLISTED), query, key=UUID)
+    items = pages.each(ExecutionSummary, rows)
+    return reply(ExecutionPage(items=items, next=pages.link(request, cursor), next_cursor=cursor))
+
+
+@router.get("/{execution_id}", response=documented(404, _200=ExecutionDetail))
+def get_execution(request: AuthenticatedRequest, execution_id: UUID) -> HttpResponse:
+    """One execution, with its history."""
+    execution = Execution.objects.select_related("action").filter(pk=execution_id).first()
+    if execution is None:
+        raise executions.UnknownExecution(f"No execution has the id {execution_id}")
+    shown = ExecutionOut.model_validate(execution)
+    history = pages.each(HistoryEntry, ExecutionEvent.objects.of(execution_id))
+    return reply(ExecutionDetail.model_construct(**dict(shown), history=history))
+
+
+@router.post("/{execution_id}/cancel", response=documented(404, 409, _202=ExecutionOut))
+def cancel_execution(request: AuthenticatedRequest, execution_id: UUID) -> HttpResponse:
+    """Cancel: at once before it runs, through its worker while it does. Repeating it is safe."""
+    caller = request.auth
+    execution = executions.cancel(execution_id=execution_id, actor=caller.name, now=caller.now)
+    return reply(ExecutionOut.model_validate(execution), status=202)
+
+
+def _wanted(new: NewExecution) -> executions.NewExecution:
+    retry = None if new.retry is None else new.retry.model_dump(exclude_unset=True)
+    return executions.NewExecution(**dict(new) | {"retry": retry})
+
+
+def _check_bulk(news: list[NewExecution]) -> None:
+    limit = settings.MUSTER.bulk_limit
+    if len(news) > limit:
+        message = f"expected at most {limit} executions, found {len(news)}"
+        raise invalid([FieldProblem(pointer="/executions", message=message)])
+    first_use: dict[str, int] = {}
+    repeated = [
+        FieldProblem(
+            pointer=f"/executions/{index}/idempotency_key",
+            message=f"is the key of /executions/{first_use[new.idempotency_key]} too",
+        )
+        for index, new in enumerate(news)
+        if new.idempotency_key and first_use.setdefault(new.idempotency_key, index) != index
+    ]
+    if repeated:
+        raise invalid(repeated)
+
+
+def _filtered(query: ExecutionQuery) -> ExecutionQuerySet:
+    rows = Execution.objects.all()
+    if query.status:
+        rows = rows.filter(status__in=query.status)
+    if query.open is not None:
+        rows = rows.filter(ended_at__isnull=query.open)
+    if query.worker is not None:
+        rows = rows.filter(worker_id__in=_workers_called(query.worker))
+    if query.created_after is not None:
+        rows = rows.filter(created_at__gte=query.created_after)
+    if query.created_before is not None:
+        rows = rows.filter(created_at__lt=query.created_before)
+    equal = ("action_ref", "reason", "correlation_id", "idempotency_key")
+    wanted = {name: value for name in equal if (value := getattr(query, name)) is not None}
+    return rows.filter(**wanted)
+
+
+def _workers_called(text: str) -> list[int]:
+    """The ids of the workers that have this name or id; there may be one of each."""
+    called = Q(name=text)
+    if text.isascii() and text.isdigit() and int(text[:12]) <= INT_MAX:
+        called |= Q(pk=int(text[:12]))
+    found = list(Worker.objects.filter(called).values_list("pk", flat=True))
+    if not found:
+        message = f"no worker has the name or id {text[:100]!r}"
+        raise invalid([FieldProblem(pointer="?worker", message=message)])
+    return found

@@ -1,0 +1,156 @@
+"""What went wrong, as RFC 9457 writes it: `application/problem+json`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+from django.http import HttpRequest, HttpResponse
+from pydantic import BaseModel, Field
+
+from orchestrator.core.errors import Conflict, MusterError, Unavailable
+
+CONTENT_TYPE = "application/problem+json"
+INSTANCE_LIMIT = 500
+ERROR_LIMIT = 100
+"""A thousand refused executions with fifty faults each would answer a megabyte with ten."""
+
+
+class FieldProblem(BaseModel):
+    """One thing that was wrong with a request, and where."""
+
+    pointer: str = Field(
+        description="JSON pointer into the body, or `?name` for a parameter of the query."
+    )
+    message: str
+
+
+class ProblemDetails(BaseModel):
+    """RFC 9457. `type` is stable and made for programs, `detail` for people."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str | None = None
+    errors: list[FieldProblem] = []
+
+
+@dataclass(eq=False)
+class Problem(MusterError):
+    """A request that ends in an error."""
+
+    status: int
+    kind: str
+    """The last part of `type`."""
+    title: str
+    detail: str
+    errors: Sequence[FieldProblem] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__init__(self.detail)
+
+
+def respond(request: HttpRequest, problem: Problem) -> HttpResponse:
+    """The problem as a response."""
+    content = {
+        "type": f"urn:muster:problem:{problem.kind}",
+        "title": problem.title,
+        "status": problem.status,
+        "detail": problem.detail,
+        "instance": request.path[:INSTANCE_LIMIT],
+        "errors": [error.model_dump() for error in problem.errors],
+    }
+    return HttpResponse(
+        json.dumps(content),
+        status=problem.status,
+        content_type=CONTENT_TYPE,
+        headers=dict(problem.headers),
+    )
+
+
+def invalid(errors: Iterable[FieldProblem]) -> Problem:
+    """The request could be read, and asks for something that is not possible."""
+    errors = list(errors)
+    detail = "; ".join(f"{error.pointer}: {error.message}" for error in errors[:3])
+    more = f"; and {len(errors) - 3} more" if len(errors) > 3 else ""
+    shown = errors[:ERROR_LIMIT]
+    return Problem(422, "invalid", "The request is not valid", detail + more, shown)
+
+
+def unauthorized(detail: str, *, challenge: str = "") -> Problem:
+    """No token, or one that is not accepted."""
+    headers = {"WWW-Authenticate": f'Bearer realm="muster"{challenge}'}
+    return Problem(401, "unauthorized", "A token is needed", detail, headers=headers)
+
+
+def not_found(detail: str) -> Problem:
+    """There is nothing of this id, or no such route."""
+    return Problem(404, "not-found", "Not found", detail)
+
+
+def too_large(limit_bytes: int) -> Problem:
+    """The body is larger than the server takes."""
+    return Problem(
+        413,
+        "too-large",
+        "The request is too large",
+        f"A request body has at most {limit_bytes} bytes; split it, or raise "
+        "MUSTER_MAX_REQUEST_BYTES on the server",
+    )
+
+
+def database_unavailable() -> Problem:
+    """The database is down, or too slow."""
+    return Problem(
+        503,
+        "database-unavailable",
+        "The database did not answer",
+        "Try again. What was asked may have been done all the same; with an idempotency_key, "
+        "asking again is safe",
+        headers={"Retry-After": "2"},
+    )
+
+
+def database_read_only() -> Problem:
+    """The database answers, and takes no writes."""
+    return Problem(
+        503,
+        "database-unavailable",
+        "The database takes no writes",
+        "It is read-only at the moment: nothing was done. Try again",
+        headers={"Retry-After": "5"},
+    )
+
+
+def conflict(error: Conflict) -> Problem:
+    """It cannot be done as things are; the error says why."""
+    seconds = error.retry_after_seconds
+    headers = {} if seconds is None else {"Retry-After": str(seconds)}
+    title = "It cannot be done as things are"
+    return Problem(409, error.kind, title, str(error), headers=headers)
+
+
+def unavailable(error: Unavailable) -> Problem:
+    """A server is down, and this could not be done without it."""
+    headers = {"Retry-After": str(error.retry_after_seconds)}
+    return Problem(503, error.kind, error.title, str(error), headers=headers)
+
+
+def internal() -> Problem:
+    """A fault of ours. The log has the details, the caller has not."""
+    return Problem(
+        500,
+        "internal",
+        "Something went wrong on the server",
+        "The server's log says what; the request may or may not have had its effect",
+    )
+
+
+def plain(status: int, detail: str, **headers: str) -> Problem:
+    """A problem that its status says all about."""
+    phrase = HTTPStatus(status).phrase
+    return Problem(status, phrase.lower().replace(" ", "-"), phrase, detail, headers=headers)

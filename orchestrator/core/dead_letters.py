@@ -1,0 +1,296 @@
+"""Dead letters: drained, settled, and kept where somebody should know of them.
+
+A letter is acknowledged only after what it means is committed. It may be stale: TTL runs while a
+message is ready, so its execution may have been claimed elsewhere, ended, or be at a later
+attempt. Status and attempt are compared, and a stale letter changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import structlog
+from django.conf import settings
+from django.db import DataError, transaction
+from kombu import Consumer
+from kombu.message import Message
+
+from orchestrator.core import clock, declarations, executions, investigations, publisher, topology
+from orchestrator.core.models import DLQEntry, Execution
+from orchestrator.core.reasons import Reason
+from orchestrator.core.states import ExecutionStatus
+
+log = structlog.get_logger(__name__)
+
+FAILED_BY = "dead_letter_handler"
+QUIET_SECONDS = 0.2
+"""The queue counts as empty when nothing came for this long."""
+
+OF_A_DEATH = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count")
+"""Beginnings of the headers in which the broker tells how a letter came here."""
+
+REASONS = {
+    "expired": (Reason.QUEUE_TTL_EXPIRED, DLQEntry.Reason.QUEUE_TTL_EXPIRED),
+    # its consumer could do nothing with it, or died of it as often as a quorum queue lets it
+    "rejected": (Reason.MESSAGE_REJECTED, DLQEntry.Reason.MESSAGE_INVALID),
+    "delivery_limit": (Reason.MESSAGE_REJECTED, DLQEntry.Reason.RETRIES_EXCEEDED),
+}
+
+
+@dataclass(frozen=True)
+class Drained:
+    """What one drain did, in numbers of letters."""
+
+    settled: int = 0
+    """Ended or retried their execution, and were kept as an entry."""
+    returned: int = 0
+    """Sent their execution back to the backlog: its worker was busy, or another could take it."""
+    stale: int = 0
+    """About an attempt that is no longer waiting: only acknowledged."""
+    unreadable: int = 0
+    """Kept with their raw bytes."""
+
+    def __add__(self, other: Drained) -> Drained:
+        return Drained(
+            self.settled + other.settled,
+            self.returned + other.returned,
+            self.stale + other.stale,
+            self.unreadable + other.unreadable,
+        )
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A dead letter, read as far as it can be."""
+
+    raw_body: bytes
+    headers: dict[str, Any]
+    x_death: list[dict[str, Any]]
+    task: str
+    execution_id: UUID | None
+    attempt: int
+    problem: str
+    """What could not be read; empty if all could."""
+
+    @property
+    def died_of(self) -> str:
+        return str(self.x_death[0].get("reason", "")) if self.x_death else ""
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for every copy of one letter: draining it again finds its entry. What names no
+        attempt is the same if its bytes are, and its headers but for the broker's account."""
+        if self.execution_id is not None and self.task == publisher.RUN:
+            return f"{self.execution_id}.{self.attempt}"
+        own = {
+            name: value for name, value in self.headers.items() if not name.startswith(OF_A_DEATH)
+        }
+        headers = json.dumps(own, sort_keys=True).encode()
+        return hashlib.sha256(self.raw_body + b"\0" + headers).hexdigest()
+
+
+def drain(*, read_clock: Callable[[], datetime] = clock.now, limit: int = 100_000) -> Drained:
+    """Settle the dead letters that wait now, in batches; returns what was done.
+
+    Each batch asks for the time: a drain may take long, and what it settles last may have been
+    accepted after it began. Raises what the broker or the database raise: then nothing of that
+    batch is acknowledged, and the letters are there again for the next drain.
+    """
+    total = Drained()
+    taken = 0
+    with publisher.connection() as link:
+        declarations.declare(link, [])
+        for batch in _batches(link):
+            total += settle([read(message) for message in batch], now=read_clock())
+            batch[-1].ack(multiple=True)
+            taken += len(batch)
+            if taken >= limit:
+                break
+    if total != Drained():
+        log.info("dead letters drained", drained=str(total))
+    return total
+
+
+def _batches(link: Any) -> Iterator[list[Message]]:
+    """Whole batches of the queue, until it is quiet. Bounded by prefetch, unlike SimpleQueue."""
+    size = 2 * settings.MUSTER.batch_size
+    channel = link.channel()
+    received: list[Message] = []
+    consumer = Consumer(
+        channel,
+        queues=[topology.dead_letter_queue().queue()],
+        on_message=received.append,
+        accept=None,
+        prefetch_count=size,
+        auto_declare=False,
+    )
+    with consumer:
+        while True:
+            try:
+                while len(received) < size:
+                    link.drain_events(timeout=QUIET_SECONDS)
+            except (TimeoutError, socket.timeout):  # noqa: UP041 - kombu's virtual transports
+                pass
+            if not received:
+                return
+            batch = received[:]
+            received.clear()
+            yield batch
+
+
+def read(message: Message) -> Letter:
+    """Read a dead letter without trusting any of it."""
+    headers = _storable(message.headers or {})
+    x_death = headers.get("x-death")
+    body = message.body if isinstance(message.body, bytes) else str(message.body).encode()
+    task, execution_id, attempt, problem = "", None, 0, ""
+    try:
+        task = str(headers["task"])
+        _, kwargs, _ = json.loads(body)
+        if task == publisher.RUN:
+            execution_id, attempt = UUID(kwargs["execution_id"]), int(kwargs["attempt"])
+    except publisher.UNREADABLE as error:
+        problem = f"not a task message of ours: {error!r}"
+    return Letter(
+        raw_body=body,
+        headers=headers,
+        x_death=[d for d in x_death if isinstance(d, dict)] if isinstance(x_death, list) else [],
+        task=task,
+        execution_id=execution_id,
+        attempt=attempt,
+        problem=problem,
+    )
+
+
+def settle(letters: Sequence[Letter], *, now: datetime) -> Drained:
+    """Do what these letters mean, in one transaction.
+
+    One letter that the database cannot store must not stop the others: they are then settled
+    one by one, and the odd one is kept with its bytes alone.
+    """
+    try:
+        with transaction.atomic():
+            return _settle(letters, now=now)
+    except DataError as error:
+        if len(letters) > 1:
+            return sum((settle([letter], now=now) for letter in letters), Drained())
+        _keep_bytes(letters[0], f"not storable: {error}", now=now)
+        return Drained(unreadable=1)
+
+
+def _settle(letters: Sequence[Letter], *, now: datetime) -> Drained:
+    waiting = {
+        (execution.pk, execution.attempt): execution
+        for execution in Execution.objects.filter(
+            pk__in={letter.execution_id for letter in letters if letter.execution_id},
+            status=ExecutionStatus.SCHEDULED,
+        )
+        .select_related("worker")
+        .defer("result")
+        .with_actions()
+    }
+    entries: list[DLQEntry] = []
+    dead: dict[Reason, list[Execution]] = {}
+    stale = unreadable = 0
+    for letter in letters:
+        if letter.problem or letter.task != publisher.RUN:
+            problem = letter.problem or f"a dead {letter.task} message: the sweep does its work"
+            entries.append(_entry(letter, DLQEntry.Reason.MESSAGE_INVALID, problem, now=now))
+            unreadable += 1
+            continue
+        execution = waiting.pop((letter.execution_id, letter.attempt), None)  # type: ignore[arg-type]
+        if execution is None:
+            stale += 1
+            continue
+        reason, kept_as = REASONS.get(letter.died_of, REASONS["rejected"])
+        dead.setdefault(reason, []).append(execution)
+        entries.append(_entry(letter, kept_as, _explain(execution, reason), execution, now=now))
+    ended: set[UUID] = set()
+    returned: set[UUID] = set()
+    for reason, group in dead.items():
+        detail = _explain(group[0], reason) if len(group) == 1 else reason.text
+        why: Any = {"reason": reason, "detail": detail, "failed_by": FAILED_BY, "now": now}
+        if reason is Reason.QUEUE_TTL_EXPIRED:
+            expired = executions.expire(group, **why)
+            ended |= expired.ended
+            returned |= expired.returned
+        else:
+            ended |= executions.end_attempts(group, **why)
+    # an execution that lost its race on the way was claimed or ended: its letter was stale
+    kept = [entry for entry in entries if entry.subject_id is None or entry.subject_id in ended]
+    investigations.keep(kept)
+    stale += len(entries) - len(kept) - len(returned)
+    return Drained(len(kept) - unreadable, len(returned), stale, unreadable)
+
+
+def _explain(execution: Execution, reason: Reason) -> str:
+    worker = execution.worker.name if execution.worker else "its worker"
+    if reason is Reason.QUEUE_TTL_EXPIRED:
+        return (
+            f"{worker} did not take the execution within {execution.dispatch_ttl_ms / 1000:g} s; "
+            "it may be down or overloaded"
+        )
+    return f"the message for {worker} was rejected"
+
+
+def _entry(
+    letter: Letter,
+    reason: DLQEntry.Reason,
+    detail: str,
+    execution: Execution | None = None,
+    *,
+    now: datetime,
+) -> DLQEntry:
+    death = letter.x_death[0] if letter.x_death else {}
+    keys = death.get("routing-keys")
+    about = investigations.of_subject(executions.subject(execution)) if execution else {}
+    return DLQEntry(
+        **about,
+        dlq_reason=reason,
+        detail=detail,
+        dlq_timestamp=now,
+        opened_by=FAILED_BY,
+        original_exchange=str(death.get("exchange", ""))[:255],
+        original_queue=str(death.get("queue", ""))[:255],
+        original_routing_key=str(keys[0])[:255] if isinstance(keys, list) and keys else "",
+        x_death=letter.x_death,
+        headers=letter.headers,
+        raw_body=None if execution else letter.raw_body,
+        fingerprint=letter.fingerprint,
+    )
+
+
+def _keep_bytes(letter: Letter, detail: str, *, now: datetime) -> None:
+    entry = DLQEntry(
+        dlq_reason=DLQEntry.Reason.MESSAGE_INVALID,
+        detail=detail.replace("\x00", ""),
+        dlq_timestamp=now,
+        opened_by=FAILED_BY,
+        raw_body=letter.raw_body,
+        fingerprint=letter.fingerprint,
+    )
+    investigations.keep([entry])
+
+
+def _storable(value: Any) -> Any:
+    """Headers as JSON that every database takes: no bytes, dates, NUL or foreign types."""
+    if isinstance(value, dict):
+        return {str(_storable(key)): _storable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_storable(item) for item in value]
+    if isinstance(value, bool | int | None):
+        return value
+    if isinstance(value, float):
+        return value if value == value and abs(value) != float("inf") else str(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    return str(value).replace("\x00", "\ufffd").encode("utf-8", "replace").decode()

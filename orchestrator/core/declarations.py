@@ -1,0 +1,191 @@
+"""What the broker has of exchanges and queues, against the topology: look, compare, declare.
+
+AMQP has no question for a queue's arguments. Declaring it with the wanted ones either succeeds
+or closes the channel with a 406 that names the first difference; taking over what was found and
+declaring again names the next. Only queues that exist, which a passive declaration tells, are
+asked in this way: declaring a missing one would make it. Bindings cannot be asked for at all;
+`declare` makes them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from amqp.exceptions import NotFound, PreconditionFailed, ResourceLocked
+from kombu import Connection
+
+from orchestrator.core import topology
+from orchestrator.core.errors import MusterError
+from orchestrator.core.topology import QueueSpec
+
+DIFFERENCE = re.compile(
+    r"inequivalent arg '(?P<argument>[^']+)' for (?:queue|exchange) .*?: "
+    r"received (?P<received>.+?) but current is (?P<found>.+)$",
+    re.DOTALL,
+)
+VALUE = re.compile(r"^(?:the value )?'(?P<value>.*?)'(?: of type '(?P<type>\w+)')?$", re.DOTALL)
+
+
+REMEDY = "Stop who consumes them, then: manage.py topology migrate"
+
+
+class TopologyDiffers(MusterError):
+    """The broker has a queue or an exchange with other arguments than are wanted."""
+
+
+class UnclearRefusal(TopologyDiffers):
+    """The broker refused a declaration and did not say which argument differs."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that the broker has otherwise than the topology wants it."""
+
+    argument: str
+    wanted: Any
+    found: Any
+
+
+@dataclass
+class Finding:
+    """What the broker has of one queue or exchange."""
+
+    kind: str
+    name: str
+    owner: str = ""
+    is_missing: bool = False
+    differences: list[Difference] = field(default_factory=list)
+    messages: int = 0
+    consumers: int = 0
+
+    @property
+    def state(self) -> str:
+        if self.is_missing:
+            return "missing"
+        return "differs" if self.differences else "as declared"
+
+
+def declare(link: Connection, specs: Iterable[QueueSpec]) -> None:
+    """As `topology.declare`. Raises TopologyDiffers, which says everything that differs."""
+    wanted = list(specs)
+    try:
+        with throw_away(link) as channel:
+            topology.declare(channel, wanted)
+    except PreconditionFailed as refused:
+        differences = describe(
+            inspect(link, {s.name: s for s in [*topology.common(), *wanted]}.values())
+        )
+        raise TopologyDiffers(f"{differences or refused.reply_text}\n{REMEDY}") from None
+
+
+def describe(findings: Iterable[Finding]) -> str:
+    """All that differs, a line for each: what, which argument, as found and as wanted."""
+    return "\n".join(
+        f"{finding.kind} {finding.name}: {difference.argument}: "
+        f"wanted {_shown(difference.wanted)}, found {_shown(difference.found)}"
+        for finding in findings
+        for difference in finding.differences
+    )
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else str(value)
+
+
+def inspect(link: Connection, specs: Iterable[QueueSpec]) -> list[Finding]:
+    """What the broker has of the exchanges and of these queues. Changes nothing."""
+    exchanges = [_exchange(link, name) for name in topology.exchange_purposes()]
+    return exchanges + [inspect_queue(link, spec) for spec in specs]
+
+
+def inspect_queue(link: Connection, spec: QueueSpec) -> Finding:
+    """What the broker has of this queue."""
+    finding = Finding("queue", spec.name, spec.owner)
+    try:
+        with throw_away(link) as channel:
+            there = channel.queue_declare(spec.name, passive=True)
+            finding.messages, finding.consumers = there.message_count, there.consumer_count
+    except NotFound:
+        finding.is_missing = True
+        return finding
+    except ResourceLocked:
+        finding.differences.append(Difference("exclusive", False, True))
+        return finding
+    wanted = {"durable": True, "auto_delete": False, "arguments": dict(spec.arguments)}
+
+    def declare(channel: Any, asked: dict[str, Any]) -> None:
+        channel.queue_declare(spec.name, **asked)
+
+    finding.differences = _differences(link, declare, wanted)
+    return finding
+
+
+def _exchange(link: Connection, name: str) -> Finding:
+    kind, _ = topology.exchange_purposes()[name]
+    finding = Finding("exchange", name)
+    try:
+        with throw_away(link) as channel:
+            channel.exchange_declare(name, kind, passive=True)
+    except NotFound:
+        finding.is_missing = True
+        return finding
+    except PreconditionFailed:
+        pass  # the embedded broker compares also when it is only asked
+    wanted = {"type": kind, "durable": True, "auto_delete": False, "arguments": {}}
+
+    def declare(channel: Any, asked: dict[str, Any]) -> None:
+        channel.exchange_declare(name, **asked)
+
+    finding.differences = _differences(link, declare, wanted)
+    return finding
+
+
+def _differences(
+    link: Connection, declare: Callable[[Any, dict[str, Any]], None], wanted: dict[str, Any]
+) -> list[Difference]:
+    """Declare until the broker agrees, taking over one found value after the other."""
+    asked = wanted | {"arguments": dict(wanted["arguments"])}
+    differences: dict[str, Difference] = {}
+    while True:
+        try:
+            with throw_away(link) as channel:
+                declare(channel, asked)
+            return list(differences.values())
+        except PreconditionFailed as error:
+            match = DIFFERENCE.search(str(error.reply_text))
+            if match is None or match["argument"] in differences:
+                raise UnclearRefusal(str(error.reply_text)) from None
+            argument, found = match["argument"], _value(match["found"])
+        place = asked if argument in asked else asked["arguments"]
+        differences[argument] = Difference(argument, place.get(argument), found)
+        if found is None:
+            place.pop(argument, None)
+        else:
+            place[argument] = found
+
+
+def _value(text: str) -> Any:
+    """A value as the broker writes it: `none`, `'true'`, `the value '7' of type 'signedint'`."""
+    match = VALUE.match(text.strip().rstrip("."))
+    if match is None:
+        return None
+    value = match["value"]
+    if value in ("true", "false"):
+        return value == "true"
+    is_text = match["type"] in ("longstr", "binary") or not value.lstrip("-").isdigit()
+    return value if is_text else int(value)
+
+
+@contextlib.contextmanager
+def throw_away(link: Connection) -> Iterator[Any]:
+    """A channel that a refusal may close."""
+    channel: Any = link.channel()
+    try:
+        yield channel
+    finally:
+        if channel.is_open:
+            channel.close()

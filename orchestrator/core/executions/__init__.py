@@ -1,0 +1,81 @@
+"""The life of an execution: request, schedule, claim, finish, retry, cancel, sweep."""
+
+from orchestrator.core.executions.attempts import (
+    Ended,
+    claim,
+    end_attempts,
+    finish,
+    give_back,
+    run_limit_seconds,
+)
+from orchestrator.core.executions.cancellation import AlreadyOver, cancel
+from orchestrator.core.executions.dispatching import dispatch_again, dispatch_unclaimed
+from orchestrator.core.executions.evacuation import drain_worker, settle_lost, settle_replaced
+from orchestrator.core.executions.holdings import (
+    disown,
+    set_run_deadlines,
+    started,
+    still_offered,
+    still_started,
+)
+from orchestrator.core.executions.requests import (
+    BOUNDS,
+    IdempotencyConflict,
+    NewExecution,
+    Refusal,
+    RequestRefused,
+    UnknownExecution,
+    request,
+    request_many,
+)
+from orchestrator.core.executions.scheduling import note_completed, schedule, schedule_backlog
+from orchestrator.core.executions.subjects import subject
+from orchestrator.core.executions.sweeping import MONITOR, bring_forward, sweep
+from orchestrator.core.executions.unclaimed import (
+    Expired,
+    expire,
+    release_from,
+    release_stranded,
+    release_waiting,
+)
+
+__all__ = [
+    "BOUNDS",
+    "MONITOR",
+    "AlreadyOver",
+    "Ended",
+    "Expired",
+    "IdempotencyConflict",
+    "NewExecution",
+    "Refusal",
+    "RequestRefused",
+    "UnknownExecution",
+    "bring_forward",
+    "cancel",
+    "claim",
+    "disown",
+    "dispatch_again",
+    "dispatch_unclaimed",
+    "drain_worker",
+    "end_attempts",
+    "expire",
+    "finish",
+    "give_back",
+    "note_completed",
+    "release_from",
+    "release_stranded",
+    "release_waiting",
+    "request",
+    "request_many",
+    "run_limit_seconds",
+    "schedule",
+    "schedule_backlog",
+    "set_run_deadlines",
+    "settle_lost",
+    "settle_replaced",
+    "started",
+    "still_offered",
+    "still_started",
+    "subject",
+    "sweep",
+]

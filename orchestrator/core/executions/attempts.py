@@ -1,0 +1,338 @@
+"""One attempt: claimed by its worker, finished by it, or ended from outside."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import transaction
+
+from orchestrator.core import clock, publisher
+from orchestrator.core.executions import unloaded
+from orchestrator.core.models import Execution, add_actions
+from orchestrator.core.models.claiming import AttemptKey
+from orchestrator.core.models.executions import ExecutionQuerySet
+from orchestrator.core.reasons import Reason
+from orchestrator.core.retry_policy import RetryPolicy
+from orchestrator.core.state_machine import Move
+from orchestrator.core.states import ExecutionStatus
+
+WHILE_CANCELING = {
+    Reason.RUN_TIMEOUT: Reason.CANCELLED_RUNNING,
+    Reason.WORKER_STOPPED: Reason.CANCELLED_RUNNING,
+    Reason.RUN_DEADLINE_PASSED: Reason.CANCEL_UNCONFIRMED,
+    Reason.PACK_UNAVAILABLE: Reason.CANCELLED,
+}
+"""What stopped an action that was to be stopped anyway. An action that came to an end of its own
+before its worker heard of the cancel has that end, be it good or bad."""
+
+End = Callable[..., Collection[UUID]]
+"""Takes what `end_attempts` takes, and returns the ids that moved."""
+
+AGAIN = ("give_back", "retry")
+"""The events after which an execution waits for its next attempt."""
+
+
+def claim(
+    attempts: Collection[AttemptKey],
+    *,
+    worker_id: int,
+    incarnation: int,
+    now: datetime,
+    actor: str,
+) -> list[Execution]:
+    """Take dispatched attempts for running; returns those that this worker may now start.
+
+    Nothing else may be started. A message of an earlier attempt, a second copy, a cancelled or
+    expired execution and a worker that was declared lost all end in the same way: not returned.
+    So does a row that another transaction holds at the moment, see `holdings.still_offered`.
+    """
+    return add_actions(
+        Execution.objects.claim(
+            attempts,
+            worker_id=worker_id,
+            incarnation=incarnation,
+            run_grace=timedelta(seconds=settings.MUSTER.run_grace_seconds),
+            now=now,
+            actor=actor,
+        )
+    )
+
+
+def run_limit_seconds(execution: Execution) -> float:
+    """How long a claimed execution may run: its timeout, cut short by its deadline."""
+    assert execution.started_at is not None
+    left = execution.deadline_at - execution.started_at
+    return min(execution.timeout_seconds, left.total_seconds())
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How one claimed attempt ended, as its worker saw it."""
+
+    execution: Execution
+    """As claimed. Never reloaded: a fresh attempt number would defeat the fence."""
+    reason: Reason
+    result: Mapping[str, Any]
+
+
+def finish(ended: Sequence[Ended], *, now: datetime, actor: str) -> set[AttemptKey]:
+    """Record how attempts ended; returns those for which that still counted.
+
+    A result of an attempt that was given up meanwhile is refused by the fence and changes
+    nothing. A failure goes to another attempt where the policy allows. What is not returned may
+    also be held by another transaction at the moment, see `holdings.still_started`. What its worker
+    could not load goes elsewhere, once that worker is known to lack it.
+    """
+    unloaded.note_missing_code(ended, now=now)
+    counted: set[AttemptKey] = set()
+    for reason, group in _grouped(ended):
+        results = {end.execution.pk: end.result for end in group}
+        moved = _end(
+            [end.execution for end in group],
+            reason=reason,
+            result_of=lambda execution, results=results: results[execution.pk],  # type: ignore[misc]
+            now=now,
+            actor=actor,
+        )
+        counted |= {end.execution.key for end in group if end.execution.pk in moved}
+    return counted
+
+
+def _grouped(ended: Sequence[Ended]) -> Iterator[tuple[Reason, list[Ended]]]:
+    """By reason, and each execution once in a group: two of its attempts may end at once, if one
+    was given up and went on all the same."""
+    groups: dict[tuple[Reason, int], list[Ended]] = defaultdict(list)
+    seen: dict[tuple[Reason, UUID], int] = defaultdict(int)
+    for end in ended:
+        nth = seen[end.reason, end.execution.pk]
+        seen[end.reason, end.execution.pk] += 1
+        groups[end.reason, nth].append(end)
+    for (reason, _), group in groups.items():
+        yield reason, group
+
+
+def end_attempts(
+    executions: Sequence[Execution],
+    *,
+    reason: Reason,
+    detail: str,
+    failed_by: str,
+    now: datetime,
+) -> set[UUID]:
+    """End attempts from outside: sweep, drain, staleness check, executor.
+
+    Each goes to another attempt where its policy allows and to its terminal status otherwise.
+    Returns the ids that moved; the others lost a race, which is as good an end.
+    """
+    result = {"error": reason.text, "message": detail, "failed_by": failed_by}
+    return _end(
+        executions, reason=reason, result_of=lambda execution: result, now=now, actor=failed_by
+    )
+
+
+def end_all(
+    overdue: ExecutionQuerySet,
+    *,
+    reason: Reason,
+    detail: str,
+    failed_by: str,
+    now: datetime,
+    end: End = end_attempts,
+) -> int:
+    """End a query's executions batch by batch; returns how many.
+
+    Each batch is a transaction of its own and has a time of its own. What another session holds is
+    passed over, and found again at the next tick. A batch in which nothing moved ends the loop.
+    """
+    total = 0
+    size: int = settings.MUSTER.batch_size
+    moment = clock.running_from(now)
+    while True:
+        with transaction.atomic():
+            batch = overdue.without_contents().locked_for_batch(size).with_actions()
+            ended = end(batch, reason=reason, detail=detail, failed_by=failed_by, now=moment())
+        total += len(ended)
+        if len(batch) < size or not ended:
+            return total
+
+
+def give_back(
+    *,
+    now: datetime,
+    actor: str,
+    worker_id: int | None = None,
+    unstarted: Sequence[Execution] = (),
+    reason: Reason = Reason.GIVEN_BACK,
+) -> set[UUID]:
+    """Return what a worker claimed, or was to claim, and did not start, and, if `worker_id` says
+    that it stops, all that was dispatched to it; returns their ids.
+
+    That counts for no retry policy: nothing was tried. The messages stay in its queue, and the
+    fence refuses them.
+    """
+    dispatched = Execution.objects.dispatched()
+    scheduled = dispatched.filter(worker_id=worker_id) if worker_id is not None else ()
+    moves = [move(execution) for execution in (*scheduled, *unstarted)]
+    moved = Execution.objects.transition_many(
+        "give_back", moves, now=now, actor=actor, reason=reason
+    )
+    transaction.on_commit(partial(publisher.send_soon, publisher.requested(list(moved))))
+    return moved
+
+
+def _end(
+    executions: Sequence[Execution],
+    *,
+    reason: Reason,
+    result_of: Callable[[Execution], Mapping[str, Any]],
+    now: datetime,
+    actor: str,
+) -> set[UUID]:
+    """Repeat what may be repeated, end the rest, tell the executors of both."""
+    groups: dict[str, list[Move]] = defaultdict(list)
+    for execution in executions:
+        event, its_move = _next(execution, reason, result_of(execution), now)
+        groups[event].append(its_move)
+    moved: set[UUID] = set()
+    repeated: set[UUID] = set()
+    for event, moves in groups.items():
+        done = Execution.objects.transition_many(event, moves, now=now, actor=actor, reason=reason)
+        moved |= done
+        if event in AGAIN:
+            repeated |= done
+    moved |= _end_canceling(
+        [e for e in executions if e.pk not in moved and e.status == ExecutionStatus.RUNNING],
+        reason=reason,
+        result_of=result_of,
+        now=now,
+        actor=actor,
+    )
+    again = [move for event in AGAIN for move in groups[event]]
+    due = [move.id for move in again if move.id in repeated and not _is_delayed(move)]
+    transaction.on_commit(
+        lambda: publisher.send_soon(
+            [*publisher.completed(list(moved - repeated)), *publisher.requested(due)]
+        )
+    )
+    return moved
+
+
+def _next(
+    execution: Execution, reason: Reason, result: Mapping[str, Any], now: datetime
+) -> tuple[str, Move]:
+    """The event that follows on the end of this attempt."""
+    policy = RetryPolicy.from_dict(execution.wanted_retries)
+    if _is_to_go_on_elsewhere(execution, reason, now):
+        return "give_back", move(execution, result=result)
+    loss = _loss(execution, reason)
+    if _may_retry(execution, policy, reason, now):
+        values = _next_try(execution, policy, now) | loss
+        return "retry", move(execution, result=result, **values)
+    return _terminal_event(execution.status, reason), move(execution, result=result, **loss)
+
+
+def _end_canceling(
+    executions: Sequence[Execution],
+    *,
+    reason: Reason,
+    result_of: Callable[[Execution], Mapping[str, Any]],
+    now: datetime,
+    actor: str,
+) -> set[UUID]:
+    """A cancel came between claim and end: the attempt is the same, the status is not."""
+    reason = WHILE_CANCELING.get(reason, reason)
+    moves: dict[str, list[Move]] = defaultdict(list)
+    for execution in executions:
+        event = _terminal_event(ExecutionStatus.CANCELING, reason)
+        moves[event].append(
+            Move(
+                execution.pk,
+                ExecutionStatus.CANCELING,
+                execution.attempt,
+                {"result": result_of(execution)},
+            )
+        )
+    moved: set[UUID] = set()
+    for event, group in moves.items():
+        moved |= Execution.objects.transition_many(
+            event, group, now=now, actor=actor, reason=reason
+        )
+    return moved
+
+
+def _terminal_event(status: ExecutionStatus | str, reason: Reason) -> str:
+    """Which event ends an execution in `status` for `reason` when there is no further attempt."""
+    if status in (ExecutionStatus.REQUESTED, ExecutionStatus.SCHEDULING):
+        return "reject"
+    if status == ExecutionStatus.SCHEDULED:
+        return "expire"
+    if reason is Reason.SUCCEEDED:
+        return "complete"
+    if reason in (Reason.WORKER_LOST, Reason.PROCESS_LOST, Reason.WORKER_STOPPED):
+        return "abandon"
+    stopped = reason in (
+        Reason.CANCELLED,
+        Reason.CANCELLED_RUNNING,
+        Reason.CANCEL_UNCONFIRMED,
+    )
+    if status == ExecutionStatus.CANCELING and stopped:
+        return "confirm_cancel"
+    if reason in (Reason.RUN_TIMEOUT, Reason.RUN_DEADLINE_PASSED):
+        return "time_out"
+    return "fail"
+
+
+def _is_to_go_on_elsewhere(execution: Execution, reason: Reason, now: datetime) -> bool:
+    """Whether its worker gives it back, which is no failure and which no policy counts: it could
+    not begin there, or the worker had to stop. Then it may have happened in part, and only what is
+    idempotent begins again."""
+    if execution.status != ExecutionStatus.RUNNING or now >= execution.deadline_at:
+        return False
+    if reason is Reason.PACK_UNAVAILABLE:
+        return True
+    return reason is Reason.WORKER_STOPPED and execution.action.idempotent
+
+
+def _may_retry(execution: Execution, policy: RetryPolicy, reason: Reason, now: datetime) -> bool:
+    return (
+        execution.status in (ExecutionStatus.SCHEDULED, ExecutionStatus.RUNNING)
+        and execution.deadline_at > now
+        and policy.allows(
+            reason, retry_count=execution.retry_count, idempotent=execution.action.idempotent
+        )
+    )
+
+
+def _next_try(execution: Execution, policy: RetryPolicy, now: datetime) -> dict[str, Any]:
+    """What is set for another attempt. Its result says why this one ended, until the next says
+    something."""
+    delay_ms = policy.delay_ms(execution.retry_count + 1, random=random.random)
+    return {
+        "retry_count": execution.retry_count + 1,
+        "next_retry_at": now + timedelta(milliseconds=delay_ms) if delay_ms else None,
+        "start_by": None,
+        "run_deadline_at": None,
+    }
+
+
+def _loss(execution: Execution, reason: Reason) -> dict[str, int]:
+    if reason is not Reason.WORKER_LOST:
+        return {}
+    return {"lost_workers": execution.lost_workers + 1}
+
+
+def _is_delayed(move: Move) -> bool:
+    return move.values.get("next_retry_at") is not None
+
+
+def move(execution: Execution, **values: Any) -> Move:
+    """A move of this execution from where the caller saw it."""
+    return Move(execution.pk, execution.status, execution.attempt, values)

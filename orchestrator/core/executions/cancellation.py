@@ -1,0 +1,75 @@
+"""Cancel: at once before the claim, by a message to the worker after it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from functools import partial
+from uuid import UUID
+
+from django.conf import settings
+from django.db import transaction
+
+from orchestrator.core import publisher
+from orchestrator.core.errors import Conflict
+from orchestrator.core.executions.requests import UnknownExecution
+from orchestrator.core.models import Execution
+from orchestrator.core.reasons import Reason
+from orchestrator.core.state_machine import TransitionConflict, transition
+from orchestrator.core.states import ExecutionStatus
+
+CANCEL_TRIES = 5
+"""A cancel that loses this many races in a row gives up; each race lost is real progress."""
+
+
+class AlreadyOver(Conflict):
+    """The execution has ended; there is nothing to cancel."""
+
+    kind = "already-over"
+
+
+def cancel(*, execution_id: UUID, actor: str, now: datetime) -> Execution:
+    """Cancel: at once before the claim, by a message to its worker after it.
+
+    Returns the row as it is now: `cancelled`, or `canceling` until the worker confirms.
+    Raises UnknownExecution, AlreadyOver, and TransitionConflict after too many lost races.
+    """
+    for _ in range(CANCEL_TRIES):
+        try:
+            execution = Execution.objects.get(pk=execution_id)
+        except Execution.DoesNotExist:
+            raise UnknownExecution(f"No execution has the id {execution_id}") from None
+        if execution.status == ExecutionStatus.CANCELING:
+            return execution
+        if execution.is_terminal:
+            raise AlreadyOver(f"Execution {execution_id} is over: {execution.status}")
+        try:
+            return _cancel(execution, actor=actor, now=now)
+        except TransitionConflict:
+            continue  # it was claimed, retried or ended meanwhile: look again
+    raise TransitionConflict(f"Execution {execution_id} keeps changing; try again")
+
+
+def _cancel(execution: Execution, *, actor: str, now: datetime) -> Execution:
+    if execution.status != ExecutionStatus.RUNNING:
+        detail = {"error": Reason.CANCELLED.text, "message": f"by {actor}", "failed_by": actor}
+        cancelled = transition(
+            execution, "cancel", now=now, actor=actor, reason=Reason.CANCELLED, result=detail
+        )
+        transaction.on_commit(partial(publisher.send_soon, publisher.completed([execution.pk])))
+        return cancelled
+    muster = settings.MUSTER
+    grace = timedelta(seconds=muster.cancel_grace_seconds + muster.run_grace_seconds)
+    canceling = transition(
+        execution,
+        "request_cancel",
+        now=now,
+        actor=actor,
+        run_deadline_at=min(execution.run_deadline_at or now + grace, now + grace),
+    )
+    message = publisher.cancel(
+        execution_id=canceling.pk,
+        attempt=canceling.attempt,
+        worker_id=canceling.worker_id or 0,
+    )
+    transaction.on_commit(partial(publisher.send_soon, [message]))
+    return canceling

@@ -1,0 +1,205 @@
+"""Sends attempts that the database has given to workers, and settles what cannot be sent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import structlog
+from django.conf import settings
+from django.db import transaction
+
+from orchestrator.core import investigations, publisher, topology
+from orchestrator.core.declarations import TopologyDiffers
+from orchestrator.core.executions.attempts import end_attempts
+from orchestrator.core.executions.subjects import subjects
+from orchestrator.core.models import DLQEntry, Execution, Worker
+from orchestrator.core.reasons import Reason
+from orchestrator.core.state_machine import Move
+from orchestrator.core.states import ExecutionStatus
+
+log = structlog.get_logger(__name__)
+
+BROKER_PAUSE = timedelta(seconds=1)
+"""How long what could not be dispatched is left alone before it is tried again."""
+
+UNDECLARABLE_PAUSE = timedelta(seconds=10)
+"""The same, where the broker refuses its worker's queue: until somebody does something."""
+
+UNCLAIMED_SECONDS = 10.0
+"""A worker with a slot to spare claims within milliseconds of a dispatch."""
+
+COMPLAIN_EVERY_SECONDS = 60.0
+_complained_at = float("-inf")
+
+
+class Dispatch(NamedTuple):
+    """An attempt that the database has given to a worker, to be sent to it."""
+
+    execution: Execution
+    """As it was read, at this attempt or before it."""
+    attempt: int
+    worker_id: int
+
+    @classmethod
+    def of(cls, execution: Execution) -> Dispatch:
+        """That of an execution which is scheduled."""
+        return cls(execution, execution.attempt, execution.worker_id or 0)
+
+    def given_back(self, *, again_at: datetime) -> Move:
+        values = {"next_retry_at": again_at}
+        return Move(self.execution.pk, ExecutionStatus.SCHEDULED, self.attempt, values)
+
+
+def dispatch(dispatches: Sequence[Dispatch], *, now: datetime, actor: str) -> None:
+    """Send each to its worker's queue; what cannot be sent goes back at once."""
+    try:
+        returned = publisher.send([_message(each) for each in dispatches])
+    except publisher.BrokerUnavailable as error:
+        log.warning("dispatch failed, giving back", error=error, n=len(dispatches))
+        Execution.objects.transition_many(
+            "give_back",
+            [each.given_back(again_at=now + BROKER_PAUSE) for each in dispatches],
+            now=now,
+            actor=actor,
+            reason=Reason.DISPATCH_FAILED,
+        )
+        return
+    unroutable = {message.kwargs["execution_id"] for message in returned}
+    if unroutable:
+        without_queue = [each for each in dispatches if str(each.execution.pk) in unroutable]
+        _settle_unroutable(without_queue, now=now, actor=actor)
+
+
+def dispatch_again(*, now: datetime, actor: str) -> int:
+    """Send once more what was dispatched and is not claimed; returns how many.
+
+    For an executor that begins, or has the broker back: one may have died between its commit
+    and its publish, and a broker may have lost what it had. No worker holds more than its window
+    of them, and the claim lets one message of an attempt through.
+    """
+    waiting = Execution.objects.unclaimed(now).without_contents().with_actions()
+    size: int = settings.MUSTER.batch_size
+    for start in range(0, len(waiting), size):
+        redispatch(waiting[start : start + size], now=now, actor=actor)
+    return len(waiting)
+
+
+def dispatch_unclaimed(*, now: datetime, actor: str) -> int:
+    """Send once more what a worker with a slot to spare has not claimed for a while; returns how
+    many. Otherwise it would wait for `start_by`.
+
+    One of several executors may have died for good between its commit and its publish, or the
+    broker may have lost the message. If neither is so, the claim refuses the second copy. Each
+    wait is twice as long as the one before it, so there are never more than a few.
+    """
+    patience = timedelta(seconds=UNCLAIMED_SECONDS)
+    waiting = Execution.objects.unclaimed(now).dispatched_for(patience, now)
+    if not waiting.exists():
+        return 0
+    running = Execution.objects.running_by_worker()
+    reachable = Worker.objects.reachable(now).values_list("pk", "capacity")
+    idle = [pk for pk, capacity in reachable if running.get(pk, 0) < capacity]
+    due = [
+        execution
+        for execution in waiting.filter(worker_id__in=idle).without_contents()
+        if _is_due_again(execution, now)
+    ][: settings.MUSTER.batch_size]
+    again = Execution.objects.unclaimed(now).filter(pk__in=[execution.pk for execution in due])
+    again.update_unheld(dispatched_again_at=now)
+    redispatch(due, now=now, actor=actor)
+    if due:
+        log.warning("dispatched again what nobody had claimed", n=len(due))
+    return len(due)
+
+
+def redispatch(executions: Iterable[Execution], *, now: datetime, actor: str) -> None:
+    """Send these once more, which are scheduled."""
+    dispatch([Dispatch.of(execution) for execution in executions], now=now, actor=actor)
+
+
+def _is_due_again(execution: Execution, now: datetime) -> bool:
+    first, last = execution.scheduled_at, execution.dispatched_again_at
+    if first is None or last is None or last < first:  # not in this attempt
+        return True
+    return now - last >= last - first
+
+
+def _message(each: Dispatch) -> publisher.Message:
+    ttl_ms = each.execution.dispatch_ttl_ms
+    return publisher.dispatch(
+        execution_id=each.execution.pk,
+        attempt=each.attempt,
+        worker_id=each.worker_id,
+        ttl_ms=ttl_ms if ttl_ms < settings.MUSTER.worker_queue_ttl_ms else None,
+    )
+
+
+# --- workers without a queue ---------------------------------------------------------------------
+
+
+def _settle_unroutable(dispatches: Sequence[Dispatch], *, now: datetime, actor: str) -> None:
+    """The broker has no queue for these.
+
+    A retired worker has none on purpose: what is pinned to one ends. Everything else is given
+    back, which counts for no policy, once its queue is declared again. Where that is not possible,
+    it is tried less often, until its deadline.
+    """
+    ids = {each.worker_id for each in dispatches}
+    retired = set(
+        Worker.objects.filter(pk__in=ids, retired_at__isnull=False).values_list("pk", flat=True)
+    )
+    hopeless = [each for each in dispatches if each.execution.pinned_worker_id in retired]
+    if hopeless:
+        _end_unroutable(hopeless, now=now)
+    others = [each for each in dispatches if each.execution.pinned_worker_id not in retired]
+    pause = _declare_queues({each.worker_id for each in others} - retired)
+    Execution.objects.transition_many(
+        "give_back",
+        [each.given_back(again_at=now + pause) for each in others],
+        now=now,
+        actor=actor,
+        reason=Reason.UNROUTABLE,
+    )
+
+
+def _declare_queues(worker_ids: Collection[int]) -> timedelta:
+    """Declare the queues of these workers again; how long to wait before they are used."""
+    try:
+        publisher.make_whole(topology.dispatch_key(worker_id) for worker_id in worker_ids)
+    except publisher.BrokerUnavailable as error:
+        log.warning("queues of workers not declared", error=error)
+    except TopologyDiffers as differs:
+        _complain(differs)
+        return UNDECLARABLE_PAUSE
+    return BROKER_PAUSE
+
+
+def _complain(differs: TopologyDiffers) -> None:
+    """Log it, once a minute: each execution that comes up meanwhile would say the same."""
+    global _complained_at
+    if time.monotonic() - _complained_at > COMPLAIN_EVERY_SECONDS:
+        _complained_at = time.monotonic()
+        log.error("a worker's queue cannot be declared", differs=str(differs))
+
+
+def _end_unroutable(dispatches: Sequence[Dispatch], *, now: datetime) -> None:
+    """There will be no queue for these: each attempt ends, and an entry tells of its message."""
+    detail = "the worker that it is pinned to is retired, and has no queue any more"
+    attempts = {each.execution.pk: each.attempt for each in dispatches}
+    rows = Execution.objects.filter(pk__in=attempts, status=ExecutionStatus.SCHEDULED)
+    with transaction.atomic():
+        found = rows.select_related("worker").defer("result").with_actions()
+        dispatched = [row for row in found if row.attempt == attempts[row.pk]]
+        ended = end_attempts(
+            dispatched, reason=Reason.UNROUTABLE, detail=detail, failed_by="executor", now=now
+        )
+        investigations.open_for(
+            subjects([execution for execution in dispatched if execution.pk in ended]),
+            reason=DLQEntry.Reason.UNROUTABLE,
+            detail=detail,
+            now=now,
+            actor="executor",
+        )

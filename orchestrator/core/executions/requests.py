@@ -1,0 +1,248 @@
+"""Accepting executions: all that can be refused is refused here, before there is a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+
+from orchestrator.core import json_values, packs, publisher, retry_policy, selectors
+from orchestrator.core.errors import Conflict, MusterError, NotFound
+from orchestrator.core.models import Action, Execution, Worker
+from orchestrator.core.models.catalog import waits_too_long
+
+BOUNDS: Mapping[str, tuple[Any, Any]] = {
+    "timeout_seconds": (0.001, 7 * 86_400),
+    "deadline_seconds": (0.001, 366 * 86_400),
+    "queue_ttl_ms": (1, 2**31 - 1),
+    "scheduled_timeout_seconds": (0.001, 366 * 86_400),
+    "priority": (-100, 100),
+}
+"""The least and the most that a request may ask for, on every face; more is a mistake of units."""
+
+LONGEST_TEXTS = {"idempotency_key": 200, "correlation_id": 100}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewExecution:
+    """What a caller asks for. Times as their names say; None means the action's own."""
+
+    action_ref: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    worker_id: int | None = None
+    worker_selector: Mapping[str, str] | None = None
+    """Labels that its worker must have, besides those that its action asks for."""
+    priority: int = 0
+    timeout_seconds: float | None = None
+    queue_ttl_ms: int | None = None
+    scheduled_timeout_seconds: float | None = None
+    retry: Mapping[str, Any] | None = None
+    """Keys of a retry policy that are to be other than its action's."""
+    deadline_seconds: float | None = None
+    idempotency_key: str | None = None
+    correlation_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """One thing that was wrong with a request: which of many, where in it, and what."""
+
+    index: int
+    pointer: str
+    """JSON pointer into that request, such as `/parameters/seconds`."""
+    message: str
+
+
+class RequestRefused(MusterError):
+    """The request was refused and left no row."""
+
+    def __init__(self, refusals: Sequence[Refusal]) -> None:
+        told = [f"{r.pointer}: {r.message}" for r in refusals[:3]]
+        if len(refusals) > len(told):
+            told.append(f"and {len(refusals) - len(told)} more")
+        super().__init__("; ".join(told))
+        self.refusals = list(refusals)
+
+
+class IdempotencyConflict(Conflict):
+    """This idempotency key was used before, for another action or other parameters."""
+
+    kind = "idempotency-conflict"
+
+
+class UnknownExecution(NotFound):
+    """No execution has this id."""
+
+
+def request(new: NewExecution, *, requested_by: str, now: datetime) -> Execution:
+    """Accept one execution; see `request_many`."""
+    return request_many([new], requested_by=requested_by, now=now)[0]
+
+
+def request_many(
+    news: Sequence[NewExecution], *, requested_by: str, now: datetime
+) -> list[Execution]:
+    """Accept executions: all of them, or none; returns their rows in the order of `news`.
+
+    A repeated idempotency key returns the row that it made the first time.
+    Raises RequestRefused with everything that was wrong, and IdempotencyConflict.
+    The message goes out after the commit and in the background: accepting needs no broker.
+    """
+    actions = Action.objects.known_by_ref({new.action_ref for new in news})
+    # what is beyond a column's range is not looked up, and so is unknown
+    pinned = {new.worker_id for new in news if 0 < (new.worker_id or 0) < 2**63}
+    workers = Worker.objects.in_bulk(pinned) if pinned else {}
+    refusals = [
+        Refusal(index, pointer, message)
+        for index, new in enumerate(news)
+        for pointer, message in _problems(new, actions.get(new.action_ref), workers)
+    ]
+    if refusals:
+        raise RequestRefused(refusals)
+
+    rows = [_row(new, actions[new.action_ref], requested_by=requested_by, now=now) for new in news]
+    if len(rows) == 1 and rows[0].idempotency_key is None:
+        # one statement commits by itself: no BEGIN and COMMIT to wait for
+        rows[0].save(force_insert=True)
+        accepted = rows
+    else:
+        with transaction.atomic():
+            # a key that is taken is skipped and then looked up: no window between the two
+            Execution.objects.bulk_create(rows, ignore_conflicts=any(map(_has_key, rows)))
+            accepted = _with_taken_keys(rows)
+    fresh = [row.pk for row, made in zip(rows, accepted, strict=True) if made is row]
+    transaction.on_commit(partial(publisher.send_soon, publisher.requested(fresh)))
+    return accepted
+
+
+def _has_key(row: Execution) -> bool:
+    return row.idempotency_key is not None
+
+
+def _with_taken_keys(rows: Sequence[Execution]) -> list[Execution]:
+    """The rows, but for each key that was taken before the row that holds it."""
+    keys = {row.idempotency_key for row in rows if _has_key(row)}
+    holders = {
+        row.idempotency_key: row for row in Execution.objects.filter(idempotency_key__in=keys)
+    }
+    accepted = []
+    for row in rows:
+        holder = holders.get(row.idempotency_key)
+        if holder is None or holder.pk == row.pk:
+            accepted.append(row)
+            continue
+        if not _asks_the_same(row, holder):
+            raise IdempotencyConflict(
+                f"The idempotency key {row.idempotency_key!r} belongs to execution {holder.pk}, "
+                "which has another action or other parameters"
+            )
+        accepted.append(holder)
+    return accepted
+
+
+def _asks_the_same(row: Execution, holder: Execution) -> bool:
+    if row.action_ref != holder.action_ref:
+        return False
+    # only the database knows its own idea of equal numbers: jsonb turns 1e23 into an integer
+    same = Execution.objects.filter(pk=holder.pk, parameters=row.parameters)
+    return row.parameters == holder.parameters or same.exists()
+
+
+def _problems(
+    new: NewExecution, action: Action | None, workers: Mapping[int, Worker]
+) -> Iterable[tuple[str, str]]:
+    if action is None:
+        yield "/action_ref", f"no action is called {new.action_ref!r}"
+    elif not action.enabled:
+        yield "/action_ref", f"the action {new.action_ref} is disabled"
+    else:
+        yield from _parameter_problems(new.parameters, action)
+        yield from _selector_problems(new.worker_selector, action)
+    for name, message in retry_policy.problems(new.retry or {}):
+        yield json_values.pointer(["retry", name]), message
+    if new.worker_id is not None:
+        worker = workers.get(new.worker_id)
+        if worker is None:
+            yield "/worker_id", f"no worker has the id {new.worker_id}"
+        elif worker.retired_at is not None:
+            yield "/worker_id", f"the worker {worker} is retired"
+    yield from _bound_problems(new)
+    for name, longest in LONGEST_TEXTS.items():
+        text = getattr(new, name)
+        if text is None:
+            continue
+        if not 1 <= len(text) <= longest:
+            yield f"/{name}", f"expected 1 to {longest} characters, found {len(text)}"
+        elif fault := json_values.text_fault(text):
+            yield f"/{name}", f"contains {fault}"
+
+
+def _bound_problems(new: NewExecution) -> Iterable[tuple[str, str]]:
+    too_long = dict(waits_too_long(new.queue_ttl_ms, new.scheduled_timeout_seconds))
+    for name, (least, most) in BOUNDS.items():
+        value = getattr(new, name)
+        if value is not None and not least <= value <= most:
+            yield f"/{name}", f"expected {least} to {most}, found {value}"
+        elif name in too_long:
+            yield f"/{name}", too_long[name]
+
+
+def _selector_problems(
+    selector: Mapping[str, str] | None, action: Action
+) -> Iterable[tuple[str, str]]:
+    if selector is None:
+        return
+    if found := selectors.problems(selector):
+        for key, message in found:
+            yield json_values.pointer(["worker_selector", *([key] if key else [])]), message
+        return
+    for key, value in selectors.conflicts(action.worker_selector, selector):
+        place = json_values.pointer(["worker_selector", key])
+        yield place, f"the action {action.ref} asks for {key}={value}, so no worker could have both"
+
+
+def _parameter_problems(parameters: Any, action: Action) -> Iterable[tuple[str, str]]:
+    if not isinstance(parameters, Mapping):
+        yield "/parameters", f"expected an object, found {type(parameters).__name__}"
+        return
+    faults = list(json_values.faults(dict(parameters)))
+    for place, what in faults:
+        yield f"/parameters{place}", what
+    if not faults:
+        for problem in packs.validate_parameters(action, dict(parameters)):
+            yield f"/parameters{problem.pointer}", problem.message
+
+
+def _merged(
+    of_action: Mapping[str, Any], of_request: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """What a request asks for on top of its action; None for what its action asks, then as now."""
+    return None if of_request is None else {**of_action, **of_request}
+
+
+def _row(new: NewExecution, action: Action, *, requested_by: str, now: datetime) -> Execution:
+    deadline_seconds = new.deadline_seconds or settings.MUSTER.deadline_seconds
+    return Execution(
+        action=action,
+        action_ref=action.ref,
+        parameters=new.parameters,
+        priority=new.priority,
+        pinned_worker_id=new.worker_id,
+        timeout_seconds=new.timeout_seconds
+        or action.timeout_seconds
+        or settings.MUSTER.default_timeout_seconds,
+        queue_ttl_ms=new.queue_ttl_ms or action.queue_ttl_ms,
+        scheduled_timeout_seconds=new.scheduled_timeout_seconds or action.scheduled_timeout_seconds,
+        worker_selector=_merged(action.worker_selector, new.worker_selector),
+        retry_policy=_merged(action.retry_policy, new.retry),
+        deadline_at=now + timedelta(seconds=deadline_seconds),
+        requested_by=requested_by,
+        correlation_id=new.correlation_id,
+        idempotency_key=new.idempotency_key,
+        created_at=now,
+    )

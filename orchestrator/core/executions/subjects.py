@@ -1,0 +1,58 @@
+"""Executions as the subjects of investigations."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from orchestrator.core.investigations import Subject
+from orchestrator.core.models import Execution
+from orchestrator.core.redaction import redacted
+
+KIND = "execution"
+
+
+def take(ids: Collection[UUID], *, now: datetime) -> list[Subject]:
+    """Those of these executions that there are."""
+    rows = Execution.objects.filter(pk__in=ids).select_related("worker", "action")
+    return subjects(list(rows.defer("result")))
+
+
+def subjects(executions: Sequence[Execution]) -> list[Subject]:
+    """They come with their workers and actions, as they were before whatever ended them."""
+    return [subject(execution) for execution in executions]
+
+
+def subject(execution: Execution) -> Subject:
+    """One that comes with its worker and action."""
+    return Subject(
+        kind=KIND,
+        id=execution.pk,
+        name=execution.action_ref,
+        state=str(execution.status),
+        attempt=execution.attempt or None,
+        snapshot=_snapshot(execution),
+    )
+
+
+def _snapshot(execution: Execution) -> dict[str, Any]:
+    return {
+        "id": str(execution.pk),
+        "action_ref": execution.action_ref,
+        "parameters": redacted(execution.parameters, schema=execution.action.parameters_schema),
+        "status": str(execution.status),
+        "attempt": execution.attempt,
+        "retry_count": execution.retry_count,
+        "priority": execution.priority,
+        "correlation_id": execution.correlation_id,
+        "worker": execution.worker.name if execution.worker else None,
+        "created_at": execution.created_at.isoformat(),
+        "scheduled_at": _text(execution.scheduled_at),
+        "start_by": _text(execution.start_by),
+    }
+
+
+def _text(at: datetime | None) -> str | None:
+    return at.isoformat() if at else None

@@ -1,0 +1,59 @@
+"""What a worker could not load, as its host lacks the code: it never began, and goes elsewhere."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from django.db.models import Q
+
+from orchestrator.core import fleet
+from orchestrator.core.models import Execution, Worker
+from orchestrator.core.models.catalog import WITHOUT_CODE
+from orchestrator.core.reasons import Reason
+
+if TYPE_CHECKING:
+    from orchestrator.core.executions.attempts import Ended
+
+MISSING = "missing"
+"""The key of such a result that names what is missing: a pack, or a single action."""
+
+
+def note_missing_code(ended: Sequence[Ended], *, now: datetime) -> None:
+    """Have the workers of these attempts known to lack what they could not load.
+
+    Before these executions are given back: whoever places them then knows.
+    """
+    missing: dict[tuple[int, int], dict[str, str]] = defaultdict(dict)
+    for end in ended:
+        if end.reason is Reason.PACK_UNAVAILABLE:
+            execution = end.execution
+            life = execution.worker_id or 0, execution.worker_incarnation or 0
+            pack, action = execution.action_ref.partition(".")[0], execution.action_ref
+            name = pack if end.result.get(MISSING) == pack else action
+            missing[life][name] = str(end.result.get("message", ""))
+    for (worker_id, incarnation), found in missing.items():
+        fleet.lack_code(worker_id=worker_id, incarnation=incarnation, missing=found, now=now)
+
+
+def are_among(executions: Sequence[Execution]) -> bool:
+    """Whether some of these are here again because a worker could not load them.
+
+    Each dispatch is an attempt and each failure a retry, so what was given back has a difference.
+    """
+    returned = [each.pk for each in executions if each.attempt > each.retry_count]
+    if not returned:
+        return False
+    unloaded = Execution.objects.filter(pk__in=returned, reason=Reason.PACK_UNAVAILABLE)
+    return unloaded.exists()
+
+
+def on_workers_without_code() -> Q:
+    """Of executions: their worker lacks their code. Matches nothing while no worker lacks any."""
+    lacking = Q(pk__in=())
+    for worker_id, missing in Worker.objects.lacking_code().values_list("pk", "missing_code"):
+        code = Q(action__pack__name__in=missing) | Q(action_ref__in=missing)
+        lacking |= Q(worker_id=worker_id) & code & ~Q(action__runtime__in=WITHOUT_CODE)
+    return lacking

@@ -1,0 +1,130 @@
+"""Triggers that keep what has happened as it was, whoever tries to change it.
+
+A later migration that changes such rows takes the triggers away for as long, and on SQLite, where
+a table that is altered may be made again, puts them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from django.db import migrations
+
+FUNCTION = "orchestrator_is_final"
+HISTORY = "history is final"
+
+
+def function() -> migrations.RunPython:
+    """PostgreSQL's function that the triggers of all apps call."""
+    return _statements(
+        postgresql=[
+            f"""
+            CREATE FUNCTION {FUNCTION}() RETURNS trigger LANGUAGE plpgsql AS $$
+            BEGIN
+                RAISE EXCEPTION '% of % refused%: %', TG_OP, TG_TABLE_NAME,
+                    CASE WHEN TG_LEVEL = 'ROW' THEN ', row ' || OLD.id ELSE '' END, TG_ARGV[0]
+                    USING ERRCODE = 'integrity_constraint_violation';
+            END $$
+            """
+        ],
+        undone_postgresql=[f"DROP FUNCTION {FUNCTION}()"],
+    )
+
+
+def keep(
+    ended: Mapping[str, tuple[str, Collection[str]]], *, histories: Collection[str]
+) -> migrations.RunPython:
+    """Refuse every change of rows that are final, and of histories.
+
+    `ended`: of each table, the column that holds the state, and the states that are terminal.
+    Depends on the migration with `function`.
+    """
+    rows = {
+        table: (f"OLD.{column} IN ({_quoted(states)})", f"a terminal {column} is final")
+        for table, (column, states) in ended.items()
+    }
+    tables = [*rows, *histories]
+    return _statements(
+        postgresql=[
+            *(
+                f"""
+                CREATE TRIGGER {table}_is_final BEFORE UPDATE OR DELETE ON {table}
+                FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION {FUNCTION}('{why}')
+                """
+                for table, (condition, why) in rows.items()
+            ),
+            *(
+                f"""
+                CREATE TRIGGER {table}_is_final BEFORE UPDATE OR DELETE ON {table}
+                FOR EACH ROW EXECUTE FUNCTION {FUNCTION}('{HISTORY}')
+                """
+                for table in histories
+            ),
+            *(
+                f"""
+                CREATE TRIGGER {table}_is_kept BEFORE TRUNCATE ON {table}
+                FOR EACH STATEMENT EXECUTE FUNCTION {FUNCTION}('{HISTORY}')
+                """
+                for table in tables
+            ),
+        ],
+        undone_postgresql=[
+            f"DROP TRIGGER {table}_{what} ON {table}"
+            for table in tables
+            for what in ("is_final", "is_kept")
+        ],
+        sqlite=[
+            f"""
+            CREATE TRIGGER {table}_{verb.lower()}_is_final BEFORE {verb} ON {table}
+            FOR EACH ROW {f"WHEN {condition}" if condition else ""}
+            BEGIN
+                SELECT RAISE(ABORT, '{verb} of {table} refused: {why}');
+            END
+            """
+            for table, (condition, why) in {
+                **rows,
+                **dict.fromkeys(histories, ("", HISTORY)),
+            }.items()
+            for verb in ("UPDATE", "DELETE")
+        ],
+        undone_sqlite=[
+            f"DROP TRIGGER IF EXISTS {table}_{verb}_is_final"
+            for table in tables
+            for verb in ("update", "delete")
+        ],
+    )
+
+
+def tune(tables: Mapping[str, str]) -> migrations.RunPython:
+    """Set PostgreSQL's storage parameters of tables; SQLite has none."""
+    return _statements(
+        postgresql=[f"ALTER TABLE {table} SET ({values})" for table, values in tables.items()],
+        undone_postgresql=[
+            f"ALTER TABLE {table} RESET (fillfactor, autovacuum_analyze_scale_factor)"
+            for table in tables
+        ],
+    )
+
+
+def _statements(
+    *,
+    postgresql: Collection[str],
+    undone_postgresql: Collection[str],
+    sqlite: Collection[str] = (),
+    undone_sqlite: Collection[str] = (),
+) -> migrations.RunPython:
+    def run(schema_editor: Any, on_postgresql: Collection[str], on_sqlite: Collection[str]) -> None:
+        is_postgresql = schema_editor.connection.vendor == "postgresql"
+        for statement in on_postgresql if is_postgresql else on_sqlite:
+            # None, not the default (): a `%` of PL/pgSQL is no placeholder
+            schema_editor.execute(statement, params=None)
+
+    return migrations.RunPython(
+        lambda apps, schema_editor: run(schema_editor, postgresql, sqlite),
+        lambda apps, schema_editor: run(schema_editor, undone_postgresql, undone_sqlite),
+    )
+
+
+def _quoted(states: Collection[str]) -> str:
+    return ", ".join(f"'{state}'" for state in states)

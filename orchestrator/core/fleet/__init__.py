@@ -1,0 +1,64 @@
+"""The workers: how they come, stay, go, are found missing, are looked after, and are chosen."""
+
+from orchestrator.core.fleet.absence import BROKER_CHECK, present, present_until
+from orchestrator.core.fleet.lives import (
+    Told,
+    UnknownWorker,
+    admit,
+    beat,
+    clock_is_trusted,
+    drain,
+    enlist,
+    have_code,
+    lack_code,
+    leave,
+    mark_healthy,
+    mark_stale,
+    mark_unhealthy,
+    register,
+)
+from orchestrator.core.fleet.orders import (
+    WorkerHoldsWork,
+    WorkerIsUp,
+    cordon,
+    order_drain,
+    retire,
+    retire_gone,
+    uncordon,
+)
+from orchestrator.core.fleet.placement import FleetBusy, Need, NoWorkerAvailable, Placement
+from orchestrator.core.fleet.portrait import describe, lacking, named
+
+__all__ = [
+    "BROKER_CHECK",
+    "FleetBusy",
+    "Need",
+    "NoWorkerAvailable",
+    "Placement",
+    "Told",
+    "UnknownWorker",
+    "WorkerHoldsWork",
+    "WorkerIsUp",
+    "admit",
+    "beat",
+    "clock_is_trusted",
+    "cordon",
+    "describe",
+    "drain",
+    "enlist",
+    "have_code",
+    "lack_code",
+    "lacking",
+    "leave",
+    "mark_healthy",
+    "mark_stale",
+    "mark_unhealthy",
+    "named",
+    "order_drain",
+    "present",
+    "present_until",
+    "register",
+    "retire",
+    "retire_gone",
+    "uncordon",
+]

@@ -1,0 +1,183 @@
+"""Why there is no worker for an execution: said in words that name what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from django.conf import settings
+from django.db.models import Max, Q
+
+from orchestrator.core.fleet.lives import STARTING
+from orchestrator.core.fleet.portrait import named
+from orchestrator.core.models import Worker, WorkerEvent
+
+if TYPE_CHECKING:
+    from orchestrator.core.fleet.placement import Need
+
+NAMES_SHOWN = 3
+
+Kind = WorkerEvent.Kind
+KEEPS_WORK_AWAY = (Kind.CORDONED, Kind.DRAINING, Kind.UNHEALTHY)
+
+BROKER_CHECK = "broker"
+"""The check that fails on a worker which cannot reach its broker, or is not reached by it: no fault
+of its own."""
+
+NO_FAULT_OF_ITS_OWN = {BROKER_CHECK, STARTING}
+
+
+def present(*, now: datetime) -> list[Worker]:
+    """The workers that may be given work now, or as soon as messages reach them."""
+    there = Worker.objects.up().fresh(now).filter(cordoned=False)
+    there = there.exclude(status=Worker.Status.DRAINING)
+    return [worker for worker in there if not _has_a_fault(worker)]
+
+
+def _has_a_fault(worker: Worker) -> bool:
+    return bool(worker.failed_checks.keys() - NO_FAULT_OF_ITS_OWN)
+
+
+def explain(need: Need, *, now: datetime) -> str:
+    """What keeps every worker from this need: the runtime, a label, or the state of each, to which
+    belongs what code it lacks."""
+    workers = list(Worker.objects.known().filter(heartbeat_at__isnull=False))
+    if not workers:
+        return "no workers available: none has ever registered"
+    offering = [worker for worker in workers if need.runtime in worker.runtimes]
+    if not offering:
+        return f"no workers available: {_no_runtime(need, _all_runtimes(workers))}"
+    matching = [w for w in offering if need.is_met_by(w.runtimes, w.labels)]
+    if not matching:
+        found = {
+            f"{key}={worker.labels[key]}"
+            for worker in offering
+            for key, _ in need.labels
+            if key in worker.labels
+        }
+        return (
+            f"no workers available: none with the runtime {need.runtime} has the labels "
+            f"{_labels(need)} (there are: {', '.join(sorted(found)) or 'none of these keys'})"
+        )
+    states: dict[str, list[str]] = {}
+    for worker in matching:
+        state = _state(worker, now) if need.may_have(worker.labels) else "reserved for others"
+        if worker.is_up and (lacking := lacks(need.code, worker.missing_code)):
+            state = lacking
+        states.setdefault(state, []).append(worker.name)
+    told = "; ".join(f"{state}: {_names(names)}" for state, names in sorted(states.items()))
+    return f"no workers available: {told}"
+
+
+def lacks(code: Iterable[str], missing_code: Mapping[str, str]) -> str:
+    """What of this code a worker lacks, as it is said of one; empty if it has all of it."""
+    for name in code:
+        if name in missing_code:
+            return f"lacks {named(name)} ({missing_code[name]})"
+    return ""
+
+
+def explain_pinned(
+    need: Need,
+    runtimes: Iterable[str],
+    labels: Mapping[str, str],
+    missing_code: Mapping[str, str],
+) -> str:
+    """Why the one worker that was asked for cannot run it."""
+    if lacking := lacks(need.code, missing_code):
+        return f"no workers available: the one asked for {lacking}"
+    if need.runtime not in runtimes:
+        missing = f"does not offer the runtime {need.runtime} (offered: {_joined(runtimes)})"
+    else:
+        has = _joined(f"{key}={value}" for key, value in labels.items())
+        missing = f"does not have the labels {_labels(need)} (it has: {has or 'none'})"
+    return f"no workers available: the one asked for {missing}"
+
+
+def present_until(need: Need, *, now: datetime) -> datetime | None:
+    """The latest moment at which some worker could be given this need; None if there was none.
+
+    A worker that only cannot reach its broker counts as present: nobody can give it anything, and
+    that is no decision about what it may have.
+    """
+    workers = [
+        worker
+        for worker in Worker.objects.exclude(heartbeat_at=None)
+        if need.may_go_to(worker.runtimes, worker.labels)
+    ]
+    events = WorkerEvent.objects.filter(worker__in=workers, kind__in=KEEPS_WORK_AWAY).order_by()
+    began_at = {
+        (worker_id, kind): at
+        for worker_id, kind, at in events.values_list("worker", "kind").annotate(Max("at"))
+    }
+    ends = [
+        min(_took_work_until(worker, began_at, now), _had_code_until(worker, need, now))
+        for worker in workers
+    ]
+    return max(ends, default=None)
+
+
+def _took_work_until(
+    worker: Worker, began_at: Mapping[tuple[int, str], datetime], now: datetime
+) -> datetime:
+    assert worker.heartbeat_at is not None
+    staleness = timedelta(seconds=settings.MUSTER.staleness_seconds)
+    ends = [now, worker.heartbeat_at + staleness]
+    if worker.gone_at is not None:
+        ends.append(worker.gone_at)
+    in_force = {
+        Kind.CORDONED: worker.cordoned,
+        Kind.DRAINING: worker.status == Worker.Status.DRAINING,
+        Kind.UNHEALTHY: _has_a_fault(worker),
+    }
+    ends += [
+        began_at.get((worker.pk, kind), worker.heartbeat_at)
+        for kind, is_in_force in in_force.items()
+        if is_in_force
+    ]
+    return min(ends)
+
+
+def _had_code_until(worker: Worker, need: Need, now: datetime) -> datetime:
+    """Until when a worker had the code for this need, as far as was known."""
+    missing = [name for name in need.code if name in worker.missing_code]
+    if not missing:
+        return now
+    said = Q(*(("reason__startswith", f"{name}: ") for name in missing), _connector=Q.OR)
+    found = WorkerEvent.objects.filter(said, worker=worker, kind=Kind.LACKS_CODE)
+    since: datetime | None = found.aggregate(at=Max("at"))["at"]
+    return since or worker.registered_at or now
+
+
+def _state(worker: Worker, now: datetime) -> str:
+    if not worker.is_up:
+        return "gone"
+    if worker.status == Worker.Status.DRAINING:
+        return "draining"
+    if not worker.is_fresh(now):
+        return "heartbeat too old"
+    if worker.failed_checks:
+        return "unhealthy"
+    return "cordoned" if worker.cordoned else "just came"
+
+
+def _no_runtime(need: Need, offered: Iterable[str]) -> str:
+    return f"none offers the runtime {need.runtime} (offered: {_joined(offered)})"
+
+
+def _all_runtimes(workers: Iterable[Worker]) -> set[str]:
+    return {runtime for worker in workers for runtime in worker.runtimes}
+
+
+def _labels(need: Need) -> str:
+    return ", ".join(f"{key}={value}" for key, value in need.labels)
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return ", ".join(sorted(texts))
+
+
+def _names(names: list[str]) -> str:
+    more = len(names) - NAMES_SHOWN
+    return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

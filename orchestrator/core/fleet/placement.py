@@ -1,0 +1,379 @@
+"""Which worker gets an execution: the least loaded, for what it can hold, of those that may."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+import time
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from orchestrator.core.errors import MusterError
+from orchestrator.core.fleet import absence, quarantine
+from orchestrator.core.models import Execution, Worker
+from orchestrator.core.models.fleet import fresh_between
+
+REFRESH_SECONDS = 1.0
+
+
+RESERVED = "reserved"
+"""A worker with this label takes only what selects it by the same label, or by its id."""
+
+
+class NoWorkerAvailable(MusterError):
+    """No active worker can run this action."""
+
+
+class FleetBusy(MusterError):
+    """Every worker that could run this action holds all that it may hold."""
+
+
+class Need(NamedTuple):
+    """What an execution asks of its worker."""
+
+    runtime: str
+    labels: tuple[tuple[str, str], ...] = ()
+    """Sorted; each must be as it is here."""
+    code: tuple[str, ...] = ()
+    """Its pack and its action, none of which the worker may lack."""
+
+    @classmethod
+    def of(cls, runtime: str, selector: Mapping[str, str] | None, code: Iterable[str] = ()) -> Need:
+        return cls(runtime, tuple(sorted(selector.items())) if selector else (), tuple(code))
+
+    @classmethod
+    def of_execution(cls, execution: Execution) -> Need:
+        return cls.of(execution.action.runtime, execution.wanted_labels, execution.needed_code)
+
+    def is_met_by(
+        self,
+        runtimes: Iterable[str],
+        labels: Mapping[str, str],
+        missing_code: Collection[str] = (),
+    ) -> bool:
+        return (
+            self.runtime in runtimes
+            and all(labels.get(key) == value for key, value in self.labels)
+            and not any(name in missing_code for name in self.code)
+        )
+
+    def may_go_to(
+        self,
+        runtimes: Iterable[str],
+        labels: Mapping[str, str],
+        missing_code: Collection[str] = (),
+    ) -> bool:
+        """Whether a worker meets it, and is not kept for others."""
+        return self.may_have(labels) and self.is_met_by(runtimes, labels, missing_code)
+
+    def may_have(self, labels: Mapping[str, str]) -> bool:
+        """Whether a worker of these labels is for everybody, or reserved for the likes of it."""
+        return RESERVED not in labels or (RESERVED, labels[RESERVED]) in self.labels
+
+
+class _Offer(NamedTuple):
+    """What does not change during a life of a worker."""
+
+    incarnation: int
+    runtimes: frozenset[str]
+    labels: dict[str, str]
+
+
+@dataclass(eq=False, slots=True)
+class _Seat:
+    """A worker as placement sees it: what it holds, and what it may hold."""
+
+    worker_id: int
+    offer: _Offer
+    capacity: int
+    heartbeat_at: datetime
+    is_cordoned: bool
+    held: int
+    slow: int = 0
+    """Slots whose action has run for a while: nobody knows when they fall free."""
+    finished_lately: int = 0
+    free: int = 0
+    """How many more it may hold, as it is counted in its fleet's room."""
+    window: int = 0
+    """Twice the slots, so that none falls idle, less the slow ones, behind which nothing is to
+    wait; and what it finished in the last second.
+
+    More would only wait in its queue, while other workers may fall free: a backlog belongs in
+    the database, where no TTL runs.
+    """
+    is_closed: bool = False
+    """It holds, or is kept empty for, an execution that runs alone."""
+    missing_code: Mapping[str, str] = field(default_factory=dict)
+    heaps: list[list[_Entry]] = field(default_factory=list)
+    """Those that it is in; each holds an entry of its present load."""
+
+    @property
+    def load(self) -> float:
+        return math.inf if self.is_closed else self.held / self.window
+
+
+_Entry = tuple[float, float, _Seat]
+"""A load, a lot that breaks ties, and whose load it was: out of date once that has changed."""
+
+
+@dataclass
+class Placement:
+    """Chooses workers for one executor process.
+
+    It counts what it hands out and what it hears to be finished, and reads the truth from the
+    database once a second: of each worker four numbers, of a new one what it offers. Between two
+    reads nothing is done for all workers, so that a choice costs the same in a fleet of any size.
+
+    With several executors the windows are approximate for that second, which costs balance and
+    nothing else: the compare-and-swap gives each execution to one of them. Not thread-safe: one
+    thread schedules.
+    """
+
+    seats: dict[int, _Seat] = field(default_factory=dict)
+    _offers: dict[int, _Offer] = field(default_factory=dict)
+    _heaps: dict[Need, list[_Entry]] = field(default_factory=dict)
+    _room: dict[frozenset[str], int] = field(default_factory=dict)
+    """Free places by what a worker offers: there are few such kinds."""
+    _window: int = 0
+    _read_at: float = -REFRESH_SECONDS
+    _finished: dict[int, int] = field(default_factory=dict)
+    _turn: tuple[UUID, int] | None = None
+    """The suspect that may be placed next, and the worker that is kept empty for it."""
+    _missing_code: set[str] = field(default_factory=set)
+    """What some worker lacks: nearly always nothing, and then no choice has to ask for it."""
+    _missing: dict[Need, str] = field(default_factory=dict)
+    """What was found to be missing, so that a batch of the same asks once."""
+
+    def refresh(self, *, now: datetime, older_than_seconds: float = REFRESH_SECONDS) -> None:
+        """Read the fleet again unless that was done so lately, by default in the last second."""
+        age = time.monotonic() - self._read_at
+        if age < older_than_seconds:
+            return
+        loads = Execution.objects.slow_by_worker(now)
+        reachable = Worker.objects.reachable(now).order_by()
+        rows = reachable.values_list(
+            "pk", "incarnation", "capacity", "heartbeat_at", "cordoned", "missing_code"
+        )
+        known = {row[0]: row for row in rows}
+        self._missing_code = {name for row in known.values() for name in row[5]}
+        self._learn({pk: row[1] for pk, row in known.items()})
+        self.seats, self._heaps, self._room, self._window = {}, {}, {}, 0
+        for pk, _, capacity, heartbeat_at, cordoned, missing_code in known.values():
+            if pk not in self._offers or heartbeat_at is None:
+                continue  # it registered again between the two reads
+            # a longer pause between two reads must not look like a faster worker
+            lately = int(self._finished.get(pk, 0) / max(1.0, age)) if self._finished else 0
+            held, slow = loads.get(pk, (0, 0))
+            seat = _Seat(pk, self._offers[pk], capacity, heartbeat_at, cordoned, held, slow, lately)
+            seat.missing_code = missing_code
+            self.seats[pk] = seat
+            self._count(seat)
+        self._quarantine(now)
+        self._finished.clear()
+        self._missing.clear()
+        self._read_at = time.monotonic()
+
+    def _quarantine(self, now: datetime) -> None:
+        """Give nothing more to a worker that runs a suspect, or is emptied for the next one."""
+        suspects = quarantine.look(now)
+        closed = set(suspects.workers)
+        self._turn = None
+        for suspect in suspects.waiting:
+            need = Need.of_execution(suspect)
+            if candidates := self._candidates(need, suspect.pinned_worker_id, now):
+                worker_id = quarantine.worker_for(suspect.pk, candidates)
+                self._turn = suspect.pk, worker_id
+                closed.add(worker_id)
+                break
+        for seat in filter(None, map(self.seats.get, closed)):
+            seat.is_closed = True
+            self._count(seat)
+
+    def _candidates(self, need: Need, pinned: int | None, now: datetime) -> list[int]:
+        """The workers that may have this need, full or not."""
+        return [
+            seat.worker_id
+            for seat in self.seats.values()
+            if self._is_fresh(seat, now)
+            and need.is_met_by(seat.offer.runtimes, seat.offer.labels, seat.missing_code)
+            and (
+                seat.worker_id == pinned
+                if pinned is not None
+                else not seat.is_cordoned and need.may_have(seat.offer.labels)
+            )
+        ]
+
+    def _learn(self, incarnations: Mapping[int, int]) -> None:
+        """Read what workers offer that are in a life of which that is not known."""
+        kept = {
+            pk: offer
+            for pk, offer in self._offers.items()
+            if incarnations.get(pk) == offer.incarnation
+        }
+        if new := [pk for pk in incarnations if pk not in kept]:
+            offers = Worker.objects.filter(pk__in=new).order_by()
+            for pk, *life, runtimes, labels in offers.values_list(
+                "pk", "incarnation", "runtimes", "labels"
+            ):
+                if life[0] == incarnations[pk]:
+                    kept[pk] = _Offer(life[0], frozenset(runtimes), labels)
+        self._offers = kept
+
+    def expire(self) -> None:
+        """Read the fleet anew before the next choice."""
+        self._read_at = -REFRESH_SECONDS
+
+    # --- choosing ---
+
+    def pick(
+        self,
+        *,
+        runtime: str,
+        now: datetime,
+        selector: Mapping[str, str] | None = None,
+        code: Iterable[str] = (),
+        pinned: int | None = None,
+        avoid: int | None = None,
+        suspect: UUID | None = None,
+    ) -> int:
+        """The id of the worker for one more execution, counted as held from here on.
+
+        `code`: its pack and its action, by which workers name what they lack.
+        A pinned worker is taken as long as it has room, or is down: then its queue's TTL
+        decides; a cordon does not count. `avoid` is passed over where another has room.
+        A suspect is placed alone, when it is its turn: see `fleet.quarantine`.
+        Raises NoWorkerAvailable (says what was missing) and FleetBusy.
+        """
+        # what nobody lacks is left out, so that there are no more heaps than there must be
+        lacked = [name for name in code if name in self._missing_code] if self._missing_code else ()
+        need = Need.of(runtime, selector, lacked)
+        if suspect is not None and self._candidates(need, pinned, now):
+            return self._pick_alone(suspect)
+        if pinned is not None:
+            return self._pick_pinned(pinned, need, now)
+        heap = self._heap(need)
+        avoided: _Entry | None = None
+        try:
+            while heap:
+                entry = heapq.heappop(heap)
+                load, _, seat = entry
+                if load != seat.load or not self._is_fresh(seat, now):
+                    continue  # an entry of its present load is there too, or it fell silent
+                if seat.worker_id == avoid:
+                    avoided = entry
+                    continue
+                if seat.free or avoided is None or not avoided[2].free:
+                    return self._take(heap, entry)
+                heapq.heappush(heap, entry)
+                break
+            if avoided is not None:
+                entry, avoided = avoided, None
+                return self._take(heap, entry)
+        finally:
+            if avoided is not None:
+                heapq.heappush(heap, avoided)
+        if need not in self._missing:
+            self._missing[need] = absence.explain(need, now=now)
+        raise NoWorkerAvailable(self._missing[need])
+
+    def _pick_pinned(self, worker_id: int, need: Need, now: datetime) -> int:
+        seat = self.seats.get(worker_id)
+        if seat is not None and self._is_fresh(seat, now):
+            offer = seat.offer
+            if not need.is_met_by(offer.runtimes, offer.labels, seat.missing_code):
+                raise NoWorkerAvailable(
+                    absence.explain_pinned(need, offer.runtimes, offer.labels, seat.missing_code)
+                )
+            if not seat.free:
+                raise FleetBusy
+            seat.held += 1
+            self._count(seat)
+        return worker_id
+
+    @property
+    def suspect(self) -> UUID | None:
+        """The suspect for which a worker is kept empty."""
+        return self._turn[0] if self._turn else None
+
+    def _pick_alone(self, suspect: UUID) -> int:
+        """The worker that was emptied for this suspect. Raises FleetBusy until it is its turn."""
+        turn, worker_id = self._turn or (None, 0)
+        if turn != suspect or self.seats[worker_id].held:
+            raise FleetBusy
+        self._turn = None
+        self.seats[worker_id].held += 1
+        self._count(self.seats[worker_id])
+        return worker_id
+
+    def _take(self, heap: list[_Entry], entry: _Entry) -> int:
+        seat = entry[2]
+        if not seat.free:
+            heapq.heappush(heap, entry)
+            raise FleetBusy
+        seat.held += 1
+        self._count(seat)
+        return seat.worker_id
+
+    def _heap(self, need: Need) -> list[_Entry]:
+        heap = self._heaps.get(need)
+        if heap is None:
+            seats = [
+                seat
+                for seat in self.seats.values()
+                if not seat.is_cordoned
+                and need.may_go_to(seat.offer.runtimes, seat.offer.labels, seat.missing_code)
+            ]
+            heap = [(seat.load, random.random(), seat) for seat in seats]  # noqa: S311 - no secret
+            heapq.heapify(heap)
+            self._heaps[need] = heap
+            for seat in seats:
+                seat.heaps.append(heap)
+        return heap
+
+    def _is_fresh(self, seat: _Seat, now: datetime) -> bool:
+        oldest, newest = fresh_between(now)
+        return oldest <= seat.heartbeat_at <= newest
+
+    # --- counting ---
+
+    def finished(self, worker_id: int) -> None:
+        """A worker has ended one execution."""
+        self._finished[worker_id] = self._finished.get(worker_id, 0) + 1
+        if seat := self.seats.get(worker_id):
+            seat.held = max(0, seat.held - 1)
+            seat.finished_lately = max(seat.finished_lately, self._finished[worker_id])
+            self._count(seat)
+
+    def _count(self, seat: _Seat) -> None:
+        """Take over that a seat's load has changed: into the fleet's room, and into its heaps."""
+        ahead = seat.capacity - min(seat.slow, seat.capacity)
+        window = max(1, seat.capacity + ahead + seat.finished_lately)
+        free = 0 if seat.is_closed else max(0, window - seat.held)
+        if not seat.is_cordoned:
+            kind = seat.offer.runtimes
+            self._room[kind] = self._room.get(kind, 0) + free - seat.free
+            self._window += window - seat.window
+        seat.window, seat.free = window, free
+        for heap in seat.heaps:
+            heapq.heappush(heap, (seat.load, random.random(), seat))  # noqa: S311 - no secret
+
+    def free(self) -> int:
+        """How many more executions the whole fleet may hold now."""
+        return sum(self._room.values())
+
+    def has_room(self) -> bool:
+        """Whether a look into the backlog is worth its statement: a quarter of what the fleet
+        may hold is free. Its workers have the rest to go on with meanwhile."""
+        return 4 * self.free() >= self._window
+
+    def room(self) -> dict[str, int]:
+        """How many more executions of each runtime the fleet may hold now."""
+        room: dict[str, int] = {}
+        for runtimes, free in self._room.items():
+            for runtime in runtimes:
+                room[runtime] = room.get(runtime, 0) + free
+        return room

@@ -1,0 +1,95 @@
+"""What each worker checks of its machine, as `MUSTER_HEALTH_CHECKS` says.
+
+`disk_free=100MB,memory_free=5%,my_pack.checks.licence`: the first two are here, anything with a
+dot is a callable of yours. It is called without arguments; it passes unless it raises, or returns
+False or a text that says what is wrong.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+
+import psutil
+from django.conf import settings
+from django.utils.module_loading import import_string
+
+from orchestrator.core.errors import MusterError
+
+Check = Callable[[], object]
+
+SIZES: Mapping[str, int] = {"KB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+class WrongHealthCheck(MusterError):
+    """MUSTER_HEALTH_CHECKS names something that is no check."""
+
+
+def configured() -> dict[str, Check]:
+    """The checks by their names. Raises WrongHealthCheck."""
+    checks = {}
+    for entry in settings.MUSTER.health_checks.split(","):
+        if entry := entry.strip():
+            name, _, limit = entry.partition("=")
+            checks[name] = _check(entry, name, limit)
+    return checks
+
+
+def _check(entry: str, name: str, limit: str) -> Check:
+    if name == "disk_free":
+        least = _share_or_bytes(entry, limit)
+        return lambda: _disk_free(least)
+    if name == "memory_free":
+        least = _share_or_bytes(entry, limit)
+        return lambda: _memory_free(least)
+    if "." not in name or limit:
+        raise WrongHealthCheck(
+            f"MUSTER_HEALTH_CHECKS: {entry!r}: expected disk_free=SIZE, memory_free=SIZE (100MB, "
+            "2GB or 5%), or the dotted path of a callable"
+        )
+    try:
+        found = import_string(name)
+    except ImportError as error:
+        raise WrongHealthCheck(f"MUSTER_HEALTH_CHECKS: {name}: {error}") from None
+    if not callable(found):
+        raise WrongHealthCheck(f"MUSTER_HEALTH_CHECKS: {name} cannot be called")
+    check: Check = found
+    return check
+
+
+Least = tuple[float, str]
+"""A number, and `bytes` or `%`."""
+
+
+def _share_or_bytes(entry: str, limit: str) -> Least:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(KB|MB|GB|%)", limit)
+    if found is None:
+        raise WrongHealthCheck(f"MUSTER_HEALTH_CHECKS: {entry!r}: expected 100MB, 2GB or 5%")
+    number, unit = float(found[1]), found[2]
+    return (number, "%") if unit == "%" else (number * SIZES[unit], "bytes")
+
+
+def _disk_free(least: Least) -> str | None:
+    """Where actions work, and where Muster keeps what it keeps."""
+    for path in dict.fromkeys((tempfile.gettempdir(), str(settings.DATA_DIR))):
+        usage = shutil.disk_usage(path)
+        if wrong := _too_little(usage.free, usage.total, least):
+            return f"{path}: {wrong}"
+    return None
+
+
+def _memory_free(least: Least) -> str | None:
+    memory = psutil.virtual_memory()
+    return _too_little(memory.available, memory.total, least)
+
+
+def _too_little(free: int, total: int, least: Least) -> str | None:
+    number, unit = least
+    if unit == "%":
+        share = 100 * free / total
+        return f"{share:.1f} % free, expected {number:g} %" if share < number else None
+    if free >= number:
+        return None
+    return f"{free / 10**6:,.0f} MB free, expected {number / 10**6:,.0f} MB"

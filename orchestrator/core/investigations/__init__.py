@@ -1,0 +1,45 @@
+"""Investigations of what died or got stuck: opened, annotated, closed. They change nothing else."""
+
+from orchestrator.core.investigations.closing import (
+    EntryIsClosed,
+    NothingToChange,
+    UnknownEntry,
+    annotate,
+    close,
+)
+from orchestrator.core.investigations.opening import (
+    AlreadyOpen,
+    keep,
+    of_subject,
+    open_for,
+    open_manually,
+)
+from orchestrator.core.investigations.subjects import (
+    Subject,
+    UnknownKind,
+    UnknownSubject,
+    exists,
+    kind_of,
+    kinds,
+    model_of,
+)
+
+__all__ = [
+    "AlreadyOpen",
+    "EntryIsClosed",
+    "NothingToChange",
+    "Subject",
+    "UnknownEntry",
+    "UnknownKind",
+    "UnknownSubject",
+    "annotate",
+    "close",
+    "exists",
+    "keep",
+    "kind_of",
+    "kinds",
+    "model_of",
+    "of_subject",
+    "open_for",
+    "open_manually",
+]

@@ -1,0 +1,108 @@
+"""What is done to an entry: a note, or the end. A closed entry changes no more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+
+from orchestrator.core import metrics
+from orchestrator.core.errors import Conflict, MusterError, NotFound
+from orchestrator.core.models import DLQEntry
+
+
+class UnknownEntry(NotFound):
+    """No DLQ entry has this id."""
+
+
+class EntryIsClosed(Conflict):
+    """A closed entry is immutable."""
+
+    kind = "already-closed"
+
+
+class NothingToChange(MusterError):
+    """Expected a resolution, a note or metadata."""
+
+
+def annotate(
+    entry_uuid: UUID,
+    *,
+    now: datetime,
+    actor: str,
+    note: str = "",
+    metadata: Mapping[str, Any] | None = None,
+) -> DLQEntry:
+    """Append a note, merge metadata; returns the entry as it is now.
+
+    Raises UnknownEntry, EntryIsClosed and NothingToChange.
+    """
+    if not note and not metadata:
+        raise NothingToChange
+    return _change(entry_uuid, now=now, actor=actor, note=note, metadata=metadata or {})
+
+
+def close(
+    entry_uuid: UUID,
+    *,
+    resolution: DLQEntry.Resolution,
+    now: datetime,
+    actor: str,
+    note: str = "",
+    metadata: Mapping[str, Any] | None = None,
+) -> DLQEntry:
+    """End the investigation; returns the entry as it stays.
+
+    Raises UnknownEntry and EntryIsClosed, also for whoever loses a race to close it.
+    """
+    return _change(
+        entry_uuid,
+        now=now,
+        actor=actor,
+        note=note,
+        metadata=metadata or {},
+        resolution_status=resolution,
+        resolved_at=now,
+        resolved_by=actor,
+    )
+
+
+def _change(
+    entry_uuid: UUID,
+    *,
+    now: datetime,
+    actor: str,
+    note: str,
+    metadata: Mapping[str, Any],
+    **values: Any,
+) -> DLQEntry:
+    with transaction.atomic():
+        pending = DLQEntry.objects.select_for_update().filter(dlq_entry_uuid=entry_uuid)
+        entry = pending.defer("headers", "x_death", "snapshot", "raw_body").first()
+        if entry is None:
+            raise UnknownEntry(f"No DLQ entry has the id {entry_uuid}")
+        if entry.is_closed:
+            raise _is_closed(entry)
+        if note:
+            at = now.astimezone(UTC).isoformat().replace("+00:00", "Z")
+            values["notes"] = [*entry.notes, {"at": at, "by": actor, "text": note}]
+        if metadata:
+            values["metadata"] = entry.metadata | metadata
+        if not DLQEntry.objects.pending().filter(pk=entry.pk).update(**values):
+            raise _is_closed(entry)  # another process got there first
+        if "resolution_status" in values:
+            hours = (now - entry.dlq_timestamp).total_seconds() / 3_600
+            metrics.DLQ_HOURS.observe([(entry.dlq_reason, max(0.0, hours))])
+    return DLQEntry.objects.get(pk=entry.pk)
+
+
+def _is_closed(entry: DLQEntry) -> EntryIsClosed:
+    entry.refresh_from_db()
+    return EntryIsClosed(
+        f"DLQ entry {entry.dlq_entry_uuid} is {entry.resolution_status} since "
+        f"{entry.resolved_at:%Y-%m-%d %H:%M:%S} UTC, by {entry.resolved_by}; "
+        "a closed entry is final"
+    )

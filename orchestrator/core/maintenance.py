@@ -1,0 +1,103 @@
+"""What beat schedules, by name, and the rule that makes a missed tick harmless.
+
+Beat, a second beat and each executor's watchdog all end here. A tick that somebody took within
+half an interval is not taken again, so the functions run once an interval whoever asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import cache, partial
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+
+from orchestrator.core import database, dead_letters, executions, fleet, frame
+from orchestrator.core.frame import Maintenance
+from orchestrator.core.models import Tick
+
+Parts = dict[str, Callable[[], Any]]
+"""What one function does, each part whatever becomes of the others."""
+
+
+def check_timeouts(*, now: datetime) -> Any:
+    """End what is overdue, and move what waits behind a full worker to a free slot."""
+    parts: Parts = {
+        "ended": partial(executions.sweep, now=now),
+        "moved": partial(executions.release_waiting, now=now),
+        "brought_forward": partial(_bring_forward, now=now),
+    }
+    done = database.carry_out_each(parts)
+    return done.pop("ended") | done
+
+
+def _bring_forward(*, now: datetime) -> int:
+    """Retries that the clock has put off by being set back are due.
+
+    For a while: who had asked the clock just before writes times of it a little later.
+    """
+    window = timedelta(seconds=settings.MUSTER.staleness_seconds)
+    with transaction.atomic():
+        if not Tick.objects.clock_was_set_back(now=now, within=window):
+            return 0
+        return sum(
+            bring_forward(now=now)
+            for bring_forward in frame.collect(lambda app: app.when_clock_was_set_back)
+        )
+
+
+def check_heartbeats(*, now: datetime) -> Any:
+    """Declare silent workers lost, settle what they had started, move what they had not."""
+    parts: Parts = {
+        "lost": lambda: [worker.name for worker in fleet.mark_stale(now=now)],
+        "settled": partial(executions.settle_lost, now=now),
+        "released": partial(executions.release_stranded, now=now),
+    }
+    return database.carry_out_each(parts)
+
+
+def drain_dead_letters(*, now: datetime) -> Any:
+    """Dispatch again what its worker seems not to have heard of, and turn dead letters into ended
+    executions and entries."""
+    parts: Parts = {
+        "dispatched_again": partial(
+            executions.dispatch_unclaimed, now=now, actor=executions.MONITOR
+        ),
+        "drained": dead_letters.drain,
+    }
+    return database.carry_out_each(parts)
+
+
+def retire_workers(*, now: datetime) -> Any:
+    """Remove the queues of workers that are long gone."""
+    return fleet.retire_gone(now=now)
+
+
+@cache
+def functions() -> dict[str, Maintenance]:
+    """What all installed apps bring, by name."""
+    brought = frame.collect(lambda app: app.maintenance)
+    return {maintenance.name: maintenance for maintenance in brought}
+
+
+def interval_seconds(name: str) -> float:
+    """How often this function runs."""
+    seconds: float = getattr(settings.MUSTER, functions()[name].interval)
+    return seconds
+
+
+def run(name: str, *, now: datetime, missed: float = 0) -> Any:
+    """Run one function unless it ran lately; returns its result, or None when it was not due.
+
+    `missed`: how many intervals must have gone by, as the watchdog asks for.
+    """
+    seconds = interval_seconds(name)
+    interval = timedelta(seconds=seconds)
+    not_within = interval * missed if missed else interval / 2
+    # beat needs a whole interval to come to it first: no watchdog is to take that for its death
+    at_once = not missed or seconds <= settings.MUSTER.maintenance_interval_seconds
+    if not Tick.objects.claim(name=name, now=now, not_within=not_within, at_once=at_once):
+        return None
+    return functions()[name].function(now=now)

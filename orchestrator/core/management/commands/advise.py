@@ -1,0 +1,134 @@
+"""`manage.py advise`: whether the waits and time limits of the actions suit what they do, and what
+the hosts of workers lack."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import CommandParser
+from rich.text import Text
+
+from orchestrator.core import advice, clock, fleet
+from orchestrator.core.advice import Advice, Lack, Limit
+from orchestrator.core.management import arguments, output
+
+VERDICT_STYLES = {"fits": "green", "short": "red", "long": "yellow"}
+
+
+class Command(output.MusterCommand):
+    help = (
+        "What the last days say of each action's longest wait (queue_ttl_ms) and time limit: two "
+        "to five times its typical run, never under 2 min. And which pack's code a worker lacks."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--days",
+            type=arguments.whole(1, 366),
+            default=7,
+            metavar="N",
+            help="How far to look back: 7, unless said otherwise.",
+        )
+        output.add_json(parser)
+
+    def handle(self, *args: Any, days: int, as_json: bool, **options: Any) -> None:
+        found = advice.advise(days=days, now=clock.now())
+        lacks = advice.lacks()
+        if as_json:
+            self.show_json(
+                {
+                    "actions": [_document(each) for each in found],
+                    "missing_code": [asdict(each) for each in lacks],
+                }
+            )
+            return
+        for lack in lacks:
+            self.stdout.write(_told(lack))
+        if not found:
+            self.stdout.write(f"No action completed in the last {days} days.")
+            return
+        self.show(_table(found))
+        for each in found:
+            for line in _sentences(each):
+                self.stdout.write(line)
+        fits = all(each.wait.verdict == each.run.verdict == "fits" for each in found)
+        if fits and not lacks:
+            self.stdout.write("Nothing to change.")
+
+
+def _told(lack: Lack) -> str:
+    folder, there = shlex.quote(lack.pack_path), shlex.quote(str(Path(lack.pack_path).parent))
+    return (
+        f"{lack.worker} lacks {fleet.named(lack.name)}: {lack.why}. It gets nothing that needs it. "
+        "Bring the pack's folder to its host, to the same path, from one that has it: "
+        f"rsync -a {folder} {lack.host}:{there}/. The worker looks every few seconds and needs no "
+        "restart, unless it has an older version of the pack in memory."
+    )
+
+
+def _table(found: list[Advice]) -> Any:
+    made = output.table(
+        "*action",
+        *(">runs", ">typical", ">slowest", ">wait", "", ">limit", "", ">expired", ">would run"),
+    )
+    for each in found:
+        made.add_row(
+            output.plain(each.action_ref),
+            str(each.runs),
+            output.span(each.typical_seconds),
+            output.span(each.slowest_seconds),
+            output.span(each.wait.now),
+            _verdict(each.wait),
+            output.span(each.run.now),
+            _verdict(each.run),
+            str(each.expired),
+            str(each.would_have_run),
+        )
+    return made
+
+
+def _verdict(limit: Limit) -> Text:
+    return Text(limit.verdict, style=VERDICT_STYLES[limit.verdict])
+
+
+def _sentences(each: Advice) -> list[str]:
+    told = []
+    if each.wait.verdict != "fits":
+        advised = f"queue_ttl_ms: {each.wait.advised * 1000:.0f}"
+        queue_ttl_ms = settings.MUSTER.worker_queue_ttl_ms
+        if each.wait.advised * 1000 > queue_ttl_ms:
+            advised += f", for which MUSTER_WORKER_QUEUE_TTL_MS (now {queue_ttl_ms}) must be raised"
+        told.append(_sentence(each, "waits for a worker", each.wait, advised))
+    if each.run.verdict != "fits":
+        advised = f"timeout_seconds: {each.run.advised:.0f}"
+        told.append(_sentence(each, "may run", each.run, advised))
+    if each.would_have_run:
+        told.append(
+            f"{each.action_ref}: of {each.expired} that expired, {each.would_have_run} would have "
+            f"run, had they waited as long as the rule allows: {output.span(each.wait.most)}."
+        )
+    return told
+
+
+def _sentence(each: Advice, what: str, limit: Limit, advised: str) -> str:
+    return (
+        f"{each.action_ref} {what} at most {output.span(limit.now)}: {limit.verdict}, the rule "
+        f"gives {_shown_range(limit)}. Advised: {advised}"
+    )
+
+
+def _shown_range(limit: Limit) -> str:
+    least, most = output.span(limit.least), output.span(limit.most)
+    return least if least == most else f"{least} to {most}"
+
+
+def _document(each: Advice) -> dict[str, Any]:
+    document = asdict(each)
+    for name in ("wait", "run"):
+        limit: Limit = getattr(each, name)
+        document[name] |= {"verdict": limit.verdict, "advised": limit.advised}
+    return document

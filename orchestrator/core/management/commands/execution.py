@@ -1,0 +1,247 @@
+"""`manage.py execution`: submit, list, show, watch and cancel executions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.core.management.base import CommandError, CommandParser
+
+from orchestrator.core import clock, executions, publisher
+from orchestrator.core.executions import BOUNDS
+from orchestrator.core.management import (
+    arguments,
+    cursors,
+    execution_view,
+    output,
+    selection,
+    watching,
+)
+from orchestrator.core.models import Execution, ExecutionEvent
+from orchestrator.core.reasons import Reason
+from orchestrator.core.states import ExecutionStatus
+
+LIMIT_DEFAULT = 50
+COUNT_MAX = 1_000_000
+
+
+class Command(output.MusterCommand):
+    help = "Submit, list, show, watch and cancel executions."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        verbs = parser.add_subparsers(dest="verb", required=True, title="verbs")
+        _add_submit(verbs.add_parser("submit", help="Accept an execution; prints its id."))
+        _add_list(verbs.add_parser("list", help="Executions, newest first."))
+        show = verbs.add_parser("show", help="One execution, with its history.")
+        show.add_argument("id", help="Its id, or the beginning of it.")
+        output.add_json(show)
+        watch = verbs.add_parser("watch", help="Print each transition as it happens.")
+        which = watch.add_mutually_exclusive_group(required=True)
+        which.add_argument("id", nargs="?", help="Until this one is over; or the beginning of it.")
+        which.add_argument("--all", action="store_true", help="Of all, until Ctrl-C.")
+        cancel = verbs.add_parser("cancel", help="Cancel: at once, or through its worker.")
+        cancel.add_argument("id", help="Its id, or the beginning of it.")
+
+    def handle(self, *args: Any, verb: str, **options: Any) -> None:
+        verbs: dict[str, Callable[..., None]] = {
+            "submit": self.submit,
+            "list": self.list_rows,
+            "show": self.show_one,
+            "watch": self.watch,
+            "cancel": self.cancel,
+        }
+        verbs[verb](**options)
+
+    def submit(self, *, count: int, wait: bool, as_json: bool, **options: Any) -> None:
+        new = _new(options)
+        if count > 1 and new.idempotency_key is not None:
+            raise CommandError("--idempotency-key makes one execution: leave out --count")
+        ids: list[UUID] = []
+        size: int = settings.MUSTER.bulk_limit
+        for start in range(0, count, size):
+            ids += [row.pk for row in self._accept([new] * min(size, count - start))]
+        if not as_json:
+            self.stdout.write("\n".join(map(str, ids)))
+        ended = self._wait(ids, quiet=as_json) if wait else []
+        if as_json:
+            described = [execution_view.document(row) for row in ended]
+            self.show_json({"ids": ids} | ({"executions": described} if wait else {}))
+        if any(row.status != ExecutionStatus.COMPLETED for row in ended):
+            raise SystemExit(1)
+
+    def _accept(self, news: list[executions.NewExecution]) -> list[Execution]:
+        rows = executions.request_many(news, requested_by=arguments.user(), now=clock.now())
+        publisher.flush()
+        return rows
+
+    def _wait(self, ids: list[UUID], *, quiet: bool) -> list[Execution]:
+        ended: list[Execution] = []
+        for batch in watching.wait_for_all(ids):
+            ended += batch
+            if not quiet:
+                for row in batch:
+                    line = output.status(row.status) + output.plain(f"  {row.pk}  {row.reason}")
+                    self.show(line)
+        return ended
+
+    def list_rows(self, *, as_json: bool, limit: int, cursor: str | None, **options: Any) -> None:
+        rows = _filtered(options).defer("parameters", "result")
+        if cursor is not None:
+            rows = rows.filter(pk__lt=cursors.read_uuid(cursor))
+        found = list(rows.select_related("worker").order_by("-pk")[: limit + 1])
+        more = cursors.write(found[limit - 1].pk) if len(found) > limit else None
+        found = found[:limit]
+        if as_json:
+            items = [output.described(row, execution_view.LISTED) for row in found]
+            self.show_json({"items": items, "next_cursor": more})
+        elif not found:
+            self.stdout.write("No execution. Submit one: manage.py execution submit ACTION_REF")
+        else:
+            self.show(execution_view.listing(found, clock.now()))
+            if more:
+                self.stdout.write(f"More: --cursor {more}")
+
+    def show_one(self, *, id: str, as_json: bool, **options: Any) -> None:
+        execution = Execution.objects.select_related("worker").get(pk=selection.execution_id(id))
+        if as_json:
+            self.show_json(execution_view.document(execution))
+        else:
+            self.show(*execution_view.page(execution, clock.now()))
+
+    def watch(self, *, id: str | None, **options: Any) -> None:
+        events = (
+            watching.follow_all() if id is None else watching.follow(selection.execution_id(id))
+        )
+        for event in events:
+            self.show(execution_view.event_line(event))
+
+    def cancel(self, *, id: str, **options: Any) -> None:
+        execution = executions.cancel(
+            execution_id=selection.execution_id(id), actor=arguments.user(), now=clock.now()
+        )
+        publisher.flush()
+        what = {
+            ExecutionStatus.CANCELLED: "is cancelled",
+            ExecutionStatus.CANCELING: "is told to its worker; watch it: manage.py execution watch",
+        }[ExecutionStatus(execution.status)]
+        self.stdout.write(f"{execution.pk} {what}")
+
+
+def _follow(id: str) -> Iterator[ExecutionEvent]:
+    return watching.follow(selection.execution_id(id))
+
+
+def _add_submit(parser: CommandParser) -> None:
+    parser.add_argument("action_ref", help="Such as core.echo; see: manage.py pack list")
+    parser.add_argument(
+        "--param",
+        action="append",
+        default=[],
+        type=arguments.pair,
+        metavar="KEY=VALUE",
+        help="A parameter; JSON where it parses as JSON, otherwise text. May be repeated.",
+    )
+    parser.add_argument(
+        "--parameters",
+        type=arguments.json_object("--parameters"),
+        default={},
+        metavar="JSON|@FILE",
+        help="All of them.",
+    )
+    parser.add_argument("--worker", metavar="NAME|ID", help="Run on this worker only.")
+    parser.add_argument(
+        "--priority",
+        type=arguments.whole(*BOUNDS["priority"]),
+        default=0,
+        help="Higher is first.",
+    )
+    parser.add_argument("--queue-ttl-ms", type=arguments.whole(*BOUNDS["queue_ttl_ms"]))
+    for name in ("timeout_seconds", "scheduled_timeout_seconds", "deadline_seconds"):
+        _, most = BOUNDS[name]
+        parser.add_argument(f"--{name.replace('_', '-')}", type=arguments.seconds(most))
+    parser.add_argument(
+        "--label",
+        action="append",
+        default=[],
+        type=arguments.label,
+        metavar="KEY=VALUE",
+        help="Only on workers with this label. May be repeated.",
+    )
+    parser.add_argument(
+        "--retry",
+        action="append",
+        default=[],
+        type=arguments.pair,
+        metavar="KEY=VALUE",
+        help="Other than its action's: max_attempts=3, backoff=linear, ... May be repeated.",
+    )
+    parser.add_argument("--idempotency-key", type=arguments.text(200))
+    parser.add_argument("--correlation-id", type=arguments.text(100))
+    parser.add_argument(
+        "--count", type=arguments.whole(1, COUNT_MAX), default=1, help="So many of it."
+    )
+    parser.add_argument(
+        "--wait",
+        action="store_true",
+        help="Until all are over; exit status 1 unless all completed.",
+    )
+    output.add_json(parser)
+
+
+def _add_list(parser: CommandParser) -> None:
+    parser.add_argument(
+        "--status",
+        action="append",
+        default=[],
+        choices=[status.value for status in ExecutionStatus],
+        metavar="STATUS",
+        help=f"Any of these; may be repeated: {', '.join(ExecutionStatus)}.",
+    )
+    parser.add_argument("--action", metavar="ACTION_REF")
+    parser.add_argument("--worker", metavar="NAME|ID")
+    parser.add_argument(
+        "--reason",
+        choices=[reason.value for reason in Reason],
+        metavar="CODE",
+        help="Why it ended.",
+    )
+    parser.add_argument("--open", action="store_true", help="Only what is not over yet.")
+    parser.add_argument("--limit", type=arguments.whole(1, 1_000), default=LIMIT_DEFAULT)
+    parser.add_argument("--cursor", help="Where the page before ended.")
+    output.add_json(parser)
+
+
+def _filtered(options: dict[str, Any]) -> Any:
+    rows = Execution.objects.open() if options["open"] else Execution.objects.all()
+    if options["status"]:
+        rows = rows.filter(status__in=options["status"])
+    if options["action"]:
+        rows = rows.filter(action_ref=options["action"])
+    if options["reason"]:
+        rows = rows.filter(reason=options["reason"])
+    if options["worker"]:
+        rows = rows.filter(worker=selection.worker(options["worker"]))
+    return rows
+
+
+def _new(options: dict[str, Any]) -> executions.NewExecution:
+    same = (
+        "action_ref",
+        "priority",
+        "timeout_seconds",
+        "queue_ttl_ms",
+        "scheduled_timeout_seconds",
+        "deadline_seconds",
+        "idempotency_key",
+        "correlation_id",
+    )
+    worker = options["worker"]
+    return executions.NewExecution(
+        parameters=options["parameters"] | dict(options["param"]),
+        worker_id=None if worker is None else selection.worker(worker).pk,
+        worker_selector=dict(options["label"]) or None,
+        retry=dict(options["retry"]) or None,
+        **{name: options[name] for name in same},
+    )

@@ -1,0 +1,29 @@
+"""`manage.py executor`: schedules what is accepted, settles what dies, watches over the promise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from orchestrator.core import checks, topology
+from orchestrator.core.management import celery_process
+
+
+class Command(BaseCommand):
+    requires_system_checks = (checks.CONFIGURATION,)
+    help = "Run an executor. Start as many as you like: they share the work."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--name", default="executor", help="unique on this host")
+        parser.add_argument("--loglevel", default="INFO")
+
+    def handle(self, *args: Any, name: str, loglevel: str, **options: Any) -> None:
+        specs = [*topology.hot_queues(), topology.maintenance_queue()]
+        celery_process.run_worker(
+            name=name,
+            queues=[spec.name for spec in specs],
+            pool="threads",
+            concurrency=2,
+            loglevel=loglevel,
+        )

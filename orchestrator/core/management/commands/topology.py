@@ -1,0 +1,140 @@
+"""`manage.py topology`: the queues as they should be, as the broker has them, and the way there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from django.core.management.base import CommandError, CommandParser
+
+from orchestrator.core import declarations, topology
+from orchestrator.core.declarations import Finding
+from orchestrator.core.management import broker_topology, documents, output
+from orchestrator.core.topology import QueueSpec
+
+
+class Command(output.MusterCommand):
+    help = "Exchanges and queues: show, check, apply, migrate."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        verbs = parser.add_subparsers(dest="verb", required=True, title="verbs")
+        show = verbs.add_parser("show", help="Every queue, as it should be; asks no broker.")
+        show.add_argument("--format", choices=["table", "markdown", "json"], default="table")
+        check = verbs.add_parser(
+            "check", help="Compare with the broker; changes nothing, fails on any difference."
+        )
+        output.add_json(check)
+        verbs.add_parser("apply", help="Declare the shared queues and those of all known workers.")
+        migrate = verbs.add_parser(
+            "migrate", help="Redeclare queues whose arguments changed, with all their messages."
+        )
+        migrate.add_argument(
+            "--force",
+            action="store_true",
+            help="Although they have consumers, whose unacknowledged messages the sweep replaces.",
+        )
+        output.add_json(migrate)
+
+    def handle(self, *args: Any, verb: str, **options: Any) -> None:
+        verbs: dict[str, Callable[..., None]] = {
+            "show": self.show_wanted,
+            "check": self.check_broker,
+            "apply": self.apply,
+            "migrate": self.migrate,
+        }
+        verbs[verb](**options)
+
+    def show_wanted(self, *, format: str, **options: Any) -> None:
+        if format == "markdown":
+            self.stdout.write(documents.topology_page(), ending="")
+        elif format == "json":
+            exchanges = [
+                {"name": name, "type": kind, "purpose": purpose}
+                for name, (kind, purpose) in topology.exchange_purposes().items()
+            ]
+            queues = [_described(spec) for spec in documents.every_queue()]
+            self.show_json({"exchanges": exchanges, "queues": queues})
+        else:
+            made = output.table("queue", "*exchange, routing key", "*arguments", "owner")
+            for spec in documents.every_queue():
+                made.add_row(
+                    output.plain(spec.name),
+                    output.plain(f"{spec.exchange or '(default)'}\n{spec.routing_key}"),
+                    output.plain("\n".join(f"{k}\n= {v}" for k, v in spec.arguments.items())),
+                    spec.owner,
+                )
+            self.show(made)
+
+    def check_broker(self, *, as_json: bool, **options: Any) -> None:
+        with broker_topology.connected() as link:
+            findings = declarations.inspect(link, broker_topology.every_queue())
+        if as_json:
+            self.show_json([asdict(finding) | {"state": finding.state} for finding in findings])
+        else:
+            self._show_findings(findings)
+        wrong = [finding for finding in findings if finding.state != "as declared"]
+        differing = [finding for finding in wrong if finding.differences]
+        if differing:
+            raise CommandError(
+                f"{len(differing)} of {len(findings)} differ\n"
+                f"{declarations.describe(differing)}\n{declarations.REMEDY}"
+            )
+        if wrong:
+            raise CommandError(
+                f"{len(wrong)} of {len(findings)} missing; make them: manage.py topology apply"
+            )
+
+    def _show_findings(self, findings: list[Finding]) -> None:
+        made = output.table(
+            "*name", "state", "argument", "*wanted", "*found", ">ready", ">consumers"
+        )
+        for finding in findings:
+            counts = (str(finding.messages), str(finding.consumers))
+            if finding.kind == "exchange" or finding.is_missing:
+                counts = ("", "")
+            state = output.status(finding.state)
+            lines = [
+                (difference.argument, _text(difference.wanted), _text(difference.found))
+                for difference in finding.differences
+            ] or [("", "", "")]
+            made.add_row(output.plain(finding.name), state, *lines[0], *counts)
+            for line in lines[1:]:
+                made.add_row("", "", *line)
+        self.show(made)
+
+    def apply(self, **options: Any) -> None:
+        specs = broker_topology.every_queue()
+        with broker_topology.connected() as link:
+            declarations.declare(link, specs)
+        self.stdout.write(f"{len(specs)} queues are declared and bound.")
+
+    def migrate(self, *, force: bool, as_json: bool, **options: Any) -> None:
+        made = output.table("*queue", ">messages moved")
+        moved = []
+        with broker_topology.connected(confirm=True) as link:
+            specs = broker_topology.every_queue()
+            for each in broker_topology.migrate(link, specs, force=force):
+                moved.append(each)
+                made.add_row(output.plain(each.queue), f"{each.messages:,}")
+        if as_json:
+            self.show_json([asdict(each) for each in moved])
+        elif moved:
+            self.show(made)
+        else:
+            self.stdout.write("No queue differs; nothing was moved.")
+
+
+def _described(spec: QueueSpec) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "exchange": spec.exchange,
+        "routing_key": spec.routing_key,
+        "arguments": spec.arguments,
+        "owner": spec.owner,
+        "purpose": spec.purpose,
+    }
+
+
+def _text(value: Any) -> Any:
+    return output.plain("(none)" if value is None else value)

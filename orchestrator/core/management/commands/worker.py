@@ -1,0 +1,67 @@
+"""`manage.py worker --name w1`: runs executions."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from django.core.management.base import CommandError, CommandParser
+
+from orchestrator.core import clock, database, fleet, topology
+from orchestrator.core.management import arguments, celery_process, output, ping
+
+
+class Command(output.MusterCommand):
+    help = "Run a worker. Its name is its identity: one process a name, at any time."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        which = parser.add_mutually_exclusive_group(required=True)
+        which.add_argument("--name", help="unique in this installation")
+        which.add_argument(
+            "--ping", metavar="NAME", help="start nothing; exit 0 if this worker is well, else 1"
+        )
+        which.add_argument(
+            "--runtimes",
+            action="store_true",
+            help="start nothing; show what a worker would offer here, and why not more",
+        )
+        parser.add_argument(
+            "--concurrency", type=int, default=os.cpu_count() or 1, help="actions at once"
+        )
+        parser.add_argument(
+            "--pool",
+            choices=["prefork", "threads"],
+            default="prefork",
+            help="prefork can kill Python actions; threads are faster for many short ones",
+        )
+        parser.add_argument(
+            "--label",
+            action="append",
+            default=[],
+            type=arguments.label,
+            metavar="KEY=VALUE",
+            help="what a worker_selector may ask for; may be repeated",
+        )
+        parser.add_argument("--events", action="store_true", help="send task events (Flower)")
+        parser.add_argument("--loglevel", default="INFO")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if options["ping"]:
+            is_well, told = ping.ping(options["ping"], now=clock.now())
+            if not is_well:
+                raise CommandError(told)
+            self.stdout.write(told)
+            return
+        if options["runtimes"]:
+            os.execv(sys.executable, [sys.executable, "-m", "workers.survey"])  # noqa: S606
+        database.wait_until_reachable()
+        worker = fleet.enlist(name=options["name"], labels=dict(options["label"]))
+        celery_process.run_worker(
+            name=worker.name,
+            queues=[topology.worker_queue(worker.pk).name],
+            pool=options["pool"],
+            concurrency=options["concurrency"],
+            loglevel=options["loglevel"],
+            sends_events=options["events"],
+        )

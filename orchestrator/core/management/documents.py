@@ -1,0 +1,412 @@
+"""The pages of docs/ that are written from the code, so that they cannot be wrong for long."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields
+from itertools import pairwise
+from pathlib import Path
+
+from django.conf import settings
+from django.core.management import get_commands, load_command_class
+from django.core.management.base import BaseCommand
+from django.utils.module_loading import import_string
+
+from orchestrator.core import frame, topology
+from orchestrator.core.frame import Life
+from orchestrator.core.reasons import Known, Reason
+from orchestrator.core.retry_policy import RETRYABLE
+from orchestrator.core.state_machine import Machine
+from orchestrator.core.topology import QueueSpec
+
+GENERATED = "<!-- Written by `manage.py docs generate`; change the code that it tells of. -->"
+WORKER_ID = "<id>"
+
+UNITS = {
+    "_seconds": "seconds",
+    "_ms": "milliseconds",
+    "_bytes": "bytes",
+    "_mb": "MiB",
+    "_multiplier": "times",
+    "_limit": "executions",
+    "_size": "rows or messages",
+}
+KNOWN = {
+    Known.NEVER_STARTED: "It did not begin. Running it again is always safe.",
+    Known.OUTCOME_UNKNOWN: (
+        "It may have happened, in part or whole. It is run again only if the action is "
+        "declared idempotent."
+    ),
+    Known.FINISHED: "It ran, and the worker saw how it ended. It is run again only if "
+    "`retry_on` names the reason.",
+}
+
+
+def pages() -> dict[str, Callable[[], str]]:
+    """Every generated page, by its path below docs/."""
+    return {
+        "state-machine.md": state_machine_page,
+        "topology.md": topology_page,
+        "reference/settings.md": settings_page,
+        "reference/reasons.md": reasons_page,
+        "reference/commands.md": commands_page,
+    }
+
+
+def outdated(root: Path) -> list[str]:
+    """The pages below `root` that say something else than the code does."""
+    return [name for name, page in pages().items() if _read(root / name) != page()]
+
+
+def write(root: Path) -> list[str]:
+    """Write what is out of date; returns the paths."""
+    names = outdated(root)
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(pages()[name](), encoding="utf-8")
+    return names
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None
+
+
+# --- the state machine ---------------------------------------------------------------------------
+
+
+def state_machine_page() -> str:
+    lives = frame.collect(lambda app: app.lives)
+    return _page(
+        f"The lives of {_listed([life.title.lower() for life in lives])}",
+        "Status and state change in one place, `orchestrator.core.state_machine`, and as a "
+        "compare-and-swap: a transition happens if the row still has the status and the attempt "
+        "that the caller saw, and otherwise not at all. Every transition leaves one row of "
+        "history. What is terminal is final: the database refuses to everybody every change of it, "
+        "and of history.",
+        *(part for life in lives for part in _life(life)),
+    )
+
+
+def _life(life: Life) -> Iterator[str]:
+    yield f"## {life.title}"
+    yield from life.notes[:1]
+    yield from _machine_parts(import_string(life.machine), life.begins)
+    yield from life.notes[1:]
+
+
+def _listed(names: Sequence[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _machine_parts(machine: Machine, begins: str) -> Iterator[str]:
+    states = list(machine.states)
+    rules = machine.transitions.values()
+    ordered = [s for s in states if s not in machine.ended]
+    ordered += [s for s in states if s in machine.ended]
+    kind = machine.column.capitalize()
+    yield _table(
+        (kind, "Who moves it on", "By these events"),
+        [
+            (
+                f"`{state}`",
+                machine.who_moves_it_on[state],
+                ", ".join(f"`{rule.event}`" for rule in rules if state in rule.sources) or "none",
+            )
+            for state in ordered
+        ],
+    )
+    yield _mermaid(_state_diagram(machine, begins))
+    yield _table(
+        ("Event", "From", "To", "By", f"New {machine.fence}"),
+        [
+            (
+                f"`{rule.event}`",
+                ", ".join(f"`{state}`" for state in states if state in rule.sources),
+                f"`{rule.target}`",
+                rule.who,
+                "yes" if rule.new_attempt else "",
+            )
+            for rule in rules
+        ],
+    )
+
+
+def _state_diagram(machine: Machine, begins: str) -> Iterator[str]:
+    yield "stateDiagram-v2"
+    yield f"    [*] --> {machine.initial}: {begins}"
+    arrows: dict[tuple[str, str], list[str]] = {}
+    for rule in machine.transitions.values():
+        for source in machine.states:
+            if source in rule.sources:
+                arrows.setdefault((source, rule.target), []).append(rule.event)
+    for (origin, target), events in arrows.items():
+        yield f"    {origin} --> {target}: {', '.join(events)}"
+    for state in machine.states:
+        if state in machine.terminal:
+            yield f"    {state} --> [*]"
+
+
+# --- the topology --------------------------------------------------------------------------------
+
+
+def every_queue() -> list[QueueSpec]:
+    """The shared queues, and those of a worker that stands for all."""
+    return [*topology.shared_queues(), *topology.worker_queues(WORKER_ID)]
+
+
+def topology_page() -> str:
+    queues = every_queue()
+    return _page(
+        "Exchanges and queues",
+        "Every service declares what it consumes and the dead letter queue, in any order; each "
+        "declaration is idempotent, and repeated every ten seconds, so that what somebody has "
+        "deleted is whole again. A queue that is there with other arguments ends the service, "
+        "with the queue, the argument, what was wanted and what was found. `manage.py topology "
+        "check` compares the broker with this page. The prefix "
+        f"`{settings.MUSTER.namespace}` is the setting `MUSTER_NAMESPACE`, and `{WORKER_ID}` is a "
+        "worker's id. In any other namespace the names of workers' queues have it too: "
+        "`blue.worker.<id>.executions`.",
+        "## Exchanges",
+        _table(
+            ("Exchange", "Type", "For"),
+            [
+                (f"`{name}`", kind, purpose)
+                for name, (kind, purpose) in topology.exchange_purposes().items()
+            ],
+        ),
+        "## Queues",
+        _table(
+            ("Queue", "Holds", "Consumed by", "Exchange", "Routing key", "Arguments"),
+            [
+                (
+                    f"`{spec.name}`",
+                    spec.purpose,
+                    spec.owner,
+                    f"`{spec.exchange}`" if spec.exchange else "default",
+                    f"`{spec.routing_key}`",
+                    ", ".join(f"`{key}`: {value}" for key, value in spec.arguments.items()),
+                )
+                for spec in queues
+            ],
+        ),
+        "All queues are durable and none deletes itself: deleting, expiring or purging a queue "
+        "dead-letters nothing. A message of a worker's queue that waits longer than the TTL, or "
+        "is rejected, goes to the dead letter exchange and from there to the drain, which ends "
+        "or repeats the attempt that it was about.",
+        "## Flow",
+        _mermaid(_flow(queues)),
+        "Messages carry ids and the attempt, never state: the row is the truth. Losing, "
+        "repeating or delaying any of them costs time and nothing else.",
+    )
+
+
+def _flow(queues: Sequence[QueueSpec]) -> Iterator[str]:
+    yield "flowchart LR"
+    for number, name in enumerate(topology.exchange_purposes()):
+        yield f'    x{number}{{{{"{name}"}}}}'
+    exchanges = {name: f"x{n}" for n, name in enumerate(topology.exchange_purposes())}
+    yield '    api(["api"]) --> ' + exchanges[topology.executions_exchange()]
+    yield '    beat(["beat"]) --> default{{"default exchange"}}'
+    for number, spec in enumerate(queues):
+        name = spec.name.replace("<", "#lt;").replace(">", "#gt;")
+        key = spec.routing_key.replace("<", "#lt;").replace(">", "#gt;")
+        source = exchanges.get(spec.exchange, "default")
+        yield f'    {source} -->|"{key}"| q{number}[("{name}")] --> {spec.owner}(["{spec.owner}"])'
+        if dead := spec.arguments.get("x-dead-letter-exchange"):
+            why = "expired, rejected" if "x-message-ttl" in spec.arguments else "rejected"
+            yield f'    q{number} -. "{why}" .-> {exchanges[dead]}'
+    yield f"    executor --> {exchanges[topology.executions_exchange()]}"
+    yield f"    worker --> {exchanges[topology.executions_exchange()]}"
+
+
+# --- settings ------------------------------------------------------------------------------------
+
+
+def settings_page() -> str:
+    kind = type(settings.MUSTER)
+    told = attribute_docstrings(kind)
+    rows = []
+    for field in fields(kind):
+        unit = next((unit for end, unit in UNITS.items() if field.name.endswith(end)), "")
+        default = (
+            f"{field.default:g}"
+            if isinstance(field.default, float)
+            else str(field.default or "(empty)")
+        )
+        variable = f"`MUSTER_{field.name.upper()}`"
+        rows.append(
+            (
+                variable,
+                type(field.default).__name__,
+                f"`{default}`" if default else "empty",
+                unit,
+                told[field.name],
+            )
+        )
+    return _page(
+        "Settings",
+        "Settings are environment variables, read once at start. An unknown `MUSTER_` variable, a "
+        "value of the wrong type, and settings that contradict each other are refused then. "
+        "`manage.py check` says what is wrong.",
+        _table(("Variable", "Type", "Default", "Unit", "What it says"), rows),
+        "Which servers are used:",
+        _table(
+            ("Variable", "Without it", "What it says"),
+            [
+                ("`DATABASE_URL`", "SQLite in `MUSTER_DATA_DIR`", "`postgresql://...`"),
+                ("`BROKER_URL`", "a SQLite file in `MUSTER_DATA_DIR`", "`amqp://...`"),
+                ("`REDIS_URL`", "each process caches for itself", "`redis://...`"),
+                ("`SECRET_KEY`", "made once, in `MUSTER_DATA_DIR`", "Django's secret key."),
+                ("`ALLOWED_HOSTS`", "this machine's names", "Host names, separated by commas."),
+                (
+                    "`CSRF_TRUSTED_ORIGINS`",
+                    "none",
+                    "Origins of the admin behind a proxy, separated by commas.",
+                ),
+                ("`DEBUG`", "off", "Pages that show code and settings when something fails."),
+                ("`LOG_LEVEL`", "`INFO`", "`DEBUG`, `INFO`, `WARNING` or `ERROR`."),
+            ],
+        ),
+    )
+
+
+def attribute_docstrings(kind: type) -> dict[str, str]:
+    """The texts that stand below the attributes of a class, by attribute."""
+    (body,) = (
+        node.body
+        for node in ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+        if isinstance(node, ast.ClassDef)
+    )
+    told = {}
+    for attribute, text in pairwise(body):
+        if (
+            isinstance(attribute, ast.AnnAssign)
+            and isinstance(attribute.target, ast.Name)
+            and isinstance(text, ast.Expr)
+            and isinstance(text.value, ast.Constant)
+        ):
+            told[attribute.target.id] = " ".join(str(text.value.value).split())
+    return told
+
+
+# --- reasons -------------------------------------------------------------------------------------
+
+
+def reasons_page() -> str:
+    parts = [
+        "Every attempt that ends has a reason. It says what is known of the action, and with "
+        "that whether running it again is safe.",
+    ]
+    for known in Known:
+        reasons = [reason for reason in Reason if reason.known is known]
+        parts += [
+            f"## `{known.value}`",
+            KNOWN[known],
+            _table(
+                ("Code", "What people read", "May be retried"),
+                [(f"`{r}`", r.text, "yes" if r in RETRYABLE else "no") for r in reasons],
+            ),
+        ]
+    return _page("Reasons", *parts)
+
+
+# --- commands ------------------------------------------------------------------------------------
+
+
+def commands_page() -> str:
+    parts = [
+        "Each of them is run as `manage.py COMMAND`. A command that fails says why in one line on "
+        "stderr and exits with status 1; wrong arguments exit with status 2. What Django itself "
+        "brings, such as `migrate` and `check`, is told by `manage.py help`.",
+    ]
+    for name, command in _own_commands():
+        parser = command.create_parser("manage.py", name)
+        parts += [f"## `{name}`", _sentence(command.help), *_arguments(parser)]
+        for verb, sub, told in _verbs(parser):
+            parts += [f"### `{name} {verb}`", _sentence(told), *_arguments(sub)]
+    return _page("Commands", *parts)
+
+
+def _own_commands() -> Iterator[tuple[str, BaseCommand]]:
+    names = {app.name for app in frame.ours()}
+    for name, app in sorted(get_commands().items()):
+        if app in names:
+            yield name, load_command_class(app, name)
+
+
+def _verbs(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser, str]]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            told = {each.dest: each.help or "" for each in action._choices_actions}
+            for verb, sub in action.choices.items():
+                yield verb, sub, told.get(verb, "")
+
+
+def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
+    ours = [action for action in parser._actions if not _is_everywhere(action)]
+    if ours:
+        rows = [(f"`{_spelled(action)}`", _told(parser, action)) for action in ours]
+        yield _table(("Argument", "What it says"), rows)
+
+
+def _is_everywhere(action: argparse.Action) -> bool:
+    """Django's own options, what is hidden, and the verbs, which have sections of their own."""
+    common = {action.dest for action in BaseCommand().create_parser("manage.py", "x")._actions}
+    is_hidden = action.help == argparse.SUPPRESS
+    return is_hidden or action.dest in common or isinstance(action, argparse._SubParsersAction)
+
+
+def _spelled(action: argparse.Action) -> str:
+    if not action.option_strings:
+        name = str(action.metavar or action.dest)
+        return f"[{name}]" if action.nargs == "?" else name
+    option = action.option_strings[-1]
+    if action.nargs == 0:
+        return option
+    if action.metavar is None and action.choices:
+        return f"{option} {'|'.join(map(str, action.choices))}"
+    return f"{option} {action.metavar or action.dest.upper()}"
+
+
+def _told(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+    formatter = parser._get_formatter()
+    told = _sentence(formatter._expand_help(action) if action.help else "")
+    is_dull = action.default in (None, False, argparse.SUPPRESS) or action.default in ([], {})
+    if action.option_strings and not is_dull and not _is_of_this_host(action):
+        told += f" Default: `{action.default}`."
+    return told.strip()
+
+
+def _is_of_this_host(action: argparse.Action) -> bool:
+    """A number of cores or a folder would make the page differ from machine to machine."""
+    return action.dest == "concurrency" or str(settings.BASE_DIR) in str(action.default)
+
+
+def _sentence(text: str) -> str:
+    text = " ".join(text.split())
+    if not text:
+        return ""
+    return text[0].upper() + text[1:] + ("" if text[-1] in ".?!" else ".")
+
+
+# --- markdown ------------------------------------------------------------------------------------
+
+
+def _page(title: str, *parts: str) -> str:
+    return "\n\n".join([f"# {title}", GENERATED, *(part for part in parts if part)]) + "\n"
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [headings, ["---"] * len(headings), *rows]
+    escaped = ([cell.replace("|", "\\|") for cell in line] for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
+
+
+def _mermaid(lines: Iterable[str]) -> str:
+    return "\n".join(["```mermaid", *lines, "```"])

@@ -1,0 +1,201 @@
+"""How commands speak: tables of at most 100 columns, one JSON document, errors of one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any, NoReturn
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import Error as DatabaseError
+from django.db import connection
+from rich import box
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.core import checks
+from orchestrator.core.errors import MusterError
+from orchestrator.core.management import overview
+
+COLUMNS = 100
+INTERRUPTED = 130
+"""What a shell reports of a program that was stopped by Ctrl-C."""
+
+STATUS_STYLES: Mapping[str, str] = {
+    **overview.STYLES,
+    "scheduling": "yellow",
+    "scheduled": "cyan",
+    "running": "blue",
+    "canceling": "yellow",
+    # of tasks and steps
+    "initializing": "cyan",
+    "enqueuing_steps": "cyan",
+    "evaluating_results": "cyan",
+    "enqueued": "cyan",
+    "enqueued_for_orchestration": "cyan",
+    "steps_in_process": "blue",
+    "in_progress": "blue",
+    "waiting_for_dependencies": "blue",
+    "waiting_for_retry": "yellow",
+    "blocked_by_failures": "red",
+    "error": "red",
+    "complete": "green",
+    "resolved_manually": "green",
+    # of heartbeats
+    "fresh": "green",
+    "stale": "red",
+    "never": "bright_black",
+    "gone": "bright_black",
+    # of investigations
+    "manually_resolved": "green",
+    "permanently_failed": "red",
+    # of tasks
+    "healthy": "green",
+    "warning": "yellow",
+    # of queues
+    "as declared": "green",
+    "differs": "red",
+    "missing": "yellow",
+}
+
+
+class MusterCommand(BaseCommand):
+    """A command whose expected errors are one line on stderr and exit status 1."""
+
+    requires_system_checks: tuple[str, ...] = (checks.CONFIGURATION,)
+
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        try:
+            return super().execute(*args, **options)
+        except MusterError as error:
+            raise CommandError(str(error)) from None
+        except DatabaseError as error:
+            raise CommandError(_about_database(error)) from None
+        except KeyboardInterrupt:
+            self.stderr.write("")
+            raise SystemExit(INTERRUPTED) from None
+
+    def show(self, *renderables: RenderableType) -> None:
+        """Write tables and texts to stdout, coloured where that is a terminal."""
+        console = Console(file=self.stdout, highlight=False)  # type: ignore[arg-type]
+        console.width = min(console.width, COLUMNS) if console.is_terminal else COLUMNS
+        for renderable in renderables:
+            # a line of text is what a script may cut up: it is not wrapped
+            console.print(renderable, soft_wrap=isinstance(renderable, Text))
+
+    def show_json(self, document: Any) -> None:
+        """Write one JSON document to stdout."""
+        self.stdout.write(json.dumps(document, indent=2, default=_plain))
+
+    def fail(self, message: str) -> NoReturn:
+        raise CommandError(message)
+
+
+def add_json(parser: CommandParser) -> None:
+    """The option that every listing has."""
+    parser.add_argument(
+        "--json", action="store_true", dest="as_json", help="Print one JSON document."
+    )
+
+
+def table(*headings: str, title: str = "") -> Table:
+    """A table; `>` before a heading sets its column to the right, `*` lets it be folded."""
+    made = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in headings:
+        made.add_column(
+            heading.lstrip(">*"),
+            justify="right" if heading.startswith(">") else "left",
+            overflow="fold",
+            no_wrap=not heading.startswith("*"),
+        )
+    return made
+
+
+def facts(pairs: Iterable[tuple[str, RenderableType | None]]) -> Table:
+    """Names and values below each other; what is empty is left out."""
+    made = Table.grid(padding=(0, 2))
+    made.add_column(style="bright_black", no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, value in pairs:
+        if value not in (None, ""):
+            made.add_row(name, value)
+    return made
+
+
+def status(text: str) -> Text:
+    """A status in its colour."""
+    return Text(text, style=STATUS_STYLES.get(text, ""))
+
+
+def plain(text: Any) -> Text:
+    """Text from outside, of which nothing is markup."""
+    shown = str(text).encode("utf-8", "backslashreplace").decode()
+    return Text("".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in shown))
+
+
+def labels(values: Mapping[str, Any]) -> str:
+    """`zone=b, gpu=yes`."""
+    return ", ".join(f"{key}={value}" for key, value in values.items())
+
+
+def moment(at: datetime | None, *, precise: bool = False) -> str:
+    """`2026-03-01 12:00:00`, in UTC; with milliseconds where they tell something."""
+    if at is None:
+        return ""
+    utc = at.astimezone(UTC)
+    return f"{utc:%Y-%m-%d %H:%M:%S}" + (f".{utc.microsecond // 1000:03d}" if precise else "")
+
+
+def span(seconds: float) -> str:
+    """A duration in its two largest units: `340 ms`, `12.3 s`, `3 min 12 s`, `2 d 4 h`."""
+    seconds = abs(seconds)
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s".replace(".0 s", " s")
+    whole = round(seconds)
+    units = [("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)]
+    for (unit, size), (small_unit, small_size) in pairwise(units):
+        if whole >= size:
+            rest = whole % size // small_size
+            return f"{whole // size} {unit}" + (f" {rest} {small_unit}" if rest else "")
+    return f"{whole} s"
+
+
+def due(at: datetime, now: datetime) -> Text:
+    """`in 12 s`, or `3 s overdue` in red."""
+    left = (at - now).total_seconds()
+    if left >= 0:
+        return Text(f"in {span(left)}")
+    return Text(f"{span(left)} overdue", style="red")
+
+
+def pretty(value: Any) -> Text:
+    """JSON to read."""
+    return plain(json.dumps(value, indent=2, ensure_ascii=False, default=_plain))
+
+
+def described(row: Any, names: Sequence[str]) -> dict[str, Any]:
+    """These attributes of a row, for a JSON document."""
+    return {name: getattr(row, name) for name in names}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    if isinstance(value, Mapping):
+        return dict(value)
+    return str(value)
+
+
+def _about_database(error: DatabaseError) -> str:
+    where = connection.settings_dict
+    place = ":".join(str(where[key]) for key in ("HOST", "PORT", "NAME") if where.get(key))
+    lines = str(error).strip().splitlines() or [repr(error)]
+    message = f"Database {connection.vendor} {place}: {lines[0]}"
+    if "no such table" in message or "does not exist" in message:
+        message += " (run: manage.py migrate)"
+    return message

@@ -1,0 +1,161 @@
+"""How the installation is doing, in a few cheap reads, and the tables that show it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.conf import settings
+from django.db.models import Count
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.core.models import DLQEntry, Execution, Worker
+from orchestrator.core.states import OPEN, TERMINAL, ExecutionStatus
+
+COUNT_LIMIT = 100_000
+"""Counting what ended, and what died, goes no further back than this."""
+
+LATELY = timedelta(hours=1)
+
+STYLES: Mapping[str, str] = {
+    ExecutionStatus.COMPLETED: "green",
+    ExecutionStatus.FAILED: "red",
+    ExecutionStatus.TIMEOUT: "red",
+    ExecutionStatus.ABANDONED: "magenta",
+    ExecutionStatus.CANCELLED: "yellow",
+    Worker.Status.ACTIVE: "green",
+    Worker.Status.DRAINING: "yellow",
+    Worker.Status.INACTIVE: "red",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerLine:
+    """A worker as the tables show it."""
+
+    name: str
+    status: str
+    status_reason: str
+    silent_seconds: float | None
+    """How old its heartbeat is; None if it never had one."""
+    held: int
+    capacity: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overview:
+    """One look at the installation."""
+
+    workers: Sequence[WorkerLine]
+    open: Mapping[str, int]
+    ended: Mapping[str, int]
+    """Of those created within the last hour, by how they ended."""
+    dlq_entries: int
+
+
+def read(*, now: datetime) -> Overview:
+    """Look once. Raises DatabaseError."""
+    return Overview(
+        workers=read_workers(now=now),
+        open=count_open(),
+        ended=_count_ended_lately(now),
+        dlq_entries=DLQEntry.objects.order_by()[:COUNT_LIMIT].count(),
+    )
+
+
+def read_workers(*, now: datetime) -> list[WorkerLine]:
+    """Every worker that this installation knows, with what it holds."""
+    held = Execution.objects.load_by_worker()
+    return [
+        WorkerLine(
+            name=worker.name,
+            status=worker.status,
+            status_reason=worker.status_reason,
+            silent_seconds=(now - worker.heartbeat_at).total_seconds()
+            if worker.heartbeat_at
+            else None,
+            held=held.get(worker.pk, 0),
+            capacity=worker.capacity,
+        )
+        for worker in Worker.objects.all()
+    ]
+
+
+def count_open() -> dict[str, int]:
+    """Exact: the partial index holds the open ones only."""
+    rows = Execution.objects.open().order_by().values_list("status").annotate(Count("pk"))
+    return _in_order(dict(rows), OPEN)
+
+
+def _count_ended_lately(now: datetime) -> dict[str, int]:
+    # ids are in order of time, so this reads the newest rows through the primary key
+    since = UUID(int=int((now - LATELY).timestamp() * 1000) << 80)
+    newest = Execution.objects.filter(pk__gte=since).order_by("-pk")
+    return _in_order(Counter(newest.values_list("status", flat=True)[:COUNT_LIMIT]), TERMINAL)
+
+
+def _in_order(counts: Mapping[str, int], wanted: frozenset[ExecutionStatus]) -> dict[str, int]:
+    return {status.value: counts.get(status, 0) for status in ExecutionStatus if status in wanted}
+
+
+# --- tables ------------------------------------------------------------------------------------
+
+
+def new_table(title: str, *headings: str, right: Sequence[str] = ()) -> Table:
+    table = Table(
+        title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD
+    )
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in right else "left", no_wrap=True)
+    return table
+
+
+def worker_table(lines: Sequence[WorkerLine]) -> Table:
+    right = ("heartbeat", "holds", "slots")
+    table = new_table("Workers", "name", "status", *right, "why", right=right)
+    for line in lines:
+        table.add_row(
+            line.name,
+            Text(line.status, STYLES.get(line.status, "")),
+            silence(line),
+            str(line.held),
+            str(line.capacity),
+            Text(line.status_reason, "dim"),
+        )
+    return table
+
+
+def execution_table(overview: Overview) -> Table:
+    table = new_table("Executions", "open", "now", "ended, last hour", "", right=("now", ""))
+    ended = list(overview.ended.items())
+    for (status, count), end in zip(overview.open.items(), ended, strict=True):
+        table.add_row(status, f"{count:,}", Text(end[0], STYLES[end[0]]), f"{end[1]:,}")
+    table.add_section()
+    table.add_row(
+        "all", f"{sum(overview.open.values()):,}", "DLQ entries", f"{overview.dlq_entries:,}"
+    )
+    return table
+
+
+def silence(line: WorkerLine) -> Text:
+    if line.silent_seconds is None:
+        return Text("never", "dim")
+    late = line.silent_seconds > 2 * settings.MUSTER.heartbeat_interval_seconds
+    style = "dim" if line.status == Worker.Status.INACTIVE else "red" if late else ""
+    return Text(f"{age(line.silent_seconds)} ago", style)
+
+
+def age(seconds: float) -> str:
+    """A span of time as people say it: 4.2 s, 3 min, 5 h, 2 d."""
+    for limit, divisor, unit in ((120, 1, "s"), (7_200, 60, "min"), (172_800, 3_600, "h")):
+        if seconds < limit:
+            number = (
+                f"{seconds:.1f}" if unit == "s" and seconds < 10 else f"{seconds / divisor:.0f}"
+            )
+            return f"{number} {unit}"
+    return f"{seconds / 86_400:.0f} d"

@@ -1,0 +1,37 @@
+"""Is this worker well? One line for people, and whether a supervisor may be content."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.conf import settings
+
+from orchestrator.core import fleet
+from orchestrator.core.management import output
+from orchestrator.core.models import Worker
+
+
+def ping(name: str, *, now: datetime) -> tuple[bool, str]:
+    """Whether the worker of this name lives and is fit for work, and what is to be said of it.
+
+    One that drains, or is cordoned, is well: it does as it was told. So is one that lacks a pack:
+    it runs what else there is, and no restart would change that.
+    """
+    worker = Worker.objects.filter(name=name).first()
+    if worker is None:
+        return False, f"{name}: no worker of this name ever registered"
+    if worker.heartbeat_at is None:
+        return False, f"{name}: never started"
+    age = output.span((now - worker.heartbeat_at).total_seconds())
+    where = f"life {worker.incarnation}, pid {worker.pid} on {worker.host}"
+    if worker.gone_at is not None:
+        return False, f"{name}: gone ({worker.status_reason}), last heartbeat {age} ago; {where}"
+    if not worker.is_fresh(now):
+        window = settings.MUSTER.staleness_seconds
+        return False, f"{name}: silent for {age}, stale after {window:g} s; {where}"
+    if worker.failed_checks:
+        failed = "; ".join(f"{check}: {why}" for check, why in sorted(worker.failed_checks.items()))
+        return False, f"{name}: unfit for work, {failed}; heartbeat {age} ago; {where}"
+    cordon = f", cordoned ({worker.cordon_reason})" if worker.cordoned else ""
+    lacks = "".join(f", {what}" for what in fleet.lacking(worker.missing_code))
+    return True, f"{name}: {worker.status}{cordon}{lacks}, heartbeat {age} ago; {where}"

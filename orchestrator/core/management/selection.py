@@ -1,0 +1,74 @@
+"""What a user types for a row: a name, an id, or the beginning of one."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
+
+from orchestrator.core import investigations
+from orchestrator.core.errors import MusterError
+from orchestrator.core.executions import UnknownExecution
+from orchestrator.core.fleet import UnknownWorker
+from orchestrator.core.investigations import UnknownEntry
+from orchestrator.core.models import DLQEntry, Execution, Worker
+
+HEX = re.compile(r"[0-9a-f]{1,32}")
+ID_MAX = 2**63 - 1
+
+
+class AmbiguousPrefix(MusterError):
+    """Several ids begin like this."""
+
+
+def execution_id(text: str) -> UUID:
+    """The id of the execution that this is, or begins.
+
+    Raises UnknownExecution and AmbiguousPrefix.
+    """
+    return beginning_with(text, Execution.objects.values_list("pk"), "pk", UnknownExecution)
+
+
+def subject_id(kind: str, text: str) -> UUID:
+    """The id of the subject of an investigation that this is, or begins.
+
+    Raises UnknownSubject and AmbiguousPrefix.
+    """
+    model = investigations.model_of(investigations.kind_of(kind))
+    rows = model._default_manager.values_list("pk")
+    return beginning_with(text, rows, "pk", investigations.UnknownSubject)
+
+
+def dlq_entry(text: str) -> UUID:
+    """The id of the DLQ entry that this is, or begins. Raises UnknownEntry and AmbiguousPrefix."""
+    rows = DLQEntry.objects.values_list("dlq_entry_uuid")
+    return beginning_with(text, rows, "dlq_entry_uuid", UnknownEntry)
+
+
+def beginning_with(
+    text: str, rows: QuerySet[Any, tuple[UUID]], field: str, unknown: type[MusterError]
+) -> UUID:
+    """The one id of these rows that this is, or begins. Raises `unknown` and AmbiguousPrefix."""
+    noun = rows.model._meta.verbose_name
+    digits = text.strip().lower().replace("-", "")
+    if not HEX.fullmatch(digits):
+        raise unknown(f"{text!r} is no id: expected a UUID, or the beginning of one")
+    between = (UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f")))
+    found = list(rows.filter(**{f"{field}__range": between}).order_by()[:2])
+    if not found:
+        raise unknown(f"No {noun} has an id that begins with {text}")
+    if len(found) > 1:
+        raise AmbiguousPrefix(f"More than one {noun} has an id that begins with {text}")
+    return found[0][0]
+
+
+def worker(text: str) -> Worker:
+    """The worker of this name, or else of this id. Raises UnknownWorker."""
+    found = Worker.objects.filter(name=text).first()
+    if found is None and text.isascii() and text.isdigit() and int(text) <= ID_MAX:
+        found = Worker.objects.filter(pk=int(text)).first()
+    if found is None:
+        raise UnknownWorker(f"No worker has the name or id {text!r}; see: manage.py workers list")
+    return found

@@ -1,0 +1,168 @@
+"""What can be run: packs and their actions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+from django.db.models.signals import post_delete, post_save
+
+if TYPE_CHECKING:
+    from django_stubs_ext.db.models.manager import RelatedManager
+
+
+class Pack(models.Model):
+    """A folder of actions that is installed, and upgraded, as one."""
+
+    name = models.CharField(max_length=60, unique=True)
+    version = models.CharField(max_length=40)
+    description = models.TextField(blank=True)
+    path = models.CharField(max_length=500, help_text="The folder it was installed from.")
+    installed_at = models.DateTimeField()
+
+    if TYPE_CHECKING:
+        actions: RelatedManager[Action]
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+
+WITHOUT_CODE = frozenset({"http"})
+"""Runtimes that need nothing of a pack's folder."""
+
+KNOWN_FOR_SECONDS = 5.0
+KNOWN_BY_REF_FOR_SECONDS = 1.0
+
+K = TypeVar("K", int, str)
+
+
+class ActionQuerySet(models.QuerySet["Action"]):
+    def known(self, ids: Collection[int]) -> dict[int, Action]:
+        """These actions with their packs, as they were at most five seconds ago.
+
+        Every execution of a batch needs its action, which is nearly always one of the same few:
+        reading them anew with each row took a third of the executor's time.
+        """
+        return self._remembered("pk", ids, KNOWN_FOR_SECONDS)
+
+    def known_by_ref(self, refs: Collection[str]) -> dict[str, Action]:
+        """The same for who asks for an execution, as they were at most a second ago: who has
+        upgraded a pack expects its new parameters to be taken."""
+        return self._remembered("ref", refs, KNOWN_BY_REF_FOR_SECONDS)
+
+    def _remembered(self, field: str, keys: Collection[K], seconds: float) -> dict[K, Action]:
+        now = time.monotonic()
+        known = {
+            key: entry[1]
+            for key in keys
+            if (entry := _read.get((field, key))) and now - entry[0] < seconds
+        }
+        if missing := set(keys) - known.keys():
+            actions = self.select_related("pack").filter(**{f"{field}__in": missing})
+            fresh: dict[K, Action] = {getattr(action, field): action for action in actions}
+            _read.update({(field, key): (now, action) for key, action in fresh.items()})
+            known |= fresh
+        return known
+
+
+_read: dict[tuple[str, object], tuple[float, Action]] = {}
+"""When each action was read, by the field it was looked up by and its value there."""
+
+
+def forget_actions(**_: object) -> None:
+    """What this process itself changed it must not remember."""
+    _read.clear()
+
+
+def longest_wait_ms(queue_ttl_ms: int | None, scheduled_timeout_seconds: float | None) -> int:
+    """The shorter of the two limits, or of the installation's; never above the queue's own TTL."""
+    muster = settings.MUSTER
+    queue_limit: int = muster.worker_queue_ttl_ms
+    wait_seconds = scheduled_timeout_seconds or muster.scheduled_timeout_seconds
+    return max(1, min(queue_ttl_ms or queue_limit, queue_limit, round(wait_seconds * 1000)))
+
+
+def waits_too_long(
+    queue_ttl_ms: int | None, scheduled_timeout_seconds: float | None
+) -> Iterator[tuple[str, str]]:
+    """What asks for more than a worker's queue gives, and why it cannot be had: it would be cut."""
+    limit_ms: int = settings.MUSTER.worker_queue_ttl_ms
+    why = "the TTL of a worker's queue, MUSTER_WORKER_QUEUE_TTL_MS"
+    if (queue_ttl_ms or 0) > limit_ms:
+        yield "queue_ttl_ms", f"expected at most {limit_ms} ({why}), found {queue_ttl_ms}"
+    if (scheduled_timeout_seconds or 0) * 1000 > limit_ms:
+        found = f"found {scheduled_timeout_seconds:g}"
+        yield "scheduled_timeout_seconds", f"expected at most {limit_ms / 1000:g} ({why}), {found}"
+
+
+class Action(models.Model):
+    """Something that can be run, referred to as `pack.name`."""
+
+    class OnNoWorker(models.TextChoices):
+        FAIL = "fail"
+        WAIT = "wait"
+
+    pack = models.ForeignKey(Pack, on_delete=models.PROTECT, related_name="actions")
+    ref = models.CharField(max_length=130, unique=True, help_text="`pack.name`")
+    description = models.TextField(blank=True)
+    runtime = models.CharField(max_length=60)
+    entry_point = models.JSONField(
+        help_text="python: `package.module:function`; http: a URL; others: the list of arguments."
+    )
+    runtime_options = models.JSONField(
+        default=dict, blank=True, help_text="See `orchestrator.core.packs.runtimes`."
+    )
+    limits = models.JSONField(
+        default=dict, blank=True, help_text="What its processes may use at most."
+    )
+    parameters_schema = models.JSONField(default=dict, blank=True, help_text="JSON Schema.")
+    timeout_seconds = models.FloatField(null=True, blank=True)
+    queue_ttl_ms = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Shorter than the worker queue's TTL, or empty."
+    )
+    scheduled_timeout_seconds = models.FloatField(
+        null=True, blank=True, help_text="Longest wait from its dispatch to its start, or empty."
+    )
+    worker_selector = models.JSONField(
+        default=dict, blank=True, help_text="Labels that its worker must have, each as it is here."
+    )
+    retry_policy = models.JSONField(
+        default=dict, blank=True, help_text="See `orchestrator.core.retry_policy`."
+    )
+    idempotent = models.BooleanField(
+        default=False, help_text="Running it twice does no harm: an unknown outcome may be retried."
+    )
+    on_no_worker = models.CharField(
+        max_length=4, choices=OnNoWorker.choices, default=OnNoWorker.FAIL
+    )
+    enabled = models.BooleanField(default=True)
+    updated_at = models.DateTimeField()
+
+    objects = ActionQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["ref"]
+        constraints = [
+            models.CheckConstraint(
+                name="action_ref_is_pack_dot_name",
+                condition=Q(ref__regex=r"^[a-z0-9_-]+\.[a-z0-9_.-]+$"),
+            ),
+            models.CheckConstraint(
+                name="action_timeout_is_positive",
+                condition=Q(timeout_seconds__isnull=True) | Q(timeout_seconds__gt=0),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.ref
+
+
+post_save.connect(forget_actions, sender=Action)
+post_delete.connect(forget_actions, sender=Action)

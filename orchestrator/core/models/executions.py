@@ -1,0 +1,388 @@
+"""Executions and their history."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar
+from uuid import UUID
+
+from django.db import models, transaction
+from django.db.models import Exists, F, OuterRef, Q
+from uuid_utils import compat as uuid_utils
+
+from orchestrator.core.models.catalog import WITHOUT_CODE, Action, longest_wait_ms
+from orchestrator.core.models.claiming import ONLY_TO_BE_LOOKED_AT, AttemptKey, ClaimQuerySet
+from orchestrator.core.models.fleet import Worker
+from orchestrator.core.models.maintenance import PROCESSES_DIFFER_BY
+from orchestrator.core.states import EXECUTIONS, OPEN, TERMINAL, ExecutionStatus
+
+if TYPE_CHECKING:
+    from django_stubs_ext.db.models.manager import RelatedManager
+
+STARTED = (ExecutionStatus.RUNNING, ExecutionStatus.CANCELING)
+DISPATCHED = (ExecutionStatus.SCHEDULED, *STARTED)
+DEADLINE_GRACE = timedelta(seconds=10)
+"""What a worker is left with after a deadline to stop its action and say so: half of what the
+promise allows."""
+SUSPECT_FROM = 2
+"""An execution that has lost so many workers may be what ends them."""
+
+SOON_OVER_SECONDS = 1.0
+"""An action that runs for longer may well run for long."""
+
+LONGEST_PAUSE = timedelta(seconds=10)
+"""No execution that waits for a worker is left alone for longer than a part of this."""
+BACKLOG = (ExecutionStatus.REQUESTED, ExecutionStatus.SCHEDULING)
+
+
+class ExecutionQuerySet(ClaimQuerySet):
+    def open(self) -> ExecutionQuerySet:
+        """Not terminal. `ended_at` rather than status: the partial index is over it."""
+        return self.filter(ended_at__isnull=True)
+
+    def backlog(self, now: datetime) -> ExecutionQuerySet:
+        """Waits for the executor, and may be looked at now; most urgent first.
+
+        A pause of the executor's own is never long. One that seems to be was written before the
+        clock was set back.
+        """
+        is_due = Q(next_retry_at__isnull=True) | Q(next_retry_at__lte=now)
+        is_of_the_future = ~Q(wait_reason="") & Q(next_retry_at__gt=now + LONGEST_PAUSE)
+        return (
+            self.open()
+            .filter(is_due | is_of_the_future, status__in=BACKLOG, deadline_at__gt=now)
+            .order_by("-priority", "pk")
+        )
+
+    def paused_by_a_later_clock(self, now: datetime) -> ExecutionQuerySet:
+        """Waits for a time that was written when the clock showed more than now."""
+        latest = now + PROCESSES_DIFFER_BY
+        later = ExecutionEvent.objects.filter(execution_id=OuterRef("pk"), at__gt=latest)
+        waiting = self.open().filter(status__in=BACKLOG, next_retry_at__gt=now)
+        return waiting.filter(Exists(later))
+
+    def dispatched(self) -> ExecutionQuerySet:
+        """Sent to a worker, and not claimed."""
+        return self.open().filter(status=ExecutionStatus.SCHEDULED)
+
+    def dispatched_for(self, wait: timedelta, now: datetime) -> ExecutionQuerySet:
+        """Sent to a worker so long ago, or at a time of a clock that was set back since."""
+        latest = now + PROCESSES_DIFFER_BY
+        return self.filter(Q(scheduled_at__lte=now - wait) | Q(scheduled_at__gt=latest))
+
+    def overdue_to_start(self, now: datetime) -> ExecutionQuerySet:
+        """Dispatched, and not claimed in time."""
+        return self.dispatched().filter(start_by__lte=now)
+
+    def overdue_to_end(self, now: datetime) -> ExecutionQuerySet:
+        """Started, and past the limit that its worker should have enforced.
+
+        That limit is never later than the deadline, but its grace is a setting, and the promise
+        must not depend on one.
+        """
+        out_of_grace = Q(deadline_at__lte=now - DEADLINE_GRACE)
+        return self.open().filter(Q(run_deadline_at__lte=now) | out_of_grace, status__in=STARTED)
+
+    def overdue_by_deadline(self, now: datetime) -> ExecutionQuerySet:
+        """Started, and still not over when the grace after the deadline is."""
+        return self.open().filter(deadline_at__lte=now - DEADLINE_GRACE, status__in=STARTED)
+
+    def past_deadline(self, now: datetime) -> ExecutionQuerySet:
+        """Must be over by now, and did not start."""
+        return self.open().filter(deadline_at__lte=now).exclude(status__in=STARTED)
+
+    def suspects(self) -> ExecutionQuerySet:
+        """Open, and cost as many workers as make an execution suspect; the oldest first."""
+        return self.open().filter(lost_workers__gte=SUSPECT_FROM).order_by("pk")
+
+    def offered_to(self, *, worker_id: int, incarnation: int, now: datetime) -> ExecutionQuerySet:
+        """Dispatched to this life of this worker, which may claim it still."""
+        return self.unclaimed(now).filter(
+            deadline_at__gt=now,
+            worker_id=worker_id,
+            worker__incarnation=incarnation,
+            worker__gone_at__isnull=True,
+        )
+
+    def started_by(self, *, worker_id: int, incarnation: int) -> ExecutionQuerySet:
+        """Claimed by this life of this worker, and not ended."""
+        return self.open().filter(
+            status__in=STARTED, worker_id=worker_id, worker_incarnation=incarnation
+        )
+
+    def held_by(self, worker: Worker) -> ExecutionQuerySet:
+        """Dispatched to, or running on, this worker in any of its incarnations."""
+        return self.open().filter(status__in=DISPATCHED, worker=worker)
+
+    def unclaimed(self, now: datetime) -> ExecutionQuerySet:
+        """Dispatched, not claimed, and still in time for it."""
+        return self.dispatched().filter(start_by__gt=now)
+
+    def load_by_worker(self) -> dict[int, int]:
+        """How many executions each worker holds, by worker id."""
+        return self._count_by_worker(DISPATCHED)
+
+    def slow_by_worker(self, now: datetime) -> dict[int, tuple[int, int]]:
+        """How many executions each worker holds, and how many of these have run for so long that
+        nothing can be said of their end, by worker id."""
+        long_ago = now - timedelta(seconds=SOON_OVER_SECONDS)
+        slow = models.Count("pk", filter=Q(status__in=STARTED, started_at__lte=long_ago))
+        rows = self._by_worker(DISPATCHED).annotate(held=models.Count("pk"), slow=slow)
+        return {worker_id: (held, slow) for worker_id, held, slow in rows}
+
+    def running_by_worker(self) -> dict[int, int]:
+        """How many executions each worker has claimed and not ended, by worker id."""
+        return self._count_by_worker(STARTED)
+
+    def _count_by_worker(self, statuses: Collection[ExecutionStatus]) -> dict[int, int]:
+        return dict(self._by_worker(statuses).annotate(held=models.Count("pk")))
+
+    def _by_worker(self, statuses: Collection[ExecutionStatus]) -> models.QuerySet[Any, Any]:
+        of_workers = self.open().filter(status__in=statuses, worker__isnull=False)
+        return of_workers.order_by().values_list("worker_id")
+
+    def with_actions(self) -> list[Execution]:
+        """The rows, each with its action: see `ActionQuerySet.known`."""
+        return add_actions(list(self))
+
+    def without_contents(self) -> ExecutionQuerySet:
+        """Leaves out what is not needed to decide: parameters and result, which can be large, and
+        what is only there to be looked at."""
+        return self.defer("parameters", "result", *ONLY_TO_BE_LOOKED_AT)
+
+    def locked_for_batch(self, limit: int) -> ExecutionQuerySet:
+        """The first `limit` rows, held until the transaction ends. On PostgreSQL those that another
+        session holds are passed over.
+
+        Call it inside a transaction. SQLite has one writer at a time and so nothing to pass over.
+        """
+        return self._held()[:limit]
+
+    def update_unheld(self, **values: Any) -> int:
+        """Update those rows that no other session holds; returns how many. The others stay as they
+        are, and nobody waits for them."""
+        with transaction.atomic():
+            ids = list(self.order_by("pk")._held().values_list("pk", flat=True))
+            return self.model.objects.filter(pk__in=ids).update(**values)
+
+    def _held(self) -> ExecutionQuerySet:
+        return self.select_for_update(skip_locked=True, of=("self",), no_key=True)
+
+
+def add_actions(executions: list[Execution]) -> list[Execution]:
+    """The same executions, each with its action, nearly always without asking the database."""
+    actions = Action.objects.known({execution.action_id for execution in executions})
+    for execution in executions:
+        execution.action = actions[execution.action_id]
+    return executions
+
+
+class Execution(models.Model):
+    """One run of one action, from its acceptance to exactly one terminal status."""
+
+    Status = ExecutionStatus
+    machine = EXECUTIONS
+
+    id = models.UUIDField(primary_key=True, default=uuid_utils.uuid7, editable=False)
+    action = models.ForeignKey(Action, on_delete=models.PROTECT, db_index=False, related_name="+")
+    action_id: int
+    action_ref = models.CharField(max_length=130)
+    parameters = models.JSONField(default=dict)
+    priority = models.SmallIntegerField(default=0, help_text="Higher is scheduled first.")
+    status = models.CharField(
+        max_length=10,
+        choices=[(status.value, status.value) for status in ExecutionStatus],
+        default=ExecutionStatus.REQUESTED,
+    )
+    attempt = models.PositiveIntegerField(
+        default=0, help_text="The fence: grows with each dispatch, and nothing resets it."
+    )
+    retry_count = models.PositiveIntegerField(default=0)
+    lost_workers = models.PositiveSmallIntegerField(
+        default=0, help_text="Attempts that ended with the loss of their worker."
+    )
+    worker = models.ForeignKey(
+        Worker, null=True, on_delete=models.PROTECT, db_index=False, related_name="+"
+    )
+    worker_id: int | None
+    worker_incarnation = models.PositiveIntegerField(null=True)
+    pinned_worker = models.ForeignKey(
+        Worker, null=True, on_delete=models.PROTECT, db_index=False, related_name="+"
+    )
+    pinned_worker_id: int | None
+    timeout_seconds = models.FloatField(help_text="How long the action may run.")
+    queue_ttl_ms = models.PositiveIntegerField(null=True)
+    scheduled_timeout_seconds = models.FloatField(null=True)
+    worker_selector = models.JSONField(
+        null=True, help_text="Labels that its worker must have; empty for what its action asks."
+    )
+    retry_policy = models.JSONField(
+        null=True, help_text="See `orchestrator.core.retry_policy`; empty for that of its action."
+    )
+    wait_reason = models.CharField(max_length=200, blank=True)
+
+    start_by = models.DateTimeField(null=True, help_text="A claim after this is refused.")
+    run_deadline_at = models.DateTimeField(null=True)
+    next_retry_at = models.DateTimeField(null=True, help_text="Not scheduled before this.")
+    deadline_at = models.DateTimeField(help_text="Over by then, whatever happens.")
+
+    reason = models.CharField(max_length=40, blank=True)
+    result = models.JSONField(null=True)
+    requested_by = models.CharField(max_length=150, blank=True)
+    correlation_id = models.CharField(max_length=100, null=True)  # noqa: DJ001 - NULL is not indexed
+    idempotency_key = models.CharField(max_length=200, null=True)  # noqa: DJ001 - NULL is unique
+
+    created_at = models.DateTimeField()
+    scheduled_at = models.DateTimeField(null=True)
+    dispatched_again_at = models.DateTimeField(
+        null=True, help_text="When its dispatch, which nobody had claimed, was last sent again."
+    )
+    started_at = models.DateTimeField(null=True)
+    cancel_requested_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+
+    objects: ClassVar[ExecutionQuerySet] = ExecutionQuerySet.as_manager()  # type: ignore[assignment]
+
+    if TYPE_CHECKING:
+        history: RelatedManager[ExecutionEvent]
+
+    class Meta:
+        ordering = ["-pk"]
+        # no index contains `status` or a due time: PostgreSQL then updates rows in place (HOT)
+        indexes = [
+            # the order in which the backlog is served; sweeps read the open ones through it too
+            models.Index(
+                F("priority").desc(),
+                "id",
+                name="execution_open",
+                condition=Q(ended_at__isnull=True),
+            ),
+            models.Index(
+                "id",
+                name="execution_suspect",
+                condition=Q(ended_at__isnull=True, lost_workers__gte=SUSPECT_FROM),
+            ),
+            models.Index("action_ref", "id", name="execution_by_action"),
+            models.Index(
+                "correlation_id",
+                name="execution_by_correlation",
+                condition=Q(correlation_id__isnull=False),
+            ),
+        ]
+        constraints = [
+            models.UniqueConstraint(
+                "idempotency_key",
+                name="execution_idempotency_key_is_unique",
+                condition=Q(idempotency_key__isnull=False),
+            ),
+            models.CheckConstraint(
+                name="execution_status_is_known",
+                condition=Q(status__in=[status.value for status in ExecutionStatus]),
+            ),
+            models.CheckConstraint(
+                name="execution_is_ended_if_and_only_if_terminal",
+                condition=Q(ended_at__isnull=False, status__in=sorted(TERMINAL))
+                | Q(ended_at__isnull=True, status__in=sorted(OPEN)),
+            ),
+            models.CheckConstraint(
+                name="execution_that_ended_has_reason",
+                condition=Q(ended_at__isnull=True) | ~Q(reason=""),
+            ),
+            models.CheckConstraint(
+                name="execution_dispatched_has_worker_and_due_time",
+                condition=~Q(status="scheduled")
+                | Q(worker__isnull=False, start_by__isnull=False, attempt__gte=1),
+            ),
+            models.CheckConstraint(
+                name="execution_started_has_due_time",
+                condition=~Q(status__in=["running", "canceling"])
+                | Q(worker__isnull=False, run_deadline_at__isnull=False, started_at__isnull=False),
+            ),
+            models.CheckConstraint(
+                name="execution_deadline_is_after_creation",
+                condition=Q(deadline_at__gt=F("created_at")),
+            ),
+            models.CheckConstraint(
+                name="execution_timeout_is_positive", condition=Q(timeout_seconds__gt=0)
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.action_ref} {self.id}"
+
+    @property
+    def key(self) -> AttemptKey:
+        """This execution at this attempt, as a message names it."""
+        return self.pk, self.attempt
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.status in TERMINAL
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether it may be what ended the workers that it ran on."""
+        return self.lost_workers >= SUSPECT_FROM
+
+    @property
+    def wanted_labels(self) -> dict[str, str]:
+        """The labels that its worker must have."""
+        own = self.worker_selector
+        wanted: dict[str, str] = self.action.worker_selector if own is None else own
+        return wanted
+
+    @property
+    def needed_code(self) -> tuple[str, ...]:
+        """What its worker's host must have: its pack, and in it its action. Named as workers name
+        what they lack."""
+        if self.action.runtime in WITHOUT_CODE:
+            return ()
+        return self.action_ref.partition(".")[0], self.action_ref
+
+    @property
+    def wanted_retries(self) -> dict[str, Any]:
+        """Its retry policy, as `orchestrator.core.retry_policy` reads it."""
+        own = self.retry_policy
+        wanted: dict[str, Any] = self.action.retry_policy if own is None else own
+        return wanted
+
+    @property
+    def dispatch_ttl_ms(self) -> int:
+        """The longest wait for its worker: in its queue, where it is the message's TTL, and, with
+        a grace, to the claim."""
+        return longest_wait_ms(self.queue_ttl_ms, self.scheduled_timeout_seconds)
+
+
+class ExecutionEventQuerySet(models.QuerySet["ExecutionEvent"]):
+    def of(self, execution_id: UUID) -> ExecutionEventQuerySet:
+        """The history of one execution, oldest first."""
+        return self.filter(execution_id=execution_id).order_by("pk")
+
+
+class ExecutionEvent(models.Model):
+    """One transition that happened. Written with it; the database lets nobody change it."""
+
+    execution = models.ForeignKey(Execution, on_delete=models.CASCADE, related_name="history")
+    event = models.CharField(max_length=20)
+    from_status = models.CharField(max_length=10)
+    to_status = models.CharField(max_length=10)
+    attempt = models.PositiveIntegerField()
+    actor = models.CharField(max_length=150)
+    reason = models.CharField(max_length=40, blank=True)
+    at = models.DateTimeField()
+
+    objects = ExecutionEventQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["pk"]
+        constraints = [
+            models.UniqueConstraint(
+                "execution",
+                name="execution_ends_once",
+                condition=Q(to_status__in=sorted(TERMINAL)),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.from_status} -> {self.to_status} ({self.event})"

@@ -1,0 +1,192 @@
+"""The workers, and what was done to them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from orchestrator.core import clock
+
+HEARTBEATS_AHEAD_BY = timedelta(seconds=15)
+"""A heartbeat is of the future only if it is later than what processes on slow machines, which each
+count on by themselves, may differ by."""
+
+
+def fresh_between(now: datetime) -> tuple[datetime, datetime]:
+    """The oldest and the newest heartbeat of a worker that is fresh.
+
+    For one staleness window after the clock was set, heartbeats that were written before that count
+    as if it had not been.
+    """
+    window_seconds = settings.MUSTER.staleness_seconds
+    behind, ahead = clock.displaced(within_seconds=window_seconds)
+    return now - timedelta(seconds=window_seconds) - behind, now + HEARTBEATS_AHEAD_BY + ahead
+
+
+class WorkerQuerySet(models.QuerySet["Worker"]):
+    def known(self) -> WorkerQuerySet:
+        """Not retired."""
+        return self.filter(retired_at__isnull=True)
+
+    def up(self) -> WorkerQuerySet:
+        """Registered, and neither left nor lost since."""
+        return self.filter(heartbeat_at__isnull=False, gone_at__isnull=True)
+
+    def fresh(self, now: datetime) -> WorkerQuerySet:
+        """Heartbeat not older than the staleness window, and not of the future."""
+        return self.filter(heartbeat_at__range=fresh_between(now))
+
+    def reachable(self, now: datetime) -> WorkerQuerySet:
+        """Active and fresh: works off what it is given. It may be cordoned all the same."""
+        return self.fresh(now).filter(status=Worker.Status.ACTIVE)
+
+    def eligible(self, now: datetime) -> WorkerQuerySet:
+        """May be given work that could go elsewhere as well."""
+        return self.reachable(now).filter(cordoned=False)
+
+    def lacking_code(self) -> WorkerQuerySet:
+        """Up, and without the code of some pack: nearly always none."""
+        return self.up().exclude(missing_code={})
+
+    def stale(self, now: datetime) -> WorkerQuerySet:
+        """Believed to be up, but silent for longer than the staleness window.
+
+        So is one whose heartbeat is of the future: it has not beaten since the clock was set back.
+        """
+        oldest, newest = fresh_between(now)
+        return self.up().filter(Q(heartbeat_at__lt=oldest) | Q(heartbeat_at__gt=newest))
+
+    def unheld(self) -> WorkerQuerySet:
+        """Those that no other session holds, held until the transaction ends.
+
+        Call it inside a transaction. SQLite has one writer at a time.
+        """
+        return self.select_for_update(skip_locked=True, no_key=True)
+
+    def gone_since(self, at: datetime) -> WorkerQuerySet:
+        """Left or lost before then, and not retired."""
+        return self.known().filter(gone_at__lt=at)
+
+
+class Worker(models.Model):
+    """A named place where executions run. Its `incarnation` grows with each life of its process.
+
+    Three things may keep work from it, each on its own, and undoing one does not undo another:
+    its `status`, a cordon, and, in that it makes an active worker inactive, a failed check.
+    """
+
+    class Status(models.TextChoices):
+        ACTIVE = "active"
+        INACTIVE = "inactive"
+        """Its process is gone (`gone_at`), was never there, or fails a check."""
+        DRAINING = "draining"
+
+    name = models.CharField(max_length=100, unique=True)
+    incarnation = models.PositiveIntegerField(default=0)
+    status = models.CharField(max_length=10, choices=Status.choices, default=Status.INACTIVE)
+    status_reason = models.CharField(max_length=200, blank=True)
+    failed_checks = models.JSONField(
+        default=dict, blank=True, help_text="Name of each check that fails, and what it found."
+    )
+    cordoned = models.BooleanField(
+        default=False, help_text="Given nothing but what asks for this very worker."
+    )
+    cordon_reason = models.CharField(max_length=200, blank=True)
+    capacity = models.PositiveIntegerField(default=1, help_text="Actions it runs at once.")
+    runtimes = models.JSONField(default=list, help_text="Kinds of action it offers.")
+    labels = models.JSONField(default=dict, blank=True)
+    missing_code = models.JSONField(
+        default=dict,
+        blank=True,
+        help_text="Each pack, or single action of one, whose code its host lacks, and why.",
+    )
+    registered_at = models.DateTimeField(null=True, blank=True)
+    heartbeat_at = models.DateTimeField(null=True, blank=True)
+    gone_at = models.DateTimeField(
+        null=True, blank=True, help_text="Since when its process has left, or was declared lost."
+    )
+    retired_at = models.DateTimeField(
+        null=True, blank=True, help_text="Since when it has no queue and nobody expects it back."
+    )
+    host = models.CharField(max_length=255, blank=True)
+    pid = models.PositiveIntegerField(null=True, blank=True)
+    version = models.CharField(max_length=40, blank=True)
+
+    objects = WorkerQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.CheckConstraint(
+                name="worker_status_is_known",
+                condition=Q(status__in=["active", "inactive", "draining"]),
+            ),
+            models.CheckConstraint(
+                name="worker_that_is_up_has_heartbeat",
+                condition=Q(status="inactive") | Q(heartbeat_at__isnull=False),
+            ),
+            models.CheckConstraint(
+                name="worker_that_is_gone_is_inactive",
+                condition=Q(status="inactive") | Q(gone_at__isnull=True, retired_at__isnull=True),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_up(self) -> bool:
+        """Whether its process lives, as far as is known."""
+        return self.heartbeat_at is not None and self.gone_at is None
+
+    def is_fresh(self, now: datetime) -> bool:
+        """Whether its heartbeat is not older than the staleness window."""
+        if self.heartbeat_at is None:
+            return False
+        oldest, newest = fresh_between(now)
+        return bool(oldest <= self.heartbeat_at <= newest)
+
+    def is_eligible(self, now: datetime) -> bool:
+        """As `WorkerQuerySet.eligible`."""
+        return self.status == Worker.Status.ACTIVE and not self.cordoned and self.is_fresh(now)
+
+
+class WorkerEventQuerySet(models.QuerySet["WorkerEvent"]):
+    def of(self, worker_id: int) -> WorkerEventQuerySet:
+        """What happened to one worker, newest first."""
+        return self.filter(worker_id=worker_id).order_by("-pk")
+
+
+class WorkerEvent(models.Model):
+    """Something that happened to a worker: by whom, why, when. Written with it, never changed."""
+
+    class Kind(models.TextChoices):
+        REGISTERED = "registered"
+        LEFT = "left"
+        LOST = "lost"
+        UNHEALTHY = "unhealthy"
+        HEALTHY = "healthy"
+        LACKS_CODE = "lacks_code"
+        HAS_CODE = "has_code"
+        CORDONED = "cordoned"
+        UNCORDONED = "uncordoned"
+        DRAINING = "draining"
+        RETIRED = "retired"
+
+    worker = models.ForeignKey(Worker, on_delete=models.CASCADE, related_name="events")
+    kind = models.CharField(max_length=12, choices=Kind.choices)
+    incarnation = models.PositiveIntegerField()
+    actor = models.CharField(max_length=150)
+    reason = models.CharField(max_length=200, blank=True)
+    at = models.DateTimeField()
+
+    objects = WorkerEventQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["pk"]
+
+    def __str__(self) -> str:
+        return f"{self.kind} by {self.actor}"

@@ -1,0 +1,121 @@
+"""What the database says of investigations as a whole: its views."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from django.db import models
+
+from orchestrator.core.models.view_definitions import MINUTES_SINCE
+
+
+class DLQDashboard(models.Model):
+    """How the investigations of one reason stand. A view."""
+
+    dlq_reason = models.CharField(max_length=40, primary_key=True)
+    total_entries = models.BigIntegerField()
+    pending = models.BigIntegerField()
+    manually_resolved = models.BigIntegerField()
+    permanent_failures = models.BigIntegerField()
+    cancelled = models.BigIntegerField()
+    oldest_entry = models.DateTimeField()
+    newest_entry = models.DateTimeField()
+    avg_resolution_time_minutes = models.FloatField(null=True, help_text="Of those closed.")
+
+    class Meta:
+        managed = False
+        db_table = "v_dlq_dashboard"
+        ordering = ["dlq_reason"]
+
+    def __str__(self) -> str:
+        return f"{self.dlq_reason}: {self.pending} of {self.total_entries} pending"
+
+
+class InvestigationQueue(models.Model):
+    """What is to be looked into next: the base of its reason, and a point a minute. A view."""
+
+    dlq_entry_uuid = models.UUIDField(primary_key=True)
+    entry_id = models.BigIntegerField()
+    subject_kind = models.CharField(max_length=40)
+    subject_id = models.UUIDField(null=True)
+    subject_name = models.CharField(max_length=250)
+    dlq_reason = models.CharField(max_length=40)
+    original_state = models.CharField(max_length=40)
+    detail = models.TextField()
+    dlq_timestamp = models.DateTimeField()
+    minutes_in_dlq = models.FloatField()
+    priority_score = models.FloatField()
+
+    class Meta:
+        managed = False
+        db_table = "v_dlq_investigation_queue"
+        verbose_name = "investigation"
+        ordering = ["-priority_score"]
+
+    def __str__(self) -> str:
+        return f"{self.priority_score:.0f} {self.dlq_reason}"
+
+    @property
+    def about(self) -> str:
+        """What it is called; of a letter, what was wrong with it."""
+        return f"{self.subject_kind} {self.subject_name}" if self.subject_name else self.detail
+
+
+BASES = """
+    CASE entry.dlq_reason
+        WHEN 'dependency_cycle_detected' THEN 1000
+        WHEN 'max_retries_exceeded' THEN 500
+        WHEN 'poison' THEN 500
+        WHEN 'staleness_timeout' THEN 100
+        WHEN 'worker_unavailable' THEN 50
+        WHEN 'manual_dlq' THEN 10
+        ELSE 0
+    END
+"""
+"""What each reason counts in the queue of investigations; a minute counts one."""
+
+AGE_LIMIT = 10_000
+
+
+def view_definitions(vendor: str) -> Mapping[str, str]:
+    """Both views in a database's words."""
+    if vendor == "postgresql":
+        took = "CAST(EXTRACT(EPOCH FROM resolved_at - dlq_timestamp) / 60 AS double precision)"
+        smaller = "LEAST"
+    else:
+        took = "(julianday(resolved_at) - julianday(dlq_timestamp)) * 1440"
+        smaller = "MIN"
+    return {
+        "v_dlq_dashboard": _dashboard(minutes=took),
+        "v_dlq_investigation_queue": _queue(minutes_since=MINUTES_SINCE[vendor], smaller=smaller),
+    }
+
+
+def _dashboard(*, minutes: str) -> str:
+    counts = ", ".join(
+        f"COUNT(CASE WHEN resolution_status = '{status}' THEN 1 END) AS {column}"
+        for status, column in {
+            "pending": "pending",
+            "manually_resolved": "manually_resolved",
+            "permanently_failed": "permanent_failures",
+            "cancelled": "cancelled",
+        }.items()
+    )
+    return f"""
+        SELECT dlq_reason, COUNT(*) AS total_entries, {counts},
+            MIN(dlq_timestamp) AS oldest_entry, MAX(dlq_timestamp) AS newest_entry,
+            AVG({minutes}) AS avg_resolution_time_minutes
+        FROM orchestrator_dlqentry GROUP BY dlq_reason
+    """  # noqa: S608 - made of constants
+
+
+def _queue(*, minutes_since: str, smaller: str) -> str:
+    minutes = minutes_since.format("entry.dlq_timestamp")
+    return f"""
+        SELECT entry.dlq_entry_uuid, entry.id AS entry_id, entry.subject_kind, entry.subject_id,
+            entry.subject_name, entry.dlq_reason, entry.original_state, entry.detail,
+            entry.dlq_timestamp, {minutes} AS minutes_in_dlq,
+            {BASES} + {smaller}({minutes}, {AGE_LIMIT}) AS priority_score
+        FROM orchestrator_dlqentry AS entry
+        WHERE entry.resolution_status = 'pending' ORDER BY priority_score DESC, entry.id
+    """  # noqa: S608 - made of constants

@@ -1,0 +1,50 @@
+"""Packs: folders of actions, and of what apps keep there; read, checked, and installed as one.
+
+definition = packs.load(path)              # pure: no database; raises InvalidPack
+packs.install(definition, now=now)         # in one transaction, safe to repeat
+packs.validate_parameters(action, values)  # what is wrong with them, if anything
+"""
+
+from orchestrator.core.models.catalog import WITHOUT_CODE
+from orchestrator.core.packs.definitions import (
+    ActionDefinition,
+    InvalidPack,
+    PackDefinition,
+    kinds,
+    load,
+)
+from orchestrator.core.packs.installation import ContentReport, InstallReport, RefTaken, install
+from orchestrator.core.packs.parameters import Problem, validate_parameters, validate_value
+from orchestrator.core.packs.presence import (
+    UNEXPLAINED,
+    missing_code,
+    missing_entry_point,
+    missing_folder,
+)
+from orchestrator.core.packs.runtimes import GROUP as RUNTIMES_GROUP
+from orchestrator.core.packs.runtimes import in_process
+from orchestrator.core.packs.source import Source, SourceProblem
+
+__all__ = [
+    "RUNTIMES_GROUP",
+    "UNEXPLAINED",
+    "WITHOUT_CODE",
+    "ActionDefinition",
+    "ContentReport",
+    "InstallReport",
+    "InvalidPack",
+    "PackDefinition",
+    "Problem",
+    "RefTaken",
+    "Source",
+    "SourceProblem",
+    "in_process",
+    "install",
+    "kinds",
+    "load",
+    "missing_code",
+    "missing_entry_point",
+    "missing_folder",
+    "validate_parameters",
+    "validate_value",
+]

@@ -1,0 +1,228 @@
+"""What a pack's folder says, checked. Every problem is reported, not only the first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from orchestrator.core import frame, retry_policy, selectors
+from orchestrator.core.errors import MusterError
+from orchestrator.core.frame import PackContent
+from orchestrator.core.models.catalog import waits_too_long
+from orchestrator.core.packs import parameters, runtimes, source
+from orchestrator.core.packs.keys import (
+    MAPPING,
+    NUMBER,
+    TEXT,
+    WHOLE_NUMBER,
+    YES_OR_NO,
+    Key,
+    check,
+    is_name,
+    is_text,
+    one_of,
+)
+from orchestrator.core.packs.source import Source, SourceProblem
+
+PACK_NAME = re.compile(r"[a-z0-9_-]+")
+ACTION_NAME = re.compile(r"[a-z0-9_.-]+")
+
+
+class InvalidPack(MusterError):
+    """The pack has problems, and nothing of it was installed."""
+
+    def __init__(self, problems: Iterable[SourceProblem]) -> None:
+        self.problems = sorted(set(problems), key=lambda p: (p.file, p.line, p.column, p.message))
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+@dataclass(frozen=True)
+class ActionDefinition:
+    """An action as its file has it; the names are those of the model."""
+
+    ref: str
+    runtime: str
+    entry_point: str | list[str]
+    runtime_options: dict[str, Any] = field(default_factory=dict)
+    limits: dict[str, Any] = field(default_factory=dict)
+    description: str = ""
+    parameters_schema: dict[str, Any] = field(default_factory=dict)
+    timeout_seconds: float | None = None
+    queue_ttl_ms: int | None = None
+    scheduled_timeout_seconds: float | None = None
+    worker_selector: dict[str, str] = field(default_factory=dict)
+    retry_policy: dict[str, Any] = field(default_factory=dict)
+    idempotent: bool = False
+    on_no_worker: str = "fail"
+    enabled: bool = True
+
+
+@dataclass(frozen=True)
+class PackDefinition:
+    """A pack as its folder has it."""
+
+    name: str
+    version: str
+    description: str
+    path: str
+    actions: tuple[ActionDefinition, ...]
+    contents: Mapping[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)
+    """What it holds for apps, checked by them, by folder."""
+
+
+def load(path: Path | str) -> PackDefinition:
+    """Read the folder: `pack.yaml`, `actions/*.yaml`, apps' own files. Raises InvalidPack."""
+    folder = Path(path)
+    if not folder.is_dir():
+        raise InvalidPack([SourceProblem(str(folder), 0, 0, "expected a folder, found none")])
+    pack = source.read(folder / "pack.yaml")
+    check(pack, PACK_KEYS)
+    actions = [source.read(file) for file in sorted(folder.glob("actions/*.yaml"))]
+    for action in actions:
+        _check_action(action, folder)
+    problems = [*pack.problems, *_misnamed(folder)]
+    problems += [problem for action in actions for problem in action.problems]
+    problems += _duplicates(actions, ("name",))
+    contents: dict[str, list[Source]] = {}
+    for kind in kinds():
+        files = [source.read(file) for file in sorted(folder.glob(f"{kind.folder}/*.yaml"))]
+        for file in files:
+            kind.check(file)
+            problems += file.problems
+        problems += _duplicates(files, kind.name_keys)
+        if files:
+            contents[kind.folder] = files
+    if problems:
+        raise InvalidPack(problems)
+    definition = _pack(pack.value, folder, actions, contents)
+    if too_long := _too_long(definition, actions):
+        raise InvalidPack(too_long)
+    return definition
+
+
+def kinds() -> list[PackContent]:
+    """What packs may hold beside their actions."""
+    return frame.collect(lambda app: app.pack_contents)
+
+
+def _pack(
+    values: Mapping[str, Any],
+    folder: Path,
+    actions: list[Source],
+    contents: Mapping[str, list[Source]],
+) -> PackDefinition:
+    return PackDefinition(
+        name=values["name"],
+        version=values["version"],
+        description=values.get("description", ""),
+        path=str(folder.resolve()),
+        actions=tuple(_action(values["name"], action.value, folder) for action in actions),
+        contents={name: tuple(file.value for file in files) for name, files in contents.items()},
+    )
+
+
+def _action(pack_name: str, values: Mapping[str, Any], folder: Path) -> ActionDefinition:
+    renamed = {"parameters": "parameters_schema", "retry": "retry_policy"}
+    own = {"name", "options"}
+    return ActionDefinition(
+        ref=f"{pack_name}.{values['name']}",
+        runtime_options=runtimes.options_of(values, folder),
+        **{renamed.get(key, key): value for key, value in values.items() if key not in own},
+    )
+
+
+def _check_action(file: Source, folder: Path) -> None:
+    if not check(file, ACTION_KEYS | {"runtime": one_of(*runtimes.names(), required=True)}):
+        return
+    values = file.value
+    schema = values.get("parameters", {})
+    if isinstance(schema, dict):
+        for problem in parameters.schema_problems(schema):
+            where = ("parameters", *problem.where)
+            file.problem(where, f"{'.'.join(map(str, where))}: {problem.message}")
+    if isinstance(values.get("retry"), dict):
+        for name, message in retry_policy.problems(values["retry"]):
+            file.problem(("retry", name), f"retry.{name}: {message}")
+    for name, message in selectors.problems(values.get("worker_selector", {})):
+        where = ("worker_selector", name) if name else ("worker_selector",)
+        file.problem(where, f"{'.'.join(where)}: {message}")
+    waits = (values.get("queue_ttl_ms"), values.get("scheduled_timeout_seconds"))
+    for name, message in waits_too_long(*waits):
+        file.problem((name,), f"{name}: {message}")
+    runtimes.note_problems(file, folder)
+
+
+def _duplicates(files: Iterable[Source], keys: tuple[str, ...]) -> Iterable[SourceProblem]:
+    """What is called the same as something before it, where these keys make the name."""
+    first: dict[str, Source] = {}
+    for file in files:
+        names = [file.at((key,)) for key in keys]
+        if not all(isinstance(name, str) for name in names):
+            continue
+        name = "/".join(names)
+        if name in first:
+            other = first[name]
+            place = f"{other.file.name}:{other.line(('name',))}"
+            line = file.line(("name",))
+            message = f"name: expected a name of its own, found {name!r}, as in {place}"
+            yield SourceProblem(str(file.file), line, 1, message)
+        first.setdefault(name, file)
+
+
+def _misnamed(folder: Path) -> Iterable[SourceProblem]:
+    """Files that would be overlooked without a word."""
+    places = ["", "actions/", *(f"{kind.folder}/" for kind in kinds())]
+    for file in (file for place in places for file in folder.glob(f"{place}*.yml")):
+        yield SourceProblem(str(file), 0, 0, "expected a name that ends in .yaml, found .yml")
+
+
+def _too_long(definition: PackDefinition, actions: list[Source]) -> list[SourceProblem]:
+    pairs = zip(definition.actions, actions, strict=True)
+    return [
+        SourceProblem(
+            str(file.file),
+            file.line(("name",)),
+            1,
+            f"name: expected at most 130 characters together with the pack's, found {len(a.ref)}",
+        )
+        for a, file in pairs
+        if len(a.ref) > 130
+    ]
+
+
+PACK_KEYS: Mapping[str, Key] = {
+    "name": Key(
+        "at most 60 of a-z, 0-9, _ and -", lambda value: is_name(value, PACK_NAME), required=True
+    ),
+    "version": Key(
+        'text of at most 40 characters, such as "1.0" with its quotes',
+        lambda value: is_text(value) and 0 < len(value) <= 40,
+        required=True,
+    ),
+    "description": TEXT,
+}
+
+ACTION_KEYS: dict[str, Key] = {
+    "name": Key(
+        "at most 60 of a-z, 0-9, _, . and -", lambda value: is_name(value, ACTION_NAME), True
+    ),
+    "description": TEXT,
+    "runtime": TEXT,  # one of those that are known where the file is read
+    "entry_point": Key(
+        "package.module:function, a list of arguments or a URL", lambda value: True, required=True
+    ),
+    "options": MAPPING,
+    "limits": MAPPING,
+    "parameters": Key("a JSON Schema", lambda value: isinstance(value, dict)),
+    "timeout_seconds": NUMBER,
+    "queue_ttl_ms": WHOLE_NUMBER,
+    "scheduled_timeout_seconds": NUMBER,
+    "worker_selector": Key("a mapping of labels", lambda value: True),
+    "retry": MAPPING,
+    "idempotent": YES_OR_NO,
+    "on_no_worker": one_of("fail", "wait"),
+    "enabled": YES_OR_NO,
+}

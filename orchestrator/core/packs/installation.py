@@ -1,0 +1,106 @@
+"""A pack into the database: what is new, what changed, what left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from datetime import datetime
+
+from django.db import transaction
+
+from orchestrator.core.errors import MusterError
+from orchestrator.core.models import Action, Pack
+from orchestrator.core.models.catalog import forget_actions
+from orchestrator.core.packs.definitions import ActionDefinition, PackDefinition, kinds
+
+ACTION_FIELDS = [field.name for field in fields(ActionDefinition)]
+PACK_FIELDS = ["version", "description", "path"]
+
+
+class RefTaken(MusterError):
+    """An action of this name belongs to another pack."""
+
+
+@dataclass(frozen=True)
+class ContentReport:
+    """The refs of what was installed, by what became of them."""
+
+    created: tuple[str, ...] = ()
+    updated: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    disabled: tuple[str, ...] = ()
+
+    def __add__(self, other: ContentReport) -> ContentReport:
+        names = [field.name for field in fields(ContentReport)]
+        return ContentReport(*(getattr(self, name) + getattr(other, name) for name in names))
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstallReport(ContentReport):
+    """The refs of a pack's actions and other contents, by what became of them."""
+
+    pack: str
+    version: str
+
+
+@transaction.atomic
+def install(definition: PackDefinition, *, now: datetime) -> InstallReport:
+    """Make the database say what the definition says; installing it again changes nothing.
+
+    An action that left the pack is disabled, not deleted: its executions remain. So is the rest.
+    Raises RefTaken, and what the apps raise whose contents it has.
+    """
+    pack = _pack(definition, now)
+    refs = [action.ref for action in definition.actions]
+    owned = {action.ref: action for action in pack.actions.select_for_update()}
+    for action in Action.objects.filter(ref__in=refs).exclude(pack=pack).select_related("pack"):
+        raise RefTaken(f"The action {action.ref} belongs to the pack {action.pack}.")
+
+    new = [action for action in definition.actions if action.ref not in owned]
+    kept = [action for action in definition.actions if action.ref in owned]
+    changed = [action for action in kept if _change(owned[action.ref], action)]
+    gone = [action for ref, action in owned.items() if ref not in refs and action.enabled]
+    for action in gone:
+        action.enabled = False
+    touched = [*(owned[action.ref] for action in changed), *gone]
+    for action in touched:
+        action.updated_at = now
+    Action.objects.bulk_create(Action(pack=pack, updated_at=now, **vars(item)) for item in new)
+    Action.objects.bulk_update(touched, [*ACTION_FIELDS, "updated_at"], batch_size=100)
+    forget_actions()  # neither of the two above sends a signal
+    report = ContentReport(
+        created=_refs(new),
+        updated=_refs(changed),
+        unchanged=tuple(action.ref for action in kept if action not in changed),
+        disabled=_refs(gone),
+    )
+    for kind in kinds():
+        report += kind.install(definition.contents.get(kind.folder, ()), pack=pack, now=now)
+    return InstallReport(pack=pack.name, version=pack.version, **vars(report))
+
+
+def _pack(definition: PackDefinition, now: datetime) -> Pack:
+    values = {name: getattr(definition, name) for name in PACK_FIELDS}
+    pack, created = Pack.objects.select_for_update().get_or_create(
+        name=definition.name, defaults=values | {"installed_at": now}
+    )
+    if not created and any(getattr(pack, name) != value for name, value in values.items()):
+        for name, value in values.items():
+            setattr(pack, name, value)
+        pack.installed_at = now
+        pack.save()
+    return pack
+
+
+def _change(action: Action, definition: ActionDefinition) -> bool:
+    """Take over what the definition says; False if the action says so already."""
+    differs = False
+    for name in ACTION_FIELDS:
+        value = getattr(definition, name)
+        if getattr(action, name) != value:
+            setattr(action, name, value)
+            differs = True
+    return differs
+
+
+def _refs(actions: list[ActionDefinition] | list[Action]) -> tuple[str, ...]:
+    return tuple(action.ref for action in actions)

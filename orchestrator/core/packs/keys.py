@@ -1,0 +1,91 @@
+"""What may stand under the keys of a pack's files."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.core.packs.source import Source, Where
+
+LARGEST_INTEGER = 2_147_483_647
+"""What an integer column holds."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """What may stand under a key."""
+
+    expected: str
+    fits: Callable[[Any], bool]
+    required: bool = False
+
+
+def check(file: Source, keys: Mapping[str, Key], where: Where = ()) -> bool:
+    """Note unknown, missing and unfit keys of the mapping there; False if there is none."""
+    value = file.at(where, {})
+    prefix = "".join(f"{name}." for name in where)
+    if not isinstance(value, dict):
+        if where or not file.problems:
+            file.problem(where, f"{prefix[:-1]}: " * bool(where) + _no_mapping(value))
+        return False
+    for name in value:
+        if name not in keys:
+            near = difflib.get_close_matches(name, keys, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(keys)}"
+            file.problem((*where, name), f"{prefix}{name}: unknown key, {hint}", at_key=True)
+    for name, key in keys.items():
+        if name not in value:
+            if key.required:
+                file.problem(where, f"{prefix}{name}: missing key, expected {key.expected}")
+        elif not key.fits(value[name]):
+            found = shown(value[name])
+            file.problem((*where, name), f"{prefix}{name}: expected {key.expected}, found {found}")
+    return True
+
+
+def _no_mapping(value: Any) -> str:
+    return f"expected a mapping, found {shown(value)}"
+
+
+def shown(value: Any) -> str:
+    """The value as a problem quotes it."""
+    text = "nothing" if value is None else repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}…"
+
+
+def is_text(value: Any) -> bool:
+    return isinstance(value, str) and "\0" not in value
+
+
+def is_name(value: Any, pattern: re.Pattern[str]) -> bool:
+    return isinstance(value, str) and len(value) <= 60 and bool(pattern.fullmatch(value))
+
+
+def is_above_zero(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+def is_whole_above_zero(value: Any) -> bool:
+    return isinstance(value, int) and is_above_zero(value) and value <= LARGEST_INTEGER
+
+
+def is_bool(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def one_of(*choices: str, required: bool = False) -> Key:
+    return Key(
+        f"one of {', '.join(choices)}",
+        lambda value: isinstance(value, str) and value in choices,
+        required,
+    )
+
+
+TEXT = Key("text", is_text)
+YES_OR_NO = Key("true or false", is_bool)
+MAPPING = Key("a mapping", lambda value: isinstance(value, dict))
+NUMBER = Key("a number above 0", is_above_zero)
+WHOLE_NUMBER = Key("a whole number above 0", is_whole_above_zero)

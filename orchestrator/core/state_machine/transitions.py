@@ -1,0 +1,130 @@
+"""The only functions that change a status or a state: `transition`, and two of a query set.
+
+Each is a compare-and-swap: a row changes if its state and its fence still are what the caller saw,
+together with its history, or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any, TypeVar, cast
+from uuid import UUID
+
+from django.db import connections, models
+
+from orchestrator.core.state_machine import postgresql, sqlite
+from orchestrator.core.state_machine.machine import Machine, Move, Transition, TransitionConflict
+from orchestrator.core.state_machine.postgresql import Terms
+from orchestrator.core.state_machine.swap import Swap
+
+M = TypeVar("M", bound=models.Model)
+
+
+def machine_of(model: type[models.Model]) -> Machine:
+    """The machine that a model names in its class, as in `machine = EXECUTIONS`."""
+    machine: Machine = model.machine  # type: ignore[attr-defined]
+    return machine
+
+
+class MachineQuerySet(models.QuerySet[M]):
+    """The rows of a machine. Filters do not count for transitions: the moves name the rows."""
+
+    def transition_many(
+        self,
+        event: str | Sequence[str],
+        moves: Sequence[Move],
+        *,
+        now: datetime,
+        actor: str,
+        reason: str | None = None,
+        wait_for_locks: bool | None = None,
+    ) -> set[UUID]:
+        """Carry out one event on many rows in one statement, each with its row of history.
+
+        Several events are carried out as one: nobody sees a state between them, and each leaves
+        its row of history. Returns the ids that moved; what is not among them lost its race and is
+        unchanged.
+
+        `wait_for_locks`: whether to wait, up to the database's `lock_timeout`, for rows that
+        another transaction holds. Otherwise those are passed over, and are not among what is
+        returned. By default a batch of executions passes over them, as backlog and sweep find them
+        again, and tasks and steps wait, as who moves those holds their task and expects the whole
+        batch. SQLite locks no rows, only everything.
+        Raises UnknownEvent, and TransitionConflict if a caller expects an impossible source.
+        """
+        machine = machine_of(self.model)
+        way = machine.way(*([event] if isinstance(event, str) else event))
+        if not moves:
+            return set()
+        swap = self._swap(way, moves, now=now, actor=actor, reason=reason)
+        if connections[self.db].vendor != "postgresql":
+            return sqlite.carry_out(swap, using=self.db)
+        waits = machine.waits_for_locks if wait_for_locks is None else wait_for_locks
+        return postgresql.carry_out(swap, using=self.db, wait_for_locks=waits)
+
+    def transition_on_terms(
+        self,
+        event: str,
+        moves: Sequence[Move],
+        terms: Terms,
+        *,
+        without: Collection[str] = (),
+        now: datetime,
+        actor: str,
+    ) -> list[M]:
+        """Carry out one event on the rows that meet the terms as well; returns those rows as they
+        are now, without these fields. Rows that another transaction holds are passed over.
+
+        For the hot path on PostgreSQL: what would be a SELECT and an UPDATE is one statement.
+        """
+        way = machine_of(self.model).way(event)
+        swap = self._swap(way, moves, now=now, actor=actor, reason=None)
+        return postgresql.carry_out_on_terms(swap, terms, without=without, using=self.db)
+
+    def _swap(
+        self,
+        way: Sequence[Transition],
+        moves: Sequence[Move],
+        *,
+        now: datetime,
+        actor: str,
+        reason: str | None,
+    ) -> Swap:
+        """Raises TransitionConflict for a move that is not possible from where it begins."""
+        for move in moves:
+            if move.status not in way[0].sources:
+                raise TransitionConflict(
+                    f"{way[0].event} is not possible from {move.status} ({move.id})"
+                )
+        machine = machine_of(self.model)
+        return Swap.prepare(self.model, machine, way, moves, now=now, actor=actor, reason=reason)
+
+
+def transition(
+    row: M,
+    event: str,
+    *,
+    now: datetime,
+    actor: str,
+    reason: str | None = None,
+    **values: Any,
+) -> M:
+    """Carry out one event on one row, and return it as it is now.
+
+    Waits for a row that another transaction holds: whoever asks for this one wants an answer.
+    Raises TransitionConflict if it has moved since `row` was read, and OperationalError if it is
+    held for longer than the database's `lock_timeout`.
+    """
+    machine = machine_of(type(row))
+    state, fence = getattr(row, machine.column), getattr(row, machine.fence)
+    move = Move(row.pk, state, fence, values)
+    rows = cast("MachineQuerySet[M]", type(row)._default_manager.all())
+    if not rows.transition_many(
+        event, [move], now=now, actor=actor, reason=reason, wait_for_locks=True
+    ):
+        raise TransitionConflict(
+            f"{event}: {row.pk} is no longer {state} at {machine.fence} {fence}"
+        )
+    row.refresh_from_db()
+    return row

@@ -1,0 +1,259 @@
+"""Every exchange, queue, binding and argument, with its owner. Names come from here only.
+
+A service declares the common part and the queues that it consumes, nothing else. Every
+declaration is idempotent, so services start in any order. `docs/topology.md` is generated from
+these tables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from django.conf import settings
+from kombu import Exchange, Queue
+
+from orchestrator.core import frame
+
+DEFAULT_NAMESPACE = "muster"
+
+REQUESTED = "execution.requested"
+COMPLETED = "execution.completed"
+
+EXECUTIONS = "executions"
+CANCEL = "cancel"
+"""What the two queues of a worker are for, as their names say."""
+
+
+@dataclass(frozen=True)
+class QueueSpec:
+    """One row of the topology: a queue, what reaches it, and who consumes it."""
+
+    name: str
+    exchange: str
+    routing_key: str
+    owner: str
+    purpose: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    exchange_type: str = "topic"
+
+    def queue(self) -> Queue:
+        """The kombu queue: durable, never auto-deleted (deleting a queue dead-letters nothing)."""
+        exchange = Exchange(self.exchange, type=self.exchange_type, durable=True)
+        return Queue(
+            self.name,
+            exchange=exchange if self.exchange else Exchange("", type="direct"),
+            routing_key=self.routing_key,
+            queue_arguments=dict(self.arguments),
+            durable=True,
+            auto_delete=False,
+        )
+
+
+def _ns(name: str) -> str:
+    return f"{settings.MUSTER.namespace}.{name}"
+
+
+def _of_worker(worker_id: int | str, what: str) -> str:
+    """The name of a worker's queue. The default namespace is not in it: it never was."""
+    name = f"worker.{worker_id}.{what}"
+    return name if settings.MUSTER.namespace == DEFAULT_NAMESPACE else _ns(name)
+
+
+def _worker_id_in(name: str, what: str) -> str | None:
+    """The worker's id in the name of its queue, as it is written there; None in any other name,
+    and in those of another namespace."""
+    before, _, after = _of_worker("#", what).partition("#")
+    match = re.fullmatch(rf"{re.escape(before)}([0-9]+){re.escape(after)}", name)
+    return match[1] if match else None
+
+
+def executions_exchange() -> str:
+    """Life of executions: requests, dispatch, cancels, completions."""
+    return _ns("executions")
+
+
+def dead_letter_exchange() -> str:
+    """Where dead letters go. Topic: a direct exchange bound with `#` matches nothing."""
+    return _ns("dlx")
+
+
+def dispatch_key(worker_id: int | str) -> str:
+    """Routing key of one worker's dispatch messages."""
+    return f"execution.dispatch.worker.{worker_id}"
+
+
+def cancel_key(worker_id: int | str) -> str:
+    """Routing key of one worker's cancel messages."""
+    return f"execution.cancel.worker.{worker_id}"
+
+
+TO_A_WORKER = re.compile(r"execution\.(?:dispatch|cancel)\.worker\.(?P<worker_id>[0-9]+)")
+
+
+def _dead_lettering() -> dict[str, Any]:
+    return {"x-dead-letter-exchange": dead_letter_exchange()}
+
+
+def requests_queue() -> QueueSpec:
+    return hot_queue(
+        "execution.requests.queue",
+        routing_key=REQUESTED,
+        purpose="accepted executions that want a worker",
+    )
+
+
+def completed_queue() -> QueueSpec:
+    return hot_queue(
+        "execution.completed.queue",
+        routing_key=COMPLETED,
+        purpose="executions that ended: slots are free, followers may start",
+    )
+
+
+def hot_queue(name: str, *, routing_key: str, purpose: str) -> QueueSpec:
+    """A queue of an app that executors take in batches: see `frame.ExecutorPart`."""
+    return QueueSpec(
+        name=_ns(name),
+        exchange=executions_exchange(),
+        routing_key=routing_key,
+        owner="executor",
+        purpose=purpose,
+        arguments=_dead_lettering(),
+    )
+
+
+def hot_queues() -> list[QueueSpec]:
+    """What each executor takes in batches: its own queues, and those of the installed apps."""
+    return [
+        requests_queue(),
+        completed_queue(),
+        *(part.queue.spec() for part in frame.collect(lambda app: app.executor_parts)),
+    ]
+
+
+def maintenance_queue() -> QueueSpec:
+    return QueueSpec(
+        name=_ns("maintenance.queue"),
+        exchange="",
+        routing_key=_ns("maintenance.queue"),
+        owner="executor",
+        purpose="what beat schedules",
+        # ticks that nobody fetched are worth nothing: keep the newest, dead-letter none
+        arguments={"x-max-length": 1_000},
+        exchange_type="direct",
+    )
+
+
+def dead_letter_queue() -> QueueSpec:
+    return QueueSpec(
+        name=_ns("dlx.queue"),
+        exchange=dead_letter_exchange(),
+        routing_key="#",
+        owner="executor",
+        purpose="dead letters, until the drain has settled what they were about",
+        arguments={"x-message-ttl": settings.MUSTER.dlx_queue_ttl_ms},
+    )
+
+
+def worker_queue(worker_id: int | str) -> QueueSpec:
+    """The dispatch queue of one worker: its TTL is the longest wait for that worker."""
+    return QueueSpec(
+        name=_of_worker(worker_id, EXECUTIONS),
+        exchange=executions_exchange(),
+        routing_key=dispatch_key(worker_id),
+        owner="worker",
+        purpose="executions dispatched to that worker",
+        arguments={"x-message-ttl": settings.MUSTER.worker_queue_ttl_ms} | _dead_lettering(),
+    )
+
+
+def cancel_queue(worker_id: int | str) -> QueueSpec:
+    return QueueSpec(
+        name=_of_worker(worker_id, CANCEL),
+        exchange=executions_exchange(),
+        routing_key=cancel_key(worker_id),
+        owner="worker",
+        purpose="running executions that the worker shall stop",
+        arguments=_dead_lettering(),
+    )
+
+
+def shared_queues() -> list[QueueSpec]:
+    """The queues that exist once in an installation."""
+    return [*hot_queues(), maintenance_queue(), dead_letter_queue()]
+
+
+def worker_queues(worker_id: int | str) -> list[QueueSpec]:
+    """The queues that exist once for each worker."""
+    return [worker_queue(worker_id), cancel_queue(worker_id)]
+
+
+def needed_by(routing_keys: Iterable[str]) -> list[QueueSpec]:
+    """The queues without which messages of these routing keys find nobody."""
+    matches = [TO_A_WORKER.fullmatch(key) for key in routing_keys]
+    worker_ids = {match["worker_id"] for match in matches if match}
+    shared = [] if all(matches) else hot_queues()
+    return [*shared, *(spec for id in sorted(worker_ids) for spec in worker_queues(id))]
+
+
+def common() -> list[QueueSpec]:
+    """What every service declares first: a missing dead letter exchange drops silently."""
+    return [dead_letter_queue()]
+
+
+def find(name: str) -> QueueSpec | None:
+    """The row for a queue's name, also for queues of workers that are not known yet."""
+    for spec in shared_queues():
+        if spec.name == name:
+            return spec
+    if worker_id := _worker_id_in(name, EXECUTIONS):
+        return worker_queue(worker_id)
+    if worker_id := _worker_id_in(name, CANCEL):
+        return cancel_queue(worker_id)
+    return None
+
+
+def worker_id_of(queue_name: str) -> int | None:
+    """The worker whose dispatch queue this is, or None."""
+    worker_id = _worker_id_in(queue_name, EXECUTIONS)
+    return int(worker_id) if worker_id else None
+
+
+def declare(channel: Any, specs: Iterable[QueueSpec]) -> None:
+    """Declare the common part and these queues with their exchanges and bindings.
+
+    Raises amqp's PreconditionFailed (406) where a queue exists with other arguments.
+    """
+    declare_exchanges(channel)
+    for spec in [*common(), *specs]:
+        spec.queue()(channel).declare()
+
+
+def unbind_former(channel: Any, worker_id: int | str) -> None:
+    """Take the bindings from queues as they were called when no namespace was in their names.
+
+    They are not deleted: in the default namespace, somebody else's worker has the same names.
+    """
+    for spec in worker_queues(worker_id):
+        former = spec.name.removeprefix(_ns(""))
+        if former != spec.name:
+            channel.queue_unbind(former, spec.exchange, spec.routing_key)
+
+
+def declare_exchanges(channel: Any) -> None:
+    """Declare both exchanges."""
+    for name in (executions_exchange(), dead_letter_exchange()):
+        Exchange(name, type="topic", durable=True)(channel).declare()
+
+
+@cache
+def exchange_purposes() -> dict[str, tuple[str, str]]:
+    """Exchange name -> (type, what it is for), for the documentation."""
+    return {
+        executions_exchange(): ("topic", "life of executions: requests, dispatch, cancel, end"),
+        dead_letter_exchange(): ("topic", "dead letters"),
+    }

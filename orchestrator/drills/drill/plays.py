@@ -1,0 +1,277 @@
+"""The drills. Each takes something away, watches, and returns what was measured.
+
+Each execution of a drill waits for `run_seconds`.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+
+from orchestrator.core import clock
+from orchestrator.core.management import output
+from orchestrator.core.models import Execution, ExecutionEvent, Worker, WorkerEvent
+from orchestrator.core.states import TERMINAL, ExecutionStatus
+from orchestrator.drills.drill.relay import Relay
+from orchestrator.drills.drill.stage import NAMES, SLOTS, DrillStopped, Stage, Timeline, set_up
+
+END_SECONDS = 120.0
+"""Beyond what the settings give for noticing."""
+
+Figures = dict[str, Any]
+
+
+@dataclass
+class Result:
+    figures: Figures
+    wrong: list[str]
+    """What did not go as it should."""
+
+
+def worker_loss(timeline: Timeline, *, run_seconds: float) -> Result:
+    """kill -9 of a worker and all below it, as when its machine goes."""
+    with set_up(timeline) as stage:
+        once = stage.request("wait_once", count=SLOTS, seconds=run_seconds)
+        stage.request("wait", count=3 * SLOTS, seconds=run_seconds)
+        lost = stage.wait_for(
+            lambda: _runs(stage, run_seconds / 2), "its executions run", within_seconds=30
+        )
+        ran = stage.held_by(lost, ExecutionStatus.RUNNING)
+        held = stage.held_by(lost, ExecutionStatus.SCHEDULED)
+        fault_at = timeline.add(
+            "fault", f"kill -9 {lost.name}, which runs {ran} and holds {held} more"
+        )
+        stage.supervisor.signal_tree(lost.name, signal.SIGKILL)
+        _watch(stage, lost, fault_at)
+        rows, events = stage.rows(), stage.events()
+        noticed_at = stage.worker(lost.name).gone_at
+        second = [e.at for e in events if e.event == "claim" and e.attempt > 1]
+        abandoned = [e.at for e in events if e.to_status == ExecutionStatus.ABANDONED]
+        figures = {
+            "noticed_seconds": timeline.seconds_to(noticed_at),
+            "second_attempt_started_seconds": timeline.seconds_to(min(second, default=None)),
+            "abandoned_seconds": timeline.seconds_to(min(abandoned, default=None)),
+            "overlap_seconds": stage.overlap_seconds(),
+            "last_end_seconds": timeline.seconds_to(max((e.at for e in events), default=None)),
+        }
+        wrong = _not_ended(rows)
+        wrong += _unexpected(
+            rows, lambda row: row.status == "completed" or row.pk in once, "was lost"
+        )
+        wrong += _too_late("noticed", figures["noticed_seconds"], _notice_seconds())
+        if figures["overlap_seconds"]:
+            wrong.append(f"two attempts overlapped by {figures['overlap_seconds']} s")
+        return Result(figures, wrong)
+
+
+def drain(timeline: Timeline, *, run_seconds: float) -> Result:
+    """SIGTERM to a worker: it finishes what it runs, and gives back the rest."""
+    with set_up(timeline) as stage:
+        stage.request("wait", count=4 * SLOTS, seconds=run_seconds)
+        left = stage.wait_for(
+            lambda: _runs(stage, run_seconds / 2), "its executions run", within_seconds=30
+        )
+        ran = stage.held_by(left, ExecutionStatus.RUNNING)
+        held = stage.held_by(left, ExecutionStatus.SCHEDULED)
+        process = stage.supervisor.children[left.name].process
+        fault_at = timeline.add(
+            "fault", f"SIGTERM {left.name}, which runs {ran} and holds {held} more"
+        )
+        assert process is not None
+        process.send_signal(signal.SIGTERM)
+        draining_at = stage.wait_for(
+            lambda: _status_is(stage, left, Worker.Status.DRAINING), "it drains", within_seconds=10
+        )
+        timeline.add("noticed", f"{left.name} is draining: no more work for it", at=draining_at)
+        _watch(stage, left, fault_at)
+        stage.wait_for(lambda: process.poll() is not None, "it has ended", within_seconds=60)
+        timeline.add("stopped", f"{left.name} exited with {process.returncode}")
+        rows, events = stage.rows(), stage.events()
+        given_back = [e.at for e in events if e.event == "give_back"]
+        figures = {
+            "draining_seconds": timeline.seconds_to(draining_at),
+            "given_back_seconds": timeline.seconds_to(min(given_back, default=None)),
+            "drain_seconds": timeline.seconds_to(stage.worker(left.name).gone_at),
+            "exit_status": process.returncode,
+            "last_end_seconds": timeline.seconds_to(max((e.at for e in events), default=None)),
+        }
+        wrong = _not_ended(rows)
+        wrong += _unexpected(rows, lambda row: row.status == "completed", "did not complete")
+        wrong += _unexpected(rows, lambda row: row.retry_count == 0, "was retried")
+        if process.returncode:
+            wrong.append(f"{left.name} exited with {process.returncode}, expected 0")
+        return Result(figures, wrong)
+
+
+def broker_loss(timeline: Timeline, *, seconds: float, run_seconds: float) -> Result:
+    """Cut a worker's way to the broker for so long; everybody else's stays."""
+    with ExitStack() as held:
+        relay = held.enter_context(Relay(*_broker_address()))
+        name = NAMES[0]
+        stage = held.enter_context(
+            set_up(timeline, names=[name], environment={"BROKER_URL": _relayed_url(relay.port)})
+        )
+        worker = stage.worker(name)
+        during = stage.request("wait", count=SLOTS, seconds=min(run_seconds, seconds / 2))
+        stage.wait_for(
+            lambda: stage.held_by(worker, ExecutionStatus.RUNNING) == SLOTS,
+            "its executions run",
+            within_seconds=30,
+        )
+        fault_at = timeline.add(
+            "fault", f"{name} is cut off from the broker for {seconds:g} s; it runs {SLOTS}"
+        )
+        relay.cut()
+        stage.wait_for(
+            lambda: clock.now().timestamp() > fault_at.timestamp() + seconds,
+            "the cut",
+            within_seconds=seconds + 30,
+        )
+        after = stage.request("wait", count=SLOTS, seconds=0.2)
+        mended_at = timeline.add("mended", f"{name} may reach the broker again")
+        relay.mend()
+        _watch(stage, worker, fault_at)
+        rows, events = stage.rows(), stage.events()
+        ended = [e.at for e in events if e.execution_id in during and e.to_status in TERMINAL]
+        claims = [e.at for e in events if e.execution_id in after and e.event == "claim"]
+        claimed_at = min(claims, default=None)
+        figures = {
+            "cut_seconds": timeline.seconds_to(mended_at),
+            "ended_while_cut": sum(at < mended_at for at in ended),
+            "recovery_seconds": None
+            if claimed_at is None
+            else round((claimed_at - mended_at).total_seconds(), 3),
+            "incarnations": stage.worker(name).incarnation - worker.incarnation + 1,
+        }
+        wrong = _not_ended(rows)
+        wrong += _unexpected(rows, lambda row: row.status == "completed", "did not complete")
+        wrong += _unexpected(rows, lambda row: row.attempt == 1, "was repeated")
+        if figures["ended_while_cut"] != SLOTS:
+            wrong.append("what ended while the worker was cut off was recorded only afterwards")
+        return Result(figures, wrong)
+
+
+# --- watching ------------------------------------------------------------------------------------
+
+
+def _runs(stage: Stage, least_left_seconds: float) -> Worker | None:
+    """The worker of the drill with the most that runs, once all its slots are taken and what it
+    runs has begun just now."""
+    fullest: Worker | None = None
+    for worker in Worker.objects.filter(name__in=NAMES):
+        running = [
+            row
+            for row in stage.rows()
+            if row.worker_id == worker.pk and row.status == ExecutionStatus.RUNNING
+        ]
+        ages = [(clock.now() - row.started_at).total_seconds() for row in running if row.started_at]
+        if len(running) == SLOTS and max(ages) < least_left_seconds:
+            fullest = worker
+    return fullest
+
+
+def _watch(stage: Stage, worker: Worker, since: datetime) -> None:
+    """Tell of what happens until every execution has ended, or time is up."""
+    until = time.monotonic() + END_SECONDS + settings.MUSTER.staleness_seconds
+    told: set[int] = set()
+    gone = False
+    while time.monotonic() < until:
+        found = stage.worker(worker.name)
+        if not gone and found.gone_at is not None:
+            gone = True
+            what = f"{found.name} is inactive: {found.status_reason}"
+            stage.timeline.add("noticed", what, at=found.gone_at)
+        news = [e for e in stage.events() if e.pk not in told and e.at > since]
+        for (event, reason), group in _grouped(news).items():
+            what = "rescheduled" if event in ("retry", "give_back", "schedule") else "started"
+            if group[0].to_status in TERMINAL:
+                what = "finished"
+            stage.timeline.add(what, _detail(event, reason, group), at=group[0].at)
+        told |= {event.pk for event in news}
+        if all(row.status in TERMINAL for row in stage.rows()):
+            return
+        time.sleep(0.1)
+
+
+def _grouped(events: list[ExecutionEvent]) -> Mapping[tuple[str, str], list[ExecutionEvent]]:
+    groups: dict[tuple[str, str], list[ExecutionEvent]] = {}
+    for event in events:
+        groups.setdefault((event.event, event.reason), []).append(event)
+    return groups
+
+
+def _detail(event: str, reason: str, group: list[ExecutionEvent]) -> str:
+    attempts = sorted({one.attempt for one in group})
+    numbers = ", ".join(map(str, attempts))
+    why = f" ({reason})" if reason and reason != "succeeded" else ""
+    return f"{len(group)} x {event}{why}, attempt {numbers}, by {group[0].actor}"
+
+
+def _status_is(stage: Stage, worker: Worker, status: str) -> datetime | None:
+    """Since when it is so, as the worker's own history has it."""
+    if stage.worker(worker.name).status != status:
+        return None
+    event = WorkerEvent.objects.of(worker.pk).filter(kind=status).first()
+    return event.at if event is not None else clock.now()
+
+
+# --- judging -------------------------------------------------------------------------------------
+
+
+def _notice_seconds() -> float:
+    """Heartbeat window, one look, and a second for a busy machine."""
+    muster = settings.MUSTER
+    return float(muster.staleness_seconds + 2 * muster.maintenance_interval_seconds + 1)
+
+
+def _not_ended(rows: list[Execution]) -> list[str]:
+    return [f"{row.pk} is still {row.status}" for row in rows if row.status not in TERMINAL]
+
+
+def _unexpected(
+    rows: list[Execution], is_right: Callable[[Execution], bool], what: str
+) -> list[str]:
+    return [
+        f"{row.pk} {what}: {row.status}, {row.reason}"
+        for row in rows
+        if row.status in TERMINAL and not is_right(row)
+    ]
+
+
+def _too_late(what: str, seconds: float | None, limit_seconds: float) -> list[str]:
+    if seconds is None:
+        return [f"never {what}"]
+    if seconds > limit_seconds:
+        return [f"{what} after {output.span(seconds)}, expected {output.span(limit_seconds)}"]
+    return []
+
+
+def _broker_address() -> tuple[str, int]:
+    """Host and port. Raises DrillStopped where there is nothing that could be cut."""
+    url = urlsplit(settings.BROKER_URL.split(";")[0])
+    if url.scheme == "sqlitemq":
+        raise DrillStopped(
+            "The embedded broker is a file that every process opens: there is no connection to "
+            "cut. Set BROKER_URL to a RabbitMQ to drill its loss."
+        )
+    if url.scheme not in ("amqp", "pyamqp") or url.hostname is None:
+        raise DrillStopped(
+            f"The relay passes on plain AMQP, not {url.scheme}://: a certificate would not match "
+            "its address. Drill on a port without TLS."
+        )
+    return url.hostname, url.port or 5672
+
+
+def _relayed_url(port: int) -> str:
+    url = urlsplit(settings.BROKER_URL.split(";")[0])
+    login = url.netloc.rpartition("@")[0]
+    netloc = f"{login}@127.0.0.1:{port}" if login else f"127.0.0.1:{port}"
+    return str(url._replace(netloc=netloc).geturl())

@@ -1,0 +1,48 @@
+"""The commands that make up an installation, as `up` and `demo` start them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from django.conf import settings
+
+from orchestrator.drills.supervisor import Service
+
+
+def api(*, port: int) -> Service:
+    return Service(
+        name="api",
+        command=[
+            *(sys.executable, "-m", "uvicorn", "settings.asgi:application"),
+            *("--host", "127.0.0.1", "--port", str(port), "--no-access-log"),
+        ],
+    )
+
+
+def executor() -> Service:
+    return Service(name="executor", command=_manage("executor"))
+
+
+def beat() -> Service:
+    return Service(
+        name="beat",
+        command=[
+            *(sys.executable, "-m", "celery", "-A", "settings", "beat"),
+            *("--pidfile", "", "--loglevel", "INFO"),
+        ],
+    )
+
+
+def worker(
+    name: str, *, concurrency: int, restarts: bool = True, labels: Sequence[str] = ()
+) -> Service:
+    """`labels` as `key=value`."""
+    arguments = ["worker", "--name", name, "--concurrency", str(concurrency)]
+    for label in labels:
+        arguments += ["--label", label]
+    return Service(name=name, command=_manage(*arguments), restarts=restarts)
+
+
+def _manage(*arguments: str) -> list[str]:
+    return [sys.executable, str(settings.BASE_DIR / "manage.py"), *arguments]

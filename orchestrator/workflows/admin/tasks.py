@@ -1,0 +1,206 @@
+"""Tasks: listed, shown with their graphs, cancelled, resolved."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.contrib.filters.admin import DropdownFilter
+from unfold.decorators import action, display
+from unfold.enums import ActionVariant
+from unfold.views import ChangeList
+
+from orchestrator.core import clock
+from orchestrator.core.admin import asking, render
+from orchestrator.core.admin.listing import CreatedBetween, CreatedWithin, id_starts_with
+from orchestrator.core.admin.read_only import AsOfChangeList, ReadOnlyAdmin, Section
+from orchestrator.workflows import engine
+from orchestrator.workflows.admin import task_page
+from orchestrator.workflows.models import Task, TaskTemplate
+from orchestrator.workflows.states import TASKS, TaskState
+from orchestrator.workflows.states.steps import SATISFIED
+from orchestrator.workflows.task_view import steps
+
+TEMPLATE_LIMIT = 500
+HOME = "admin:workflows_task_changelist"
+
+
+class ByState(DropdownFilter):
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        each = [(state.value, state.value) for state in TaskState]
+        return [("open", "open: neither over nor in error"), *each]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Task]) -> QuerySet[Task]:
+        value = self.value()
+        if value == "open":
+            return queryset.filter(ended_at__isnull=True)
+        return queryset.filter(state=value) if value in set(TaskState) else queryset
+
+
+class ByTemplate(DropdownFilter):
+    title = "template"
+    parameter_name = "template"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        rows = TaskTemplate.objects.defer("definition")[:TEMPLATE_LIMIT]
+        return [(str(template.pk), template.ref) for template in rows]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Task]) -> QuerySet[Task]:
+        value = self.value() or ""
+        return queryset.filter(template_id=int(value)) if value.isdecimal() else queryset
+
+
+class TaskChangeList(AsOfChangeList):
+    def get_queryset(self, *args: Any, **kwargs: Any) -> QuerySet[Task]:
+        queryset: QuerySet[Task] = super().get_queryset(*args, **kwargs)
+        return queryset.defer("context", "template__definition")
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        counts = steps.counts(task.pk for task in self.result_list)
+        for task in self.result_list:
+            task.step_counts = counts[task.pk]
+
+
+@admin.register(Task)
+class TaskAdmin(ReadOnlyAdmin):
+    list_display = ("short_id", "state_label", "template_ref", "progress", "by", "took", "created")
+    list_select_related = ("template",)
+    list_filter = (ByState, ByTemplate, CreatedWithin, ("created_at", CreatedBetween))
+    show_facets = admin.ShowFacets.NEVER
+    search_fields = ("id",)
+    search_help_text = "Start of an id, name of a template, or correlation id"
+    actions_detail = ("resolve", "cancel")
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return TaskChangeList
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Task]:
+        queryset: QuerySet[Task] = super().get_queryset(request)
+        return queryset.select_related("template")
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Task], search_term: str
+    ) -> tuple[QuerySet[Task], bool]:
+        """By id prefix, template or correlation id: each of them has its index."""
+        term = search_term.strip()
+        if not term:
+            return queryset, False
+        # looked up among the few templates: a LIKE over tasks would read them all
+        templates = TaskTemplate.objects.filter(name__icontains=term).values_list("pk", flat=True)
+        wanted = Q(correlation_id=term) | Q(template_id__in=list(templates))
+        if by_id := id_starts_with(term):
+            wanted |= by_id
+        return queryset.filter(wanted), False
+
+    def sections_for(self, request: HttpRequest, obj: Task, now: datetime) -> list[Section]:
+        may_repair = request.user.has_perm("workflows.change_step")
+        return task_page.of_task(obj, now, may_repair=may_repair)
+
+    # --- columns
+
+    @display(description="Id")
+    def short_id(self, task: Task) -> SafeString:
+        return render.short_id(task.pk)
+
+    @display(description="State", label=render.TASK_KINDS)
+    def state_label(self, task: Task) -> str:
+        return task.state
+
+    @display(description="Template")
+    def template_ref(self, task: Task) -> str:
+        return task.template.ref
+
+    @display(description="Steps done")
+    def progress(self, task: Task) -> SafeString | str:
+        counts = task.step_counts  # type: ignore[attr-defined]
+        total = sum(counts.values())
+        if not total:
+            return "-"
+        done = f"{sum(counts[state] for state in SATISFIED):,} of {total:,}"
+        return format_html('<span class="whitespace-nowrap">{}</span>', done)
+
+    @display(description="By")
+    def by(self, task: Task) -> str:
+        return task.initiator or task.requested_by or "-"
+
+    @display(description="Took, or age")
+    def took(self, task: Task) -> SafeString:
+        end = task.ended_at or task.as_of  # type: ignore[attr-defined]
+        text = render.span((end - task.created_at).total_seconds())
+        text = text if task.ended_at else f"{text} so far"
+        return format_html('<span class="whitespace-nowrap">{}</span>', text)
+
+    @display(description="Created")
+    def created(self, task: Task) -> SafeString | None:
+        return render.moment(task.created_at)
+
+    # --- ending it by hand
+
+    def has_end_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        return self.may_change(request)
+
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        """Only the buttons of what is possible now."""
+        found = self.get_object(request, object_id)
+        if found is None:
+            return []
+        allowed: list[Any] = super().get_actions_detail(request, object_id)
+        return [
+            each
+            for each in allowed
+            if TASKS.allows(each.action_name.rpartition("_")[2], found.state)
+        ]
+
+    @action(
+        description="Resolve as it is",
+        icon="task_alt",
+        permissions=["end"],
+        dialog=asking.dialog(
+            "Close this task as it is?",
+            "What had to be done was done elsewhere. Its open steps are cancelled. "
+            "This cannot be undone.",
+            "Resolve",
+        ),
+    )
+    def resolve(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
+        return self._end(request, form, object_id, engine.resolve, "Resolved.")
+
+    @action(
+        description="Cancel task",
+        icon="cancel",
+        variant=ActionVariant.DANGER,
+        permissions=["end"],
+        dialog=asking.dialog(
+            "Cancel this task?",
+            "Its open steps are cancelled, and what runs of it is told to stop. "
+            "This cannot be undone.",
+            "Cancel it",
+        ),
+    )
+    def cancel(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
+        return self._end(request, form, object_id, engine.cancel, "Cancelled.")
+
+    def _end(
+        self, request: HttpRequest, form: Any, object_id: str, verb: Any, done: str
+    ) -> HttpResponse:
+        task = self.get_object(request, object_id)
+
+        def end() -> None:
+            verb(
+                task.pk,
+                reason=form.cleaned_data["reason"],
+                actor=asking.actor(request),
+                now=clock.now(),
+            )
+            self.log_change(request, task, done)
+
+        return asking.do(request, task, end, f"The task is {done.lower()}", home=HOME)

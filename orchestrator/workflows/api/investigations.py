@@ -1,0 +1,72 @@
+"""Investigations of tasks, and the tasks that may need one next."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.http import HttpResponse
+from ninja import Query, Router
+from pydantic import BaseModel, Field
+
+from orchestrator.core.api import pages
+from orchestrator.core.api.access import AuthenticatedRequest
+from orchestrator.core.api.application import refuse_unknown_parameters
+from orchestrator.core.api.dlq import DLQPage, EntryPageQuery, page_of
+from orchestrator.core.api.dlq_reports import TopQuery
+from orchestrator.core.api.replies import Out, documented, reply
+from orchestrator.core.models import DLQEntry
+from orchestrator.workflows.api.tasks import known
+from orchestrator.workflows.models import TaskStaleness
+
+router = Router(tags=["dead letters"])
+
+
+class TaskHealth(Out):
+    """An open task, how long it has been where it is, and how long it may be."""
+
+    task_uuid: UUID
+    namespace: str
+    task_name: str
+    template_version: str
+    environment: str
+    current_state: str
+    priority: int
+    correlation_id: str | None
+    time_in_state_minutes: float
+    staleness_threshold_minutes: float | None = Field(
+        description="null: this state has no limit of its own."
+    )
+    task_age_minutes: float
+    max_duration_minutes: float
+    health_status: TaskStaleness.Health
+    has_pending_entry: bool
+
+
+class StalenessList(BaseModel):
+    items: list[TaskHealth]
+
+
+class StalenessQuery(TopQuery):
+    """Filters; all of them must hold."""
+
+    health_status: TaskStaleness.Health | None = None
+
+
+@router.get("/task/{task_uuid}", response=documented(404, 422, _200=DLQPage))
+def list_dlq_entries_of_task(
+    request: AuthenticatedRequest, task_uuid: UUID, query: Query[EntryPageQuery]
+) -> HttpResponse:
+    """All entries of one task, newest first; at most one of them is pending."""
+    refuse_unknown_parameters(request, EntryPageQuery)
+    task = known(task_uuid)
+    return page_of(request, DLQEntry.objects.about(task.pk).without_contents(), query)
+
+
+@router.get("/staleness", response=documented(422, _200=StalenessList))
+def task_staleness(request: AuthenticatedRequest, query: Query[StalenessQuery]) -> HttpResponse:
+    """Open tasks by how much of a limit they have used up: the stale ones first."""
+    refuse_unknown_parameters(request, StalenessQuery)
+    rows = TaskStaleness.objects.all()
+    if query.health_status is not None:
+        rows = rows.filter(health_status=query.health_status)
+    return reply(StalenessList(items=pages.each(TaskHealth, rows[: query.limit])))

@@ -1,0 +1,219 @@
+"""The steps of a task: where each is, what it waits for, what came of it."""
+
+from __future__ import annotations
+
+import enum
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpResponse
+from ninja import Body, Query, Router
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from orchestrator.core.api import pages, problems
+from orchestrator.core.api.access import AuthenticatedRequest
+from orchestrator.core.api.application import refuse_unknown_parameters
+from orchestrator.core.api.problems import FieldProblem
+from orchestrator.core.api.replies import documented, reply
+from orchestrator.core.states import ExecutionStatus
+from orchestrator.workflows import engine
+from orchestrator.workflows.api.tasks import TransitionPage, audit, known
+from orchestrator.workflows.models import Step, StepKind, TransitionRecord
+from orchestrator.workflows.states import StepState
+from orchestrator.workflows.task_view import documents, steps
+
+router = Router(tags=["tasks"])
+
+
+class WaitsFor(BaseModel):
+    """A step that another one waits for."""
+
+    name: str
+    state: StepState
+
+
+class StepSummary(BaseModel):
+    """A step as listings show it."""
+
+    step_uuid: UUID
+    task_uuid: UUID
+    name: str
+    template_step: str = Field(description="Its name in the template.")
+    kind: StepKind
+    batch: Any = Field(description="Of a batch worker: which part of the work is its.")
+    created_by: UUID | None = Field(description="The step that created it.")
+    current_state: StepState
+    state_entered_at: datetime
+    dependencies_satisfied: bool
+    waits_for: list[WaitsFor] = Field(description="The first 5 parents that it waits for.")
+    waits_for_count: int
+    blocked_by: str = Field(description="What keeps it, in words.")
+    retry_eligible: bool
+    ready_for_execution: bool
+    attempts: int
+    max_attempts: int
+    retryable: bool
+    last_failure_at: datetime | None
+    next_retry_at: datetime | None
+    execution_id: UUID | None = Field(description="Its latest execution.")
+    ended_at: datetime | None
+
+
+class StepTry(BaseModel):
+    """An execution that was a try at a step."""
+
+    execution_id: UUID
+    action_ref: str
+    status: ExecutionStatus
+    reason: str
+    worker: str | None
+    retry_count: int
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+class StepDetail(StepSummary):
+    """A step with its result and its executions, the oldest first."""
+
+    result: Any = Field(description="What its children see; secrets are `***`.")
+    error: Any = Field(description="Why its last attempt failed.")
+    executions: list[StepTry]
+
+
+class StepPage(pages.Page):
+    items: list[StepSummary]
+
+
+class StepQuery(pages.PageQuery):
+    """Filters; all of them must hold."""
+
+    state: list[StepState] = Field([], description="May be repeated: any of these.")
+    name: pages.Text | None = None
+    template_step: pages.Text | None = Field(None, description="Such as all workers of a batch.")
+
+
+class ActionType(enum.StrEnum):
+    """What can be done to a step by hand."""
+
+    RESET_FOR_RETRY = "reset_for_retry"
+    RESOLVE_MANUALLY = "resolve_manually"
+    COMPLETE_MANUALLY = "complete_manually"
+
+
+class CompletionData(BaseModel):
+    """What the step would have given."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    result: Any = Field(description="What its children see.")
+
+
+class StepChange(BaseModel):
+    """A repair. The task goes on by itself."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    action_type: ActionType
+    reason: pages.Text = Field(min_length=1, max_length=500, description="Kept in the audit.")
+    completion_data: CompletionData | None = Field(
+        None, description="Of `complete_manually`, and of nothing else."
+    )
+    force: bool = Field(
+        False, description="Also while it is being run: its execution is cancelled and fenced out."
+    )
+
+    @model_validator(mode="after")
+    def _result_belongs_to_completing(self) -> StepChange:
+        completes = self.action_type == ActionType.COMPLETE_MANUALLY
+        if completes and self.completion_data is None:
+            raise ValueError("complete_manually needs completion_data.result")
+        if not completes and self.completion_data is not None:
+            raise ValueError(f"{self.action_type} takes no completion_data")
+        return self
+
+
+@router.get("/{task_uuid}/workflow_steps", response=documented(404, 422, _200=StepPage))
+def list_steps(
+    request: AuthenticatedRequest, task_uuid: UUID, query: Query[StepQuery]
+) -> HttpResponse:
+    """The steps of a task, in the order in which they were made."""
+    refuse_unknown_parameters(request, StepQuery)
+    rows = Step.objects.without_contents().filter(task=known(task_uuid))
+    if query.state:
+        rows = rows.filter(state__in=query.state)
+    wanted = query.model_dump(include={"name", "template_step"}, exclude_none=True)
+    found, cursor = pages.oldest_first(rows.filter(**wanted), query, key=UUID)
+    views = steps.views(found, now=request.auth.now)
+    items = [StepSummary(**documents.of_step(view)) for view in views]
+    return reply(StepPage(items=items, next=pages.link(request, cursor), next_cursor=cursor))
+
+
+@router.get("/{task_uuid}/workflow_steps/{step_uuid}", response=documented(404, _200=StepDetail))
+def get_step(request: AuthenticatedRequest, task_uuid: UUID, step_uuid: UUID) -> HttpResponse:
+    """One step, with its result and its executions."""
+    return reply(_detail(_known_step(task_uuid, step_uuid), request.auth.now))
+
+
+@router.patch(
+    "/{task_uuid}/workflow_steps/{step_uuid}",
+    response=documented(404, 409, _200=StepDetail),
+)
+def change_step(
+    request: AuthenticatedRequest, task_uuid: UUID, step_uuid: UUID, change: Body[StepChange]
+) -> HttpResponse:
+    """Reset, resolve or complete a step by hand; the actor is the caller. Final states: 409."""
+    step = _known_step(task_uuid, step_uuid)
+    told: dict[str, Any] = {
+        "reason": change.reason,
+        "force": change.force,
+        "actor": request.auth.name,
+        "now": request.auth.now,
+    }
+    try:
+        match change.action_type:
+            case ActionType.RESET_FOR_RETRY:
+                engine.reset_for_retry(step.pk, **told)
+            case ActionType.RESOLVE_MANUALLY:
+                engine.resolve_manually(step.pk, **told)
+            case ActionType.COMPLETE_MANUALLY:
+                result = change.completion_data.result if change.completion_data else None
+                engine.complete_manually(step.pk, result=result, **told)
+    except engine.ResultRefused as error:
+        pointer = "/completion_data/result"
+        raise problems.invalid([FieldProblem(pointer=pointer, message=str(error))]) from None
+    except engine.ReasonMissing as error:
+        raise problems.invalid([FieldProblem(pointer="/reason", message=str(error))]) from None
+    return reply(_detail(_known_step(task_uuid, step_uuid), request.auth.now))
+
+
+@router.get(
+    "/{task_uuid}/workflow_steps/{step_uuid}/audit",
+    response=documented(404, 422, _200=TransitionPage),
+)
+def get_step_audit(
+    request: AuthenticatedRequest,
+    task_uuid: UUID,
+    step_uuid: UUID,
+    query: Query[pages.PageQuery],
+) -> HttpResponse:
+    """Every transition of the step, oldest first."""
+    step = _known_step(task_uuid, step_uuid)
+    return audit(request, TransitionRecord.objects.filter(step=step), query)
+
+
+def _known_step(task_uuid: UUID, step_uuid: UUID) -> Step:
+    step = (
+        Step.objects.select_related("task__template")
+        .filter(pk=step_uuid, task_id=task_uuid)
+        .first()
+    )
+    if step is None:
+        raise problems.not_found(f"Task {task_uuid} has no step with the id {step_uuid}")
+    return step
+
+
+def _detail(step: Step, now: datetime) -> StepDetail:
+    (view,) = steps.views([step], now=now)
+    return StepDetail(**documents.of_one_step(view, step.task.template))

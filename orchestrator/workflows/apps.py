@@ -1,0 +1,102 @@
+"""Workflows as a Django app: what it brings to the frame."""
+
+from typing import Any
+
+from django.db.models.signals import post_migrate
+
+from orchestrator.core.frame import (
+    ExecutorPart,
+    HotQueue,
+    Life,
+    Maintenance,
+    MusterApp,
+    Named,
+    PackContent,
+    SidebarItem,
+    SubjectKind,
+)
+
+
+class WorkflowsConfig(MusterApp):
+    name = "orchestrator.workflows"
+    verbose_name = "Tasks"
+
+    api_routers = (
+        ("/tasks", "orchestrator.workflows.api.tasks.router"),
+        ("/tasks", "orchestrator.workflows.api.steps.router"),
+        ("/templates", "orchestrator.workflows.api.templates.router"),
+        ("/dlq", "orchestrator.workflows.api.investigations.router"),
+        ("/analytics", "orchestrator.workflows.api.analytics.router"),
+    )
+    maintenance = (
+        Maintenance(
+            "muster.detect_stale_tasks",
+            Named("orchestrator.workflows.maintenance.detect_stale_tasks"),
+            "Opens an investigation for tasks that are stuck, and moves them to error.",
+            interval="staleness_interval_seconds",
+        ),
+    )
+    when_clock_was_set_back = (Named("orchestrator.workflows.engine.bring_forward"),)
+    executor_parts = (
+        ExecutorPart(
+            HotQueue(Named("orchestrator.workflows.messages.queue"), "muster.advance", "task_ids"),
+            take=Named("orchestrator.workflows.engine.advance_all"),
+            ended=Named("orchestrator.workflows.engine.note_ended"),
+            look=Named("orchestrator.workflows.engine.look"),
+            any_open=Named("orchestrator.workflows.engine.any_open"),
+        ),
+    )
+    pack_contents = (
+        PackContent(
+            "templates",
+            ("namespace_name", "name", "version"),
+            check=Named("orchestrator.workflows.task_templates.check_template"),
+            install=Named("orchestrator.workflows.task_templates.install_templates"),
+        ),
+    )
+    subject_kinds = (
+        SubjectKind(
+            "task", model="workflows.Task", take=Named("orchestrator.workflows.snapshots.take")
+        ),
+    )
+    database_views = (Named("orchestrator.workflows.models.views.definitions"),)
+    metrics = (Named("orchestrator.workflows.metrics.families"),)
+    execution_facts = (Named("orchestrator.workflows.admin.steps.of_execution"),)
+    sidebar = (
+        SidebarItem("Tasks", "Tasks", "account_tree", "workflows.task"),
+        SidebarItem("Tasks", "Steps", "checklist", "workflows.step"),
+        SidebarItem("Tasks", "Templates", "schema", "workflows.tasktemplate"),
+    )
+    lives = (
+        Life(
+            "Tasks",
+            machine="orchestrator.workflows.states.TASKS",
+            begins="requested",
+            notes=(
+                "A task is one run of a [task template](workflows.md). Its fence grows with every "
+                "transition, so that whoever saw it in an earlier visit to the same state is "
+                "refused.",
+                "`error` is no terminal state: a step that is repaired leads out of it.",
+            ),
+        ),
+        Life(
+            "Steps",
+            machine="orchestrator.workflows.states.STEPS",
+            begins="created",
+            notes=(
+                "Each try at a step is an execution. The fence grows with each of them and with "
+                "each repair; `attempts`, which the retry policy counts, may be reset, the fence "
+                "may not.",
+            ),
+        ),
+    )
+
+    def ready(self) -> None:
+        post_migrate.connect(_follow_settings, sender=self)
+
+
+def _follow_settings(*, using: str, **_: Any) -> None:
+    """The limits of the settings, where the views read them."""
+    from orchestrator.workflows.models import StalenessDefault
+
+    StalenessDefault.objects.using(using).follow_settings()

@@ -1,0 +1,74 @@
+"""Tasks: one run of a template's steps, each step run as executions.
+
+task = engine.request(new, requested_by="ada", now=now)   # a row; the executor does the rest
+engine.advance(task.pk, now=now, actor="executor")        # whatever it can do now, it does
+engine.resolve_manually(step_id, reason="...", actor="ada", now=now)   # and it goes on
+"""
+
+from orchestrator.workflows.engine.advancing import advance
+from orchestrator.workflows.engine.cancellation import (
+    TaskIsFinal,
+    TaskIsNotBlocked,
+    cancel,
+    resolve,
+)
+from orchestrator.workflows.engine.looking import (
+    advance_all,
+    any_open,
+    bring_forward,
+    look,
+    note_ended,
+)
+from orchestrator.workflows.engine.outcomes import ResultRefused
+from orchestrator.workflows.engine.repairs import (
+    ReasonMissing,
+    StepIsBusy,
+    StepIsFinal,
+    UnknownStep,
+    complete_manually,
+    reset_for_retry,
+    resolve_manually,
+)
+from orchestrator.workflows.engine.requests import (
+    KeyMissing,
+    NewTask,
+    TaskExists,
+    TaskProblem,
+    TaskRefused,
+    UnknownTemplate,
+    request,
+)
+from orchestrator.workflows.engine.staleness import Detected, detect_stale
+from orchestrator.workflows.engine.turns import UnknownTask, definition_of
+
+__all__ = [
+    "Detected",
+    "KeyMissing",
+    "NewTask",
+    "ReasonMissing",
+    "ResultRefused",
+    "StepIsBusy",
+    "StepIsFinal",
+    "TaskExists",
+    "TaskIsFinal",
+    "TaskIsNotBlocked",
+    "TaskProblem",
+    "TaskRefused",
+    "UnknownStep",
+    "UnknownTask",
+    "UnknownTemplate",
+    "advance",
+    "advance_all",
+    "any_open",
+    "bring_forward",
+    "cancel",
+    "complete_manually",
+    "definition_of",
+    "detect_stale",
+    "look",
+    "note_ended",
+    "request",
+    "reset_for_retry",
+    "resolve",
+    "resolve_manually",
+]

@@ -1,0 +1,209 @@
+"""`advance`: whatever a task can do now, it does. Safe to call at any time, from anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import Count, Min
+
+from orchestrator.core import investigations
+from orchestrator.core.models import DLQEntry
+from orchestrator.core.models.executions import SUSPECT_FROM
+from orchestrator.core.reasons import WITHOUT_A_WORKER
+from orchestrator.workflows import snapshots
+from orchestrator.workflows.engine.creation import create_initial, cycle_of
+from orchestrator.workflows.engine.enqueuing import enqueue
+from orchestrator.workflows.engine.settling import settle
+from orchestrator.workflows.engine.turns import Turn, begin
+from orchestrator.workflows.models import Task
+from orchestrator.workflows.states import StepState, TaskState
+from orchestrator.workflows.states.steps import IN_FLIGHT
+from orchestrator.workflows.task_templates.definitions import BATCH_WORKER, CONTINUE_ON_FAILURE
+
+T = TaskState
+
+STUCK = (TaskState.BLOCKED_BY_FAILURES, TaskState.ERROR)
+"""Only a repair leads on from here."""
+
+_GO_ON = ("enqueue_steps", "process_steps")
+_AFTER_WORK: Mapping[TaskState, tuple[str, ...]] = {
+    T.STEPS_IN_PROCESS: ("evaluate", *_GO_ON),
+    T.WAITING_FOR_DEPENDENCIES: ("evaluate", "wait_for_dependencies"),
+    T.WAITING_FOR_RETRY: ("evaluate", "wait_for_retry"),
+    T.BLOCKED_BY_FAILURES: ("evaluate", "block"),
+    T.COMPLETE: ("evaluate", "complete"),
+    T.ERROR: ("evaluate", "enqueue_steps", "fail"),
+}
+_AFTER_A_HALT: Mapping[TaskState, tuple[str, ...]] = {
+    T.STEPS_IN_PROCESS: _GO_ON,
+    T.WAITING_FOR_DEPENDENCIES: (*_GO_ON, "evaluate", "wait_for_dependencies"),
+    T.WAITING_FOR_RETRY: (*_GO_ON, "wait_for_retry"),
+    T.BLOCKED_BY_FAILURES: (*_GO_ON, "evaluate", "block"),
+    T.COMPLETE: (*_GO_ON, "evaluate", "complete"),
+    T.ERROR: ("enqueue_steps", "fail"),
+}
+WAYS: Mapping[TaskState, Mapping[TaskState, tuple[str, ...]]] = {
+    T.INITIALIZING: {
+        T.STEPS_IN_PROCESS: _GO_ON,
+        T.WAITING_FOR_DEPENDENCIES: ("wait_for_dependencies",),
+        T.WAITING_FOR_RETRY: (*_GO_ON, "wait_for_retry"),
+        T.BLOCKED_BY_FAILURES: ("wait_for_dependencies", "evaluate", "block"),
+        T.COMPLETE: ("complete",),
+        T.ERROR: ("enqueue_steps", "fail"),
+    },
+    T.STEPS_IN_PROCESS: {**_AFTER_WORK, T.WAITING_FOR_RETRY: ("wait_for_retry",)},
+    T.WAITING_FOR_DEPENDENCIES: _AFTER_WORK,
+    T.WAITING_FOR_RETRY: _AFTER_A_HALT,
+    T.BLOCKED_BY_FAILURES: {**_AFTER_A_HALT, T.ERROR: ("fail",)},
+    T.ERROR: _AFTER_A_HALT,
+}
+"""The events that lead from a state to another, as few as the table of transitions allows."""
+
+
+def advance(task_id: UUID, *, now: datetime, actor: str) -> TaskState:
+    """Take in what ended, request what is ready, and say where the task is; all or nothing.
+
+    Idempotent: with nothing new it changes nothing. Two that call it at once take turns.
+    Raises UnknownTask.
+    """
+    with transaction.atomic():
+        turn = begin(task_id, now=now, actor=actor)
+        if not turn.task.is_terminal:
+            take(turn)
+        return TaskState(turn.task.state)
+
+
+def take(turn: Turn, *, repaired: bool = False) -> None:
+    """What `advance` does, when the caller holds the task's lock already.
+
+    1. A new task gets its first steps.
+    2. Settle the steps whose executions have ended; that may create others.
+    3. Request executions for the steps that are ready.
+    4. Conclude from where the steps are where the task is.
+
+    `repaired`: an operator has changed it just now, so that it may go on.
+    """
+    if turn.state is TaskState.PENDING:
+        create_initial(turn)
+        turn.events.append("initialize")
+    settled = settle(turn)
+    if turn.state in STUCK and not repaired:
+        # what still ends is taken in, and nothing new begins
+        return
+    enqueued = 0 if turn.problem else enqueue(turn)
+    _conclude(turn, _look(turn), settled=settled, enqueued=enqueued)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How many of a task's steps are in which situation."""
+
+    in_flight: int
+    pending: int
+    waiting: int
+    failed: int
+    """In error, and something or somebody must be told of it."""
+    retry_at: datetime | None
+
+
+def _look(turn: Turn) -> Standing:
+    """One query; a second one if there are errors that a batch may tolerate."""
+    rows = turn.steps.order_by().values_list("state")
+    counts = {s: (n, due) for s, n, due in rows.annotate(Count("pk"), Min("next_retry_at"))}
+
+    def number(*states: StepState) -> int:
+        return sum(counts.get(state, (0, None))[0] for state in states)
+
+    failed = number(StepState.ERROR, StepState.CANCELLED)
+    if failed and any(s.kind == BATCH_WORKER for s in turn.definition.steps.values()):
+        tolerated = turn.steps.filter(
+            state=StepState.ERROR,
+            kind=BATCH_WORKER,
+            created_by__batch__failure_strategy=CONTINUE_ON_FAILURE,
+        )
+        failed -= tolerated.count()
+    return Standing(
+        in_flight=number(*IN_FLIGHT),
+        pending=number(StepState.PENDING),
+        waiting=number(StepState.WAITING_FOR_RETRY),
+        failed=failed,
+        retry_at=counts.get(StepState.WAITING_FOR_RETRY, (0, None))[1],
+    )
+
+
+def _conclude(turn: Turn, standing: Standing, *, settled: int, enqueued: int) -> None:
+    """Move the task to where its steps are, and open an investigation if it is stuck there."""
+    state, goal = turn.state, _goal(turn, standing, settled=settled, enqueued=enqueued)
+    if goal is not state or enqueued:
+        turn.events += WAYS[state][goal]
+    if not turn.events:
+        _stay(turn, standing, settled=settled)
+        return
+    clock = turn.now
+    if goal is TaskState.WAITING_FOR_RETRY and standing.retry_at is not None:
+        clock = max(clock, standing.retry_at)
+    turn.move_task(reason=turn.problem, next_retry_at=standing.retry_at, clock_started_at=clock)
+    if goal is TaskState.BLOCKED_BY_FAILURES and state is not goal:
+        _investigate(turn, *_why_blocked(turn))
+    if goal is TaskState.ERROR:
+        _investigate(turn, DLQEntry.Reason.DEPENDENCY_CYCLE_DETECTED, turn.problem)
+
+
+def _goal(turn: Turn, standing: Standing, *, settled: int, enqueued: int) -> TaskState:
+    state = turn.state
+    if not turn.problem and not (enqueued or standing.in_flight or standing.waiting):
+        if not standing.pending and not standing.failed:
+            return TaskState.COMPLETE
+        if not standing.failed:
+            turn.problem = cycle_of(turn)
+    if turn.problem:
+        return TaskState.ERROR
+    if enqueued:
+        return TaskState.STEPS_IN_PROCESS
+    if standing.in_flight:
+        if state is TaskState.STEPS_IN_PROCESS and settled and standing.pending:
+            return TaskState.WAITING_FOR_DEPENDENCIES
+        if state in (TaskState.STEPS_IN_PROCESS, TaskState.WAITING_FOR_DEPENDENCIES):
+            return state
+        return TaskState.STEPS_IN_PROCESS
+    return TaskState.WAITING_FOR_RETRY if standing.waiting else TaskState.BLOCKED_BY_FAILURES
+
+
+def _stay(turn: Turn, standing: Standing, *, settled: int) -> None:
+    """The state is the same; progress starts its clock again, and retries may be due later."""
+    task = turn.task
+    if task.next_retry_at != standing.retry_at:
+        Task.objects.filter(pk=task.pk).update(next_retry_at=standing.retry_at)
+    if settled:
+        _touch(task, turn.now)
+
+
+def _touch(task: Task, now: datetime) -> None:
+    Task.objects.filter(pk=task.pk).update(clock_started_at=now)
+
+
+def _why_blocked(turn: Turn) -> tuple[DLQEntry.Reason, str]:
+    """For whoever looks into it: whose fault it is, and which steps failed of what."""
+    failed = turn.steps.filter(state=StepState.ERROR).order_by("pk").values_list("name", "error")
+    errors = [(name, error or {}) for name, error in failed]
+    told = "; ".join(_told(name, error) for name, error in errors[:5])
+    if any(error.get("lost_workers", 0) >= SUSPECT_FROM for _, error in errors):
+        return DLQEntry.Reason.POISON, told
+    if errors and all(error.get("reason") in WITHOUT_A_WORKER for _, error in errors):
+        # their actions are not to blame: what is to be repaired is the fleet
+        return DLQEntry.Reason.WORKER_UNAVAILABLE, told
+    told = told or "a step that others depend on was cancelled"
+    return DLQEntry.Reason.MAX_RETRIES_EXCEEDED, told
+
+
+def _told(name: str, error: dict[str, str]) -> str:
+    return ": ".join(filter(None, (name, error.get("error"), error.get("message", "")[:200])))
+
+
+def _investigate(turn: Turn, reason: DLQEntry.Reason, detail: str) -> None:
+    subjects = snapshots.subjects([turn.task], now=turn.now)
+    investigations.open_for(subjects, reason=reason, detail=detail, now=turn.now, actor=turn.actor)

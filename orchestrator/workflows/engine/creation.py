@@ -1,0 +1,181 @@
+"""Steps and the edges between them: at the beginning, by a decision, for a batch."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from orchestrator.workflows import dag
+from orchestrator.workflows.engine.outcomes import Batches, Branch
+from orchestrator.workflows.engine.turns import Turn
+from orchestrator.workflows.models import Step, StepDependency
+from orchestrator.workflows.task_templates.definitions import (
+    BATCH_WORKER,
+    BATCHABLE,
+    CONTINUE_ON_FAILURE,
+    DECISION,
+    StepDefinition,
+    TemplateDefinition,
+)
+
+
+@dataclass
+class Created:
+    """The steps that a task has, by their names in the template."""
+
+    definition: TemplateDefinition
+    rows: dict[str, list[Step]] = field(default_factory=lambda: defaultdict(list))
+    new: set[str] = field(default_factory=set)
+    """Names in the template of what was created now."""
+
+    def __contains__(self, name: str) -> bool:
+        return bool(self.rows.get(name))
+
+    def available(self, name: str) -> bool:
+        """Whether it is there, or will be without anybody's decision."""
+        if self.definition.steps[name].kind == BATCH_WORKER:
+            return self.definition.batchable_of(name) in self
+        return name in self
+
+    def parents_of(self, name: str) -> Iterator[str]:
+        """What a step waits for: its dependencies, and in place of one that is not there the
+        step that may still create it."""
+        for parent in self.definition.steps[name].parents:
+            yield from [parent] if parent in self else self._creators(parent)
+
+    def _creators(self, name: str) -> Iterator[str]:
+        for parent in self.definition.steps[name].parents:
+            creates = self.definition.steps[parent].kind in (DECISION, BATCHABLE)
+            if parent in self:
+                yield from [parent] if creates else []
+            else:
+                yield from self._creators(parent)
+
+
+def create_initial(turn: Turn) -> None:
+    """The steps that nobody needs to create."""
+    definition = turn.definition
+    created = Created(definition)
+    names = [name for name in definition.steps if name not in definition.conditional]
+    _insert(turn, created, [(definition.steps[name], None, None) for name in names])
+    _connect(created, {})
+
+
+def create_chosen(turn: Turn, chosen: Mapping[UUID, tuple[str, Sequence[Branch]]]) -> None:
+    """The steps that decisions named, and what depends on nothing else than on these.
+
+    `chosen`: by the id of the decision its name and what it named. A cycle that comes of the
+    dependencies it gave is noted as the turn's problem.
+    """
+    definition = turn.definition
+    created = _existing(turn)
+    wanted: list[tuple[StepDefinition, UUID | None, None]] = []
+    extra: dict[str, tuple[str, ...]] = {}
+    names: set[str] = set()
+    for decision_id, (_, branches) in chosen.items():
+        for branch in branches:
+            if branch.name not in created and branch.name not in names:
+                names.add(branch.name)
+                wanted.append((definition.steps[branch.name], decision_id, None))
+                extra[branch.name] = branch.dependencies
+    _insert(turn, created, wanted)
+    _insert(turn, created, [(step, None, None) for step in _followers(created)])
+    _connect(created, extra)
+    if any(extra.values()):
+        turn.problem = cycle_of(turn)
+
+
+def create_workers(turn: Turn, batches: Mapping[UUID, tuple[str, Batches]]) -> None:
+    """The workers of batchable steps: by the step's id its name, and how it is divided."""
+    created = _existing(turn)
+    rows = []
+    for batchable_id, (name, each) in batches.items():
+        worker = turn.definition.worker_of(name)
+        rows += [(worker, batchable_id, part) for part in each.parts()]
+    _insert(turn, created, rows)
+    tolerant = {
+        turn.definition.worker_of(name).name
+        for name, each in batches.values()
+        if each.failure_strategy == CONTINUE_ON_FAILURE
+    }
+    _connect(created, {}, tolerant=tolerant)
+
+
+def _existing(turn: Turn) -> Created:
+    created = Created(turn.definition)
+    for step in turn.steps.only("id", "name", "template_step", "kind"):
+        created.rows[step.template_step].append(step)
+    return created
+
+
+def _followers(created: Created) -> list[StepDefinition]:
+    """Steps that exist now because all that they depend on does, in the order of the graph."""
+    definition = created.definition
+    found: list[StepDefinition] = []
+    names: set[str] = set()
+    for name in dag.in_order(definition.parents):
+        step = definition.steps[name]
+        if name not in definition.conditional or name in created or step.kind == BATCH_WORKER:
+            continue
+        kinds = {definition.steps[parent].kind for parent in step.parents}
+        if DECISION not in kinds and all(
+            parent in names or created.available(parent) for parent in step.parents
+        ):
+            found.append(step)
+            names.add(name)
+    return found
+
+
+def _insert(
+    turn: Turn,
+    created: Created,
+    wanted: Iterable[tuple[StepDefinition, UUID | None, Mapping[str, int] | None]],
+) -> None:
+    rows = [
+        Step(
+            task=turn.task,
+            name=step.name if part is None else f"{step.name}_{part['index']:03d}",
+            template_step=step.name,
+            kind=step.kind,
+            created_by_id=created_by,
+            batch=part,
+            max_attempts=step.retry.max_attempts,
+            retryable=step.retry.retryable,
+            state_entered_at=turn.now,
+        )
+        for step, created_by, part in wanted
+    ]
+    Step.objects.bulk_create(rows)
+    for row in rows:
+        created.rows[row.template_step].append(row)
+        created.new.add(row.template_step)
+
+
+def _connect(
+    created: Created, extra: Mapping[str, tuple[str, ...]], *, tolerant: Iterable[str] = ()
+) -> None:
+    """Edges of what is new, to both sides: a step that was there may have waited for it."""
+    edges = []
+    tolerated = set(tolerant)
+    for name in list(created.rows):
+        is_new = name in created.new
+        parents = {*created.parents_of(name), *(p for p in extra.get(name, ()) if p in created)}
+        for parent in sorted(parents if is_new else parents & created.new):
+            edges += [
+                StepDependency(parent=above, child=below, tolerates_failure=parent in tolerated)
+                for above in created.rows[parent]
+                for below in created.rows[name]
+            ]
+    StepDependency.objects.bulk_create(edges, ignore_conflicts=True)
+
+
+def cycle_of(turn: Turn) -> str:
+    """A cycle among the steps as they are now, told; empty if there is none."""
+    parents: dict[str, set[str]] = defaultdict(set)
+    edges = StepDependency.objects.filter(child__task=turn.task)
+    for child, parent in edges.values_list("child__name", "parent__name"):
+        parents[child].add(parent)
+    found = dag.cycle(parents)
+    return f"the steps depend on each other: {dag.told(found)}" if found else ""

@@ -1,0 +1,142 @@
+"""What an operator does to a step that is stuck. The task goes on by itself, in the same
+transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+
+from orchestrator.core import executions, json_values
+from orchestrator.core.errors import Conflict, MusterError, NotFound
+from orchestrator.core.state_machine import Move, TransitionConflict
+from orchestrator.workflows.engine import outcomes
+from orchestrator.workflows.engine.advancing import take
+from orchestrator.workflows.engine.settling import complete
+from orchestrator.workflows.engine.turns import Turn, begin
+from orchestrator.workflows.models import Step
+from orchestrator.workflows.states import StepState
+from orchestrator.workflows.states.steps import IN_FLIGHT
+
+LONGEST_REASON = 500
+
+
+class UnknownStep(NotFound):
+    """No step has this id."""
+
+
+class ReasonMissing(MusterError):
+    """Say why: a reason is kept with every action on a step."""
+
+
+class StepIsFinal(Conflict):
+    """The step is over and cannot be changed."""
+
+    kind = "already-over"
+
+
+class StepIsBusy(Conflict):
+    """The step has an execution in process; use force to stop it."""
+
+    kind = "step-is-busy"
+
+
+def reset_for_retry(
+    step_id: UUID, *, reason: str, actor: str, now: datetime, force: bool = False
+) -> Step:
+    """Begin its attempts anew, at once: attempts 0, no backoff.
+
+    Raises as `resolve_manually` does, and StepIsFinal also where there is nothing to reset.
+    """
+    with _repair(step_id, reason=reason, actor=actor, now=now, force=force) as (turn, step):
+        if step.state == StepState.PENDING:
+            raise StepIsFinal(f"Step {step.name} is pending: there is nothing to reset")
+        values = {"attempts": 0, "execution": None}
+        _move(turn, step, "reset", reason, values)
+    return step
+
+
+def resolve_manually(
+    step_id: UUID, *, reason: str, actor: str, now: datetime, force: bool = False
+) -> Step:
+    """Count it as satisfied, without a result.
+
+    Raises UnknownStep, ReasonMissing; StepIsFinal from `complete`, `cancelled` and
+    `resolved_manually`, or if its task is over; StepIsBusy where it has an execution in process
+    and `force` is not given. With `force` that execution is cancelled, and its end no longer
+    counts.
+    """
+    with _repair(step_id, reason=reason, actor=actor, now=now, force=force) as (turn, step):
+        _move(turn, step, "resolve", reason, {"execution": step.execution_id})
+    return step
+
+
+def complete_manually(
+    step_id: UUID, *, result: Any, reason: str, actor: str, now: datetime, force: bool = False
+) -> Step:
+    """Complete it with this result, which its children see as if the step had given it.
+
+    Raises as `resolve_manually` does, and ResultRefused if the step may not give such a result.
+    """
+    with _repair(step_id, reason=reason, actor=actor, now=now, force=force) as (turn, step):
+        for place, what in json_values.faults(result):
+            raise outcomes.ResultRefused(f"the result{place} {what}")
+        definition = turn.definition.steps[step.template_step]
+        outcome = outcomes.of_result(definition, turn.definition, result)
+        if not complete(turn, {step.pk: (step, outcome)}, "complete_manually", reason=reason):
+            raise TransitionConflict(f"Step {step.name} has moved meanwhile; try again")
+    return step
+
+
+@contextmanager
+def _repair(
+    step_id: UUID, *, reason: str, actor: str, now: datetime, force: bool
+) -> Iterator[tuple[Turn, Step]]:
+    """Hold the step's task, check, let the caller move the step, stop what it ran, go on."""
+    if not 0 < len(reason.strip()) <= LONGEST_REASON:
+        raise ReasonMissing(f"expected a reason of 1 to {LONGEST_REASON} characters")
+    with transaction.atomic():
+        task_id = Step.objects.filter(pk=step_id).values_list("task_id", flat=True).first()
+        if task_id is None:
+            raise UnknownStep(f"No step has the id {step_id}")
+        turn = begin(task_id, now=now, actor=actor)
+        # after the lock: it may have moved while we waited
+        step = Step.objects.get(pk=step_id)
+        _refuse(turn, step, force=force)
+        stopped = step.execution_id if step.state in IN_FLIGHT else None
+        yield turn, step
+        if stopped is not None:
+            stop([stopped], now=now, actor=actor)
+        take(turn, repaired=True)
+        step.refresh_from_db()
+
+
+def _refuse(turn: Turn, step: Step, *, force: bool) -> None:
+    if step.is_terminal:
+        raise StepIsFinal(f"Step {step.name} is {step.state}, which is final")
+    if turn.task.is_terminal:
+        raise StepIsFinal(f"Task {turn.task.pk} is {turn.task.state}, which is final")
+    if step.state in IN_FLIGHT and not force:
+        raise StepIsBusy(
+            f"Step {step.name} is {step.state}; with force its execution {step.execution_id} is "
+            "cancelled and its end no longer counts"
+        )
+
+
+def _move(turn: Turn, step: Step, event: str, reason: str, values: dict[str, Any]) -> None:
+    move = Move(step.pk, step.state, step.fence, values)
+    if not turn.move_steps(event, [move], reason=reason):
+        raise TransitionConflict(f"Step {step.name} has moved meanwhile; try again")
+
+
+def stop(execution_ids: list[UUID], *, now: datetime, actor: str) -> None:
+    """Cancel executions whose steps no longer wait for them."""
+    for execution_id in execution_ids:
+        try:
+            executions.cancel(execution_id=execution_id, actor=actor, now=now)
+        except (executions.AlreadyOver, executions.UnknownExecution):
+            continue  # it ended meanwhile, which is as good

@@ -1,0 +1,210 @@
+"""Accepting tasks: what can be refused is refused here, before there is a row."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import transaction
+
+from orchestrator.core import json_values, packs, publisher
+from orchestrator.core.errors import Conflict, MusterError
+from orchestrator.workflows import messages
+from orchestrator.workflows.models import Task, TaskTemplate
+from orchestrator.workflows.task_templates import TemplateDefinition
+from orchestrator.workflows.task_templates.definitions import ALWAYS_UNIQUE, CALLER_PROVIDED, STRICT
+
+LONGEST_TEXTS = {
+    "initiator": 150,
+    "source_system": 150,
+    "reason": 500,
+    "correlation_id": 100,
+    "parent_correlation_id": 100,
+    "idempotency_key": 200,
+}
+PRIORITIES = (-100, 100)
+TAGS, LONGEST_TAG = 50, 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewTask:
+    """What a caller asks for."""
+
+    namespace: str
+    name: str
+    version: str
+    context: Mapping[str, Any] = field(default_factory=dict)
+    initiator: str = ""
+    source_system: str = ""
+    reason: str = ""
+    tags: Sequence[str] = ()
+    priority: int = 0
+    correlation_id: str | None = None
+    parent_correlation_id: str | None = None
+    idempotency_key: str | None = None
+
+
+@dataclass(frozen=True)
+class TaskProblem:
+    """One thing that was wrong with a request: where in it, as a JSON pointer, and what."""
+
+    pointer: str
+    message: str
+
+
+class UnknownTemplate(MusterError):
+    """No template has this name and version, or it is disabled."""
+
+
+class TaskRefused(MusterError):
+    """The request was refused and left no row."""
+
+    def __init__(self, problems: Sequence[TaskProblem]) -> None:
+        super().__init__("; ".join(f"{p.pointer}: {p.message}" for p in problems[:3]))
+        self.problems = list(problems)
+
+
+class KeyMissing(MusterError):
+    """Tasks of this template need an idempotency_key."""
+
+
+class TaskExists(Conflict):
+    """This task was requested before."""
+
+    kind = "task-exists"
+
+    def __init__(self, message: str, task_id: UUID) -> None:
+        super().__init__(message)
+        self.task_id = task_id
+
+
+def request(new: NewTask, *, requested_by: str, now: datetime) -> Task:
+    """Accept a task. The message goes out after the commit: accepting needs no broker.
+
+    What counts as the same task again is the template's `identity_strategy`: `strict`, the same
+    template and context, raises TaskExists; `caller_provided` needs an idempotency_key and raises
+    KeyMissing; `always_unique` never finds one. A repeated idempotency_key returns the task that
+    it made the first time, and raises TaskExists if that one was of another template or context.
+    Raises UnknownTemplate and TaskRefused, with everything that was wrong.
+    """
+    template = TaskTemplate.objects.filter(
+        namespace=new.namespace, name=new.name, version=new.version, enabled=True
+    ).first()
+    if template is None:
+        raise UnknownTemplate(_unknown(new))
+    environment: str = settings.MUSTER.environment
+    definition = TemplateDefinition.of(template.definition, environment=environment)
+    if problems := list(_problems(new, definition)):
+        raise TaskRefused(problems)
+    task = Task(
+        template=template,
+        environment=environment,
+        context=dict(new.context),
+        priority=new.priority,
+        identity=_identity(new, definition),
+        idempotency_key=new.idempotency_key or "",
+        initiator=new.initiator,
+        source_system=new.source_system,
+        reason=new.reason,
+        tags=list(new.tags),
+        correlation_id=new.correlation_id,
+        parent_correlation_id=new.parent_correlation_id,
+        requested_by=requested_by,
+        created_at=now,
+        state_entered_at=now,
+        clock_started_at=now,
+    )
+    with transaction.atomic():
+        # an identity that is taken is skipped and then looked up: no window between the two
+        Task.objects.bulk_create([task], ignore_conflicts=task.identity is not None)
+        if (holder := _holder(task)) is not None:
+            return _same(task, holder)
+        transaction.on_commit(partial(publisher.send_soon, messages.requested([task.pk])))
+    return task
+
+
+def _unknown(new: NewTask) -> str:
+    told = f"{new.namespace}/{new.name}/{new.version}"
+    others = TaskTemplate.objects.filter(namespace=new.namespace, name=new.name, enabled=True)
+    versions = ", ".join(others.values_list("version", flat=True)[:10])
+    return f"No template is called {told}" + (f"; its versions are {versions}" if versions else "")
+
+
+def _identity(new: NewTask, definition: TemplateDefinition) -> str | None:
+    """The same for two requests of the same task; None if no two ever are. Raises KeyMissing."""
+    strategy, key = definition.identity_strategy, new.idempotency_key
+    if strategy == CALLER_PROVIDED and key is None:
+        raise KeyMissing(f"Tasks of {new.namespace}/{new.name} need an idempotency_key")
+    if key is not None:
+        parts: list[Any] = ["key", new.namespace, new.name, key]
+    elif strategy == STRICT:
+        parts = ["context", new.namespace, new.name, new.version, new.context]
+    else:
+        return None
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _holder(task: Task) -> Task | None:
+    """The task that has this one's identity already."""
+    if task.identity is None:
+        return None
+    others = Task.objects.filter(identity=task.identity).exclude(pk=task.pk)
+    return others.select_related("template").first()
+
+
+def _same(task: Task, holder: Task) -> Task:
+    if not task.idempotency_key:
+        raise TaskExists(
+            f"Task {holder.pk} has the same template and context, and its template is `strict`",
+            holder.pk,
+        )
+    same = Task.objects.filter(pk=holder.pk, context=task.context).exists()
+    if holder.template_id != task.template_id or not (same or holder.context == task.context):
+        raise TaskExists(
+            f"The idempotency key {task.idempotency_key!r} belongs to task {holder.pk}, which has "
+            "another version or another context",
+            holder.pk,
+        )
+    return holder
+
+
+def _problems(new: NewTask, definition: TemplateDefinition) -> Iterator[TaskProblem]:
+    faults = list(json_values.faults(dict(new.context)))
+    for place, what in faults:
+        yield TaskProblem(f"/context{place}", what)
+    if not faults:
+        for problem in packs.validate_value(definition.input_schema, dict(new.context)):
+            yield TaskProblem(f"/context{problem.pointer}", problem.message)
+    low, high = PRIORITIES
+    if not low <= new.priority <= high:
+        yield TaskProblem("/priority", f"expected {low} to {high}, found {new.priority}")
+    for name, longest in LONGEST_TEXTS.items():
+        text = getattr(new, name)
+        if text is not None and (fault := _text_problem(text, longest)):
+            yield TaskProblem(f"/{name}", fault)
+    if new.idempotency_key is not None:
+        if not new.idempotency_key:
+            yield TaskProblem("/idempotency_key", "expected at least 1 character")
+        if definition.identity_strategy == ALWAYS_UNIQUE:
+            yield TaskProblem(
+                "/idempotency_key", "each task of this template is a new one: leave the key out"
+            )
+    if len(new.tags) > TAGS:
+        yield TaskProblem("/tags", f"expected at most {TAGS}, found {len(new.tags)}")
+    for index, tag in enumerate(new.tags):
+        if fault := _text_problem(tag, LONGEST_TAG):
+            yield TaskProblem(f"/tags/{index}", fault)
+
+
+def _text_problem(text: str, longest: int) -> str:
+    if len(text) > longest:
+        return f"expected at most {longest} characters, found {len(text)}"
+    fault = json_values.text_fault(text)
+    return f"contains {fault}" if fault else ""

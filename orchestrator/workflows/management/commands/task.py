@@ -1,0 +1,373 @@
+"""`manage.py task`: request, list, show and cancel tasks; look at their steps, and repair them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from django.core.management.base import CommandError, CommandParser
+
+from orchestrator.core import clock, executions, publisher
+from orchestrator.core.management import arguments, cursors, output
+from orchestrator.workflows import engine
+from orchestrator.workflows.management import selection, task_tables, watching
+from orchestrator.workflows.models import Step, Task, TaskStaleness, TransitionRecord
+from orchestrator.workflows.states import StepState, TaskState
+from orchestrator.workflows.task_view import documents, graph, mermaid, steps
+
+REASON_MAX = 500
+REPAIRS = {
+    "reset-step": "Try steps again: their attempts begin anew.",
+    "resolve-step": "Count steps as satisfied, without results.",
+    "complete-step": "Complete steps with a result that the steps after them see.",
+}
+
+
+class Command(output.MusterCommand):
+    help = "Tasks: request, list, show, cancel; look at their steps, and repair them."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        verbs = parser.add_subparsers(dest="verb", required=True, title="verbs")
+        _add_create(verbs.add_parser("create", help="Request a task; prints its id."))
+        _add_list(verbs.add_parser("list", help="Tasks, newest first."))
+        _of_task(verbs.add_parser("show", help="One task: where it is, and its steps."))
+        cancel = verbs.add_parser("cancel", help="Cancel it, its steps and their executions.")
+        _of_task(cancel)
+        cancel.add_argument("--reason", type=arguments.text(REASON_MAX))
+        _add_steps(verbs.add_parser("steps", help="Its steps, and what each waits for."))
+        step = verbs.add_parser("step", help="One step, with its result and executions.")
+        _of_task(step)
+        step.add_argument("step", help="Its name, its id, or the beginning of its id.")
+        for verb, text in REPAIRS.items():
+            _add_repair(verbs.add_parser(verb, help=text), verb)
+        audit = verbs.add_parser("audit", help="What happened to it and its steps, oldest first.")
+        _of_task(audit)
+        audit.add_argument("--step", help="Only of this one.")
+        audit.add_argument("--limit", type=arguments.whole(1, 10_000), default=500)
+        staleness = verbs.add_parser("staleness", help="Open tasks, the most stale first.")
+        staleness.add_argument("--health", choices=TaskStaleness.Health.values)
+        staleness.add_argument("--limit", type=arguments.whole(1, 1_000), default=100, metavar="N")
+        output.add_json(staleness)
+        drawn = verbs.add_parser("graph", help="Its steps in order, each after what it waits for.")
+        _of_task(drawn)
+        drawn.add_argument("--mermaid", action="store_true", help="As Mermaid, to be drawn.")
+
+    def handle(self, *args: Any, verb: str, **options: Any) -> None:
+        verbs: dict[str, Callable[..., None]] = {
+            "create": self.create,
+            "list": self.list_rows,
+            "show": self.show_one,
+            "cancel": self.cancel,
+            "steps": self.list_steps,
+            "step": self.show_step,
+            "reset-step": self.reset_steps,
+            "resolve-step": self.resolve_steps,
+            "complete-step": self.complete_steps,
+            "audit": self.audit,
+            "staleness": self.staleness,
+            "graph": self.graph,
+        }
+        verbs[verb](**options)
+
+    # --- tasks
+
+    def create(self, *, wait: bool, as_json: bool, **options: Any) -> None:
+        try:
+            task = engine.request(_new(options), requested_by=arguments.user(), now=clock.now())
+        except engine.KeyMissing as error:
+            raise CommandError(f"{error}: give --idempotency-key") from None
+        publisher.flush()
+        if not as_json:
+            self.stdout.write(str(task.pk))
+        if wait:
+            task = watching.wait_for_task(task.pk)
+        if as_json:
+            self.show_json(documents.of_one_task(task))
+        elif wait:
+            self.show(output.status(task.state))
+        if wait and task.state not in (TaskState.COMPLETE, TaskState.RESOLVED_MANUALLY):
+            raise SystemExit(1)
+
+    def list_rows(self, *, as_json: bool, limit: int, cursor: str | None, **options: Any) -> None:
+        rows = _filtered(options).select_related("template")
+        if cursor is not None:
+            rows = rows.filter(pk__lt=cursors.read_uuid(cursor))
+        heavy = ("context", "template__definition")
+        found = list(rows.defer(*heavy).order_by("-pk")[: limit + 1])
+        more = cursors.write(found[limit - 1].pk) if len(found) > limit else None
+        found = found[:limit]
+        counts = steps.counts(task.pk for task in found)
+        if as_json:
+            items = [documents.of_task(task, counts[task.pk]) for task in found]
+            self.show_json({"items": items, "next_cursor": more})
+        elif not found:
+            self.stdout.write("No task. Request one: manage.py task create NAMESPACE/NAME/VERSION")
+        else:
+            self.show(task_tables.tasks(found, counts, clock.now()))
+            if more:
+                self.stdout.write(f"More: --cursor {more}")
+
+    def show_one(self, *, task: str, as_json: bool, **options: Any) -> None:
+        found = _task(task)
+        if as_json:
+            self.show_json(documents.of_one_task(found))
+        else:
+            self.show(*task_tables.task_page(found, clock.now()))
+
+    def staleness(self, *, as_json: bool, limit: int, health: str | None, **options: Any) -> None:
+        rows = TaskStaleness.objects.all()
+        if health:
+            rows = rows.filter(health_status=health)
+        found = list(rows[:limit])
+        if as_json:
+            self.show_json([output.described(row, task_tables.STALENESS) for row in found])
+        elif found:
+            self.show(task_tables.staleness(found))
+        else:
+            self.stdout.write("No open task.")
+
+    def cancel(self, *, task: str, reason: str | None, as_json: bool, **options: Any) -> None:
+        id = selection.task_id(task)
+        engine.cancel(id, reason=reason or "", actor=arguments.user(), now=clock.now())
+        publisher.flush()
+        if as_json:
+            self.show_json(documents.of_one_task(_task(str(id))))
+        else:
+            self.stdout.write(f"{id} is cancelled")
+
+    def audit(self, *, task: str, limit: int, as_json: bool, **options: Any) -> None:
+        found = _task(task)
+        records = TransitionRecord.objects.of_task(found.pk)
+        if options["step"]:
+            records = records.filter(step=selection.step(found.pk, options["step"]))
+        # the newest, if there are more; one more tells whether there are
+        newest = list(records.select_related("step").order_by("-pk")[: limit + 1])
+        shown = newest[:limit][::-1]
+        if as_json:
+            self.show_json([documents.of_transition(record) for record in shown])
+            return
+        self.show(task_tables.timeline(shown))
+        if len(newest) > limit:
+            self.stdout.write(f"Older ones are left out: --limit {min(10 * limit, 10_000)}")
+
+    def graph(self, *, task: str, as_json: bool, **options: Any) -> None:
+        found = _task(task)
+        if as_json:
+            self.show_json(documents.of_graph(found))
+            return
+        shown = graph.folded(graph.of_task(found))
+        if options["mermaid"]:
+            self.stdout.write(mermaid.written(shown), ending="")
+        else:
+            self.show(*task_tables.graph_page(shown))
+
+    # --- steps
+
+    def list_steps(self, *, task: str, limit: int, as_json: bool, **options: Any) -> None:
+        rows = Step.objects.without_contents().filter(task_id=selection.task_id(task))
+        if options["state"]:
+            rows = rows.filter(state__in=options["state"])
+        if options["cursor"]:
+            rows = rows.filter(pk__gt=cursors.read_uuid(options["cursor"]))
+        found = list(rows.order_by("pk")[: limit + 1])
+        more = cursors.write(found[limit - 1].pk) if len(found) > limit else None
+        now = clock.now()
+        views = steps.views(found[:limit], now=now)
+        if as_json:
+            items = [documents.of_step(view) for view in views]
+            self.show_json({"items": items, "next_cursor": more})
+        elif not views:
+            self.stdout.write("No step.")
+        else:
+            self.show(task_tables.steps_table(views, now))
+            if more:
+                self.stdout.write(f"More: --cursor {more}")
+
+    def show_step(self, *, task: str, step: str, as_json: bool, **options: Any) -> None:
+        found = selection.step(selection.task_id(task), step)
+        now = clock.now()
+        (view,) = steps.views([found], now=now)
+        if as_json:
+            self.show_json(documents.of_one_step(view, found.task.template))
+        else:
+            self.show(*task_tables.step_page(view, now))
+
+    def reset_steps(self, **options: Any) -> None:
+        self._repair(engine.reset_for_retry, **options)
+
+    def resolve_steps(self, **options: Any) -> None:
+        self._repair(engine.resolve_manually, **options)
+
+    def complete_steps(self, *, result: Any, **options: Any) -> None:
+        self._repair(engine.complete_manually, result=result, **options)
+
+    def _repair(
+        self,
+        verb: Callable[..., Step],
+        *,
+        task: str,
+        names: Sequence[str],
+        reason: str,
+        force: bool,
+        as_json: bool,
+        failed: bool = False,
+        **options: Any,
+    ) -> None:
+        id = selection.task_id(task)
+        chosen = [selection.step(id, name) for name in names]
+        if failed:
+            chosen += Step.objects.filter(task_id=id, state=StepState.ERROR).order_by("pk")
+        if not chosen:
+            raise CommandError("No step to repair: name some" + (", none failed" * failed))
+        told = {name: options[name] for name in ("result",) if name in options}
+        told |= {"reason": reason, "force": force, "actor": arguments.user()}
+        for step in chosen:
+            verb(step.pk, now=clock.now(), **told)
+        publisher.flush()
+        now = clock.now()
+        rows = Step.objects.filter(pk__in=[step.pk for step in chosen]).order_by("pk")
+        views = steps.views(list(rows), now=now)
+        if as_json:
+            self.show_json([documents.of_step(view) for view in views])
+        else:
+            self.show(task_tables.steps_table(views, now))
+
+
+def _task(text: str) -> Task:
+    return Task.objects.select_related("template").get(pk=selection.task_id(text))
+
+
+def _new(options: dict[str, Any]) -> engine.NewTask:
+    namespace, name, version = options["template"]
+    told: dict[str, Any] = {
+        name: options[name] or "" for name in ("initiator", "source_system", "reason")
+    }
+    same = ("priority", "correlation_id", "parent_correlation_id", "idempotency_key")
+    return engine.NewTask(
+        namespace=namespace,
+        name=name,
+        version=version,
+        context=options["context"] | dict(options["set"]),
+        tags=options["tag"],
+        **told,
+        **{name: options[name] for name in same},
+    )
+
+
+def _filtered(options: dict[str, Any]) -> Any:
+    rows = Task.objects.open() if options["open"] else Task.objects.all()
+    if options["state"]:
+        rows = rows.filter(state__in=options["state"])
+    if options["correlation_id"]:
+        rows = rows.filter(correlation_id=options["correlation_id"])
+    for name, value in zip(
+        ("namespace", "name", "version"), options["template"] or (), strict=False
+    ):
+        rows = rows.filter(**{f"template__{name}": value})
+    return rows
+
+
+def _of_task(parser: CommandParser) -> None:
+    parser.add_argument("task", help="The task's id, or the beginning of it.")
+    output.add_json(parser)
+
+
+def _add_create(parser: CommandParser) -> None:
+    parser.add_argument(
+        "template", type=arguments.template_ref(parts=3), metavar="NAMESPACE/NAME/VERSION"
+    )
+    parser.add_argument(
+        "--context",
+        type=arguments.json_object("--context"),
+        default={},
+        metavar="JSON|@FILE",
+        help="What the task is given.",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        type=arguments.pair,
+        metavar="KEY=VALUE",
+        help="One key of the context; JSON where it parses as JSON, otherwise text.",
+    )
+    parser.add_argument("--initiator", type=arguments.text(150))
+    parser.add_argument("--source-system", type=arguments.text(150))
+    parser.add_argument("--reason", type=arguments.text(REASON_MAX))
+    parser.add_argument(
+        "--tag", action="append", default=[], type=arguments.text(100), help="May be repeated."
+    )
+    parser.add_argument(
+        "--priority",
+        type=arguments.whole(*executions.BOUNDS["priority"]),
+        default=0,
+        help="That of its executions.",
+    )
+    parser.add_argument("--correlation-id", type=arguments.text(100))
+    parser.add_argument("--parent-correlation-id", type=arguments.text(100))
+    parser.add_argument("--idempotency-key", type=arguments.text(200))
+    parser.add_argument(
+        "--wait",
+        action="store_true",
+        help="Until it is over, in error or blocked; exit status 1 unless it is complete.",
+    )
+    output.add_json(parser)
+
+
+def _add_list(parser: CommandParser) -> None:
+    parser.add_argument(
+        "--state",
+        action="append",
+        default=[],
+        choices=[state.value for state in TaskState],
+        metavar="STATE",
+        help=f"Any of these; may be repeated: {', '.join(TaskState)}.",
+    )
+    parser.add_argument(
+        "--template",
+        type=arguments.template_ref(parts=1),
+        metavar="NAMESPACE[/NAME[/VERSION]]",
+    )
+    parser.add_argument("--correlation-id")
+    parser.add_argument("--open", action="store_true", help="Neither over nor in error.")
+    parser.add_argument("--limit", type=arguments.whole(1, 1_000), default=50)
+    parser.add_argument("--cursor", help="Where the page before ended.")
+    output.add_json(parser)
+
+
+def _add_steps(parser: CommandParser) -> None:
+    _of_task(parser)
+    parser.add_argument(
+        "--state",
+        action="append",
+        default=[],
+        choices=[state.value for state in StepState],
+        metavar="STATE",
+        help=f"Any of these; may be repeated: {', '.join(StepState)}.",
+    )
+    parser.add_argument("--limit", type=arguments.whole(1, 1_000), default=200)
+    parser.add_argument("--cursor", help="Where the page before ended.")
+
+
+def _add_repair(parser: CommandParser, verb: str) -> None:
+    _of_task(parser)
+    several = "*" if verb == "reset-step" else "+"
+    parser.add_argument("names", nargs=several, metavar="STEP", help="Names or ids of steps.")
+    if verb == "reset-step":
+        parser.add_argument("--failed", action="store_true", help="Every step in error.")
+    if verb == "complete-step":
+        parser.add_argument(
+            "--result",
+            type=arguments.json_value("--result"),
+            required=True,
+            metavar="JSON|@FILE",
+            help="What the steps after it see.",
+        )
+    parser.add_argument(
+        "--reason", type=arguments.text(REASON_MAX), required=True, help="Kept in the audit."
+    )
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="Also while it is being run: its execution is cancelled and no longer counts.",
+    )

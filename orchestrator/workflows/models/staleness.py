@@ -1,0 +1,202 @@
+"""How long tasks may be where they are, and which of them have been there for too long.
+
+A limit is the template's own, in the task's environment, or else the setting's. Views of the
+database say what they come to: `v_task_staleness_limits` for whoever detects,
+`v_task_staleness_monitoring` for whoever looks.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connections, models
+
+DURATION = "duration"
+"""The limit of a task's whole life; the others are named after the state that they are for."""
+
+
+class StalenessDefaultQuerySet(models.QuerySet["StalenessDefault"]):
+    def follow_settings(self) -> None:
+        """Let the views know what the settings say now."""
+        wanted = settings.MUSTER.task_limits_minutes
+        if dict(self.values_list("limit_name", "minutes")) != wanted:
+            self.bulk_create(
+                [self.model(limit_name=name, minutes=m) for name, m in wanted.items()],
+                update_conflicts=True,
+                unique_fields=["limit_name"],
+                update_fields=["minutes"],
+            )
+
+
+class StalenessDefault(models.Model):
+    """A limit of the settings, where SQL can read it."""
+
+    limit_name = models.CharField(max_length=24, primary_key=True)
+    minutes = models.FloatField()
+
+    objects = StalenessDefaultQuerySet.as_manager()
+
+    def __str__(self) -> str:
+        return f"{self.limit_name}: {self.minutes:g} min"
+
+
+class Overstepped(NamedTuple):
+    """A task over one of its limits, and what its template wants to be done about it."""
+
+    task_id: UUID
+    limit_name: str
+    limit_minutes: float
+    opens_entry: bool
+    moves_to_error: bool
+
+
+class TaskLimitQuerySet(models.QuerySet["TaskLimit"]):
+    def overstepped(self, *, now: datetime, limit: int, lock: bool) -> list[Overstepped]:
+        """Tasks over a limit about which something is to be done, the first `limit` that are
+        found; none that has a pending entry. A task over two limits comes twice.
+
+        One statement. With `lock`, inside a transaction: rows that others hold are left out, the
+        rest is held. SQLite has one writer at a time and so nothing to hold.
+        """
+        connection = connections[self.db]
+        if connection.vendor == "postgresql":
+            sql = _OVERSTEPPED_POSTGRESQL + (_HELD if lock else "")
+        else:
+            sql = _OVERSTEPPED_SQLITE
+        at = connection.ops.adapt_datetimefield_value(now)
+        with connection.cursor() as cursor:
+            cursor.execute(sql, {"now": at, "limit": limit})
+            rows = cursor.fetchall()
+        return [
+            Overstepped(_uuid(id), name, minutes, bool(opens), bool(moves))
+            for id, name, minutes, opens, moves in rows
+        ]
+
+
+class TaskLimit(models.Model):
+    """One limit of one template in one environment; the empty one is for all that it names none
+    of. A view."""
+
+    key = models.CharField(max_length=200, primary_key=True)
+    template_id = models.BigIntegerField()
+    environment = models.CharField(max_length=60)
+    limit_name = models.CharField(max_length=24)
+    minutes = models.FloatField()
+    opens_entry = models.BooleanField()
+    moves_to_error = models.BooleanField()
+
+    objects = TaskLimitQuerySet.as_manager()
+
+    class Meta:
+        managed = False
+        db_table = "v_task_staleness_limits"
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.minutes:g} min"
+
+
+class TaskStaleness(models.Model):
+    """One open task, how long it has been where it is, and how long it may be. A view."""
+
+    class Health(models.TextChoices):
+        HEALTHY = "healthy"
+        WARNING = "warning"
+        STALE = "stale"
+
+    task_uuid = models.UUIDField(primary_key=True)
+    namespace = models.CharField(max_length=29)
+    task_name = models.CharField(max_length=60)
+    template_version = models.CharField(max_length=40)
+    environment = models.CharField(max_length=60)
+    current_state = models.CharField(max_length=24)
+    priority = models.SmallIntegerField()
+    correlation_id = models.CharField(max_length=100, null=True)  # noqa: DJ001 - as it is in tasks
+    time_in_state_minutes = models.FloatField()
+    staleness_threshold_minutes = models.FloatField(null=True)
+    task_age_minutes = models.FloatField()
+    max_duration_minutes = models.FloatField()
+    used = models.FloatField(help_text="The larger part of a limit that is used up; 1 is all.")
+    health_status = models.CharField(max_length=10, choices=Health.choices)
+    has_pending_entry = models.BooleanField()
+
+    class Meta:
+        managed = False
+        db_table = "v_task_staleness_monitoring"
+        ordering = ["-used"]
+
+    def __str__(self) -> str:
+        return f"{self.task_uuid} {self.health_status}"
+
+
+def _uuid(value: UUID | str) -> UUID:
+    return value if isinstance(value, UUID) else UUID(value)
+
+
+# --- both databases' ways, side by side ----------------------------------------------------------
+
+_HAS_NO_PENDING_ENTRY = """
+    NOT EXISTS (
+        SELECT 1 FROM orchestrator_dlqentry AS entry
+        WHERE entry.subject_id = task.id AND entry.resolution_status = 'pending'
+    )
+"""
+
+
+def _over_postgresql(clock: str, *, kind: str) -> str:
+    """The tasks over each limit of a kind.
+
+    It goes through the limits, of which there are few, and reads of each no more than the oldest
+    tasks that it is for, from an index in that order: the cost grows with the templates and with
+    what is found, not with the tasks. LATERAL with LIMIT leaves the planner no other way.
+    """
+    return f"""
+        SELECT over.id, allowed.limit_name, allowed.minutes, allowed.opens_entry,
+            allowed.moves_to_error
+        FROM v_task_staleness_limits AS allowed
+        CROSS JOIN LATERAL (
+            SELECT task.id FROM workflows_task AS task
+            WHERE task.ended_at IS NULL AND task.template_id = allowed.template_id AND {kind}
+                AND task.{clock} <= %(now)s - allowed.minutes * interval '1 minute'
+                AND CASE WHEN allowed.environment = '' THEN NOT allowed.named ? task.environment
+                    ELSE task.environment = allowed.environment END
+                AND {_HAS_NO_PENDING_ENTRY}
+            ORDER BY task.{clock} LIMIT %(limit)s
+        ) AS over
+        WHERE allowed.opens_entry OR allowed.moves_to_error
+    """  # noqa: S608 - made of constants
+
+
+_OVERSTEPPED_POSTGRESQL = f"""
+    WITH due AS MATERIALIZED (
+        {_over_postgresql("clock_started_at", kind="task.state = allowed.limit_name")}
+        UNION ALL
+        {_over_postgresql("created_at", kind="allowed.limit_name = 'duration'")}
+        LIMIT %(limit)s
+    )
+    SELECT due.* FROM due JOIN workflows_task AS task USING (id)
+"""  # noqa: S608 - made of constants
+
+_HELD = " WHERE task.ended_at IS NULL FOR NO KEY UPDATE OF task SKIP LOCKED"
+
+_OVERSTEPPED_SQLITE = f"""
+    SELECT id, limit_name, minutes, opens_entry, moves_to_error FROM (
+        SELECT task.id, allowed.*, CASE allowed.limit_name WHEN 'duration' THEN task.created_at
+            ELSE task.clock_started_at END AS since
+        FROM v_task_staleness_limits AS allowed CROSS JOIN workflows_task AS task
+        WHERE task.ended_at IS NULL AND task.template_id = allowed.template_id
+            AND allowed.limit_name IN ('duration', task.state)
+            AND CASE WHEN allowed.environment = ''
+                THEN NOT EXISTS (
+                    SELECT 1 FROM json_each(allowed.named) AS named
+                    WHERE named.key = task.environment
+                )
+                ELSE task.environment = allowed.environment END
+            AND (allowed.opens_entry OR allowed.moves_to_error)
+            AND {_HAS_NO_PENDING_ENTRY}
+    )
+    WHERE since <= strftime('%%Y-%%m-%%d %%H:%%M:%%f', %(now)s, (-60 * minutes) || ' seconds')
+    ORDER BY since LIMIT %(limit)s
+"""  # noqa: S608 - made of constants

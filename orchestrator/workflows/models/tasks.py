@@ -1,0 +1,396 @@
+"""Task templates, tasks, their steps, and what happened to them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, ClassVar
+from uuid import UUID
+
+from django.db import models
+from django.db.models import Exists, F, OuterRef, Q
+from uuid_utils import compat as uuid_utils
+
+from orchestrator.core.models.catalog import Pack
+from orchestrator.core.models.executions import Execution
+from orchestrator.core.state_machine import MachineQuerySet
+from orchestrator.workflows.states import STEPS, TASKS, StepState, TaskState
+from orchestrator.workflows.states.steps import IN_FLIGHT, SATISFIED
+
+if TYPE_CHECKING:
+    from django_stubs_ext.db.models.manager import RelatedManager
+
+
+class StepKind(models.TextChoices):
+    """What the end of a step does to its task, besides letting its children begin."""
+
+    STANDARD = "standard"
+    DECISION = "decision"
+    """Names the steps to create."""
+    DEFERRED = "deferred"
+    """Waits for those of its parents that were created."""
+    BATCHABLE = "batchable"
+    """Says what there is to do; workers are created for it."""
+    BATCH_WORKER = "batch_worker"
+    """Does one batch of it."""
+
+
+class TaskTemplate(models.Model):
+    """Steps in a graph, called `namespace/name/version`. Several versions stand side by side.
+
+    What a version says is never changed once a task has run it.
+    """
+
+    pack = models.ForeignKey(
+        Pack, null=True, blank=True, on_delete=models.PROTECT, related_name="templates"
+    )
+    namespace = models.CharField(max_length=29)
+    name = models.CharField(max_length=60)
+    version = models.CharField(max_length=40, help_text="Semantic version, such as 1.0.0.")
+    description = models.TextField(blank=True)
+    definition = models.JSONField(help_text="As written in its YAML, checked.")
+    digest = models.CharField(max_length=64, help_text="SHA-256 of the definition.")
+    enabled = models.BooleanField(default=True, help_text="Whether tasks may be requested.")
+    installed_at = models.DateTimeField()
+
+    if TYPE_CHECKING:
+        tasks: RelatedManager[Task]
+
+    class Meta:
+        ordering = ["namespace", "name", "version"]
+        constraints = [
+            models.UniqueConstraint(
+                "namespace", "name", "version", name="task_template_version_is_unique"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.ref
+
+    @property
+    def ref(self) -> str:
+        return f"{self.namespace}/{self.name}/{self.version}"
+
+
+class TaskQuerySet(MachineQuerySet["Task"]):
+    def open(self) -> TaskQuerySet:
+        """Neither terminal nor in error. `ended_at` rather than state: indexes are over it."""
+        return self.filter(ended_at__isnull=True)
+
+    def retry_due(self, now: datetime) -> TaskQuerySet:
+        """Has a step whose next attempt is due."""
+        return self.open().filter(next_retry_at__lte=now)
+
+    def not_begun(self) -> TaskQuerySet:
+        """Requested, and not yet advanced by anybody."""
+        return self.open().filter(state=TaskState.PENDING)
+
+
+class Task(models.Model):
+    """One run of a task template."""
+
+    State = TaskState
+    machine = TASKS
+
+    id = models.UUIDField(primary_key=True, default=uuid_utils.uuid7, editable=False)
+    template = models.ForeignKey(TaskTemplate, on_delete=models.PROTECT, related_name="tasks")
+    template_id: int
+    environment = models.CharField(max_length=60, blank=True, help_text="Whose overrides apply.")
+    context = models.JSONField(default=dict)
+    priority = models.SmallIntegerField(default=0, help_text="That of its executions.")
+
+    state = models.CharField(
+        max_length=24,
+        choices=[(state.value, state.value) for state in TaskState],
+        default=TaskState.PENDING,
+    )
+    fence = models.PositiveIntegerField(default=0, help_text="Grows with each transition.")
+    state_entered_at = models.DateTimeField()
+    clock_started_at = models.DateTimeField(
+        help_text="From when staleness counts: the state's entry, later progress in it, or the "
+        "retry that it waits for, if that is later."
+    )
+    next_retry_at = models.DateTimeField(
+        null=True, blank=True, help_text="When the first of its steps may be tried again."
+    )
+
+    identity = models.CharField(max_length=64, null=True, blank=True, unique=True)
+    idempotency_key = models.CharField(max_length=200, blank=True)
+    initiator = models.CharField(max_length=150, blank=True)
+    source_system = models.CharField(max_length=150, blank=True)
+    reason = models.CharField(max_length=500, blank=True, help_text="Why it was requested.")
+    tags = models.JSONField(default=list, blank=True)
+    correlation_id = models.CharField(max_length=100, null=True, blank=True)  # noqa: DJ001 - not indexed
+    parent_correlation_id = models.CharField(max_length=100, null=True, blank=True)  # noqa: DJ001
+    requested_by = models.CharField(max_length=150, blank=True)
+
+    created_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True, blank=True)
+
+    objects: ClassVar[TaskQuerySet] = TaskQuerySet.as_manager()  # type: ignore[assignment]
+
+    if TYPE_CHECKING:
+        steps: RelatedManager[Step]
+        history: RelatedManager[TransitionRecord]
+
+    class Meta:
+        ordering = ["-pk"]
+        indexes = [
+            # open tasks by how long they have been where they are, and by their age: only these
+            # can become stale, and a template's limits are looked for in them
+            models.Index(
+                "template",
+                "state",
+                "clock_started_at",
+                name="task_open_by_clock",
+                include=["environment", "id"],
+                condition=Q(ended_at__isnull=True),
+            ),
+            models.Index(
+                "template",
+                "created_at",
+                name="task_open_by_age",
+                include=["environment", "id"],
+                condition=Q(ended_at__isnull=True),
+            ),
+            # what nobody has advanced yet, should its message be lost
+            models.Index(
+                "state_entered_at",
+                name="task_not_begun",
+                condition=Q(ended_at__isnull=True, state="pending"),
+            ),
+            models.Index(
+                "next_retry_at",
+                name="task_retry_due",
+                condition=Q(ended_at__isnull=True, next_retry_at__isnull=False),
+            ),
+            models.Index("template", "id", name="task_by_template"),
+            models.Index(
+                "correlation_id",
+                name="task_by_correlation",
+                condition=Q(correlation_id__isnull=False),
+            ),
+        ]
+        constraints = [
+            models.CheckConstraint(
+                name="task_state_is_known", condition=Q(state__in=[s.value for s in TaskState])
+            ),
+            models.CheckConstraint(
+                name="task_is_ended_if_and_only_if_its_state_is",
+                condition=Q(ended_at__isnull=False, state__in=sorted(TASKS.ended))
+                | Q(ended_at__isnull=True, state__in=sorted(set(TaskState) - TASKS.ended)),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"task {self.id}"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.state in TASKS.terminal
+
+
+class StepQuerySet(MachineQuerySet["Step"]):
+    def in_flight(self) -> StepQuerySet:
+        """Has an execution whose end is not evaluated yet."""
+        return self.filter(state__in=sorted(IN_FLIGHT))
+
+    def handed_in(self) -> StepQuerySet:
+        """Its execution has ended, and nobody has looked at the result."""
+        return self.filter(state=StepState.ENQUEUED_FOR_ORCHESTRATION)
+
+    def ready(self, now: datetime) -> StepQuerySet:
+        """May be enqueued: waits for nothing, and has attempts left."""
+        unsatisfied = StepDependency.objects.unsatisfied().filter(child=OuterRef("pk"))
+        return self.filter(
+            Q(state=StepState.PENDING)
+            | Q(state=StepState.WAITING_FOR_RETRY, next_retry_at__lte=now),
+            ~Exists(unsatisfied),
+            attempts__lt=F("max_attempts"),
+        )
+
+    def without_contents(self) -> StepQuerySet:
+        """Leaves out what can be large."""
+        return self.defer("result", "error")
+
+
+class Step(models.Model):
+    """One step of one task; each try at it is an execution."""
+
+    State = StepState
+    Kind = StepKind
+    machine = STEPS
+
+    id = models.UUIDField(primary_key=True, default=uuid_utils.uuid7, editable=False)
+    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="steps", db_index=False)
+    task_id: UUID
+    name = models.CharField(max_length=70)
+    template_step = models.CharField(
+        max_length=60, help_text="Its name in the template: all workers of a batch share one."
+    )
+    kind = models.CharField(max_length=12, choices=StepKind.choices, default=StepKind.STANDARD)
+    created_by = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.CASCADE, related_name="+", db_index=False,
+        help_text="The decision or batchable step that created it.",
+    )  # fmt: skip
+    created_by_id: UUID | None
+    batch = models.JSONField(
+        null=True, blank=True, help_text="Of a batch worker: index, start and end of its part."
+    )
+
+    state = models.CharField(
+        max_length=26,
+        choices=[(state.value, state.value) for state in StepState],
+        default=StepState.PENDING,
+    )
+    fence = models.PositiveIntegerField(
+        default=0, help_text="Grows with each enqueueing and repair, and nothing resets it."
+    )
+    state_entered_at = models.DateTimeField()
+    attempts = models.PositiveIntegerField(
+        default=0, help_text="Counts for the retry policy; a reset begins it anew."
+    )
+    max_attempts = models.PositiveSmallIntegerField(default=3)
+    retryable = models.BooleanField(default=True)
+    next_retry_at = models.DateTimeField(null=True, blank=True)
+    last_failure_at = models.DateTimeField(null=True, blank=True)
+
+    execution = models.ForeignKey(
+        Execution, null=True, blank=True, on_delete=models.SET_NULL, related_name="+",
+        db_index=False, help_text="The latest one: only its end counts.",
+    )  # fmt: skip
+    execution_id: UUID | None
+    result = models.JSONField(null=True, blank=True, help_text="What its children see.")
+    error = models.JSONField(null=True, blank=True, help_text="Why its last attempt failed.")
+    ended_at = models.DateTimeField(null=True, blank=True)
+
+    objects: ClassVar[StepQuerySet] = StepQuerySet.as_manager()  # type: ignore[assignment]
+
+    if TYPE_CHECKING:
+        executions: RelatedManager[StepExecution]
+        dependencies: RelatedManager[StepDependency]
+        history: RelatedManager[TransitionRecord]
+
+    class Meta:
+        ordering = ["pk"]
+        indexes = [
+            # what lost messages are looked for in
+            models.Index("id", name="step_in_flight", condition=Q(state__in=sorted(IN_FLIGHT))),
+        ]
+        constraints = [
+            models.UniqueConstraint("task", "name", name="step_name_is_unique_in_task"),
+            models.CheckConstraint(
+                name="step_state_is_known", condition=Q(state__in=[s.value for s in StepState])
+            ),
+            models.CheckConstraint(
+                name="step_is_ended_if_and_only_if_its_state_is",
+                condition=Q(ended_at__isnull=False, state__in=sorted(STEPS.ended))
+                | Q(ended_at__isnull=True, state__in=sorted(set(StepState) - STEPS.ended)),
+            ),
+            models.CheckConstraint(
+                name="step_waiting_for_retry_has_due_time",
+                condition=~Q(state="waiting_for_retry") | Q(next_retry_at__isnull=False),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.task_id}"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.state in STEPS.terminal
+
+    def retry_eligible(self, now: datetime) -> bool:
+        """Whether another attempt may be made now."""
+        return (
+            self.retryable
+            and self.attempts < self.max_attempts
+            and self.state in (StepState.ERROR, StepState.WAITING_FOR_RETRY)
+            and (self.next_retry_at is None or self.next_retry_at <= now)
+        )
+
+
+class StepDependencyQuerySet(models.QuerySet["StepDependency"]):
+    def unsatisfied(self) -> StepDependencyQuerySet:
+        """Those because of which a child waits."""
+        return self.exclude(parent__state__in=sorted(SATISFIED)).exclude(
+            tolerates_failure=True, parent__state__in=[StepState.ERROR, StepState.CANCELLED]
+        )
+
+
+class StepDependency(models.Model):
+    """One edge of a task's graph: the child waits for the parent."""
+
+    parent = models.ForeignKey(Step, on_delete=models.CASCADE, related_name="dependents")
+    parent_id: UUID
+    child = models.ForeignKey(
+        Step, on_delete=models.CASCADE, related_name="dependencies", db_index=False
+    )
+    child_id: UUID
+    tolerates_failure = models.BooleanField(
+        default=False, help_text="The child may begin although the parent has failed."
+    )
+
+    objects = StepDependencyQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint("child", "parent", name="step_dependency_is_unique"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.child_id} after {self.parent_id}"
+
+
+class StepExecution(models.Model):
+    """An execution that was a try at a step. Executions themselves know nothing of tasks."""
+
+    step = models.ForeignKey(Step, on_delete=models.CASCADE, related_name="executions")
+    step_id: UUID
+    execution = models.OneToOneField(
+        Execution, on_delete=models.CASCADE, primary_key=True, related_name="+"
+    )
+    execution_id: UUID
+    fence = models.PositiveIntegerField(help_text="The step's, when it was enqueued.")
+
+    class Meta:
+        ordering = ["fence"]
+
+    def __str__(self) -> str:
+        return f"{self.execution_id} for {self.step_id}"
+
+
+class TransitionRecordQuerySet(models.QuerySet["TransitionRecord"]):
+    def of_task(self, task_id: UUID) -> TransitionRecordQuerySet:
+        """All that happened to a task and its steps, oldest first."""
+        return self.filter(task_id=task_id).order_by("pk")
+
+
+class TransitionRecord(models.Model):
+    """One transition of a task, or of the step that it names. Written with it, never changed."""
+
+    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="history", db_index=False)
+    task_id: UUID
+    step = models.ForeignKey(
+        Step, null=True, on_delete=models.CASCADE, related_name="history", db_index=False
+    )
+    step_id: UUID | None
+    event = models.CharField(max_length=24)
+    from_state = models.CharField(max_length=26)
+    to_state = models.CharField(max_length=26)
+    fence = models.PositiveIntegerField()
+    actor = models.CharField(max_length=150)
+    reason = models.CharField(max_length=500, blank=True)
+    processor = models.CharField(max_length=100, help_text="Host and process that wrote it.")
+    at = models.DateTimeField()
+
+    objects = TransitionRecordQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["pk"]
+        indexes = [
+            models.Index("task", "id", name="transition_by_task"),
+            models.Index("step", "id", name="transition_by_step", condition=Q(step__isnull=False)),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.from_state} -> {self.to_state} ({self.event})"

@@ -1,0 +1,130 @@
+"""The database's views of tasks, in both databases' words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from orchestrator.core.models.view_definitions import MINUTES_SINCE
+
+WARNING_FROM = 0.8
+
+
+def definitions(vendor: str) -> Mapping[str, str]:
+    """SQL by name, each view after those that it reads."""
+    return POSTGRESQL if vendor == "postgresql" else SQLITE
+
+
+def _limits(*, scopes: str, minutes: str, text: str, flag: str, named: str) -> str:
+    """`text` and `flag` name a key of the lifecycle with `{}`."""
+    action = f"COALESCE({text.format('staleness_action')}, 'dlq')"
+    return f"""
+        SELECT template.id || ':' || scope.environment || ':' || standard.limit_name AS key,
+            template.id AS template_id, scope.environment, {named} AS named, standard.limit_name,
+            COALESCE({minutes}, standard.minutes) AS minutes,
+            CASE standard.limit_name WHEN 'duration' THEN {flag.format("auto_dlq_on_timeout")}
+                ELSE {action} = 'dlq' END AS opens_entry,
+            CASE standard.limit_name WHEN 'duration' THEN {flag.format("auto_fail_on_timeout")}
+                ELSE {action} IN ('dlq', 'error') END AS moves_to_error
+        FROM workflows_tasktemplate AS template {scopes}
+        CROSS JOIN workflows_stalenessdefault AS standard
+    """  # noqa: S608 - made of constants
+
+
+def _monitoring(*, minutes_since: str, larger: str, collected: str, looked_up: str) -> str:
+    """`minutes_since` takes a column with `{}`, `looked_up` a key; `larger` is the function of two,
+    `collected` makes one object of all limits of a template: one join then finds them."""
+
+    def allowed(limit: str) -> str:
+        own, base = f"task.environment || ':' || {limit}", f"':' || {limit}"
+        return f"COALESCE({looked_up.format(own)}, {looked_up.format(base)})"
+
+    return f"""
+        WITH allowed AS (
+            SELECT template_id, {collected} AS minutes FROM v_task_staleness_limits
+            GROUP BY template_id
+        ),
+        timed AS (
+            SELECT task.id AS task_uuid, template.namespace, template.name AS task_name,
+                template.version AS template_version, task.environment,
+                task.state AS current_state, task.priority, task.correlation_id,
+                {larger}(0, {minutes_since.format("task.clock_started_at")})
+                    AS time_in_state_minutes,
+                {allowed("task.state")} AS staleness_threshold_minutes,
+                {minutes_since.format("task.created_at")} AS task_age_minutes,
+                {allowed("'duration'")} AS max_duration_minutes,
+                EXISTS (
+                    SELECT 1 FROM orchestrator_dlqentry AS entry
+                    WHERE entry.subject_id = task.id AND entry.resolution_status = 'pending'
+                ) AS has_pending_entry
+            FROM workflows_task AS task
+            JOIN workflows_tasktemplate AS template ON template.id = task.template_id
+            JOIN allowed ON allowed.template_id = task.template_id
+            WHERE task.ended_at IS NULL
+        ),
+        rated AS (
+            SELECT timed.*, {larger}(
+                COALESCE(time_in_state_minutes / staleness_threshold_minutes, 0),
+                task_age_minutes / max_duration_minutes
+            ) AS used
+            FROM timed
+        )
+        SELECT rated.*, CASE WHEN used >= 1 THEN 'stale' WHEN used >= {WARNING_FROM} THEN 'warning'
+            ELSE 'healthy' END AS health_status
+        FROM rated ORDER BY used DESC
+    """  # noqa: S608 - made of constants
+
+
+POSTGRESQL: Mapping[str, str] = {
+    "v_task_staleness_limits": _limits(
+        scopes="""
+            CROSS JOIN LATERAL (
+                SELECT '', COALESCE(template.definition -> 'lifecycle', '{}')
+                UNION ALL
+                SELECT key, COALESCE(template.definition -> 'lifecycle', '{}')
+                    || COALESCE(value -> 'lifecycle', '{}')
+                FROM jsonb_each(COALESCE(template.definition -> 'environments', '{}'))
+            ) AS scope (environment, lifecycle)
+        """,
+        minutes="""CAST(
+            scope.lifecycle ->> ('max_' || standard.limit_name || '_minutes') AS double precision
+        )""",
+        text="scope.lifecycle ->> '{}'",
+        flag="COALESCE(CAST(scope.lifecycle ->> '{}' AS boolean), true)",
+        named="COALESCE(template.definition -> 'environments', '{}')",
+    ),
+    "v_task_staleness_monitoring": _monitoring(
+        minutes_since=MINUTES_SINCE["postgresql"],
+        larger="GREATEST",
+        collected="jsonb_object_agg(environment || ':' || limit_name, minutes)",
+        looked_up="CAST(allowed.minutes ->> ({}) AS double precision)",
+    ),
+}
+SQLITE: Mapping[str, str] = {
+    "v_task_staleness_limits": _limits(
+        scopes="""
+            JOIN (
+                SELECT id AS template_id, '' AS environment,
+                    COALESCE(json_extract(definition, '$.lifecycle'), '{}') AS lifecycle
+                FROM workflows_tasktemplate
+                UNION ALL
+                SELECT owner.id, named.key, json_patch(
+                    COALESCE(json_extract(owner.definition, '$.lifecycle'), '{}'),
+                    COALESCE(json_extract(named.value, '$.lifecycle'), '{}')
+                )
+                FROM workflows_tasktemplate AS owner, json_each(
+                    COALESCE(json_extract(owner.definition, '$.environments'), '{}')
+                ) AS named
+            ) AS scope ON scope.template_id = template.id
+        """,
+        minutes="json_extract(scope.lifecycle, '$.max_' || standard.limit_name || '_minutes')",
+        text="json_extract(scope.lifecycle, '$.{}')",
+        flag="COALESCE(json_extract(scope.lifecycle, '$.{}'), 1)",
+        named="COALESCE(json_extract(template.definition, '$.environments'), '{}')",
+    ),
+    "v_task_staleness_monitoring": _monitoring(
+        minutes_since=MINUTES_SINCE["sqlite"],
+        larger="MAX",
+        collected="json_group_object(environment || ':' || limit_name, minutes)",
+        looked_up="json_extract(allowed.minutes, '$.\"' || {} || '\"')",
+    ),
+}

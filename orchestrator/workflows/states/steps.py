@@ -1,0 +1,87 @@
+"""The life of a step of a task."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+from orchestrator.core.state_machine.machine import Machine, table
+
+
+class StepState(enum.StrEnum):
+    """Where a step is."""
+
+    PENDING = "pending"
+    ENQUEUED = "enqueued"
+    IN_PROGRESS = "in_progress"
+    ENQUEUED_FOR_ORCHESTRATION = "enqueued_for_orchestration"
+    COMPLETE = "complete"
+    ERROR = "error"
+    WAITING_FOR_RETRY = "waiting_for_retry"
+    CANCELLED = "cancelled"
+    RESOLVED_MANUALLY = "resolved_manually"
+
+
+W = StepState
+
+TERMINAL = frozenset({W.COMPLETE, W.CANCELLED, W.RESOLVED_MANUALLY})
+ENDED = TERMINAL | {W.ERROR}
+OPEN = frozenset(W) - ENDED
+SATISFIED = frozenset({W.COMPLETE, W.RESOLVED_MANUALLY})
+"""What lets the steps that depend on it begin."""
+IN_FLIGHT = frozenset({W.ENQUEUED, W.IN_PROGRESS, W.ENQUEUED_FOR_ORCHESTRATION})
+"""Has an execution whose end is not evaluated yet."""
+
+WHO_MOVES_IT_ON: Mapping[StepState, str] = {
+    W.PENDING: "`advance`, when every parent is complete or resolved",
+    W.ENQUEUED: "the executor, which sees its execution start or end",
+    W.IN_PROGRESS: "the executor, which sees its execution end",
+    W.ENQUEUED_FOR_ORCHESTRATION: "`advance`, which evaluates the result",
+    W.COMPLETE: "nobody: terminal",
+    W.ERROR: "an operator, who repairs it",
+    W.WAITING_FOR_RETRY: "`advance`, when `next_retry_at` has come",
+    W.CANCELLED: "nobody: terminal",
+    W.RESOLVED_MANUALLY: "nobody: terminal",
+}
+
+_REPAIRABLE = "pending enqueued in_progress enqueued_for_orchestration waiting_for_retry error"
+
+TRANSITIONS = table(
+    W,
+    ("+enqueue", "pending waiting_for_retry", W.ENQUEUED, "`advance`: it has an execution"),
+    ("start", "enqueued", W.IN_PROGRESS, "the executor: a worker has claimed its execution"),
+    (
+        "hand_in", "enqueued in_progress", W.ENQUEUED_FOR_ORCHESTRATION,
+        "the executor: its execution has ended",
+    ),
+    (
+        "complete", "enqueued_for_orchestration", W.COMPLETE,
+        "`advance`: its execution completed, with a result that fits",
+    ),
+    ("skip", "pending", W.COMPLETE, "`advance`: its `when` is false"),
+    (
+        "wait_for_retry", "enqueued_for_orchestration", W.WAITING_FOR_RETRY,
+        "`advance`: it failed, and has attempts left",
+    ),
+    (
+        "fail", "pending waiting_for_retry enqueued_for_orchestration", W.ERROR,
+        "`advance`: it failed for good, or could not be requested",
+    ),
+    ("+reset", _REPAIRABLE, W.PENDING, "an operator: its attempts begin anew"),
+    ("+resolve", _REPAIRABLE, W.RESOLVED_MANUALLY, "an operator: it counts as satisfied"),
+    ("+complete_manually", _REPAIRABLE, W.COMPLETE, "an operator, who gives its result"),
+    ("+cancel", _REPAIRABLE, W.CANCELLED, "with its task, or with a batch that failed"),
+)  # fmt: skip
+
+STEPS = Machine(
+    states=W,
+    initial=W.PENDING,
+    terminal=TERMINAL,
+    ended=ENDED,
+    transitions=TRANSITIONS,
+    who_moves_it_on=WHO_MOVES_IT_ON,
+    history_keys={"step_id": "id", "task_id": "task_id"},
+    entered_columns=("state_entered_at",),
+    cleared_columns=("next_retry_at",),
+    keeps_processor=True,
+)

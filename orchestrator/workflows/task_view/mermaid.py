@@ -1,0 +1,57 @@
+"""Graphs in Mermaid's language, for whatever draws it: documents, issues, notebooks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from orchestrator.workflows.states import StepState
+from orchestrator.workflows.task_view.graph import Graph, Node
+
+CONTENT_TYPE = "text/vnd.mermaid"
+
+SHAPES = {"decision": ("{{", "}}"), "batchable": ("[[", "]]")}
+COLOURS = {
+    StepState.COMPLETE: "fill:#dcfce7,stroke:#16a34a,color:#14532d",
+    StepState.RESOLVED_MANUALLY: "fill:#dcfce7,stroke:#16a34a,color:#14532d,stroke-dasharray:4 3",
+    StepState.ERROR: "fill:#fee2e2,stroke:#dc2626,color:#7f1d1d",
+    StepState.WAITING_FOR_RETRY: "fill:#ffedd5,stroke:#ea580c,color:#7c2d12",
+    StepState.IN_PROGRESS: "fill:#dbeafe,stroke:#2563eb,color:#1e3a8a",
+    StepState.ENQUEUED: "fill:#e0f2fe,stroke:#0284c7,color:#0c4a6e",
+    StepState.ENQUEUED_FOR_ORCHESTRATION: "fill:#e0f2fe,stroke:#0284c7,color:#0c4a6e",
+    StepState.CANCELLED: "fill:#f1f5f9,stroke:#94a3b8,color:#475569",
+    StepState.PENDING: "fill:#ffffff,stroke:#94a3b8,color:#334155",
+}
+
+
+def written(graph: Graph) -> str:
+    """The graph as Mermaid, left to right. Fold it before: Mermaid draws 500 edges at most."""
+    ids = {name: f"s{number}" for number, name in enumerate(graph.nodes)}
+    lines = ["flowchart LR"]
+    for name, node in graph.nodes.items():
+        start, end = SHAPES.get(node.kind, ("(", ")"))
+        state = f":::{node.state}" if node.state else ""
+        lines.append(f'    {ids[name]}{start}"{_label(node)}"{end}{state}')
+    lines += [f"    {ids[parent]} --> {ids[child]}" for parent, child in graph.edges]
+    shown = {node.state for node in graph.nodes.values()}
+    lines += [f"    classDef {s} {colour}" for s, colour in COLOURS.items() if s in shown]
+    return "\n".join(lines) + "\n"
+
+
+def _label(node: Node) -> str:
+    return "<br/>".join(map(_escaped, _lines_of(node)))
+
+
+def _lines_of(node: Node) -> Iterator[str]:
+    yield node.name
+    if node.count > 1 or node.state is None:
+        if node.states:
+            yield ", ".join(f"{count:,} {state}" for state, count in node.states.items())
+    else:
+        tried = f" {node.attempts}/{node.max_attempts}" if node.attempts > 1 else ""
+        yield f"{node.state}{tried}"
+
+
+def _escaped(text: str) -> str:
+    """Mermaid's own escapes: it takes code points between `#` and `;`."""
+    return re.sub(r"[^\w ×….,:/-]", lambda found: f"#{ord(found[0])};", text)  # noqa: RUF001
