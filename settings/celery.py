@@ -23,7 +23,7 @@ app.config_from_object("settings.celery_config")
 # steps join in by what a process consumes: a worker's queue, or the executor's
 app.steps["worker"].update(
     {
-        "tasks.consumers:SchedulerStep",
+        "tasks.batch_scheduler:SchedulerStep",
         "tasks.watchdog:WatchdogStep",
         "workers.bootsteps:AgentStep",
         "workers.bootsteps:SignalStep",

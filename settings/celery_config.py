@@ -20,7 +20,7 @@ task_serializer = "json"
 accept_content = ["json"]
 
 # it waits for the broker in a way of its own, and for as long as it takes
-worker_consumer = "tasks.consuming:Consumer"
+worker_consumer = "tasks.patient_consumer:Consumer"
 broker_connection_retry_on_startup = True
 broker_connection_max_retries = None
 worker_cancel_long_running_tasks_on_connection_loss = True
@@ -47,7 +47,7 @@ worker_disable_rate_limits = True
 # Celery closes Django's connection around each task unless told to keep it
 CELERY_DB_REUSE_MAX = 1_000
 
-beat_scheduler = "tasks.schedule:Scheduler"
+beat_scheduler = "tasks.beat:Scheduler"
 beat_max_loop_interval = 1
 timezone = "UTC"
 enable_utc = True

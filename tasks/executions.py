@@ -1,7 +1,7 @@
 """What arrives about executions, as Celery tasks.
 
-An executor takes `schedule` and `completed` in batches (`tasks.consumers`); a stock Celery worker
-on the same queues runs them one by one, with the same effect. `run` and `cancel` belong to a
+An executor takes `schedule` and `completed` in batches (`tasks.batch_scheduler`); a stock Celery
+worker on the same queues runs them one by one, with the same effect. `run` and `cancel` belong to a
 worker, whose strategies take them over before they would become tasks.
 """
 

@@ -23,8 +23,8 @@ from workers import liveness, processes, runtimes
 from workers.admission import Admission
 from workers.attempts import Desk
 from workers.canceller import Canceller
-from workers.clerks import Claimer, Finisher
 from workers.code import CodeWatch
+from workers.database_threads import Claimer, Finisher
 from workers.heartbeat import Heartbeat
 from workers.probes import Prober
 from workers.runtimes import container, work_dirs

@@ -35,7 +35,7 @@ from workers.runtimes import Call, Outcome
 
 if TYPE_CHECKING:
     from workers.agent import Agent
-    from workers.clerks import Answer
+    from workers.database_threads import Answer
 
 STOPPED = "The worker was told to stop, and killed what still ran when its time to stop was up."
 LONGEST_TOLD = 500

@@ -83,8 +83,8 @@ _BY_SITE: dict[str, Boundary] = {
     "executions.scheduling:_without_worker:update_unheld": _in(
         EXECUTOR, by="ask for what nobody offers"
     ),
-    "tasks.consumers:Scheduler._handle:ack": _in(EXECUTOR),
-    "tasks.consumers:Scheduler._handle:reject": _in(EXECUTOR, by="garbage on every queue"),
+    "tasks.batch_scheduler:Scheduler._handle:ack": _in(EXECUTOR),
+    "tasks.batch_scheduler:Scheduler._handle:reject": _in(EXECUTOR, by="garbage on every queue"),
     # --- an attempt ---
     "workers.attempts:Desk._take:acknowledge": _in(WORKER),
     "executions.attempts:claim:claim": _in(WORKER),
@@ -97,7 +97,7 @@ _BY_SITE: dict[str, Boundary] = {
     "executions.holdings:set_run_deadlines:atomic": _in(WORKER, by="step the clock"),
     "executions.holdings:set_run_deadlines:update": _in(WORKER, by="step the clock"),
     "executions.sweeping:bring_forward:update_unheld": _in(EXECUTOR, by="step the clock"),
-    "workflows.engine.looking:bring_forward:update": _in(EXECUTOR, by="step the clock"),
+    "workflows.engine.polling:bring_forward:update": _in(EXECUTOR, by="step the clock"),
     "maintenance:run:claim": _in(EXECUTOR),
     "maintenance:_bring_forward:atomic": _in(EXECUTOR),
     "models.maintenance:TickQuerySet.clock_was_set_back:get_or_create": _in(EXECUTOR),
@@ -144,11 +144,9 @@ _BY_SITE: dict[str, Boundary] = {
     "workflows.engine.creation:_insert:bulk_create": _in(EXECUTOR, by="request tasks"),
     "workflows.engine.creation:_connect:bulk_create": _in(EXECUTOR, by="request tasks"),
     "workflows.engine.enqueuing:_link:bulk_create": _in(EXECUTOR, by="request tasks"),
-    "workflows.engine.looking:look:transition_many": _in(EXECUTOR, by="request a slow task"),
-    "workflows.engine.turns:Turn.move_steps:transition_many": _in(
-        EXECUTOR, API, by="repair a step"
-    ),
-    "workflows.engine.turns:Turn.move_task:transition_many": _in(EXECUTOR, API, by="repair a step"),
+    "workflows.engine.polling:look:transition_many": _in(EXECUTOR, by="request a slow task"),
+    "workflows.engine.turn:Turn.move_steps:transition_many": _in(EXECUTOR, API, by="repair a step"),
+    "workflows.engine.turn:Turn.move_task:transition_many": _in(EXECUTOR, API, by="repair a step"),
     "workflows.engine.repairs:_repair:atomic": _in(API, by="repair a step"),
     "workflows.engine.cancellation:cancel:atomic": _in(API, by="cancel a task"),
     "workflows.engine.cancellation:resolve:atomic": Boundary(exempt=ORDER),

@@ -6,28 +6,28 @@ from dataclasses import dataclass
 
 Stage = tuple[str, ...]
 
-STATE_MACHINE: Stage = ("tests/orchestrator/test_state_machine.py",)
-ATTEMPTS: Stage = ("tests/orchestrator/test_executions_attempts.py",)
-REQUESTS: Stage = ("tests/orchestrator/test_executions_requests.py",)
-SCHEDULING: Stage = ("tests/orchestrator/test_executions_scheduling.py",)
-SWEEPING: Stage = ("tests/orchestrator/test_executions_sweeping.py",)
-PLACEMENT: Stage = ("tests/orchestrator/test_fleet_placement.py",)
-EVACUATION: Stage = ("tests/orchestrator/test_executions_evacuation.py",)
-UNCLAIMED: Stage = ("tests/orchestrator/test_executions_unclaimed.py",)
-DEAD_LETTERS: Stage = ("tests/orchestrator/test_dead_letters.py",)
-FLEET: Stage = ("tests/orchestrator/test_fleet.py",)
-PUBLISHER: Stage = ("tests/orchestrator/test_publisher.py",)
-TOPOLOGY: Stage = ("tests/orchestrator/test_topology.py",)
+STATE_MACHINE: Stage = ("tests/core/test_state_machine.py",)
+ATTEMPTS: Stage = ("tests/core/test_executions_attempts.py",)
+REQUESTS: Stage = ("tests/core/test_executions_requests.py",)
+SCHEDULING: Stage = ("tests/core/test_executions_scheduling.py",)
+SWEEPING: Stage = ("tests/core/test_executions_sweeping.py",)
+PLACEMENT: Stage = ("tests/core/test_fleet_placement.py",)
+EVACUATION: Stage = ("tests/core/test_executions_lost_workers.py",)
+UNCLAIMED: Stage = ("tests/core/test_executions_unclaimed.py",)
+DEAD_LETTERS: Stage = ("tests/core/test_dead_letters.py",)
+FLEET: Stage = ("tests/core/test_fleet.py",)
+PUBLISHER: Stage = ("tests/core/test_publisher.py",)
+TOPOLOGY: Stage = ("tests/core/test_topology.py",)
 DESK: Stage = ("tests/workers/test_desk.py",)
 AUDIT: Stage = ("tests/workers/test_audit.py",)
-CLERKS: Stage = ("tests/workers/test_clerks.py",)
+CLERKS: Stage = ("tests/workers/test_database_threads.py",)
 CONSUMERS: Stage = ("tests/tasks",)
-MISSING_CODE: Stage = ("tests/orchestrator/test_missing_code.py",)
+MISSING_CODE: Stage = ("tests/core/test_missing_code.py",)
 CODE_WATCH: Stage = ("tests/workers/test_missing_code.py",)
-MAINTENANCE: Stage = ("tests/orchestrator/test_maintenance.py",)
-HELD_ROWS: Stage = ("tests/orchestrator/test_held_rows.py",)
-CLOCK: Stage = ("tests/orchestrator/test_clock.py",)
-READ_ONLY: Stage = ("tests/orchestrator/test_read_only.py",)
+MAINTENANCE: Stage = ("tests/core/test_maintenance.py",)
+HELD_ROWS: Stage = ("tests/core/test_held_rows.py",)
+CLOCK: Stage = ("tests/core/test_clock.py",)
+READ_ONLY: Stage = ("tests/core/test_read_only.py",)
 
 
 def _scenario(*names: str) -> Stage:
@@ -206,7 +206,7 @@ MUTANTS = (
         "orchestrator/core/retry_policy.py",
         "if reason.known is Known.OUTCOME_UNKNOWN and not idempotent:",
         "if False:",
-        (("tests/orchestrator/test_retry_policy.py",), ATTEMPTS),
+        (("tests/core/test_retry_policy.py",), ATTEMPTS),
     ),
     Mutant(
         "worker gives back what is another's",
@@ -268,7 +268,7 @@ MUTANTS = (
     ),
     Mutant(
         "executor acknowledges before it has scheduled",
-        "tasks/consumers.py",
+        "tasks/batch_scheduler.py",
         "        last = None\n        for message in batch:",
         "        last = None\n        batch[-1].ack(multiple=True)\n        for message in batch:",
         (CONSUMERS, _scenario("server_faults")),
@@ -411,7 +411,7 @@ MUTANTS = (
     ),
     Mutant(
         "work dispatched to the new life is taken from it",
-        "orchestrator/core/executions/evacuation.py",
+        "orchestrator/core/executions/lost_workers.py",
         'worker_id=worker_id, scheduled_at__lt=F("worker__registered_at")',
         "worker_id=worker_id",
         (EVACUATION,),
@@ -439,7 +439,7 @@ MUTANTS = (
     ),
     Mutant(
         "earlier life of a worker is not settled",
-        "orchestrator/core/executions/evacuation.py",
+        "orchestrator/core/executions/lost_workers.py",
         ' | ~Q(worker_incarnation=F("worker__incarnation"))',
         "",
         (EVACUATION,),
@@ -524,7 +524,7 @@ MUTANTS = (
     ),
     Mutant(
         "end of a held row dropped",
-        "workers/clerks.py",
+        "workers/database_threads.py",
         "        if held:\n            self._record_later",
         "        if False:\n            self._record_later",
         (CLERKS,),

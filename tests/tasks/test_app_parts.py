@@ -16,7 +16,7 @@ from orchestrator.workflows.models import Task
 from tasks import app_parts
 from tasks.app_parts import PartThread
 from tests.factories import make_action, make_execution
-from tests.workflow_play import end_executions, step, template
+from tests.workflows.play import end_executions, step, template
 
 pytestmark = pytest.mark.usefixtures("database", "sent")
 

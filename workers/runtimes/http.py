@@ -24,7 +24,7 @@ from django.conf import settings
 from orchestrator.core import placeholders
 from orchestrator.core.reasons import Reason
 from workers.runtimes import addresses, limits, results
-from workers.runtimes.pinned import AddressRefused, Backend, Transport
+from workers.runtimes.checked_connections import AddressRefused, Backend, Transport
 from workers.runtimes.protocol import Call, Outcome, completed, failed, timed_out
 
 DEFAULT_REDIRECTS = 5

@@ -19,7 +19,7 @@ from unfold.views import ChangeList
 from unfold.widgets import UnfoldAdminTextareaWidget
 
 from orchestrator.core import clock, investigations
-from orchestrator.core.admin import asking, dead_letter_page, render
+from orchestrator.core.admin import dead_letter_page, dialogs, render
 from orchestrator.core.admin.dead_letter_page import REASON_KINDS, RESOLUTION_KINDS, subject_link
 from orchestrator.core.admin.listing import id_starts_with
 from orchestrator.core.admin.read_only import AsOfChangeList, ReadOnlyAdmin, Section
@@ -126,7 +126,7 @@ class DLQEntryAdmin(ReadOnlyAdmin):
         icon="check_circle",
         variant=ActionVariant.SUCCESS,
         permissions=["investigate"],
-        dialog=asking.dialog(
+        dialog=dialogs.dialog(
             "Close as resolved?",
             "What was wrong is dealt with. Closed is final.",
             "Close",
@@ -141,7 +141,7 @@ class DLQEntryAdmin(ReadOnlyAdmin):
         icon="cancel",
         variant=ActionVariant.DANGER,
         permissions=["investigate"],
-        dialog=asking.dialog(
+        dialog=dialogs.dialog(
             "Close as permanently failed?",
             "Nothing can be done any more. Closed is final.",
             "Close",
@@ -155,7 +155,7 @@ class DLQEntryAdmin(ReadOnlyAdmin):
         description="Not needed",
         icon="do_not_disturb_on",
         permissions=["investigate"],
-        dialog=asking.dialog(
+        dialog=dialogs.dialog(
             "Cancel the investigation?",
             "Nobody needs to look into it. Closed is final.",
             "Close",
@@ -169,14 +169,14 @@ class DLQEntryAdmin(ReadOnlyAdmin):
         description="Add a note",
         icon="edit_note",
         permissions=["investigate"],
-        dialog=asking.dialog("Add a note", "The entry stays pending.", "Add", NoteForm),
+        dialog=dialogs.dialog("Add a note", "The entry stays pending.", "Add", NoteForm),
     )
     def annotate(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
         note: str = form.cleaned_data["note"]
 
         def verb(entry: DLQEntry) -> None:
             investigations.annotate(
-                entry.dlq_entry_uuid, note=note, now=clock.now(), actor=asking.actor(request)
+                entry.dlq_entry_uuid, note=note, now=clock.now(), actor=dialogs.actor(request)
             )
             self.log_change(request, entry, "Note added.")
 
@@ -209,7 +209,7 @@ class DLQEntryAdmin(ReadOnlyAdmin):
     ) -> HttpResponse:
         entry: Any = self.get_object(request, object_id)
         home = "admin:orchestrator_dlqentry_changelist"
-        return asking.do(request, entry, lambda: verb(entry), done, home=home)
+        return dialogs.do(request, entry, lambda: verb(entry), done, home=home)
 
     def _close_selected(
         self,
@@ -238,6 +238,6 @@ class DLQEntryAdmin(ReadOnlyAdmin):
             resolution=resolution,
             note=note,
             now=clock.now(),
-            actor=asking.actor(request),
+            actor=dialogs.actor(request),
         )
         self.log_change(request, entry, f"Closed: {resolution}.")

@@ -16,7 +16,7 @@ from unfold.enums import ActionVariant
 from unfold.views import ChangeList
 
 from orchestrator.core import clock, executions
-from orchestrator.core.admin import asking, execution_page, render
+from orchestrator.core.admin import dialogs, execution_page, render
 from orchestrator.core.admin.execution_filters import ByAction, ByPack, ByReason, ByStatus, ByWorker
 from orchestrator.core.admin.listing import CreatedBetween, CreatedWithin, id_starts_with
 from orchestrator.core.admin.read_only import AsOfChangeList, ReadOnlyAdmin, Section, go_to
@@ -170,6 +170,6 @@ class ExecutionAdmin(ReadOnlyAdmin):
             messages.success(request, f"{accepted} {noun} accepted.")
 
     def _cancel(self, request: HttpRequest, execution: Execution) -> None:
-        actor = asking.actor(request)
+        actor = dialogs.actor(request)
         executions.cancel(execution_id=execution.pk, actor=actor, now=clock.now())
         self.log_change(request, execution, "Cancelled.")

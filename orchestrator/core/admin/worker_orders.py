@@ -15,7 +15,7 @@ from unfold.forms import BaseDialogForm
 from unfold.widgets import UnfoldAdminTextInputWidget
 
 from orchestrator.core import clock, executions, fleet
-from orchestrator.core.admin import asking
+from orchestrator.core.admin import dialogs
 from orchestrator.core.admin.read_only import ReadOnlyAdmin
 from orchestrator.core.errors import MusterError
 from orchestrator.core.models import Worker
@@ -59,7 +59,7 @@ class WorkerOrders(ReadOnlyAdmin):
         icon="block",
         variant=ActionVariant.WARNING,
         permissions=["order"],
-        dialog=asking.dialog(
+        dialog=dialogs.dialog(
             "Give it no more work?",
             "What it has goes on; what is pinned to it still comes.",
             "Cordon",
@@ -74,7 +74,7 @@ class WorkerOrders(ReadOnlyAdmin):
         icon="check_circle",
         variant=ActionVariant.SUCCESS,
         permissions=["order"],
-        dialog=asking.dialog(
+        dialog=dialogs.dialog(
             "Let it have work again?",
             "After a drain: in its next life.",
             "Uncordon",
@@ -89,7 +89,7 @@ class WorkerOrders(ReadOnlyAdmin):
         icon="logout",
         variant=ActionVariant.WARNING,
         permissions=["order"],
-        dialog=asking.dialog(
+        dialog=dialogs.dialog(
             "Have it finish and go?",
             "It is cordoned, finishes what it runs, and exits. What waits for it goes elsewhere "
             "now. Started again it has no work until it is uncordoned.",
@@ -105,7 +105,7 @@ class WorkerOrders(ReadOnlyAdmin):
         icon="delete",
         variant=ActionVariant.DANGER,
         permissions=["order"],
-        dialog=asking.dialog(
+        dialog=dialogs.dialog(
             "Remove its queues?",
             "For a worker that is gone for good. If it registers again, it has them again.",
             "Retire",
@@ -132,7 +132,7 @@ class WorkerOrders(ReadOnlyAdmin):
     ) -> HttpResponse:
         worker = self.get_object(request, object_id)
         reason = form.cleaned_data["reason"]
-        return asking.do(
+        return dialogs.do(
             request,
             worker,
             lambda: self._order(request, worker, verb, done, reason=reason),
@@ -158,6 +158,6 @@ class WorkerOrders(ReadOnlyAdmin):
     def _order(
         self, request: HttpRequest, worker: Worker, verb: Verb, done: str, *, reason: str
     ) -> None:
-        actor = asking.actor(request)
+        actor = dialogs.actor(request)
         verb(worker_id=worker.pk, actor=actor, reason=reason, now=clock.now())
         self.log_change(request, worker, f"{done}: {reason}")

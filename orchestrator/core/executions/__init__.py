@@ -10,7 +10,6 @@ from orchestrator.core.executions.attempts import (
 )
 from orchestrator.core.executions.cancellation import AlreadyOver, cancel
 from orchestrator.core.executions.dispatching import dispatch_again, dispatch_unclaimed
-from orchestrator.core.executions.evacuation import drain_worker, settle_lost, settle_replaced
 from orchestrator.core.executions.holdings import (
     disown,
     set_run_deadlines,
@@ -18,6 +17,7 @@ from orchestrator.core.executions.holdings import (
     still_offered,
     still_started,
 )
+from orchestrator.core.executions.lost_workers import drain_worker, settle_lost, settle_replaced
 from orchestrator.core.executions.requests import (
     BOUNDS,
     IdempotencyConflict,

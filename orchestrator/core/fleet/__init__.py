@@ -1,6 +1,5 @@
 """The workers: how they come, stay, go, are found missing, are looked after, and are chosen."""
 
-from orchestrator.core.fleet.absence import BROKER_CHECK, present, present_until
 from orchestrator.core.fleet.lives import (
     Told,
     UnknownWorker,
@@ -28,6 +27,7 @@ from orchestrator.core.fleet.orders import (
 )
 from orchestrator.core.fleet.placement import FleetBusy, Need, NoWorkerAvailable, Placement
 from orchestrator.core.fleet.portrait import describe, lacking, named
+from orchestrator.core.fleet.why_none import BROKER_CHECK, present, present_until
 
 __all__ = [
     "BROKER_CHECK",

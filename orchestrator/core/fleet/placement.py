@@ -13,7 +13,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from orchestrator.core.errors import MusterError
-from orchestrator.core.fleet import absence, quarantine
+from orchestrator.core.fleet import quarantine, why_none
 from orchestrator.core.models import Execution, Worker
 from orchestrator.core.models.fleet import fresh_between
 
@@ -277,7 +277,7 @@ class Placement:
             if avoided is not None:
                 heapq.heappush(heap, avoided)
         if need not in self._missing:
-            self._missing[need] = absence.explain(need, now=now)
+            self._missing[need] = why_none.explain(need, now=now)
         raise NoWorkerAvailable(self._missing[need])
 
     def _pick_pinned(self, worker_id: int, need: Need, now: datetime) -> int:
@@ -286,7 +286,7 @@ class Placement:
             offer = seat.offer
             if not need.is_met_by(offer.runtimes, offer.labels, seat.missing_code):
                 raise NoWorkerAvailable(
-                    absence.explain_pinned(need, offer.runtimes, offer.labels, seat.missing_code)
+                    why_none.explain_pinned(need, offer.runtimes, offer.labels, seat.missing_code)
                 )
             if not seat.free:
                 raise FleetBusy

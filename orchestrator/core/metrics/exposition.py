@@ -19,7 +19,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from orchestrator.core import clock, frame
-from orchestrator.core.metrics.tallied import SUM, TALLIED, Counter, Histogram
+from orchestrator.core.metrics.counters import SUM, TALLIED, Counter, Histogram
 from orchestrator.core.models import DLQEntry, Execution, Tally, Tick, Worker
 from orchestrator.core.states import OPEN
 

@@ -1,12 +1,12 @@
 """Fields, constraints and reads. Nothing here decides; the verbs do."""
 
 from orchestrator.core.models.catalog import Action, Pack
+from orchestrator.core.models.counters import Tally
 from orchestrator.core.models.dead_letters import DLQEntry
 from orchestrator.core.models.executions import Execution, ExecutionEvent, add_actions
 from orchestrator.core.models.fleet import Worker, WorkerEvent
 from orchestrator.core.models.investigations import DLQDashboard, InvestigationQueue
 from orchestrator.core.models.maintenance import Tick
-from orchestrator.core.models.tallies import Tally
 
 __all__ = [
     "Action",

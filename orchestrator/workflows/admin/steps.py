@@ -19,7 +19,7 @@ from unfold.views import ChangeList
 from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldBooleanSwitchWidget
 
 from orchestrator.core import clock
-from orchestrator.core.admin import asking, render
+from orchestrator.core.admin import dialogs, render
 from orchestrator.core.admin.listing import id_starts_with
 from orchestrator.core.admin.read_only import AsOfChangeList, ReadOnlyAdmin, Section
 from orchestrator.core.models import Execution
@@ -44,7 +44,7 @@ def _with_its_task(step: Step) -> SafeString:
     return format_html("{} of {}", own, render.link(task, f"task {step.task_id}"))
 
 
-class RepairForm(asking.ReasonForm):
+class RepairForm(dialogs.ReasonForm):
     """A reason, and for a step that is being run whether to stop it."""
 
     form_before_template = "workflows/admin/step_named.html"
@@ -172,7 +172,7 @@ class StepAdmin(ReadOnlyAdmin):
         icon="replay",
         variant=ActionVariant.PRIMARY,
         permissions=["repair"],
-        dialog=asking.dialog(
+        dialog=dialogs.dialog(
             "Try this step again?",
             "Its attempts begin anew, without waiting for a backoff. The task goes on by itself.",
             "Reset",
@@ -186,7 +186,7 @@ class StepAdmin(ReadOnlyAdmin):
         description="Resolve manually",
         icon="task_alt",
         permissions=["repair"],
-        dialog=asking.dialog(
+        dialog=dialogs.dialog(
             "Count this step as satisfied?",
             "It ends without a result, and the steps after it begin. This cannot be undone.",
             "Resolve",
@@ -200,7 +200,7 @@ class StepAdmin(ReadOnlyAdmin):
         description="Complete manually",
         icon="edit_note",
         permissions=["repair"],
-        dialog=asking.dialog(
+        dialog=dialogs.dialog(
             "Complete this step by hand?",
             "The steps after it see the result that you give. This cannot be undone.",
             "Complete",
@@ -233,11 +233,11 @@ class StepAdmin(ReadOnlyAdmin):
                 step.pk,
                 reason=form.cleaned_data["reason"],
                 force=form.cleaned_data.get("force", False),
-                actor=asking.actor(request),
+                actor=dialogs.actor(request),
                 now=clock.now(),
                 **values,
             )
             self.log_change(request, step, f"By hand: {step.name} {done}.")
 
         name = step.name if step else ""
-        return asking.do(request, step, repair, f"{name} {done}.", home=HOME)
+        return dialogs.do(request, step, repair, f"{name} {done}.", home=HOME)

@@ -16,7 +16,7 @@ from unfold.enums import ActionVariant
 from unfold.views import ChangeList
 
 from orchestrator.core import clock
-from orchestrator.core.admin import asking, render
+from orchestrator.core.admin import dialogs, render
 from orchestrator.core.admin.listing import CreatedBetween, CreatedWithin, id_starts_with
 from orchestrator.core.admin.read_only import AsOfChangeList, ReadOnlyAdmin, Section
 from orchestrator.workflows import engine
@@ -164,7 +164,7 @@ class TaskAdmin(ReadOnlyAdmin):
         description="Resolve as it is",
         icon="task_alt",
         permissions=["end"],
-        dialog=asking.dialog(
+        dialog=dialogs.dialog(
             "Close this task as it is?",
             "What had to be done was done elsewhere. Its open steps are cancelled. "
             "This cannot be undone.",
@@ -179,7 +179,7 @@ class TaskAdmin(ReadOnlyAdmin):
         icon="cancel",
         variant=ActionVariant.DANGER,
         permissions=["end"],
-        dialog=asking.dialog(
+        dialog=dialogs.dialog(
             "Cancel this task?",
             "Its open steps are cancelled, and what runs of it is told to stop. "
             "This cannot be undone.",
@@ -198,9 +198,9 @@ class TaskAdmin(ReadOnlyAdmin):
             verb(
                 task.pk,
                 reason=form.cleaned_data["reason"],
-                actor=asking.actor(request),
+                actor=dialogs.actor(request),
                 now=clock.now(),
             )
             self.log_change(request, task, done)
 
-        return asking.do(request, task, end, f"The task is {done.lower()}", home=HOME)
+        return dialogs.do(request, task, end, f"The task is {done.lower()}", home=HOME)

@@ -12,14 +12,14 @@ from orchestrator.workflows.engine.cancellation import (
     cancel,
     resolve,
 )
-from orchestrator.workflows.engine.looking import (
+from orchestrator.workflows.engine.outcomes import ResultRefused
+from orchestrator.workflows.engine.polling import (
     advance_all,
     any_open,
     bring_forward,
     look,
     note_ended,
 )
-from orchestrator.workflows.engine.outcomes import ResultRefused
 from orchestrator.workflows.engine.repairs import (
     ReasonMissing,
     StepIsBusy,
@@ -39,7 +39,7 @@ from orchestrator.workflows.engine.requests import (
     request,
 )
 from orchestrator.workflows.engine.staleness import Detected, detect_stale
-from orchestrator.workflows.engine.turns import UnknownTask, definition_of
+from orchestrator.workflows.engine.turn import UnknownTask, definition_of
 
 __all__ = [
     "Detected",

@@ -18,7 +18,7 @@ from orchestrator.workflows import snapshots
 from orchestrator.workflows.engine.creation import create_initial, cycle_of
 from orchestrator.workflows.engine.enqueuing import enqueue
 from orchestrator.workflows.engine.settling import settle
-from orchestrator.workflows.engine.turns import Turn, begin
+from orchestrator.workflows.engine.turn import Turn, begin
 from orchestrator.workflows.models import Task
 from orchestrator.workflows.states import StepState, TaskState
 from orchestrator.workflows.states.steps import IN_FLIGHT

@@ -10,7 +10,7 @@ from django.db import transaction
 from orchestrator.core.errors import Conflict, MusterError
 from orchestrator.core.state_machine import Move
 from orchestrator.workflows.engine.repairs import stop
-from orchestrator.workflows.engine.turns import Turn, begin
+from orchestrator.workflows.engine.turn import Turn, begin
 from orchestrator.workflows.models import Task
 from orchestrator.workflows.states import STEPS, TASKS
 from orchestrator.workflows.states.steps import IN_FLIGHT

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from orchestrator.workflows import dag
 from orchestrator.workflows.engine.outcomes import Batches, Branch
-from orchestrator.workflows.engine.turns import Turn
+from orchestrator.workflows.engine.turn import Turn
 from orchestrator.workflows.models import Step, StepDependency
 from orchestrator.workflows.task_templates.definitions import (
     BATCH_WORKER,

@@ -11,7 +11,7 @@ from orchestrator.core import executions
 from orchestrator.core.executions import NewExecution, RequestRefused
 from orchestrator.core.models import Execution
 from orchestrator.core.state_machine import Move
-from orchestrator.workflows.engine.turns import Turn
+from orchestrator.workflows.engine.turn import Turn
 from orchestrator.workflows.models import Step, StepExecution
 from orchestrator.workflows.states import StepState
 from orchestrator.workflows.states.steps import IN_FLIGHT

@@ -17,7 +17,7 @@ from orchestrator.core.state_machine import Move, TransitionConflict
 from orchestrator.workflows.engine import outcomes
 from orchestrator.workflows.engine.advancing import take
 from orchestrator.workflows.engine.settling import complete
-from orchestrator.workflows.engine.turns import Turn, begin
+from orchestrator.workflows.engine.turn import Turn, begin
 from orchestrator.workflows.models import Step
 from orchestrator.workflows.states import StepState
 from orchestrator.workflows.states.steps import IN_FLIGHT

@@ -13,7 +13,7 @@ from orchestrator.core.states import ExecutionStatus
 from orchestrator.workflows.engine import outcomes
 from orchestrator.workflows.engine.creation import create_chosen, create_workers
 from orchestrator.workflows.engine.outcomes import Outcome, ResultRefused
-from orchestrator.workflows.engine.turns import Turn
+from orchestrator.workflows.engine.turn import Turn
 from orchestrator.workflows.models import Step
 from orchestrator.workflows.states import StepState
 

@@ -27,7 +27,7 @@ from orchestrator.core import clock, declarations, executions, fleet, publisher,
 from orchestrator.core.declarations import TopologyDiffers
 from tasks import app_parts
 from tasks.app_parts import PartThread
-from tasks.consuming import EXIT_REFUSED
+from tasks.patient_consumer import EXIT_REFUSED
 
 log = structlog.get_logger(__name__)
 

@@ -18,7 +18,7 @@ from orchestrator.core.states import ExecutionStatus
 from tests.factories import make_execution, make_worker
 from tests.locks import held
 from tests.workers.helpers import wait_until
-from workers import clerks
+from workers import database_threads
 from workers.agent import Agent
 
 pytestmark = [
@@ -48,7 +48,7 @@ def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
         monkeypatch.setattr(clerk, "run", run)
         clerk.start()
     yield agent
-    monkeypatch.setattr(clerks, "_gather", stop)
+    monkeypatch.setattr(database_threads, "_gather", stop)
     agent.claimer.asked.put([])
     agent.finisher.ends.put(Ended(make_execution(S.RUNNING), Reason.SUCCEEDED, {}))
     for clerk in threads:
@@ -81,7 +81,7 @@ def asked(execution: Execution, number: int | None = None) -> Any:
     return SimpleNamespace(key=key, execution_id=key[0], number=key[1])
 
 
-def answer(agent: Agent) -> clerks.Answer:
+def answer(agent: Agent) -> database_threads.Answer:
     wait_until(lambda: agent.claimer.answers)
     return agent.claimer.answers.popleft()
 
@@ -141,7 +141,7 @@ def test_end_of_a_held_execution_waits_and_the_others_are_recorded_at_once(agent
         assert not agent.finisher.flush(0.01), "it is not recorded yet"
     released_at = time.monotonic()
     wait_until(lambda: statuses(some)[0] == "completed")
-    assert time.monotonic() - released_at < 4 * clerks.HELD_PAUSE_SECONDS
+    assert time.monotonic() - released_at < 4 * database_threads.HELD_PAUSE_SECONDS
     assert agent.finisher.flush(5)
     assert all(each.key not in agent.desk.in_hand for each in some)
 

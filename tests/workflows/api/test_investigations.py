@@ -18,8 +18,8 @@ from orchestrator.core.states import ExecutionStatus
 from orchestrator.workflows import engine, snapshots
 from orchestrator.workflows.models import StepExecution, Task
 from orchestrator.workflows.states import StepState, TaskState
+from tests.core.api.client import Caller, pointers
 from tests.factories import make_execution, make_step, make_task, make_template, make_worker
-from tests.orchestrator.test_api import Caller, pointers
 
 pytestmark = pytest.mark.usefixtures("database", "sent")
 

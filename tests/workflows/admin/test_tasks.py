@@ -28,9 +28,9 @@ from orchestrator.workflows.models import (
 )
 from orchestrator.workflows.states import StepState, TaskState
 from orchestrator.workflows.task_view.graph import DRAWN_LIMIT, Graph, Node
+from tests.core.admin.pages import ESCAPED, SCRIPT
 from tests.factories import NOW, make_action, make_execution, make_step, make_task, make_template
-from tests.orchestrator.test_admin import ESCAPED, SCRIPT
-from tests.orchestrator.test_api_tasks import DEFINITION
+from tests.workflows.api.test_tasks import DEFINITION
 
 pytestmark = pytest.mark.usefixtures("database", "sent")
 

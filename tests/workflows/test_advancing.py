@@ -15,12 +15,12 @@ from orchestrator.core.models import DLQEntry, Execution
 from orchestrator.core.models.catalog import forget_actions
 from orchestrator.core.reasons import WITHOUT_A_WORKER, Reason
 from orchestrator.workflows import engine
-from orchestrator.workflows.engine import looking
+from orchestrator.workflows.engine import polling
 from orchestrator.workflows.engine.advancing import WAYS
 from orchestrator.workflows.models import Step, StepExecution, Task, TransitionRecord
 from orchestrator.workflows.states import TASKS, TaskState
 from tests.factories import NOW, make_action, make_execution
-from tests.workflow_play import Play, end_executions, start_executions, step
+from tests.workflows.play import Play, end_executions, start_executions, step
 
 pytestmark = pytest.mark.usefixtures("database", "sent")
 
@@ -534,7 +534,7 @@ def test_tasks_that_are_advanced_together_have_times_of_their_own(
     seconds = iter(range(0, 100, 7))
     monkeypatch.setattr(clock, "seconds_counted", lambda: float(next(seconds)))
     asked_at: list[datetime] = []
-    monkeypatch.setattr(looking, "advance", lambda _, *, now, actor: asked_at.append(now))
+    monkeypatch.setattr(polling, "advance", lambda _, *, now, actor: asked_at.append(now))
     engine.advance_all([uuid4() for _ in range(3)], now=NOW, actor="executor")
     assert asked_at == [NOW + timedelta(seconds=number) for number in (0, 7, 14)]
 

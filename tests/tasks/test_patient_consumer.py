@@ -8,7 +8,7 @@ from typing import Any
 
 from kombu.asynchronous.hub import Hub
 
-from tasks import consuming
+from tasks import patient_consumer
 
 
 def reading(descriptor: int, told: list[bytes]) -> Iterator[None]:
@@ -34,7 +34,7 @@ def test_half_done_messages_are_kept_and_everything_else_is_forgotten() -> None:
         hub.add_reader(ours[0], half_done)
         hub.add_reader(broker[0], lambda: None)
 
-        consuming._reset(hub)
+        patient_consumer._reset(hub)
 
         assert set(hub.readers) == {ours[0]}
         os.write(ours[1], b"the rest")

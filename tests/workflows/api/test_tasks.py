@@ -17,8 +17,8 @@ from orchestrator.core.state_machine import transition
 from orchestrator.workflows import engine, task_templates
 from orchestrator.workflows.models import Step, StepDependency, StepExecution, Task, TaskTemplate
 from orchestrator.workflows.states import StepState, TaskState
+from tests.core.api.client import BASE, Caller, pointers
 from tests.factories import NOW, make_action, make_execution, make_step, make_task, make_template
-from tests.orchestrator.test_api import BASE, Caller, pointers
 
 pytestmark = pytest.mark.usefixtures("database", "sent")
 

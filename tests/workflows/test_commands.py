@@ -17,7 +17,7 @@ from orchestrator.workflows import engine, task_templates
 from orchestrator.workflows.models import Step, StepDependency, StepExecution, Task, TaskTemplate
 from orchestrator.workflows.states import StepState, TaskState
 from tests.factories import NOW, make_action, make_execution, make_step, make_task, make_template
-from tests.orchestrator.test_api_tasks import DEFINITION
+from tests.workflows.api.test_tasks import DEFINITION
 
 pytestmark = pytest.mark.usefixtures("database", "sent")
 

@@ -17,7 +17,7 @@ from orchestrator.workflows import engine, task_templates
 from orchestrator.workflows.engine import NewTask
 from orchestrator.workflows.models import Step, Task, TransitionRecord
 from tests.factories import NOW, make_action
-from tests.workflow_play import Play, end_executions, start_executions, step, template
+from tests.workflows.play import Play, end_executions, start_executions, step, template
 
 pytestmark = pytest.mark.usefixtures("database", "sent")
 

@@ -37,7 +37,7 @@ def loaded(code: str) -> set[str]:
 
 def test_executor_and_worker_load_neither_api_nor_admin() -> None:
     modules = loaded(CELERY_WORKER)
-    assert {"tasks.consumers", "workers.agent"} <= modules
+    assert {"tasks.batch_scheduler", "workers.agent"} <= modules
     faces = {"settings.urls", "orchestrator.core.api", "orchestrator.core.admin", "ninja"}
     assert not modules & faces
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from orchestrator.core.models import DLQEntry
-from orchestrator.core.models.tallies import Tally, TallyKey
+from orchestrator.core.models.counters import Tally, TallyKey
 
 SUM = "sum"
 INFINITE = "+Inf"

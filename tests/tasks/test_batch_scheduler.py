@@ -12,7 +12,7 @@ import pytest
 from orchestrator.core import clock, publisher, topology
 from orchestrator.core.models import Execution
 from tasks.app_parts import PartThread, parts
-from tasks.consumers import Scheduler
+from tasks.batch_scheduler import Scheduler
 from tests.factories import make_execution, make_worker
 
 

@@ -20,7 +20,7 @@ from orchestrator.workflows.task_templates import (
 )
 from orchestrator.workflows.task_templates.definitions import Lifecycle
 from tests.factories import NOW, make_action, make_task
-from tests.workflow_play import step, template
+from tests.workflows.play import step, template
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "packs" / "examples"
 

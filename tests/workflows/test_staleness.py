@@ -30,8 +30,8 @@ from orchestrator.workflows.models import (
 )
 from orchestrator.workflows.models.tasks import TaskQuerySet
 from orchestrator.workflows.states import TASKS, StepState, TaskState
+from tests.core.test_investigations import tallied
 from tests.factories import NOW, make_execution, make_step, make_task, make_template
-from tests.orchestrator.test_investigations import tallied
 
 pytestmark = pytest.mark.usefixtures("database", "sent")
 

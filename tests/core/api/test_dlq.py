@@ -1,0 +1,105 @@
+"""Investigations: opened, annotated, closed."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from typing import Any
+
+import pytest
+
+from orchestrator.core.models import DLQEntry
+from tests.core.api.client import BASE, NOW, pointers
+
+pytestmark = pytest.mark.django_db
+
+
+def dlq_entry(**values: Any) -> DLQEntry:
+    known: dict[str, Any] = {"dlq_reason": "queue_ttl_expired", "dlq_timestamp": NOW}
+    return DLQEntry.objects.create(**known | values)
+
+
+def test_dlq_entries(caller, request_one):
+    execution = request_one()
+    first = dlq_entry(subject_kind="execution", subject_id=execution.pk)
+    second = dlq_entry(
+        dlq_reason="message_invalid", raw_body=b"\xff\x00", fingerprint="2", headers={"task": "x"}
+    )
+
+    def found(**query: Any) -> list[str]:
+        return [item["dlq_entry_uuid"] for item in caller.get("/dlq", **query).json()["items"]]
+
+    one, two = str(first.dlq_entry_uuid), str(second.dlq_entry_uuid)
+    assert found() == [two, one]
+    assert found(dlq_reason="message_invalid") == [two]
+    assert found(resolution_status="pending") == [two, one]
+    assert found(resolution_status="cancelled") == []
+    assert found(execution_id=execution.pk) == [one]
+    assert found(subject_kind="execution", subject_id=execution.pk) == [one]
+    assert found(task_uuid=execution.pk) == []
+    assert found(limit=1, offset=1) == [one]
+    assert found(offset=2) == []
+    page = caller.get("/dlq", limit=1).json()
+    assert found(cursor=page["next_cursor"]) == [one]
+    dlq_entry()
+    page = caller.get("/dlq", limit=1, offset=1).json()
+    assert [item["dlq_entry_uuid"] for item in page["items"]] == [two]
+    assert "offset" not in page["next"]
+    assert caller.get(page["next"].removeprefix(BASE)).json()["items"][0]["dlq_entry_uuid"] == one
+    shown = caller.get(f"/dlq/entry/{two}").json()
+    assert base64.b64decode(shown["raw_body"]) == b"\xff\x00"
+    assert shown["headers"] == {"task": "x"}
+    assert caller.get(f"/dlq/entry/{one}").json()["raw_body"] is None
+    assert caller.get(f"/dlq/entry/{execution.pk}").status_code == 404
+    assert pointers(caller.get("/dlq", cursor="LTE")) == ["?cursor"]
+    assert pointers(caller.get("/dlq", execution_id="x")) == ["?execution_id"]
+    assert pointers(caller.get("/dlq", reason="x")) == ["?reason"]
+    assert pointers(caller.get("/dlq", offset=-1)) == ["?offset"]
+
+
+def test_dlq_entry_is_opened_by_hand_annotated_and_closed(caller, request_one, token):
+    execution = request_one(parameters={"message": "x"})
+    body = {"execution_id": str(execution.pk), "detail": "looks odd"}
+    response = caller.post("/dlq", body)
+    assert response.status_code == 201
+    opened = response.json()
+    assert (opened["dlq_reason"], opened["opened_by"]) == ("manual_dlq", "ci")
+    assert opened["task_snapshot"]["parameters"] == {"message": "x"}
+    assert caller.get(response["Location"].removeprefix(BASE)).json() == opened
+    assert caller.post("/dlq", body).json()["type"] == "urn:muster:problem:already-open"
+    assert pointers(caller.post("/dlq", body | {"execution_id": str(uuid.uuid4())})) == [
+        "/execution_id"
+    ]
+    assert pointers(caller.post("/dlq", body | {"detail": ""})) == ["/detail"]
+    path = f"/dlq/entry/{opened['dlq_entry_uuid']}"
+    caller.patch(path, {"note": "looked", "metadata": {"ticket": 7}})
+    noted = caller.patch(path, {"resolution_status": "pending", "metadata": {"by": "ada"}}).json()
+    assert [note["text"] for note in noted["notes"]] == ["looked"]
+    assert noted["notes"][0]["by"] == "ci"
+    assert noted["metadata"] == {"ticket": 7, "by": "ada"}
+    closed = caller.patch(path, {"resolution_status": "manually_resolved", "note": "done"})
+    assert closed.status_code == 200
+    assert (closed.json()["resolved_by"], len(closed.json()["notes"])) == ("ci", 2)
+    again = caller.patch(path, {"note": "too late"})
+    assert (again.status_code, again.json()["type"]) == (409, "urn:muster:problem:already-closed")
+    assert caller.get(path).json() == closed.json()
+    execution.refresh_from_db()
+    assert execution.status == "requested"
+
+
+@pytest.mark.parametrize(
+    ("body", "wrong"),
+    [
+        ({}, ""),
+        ({"resolution_status": "pending"}, ""),
+        ({"resolution_status": "solved"}, "/resolution_status"),
+        ({"resolved_by": "someone else", "note": "n"}, "/resolved_by"),
+        ({"notes": []}, "/notes"),
+        ({"metadata": []}, "/metadata"),
+    ],
+)
+def test_change_of_a_dlq_entry_that_makes_no_sense_is_refused(caller, body, wrong):
+    entry = dlq_entry()
+    assert pointers(caller.patch(f"/dlq/entry/{entry.dlq_entry_uuid}", body)) == [wrong]
+    entry.refresh_from_db()
+    assert (entry.resolution_status, entry.notes, entry.metadata) == ("pending", [], {})

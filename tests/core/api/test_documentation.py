@@ -1,0 +1,132 @@
+"""Every route is documented, and none answers without a token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from orchestrator.access.models import ApiToken
+from orchestrator.core import clock
+from orchestrator.core.api import api
+from tests.core.api.client import BASE, Caller
+
+pytestmark = pytest.mark.django_db
+
+
+def _documented() -> list[tuple[str, str, dict[str, Any]]]:
+    paths = api.get_openapi_schema(path_prefix="/api/v1/")["paths"]
+    return [
+        (method, path, operation)
+        for path, operations in paths.items()
+        for method, operation in operations.items()
+    ]
+
+
+def test_every_route_of_the_design_is_documented():
+    assert {(method, path.removeprefix(BASE)) for method, path, _ in _documented()} == {
+        ("post", "/executions"),
+        ("get", "/executions"),
+        ("post", "/executions/bulk"),
+        ("get", "/executions/{execution_id}"),
+        ("post", "/executions/{execution_id}/cancel"),
+        ("get", "/workers"),
+        ("get", "/workers/{worker_id}"),
+        ("get", "/workers/{worker_id}/events"),
+        ("post", "/workers/{worker_id}/cordon"),
+        ("post", "/workers/{worker_id}/uncordon"),
+        ("post", "/workers/{worker_id}/drain"),
+        ("post", "/workers/{worker_id}/retire"),
+        ("get", "/dlq"),
+        ("post", "/dlq"),
+        ("get", "/dlq/entry/{dlq_entry_uuid}"),
+        ("get", "/dlq/task/{task_uuid}"),
+        ("get", "/dlq/stats"),
+        ("get", "/dlq/investigation-queue"),
+        ("get", "/dlq/staleness"),
+        ("get", "/analytics/performance"),
+        ("get", "/analytics/bottlenecks"),
+        ("patch", "/dlq/entry/{dlq_entry_uuid}"),
+        ("get", "/tasks"),
+        ("get", "/tasks/{task_uuid}"),
+        ("post", "/tasks"),
+        ("delete", "/tasks/{task_uuid}"),
+        ("patch", "/tasks/{task_uuid}/workflow_steps/{step_uuid}"),
+        ("get", "/tasks/{task_uuid}/graph"),
+        ("get", "/tasks/{task_uuid}/audit"),
+        ("get", "/tasks/{task_uuid}/workflow_steps"),
+        ("get", "/tasks/{task_uuid}/workflow_steps/{step_uuid}"),
+        ("get", "/tasks/{task_uuid}/workflow_steps/{step_uuid}/audit"),
+        ("get", "/templates"),
+        ("post", "/templates"),
+        ("get", "/templates/{namespace}/{name}/{version}"),
+        ("get", "/actions"),
+        ("get", "/actions/{ref}"),
+        ("get", "/health/live"),
+        ("get", "/health/ready"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [(m, p) for m, p, _ in _documented() if "/health/" not in p]
+)
+def test_documented_route_refuses_without_a_token(method, path):
+    path = path.removeprefix(BASE).replace("{", "").replace("}", "")
+    response = getattr(Caller(None), method)(path)
+    assert response.status_code == 401
+    assert response["WWW-Authenticate"].startswith("Bearer")
+
+
+@pytest.mark.parametrize(("method", "path", "operation"), _documented())
+def test_documentation_is_complete(method, path, operation):
+    assert operation["summary"]
+    assert operation["description"]
+    assert operation["tags"]
+    for status, response in operation["responses"].items():
+        kind = "application/json" if status < 400 else "application/problem+json"
+        assert response["content"][kind]["schema"]
+    if "/health/" not in path:
+        assert operation["security"] == [{"BearerToken": []}]
+        assert {401, 500, 503} <= operation["responses"].keys()
+    if method in ("post", "patch") and not path.endswith("/cancel"):
+        assert "application/json" in operation["requestBody"]["content"]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Bearer", "Bearer ", "Basic {}", "Token {}", "{}", "Bearer x{}", "Bearer {}x",
+        "Bearer mst_é", "Bearer \xff\xfe", "bearer,{}",
+    ],
+)  # fmt: skip
+def test_other_authorization_is_refused(token, header):
+    client = Client(headers={"authorization": header.format(token)})
+    response = client.get(f"{BASE}/executions")
+    assert response.status_code == 401
+    assert response["Content-Type"] == "application/problem+json"
+    assert token not in response.content.decode()
+
+
+def test_scheme_is_read_in_any_case(token):
+    assert (
+        Client(headers={"authorization": f"bearer {token}"}).get(f"{BASE}/workers").status_code
+        == 200
+    )
+
+
+def test_revoked_and_expired_tokens_are_refused(caller):
+    assert caller.get("/workers").status_code == 200
+    ApiToken.objects.update(expires_at=clock.now())
+    assert 'error="invalid_token"' in caller.get("/workers")["WWW-Authenticate"]
+    ApiToken.objects.update(expires_at=None, revoked_at=clock.now())
+    assert caller.get("/workers").status_code == 401
+
+
+def test_session_of_a_staff_user_opens_nothing(client, admin_user):
+    client.force_login(admin_user)
+    assert client.get(f"{BASE}/executions").status_code == 401
+
+
+def test_caller_without_a_token_is_refused_before_the_body_is_looked_at():
+    assert Caller(None).send("/executions", b"\xff" * 100).status_code == 401

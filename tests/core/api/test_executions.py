@@ -1,0 +1,169 @@
+"""Executions: listed, one with its history, cancelled."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from orchestrator.core import clock, executions
+from orchestrator.core.state_machine import TransitionConflict, transition
+from tests.core.api.client import BASE, pointers
+
+pytestmark = pytest.mark.django_db
+
+
+# --- list -----------------------------------------------------------------------------------------
+
+
+def test_pages_together_have_every_row_once_newest_first(caller, request_one):
+    made = [str(request_one().pk) for _ in range(7)]
+    seen, path, pages = [], f"{BASE}/executions?limit=3&action_ref=core.echo", 0
+    while path:
+        page = caller.get(path.removeprefix(BASE)).json()
+        seen += [item["id"] for item in page["items"]]
+        path, pages = page["next"], pages + 1
+    assert seen == made[::-1]
+    assert pages == 3
+
+
+def test_rows_that_come_meanwhile_shift_no_page(caller, request_one):
+    made = [str(request_one().pk) for _ in range(4)]
+    first = caller.get("/executions", limit=2).json()
+    request_one()
+    second = caller.get("/executions", limit=2, cursor=first["next_cursor"]).json()
+    assert [item["id"] for item in second["items"]] == [made[1], made[0]]
+    assert second["next"] is None
+
+
+def test_last_full_page_has_no_next(caller, request_one):
+    request_one()
+    page = caller.get("/executions", limit=1).json()
+    assert (len(page["items"]), page["next"], page["next_cursor"]) == (1, None, None)
+
+
+def test_filters(caller, request_one, worker):
+    one = request_one(correlation_id="c1", idempotency_key="k1")
+    two = request_one()
+    executions.cancel(execution_id=two.pk, actor="test", now=clock.now())
+    three = request_one()
+    transition(three, "schedule", now=clock.now(), actor="t", worker=worker, start_by=clock.now())
+
+    def found(**query: Any) -> set[str]:
+        response = caller.get("/executions", **query)
+        assert response.status_code == 200, response.content
+        return {item["id"] for item in response.json()["items"]}
+
+    ids = [str(row.pk) for row in (one, two, three)]
+    assert found() == set(ids)
+    assert found(status="requested") == {ids[0]}
+    assert found(status=["requested", "cancelled"]) == {ids[0], ids[1]}
+    assert found(open="true") == {ids[0], ids[2]}
+    assert found(open="false") == {ids[1]}
+    assert found(action_ref="core.other") == set()
+    assert found(worker="w1") == found(worker=worker.pk) == {ids[2]}
+    assert found(reason="cancelled") == {ids[1]}
+    assert found(correlation_id="c1") == found(idempotency_key="k1") == {ids[0]}
+    second = timedelta(seconds=1)
+    after = (one.created_at - second).isoformat()
+    assert found(created_after=after) == set(ids)
+    assert found(created_before=after) == set()
+    assert found(created_before=(three.created_at + second).isoformat()) == set(ids)
+
+
+@pytest.mark.parametrize(
+    ("query", "pointer"),
+    [
+        ({"limit": 0}, "?limit"),
+        ({"limit": 501}, "?limit"),
+        ({"limit": "x"}, "?limit"),
+        ({"status": "faild"}, "?status.0"),
+        ({"reason": "because"}, "?reason"),
+        ({"open": "perhaps"}, "?open"),
+        ({"worker": "nobody"}, "?worker"),
+        ({"worker": "9" * 5000}, "?worker"),
+        ({"worker": "²"}, "?worker"),
+        ({"worker": "w\0"}, "?worker"),
+        ({"action_ref": "\0"}, "?action_ref"),
+        ({"correlation_id": "\0"}, "?correlation_id"),
+        ({"cursor": "x"}, "?cursor"),
+        ({"cursor": "é"}, "?cursor"),
+        ({"cursor": "AAAA"}, "?cursor"),
+        ({"cursor": "a" * 5000}, "?cursor"),
+        ({"created_after": "yesterday"}, "?created_after"),
+        ({"created_after": "2026-03-01T00:00:00"}, "?created_after"),
+        ({"created_after": "1752000000"}, "?created_after"),
+        ({"created_after": "0001-01-01T00:00:00+14:00"}, "?created_after"),
+        ({"created_before": "9999-12-31T23:59:59-14:00"}, "?created_before"),
+        ({"created_before": "1e300"}, "?created_before"),
+        ({"statsu": "failed"}, "?statsu"),
+    ],
+)
+def test_bad_filter_is_named(caller, action, query, pointer):
+    response = caller.get("/executions", **query)
+    assert response.status_code == 422, response.content
+    assert pointers(response) == [pointer]
+
+
+@pytest.mark.usefixtures("still_clock")
+def test_listing_is_two_queries_however_many_rows(
+    caller, request_one, django_assert_max_num_queries
+):
+    for _ in range(20):
+        request_one()
+    caller.get("/executions")
+    with django_assert_max_num_queries(2):  # token, rows
+        caller.get("/executions")
+
+
+# --- one, and cancel ------------------------------------------------------------------------------
+
+
+def test_one_execution_has_its_history(caller, request_one):
+    execution = request_one(parameters={"message": "x"})
+    executions.cancel(execution_id=execution.pk, actor="somebody", now=clock.now())
+    shown = caller.get(f"/executions/{execution.pk}").json()
+    assert shown["parameters"] == {"message": "x"}
+    assert shown["status"] == "cancelled"
+    assert shown["result"]["failed_by"] == "somebody"
+    (entry,) = shown["history"]
+    assert (entry["event"], entry["from_status"], entry["to_status"], entry["actor"]) == (
+        "cancel", "requested", "cancelled", "somebody"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("id", [uuid.uuid4(), "x", "0", "a" * 3000, "%00", "%ff", "{}", "../x"])
+@pytest.mark.parametrize("noun", ["executions", "dlq", "workers", "actions"])
+def test_nothing_has_this_id(caller, noun, id):
+    assert caller.get(f"/{noun}/{id}").status_code in (404, 422)
+
+
+def test_cancel_before_it_runs_is_done_at_once(caller, request_one):
+    execution = request_one()
+    response = caller.post(f"/executions/{execution.pk}/cancel")
+    assert (response.status_code, response.json()["status"]) == (202, "cancelled")
+    history = caller.get(f"/executions/{execution.pk}").json()["history"]
+    assert history[-1]["actor"] == "ci"
+
+
+def test_cancel_of_what_is_over_is_a_conflict(caller, request_one):
+    execution = request_one()
+    caller.post(f"/executions/{execution.pk}/cancel")
+    response = caller.post(f"/executions/{execution.pk}/cancel")
+    assert response.status_code == 409
+    assert response.json()["type"] == "urn:muster:problem:already-over"
+
+
+def test_cancel_of_nothing_is_not_found(caller):
+    assert caller.post(f"/executions/{uuid.uuid4()}/cancel").status_code == 404
+
+
+def test_cancel_that_keeps_losing_its_race_says_when_to_retry(caller, request_one, monkeypatch):
+    def lose(*_: Any, **__: Any) -> None:
+        raise TransitionConflict
+
+    monkeypatch.setattr("orchestrator.core.executions.cancellation._cancel", lose)
+    response = caller.post(f"/executions/{request_one().pk}/cancel")
+    assert (response.status_code, response["Retry-After"]) == (409, "1")
