@@ -520,6 +520,14 @@ def test_look_begins_tasks_whose_request_was_lost_and_wakes_retries() -> None:
     assert play.running() == {"a"}
 
 
+def test_look_begins_what_was_requested_before_the_clock_was_set_back() -> None:
+    Play(step("a"))
+    new = engine.NewTask(namespace="tests", name="tidy", version="1.0.0")
+    lost = engine.request(new, requested_by="ada", now=NOW + timedelta(minutes=10))
+    engine.look(now=NOW, actor="executor")
+    assert Task.objects.get(pk=lost.pk).state == "steps_in_process"
+
+
 def test_end_of_executions_that_belong_to_nobody_costs_one_query() -> None:
     ids = [make_execution("completed").pk for _ in range(5)]
     with CaptureQueriesContext(connection) as queries:

@@ -72,7 +72,7 @@ def look(*, now: datetime, actor: str) -> int:
     by a partial index over what is open, and a batch at a time.
     """
     limit: int = settings.MUSTER.batch_size
-    fresh = Task.objects.not_begun().filter(state_entered_at__lte=now - GRACE)
+    fresh = Task.objects.not_begun(GRACE, now)
     due = Task.objects.retry_due(now)
     ids = {*fresh.values_list("pk", flat=True)[:limit], *due.values_list("pk", flat=True)[:limit]}
     begun, ended = [], set()

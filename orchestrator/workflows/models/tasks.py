@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar
 from uuid import UUID
 
@@ -12,6 +12,7 @@ from uuid_utils import compat as uuid_utils
 
 from orchestrator.core.models.catalog import Pack
 from orchestrator.core.models.executions import Execution
+from orchestrator.core.models.maintenance import PROCESSES_DIFFER_BY
 from orchestrator.core.state_machine import MachineQuerySet
 from orchestrator.workflows.states import STEPS, TASKS, StepState, TaskState
 from orchestrator.workflows.states.steps import IN_FLIGHT, SATISFIED
@@ -80,9 +81,12 @@ class TaskQuerySet(MachineQuerySet["Task"]):
         """Has a step whose next attempt is due."""
         return self.open().filter(next_retry_at__lte=now)
 
-    def not_begun(self) -> TaskQuerySet:
-        """Requested, and not yet advanced by anybody."""
-        return self.open().filter(state=TaskState.PENDING)
+    def not_begun(self, wait: timedelta, now: datetime) -> TaskQuerySet:
+        """Requested so long ago, or at a time of a clock that was set back since, and not yet
+        advanced by anybody."""
+        latest = now + PROCESSES_DIFFER_BY
+        long_ago = Q(state_entered_at__lte=now - wait) | Q(state_entered_at__gt=latest)
+        return self.open().filter(long_ago, state=TaskState.PENDING)
 
 
 class Task(models.Model):
