@@ -12,7 +12,7 @@ from django.db import connections
 from orchestrator.core import fleet
 
 if TYPE_CHECKING:
-    from workers.agent import Agent
+    from workers.host import Host
 
 log = structlog.get_logger(__name__)
 
@@ -23,7 +23,7 @@ WAIT_SECONDS = 1.0
 class Admission:
     """Between a worker's registration and its readiness. From any thread."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Host) -> None:
         self.agent = agent
         self.has_consumed = self._is_admitted = False
 

@@ -34,8 +34,7 @@ from workers.audit import InHand
 from workers.runtimes import Call, Outcome
 
 if TYPE_CHECKING:
-    from workers.agent import Agent
-    from workers.database_threads import Answer
+    from workers.host import Answer, Host
 
 STOPPED = "The worker was told to stop, and killed what still ran when its time to stop was up."
 LONGEST_TOLD = 500
@@ -181,7 +180,7 @@ class Desk:
     pool, so it must not wait for the database: the clerks do.
     """
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Host) -> None:
         self.agent = agent
         self.pool: Any = None
         self.waiting: deque[Attempt] = deque()

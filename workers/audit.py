@@ -48,7 +48,7 @@ from orchestrator.core.models.claiming import AttemptKey
 from orchestrator.core.states import ExecutionStatus
 
 if TYPE_CHECKING:
-    from workers.agent import Agent
+    from workers.host import Host
 
 log = structlog.get_logger(__name__)
 
@@ -85,7 +85,7 @@ class Audit:
     Raises what the database does.
     """
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Host) -> None:
         self.agent = agent
         self._unknown: set[AttemptKey] = set()
         """What was in nobody's hand at the last heartbeat."""
@@ -145,4 +145,5 @@ class Audit:
         left_seconds = limit_seconds - (time.monotonic() - attempt.claimed_at)
         grace = timedelta(seconds=settings.MUSTER.run_grace_seconds)
         over_at = now + timedelta(seconds=left_seconds)
-        return min(over_at, attempt.execution.deadline_at) + grace
+        deadline_at: datetime = attempt.execution.deadline_at
+        return min(over_at, deadline_at) + grace

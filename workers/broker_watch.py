@@ -22,8 +22,8 @@ from orchestrator.core import declarations, fleet, publisher, topology
 from workers.fitness import QUEUE_CHECK
 
 if TYPE_CHECKING:
-    from workers.agent import Agent
     from workers.fitness import Fitness
+    from workers.host import Host
 
 log = structlog.get_logger(__name__)
 
@@ -34,7 +34,7 @@ CHECKS = (fleet.BROKER_CHECK, QUEUE_CHECK)
 class BrokerWatch(threading.Thread):
     """Looks a few times in each heartbeat interval, so that trouble is known within one."""
 
-    def __init__(self, agent: Agent, fitness: Fitness) -> None:
+    def __init__(self, agent: Host, fitness: Fitness) -> None:
         super().__init__(name="muster-broker-watch", daemon=True)
         self.agent = agent
         self.fitness = fitness

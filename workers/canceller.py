@@ -19,8 +19,8 @@ from workers.runtimes import limits
 
 if TYPE_CHECKING:
     from orchestrator.core.models.claiming import AttemptKey
-    from workers.agent import Agent
     from workers.attempts import Attempt
+    from workers.host import Host
 
 log = structlog.get_logger(__name__)
 
@@ -31,7 +31,7 @@ MOST_REMEMBERED = 10_000
 class Canceller:
     """Cancels attempts of one worker. From any thread."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Host) -> None:
         self.agent = agent
         self._early: OrderedDict[AttemptKey, None] = OrderedDict()
         self._lock = threading.Lock()

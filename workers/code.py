@@ -14,7 +14,7 @@ from orchestrator.core import clock, fleet, packs
 from orchestrator.core.models import Worker
 
 if TYPE_CHECKING:
-    from workers.agent import Agent
+    from workers.host import Host
 
 BELIEVED_SECONDS = 300.0
 """What an import did not find, and no look at its pack's folder explains, is tried again then.
@@ -24,7 +24,7 @@ Longer than executions wait for a worker that is away: they must not wait for th
 class CodeWatch:
     """Finds out when what is missing, as the worker's row says, is no longer."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Host) -> None:
         self.agent = agent
         self.is_lacking = False
         """Whether to look again soon. Set from any thread."""

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import structlog
 from django.conf import settings
@@ -21,13 +21,9 @@ from django.db import Error as DatabaseError
 
 from orchestrator.core import clock, executions
 from orchestrator.core.executions import Ended
-from orchestrator.core.models import Execution
 from orchestrator.core.models.claiming import AttemptKey
 from orchestrator.core.reasons import Reason
-
-if TYPE_CHECKING:
-    from workers.agent import Agent
-    from workers.attempts import Attempt
+from workers.host import Answer, Host, Offered
 
 T = TypeVar("T")
 
@@ -46,26 +42,16 @@ HELD_PAUSE_SECONDS = 0.5
 """An end whose row another transaction has is tried again after this."""
 
 
-class Answer(NamedTuple):
-    """What became of a batch that was to be claimed."""
-
-    batch: list[Attempt]
-    granted: list[Execution] | None
-    """None when the database could not be asked."""
-    held: Collection[AttemptKey] = ()
-    """Not granted only because another transaction has their rows."""
-
-
 class Claimer(threading.Thread):
     """Claims attempts for the agent, and wakes it when there is an answer."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Host) -> None:
         super().__init__(name="muster-claimer", daemon=True)
         self.agent = agent
-        self.asked: queue.Queue[list[Attempt]] = queue.Queue()
+        self.asked: queue.Queue[list[Offered]] = queue.Queue()
         self.answers: deque[Answer] = deque()
 
-    def ask(self, batch: list[Attempt]) -> None:
+    def ask(self, batch: list[Offered]) -> None:
         self.asked.put(batch)
 
     def take_answers(self) -> Iterator[Answer]:
@@ -80,7 +66,7 @@ class Claimer(threading.Thread):
             for _ in asked:
                 self.asked.task_done()
 
-    def _claim(self, batch: list[Attempt]) -> None:
+    def _claim(self, batch: list[Offered]) -> None:
         if self.agent.is_stopping:
             self.answers.append(Answer(batch, None))
             return
@@ -94,7 +80,7 @@ class Claimer(threading.Thread):
         self.answers.append(answer)
         self.agent.wake()
 
-    def _ask_database(self, batch: list[Attempt]) -> Answer:
+    def _ask_database(self, batch: list[Offered]) -> Answer:
         wanted = {attempt.key for attempt in batch}
         now = clock.now()
         life = {"worker_id": self.agent.worker_id, "incarnation": self.agent.incarnation}
@@ -123,7 +109,7 @@ class Finisher(threading.Thread):
     that is known must not be lost as long as this process lives.
     """
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Host) -> None:
         super().__init__(name="muster-finisher", daemon=True)
         self.agent = agent
         self.ends: queue.Queue[Ended] = queue.Queue()

@@ -13,7 +13,7 @@ from django.db import close_old_connections, connections
 from orchestrator.core import clock, executions, fleet
 
 if TYPE_CHECKING:
-    from workers.agent import Agent
+    from workers.host import Host
 
 log = structlog.get_logger(__name__)
 
@@ -27,7 +27,7 @@ class Fitness:
     """What fails on this worker, and what follows: while anything does, it is given no work, and
     what it was given and has not begun goes elsewhere. From any thread."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Host) -> None:
         self.agent = agent
         self.failing: dict[str, str] = {}
         """Why each check that fails does, as the database knows it."""

@@ -25,7 +25,7 @@ from workers.audit import Audit
 from workers.sentinel import GOODBYE, RENEWED, seconds_counted
 
 if TYPE_CHECKING:
-    from workers.agent import Agent
+    from workers.host import Host
 
 log = structlog.get_logger(__name__)
 
@@ -86,7 +86,7 @@ class Heartbeat(threading.Thread):
     """Beats until the worker has left. A thread, because a warm shutdown stops the loop's timers;
     it beats only while the loop turns: a worker whose loop is stuck is no worker."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Host) -> None:
         super().__init__(name="muster-heartbeat", daemon=True)
         self.agent = agent
         self.interval_seconds = settings.MUSTER.heartbeat_interval_seconds

@@ -29,7 +29,7 @@ from workers.broker_watch import BrokerWatch
 from workers.fitness import Fitness
 
 if TYPE_CHECKING:
-    from workers.agent import Agent
+    from workers.host import Host
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +42,7 @@ UNFIT_INTERVAL_SECONDS = 5.0
 class Prober(threading.Thread):
     """Probes until the worker stops."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Host) -> None:
         super().__init__(name="muster-probes", daemon=True)
         self.agent = agent
         self.fitness = Fitness(agent)
@@ -101,7 +101,7 @@ class PoolProbe:
     and what is claimed meanwhile waits no longer than that.
     """
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Host) -> None:
         self.agent = agent
         self.asked: set[Errand] = set()
 

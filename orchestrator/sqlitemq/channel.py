@@ -6,17 +6,15 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from amqp.exceptions import ChannelError, PreconditionFailed, RecoverableConnectionError
 from kombu.message import Message
 
 from orchestrator.sqlitemq import messages
 from orchestrator.sqlitemq.declarations import Declarations
+from orchestrator.sqlitemq.link import Link
 from orchestrator.sqlitemq.store import Store
-
-if TYPE_CHECKING:
-    from orchestrator.sqlitemq.transport import Connection
 
 NO_LIMIT = 1_000_000
 
@@ -44,7 +42,7 @@ class Delivery:
 class Channel(Declarations):
     """Used by one thread at a time, except that any thread may settle messages."""
 
-    def __init__(self, connection: "Connection", channel_id: int) -> None:
+    def __init__(self, connection: Link, channel_id: int) -> None:
         self.connection = connection
         self.channel_id = channel_id
         self.closed = False

@@ -5,7 +5,7 @@ import time
 import uuid
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from amqp.exceptions import (
     AccessRefused,
@@ -19,11 +19,9 @@ from kombu.transport import base
 from kombu.transport.base import StdChannel
 
 from orchestrator.sqlitemq import messages, routing
+from orchestrator.sqlitemq.link import Link
 from orchestrator.sqlitemq.routing import EXCHANGE_DECLARE, QUEUE_DECLARE, Queue
 from orchestrator.sqlitemq.store import Store
-
-if TYPE_CHECKING:
-    from orchestrator.sqlitemq.transport import Connection
 
 EXCHANGE_TYPES = frozenset({"direct", "topic", "fanout"})
 
@@ -31,7 +29,7 @@ EXCHANGE_TYPES = frozenset({"direct", "topic", "fanout"})
 class Declarations(StdChannel):
     """The half of a channel that is about topology."""
 
-    connection: "Connection"
+    connection: Link
 
     @property
     @abstractmethod

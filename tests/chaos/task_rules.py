@@ -71,6 +71,9 @@ STEP_EVENTS: Mapping[str, tuple[frozenset[str], str]] = {
 START_TOLERANCE_SECONDS = 1.0
 """The time of a transition is asked for some moments before it is committed, or after."""
 
+IN_FLIGHT = {"enqueued", "in_progress", "enqueued_for_orchestration"}
+"""States of a step whose execution is not taken note of yet."""
+
 
 def task_is_over(evidence: Evidence) -> Iterator[Violation]:
     """Every task that was accepted is there and over: somebody repairs what is blocked.
@@ -86,7 +89,9 @@ def task_is_over(evidence: Evidence) -> Iterator[Violation]:
             continue
         steps = [step for step in evidence.steps if step.task == task.task]
         told = ", ".join(f"{n} {s}" for s, n in Counter(step.state for step in steps).items())
-        yield Violation("task_is_over", f"task {task.task} is {task.state}; its steps: {told}")
+        detail = f"task {task.task} is {task.state}; its steps: {told}"
+        waits_for = (step.execution for step in steps if step.state in IN_FLIGHT)
+        yield Violation("task_is_over", detail, next(waits_for, None))
 
 
 def task_ends_once(evidence: Evidence) -> Iterator[Violation]:

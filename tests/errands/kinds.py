@@ -22,7 +22,8 @@ def check_kind(file: Source) -> None:
 def install(
     definitions: Sequence[Mapping[str, Any]], *, pack: Pack | None = None, now: datetime
 ) -> ContentReport:
-    created, unchanged = [], []
+    created: list[str] = []
+    unchanged: list[str] = []
     for definition in definitions:
         values = {"action_ref": definition["action"], "pack": pack}
         _, is_new = ErrandKind.objects.update_or_create(values, name=definition["name"])

@@ -75,7 +75,7 @@ def look(*, now: datetime, actor: str) -> None:
     asked = Errand.objects.filter(state=ErrandState.ASKED)
     run(list(asked.values_list("pk", flat=True)), now=now, actor=actor)
     over = Errand.objects.open().filter(execution__ended_at__isnull=False)
-    ids = [id for id in over.values_list("execution_id", flat=True) if id]
+    ids = [id for id in over.values_list("execution_id", flat=True) if id is not None]
     note_ended(ids, now=now, actor=actor)
 
 

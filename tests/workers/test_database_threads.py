@@ -81,7 +81,7 @@ def asked(execution: Execution, number: int | None = None) -> Any:
     return SimpleNamespace(key=key, execution_id=key[0], number=key[1])
 
 
-def answer(agent: Agent) -> database_threads.Answer:
+def answer(agent: Agent) -> Answer:
     wait_until(lambda: agent.claimer.answers)
     return agent.claimer.answers.popleft()
 

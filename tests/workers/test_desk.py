@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from workers.agent import Agent
-from workers.database_threads import Answer
+from workers.host import Answer
 
 
 class Offered:

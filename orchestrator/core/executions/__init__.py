@@ -1,7 +1,6 @@
 """The life of an execution: request, schedule, claim, finish, retry, cancel, sweep."""
 
 from orchestrator.core.executions.attempts import (
-    Ended,
     claim,
     end_attempts,
     finish,
@@ -10,6 +9,7 @@ from orchestrator.core.executions.attempts import (
 )
 from orchestrator.core.executions.cancellation import AlreadyOver, cancel
 from orchestrator.core.executions.dispatching import dispatch_again, dispatch_unclaimed
+from orchestrator.core.executions.ended import Ended
 from orchestrator.core.executions.holdings import (
     disown,
     set_run_deadlines,

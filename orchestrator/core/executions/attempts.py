@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -16,6 +15,7 @@ from django.db import transaction
 
 from orchestrator.core import clock, publisher
 from orchestrator.core.executions import unloaded
+from orchestrator.core.executions.ended import Ended
 from orchestrator.core.models import Execution, add_actions
 from orchestrator.core.models.claiming import AttemptKey
 from orchestrator.core.models.executions import ExecutionQuerySet
@@ -71,16 +71,6 @@ def run_limit_seconds(execution: Execution) -> float:
     assert execution.started_at is not None
     left = execution.deadline_at - execution.started_at
     return min(execution.timeout_seconds, left.total_seconds())
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How one claimed attempt ended, as its worker saw it."""
-
-    execution: Execution
-    """As claimed. Never reloaded: a fresh attempt number would defeat the fence."""
-    reason: Reason
-    result: Mapping[str, Any]
 
 
 def finish(ended: Sequence[Ended], *, now: datetime, actor: str) -> set[AttemptKey]:

@@ -77,11 +77,11 @@ def schedule_backlog(*, placement: fleet.Placement, now: datetime, actor: str, l
     backlog = Execution.objects.backlog(now).without_contents()
     with transaction.atomic():
         # a worker is kept empty for it: it comes before all others
-        suspect = backlog.filter(pk=placement.suspect) if placement.suspect else backlog.none()
+        suspects = [placement.suspect] if placement.suspect else []
         waiting = [
-            *suspect.locked_for_batch(1).with_actions(),
+            *backlog.filter(pk__in=suspects).locked_for_batch(1).with_actions(),
             *backlog.filter(choosable | hopeless | Q(pinned_worker__isnull=False))
-            .exclude(pk=placement.suspect)
+            .exclude(pk__in=suspects)
             .locked_for_batch(limit)
             .with_actions(),
         ]

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from django.db.models import Q
 
 from orchestrator.core import fleet
+from orchestrator.core.executions.ended import Ended
 from orchestrator.core.models import Execution, Worker
 from orchestrator.core.models.catalog import WITHOUT_CODE
 from orchestrator.core.reasons import Reason
-
-if TYPE_CHECKING:
-    from orchestrator.core.executions.attempts import Ended
 
 MISSING = "missing"
 """The key of such a result that names what is missing: a pack, or a single action."""

@@ -16,6 +16,7 @@ from orchestrator.core.fleet.lives import (
     mark_unhealthy,
     register,
 )
+from orchestrator.core.fleet.needs import Need
 from orchestrator.core.fleet.orders import (
     WorkerHoldsWork,
     WorkerIsUp,
@@ -25,7 +26,7 @@ from orchestrator.core.fleet.orders import (
     retire_gone,
     uncordon,
 )
-from orchestrator.core.fleet.placement import FleetBusy, Need, NoWorkerAvailable, Placement
+from orchestrator.core.fleet.placement import FleetBusy, NoWorkerAvailable, Placement
 from orchestrator.core.fleet.portrait import describe, lacking, named
 from orchestrator.core.fleet.why_none import BROKER_CHECK, present, present_until
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.db.models import Max, Q
 
 from orchestrator.core.fleet.lives import STARTING
+from orchestrator.core.fleet.needs import Need
 from orchestrator.core.fleet.portrait import named
 from orchestrator.core.models import Worker, WorkerEvent
-
-if TYPE_CHECKING:
-    from orchestrator.core.fleet.placement import Need
 
 NAMES_SHOWN = 3
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import Any, TypeVar
 from uuid import UUID
 
-from django.db import connections
+from django.db import connections, models
 
 from orchestrator.core.models.fleet import Worker
 from orchestrator.core.state_machine import Fragment, MachineQuerySet, Move, Terms
 from orchestrator.core.states import ExecutionStatus
 
-if TYPE_CHECKING:
-    from orchestrator.core.models.executions import Execution
+E = TypeVar("E", bound=models.Model)
+"""Executions: whoever names them here would be named by them."""
 
 AttemptKey = tuple[UUID, int]
 """An execution's id and the number of one of its attempts: what a message names."""
@@ -37,7 +37,7 @@ ONLY_TO_BE_LOOKED_AT = (
 worker's processor time."""
 
 
-class ClaimQuerySet(MachineQuerySet["Execution"]):
+class ClaimQuerySet(MachineQuerySet[E]):
     def claim(
         self,
         attempts: Collection[AttemptKey],
@@ -47,7 +47,7 @@ class ClaimQuerySet(MachineQuerySet["Execution"]):
         run_grace: timedelta,
         now: datetime,
         actor: str,
-    ) -> list[Execution]:
+    ) -> list[E]:
         """Move to running what is dispatched to this life of this worker, at these attempts, and
         not overdue; returns those rows as they are then.
 
@@ -62,14 +62,14 @@ class ClaimQuerySet(MachineQuerySet["Execution"]):
 
 
 def _claim_postgresql(
-    queryset: ClaimQuerySet,
+    queryset: ClaimQuerySet[E],
     attempts: Collection[AttemptKey],
     worker_id: int,
     incarnation: int,
     run_grace: timedelta,
     now: datetime,
     actor: str,
-) -> list[Execution]:
+) -> list[E]:
     worker = connections[queryset.db].ops.quote_name(Worker._meta.db_table)
     terms = Terms(
         columns=["worker_id", "start_by", "deadline_at"],
@@ -98,15 +98,15 @@ def _claim_postgresql(
 
 
 def _claim_portably(
-    queryset: ClaimQuerySet,
+    queryset: ClaimQuerySet[E],
     attempts: Collection[AttemptKey],
     worker_id: int,
     incarnation: int,
     run_grace: timedelta,
     now: datetime,
     actor: str,
-) -> list[Execution]:
-    offered = queryset.defer("result", *ONLY_TO_BE_LOOKED_AT).filter(
+) -> list[E]:
+    offered: Any = queryset.defer("result", *ONLY_TO_BE_LOOKED_AT).filter(
         pk__in={id for id, _ in attempts},
         status=ExecutionStatus.SCHEDULED,
         worker_id=worker_id,

@@ -36,7 +36,7 @@ LONGEST_PAUSE = timedelta(seconds=10)
 BACKLOG = (ExecutionStatus.REQUESTED, ExecutionStatus.SCHEDULING)
 
 
-class ExecutionQuerySet(ClaimQuerySet):
+class ExecutionQuerySet(ClaimQuerySet["Execution"]):
     def open(self) -> ExecutionQuerySet:
         """Not terminal. `ended_at` rather than status: the partial index is over it."""
         return self.filter(ended_at__isnull=True)

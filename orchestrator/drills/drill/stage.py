@@ -20,7 +20,7 @@ from django.db import transaction
 from orchestrator.core import clock, executions, fleet, packs, publisher, topology
 from orchestrator.core.errors import MusterError
 from orchestrator.core.executions import NewExecution
-from orchestrator.core.fleet.placement import RESERVED
+from orchestrator.core.fleet.needs import RESERVED
 from orchestrator.core.models import Execution, ExecutionEvent, Worker
 from orchestrator.drills import services
 from orchestrator.drills.supervisor import Supervisor
