@@ -27,8 +27,6 @@ from orchestrator.core.admin import render
 from orchestrator.core.admin.read_only import ReadOnlyAdmin, Section, go_to
 from orchestrator.core.errors import MusterError
 
-STATE_KINDS = {"usable": "success", "expired": "warning", "revoked": "danger"}
-
 
 class ApiTokenForm(forms.ModelForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -94,7 +92,7 @@ class ApiTokenAdmin(ReadOnlyAdmin):
     def starts_with(self, token: ApiToken) -> SafeString:
         return render.mono(f"{token.prefix}…")
 
-    @display(description="State", label=STATE_KINDS)
+    @display(description="State", label=tokens.KINDS)
     def state_label(self, token: ApiToken) -> str:
         return tokens.state(token, now=token.as_of)  # type: ignore[attr-defined]
 
@@ -115,14 +113,14 @@ class ApiTokenAdmin(ReadOnlyAdmin):
         facts: list[tuple[str, Any]] = [
             ("Name", obj.name),
             ("Starts with", render.mono(f"{obj.prefix}…")),
-            ("State", render.badge(current, STATE_KINDS[current])),
+            ("State", render.badge(current, tokens.KINDS[current])),
             ("Created", render.moment(obj.created_at)),
             ("Last used", render.moment(obj.last_used_at) or "never"),
             ("Expires", render.moment(obj.expires_at) or "never"),
         ]
         if obj.revoked_at:
             facts.append(("Revoked", render.moment(obj.revoked_at)))
-        return [Section(facts=facts, kind=STATE_KINDS[current])]
+        return [Section(facts=facts, kind=tokens.KINDS[current])]
 
     # --- revoking
 

@@ -7,6 +7,7 @@ class AccessConfig(MusterApp):
     name = "orchestrator.access"
     verbose_name = "Access"
 
+    kinds = ("orchestrator.access.tokens.KINDS",)
     sidebar = (
         SidebarItem("Access", "API tokens", "key", "access.apitoken"),
         SidebarItem("Access", "Users", "person", "auth.user"),

@@ -10,9 +10,11 @@ from django.db import DatabaseError, IntegrityError, transaction
 from django.db.models import Q
 
 from orchestrator.access.models import ApiToken
+from orchestrator.core import words
 from orchestrator.core.database import LOCK_NOT_AVAILABLE, READ_ONLY, sqlstate
 from orchestrator.core.errors import MusterError
 
+KINDS = words.kinds(success="usable", warning="expired", danger="revoked")
 PREFIX = "mst_"
 SECRET_BYTES = 32
 TEXT_LENGTH = len(PREFIX) + 43

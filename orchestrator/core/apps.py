@@ -71,6 +71,12 @@ class CoreConfig(MusterApp):
         SidebarItem("Schedule", "Intervals", "timer", "django_celery_beat.intervalschedule"),
         SidebarItem("Schedule", "Crontabs", "calendar_month", "django_celery_beat.crontabschedule"),
     )
+    kinds = (
+        "orchestrator.core.states.KINDS",
+        "orchestrator.core.models.fleet.KINDS",
+        "orchestrator.core.models.dead_letters.REASON_KINDS",
+        "orchestrator.core.declarations.KINDS",
+    )
     lives = (
         Life(
             "Executions",

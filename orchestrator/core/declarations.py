@@ -21,6 +21,7 @@ from kombu import Connection
 from orchestrator.core import topology
 from orchestrator.core.errors import MusterError
 from orchestrator.core.topology import QueueSpec
+from orchestrator.core.words import Kind
 
 DIFFERENCE = re.compile(
     r"inequivalent arg '(?P<argument>[^']+)' for (?:queue|exchange) .*?: "
@@ -39,6 +40,10 @@ class TopologyDiffers(MusterError):
 
 class UnclearRefusal(TopologyDiffers):
     """The broker refused a declaration and did not say which argument differs."""
+
+
+KINDS = {"as declared": Kind.SUCCESS, "differs": Kind.DANGER, "missing": Kind.WARNING}
+"""Of what is found in the broker."""
 
 
 @dataclass(frozen=True)

@@ -149,6 +149,8 @@ class MusterApp(AppConfig):
     run for."""
     sidebar: ClassVar[Sequence[SidebarItem]] = ()
     lives: ClassVar[Sequence[Life]] = ()
+    kinds: ClassVar[Sequence[str]] = ()
+    """Dotted paths of tables from states to their kinds, see `words`."""
 
 
 Brought = TypeVar("Brought")

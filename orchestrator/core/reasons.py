@@ -17,6 +17,18 @@ class Known(enum.Enum):
     FINISHED = "finished"
     """It ran, and the worker saw how it ended."""
 
+    @property
+    def text(self) -> str:
+        """As people read it."""
+        return _KNOWN[self]
+
+
+_KNOWN = {
+    Known.NEVER_STARTED: "It never started: running it again is safe",
+    Known.OUTCOME_UNKNOWN: "Its outcome is unknown: run it again only if it is idempotent",
+    Known.FINISHED: "It ran, and the worker saw how it ended",
+}
+
 
 class Reason(enum.StrEnum):
     """A reason code, what is known of the action, and the sentence that people read."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 
+from orchestrator.core import words
 from orchestrator.core.state_machine.machine import Machine, table
 
 
@@ -27,6 +28,13 @@ S = ExecutionStatus
 
 TERMINAL = frozenset({S.COMPLETED, S.FAILED, S.TIMEOUT, S.CANCELLED, S.ABANDONED})
 OPEN = frozenset(S) - TERMINAL
+KINDS = words.kinds(
+    info="scheduled",
+    primary="running",
+    success="completed",
+    warning="scheduling canceling",
+    danger="failed timeout abandoned",
+)
 
 WHO_MOVES_IT_ON: Mapping[ExecutionStatus, str] = {
     S.REQUESTED: "the executor, told by `execution.requested` or by looking every second",

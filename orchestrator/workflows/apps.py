@@ -67,6 +67,11 @@ class WorkflowsConfig(MusterApp):
         SidebarItem("Tasks", "Steps", "checklist", "workflows.step"),
         SidebarItem("Tasks", "Templates", "schema", "workflows.tasktemplate"),
     )
+    kinds = (
+        "orchestrator.workflows.states.tasks.KINDS",
+        "orchestrator.workflows.states.steps.KINDS",
+        "orchestrator.workflows.models.staleness.KINDS",
+    )
     lives = (
         Life(
             "Tasks",

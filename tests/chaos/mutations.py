@@ -636,7 +636,7 @@ MUTANTS = (
     ),
     Mutant(
         "worker chosen for code that it lacks",
-        "orchestrator/core/fleet/placement.py",
+        "orchestrator/core/fleet/needs.py",
         "            and not any(name in missing_code for name in self.code)\n",
         "",
         (MISSING_CODE,),

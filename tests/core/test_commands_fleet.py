@@ -13,9 +13,9 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from orchestrator.core import clock, publisher, topology
-from orchestrator.core.management.dlq_view import hexdump
 from orchestrator.core.models import DLQEntry
 from orchestrator.core.states import ExecutionStatus
+from orchestrator.core.words import hex_lines
 from tests.factories import NOW, make_execution, make_worker
 
 pytestmark = pytest.mark.django_db
@@ -183,9 +183,9 @@ def test_dead_letter_is_shown_with_the_brokers_account_and_its_bytes() -> None:
 
 
 def test_long_body_is_cut_off_and_says_so() -> None:
-    lines = list(hexdump(b"x" * 5_000))
+    lines = list(hex_lines(b"x" * 5_000))
     assert len(lines) == 257
-    assert lines[-1] == "... 904 more bytes (all of them: --json)"
+    assert lines[-1] == "... 904 more bytes"
     assert max(map(len, lines)) <= 100
 
 

@@ -20,6 +20,7 @@ from tests.locks import held
 from tests.workers.helpers import wait_until
 from workers import database_threads
 from workers.agent import Agent
+from workers.host import Answer
 
 pytestmark = [
     pytest.mark.usefixtures("database", "sent"),

@@ -131,8 +131,8 @@ def test_mermaid_has_nodes_edges_states_and_attempts() -> None:
         '    s2("sum<br/>pending 2/3"):::pending',
         "    s0 --> s1",
         "    s1 --> s2",
-        "    classDef complete fill:#dcfce7,stroke:#16a34a,color:#14532d",
         "    classDef pending fill:#ffffff,stroke:#94a3b8,color:#334155",
+        "    classDef complete fill:#dcfce7,stroke:#16a34a,color:#14532d",
     ]
 
 

@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 from unfold.enums import ActionVariant
 
-from orchestrator.core import clock
+from orchestrator.core import clock, words
 from orchestrator.core.admin import render
 from orchestrator.core.admin.read_only import ReadOnlyAdmin, Section, go_to
 from orchestrator.core.models import Action, Pack
@@ -161,16 +161,16 @@ def _enabled_badge(obj: Action) -> SafeString:
 
 
 def _time_limit(obj: Action) -> str:
-    return render.span(obj.timeout_seconds) if obj.timeout_seconds else "default"
+    return words.span(obj.timeout_seconds) if obj.timeout_seconds else "default"
 
 
 def _running(obj: Action) -> list[tuple[str, Any]]:
-    wait = render.span(obj.queue_ttl_ms / 1000) if obj.queue_ttl_ms else "the queue's"
+    wait = words.span(obj.queue_ttl_ms / 1000) if obj.queue_ttl_ms else "the queue's"
     if obj.scheduled_timeout_seconds:
-        wait = f"{wait}, at most {render.span(obj.scheduled_timeout_seconds)}"
+        wait = f"{wait}, at most {words.span(obj.scheduled_timeout_seconds)}"
     return [
         ("Runtime", obj.runtime),
-        ("Workers with", render.labels(obj.worker_selector) or "any labels"),
+        ("Workers with", words.labels(obj.worker_selector) or "any labels"),
         ("Entry point", _json(obj.entry_point)),
         ("Options", _json(obj.runtime_options) if obj.runtime_options else "none"),
         ("Limits", _json(obj.limits) if obj.limits else "the installation's"),

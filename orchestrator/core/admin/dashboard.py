@@ -101,7 +101,7 @@ def _status_card(
 ) -> Card:
     url = f"{reverse('admin:orchestrator_execution_changelist')}?status={status}"
     return Card(
-        label=render.status_badge(status),
+        label=render.state_badge(status),
         number=f"{counts.get(status, 0):,}",
         url=f"{url}&within={within}" if within else url,
         note=note,

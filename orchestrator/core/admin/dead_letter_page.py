@@ -10,35 +10,16 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from orchestrator.core import investigations
+from orchestrator.core import investigations, words
 from orchestrator.core.admin import render
 from orchestrator.core.admin.read_only import Section
 from orchestrator.core.models import DLQEntry
-
-R = DLQEntry.Reason
-REASON_KINDS = {
-    R.STALENESS_TIMEOUT.value: "warning",
-    R.MAX_RETRIES_EXCEEDED.value: "danger",
-    R.DEPENDENCY_CYCLE_DETECTED.value: "danger",
-    R.WORKER_UNAVAILABLE.value: "warning",
-    R.POISON.value: "danger",
-    R.MANUAL_DLQ.value: "info",
-    R.QUEUE_TTL_EXPIRED.value: "warning",
-    R.MESSAGE_INVALID.value: "danger",
-    R.RETRIES_EXCEEDED.value: "danger",
-    R.UNROUTABLE.value: "danger",
-}
-RESOLUTION_KINDS = {
-    DLQEntry.Resolution.PENDING.value: "warning",
-    DLQEntry.Resolution.MANUALLY_RESOLVED.value: "success",
-    DLQEntry.Resolution.PERMANENTLY_FAILED.value: "danger",
-    DLQEntry.Resolution.CANCELLED.value: "",
-}
+from orchestrator.core.models.dead_letters import REASON_KINDS, RESOLUTION_KINDS
 
 
 def sections(obj: DLQEntry, now: datetime) -> list[Section]:
     """The boxes of an entry's page."""
-    boxes = [Section(facts=_what_happened(obj, now), kind=RESOLUTION_KINDS[_status(obj)])]
+    boxes = [Section(facts=_what_happened(obj, now), kind=RESOLUTION_KINDS.get(_status(obj), ""))]
     if obj.notes:
         rows = [(n.get("at"), n.get("by"), render.printable(n.get("text"))) for n in obj.notes]
         boxes.append(Section(title="Notes", body=render.table(["At", "By", "Note"], rows)))
@@ -69,7 +50,7 @@ def _what_happened(entry: DLQEntry, now: datetime) -> list[tuple[str, Any]]:
     facts: list[tuple[str, Any]] = [
         ("Entry", render.mono(entry.dlq_entry_uuid)),
         ("Reason", render.badge(entry.dlq_reason, REASON_KINDS.get(entry.dlq_reason, ""))),
-        ("Resolution", render.badge(_status(entry), RESOLUTION_KINDS[_status(entry)])),
+        ("Resolution", render.badge(_status(entry), RESOLUTION_KINDS.get(_status(entry), ""))),
         ("Detail", render.printable(entry.detail)),
         ("About", subject_link(entry)),
         ("Attempt", entry.attempt),
@@ -145,7 +126,7 @@ def _time(value: Any) -> Any:
 
 
 def _body(body: bytes) -> Section:
-    text = body[: render.BODY_LIMIT_BYTES].decode("utf-8", "replace")
+    text = body[: words.HEX_LIMIT_BYTES].decode("utf-8", "replace")
     return Section(
         title=f"Body, as received: {len(body):,} bytes",
         body=format_html(

@@ -20,11 +20,12 @@ from unfold.widgets import UnfoldAdminTextareaWidget
 
 from orchestrator.core import clock, investigations
 from orchestrator.core.admin import dead_letter_page, dialogs, render
-from orchestrator.core.admin.dead_letter_page import REASON_KINDS, RESOLUTION_KINDS, subject_link
+from orchestrator.core.admin.dead_letter_page import subject_link
 from orchestrator.core.admin.listing import id_starts_with
 from orchestrator.core.admin.read_only import AsOfChangeList, ReadOnlyAdmin, Section
 from orchestrator.core.errors import MusterError
 from orchestrator.core.models import DLQEntry
+from orchestrator.core.models.dead_letters import REASON_KINDS, RESOLUTION_KINDS
 
 
 class NoteForm(BaseDialogForm):

@@ -11,21 +11,16 @@ from django.template.loader import render_to_string
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from orchestrator.core import frame
+from orchestrator.core import frame, words
 from orchestrator.core.admin import render, workers
 from orchestrator.core.admin.read_only import Section
 from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent
-from orchestrator.core.reasons import Known, Reason
+from orchestrator.core.reasons import Reason
 from orchestrator.core.states import WHO_MOVES_IT_ON, ExecutionStatus
 
 HISTORY_LIMIT = 200
 
 REASONS = {reason.value: reason for reason in Reason}
-KNOWN = {
-    Known.NEVER_STARTED: "it never started, so running it again is safe",
-    Known.OUTCOME_UNKNOWN: "its outcome is unknown: run it again only if it is idempotent",
-    Known.FINISHED: "it ran, and the worker saw how it ended",
-}
 
 S = ExecutionStatus
 STARTED = {S.RUNNING, S.CANCELING}
@@ -66,13 +61,13 @@ def reason_sentence(code: str) -> SafeString | None:
     reason = REASONS.get(code)
     if reason is None:
         return render.code(code)
-    return format_html("{}: {}. {}", reason.text, KNOWN[reason.known], render.code(code))
+    return format_html("{}: {}. {}", reason.text, reason.known.text, render.code(code))
 
 
 def _situation(execution: Execution, now: datetime) -> Section:
     facts: list[tuple[str, Any]] = [
         ("Execution", render.mono(execution.pk)),
-        ("Status", render.status_badge(execution.status)),
+        ("Status", render.state_badge(execution.status)),
         ("Action", render.link_to(execution.action, execution.action_ref)),
         ("Attempt", attempts(execution)),
     ]
@@ -88,7 +83,7 @@ def _situation(execution: Execution, now: datetime) -> Section:
         facts.append(("Waits for", execution.wait_reason))
     facts.append(("Where", where(execution, now)))
     facts.append(("Moved on by", with_code(WHO_MOVES_IT_ON[S(execution.status)])))
-    return Section(facts=facts, kind=render.STATUS_KINDS.get(execution.status, ""))
+    return Section(facts=facts, kind=words.kind_of(execution.status))
 
 
 def attempts(execution: Execution) -> str:
@@ -155,14 +150,14 @@ def _times(execution: Execution, now: datetime) -> list[tuple[str, Any]]:
     for name, at in stamps:
         if at is None:
             continue
-        note = f"+{render.span((at - execution.created_at).total_seconds())}"
+        note = f"+{words.span((at - execution.created_at).total_seconds())}"
         if name == "Created":
-            note = f"{render.span((now - at).total_seconds())} ago"
+            note = f"{words.span((now - at).total_seconds())} ago"
         text = format_html('{} · <span class="m-muted">{}</span>', render.moment(at), note)
         facts.append((name, text))
     if execution.started_at:
         ran = ((execution.ended_at or now) - execution.started_at).total_seconds()
-        facts.append(("Ran" if execution.ended_at else "Running for", render.span(ran)))
+        facts.append(("Ran" if execution.ended_at else "Running for", words.span(ran)))
     return facts
 
 
@@ -172,10 +167,10 @@ def _request(execution: Execution) -> list[tuple[str, Any]]:
         ("Correlation id", render.search_link(Execution, execution.correlation_id)),
         ("Idempotency key", execution.idempotency_key),
         ("Priority", execution.priority),
-        ("Time limit", render.span(execution.timeout_seconds)),
-        ("Longest wait in a queue", render.span(execution.dispatch_ttl_ms / 1000)),
+        ("Time limit", words.span(execution.timeout_seconds)),
+        ("Longest wait in a queue", words.span(execution.dispatch_ttl_ms / 1000)),
         ("Pinned to", render.link_to(execution.pinned_worker)),
-        ("Workers with", render.labels(execution.wanted_labels)),
+        ("Workers with", words.labels(execution.wanted_labels)),
         ("Retry policy", _policy(execution)),
     ]
 
@@ -215,10 +210,10 @@ def _events(events: list[ExecutionEvent], previous: datetime) -> Iterator[dict[s
         yield {
             "event": event,
             "at": render.moment(event.at, precise=True),
-            "elapsed": render.span((event.at - previous).total_seconds()),
-            "kind": render.STATUS_KINDS.get(event.to_status, ""),
-            "from": render.status_badge(event.from_status),
-            "to": render.status_badge(event.to_status),
+            "elapsed": words.span((event.at - previous).total_seconds()),
+            "kind": words.kind_of(event.to_status),
+            "from": render.state_badge(event.from_status),
+            "to": render.state_badge(event.to_status),
             "reason": reason_sentence(event.reason),
         }
         previous = event.at

@@ -15,13 +15,14 @@ from unfold.decorators import action, display
 from unfold.enums import ActionVariant
 from unfold.views import ChangeList
 
-from orchestrator.core import clock, executions
+from orchestrator.core import clock, executions, words
 from orchestrator.core.admin import dialogs, execution_page, render
 from orchestrator.core.admin.execution_filters import ByAction, ByPack, ByReason, ByStatus, ByWorker
 from orchestrator.core.admin.listing import CreatedBetween, CreatedWithin, id_starts_with
 from orchestrator.core.admin.read_only import AsOfChangeList, ReadOnlyAdmin, Section, go_to
 from orchestrator.core.errors import MusterError
 from orchestrator.core.models import Action, Execution
+from orchestrator.core.states import KINDS as EXECUTION_KINDS
 
 
 class ExecutionChangeList(AsOfChangeList):
@@ -89,7 +90,7 @@ class ExecutionAdmin(ReadOnlyAdmin):
     def short_id(self, execution: Execution) -> SafeString:
         return render.short_id(execution.pk)
 
-    @display(description="Status", label=render.STATUS_KINDS)
+    @display(description="Status", label=EXECUTION_KINDS)
     def status_label(self, execution: Execution) -> str:
         return execution.status
 
@@ -106,7 +107,7 @@ class ExecutionAdmin(ReadOnlyAdmin):
     @display(description="Took, or age")
     def took(self, execution: Execution) -> SafeString:
         end = execution.ended_at or execution.as_of  # type: ignore[attr-defined]
-        text = render.span((end - execution.created_at).total_seconds())
+        text = words.span((end - execution.created_at).total_seconds())
         text = text if execution.ended_at else f"{text} so far"
         return format_html('<span class="whitespace-nowrap">{}</span>', text)
 

@@ -9,10 +9,11 @@ from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 from unfold.decorators import display
 
+from orchestrator.core import words
 from orchestrator.core.admin import render
-from orchestrator.core.admin.dead_letter_page import REASON_KINDS
 from orchestrator.core.admin.read_only import ReadOnlyAdmin
 from orchestrator.core.models import InvestigationQueue
+from orchestrator.core.models.dead_letters import REASON_KINDS
 
 
 @admin.register(InvestigationQueue)
@@ -45,7 +46,7 @@ class InvestigationQueueAdmin(ReadOnlyAdmin):
 
     @display(description="Waits")
     def waits(self, row: InvestigationQueue) -> str:
-        return render.span(row.minutes_in_dlq * 60)
+        return words.span(row.minutes_in_dlq * 60)
 
     @display(description="Opened")
     def opened(self, row: InvestigationQueue) -> SafeString | None:

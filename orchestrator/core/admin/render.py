@@ -6,7 +6,7 @@ Everything that comes from outside goes through `format_html`; nothing here mark
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
@@ -19,56 +19,11 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from orchestrator.core import words
+
 TEXT_LIMIT_CHARACTERS = 100_000
-BODY_LIMIT_BYTES = 4_096
-HEX_COLUMNS = 16
 # lists have no stylesheet of ours, and Unfold has no class for it
 MONO = "font-family: ui-monospace, monospace; font-size: .92em"
-
-STATUS_KINDS = {
-    "requested": "",
-    "scheduling": "warning",
-    "scheduled": "info",
-    "running": "primary",
-    "canceling": "warning",
-    "completed": "success",
-    "failed": "danger",
-    "timeout": "danger",
-    "cancelled": "",
-    "abandoned": "danger",
-}
-
-TASK_KINDS = {
-    "pending": "",
-    "initializing": "info",
-    "enqueuing_steps": "info",
-    "steps_in_process": "primary",
-    "evaluating_results": "info",
-    "waiting_for_dependencies": "primary",
-    "waiting_for_retry": "warning",
-    "blocked_by_failures": "danger",
-    "complete": "success",
-    "error": "danger",
-    "cancelled": "",
-    "resolved_manually": "success",
-}
-STEP_KINDS = {
-    "pending": "",
-    "enqueued": "info",
-    "in_progress": "primary",
-    "enqueued_for_orchestration": "info",
-    "complete": "success",
-    "error": "danger",
-    "waiting_for_retry": "warning",
-    "cancelled": "",
-    "resolved_manually": "success",
-}
-STATE_KINDS = STEP_KINDS | TASK_KINDS
-
-
-def labels(values: Mapping[str, Any]) -> str:
-    """`zone=b, gpu=yes`."""
-    return ", ".join(f"{key}={value}" for key, value in values.items())
 
 
 def badge(text: str, kind: str = "") -> SafeString:
@@ -76,13 +31,9 @@ def badge(text: str, kind: str = "") -> SafeString:
     return render_to_string("unfold/helpers/label.html", {"text": text, "type": kind})
 
 
-def status_badge(status: str) -> SafeString:
-    return badge(status, STATUS_KINDS.get(status, ""))
-
-
 def state_badge(state: str) -> SafeString:
-    """Of a task or a step."""
-    return badge(state, STATE_KINDS.get(state, ""))
+    """A state of any app in its colour."""
+    return badge(state, words.kind_of(state))
 
 
 def moment(at: datetime | None, *, precise: bool = False) -> SafeString | None:
@@ -99,26 +50,6 @@ def moment(at: datetime | None, *, precise: bool = False) -> SafeString | None:
     )
 
 
-def span(seconds: float) -> str:
-    """A duration in its two largest units: `340 ms`, `12.3 s`, `3 min 12 s`, `2 d 4 h`."""
-    seconds = abs(seconds)
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 59.95:
-        return f"{seconds:.1f} s".replace(".0 s", " s")
-    whole = round(seconds)
-    for size, unit, small_size, small_unit in (
-        (86_400, "d", 3_600, "h"),
-        (3_600, "h", 60, "min"),
-        (60, "min", 1, "s"),
-    ):
-        if whole >= size:
-            large, rest = divmod(whole, size)
-            small = rest // small_size
-            return f"{large} {unit} {small} {small_unit}" if small else f"{large} {unit}"
-    return f"{whole} s"
-
-
 def since(at: datetime | None, now: datetime) -> SafeString | None:
     """`12 s ago`, the moment itself when hovered."""
     if at is None:
@@ -128,16 +59,16 @@ def since(at: datetime | None, now: datetime) -> SafeString | None:
         '<time class="whitespace-nowrap" datetime="{}" title="{}">{} ago</time>',
         local.isoformat(),
         f"{local:%Y-%m-%d %H:%M:%S} {local.tzname()}",
-        span((now - at).total_seconds()),
+        words.span((now - at).total_seconds()),
     )
 
 
 def due(at: datetime, now: datetime) -> SafeString:
     """`in 12 s`, or `3 s overdue` in red."""
-    left = (at - now).total_seconds()
-    if left >= 0:
-        return format_html('<span class="m-muted">in {}</span>', span(left))
-    return format_html('<strong class="m-overdue">{} overdue</strong>', span(left))
+    text, is_overdue = words.due(at, now)
+    if is_overdue:
+        return format_html('<strong class="m-overdue">{}</strong>', text)
+    return format_html('<span class="m-muted">{}</span>', text)
 
 
 def printable(value: Any) -> str:
@@ -193,14 +124,7 @@ def result_json(result: Any) -> SafeString:
 
 def hex_dump(body: bytes) -> SafeString:
     """The first bytes as offset, hexadecimal and ASCII, sixteen a line."""
-    lines = []
-    for offset in range(0, min(len(body), BODY_LIMIT_BYTES), HEX_COLUMNS):
-        row = body[offset : min(offset + HEX_COLUMNS, BODY_LIMIT_BYTES)]
-        ascii_text = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)
-        lines.append(f"{offset:08x}  {row.hex(' '):<{HEX_COLUMNS * 3 - 1}}  {ascii_text}")
-    if len(body) > BODY_LIMIT_BYTES:
-        lines.append(f"… {len(body) - BODY_LIMIT_BYTES:,} more bytes")
-    return format_html('<pre class="m-pre m-hex">{}</pre>', "\n".join(lines))
+    return format_html('<pre class="m-pre m-hex">{}</pre>', "\n".join(words.hex_lines(body)))
 
 
 def link(url: str, text: Any) -> SafeString:

@@ -15,16 +15,16 @@ from django.utils.safestring import SafeString
 from unfold.decorators import display
 from unfold.views import ChangeList
 
-from orchestrator.core import fleet
+from orchestrator.core import fleet, words
 from orchestrator.core.admin import render
 from orchestrator.core.admin.read_only import AsOfChangeList, Section
 from orchestrator.core.admin.worker_orders import WorkerOrders
 from orchestrator.core.models import Execution, Worker, WorkerEvent
+from orchestrator.core.models.fleet import KINDS
 from orchestrator.core.states import ExecutionStatus
 
 HELD_LIMIT = 50
 HISTORY_LIMIT = 50
-STATUS_KINDS = {"active": "success", "draining": "warning", "inactive": ""}
 
 
 def freshness(worker: Worker, now: datetime) -> SafeString:
@@ -88,7 +88,7 @@ class WorkerAdmin(WorkerOrders):
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return WorkerChangeList
 
-    @display(description="Status", label=STATUS_KINDS)
+    @display(description="Status", label=KINDS)
     def status_label(self, worker: Worker) -> str:
         return worker.status
 
@@ -129,7 +129,7 @@ class WorkerAdmin(WorkerOrders):
         rows = [
             (
                 render.link_to(execution, render.mono(execution.pk)),
-                render.status_badge(execution.status),
+                render.state_badge(execution.status),
                 execution.action_ref,
                 execution.attempt,
                 execution.worker_incarnation,
@@ -143,7 +143,7 @@ class WorkerAdmin(WorkerOrders):
         every = f"{reverse('admin:orchestrator_execution_changelist')}?worker={obj.pk}"
         return [
             Section(
-                facts=_state(obj, now, held), kind="danger" if stale else STATUS_KINDS[obj.status]
+                facts=_state(obj, now, held), kind="danger" if stale else words.kind_of(obj.status)
             ),
             Section(title="Offers", facts=_offers(obj), wide=False),
             Section(title="Process", facts=_life(obj), wide=False),
@@ -170,7 +170,7 @@ def _history(worker: Worker) -> SafeString | str:
 def _state(worker: Worker, now: datetime, held: int) -> list[tuple[str, Any]]:
     facts: list[tuple[str, Any]] = [
         ("Worker", worker.name),
-        ("Status", render.badge(worker.status, STATUS_KINDS.get(worker.status, ""))),
+        ("Status", render.state_badge(worker.status)),
         ("Heartbeat", "never"),
         ("Load", f"{held} of {worker.capacity}"),
     ]
@@ -182,7 +182,7 @@ def _state(worker: Worker, now: datetime, held: int) -> list[tuple[str, Any]]:
                 freshness(worker, now),
                 render.since(worker.heartbeat_at, now),
                 render.moment(worker.heartbeat_at),
-                render.span(settings.MUSTER.staleness_seconds),
+                words.span(settings.MUSTER.staleness_seconds),
             ),
         )
     if worker.status_reason:
@@ -224,7 +224,7 @@ def _life(worker: Worker) -> list[tuple[str, Any]]:
 
 
 def _labels(worker: Worker) -> str:
-    return render.labels(worker.labels)
+    return words.labels(worker.labels)
 
 
 def _process(worker: Worker) -> str:

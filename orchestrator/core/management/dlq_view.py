@@ -11,9 +11,11 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.core import words
 from orchestrator.core.management import output
 from orchestrator.core.management.execution_view import ID_SHOWN
 from orchestrator.core.models import DLQDashboard, DLQEntry, InvestigationQueue
+from orchestrator.core.models.dead_letters import RESOLUTION_KINDS
 
 LISTED = (
     "dlq_entry_uuid",
@@ -59,8 +61,6 @@ QUEUE = (
     "priority_score",
 )
 WHOLE = (*LISTED, "snapshot", "notes", "metadata", "headers", "x_death")
-HEX_COLUMNS = 16
-BODY_LIMIT_BYTES = 4_096
 
 
 def listing(entries: Sequence[DLQEntry], now: datetime) -> Table:
@@ -68,9 +68,9 @@ def listing(entries: Sequence[DLQEntry], now: datetime) -> Table:
     for entry in entries:
         made.add_row(
             str(entry.dlq_entry_uuid)[:ID_SHOWN],
-            output.span((now - entry.dlq_timestamp).total_seconds()),
+            words.span((now - entry.dlq_timestamp).total_seconds()),
             output.plain(entry.dlq_reason),
-            output.status(entry.resolution_status),
+            output.status(entry.resolution_status, RESOLUTION_KINDS),
             output.plain(_about(entry)),
         )
     return made
@@ -93,8 +93,8 @@ def stats(rows: Sequence[DLQDashboard], now: datetime) -> Table:
             row.dlq_reason,
             *(f"{n:,}" for n in (row.pending, row.manually_resolved, row.permanent_failures)),
             *(f"{n:,}" for n in (row.cancelled, row.total_entries)),
-            output.span((now - row.oldest_entry).total_seconds()),
-            "" if minutes is None else output.span(minutes * 60),
+            words.span((now - row.oldest_entry).total_seconds()),
+            "" if minutes is None else words.span(minutes * 60),
         )
     return made
 
@@ -105,7 +105,7 @@ def queue(rows: Sequence[InvestigationQueue]) -> Table:
         made.add_row(
             str(row.dlq_entry_uuid)[:ID_SHOWN],
             f"{row.priority_score:,.0f}",
-            output.span(row.minutes_in_dlq * 60),
+            words.span(row.minutes_in_dlq * 60),
             row.dlq_reason,
             output.plain(row.about),
         )
@@ -133,7 +133,7 @@ def page(entry: DLQEntry) -> Iterator[RenderableType]:
             ("routing key", output.plain(entry.original_routing_key)),
             ("opened", f"{output.moment(entry.dlq_timestamp)} UTC by {entry.opened_by or '?'}"),
             ("last seen", _last_seen(entry)),
-            ("resolution", output.status(entry.resolution_status)),
+            ("resolution", output.status(entry.resolution_status, RESOLUTION_KINDS)),
             ("closed", _closed(entry)),
         ]
     )
@@ -153,7 +153,7 @@ def page(entry: DLQEntry) -> Iterator[RenderableType]:
             yield output.pretty(value)
     if entry.raw_body is not None:
         yield Text(f"\nBody, {len(entry.raw_body):,} bytes", style="bold")
-        yield Text("\n".join(hexdump(bytes(entry.raw_body))))
+        yield Text("\n".join(words.hex_lines(bytes(entry.raw_body))))
 
 
 def _last_seen(entry: DLQEntry) -> str:
@@ -176,13 +176,3 @@ def _deaths(deaths: Sequence[dict[str, Any]]) -> Table:
         cells += [", ".join(map(str, keys)) if isinstance(keys, list) else keys or ""]
         made.add_row(*map(output.plain, [*cells, death.get("time", "")]))
     return made
-
-
-def hexdump(body: bytes) -> Iterator[str]:
-    """Lines of offset, bytes and what of them is text."""
-    for start in range(0, min(len(body), BODY_LIMIT_BYTES), HEX_COLUMNS):
-        part = body[start : start + HEX_COLUMNS]
-        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
-        yield f"{start:08x}  {part.hex(' '):<{3 * HEX_COLUMNS}} {text}"
-    if len(body) > BODY_LIMIT_BYTES:
-        yield f"... {len(body) - BODY_LIMIT_BYTES:,} more bytes (all of them: --json)"

@@ -35,15 +35,6 @@ UNITS = {
     "_limit": "executions",
     "_size": "rows or messages",
 }
-KNOWN = {
-    Known.NEVER_STARTED: "It did not begin. Running it again is always safe.",
-    Known.OUTCOME_UNKNOWN: (
-        "It may have happened, in part or whole. It is run again only if the action is "
-        "declared idempotent."
-    ),
-    Known.FINISHED: "It ran, and the worker saw how it ended. It is run again only if "
-    "`retry_on` names the reason.",
-}
 
 
 def pages() -> dict[str, Callable[[], str]]:
@@ -307,7 +298,7 @@ def reasons_page() -> str:
         reasons = [reason for reason in Reason if reason.known is known]
         parts += [
             f"## `{known.value}`",
-            KNOWN[known],
+            f"{known.text}.",
             _table(
                 ("Code", "What people read", "May be retried"),
                 [(f"`{r}`", r.text, "yes" if r in RETRYABLE else "no") for r in reasons],

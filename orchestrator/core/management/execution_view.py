@@ -10,9 +10,10 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.core import words
 from orchestrator.core.management import output
 from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent
-from orchestrator.core.reasons import Known, Reason
+from orchestrator.core.reasons import Reason
 from orchestrator.core.states import WHO_MOVES_IT_ON, ExecutionStatus
 
 LISTED = (
@@ -44,11 +45,6 @@ ID_SHOWN = 18
 """Characters of an id in a narrow table: they tell apart what was not made in one millisecond."""
 LETTER = ("dlq_entry_uuid", "attempt", "dlq_reason", "detail", "original_queue", "dlq_timestamp")
 
-KNOWN = {
-    Known.NEVER_STARTED: "it never started: safe to run again",
-    Known.OUTCOME_UNKNOWN: "outcome unknown: run it again only if it is idempotent",
-    Known.FINISHED: "the worker saw how it ended",
-}
 S = ExecutionStatus
 DUE: dict[str, tuple[str, set[ExecutionStatus]]] = {
     "next_retry_at": ("not scheduled before", {S.REQUESTED, S.SCHEDULING}),
@@ -69,7 +65,7 @@ def listing(rows: Sequence[Execution], now: datetime) -> Table:
             output.status(row.status),
             str(row.attempt),
             output.plain(row.worker.name if row.worker else ""),
-            output.span(took),
+            words.span(took),
             output.plain(row.reason or row.wait_reason),
         )
     return made
@@ -123,7 +119,7 @@ def timeline(execution: Execution) -> Table:
     for event in ExecutionEvent.objects.of(execution.pk):
         made.add_row(
             output.moment(event.at, precise=True),
-            output.span((event.at - before).total_seconds()),
+            words.span((event.at - before).total_seconds()),
             output.status(event.to_status),
             str(event.attempt),
             output.plain(event.actor),
@@ -179,12 +175,12 @@ def _situation(execution: Execution) -> list[tuple[str, RenderableType | None]]:
     if execution.started_at:
         until = execution.ended_at or execution.started_at
         if execution.ended_at:
-            facts.append(("ran", output.span((until - execution.started_at).total_seconds())))
+            facts.append(("ran", words.span((until - execution.started_at).total_seconds())))
     facts += [
-        ("time limit", output.span(execution.timeout_seconds)),
-        ("longest wait in a queue", output.span(execution.dispatch_ttl_ms / 1000)),
-        ("workers with", output.plain(output.labels(execution.wanted_labels))),
-        ("retry policy", output.plain(output.labels(execution.wanted_retries))),
+        ("time limit", words.span(execution.timeout_seconds)),
+        ("longest wait in a queue", words.span(execution.dispatch_ttl_ms / 1000)),
+        ("workers with", output.plain(words.labels(execution.wanted_labels))),
+        ("retry policy", output.plain(words.labels(execution.wanted_retries))),
         ("requested by", output.plain(execution.requested_by)),
         ("correlation id", output.plain(execution.correlation_id or "")),
         ("idempotency key", output.plain(execution.idempotency_key or "")),
@@ -197,7 +193,7 @@ def _reason(code: str) -> str:
         reason = Reason(code)
     except ValueError:
         return code
-    return f"{code}: {reason.text} ({KNOWN[reason.known]})"
+    return f"{code}: {reason.text} ({reason.known.text})"
 
 
 def _due(execution: Execution, now: datetime) -> Iterator[tuple[str, RenderableType]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import pairwise
 from typing import Any, NoReturn
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -16,49 +15,21 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.core import checks
+from orchestrator.core import checks, words
 from orchestrator.core.errors import MusterError
-from orchestrator.core.management import overview
+from orchestrator.core.words import Kind
 
 COLUMNS = 100
 INTERRUPTED = 130
 """What a shell reports of a program that was stopped by Ctrl-C."""
 
-STATUS_STYLES: Mapping[str, str] = {
-    **overview.STYLES,
-    "scheduling": "yellow",
-    "scheduled": "cyan",
-    "running": "blue",
-    "canceling": "yellow",
-    # of tasks and steps
-    "initializing": "cyan",
-    "enqueuing_steps": "cyan",
-    "evaluating_results": "cyan",
-    "enqueued": "cyan",
-    "enqueued_for_orchestration": "cyan",
-    "steps_in_process": "blue",
-    "in_progress": "blue",
-    "waiting_for_dependencies": "blue",
-    "waiting_for_retry": "yellow",
-    "blocked_by_failures": "red",
-    "error": "red",
-    "complete": "green",
-    "resolved_manually": "green",
-    # of heartbeats
-    "fresh": "green",
-    "stale": "red",
-    "never": "bright_black",
-    "gone": "bright_black",
-    # of investigations
-    "manually_resolved": "green",
-    "permanently_failed": "red",
-    # of tasks
-    "healthy": "green",
-    "warning": "yellow",
-    # of queues
-    "as declared": "green",
-    "differs": "red",
-    "missing": "yellow",
+STYLES: Mapping[Kind, str] = {
+    Kind.PLAIN: "",
+    Kind.INFO: "cyan",
+    Kind.PRIMARY: "blue",
+    Kind.SUCCESS: "green",
+    Kind.WARNING: "yellow",
+    Kind.DANGER: "red",
 }
 
 
@@ -125,20 +96,16 @@ def facts(pairs: Iterable[tuple[str, RenderableType | None]]) -> Table:
     return made
 
 
-def status(text: str) -> Text:
-    """A status in its colour."""
-    return Text(text, style=STATUS_STYLES.get(text, ""))
+def status(text: str, kinds: Mapping[str, Kind] | None = None) -> Text:
+    """A state in its colour; `kinds` where several apps have one of this name."""
+    kind = words.kind_of(text) if kinds is None else kinds.get(text, Kind.PLAIN)
+    return Text(text, style=STYLES[kind])
 
 
 def plain(text: Any) -> Text:
     """Text from outside, of which nothing is markup."""
     shown = str(text).encode("utf-8", "backslashreplace").decode()
     return Text("".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in shown))
-
-
-def labels(values: Mapping[str, Any]) -> str:
-    """`zone=b, gpu=yes`."""
-    return ", ".join(f"{key}={value}" for key, value in values.items())
 
 
 def moment(at: datetime | None, *, precise: bool = False) -> str:
@@ -149,28 +116,10 @@ def moment(at: datetime | None, *, precise: bool = False) -> str:
     return f"{utc:%Y-%m-%d %H:%M:%S}" + (f".{utc.microsecond // 1000:03d}" if precise else "")
 
 
-def span(seconds: float) -> str:
-    """A duration in its two largest units: `340 ms`, `12.3 s`, `3 min 12 s`, `2 d 4 h`."""
-    seconds = abs(seconds)
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 59.95:
-        return f"{seconds:.1f} s".replace(".0 s", " s")
-    whole = round(seconds)
-    units = [("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)]
-    for (unit, size), (small_unit, small_size) in pairwise(units):
-        if whole >= size:
-            rest = whole % size // small_size
-            return f"{whole // size} {unit}" + (f" {rest} {small_unit}" if rest else "")
-    return f"{whole} s"
-
-
 def due(at: datetime, now: datetime) -> Text:
     """`in 12 s`, or `3 s overdue` in red."""
-    left = (at - now).total_seconds()
-    if left >= 0:
-        return Text(f"in {span(left)}")
-    return Text(f"{span(left)} overdue", style="red")
+    text, is_overdue = words.due(at, now)
+    return Text(text, style="red" if is_overdue else "")
 
 
 def pretty(value: Any) -> Text:

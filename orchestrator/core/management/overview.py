@@ -14,6 +14,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.core.management import output
 from orchestrator.core.models import DLQEntry, Execution, Worker
 from orchestrator.core.states import OPEN, TERMINAL, ExecutionStatus
 
@@ -21,17 +22,6 @@ COUNT_LIMIT = 100_000
 """Counting what ended, and what died, goes no further back than this."""
 
 LATELY = timedelta(hours=1)
-
-STYLES: Mapping[str, str] = {
-    ExecutionStatus.COMPLETED: "green",
-    ExecutionStatus.FAILED: "red",
-    ExecutionStatus.TIMEOUT: "red",
-    ExecutionStatus.ABANDONED: "magenta",
-    ExecutionStatus.CANCELLED: "yellow",
-    Worker.Status.ACTIVE: "green",
-    Worker.Status.DRAINING: "yellow",
-    Worker.Status.INACTIVE: "red",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +111,7 @@ def worker_table(lines: Sequence[WorkerLine]) -> Table:
     for line in lines:
         table.add_row(
             line.name,
-            Text(line.status, STYLES.get(line.status, "")),
+            output.status(line.status),
             silence(line),
             str(line.held),
             str(line.capacity),
@@ -134,7 +124,7 @@ def execution_table(overview: Overview) -> Table:
     table = new_table("Executions", "open", "now", "ended, last hour", "", right=("now", ""))
     ended = list(overview.ended.items())
     for (status, count), end in zip(overview.open.items(), ended, strict=True):
-        table.add_row(status, f"{count:,}", Text(end[0], STYLES[end[0]]), f"{end[1]:,}")
+        table.add_row(status, f"{count:,}", output.status(end[0]), f"{end[1]:,}")
     table.add_section()
     table.add_row(
         "all", f"{sum(overview.open.values()):,}", "DLQ entries", f"{overview.dlq_entries:,}"

@@ -6,8 +6,7 @@ from datetime import datetime
 
 from django.conf import settings
 
-from orchestrator.core import fleet
-from orchestrator.core.management import output
+from orchestrator.core import fleet, words
 from orchestrator.core.models import Worker
 
 
@@ -22,7 +21,7 @@ def ping(name: str, *, now: datetime) -> tuple[bool, str]:
         return False, f"{name}: no worker of this name ever registered"
     if worker.heartbeat_at is None:
         return False, f"{name}: never started"
-    age = output.span((now - worker.heartbeat_at).total_seconds())
+    age = words.span((now - worker.heartbeat_at).total_seconds())
     where = f"life {worker.incarnation}, pid {worker.pid} on {worker.host}"
     if worker.gone_at is not None:
         return False, f"{name}: gone ({worker.status_reason}), last heartbeat {age} ago; {where}"

@@ -15,6 +15,18 @@ from django.db import connections, models
 from django.db.models import Q
 from uuid_utils import compat as uuid_utils
 
+from orchestrator.core import words
+
+REASON_KINDS = words.kinds(
+    info="manual_dlq",
+    warning="staleness_timeout worker_unavailable queue_ttl_expired",
+    danger="max_retries_exceeded dependency_cycle_detected poison message_invalid "
+    "retries_exceeded unroutable",
+)
+RESOLUTION_KINDS = words.kinds(
+    success="manually_resolved", warning="pending", danger="permanently_failed"
+)
+
 
 class DLQEntryQuerySet(models.QuerySet["DLQEntry"]):
     def insert(self, entries: Sequence[DLQEntry]) -> list[DLQEntry]:

@@ -8,11 +8,16 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from orchestrator.core import clock
+from orchestrator.core import clock, words
 
 HEARTBEATS_AHEAD_BY = timedelta(seconds=15)
 """A heartbeat is of the future only if it is later than what processes on slow machines, which each
 count on by themselves, may differ by."""
+
+KINDS = words.kinds(
+    success="active fresh healthy", warning="draining", danger="stale unhealthy lost"
+)
+"""Of a worker's status, of its heartbeat, and of what happened to it."""
 
 
 def fresh_between(now: datetime) -> tuple[datetime, datetime]:

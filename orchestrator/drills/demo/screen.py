@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.core.management import overview
+from orchestrator.core.management import output, overview
 from orchestrator.drills.demo.account import Account, Ends
 from orchestrator.drills.demo.play import Happening, Play
 
@@ -112,7 +112,7 @@ def _progress(play: Play) -> RenderableType:
         Text(_at(play.elapsed_seconds).strip(), "bold"),
     )
     counts = Text("  ").join(
-        Text(f"{status} {count:,}", overview.STYLES.get(status, ""))
+        Text(f"{status} {count:,}", output.status(status).style)
         for status, count in play.counts.items()
     )
     return Group(row, counts)
@@ -132,7 +132,7 @@ def _workers(play: Play) -> Table:
             )
         table.add_row(
             worker.name,
-            Text(worker.status, overview.STYLES.get(worker.status, "")),
+            output.status(worker.status),
             overview.silence(worker),
             str(worker.held),
             Text(what, "yellow" if loss else ""),
@@ -147,7 +147,7 @@ def _ends(ends: Sequence[Ends]) -> Table:
     table = overview.new_table("", "status", "reason", "executions", *columns, right=right)
     for end in ends:
         table.add_row(
-            Text(end.status, overview.STYLES.get(end.status, "")),
+            output.status(end.status),
             end.reason,
             f"{end.total:,}",
             *(f"{end.by_attempt[n]:,}" if end.by_attempt.get(n) else "" for n in attempts),

@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
-from orchestrator.core import clock
-from orchestrator.core.management import output
+from orchestrator.core import clock, words
 from orchestrator.core.models import Execution, ExecutionEvent, Worker, WorkerEvent
 from orchestrator.core.states import TERMINAL, ExecutionStatus
 from orchestrator.drills.drill.relay import Relay
@@ -250,7 +249,7 @@ def _too_late(what: str, seconds: float | None, limit_seconds: float) -> list[st
     if seconds is None:
         return [f"never {what}"]
     if seconds > limit_seconds:
-        return [f"{what} after {output.span(seconds)}, expected {output.span(limit_seconds)}"]
+        return [f"{what} after {words.span(seconds)}, expected {words.span(limit_seconds)}"]
     return []
 
 

@@ -8,7 +8,9 @@ from itertools import accumulate, pairwise
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from orchestrator.core import words
 from orchestrator.core.admin import render
+from orchestrator.workflows.states import StepState
 from orchestrator.workflows.task_view.graph import DRAWN_LIMIT, Graph, Node
 from orchestrator.workflows.task_view.layout import NODE_HEIGHT, NODE_WIDTH, Layout, Point, lay_out
 
@@ -92,7 +94,7 @@ def _bar(node: Node) -> SafeString:
         "",
         '<rect class="m-part m-part-{}" x="{}" y="33" width="{}" height="9"/>',
         (
-            (render.STEP_KINDS.get(state, "") or "idle", round(left, 1), round(width, 1))
+            (words.kind_of(state) or "idle", round(left, 1), round(width, 1))
             for state, left, width in zip(node.states, lefts, widths, strict=True)
         ),
     )
@@ -121,14 +123,14 @@ def _stripe(node: Node) -> SafeString:
 def _kind(node: Node) -> str:
     """The colour: the state's, or for a crowd that of its worst."""
     if node.state is not None:
-        return render.STEP_KINDS.get(node.state, "")
-    found = {render.STEP_KINDS.get(state, "") for state in node.states}
+        return words.kind_of(node.state)
+    found = {words.kind_of(state) for state in node.states}
     return next((k for k in ("danger", "warning", "primary", "info") if k in found), "")
 
 
 def _edge_class(graph: Graph, parent: str) -> str:
     """An edge is open once its parent is satisfied."""
-    kinds = {render.STEP_KINDS.get(state, "") for state in graph.nodes[parent].states}
+    kinds = {words.kind_of(state) for state in graph.nodes[parent].states}
     return "m-way m-way-open" if kinds == {"success"} else "m-way"
 
 
@@ -158,8 +160,8 @@ def _legend(graph: Graph, layout: Layout) -> SafeString:
 
 
 def _counts(graph: Graph) -> Iterator[tuple[SafeString, str]]:
-    for state in render.STEP_KINDS:
-        if count := graph.states.get(state, 0):  # type: ignore[call-overload]
+    for state in StepState:
+        if count := graph.states.get(state, 0):
             yield render.state_badge(state), f"{count:,}"
 
 

@@ -27,6 +27,7 @@ from orchestrator.workflows import engine
 from orchestrator.workflows.admin import task_page
 from orchestrator.workflows.models import Step, StepExecution
 from orchestrator.workflows.states.steps import IN_FLIGHT
+from orchestrator.workflows.states.steps import KINDS as STEP_KINDS
 from orchestrator.workflows.task_view import steps
 
 HOME = "admin:workflows_step_changelist"
@@ -141,7 +142,7 @@ class StepAdmin(ReadOnlyAdmin):
     def of_task(self, step: Step) -> SafeString | None:
         return render.link_to(step.task, render.short_id(step.task_id))
 
-    @display(description="State", label=render.STEP_KINDS)
+    @display(description="State", label=STEP_KINDS)
     def state_label(self, step: Step) -> str:
         return step.state
 

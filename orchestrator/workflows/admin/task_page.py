@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from orchestrator.core import words
 from orchestrator.core.admin import execution_page, render
 from orchestrator.core.admin.read_only import Section
 from orchestrator.core.models import DLQEntry
@@ -63,7 +64,7 @@ def of_step(step: Step, now: datetime) -> list[Section]:
     result = secrets.result(step, task.template)
     audit = f"/api/v1/tasks/{task.pk}/workflow_steps/{step.pk}/audit"
     boxes = [
-        Section(facts=_step_facts(view, now), kind=render.STEP_KINDS.get(step.state, "")),
+        Section(facts=_step_facts(view, now), kind=words.kind_of(step.state)),
         Section(
             title="Executions",
             body=_tries([(step, each) for each in tries]) if tries else "none yet",
@@ -145,7 +146,7 @@ def _situation(task: Task, now: datetime) -> Section:
             "In it for" if not task.is_terminal else "Since",
             format_html(
                 "{} · {}",
-                render.span((now - task.state_entered_at).total_seconds()),
+                words.span((now - task.state_entered_at).total_seconds()),
                 render.moment(task.state_entered_at),
             ),
         ),
@@ -162,7 +163,7 @@ def _situation(task: Task, now: datetime) -> Section:
         facts.append(("Blocked by", links or "none of its steps"))
     end = task.ended_at or now
     facts.append(("Took" if task.ended_at else "Age", _seconds(task.created_at, end)))
-    return Section(facts=facts, kind=render.TASK_KINDS.get(state, ""))
+    return Section(facts=facts, kind=words.kind_of(state))
 
 
 def _graph_title(found: graph.Graph) -> str:
@@ -247,7 +248,7 @@ def _try(step: Step, each: StepExecution) -> Sequence[Any]:
         render.link_to(execution, render.short_id(execution.pk)),
         step.name,
         render.code(execution.action_ref),
-        render.status_badge(execution.status),
+        render.state_badge(execution.status),
         execution.reason,
         execution.worker.name if execution.worker else None,
         render.moment(execution.created_at),
@@ -297,7 +298,7 @@ def _step_facts(view: steps.StepView, now: datetime) -> list[tuple[str, Any]]:
         ("Step", format_html("{} · {}", step.name, render.mono(step.pk))),
         ("Task", render.link_to(step.task, render.mono(step.task_id))),
         ("State", render.state_badge(step.state)),
-        ("In it for", render.span((now - step.state_entered_at).total_seconds())),
+        ("In it for", words.span((now - step.state_entered_at).total_seconds())),
         ("Moved on by", execution_page.with_code(STEPS.who_moves_it_on[S(step.state)])),
         ("Attempts", attempts(step) + ("" if step.retryable else ", not retryable")),
         ("Kind", step.kind),
@@ -333,8 +334,8 @@ def _records(
         elapsed = (record.at - previous).total_seconds() if previous else 0
         yield {
             "at": render.moment(record.at, precise=True),
-            "elapsed": render.span(elapsed),
-            "kind": render.STATE_KINDS.get(record.to_state, ""),
+            "elapsed": words.span(elapsed),
+            "kind": words.kind_of(record.to_state),
             "step": record.step.name if record.step else "",
             "event": record.event,
             "from": render.state_badge(record.from_state),
@@ -351,4 +352,4 @@ def _unbroken(text: str) -> SafeString:
 
 
 def _seconds(start: datetime, end: datetime) -> str:
-    return render.span((end - start).total_seconds())
+    return words.span((end - start).total_seconds())

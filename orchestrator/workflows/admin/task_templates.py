@@ -11,6 +11,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 from unfold.decorators import display
 
+from orchestrator.core import words
 from orchestrator.core.admin import render
 from orchestrator.core.admin.read_only import ReadOnlyAdmin, Section
 from orchestrator.workflows.admin import graph_svg
@@ -60,7 +61,7 @@ class TaskTemplateAdmin(ReadOnlyAdmin):
 
 
 def _row(step: StepDefinition) -> list[Any]:
-    limit = "" if step.timeout_seconds is None else render.span(step.timeout_seconds)
+    limit = "" if step.timeout_seconds is None else words.span(step.timeout_seconds)
     retry = step.retry
     return [
         step.name,

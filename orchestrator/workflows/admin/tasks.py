@@ -15,7 +15,7 @@ from unfold.decorators import action, display
 from unfold.enums import ActionVariant
 from unfold.views import ChangeList
 
-from orchestrator.core import clock
+from orchestrator.core import clock, words
 from orchestrator.core.admin import dialogs, render
 from orchestrator.core.admin.listing import CreatedBetween, CreatedWithin, id_starts_with
 from orchestrator.core.admin.read_only import AsOfChangeList, ReadOnlyAdmin, Section
@@ -24,6 +24,7 @@ from orchestrator.workflows.admin import task_page
 from orchestrator.workflows.models import Task, TaskTemplate
 from orchestrator.workflows.states import TASKS, TaskState
 from orchestrator.workflows.states.steps import SATISFIED
+from orchestrator.workflows.states.tasks import KINDS as TASK_KINDS
 from orchestrator.workflows.task_view import steps
 
 TEMPLATE_LIMIT = 500
@@ -111,7 +112,7 @@ class TaskAdmin(ReadOnlyAdmin):
     def short_id(self, task: Task) -> SafeString:
         return render.short_id(task.pk)
 
-    @display(description="State", label=render.TASK_KINDS)
+    @display(description="State", label=TASK_KINDS)
     def state_label(self, task: Task) -> str:
         return task.state
 
@@ -135,7 +136,7 @@ class TaskAdmin(ReadOnlyAdmin):
     @display(description="Took, or age")
     def took(self, task: Task) -> SafeString:
         end = task.ended_at or task.as_of  # type: ignore[attr-defined]
-        text = render.span((end - task.created_at).total_seconds())
+        text = words.span((end - task.created_at).total_seconds())
         text = text if task.ended_at else f"{text} so far"
         return format_html('<span class="whitespace-nowrap">{}</span>', text)
 

@@ -11,6 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.core import words
 from orchestrator.core.management import output
 from orchestrator.core.management.execution_view import ID_SHOWN
 from orchestrator.workflows.models import (
@@ -56,8 +57,8 @@ def staleness(rows: Sequence[TaskStaleness]) -> Table:
             str(row.task_uuid)[:ID_SHOWN],
             output.status(row.health_status),
             f"{100 * row.used:,.0f} %",
-            output.span(row.time_in_state_minutes * 60),
-            "" if limit is None else output.span(limit * 60),
+            words.span(row.time_in_state_minutes * 60),
+            "" if limit is None else words.span(limit * 60),
             row.current_state,
             output.plain(f"{row.namespace}/{row.task_name}"),
         )
@@ -73,7 +74,7 @@ def tasks(rows: Sequence[Task], counts: Mapping[UUID, Counter[StepState]], now: 
             output.plain(task.template.ref),
             output.status(task.state),
             _progress(counts[task.pk]),
-            output.span(took),
+            words.span(took),
         )
     return made
 
@@ -82,7 +83,7 @@ def steps_table(views: Sequence[steps.StepView], now: datetime) -> Table:
     made = output.table("step", "state", ">tries", ">for", "*blocked by")
     for view in views:
         step = view.step
-        there = "" if step.ended_at else output.span((now - step.state_entered_at).total_seconds())
+        there = "" if step.ended_at else words.span((now - step.state_entered_at).total_seconds())
         made.add_row(
             output.plain(step.name),
             output.status(step.state),
@@ -203,7 +204,7 @@ def _situation(
     task: Task, counts: Mapping[StepState, int], now: datetime
 ) -> list[tuple[str, RenderableType | None]]:
     failed = [step.name for step in steps.standing_in_the_way(task)]
-    in_it = output.span((now - task.state_entered_at).total_seconds())
+    in_it = words.span((now - task.state_entered_at).total_seconds())
     ended = task.ended_at or now
     return [
         ("task", str(task.pk)),
@@ -215,7 +216,7 @@ def _situation(
         ("next attempt", _due(task.next_retry_at, now)),
         (
             "took" if task.ended_at else "age",
-            output.span((ended - task.created_at).total_seconds()),
+            words.span((ended - task.created_at).total_seconds()),
         ),
         ("requested by", output.plain(task.requested_by)),
         ("initiator", output.plain(task.initiator) if task.initiator else None),
@@ -231,7 +232,7 @@ def _situation(
 def _blocked_by(view: steps.StepView, now: datetime) -> str:
     due = view.step.next_retry_at
     if view.step.state == StepState.WAITING_FOR_RETRY and due is not None and due > now:
-        return f"its backoff: in {output.span((due - now).total_seconds())}"
+        return f"its backoff: in {words.span((due - now).total_seconds())}"
     return view.blocked_by
 
 
@@ -245,7 +246,7 @@ def _executions(tries: Sequence[StepExecution]) -> Table:
             output.plain(execution.action_ref),
             output.status(execution.status),
             output.plain(execution.worker.name if execution.worker else ""),
-            output.span((ended - started).total_seconds()) if started and ended else "",
+            words.span((ended - started).total_seconds()) if started and ended else "",
             output.plain(execution.reason),
         )
     return made

@@ -14,6 +14,10 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connections, models
 
+from orchestrator.core import words
+
+KINDS = words.kinds(success="healthy", warning="warning", danger="stale")
+
 DURATION = "duration"
 """The limit of a task's whole life; the others are named after the state that they are for."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 
+from orchestrator.core import words
 from orchestrator.core.state_machine.machine import Machine, table
 
 
@@ -31,6 +32,13 @@ SATISFIED = frozenset({W.COMPLETE, W.RESOLVED_MANUALLY})
 """What lets the steps that depend on it begin."""
 IN_FLIGHT = frozenset({W.ENQUEUED, W.IN_PROGRESS, W.ENQUEUED_FOR_ORCHESTRATION})
 """Has an execution whose end is not evaluated yet."""
+KINDS = words.kinds(
+    info="enqueued enqueued_for_orchestration",
+    primary="in_progress",
+    success="complete resolved_manually",
+    warning="waiting_for_retry",
+    danger="error",
+)
 
 WHO_MOVES_IT_ON: Mapping[StepState, str] = {
     W.PENDING: "`advance`, when every parent is complete or resolved",

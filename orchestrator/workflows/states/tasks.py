@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 
+from orchestrator.core import words
 from orchestrator.core.state_machine.machine import Machine, table
 
 
@@ -30,6 +31,13 @@ T = TaskState
 TERMINAL = frozenset({T.COMPLETE, T.CANCELLED, T.RESOLVED_MANUALLY})
 ENDED = TERMINAL | {T.ERROR}
 OPEN = frozenset(T) - ENDED
+KINDS = words.kinds(
+    info="initializing enqueuing_steps evaluating_results",
+    primary="steps_in_process waiting_for_dependencies",
+    success="complete resolved_manually",
+    warning="waiting_for_retry",
+    danger="blocked_by_failures error",
+)
 
 WHO_MOVES_IT_ON: Mapping[TaskState, str] = {
     T.PENDING: "the executor, told by `task.requested` or by looking every second",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from orchestrator.core import words
+from orchestrator.core.words import Kind
 from orchestrator.workflows.states import StepState
 from orchestrator.workflows.task_view.graph import Graph, Node
 
@@ -12,15 +14,12 @@ CONTENT_TYPE = "text/vnd.mermaid"
 
 SHAPES = {"decision": ("{{", "}}"), "batchable": ("[[", "]]")}
 COLOURS = {
-    StepState.COMPLETE: "fill:#dcfce7,stroke:#16a34a,color:#14532d",
-    StepState.RESOLVED_MANUALLY: "fill:#dcfce7,stroke:#16a34a,color:#14532d,stroke-dasharray:4 3",
-    StepState.ERROR: "fill:#fee2e2,stroke:#dc2626,color:#7f1d1d",
-    StepState.WAITING_FOR_RETRY: "fill:#ffedd5,stroke:#ea580c,color:#7c2d12",
-    StepState.IN_PROGRESS: "fill:#dbeafe,stroke:#2563eb,color:#1e3a8a",
-    StepState.ENQUEUED: "fill:#e0f2fe,stroke:#0284c7,color:#0c4a6e",
-    StepState.ENQUEUED_FOR_ORCHESTRATION: "fill:#e0f2fe,stroke:#0284c7,color:#0c4a6e",
-    StepState.CANCELLED: "fill:#f1f5f9,stroke:#94a3b8,color:#475569",
-    StepState.PENDING: "fill:#ffffff,stroke:#94a3b8,color:#334155",
+    Kind.SUCCESS: "fill:#dcfce7,stroke:#16a34a,color:#14532d",
+    Kind.DANGER: "fill:#fee2e2,stroke:#dc2626,color:#7f1d1d",
+    Kind.WARNING: "fill:#ffedd5,stroke:#ea580c,color:#7c2d12",
+    Kind.PRIMARY: "fill:#dbeafe,stroke:#2563eb,color:#1e3a8a",
+    Kind.INFO: "fill:#e0f2fe,stroke:#0284c7,color:#0c4a6e",
+    Kind.PLAIN: "fill:#ffffff,stroke:#94a3b8,color:#334155",
 }
 
 
@@ -33,8 +32,8 @@ def written(graph: Graph) -> str:
         state = f":::{node.state}" if node.state else ""
         lines.append(f'    {ids[name]}{start}"{_label(node)}"{end}{state}')
     lines += [f"    {ids[parent]} --> {ids[child]}" for parent, child in graph.edges]
-    shown = {node.state for node in graph.nodes.values()}
-    lines += [f"    classDef {s} {colour}" for s, colour in COLOURS.items() if s in shown]
+    shown = {node.state for node in graph.nodes.values() if node.state}
+    lines += [f"    classDef {s} {COLOURS[words.kind_of(s)]}" for s in StepState if s in shown]
     return "\n".join(lines) + "\n"
 
 

@@ -10,6 +10,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from orchestrator.core import words
 from orchestrator.core.admin import render
 from orchestrator.core.admin.dead_letter_page import x_death_table
 from orchestrator.core.models import (
@@ -154,5 +155,5 @@ def test_x_death_of_any_shape_is_shown(deaths: Any) -> None:
 
 
 def test_hex_dump_and_text_are_cut_off() -> None:
-    assert "more bytes" in render.hex_dump(b"x" * (render.BODY_LIMIT_BYTES + 1))
+    assert "more bytes" in render.hex_dump(b"x" * (words.HEX_LIMIT_BYTES + 1))
     assert "more characters" in render.preformatted("x" * (render.TEXT_LIMIT_CHARACTERS + 1))

@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from orchestrator.core import words
 from orchestrator.core.admin import render
 from orchestrator.core.models import (
     Worker,
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.django_db
     ],
 )
 def test_spans_read_well(seconds: float, text: str) -> None:
-    assert render.span(seconds) == text
+    assert words.span(seconds) == text
 
 
 def test_due_times_say_what_is_left_or_overdue() -> None:

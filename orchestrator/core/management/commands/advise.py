@@ -12,7 +12,7 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 from rich.text import Text
 
-from orchestrator.core import advice, clock, fleet
+from orchestrator.core import advice, clock, fleet, words
 from orchestrator.core.advice import Advice, Lack, Limit
 from orchestrator.core.management import arguments, output
 
@@ -79,11 +79,11 @@ def _table(found: list[Advice]) -> Any:
         made.add_row(
             output.plain(each.action_ref),
             str(each.runs),
-            output.span(each.typical_seconds),
-            output.span(each.slowest_seconds),
-            output.span(each.wait.now),
+            words.span(each.typical_seconds),
+            words.span(each.slowest_seconds),
+            words.span(each.wait.now),
             _verdict(each.wait),
-            output.span(each.run.now),
+            words.span(each.run.now),
             _verdict(each.run),
             str(each.expired),
             str(each.would_have_run),
@@ -109,20 +109,20 @@ def _sentences(each: Advice) -> list[str]:
     if each.would_have_run:
         told.append(
             f"{each.action_ref}: of {each.expired} that expired, {each.would_have_run} would have "
-            f"run, had they waited as long as the rule allows: {output.span(each.wait.most)}."
+            f"run, had they waited as long as the rule allows: {words.span(each.wait.most)}."
         )
     return told
 
 
 def _sentence(each: Advice, what: str, limit: Limit, advised: str) -> str:
     return (
-        f"{each.action_ref} {what} at most {output.span(limit.now)}: {limit.verdict}, the rule "
+        f"{each.action_ref} {what} at most {words.span(limit.now)}: {limit.verdict}, the rule "
         f"gives {_shown_range(limit)}. Advised: {advised}"
     )
 
 
 def _shown_range(limit: Limit) -> str:
-    least, most = output.span(limit.least), output.span(limit.most)
+    least, most = words.span(limit.least), words.span(limit.most)
     return least if least == most else f"{least} to {most}"
 
 

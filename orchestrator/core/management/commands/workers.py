@@ -10,7 +10,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.db import close_old_connections
 
-from orchestrator.core import clock, executions, fleet
+from orchestrator.core import clock, executions, fleet, words
 from orchestrator.core.management import arguments, output, selection
 from orchestrator.core.models import Execution, Worker, WorkerEvent
 
@@ -135,13 +135,13 @@ def _table(found: list[dict[str, Any]]) -> Any:
         age = worker["heartbeat_age_seconds"]
         offers = ", ".join(worker["runtimes"])
         if worker["labels"]:
-            offers += f"; {output.labels(worker['labels'])}"
+            offers += f"; {words.labels(worker['labels'])}"
         made.add_row(
             str(worker["id"]),
             output.plain(worker["name"]),
             output.status("retired" if worker["retired_at"] else worker["status"]),
             output.status(worker["heartbeat"]),
-            "" if age is None else output.span(age),
+            "" if age is None else words.span(age),
             str(worker["held"]),
             str(worker["capacity"]),
             output.plain(offers),
