@@ -145,8 +145,7 @@ class MusterApp(AppConfig):
     metrics: ClassVar[Sequence[Named]] = ()
     """Each takes `now`; yields Prometheus' metric families."""
     execution_facts: ClassVar[Sequence[Named]] = ()
-    """Each takes an execution; returns labels and values for its page in the admin: what it was
-    run for."""
+    """Each takes an execution; returns `shown` facts: what it was run for."""
     sidebar: ClassVar[Sequence[SidebarItem]] = ()
     lives: ClassVar[Sequence[Life]] = ()
     kinds: ClassVar[Sequence[str]] = ()

@@ -45,6 +45,6 @@ class ErrandsConfig(MusterApp):
         SubjectKind("errand", model="errands.Errand", take=Named("tests.errands.verbs.subjects")),
     )
     metrics = (Named("tests.errands.verbs.metrics"),)
-    execution_facts = (Named("tests.errands.admin.of_execution"),)
+    execution_facts = (Named("tests.errands.verbs.of_execution"),)
     sidebar = (SidebarItem("Errands", "Errands", "directions_run", "errands.errand"),)
     lives = (Life("Errands", machine="tests.errands.states.ERRANDS", begins="asked"),)

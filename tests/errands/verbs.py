@@ -13,7 +13,8 @@ from orchestrator.core import executions, investigations, publisher, topology
 from orchestrator.core.errors import NotFound
 from orchestrator.core.investigations import Subject
 from orchestrator.core.metrics.exposition import counted, gauge
-from orchestrator.core.models import DLQEntry
+from orchestrator.core.models import DLQEntry, Execution
+from orchestrator.core.shown.values import Fact, Link
 from orchestrator.core.state_machine import Move
 from orchestrator.core.topology import QueueSpec
 from tests.errands.models import Errand, ErrandKind
@@ -110,6 +111,12 @@ def _subjects(errands: Sequence[Errand]) -> list[Subject]:
         )
         for errand in errands
     ]
+
+
+def of_execution(execution: Execution) -> list[Fact]:
+    """For an execution's page: the errand that it was run for."""
+    found = Errand.objects.filter(execution=execution)
+    return [("Errand", Link(errand, str(errand))) for errand in found]
 
 
 def metrics(now: datetime) -> Iterator[Any]:

@@ -6,6 +6,7 @@ Everything that comes from outside goes through `format_html`; nothing here mark
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
@@ -16,10 +17,22 @@ from django.db.models import Model
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString
+from django.utils.html import escape, format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
 
 from orchestrator.core import words
+from orchestrator.core.shown.values import (
+    At,
+    Coded,
+    Due,
+    Fact,
+    Happening,
+    Link,
+    Prose,
+    Search,
+    State,
+    Value,
+)
 
 TEXT_LIMIT_CHARACTERS = 100_000
 # lists have no stylesheet of ours, and Unfold has no class for it
@@ -69,6 +82,57 @@ def due(at: datetime, now: datetime) -> SafeString:
     if is_overdue:
         return format_html('<strong class="m-overdue">{}</strong>', text)
     return format_html('<span class="m-muted">{}</span>', text)
+
+
+def facts(found: Iterable[Fact]) -> list[tuple[str, Any]]:
+    """Names, and what is said of each."""
+    return [(name, said(value)) for name, value in found]
+
+
+def said(value: Value) -> Any:
+    """What a fact says."""
+    match value:
+        case State(name):
+            return state_badge(name)
+        case At(at, note):
+            return format_html('{} · <span class="m-muted">{}</span>', moment(at), note)
+        case Due(at, now, note):
+            muted = format_html('<span class="m-muted">{}</span>', note)
+            return format_html("{} · {}", moment(at), muted if note else due(at, now))
+        case Link(row, text, note):
+            return format_html("{} {}", link_to(row, text), note)
+        case Search(model, text):
+            return search_link(model, text)
+        case Coded(sentence, text):
+            return format_html("{} {}", sentence, code(text))
+        case Prose(text):
+            return with_code(text)
+        case str():
+            return printable(value)
+    return value
+
+
+def with_code(text: str) -> SafeString:
+    """The text, its `backticked` words set as code."""
+    pattern, replacement = r"`([^`]+)`", r'<code class="m-code">\1</code>'
+    return mark_safe(re.sub(pattern, replacement, escape(text)))  # noqa: S308 - escaped before
+
+
+def timeline(happenings: Iterable[Happening], template: str, **context: Any) -> SafeString:
+    """What happened, oldest first."""
+    lines = [
+        {
+            "line": each,
+            "at": moment(each.at, precise=True),
+            "elapsed": words.span(each.after_seconds),
+            "kind": words.kind_of(each.to),
+            "was": state_badge(each.was),
+            "to": state_badge(each.to),
+            "why": said(each.why or each.reason),
+        }
+        for each in happenings
+    ]
+    return render_to_string(template, {"lines": lines, **context})
 
 
 def printable(value: Any) -> str:

@@ -20,9 +20,11 @@ from orchestrator.core.api.application import refuse_unknown_parameters
 from orchestrator.core.api.problems import FieldProblem, invalid
 from orchestrator.core.api.replies import Out, documented, reply
 from orchestrator.core.executions import BOUNDS
-from orchestrator.core.models import Execution, ExecutionEvent, Worker
+from orchestrator.core.models import Execution, Worker
 from orchestrator.core.models.executions import ExecutionQuerySet
 from orchestrator.core.reasons import Reason
+from orchestrator.core.shown import executions as shown
+from orchestrator.core.shown.executions import ExecutionDetail, ExecutionOut, ExecutionSummary
 from orchestrator.core.states import ExecutionStatus
 
 router = Router(tags=["executions"])
@@ -111,67 +113,6 @@ class NewExecutions(BaseModel):
     executions: list[NewExecution] = Field(min_length=1)
 
 
-class ExecutionSummary(Out):
-    """An execution as listings show it."""
-
-    id: UUID
-    action_ref: str
-    status: ExecutionStatus
-    reason: str = Field(description="Why it ended; empty while it is open.")
-    priority: int
-    attempt: int
-    retry_count: int
-    worker_id: int | None = Field(description="Where its latest attempt was sent.")
-    pinned_worker_id: int | None
-    timeout_seconds: float
-    queue_ttl_ms: int | None
-    scheduled_timeout_seconds: float | None
-    wait_reason: str
-    requested_by: str
-    correlation_id: str | None
-    idempotency_key: str | None
-    created_at: datetime
-    scheduled_at: datetime | None
-    started_at: datetime | None
-    cancel_requested_at: datetime | None
-    ended_at: datetime | None
-    start_by: datetime | None
-    run_deadline_at: datetime | None
-    next_retry_at: datetime | None
-    deadline_at: datetime
-
-
-class ExecutionOut(ExecutionSummary):
-    """An execution with what it was given and what it gave."""
-
-    worker_selector: dict[str, str] = Field(
-        validation_alias="wanted_labels", description="Its own, or its action's."
-    )
-    retry_policy: dict[str, Any] = Field(
-        validation_alias="wanted_retries", description="Its own, or its action's."
-    )
-    parameters: dict[str, Any]
-    result: Any = Field(description="What the action returned, or error, message, failed_by.")
-
-
-class HistoryEntry(Out):
-    """One transition that happened."""
-
-    event: str
-    from_status: str
-    to_status: str
-    attempt: int
-    actor: str
-    reason: str
-    at: datetime
-
-
-class ExecutionDetail(ExecutionOut):
-    """An execution with its history, oldest first."""
-
-    history: list[HistoryEntry]
-
-
 class ExecutionPage(pages.Page):
     items: list[ExecutionSummary]
 
@@ -227,7 +168,7 @@ def request_execution(request: AuthenticatedRequest, new: Body[NewExecution]) ->
             for refusal in refused.refusals
         ) from None
     return reply(
-        ExecutionOut.model_validate(execution),
+        shown.whole(execution),
         status=201 if execution.created_at == caller.now else 200,
         location=f"{request.path}/{execution.pk}",
     )
@@ -265,12 +206,11 @@ def list_executions(request: AuthenticatedRequest, query: Query[ExecutionQuery])
 @router.get("/{execution_id}", response=documented(404, _200=ExecutionDetail))
 def get_execution(request: AuthenticatedRequest, execution_id: UUID) -> HttpResponse:
     """One execution, with its history."""
-    execution = Execution.objects.select_related("action").filter(pk=execution_id).first()
+    rows = Execution.objects.select_related("action", "worker")
+    execution = rows.filter(pk=execution_id).first()
     if execution is None:
         raise executions.UnknownExecution(f"No execution has the id {execution_id}")
-    shown = ExecutionOut.model_validate(execution)
-    history = pages.each(HistoryEntry, ExecutionEvent.objects.of(execution_id))
-    return reply(ExecutionDetail.model_construct(**dict(shown), history=history))
+    return reply(shown.detail(execution))
 
 
 @router.post("/{execution_id}/cancel", response=documented(404, 409, _202=ExecutionOut))
@@ -278,7 +218,7 @@ def cancel_execution(request: AuthenticatedRequest, execution_id: UUID) -> HttpR
     """Cancel: at once before it runs, through its worker while it does. Repeating it is safe."""
     caller = request.auth
     execution = executions.cancel(execution_id=execution_id, actor=caller.name, now=caller.now)
-    return reply(ExecutionOut.model_validate(execution), status=202)
+    return reply(shown.whole(execution), status=202)
 
 
 def _wanted(new: NewExecution) -> executions.NewExecution:

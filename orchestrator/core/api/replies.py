@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import HttpResponse
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from orchestrator.core.api.problems import ProblemDetails
+from orchestrator.core.shown.values import Shown
 
 OF_A_BODY = (400, 413, 415, 422)
 """The problems of every route that takes a body: the document has them for each of these."""
 
 
-class Out(BaseModel):
-    """The base of what is shown of a row."""
-
-    model_config = ConfigDict(from_attributes=True)
+Out = Shown
+"""The base of what is answered of a row."""
 
 
 def reply(content: BaseModel, *, status: int = 200, location: str | None = None) -> HttpResponse:

@@ -17,6 +17,17 @@ from rich.text import Text
 
 from orchestrator.core import checks, words
 from orchestrator.core.errors import MusterError
+from orchestrator.core.shown.values import (
+    At,
+    Coded,
+    Due,
+    Happening,
+    Link,
+    Prose,
+    Search,
+    State,
+    Value,
+)
 from orchestrator.core.words import Kind
 
 COLUMNS = 100
@@ -85,14 +96,52 @@ def table(*headings: str, title: str = "") -> Table:
     return made
 
 
-def facts(pairs: Iterable[tuple[str, RenderableType | None]]) -> Table:
+def facts(pairs: Iterable[tuple[str, Value | RenderableType]]) -> Table:
     """Names and values below each other; what is empty is left out."""
     made = Table.grid(padding=(0, 2))
     made.add_column(style="bright_black", no_wrap=True)
     made.add_column(overflow="fold")
     for name, value in pairs:
         if value not in (None, ""):
-            made.add_row(name, value)
+            made.add_row(name, said(value))
+    return made
+
+
+def said(value: Value | RenderableType) -> RenderableType:
+    """What a fact says."""
+    match value:
+        case State(name):
+            return status(name)
+        case At(at, note):
+            return plain(f"{moment(at)} UTC  {note}")
+        case Due(at, now, note):
+            left = Text(note, style="bright_black") if note else due(at, now)
+            return Text(f"{moment(at)} UTC  ") + left
+        case Link(_, text, note):
+            return plain(f"{text} {note}".strip())
+        case Search(_, text) | Prose(text):
+            return plain(text)
+        case Coded(sentence, code):
+            return plain(f"{sentence} ({code})")
+        case str() | int():
+            return plain(value)
+        case None:
+            return ""
+    return value
+
+
+def timeline(happenings: Sequence[Happening]) -> Table:
+    """What happened, oldest first."""
+    made = table("at", ">after", "what", ">try", "*by", "*reason")
+    for each in happenings:
+        made.add_row(
+            moment(each.at, precise=True),
+            words.span(each.after_seconds) if each.after_seconds else "",
+            status(each.to),
+            "" if each.attempt is None else str(each.attempt),
+            plain(each.actor),
+            plain(each.reason),
+        )
     return made
 
 

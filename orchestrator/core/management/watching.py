@@ -48,7 +48,7 @@ def wait_for_all(execution_ids: Collection[UUID]) -> Iterator[list[Execution]]:
     while open_ids:
         ended = list(
             Execution.objects.filter(pk__in=list(open_ids)[:500], ended_at__isnull=False)
-            .select_related("worker")
+            .select_related("worker", "action")
             .order_by("pk")
         )
         open_ids -= {execution.pk for execution in ended}

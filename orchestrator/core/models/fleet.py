@@ -154,6 +154,14 @@ class Worker(models.Model):
         oldest, newest = fresh_between(now)
         return bool(oldest <= self.heartbeat_at <= newest)
 
+    def heartbeat_state(self, now: datetime) -> str:
+        """`fresh` or `stale`; of one that is down `gone`, `retired`, or `never`."""
+        if self.is_up:
+            return "fresh" if self.is_fresh(now) else "stale"
+        if self.retired_at:
+            return "retired"
+        return "never" if self.heartbeat_at is None else "gone"
+
     def is_eligible(self, now: datetime) -> bool:
         """As `WorkerQuerySet.eligible`."""
         return self.status == Worker.Status.ACTIVE and not self.cordoned and self.is_fresh(now)

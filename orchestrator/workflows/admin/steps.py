@@ -10,8 +10,6 @@ from django import forms
 from django.contrib import admin
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.urls import reverse
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 from unfold.enums import ActionVariant
@@ -22,27 +20,14 @@ from orchestrator.core import clock
 from orchestrator.core.admin import dialogs, render
 from orchestrator.core.admin.listing import id_starts_with
 from orchestrator.core.admin.read_only import AsOfChangeList, ReadOnlyAdmin, Section
-from orchestrator.core.models import Execution
 from orchestrator.workflows import engine
 from orchestrator.workflows.admin import task_page
-from orchestrator.workflows.models import Step, StepExecution
+from orchestrator.workflows.models import Step
 from orchestrator.workflows.states.steps import IN_FLIGHT
 from orchestrator.workflows.states.steps import KINDS as STEP_KINDS
 from orchestrator.workflows.task_view import steps
 
 HOME = "admin:workflows_step_changelist"
-
-
-def of_execution(execution: Execution) -> list[tuple[str, SafeString]]:
-    """For an execution's page: the steps that it was run for."""
-    links = StepExecution.objects.filter(execution=execution).select_related("step")
-    return [("Try at step", _with_its_task(link.step)) for link in links]
-
-
-def _with_its_task(step: Step) -> SafeString:
-    task = reverse("admin:workflows_task_change", args=[step.task_id])
-    own = render.link_to(step, step.name)
-    return format_html("{} of {}", own, render.link(task, f"task {step.task_id}"))
 
 
 class RepairForm(dialogs.ReasonForm):

@@ -14,7 +14,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from orchestrator.core import words
-from orchestrator.core.admin import execution_page, render
+from orchestrator.core.admin import render
 from orchestrator.core.admin.read_only import Section
 from orchestrator.core.models import DLQEntry
 from orchestrator.workflows.admin import graph_svg
@@ -150,7 +150,7 @@ def _situation(task: Task, now: datetime) -> Section:
                 render.moment(task.state_entered_at),
             ),
         ),
-        ("Moved on by", execution_page.with_code(TASKS.who_moves_it_on[state])),
+        ("Moved on by", render.with_code(TASKS.who_moves_it_on[state])),
     ]
     if task.next_retry_at:
         due = render.due(task.next_retry_at, now)
@@ -299,7 +299,7 @@ def _step_facts(view: steps.StepView, now: datetime) -> list[tuple[str, Any]]:
         ("Task", render.link_to(step.task, render.mono(step.task_id))),
         ("State", render.state_badge(step.state)),
         ("In it for", words.span((now - step.state_entered_at).total_seconds())),
-        ("Moved on by", execution_page.with_code(STEPS.who_moves_it_on[S(step.state)])),
+        ("Moved on by", render.with_code(STEPS.who_moves_it_on[S(step.state)])),
         ("Attempts", attempts(step) + ("" if step.retryable else ", not retryable")),
         ("Kind", step.kind),
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -19,8 +19,10 @@ from orchestrator.core.management import (
     selection,
     watching,
 )
-from orchestrator.core.models import Execution, ExecutionEvent
+from orchestrator.core.models import Execution
 from orchestrator.core.reasons import Reason
+from orchestrator.core.shown import executions as shown
+from orchestrator.core.shown.values import document
 from orchestrator.core.states import ExecutionStatus
 
 LIMIT_DEFAULT = 50
@@ -66,7 +68,7 @@ class Command(output.MusterCommand):
             self.stdout.write("\n".join(map(str, ids)))
         ended = self._wait(ids, quiet=as_json) if wait else []
         if as_json:
-            described = [execution_view.document(row) for row in ended]
+            described = [document(shown.detail(row)) for row in ended]
             self.show_json({"ids": ids} | ({"executions": described} if wait else {}))
         if any(row.status != ExecutionStatus.COMPLETED for row in ended):
             raise SystemExit(1)
@@ -94,7 +96,7 @@ class Command(output.MusterCommand):
         more = cursors.write(found[limit - 1].pk) if len(found) > limit else None
         found = found[:limit]
         if as_json:
-            items = [output.described(row, execution_view.LISTED) for row in found]
+            items = [document(shown.ExecutionSummary.model_validate(row)) for row in found]
             self.show_json({"items": items, "next_cursor": more})
         elif not found:
             self.stdout.write("No execution. Submit one: manage.py execution submit ACTION_REF")
@@ -104,9 +106,10 @@ class Command(output.MusterCommand):
                 self.stdout.write(f"More: --cursor {more}")
 
     def show_one(self, *, id: str, as_json: bool, **options: Any) -> None:
-        execution = Execution.objects.select_related("worker").get(pk=selection.execution_id(id))
+        rows = Execution.objects.select_related("worker", "action")
+        execution = rows.get(pk=selection.execution_id(id))
         if as_json:
-            self.show_json(execution_view.document(execution))
+            self.show_json(document(shown.detail(execution)))
         else:
             self.show(*execution_view.page(execution, clock.now()))
 
@@ -127,10 +130,6 @@ class Command(output.MusterCommand):
             ExecutionStatus.CANCELING: "is told to its worker; watch it: manage.py execution watch",
         }[ExecutionStatus(execution.status)]
         self.stdout.write(f"{execution.pk} {what}")
-
-
-def _follow(id: str) -> Iterator[ExecutionEvent]:
-    return watching.follow(selection.execution_id(id))
 
 
 def _add_submit(parser: CommandParser) -> None:

@@ -1,0 +1,293 @@
+"""An execution: as JSON, as facts, as what happened. Secrets are taken out here, for all faces."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from pydantic import Field
+
+from orchestrator.core import frame, words
+from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent
+from orchestrator.core.reasons import Reason
+from orchestrator.core.redaction import redacted
+from orchestrator.core.shown.values import (
+    At,
+    Coded,
+    Due,
+    Fact,
+    Happening,
+    Link,
+    Prose,
+    Search,
+    Shown,
+    State,
+    said,
+)
+from orchestrator.core.states import OPEN, WHO_MOVES_IT_ON, ExecutionStatus
+
+S = ExecutionStatus
+
+DUE: dict[str, tuple[str, Collection[ExecutionStatus]]] = {
+    "next_retry_at": ("Not scheduled before", (S.REQUESTED, S.SCHEDULING)),
+    "start_by": ("Starts by", (S.SCHEDULED,)),
+    "run_deadline_at": ("Action ends by", (S.RUNNING, S.CANCELING)),
+    "deadline_at": ("Over by", OPEN),
+}
+"""Each due time, and the statuses in which it acts; the others have passed or have not begun."""
+
+STAMPS = {
+    "created_at": "Created",
+    "scheduled_at": "Dispatched",
+    "started_at": "Started",
+    "cancel_requested_at": "Cancel requested",
+    "ended_at": "Ended",
+}
+
+
+# --- as JSON -------------------------------------------------------------------------------------
+
+
+class ExecutionSummary(Shown):
+    """An execution as listings show it."""
+
+    id: UUID
+    action_ref: str
+    status: ExecutionStatus
+    reason: str = Field(description="Why it ended; empty while it is open.")
+    priority: int
+    attempt: int
+    retry_count: int
+    worker_id: int | None = Field(description="Where its latest attempt was sent.")
+    pinned_worker_id: int | None
+    timeout_seconds: float
+    queue_ttl_ms: int | None
+    scheduled_timeout_seconds: float | None
+    wait_reason: str
+    requested_by: str
+    correlation_id: str | None
+    idempotency_key: str | None
+    created_at: datetime
+    scheduled_at: datetime | None
+    started_at: datetime | None
+    cancel_requested_at: datetime | None
+    ended_at: datetime | None
+    start_by: datetime | None
+    run_deadline_at: datetime | None
+    next_retry_at: datetime | None
+    deadline_at: datetime
+
+
+class ExecutionOut(ExecutionSummary):
+    """An execution with what it was given and what it gave."""
+
+    worker_selector: dict[str, str] = Field(
+        validation_alias="wanted_labels", description="Its own, or its action's."
+    )
+    retry_policy: dict[str, Any] = Field(
+        validation_alias="wanted_retries", description="Its own, or its action's."
+    )
+    parameters: dict[str, Any] = Field(description="Secrets are `***`.")
+    result: Any = Field(
+        description="What the action returned, or error, message, failed_by. Secrets are `***`."
+    )
+
+
+class HistoryEntry(Shown):
+    """One transition that happened."""
+
+    event: str
+    from_status: str
+    to_status: str
+    attempt: int
+    actor: str
+    reason: str
+    at: datetime
+
+
+class LetterOut(Shown):
+    """A DLQ entry, as the execution that it is about shows it."""
+
+    dlq_entry_uuid: UUID
+    attempt: int | None
+    dlq_reason: str
+    detail: str
+    original_queue: str
+    dlq_timestamp: datetime
+
+
+class ExecutionDetail(ExecutionOut):
+    """An execution with its history, oldest first."""
+
+    worker: str | None = Field(description="The name of the worker that has or had it.")
+    history: list[HistoryEntry]
+    dead_letters: list[LetterOut] = Field(description="DLQ entries about it, newest first.")
+
+
+def whole(execution: Execution) -> ExecutionOut:
+    """It comes with its action."""
+    shown = ExecutionOut.model_validate(execution)
+    shown.parameters, shown.result = parameters(execution), result(execution)
+    return shown
+
+
+def detail(execution: Execution) -> ExecutionDetail:
+    """It comes with its action and its worker."""
+    return ExecutionDetail.model_construct(
+        **dict(whole(execution)),
+        worker=execution.worker.name if execution.worker else None,
+        history=[HistoryEntry.model_validate(event) for event in history(execution)],
+        dead_letters=[LetterOut.model_validate(entry) for entry in letters(execution)],
+    )
+
+
+def parameters(execution: Execution) -> dict[str, Any]:
+    """What it was given, without what its action's schema, or a name, calls a secret."""
+    shown: dict[str, Any] = redacted(
+        execution.parameters, schema=execution.action.parameters_schema
+    )
+    return shown
+
+
+def result(execution: Execution) -> Any:
+    """What came of it. No schema tells of it: names of secrets do."""
+    return redacted(execution.result)
+
+
+def history(execution: Execution) -> list[ExecutionEvent]:
+    """Every transition, oldest first."""
+    return list(ExecutionEvent.objects.of(execution.pk))
+
+
+def letters(execution: Execution) -> list[DLQEntry]:
+    """The DLQ entries about it, newest first."""
+    return list(DLQEntry.objects.about(execution.pk).without_contents())
+
+
+# --- as facts ------------------------------------------------------------------------------------
+
+
+def situation(execution: Execution, now: datetime) -> list[Fact]:
+    """Where it is, why, and who moves it on."""
+    brought = [of_it(execution) for of_it in frame.collect(lambda app: app.execution_facts)]
+    shown = result(execution)
+    message = shown.get("message") if isinstance(shown, dict) else None
+    return said(
+        [
+            ("Execution", str(execution.pk)),
+            ("Status", State(execution.status)),
+            ("Action", Link(execution.action, execution.action_ref)),
+            ("Attempt", attempts(execution)),
+            *(fact for facts in brought for fact in facts),
+            # an open execution keeps the reason of its last attempt
+            ("Why" if execution.is_terminal else "Last attempt", why(execution.reason)),
+            ("Message", str(message) if message else None),
+            ("Waits for", None if execution.is_terminal else execution.wait_reason),
+            ("Where", _where(execution, now)),
+            ("Moved on by", Prose(WHO_MOVES_IT_ON[S(execution.status)])),
+        ]
+    )
+
+
+def why(code: str) -> Coded | str:
+    """The reason's sentence, what is known of the action, and the code to filter by."""
+    if code not in Reason.__members__.values():
+        return code
+    reason = Reason(code)
+    return Coded(f"{reason.text}. {reason.known.text}.", code)
+
+
+def attempts(execution: Execution) -> str:
+    """`2, after 1 retry`; no attempt yet is said so."""
+    if not execution.attempt:
+        return "not dispatched yet"
+    retries = execution.retry_count
+    if not retries:
+        return str(execution.attempt)
+    return f"{execution.attempt}, after {retries} {'retry' if retries == 1 else 'retries'}"
+
+
+def _where(execution: Execution, now: datetime) -> Link | str:
+    worker = execution.worker
+    if worker is None:
+        return "at no worker"
+    life = "?" if execution.worker_incarnation is None else execution.worker_incarnation
+    note = f"in its life {life}"
+    if not execution.is_terminal:
+        note += f", {worker.heartbeat_state(now)}"
+    return Link(worker, worker.name, note)
+
+
+def due(execution: Execution, now: datetime) -> list[Fact]:
+    """What it waits for, and until when."""
+    idle = "no longer acts" if execution.is_terminal else "does not act now"
+    facts: list[Fact] = []
+    for field, (name, statuses) in DUE.items():
+        at: datetime | None = getattr(execution, field)
+        if at is not None:
+            note = "" if execution.status in statuses else idle
+            if not note and field == "next_retry_at" and at <= now:
+                note = "has come"
+            facts.append((name, Due(at, now, note)))
+    return facts
+
+
+def times(execution: Execution, now: datetime) -> list[Fact]:
+    """What has happened to it when."""
+    facts: list[Fact] = []
+    for field, name in STAMPS.items():
+        at: datetime | None = getattr(execution, field)
+        if at is not None:
+            note = f"+{words.span((at - execution.created_at).total_seconds())}"
+            if field == "created_at":
+                note = f"{words.span((now - at).total_seconds())} ago"
+            facts.append((name, At(at, note)))
+    if execution.started_at:
+        ran = ((execution.ended_at or now) - execution.started_at).total_seconds()
+        facts.append(("Ran" if execution.ended_at else "Running for", words.span(ran)))
+    return facts
+
+
+def request(execution: Execution) -> list[Fact]:
+    """What was asked for."""
+    pinned, correlation_id = execution.pinned_worker, execution.correlation_id
+    return said(
+        [
+            ("Requested by", execution.requested_by),
+            ("Correlation id", Search(Execution, correlation_id) if correlation_id else None),
+            ("Idempotency key", execution.idempotency_key),
+            ("Priority", execution.priority),
+            ("Time limit", words.span(execution.timeout_seconds)),
+            ("Longest wait in a queue", words.span(execution.dispatch_ttl_ms / 1000)),
+            ("Pinned to", Link(pinned, pinned.name) if pinned else None),
+            ("Workers with", words.labels(execution.wanted_labels)),
+            ("Retry policy", words.labels(execution.wanted_retries)),
+        ]
+    )
+
+
+# --- as what happened ----------------------------------------------------------------------------
+
+
+def timeline(execution: Execution, events: list[ExecutionEvent]) -> list[Happening]:
+    """These transitions, each with the time since the one before; the first is the request."""
+    lines = [
+        Happening(execution.created_at, 0, "request", S.REQUESTED.value, execution.requested_by)
+    ]
+    for event in events:
+        lines.append(
+            Happening(
+                at=event.at,
+                after_seconds=(event.at - lines[-1].at).total_seconds(),
+                event=event.event,
+                was=event.from_status,
+                to=event.to_status,
+                attempt=event.attempt,
+                actor=event.actor,
+                reason=event.reason,
+                why=why(event.reason),
+            )
+        )
+    return lines
