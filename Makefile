@@ -15,7 +15,7 @@ COMPOSE := docker compose --file deploy/compose.yaml
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test chaos mutants up compose-up compose-down check lint types bench clean
+.PHONY: help demo test quick chaos mutants up compose-up compose-down check lint types bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,11 @@ test: $(INSTALLED_DEV) ## all tests; make test ARGS="-k retry"
 	@deploy/install-test-servers.sh
 	@env -u DATABASE_URL -u BROKER_URL -u REDIS_URL \
 		$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(ARGS)
+
+quick: $(INSTALLED_DEV) ## the everyday run: all but scenarios and what is slow
+	@deploy/install-test-servers.sh
+	@env -u DATABASE_URL -u BROKER_URL -u REDIS_URL \
+		$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup -m "not slow and not scenario" $(ARGS)
 
 chaos: $(INSTALLED_DEV) ## 10,000 executions, and faults all the while; make chaos ARGS="--seed 7"
 	@deploy/install-test-servers.sh

@@ -40,7 +40,7 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True)
 class Goal:
-    """What a figure shall be. A figure is the value of a subject or, with `over`, its ratio to
+    """What a figure has to be. A figure is the value of a subject or, with `over`, its ratio to
     another subject's value of the same round."""
 
     what: str

@@ -187,7 +187,7 @@ class Agent:
             self.consumer.qos.value = step  # the loop tells the broker when it has changed
 
     def loop_turns(self, *, within_seconds: float) -> bool:
-        """Whether the consumer's loop ticked lately, or has no reason to: while the broker is
+        """Whether the consumer's loop ticked recently, or has no reason to: while the broker is
         away it may wait for a connection, and what runs here goes on."""
         if self.is_stopping or self.consumer is None or self.consumer.connection is None:
             return True

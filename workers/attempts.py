@@ -177,7 +177,7 @@ class Desk:
     """Claims what was delivered as slots fall free.
 
     Lives on the consumer's thread, except for what says otherwise. That thread also feeds the
-    pool, so it must not wait for the database: the clerks do.
+    pool, so it must not wait for the database: claimer and finisher do.
     """
 
     def __init__(self, agent: Host) -> None:

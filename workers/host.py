@@ -108,7 +108,7 @@ class Host(Protocol):
         """Let the consumer's loop look for work."""
 
     def loop_turns(self, *, within_seconds: float) -> bool:
-        """Whether the consumer's loop ticked lately, or has no reason to."""
+        """Whether the consumer's loop ticked recently, or has no reason to."""
 
     def pause(self) -> None: ...
     def resume(self) -> None: ...

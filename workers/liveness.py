@@ -29,7 +29,7 @@ class Sign:
         self._is_ready = False
 
     def renew(self, **facts: Any) -> None:
-        """Write the file anew, and tell systemd. Trouble with either stops no worker."""
+        """Write the file again, and tell systemd. Trouble with either stops no worker."""
         try:
             self.path.parent.mkdir(exist_ok=True)
             draft = self.path.with_name(f"{self.path.name}.{os.getpid()}")

@@ -89,7 +89,7 @@ def interval_seconds(name: str) -> float:
 
 
 def run(name: str, *, now: datetime, missed: float = 0) -> Any:
-    """Run one function unless it ran lately; returns its result, or None when it was not due.
+    """Run one function unless it ran recently; returns its result, or None when it was not due.
 
     `missed`: how many intervals must have gone by, as the watchdog asks for.
     """

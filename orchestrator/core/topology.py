@@ -177,7 +177,7 @@ def cancel_queue(worker_id: int | str) -> QueueSpec:
         exchange=executions_exchange(),
         routing_key=cancel_key(worker_id),
         owner="worker",
-        purpose="running executions that the worker shall stop",
+        purpose="running executions that the worker has to stop",
         arguments=_dead_lettering(),
     )
 

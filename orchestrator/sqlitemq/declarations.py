@@ -161,7 +161,7 @@ class Declarations(StdChannel):
             return self.store.topology().queues[name]
 
     def mark_used(self, queue: Queue) -> None:
-        """Looking at a queue or getting from it starts its `x-expires` anew."""
+        """Looking at a queue or getting from it starts its `x-expires` again."""
         if "x-expires" in queue.arguments:
             used = "UPDATE queue SET used_at = ? WHERE id = ?"
             with self.store.transaction() as db:

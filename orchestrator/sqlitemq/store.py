@@ -8,7 +8,7 @@ The lock file carries two kinds of byte locks, which the kernel drops when a pro
 - byte n is held by connection n (an *owner*) for as long as it lives. Whoever can lock the byte of
   somebody else knows that they are dead, and gives their messages back.
 
-A process has one `Store` for a file, shared by its threads and made anew after a fork.
+A process has one `Store` for a file, shared by its threads and made again after a fork.
 """
 
 import contextlib

@@ -17,7 +17,7 @@ from orchestrator.core.states import ExecutionStatus
 
 def started(*, worker_id: int, incarnation: int) -> list[Execution]:
     """All that this life of this worker has claimed and that has not ended: what it runs, and what
-    it shall stop. Only what `workers.audit` compares is read."""
+    it has to stop. Only what `workers.audit` compares is read."""
     rows = Execution.objects.started_by(worker_id=worker_id, incarnation=incarnation)
     return list(rows.only("status", "attempt", "run_deadline_at"))
 

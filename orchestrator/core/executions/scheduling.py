@@ -57,7 +57,7 @@ def schedule(
     placement.refresh(now=now)
     free = placement.free()
     if placement.seats and len(execution_ids) > free:
-        # most would be read in vain: the backlog knows which of all that wait come first
+        # most would be read for nothing: the backlog knows which of all that wait come first
         return not free or schedule_backlog(placement=placement, now=now, actor=actor, limit=free)
     ready = wanted.backlog(now).with_actions()
     return _place(ready, placement=placement, now=now, actor=actor)
@@ -72,7 +72,7 @@ def schedule_backlog(*, placement: fleet.Placement, now: datetime, actor: str, l
     room = placement.room()
     choosable = Q(action__runtime__in=[runtime for runtime, free in room.items() if free > 0])
     hopeless = ~Q(action__runtime__in=list(room))
-    # no more than there is room for: whatever is taken in vain delays what stands behind it
+    # no more than there is room for: whatever is taken for nothing delays what stands behind it
     limit = min(limit, max(room.values(), default=0) or limit)
     backlog = Execution.objects.backlog(now).without_contents()
     with transaction.atomic():
@@ -253,7 +253,7 @@ def _may_still_have_a_worker(executions: Sequence[Execution], now: datetime) -> 
 def note_completed(execution_ids: Sequence[UUID], *, placement: fleet.Placement) -> int:
     """Free the places of executions that ended, and log how the whole fleet's work ends.
 
-    Returns how many places became free. Safe to run twice: placement reads the truth anew
+    Returns how many places became free. Safe to run twice: placement reads the truth again
     each second.
     """
     ends = Execution.objects.filter(pk__in=execution_ids, ended_at__isnull=False).values_list(

@@ -30,7 +30,7 @@ def sweep(*, now: datetime) -> dict[str, int]:
     raised when all had their turn.
 
     While the clock cannot be trusted, as just after it was set, only deadlines count: they are
-    promised by the database's clock. Workers need a staleness window to write anew by when what
+    promised by the database's clock. Workers need a staleness window to write again by when what
     they have should begin and end.
     """
     if fleet.clock_is_trusted(now):

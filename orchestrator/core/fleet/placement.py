@@ -103,7 +103,7 @@ class Placement:
     """What was found to be missing, so that a batch of the same asks once."""
 
     def refresh(self, *, now: datetime, older_than_seconds: float = REFRESH_SECONDS) -> None:
-        """Read the fleet again unless that was done so lately, by default in the last second."""
+        """Read the fleet again unless that was done so recently, by default in the last second."""
         age = time.monotonic() - self._read_at
         if age < older_than_seconds:
             return
@@ -120,9 +120,11 @@ class Placement:
             if pk not in self._offers or heartbeat_at is None:
                 continue  # it registered again between the two reads
             # a longer pause between two reads must not look like a faster worker
-            lately = int(self._finished.get(pk, 0) / max(1.0, age)) if self._finished else 0
+            recently = int(self._finished.get(pk, 0) / max(1.0, age)) if self._finished else 0
             held, slow = loads.get(pk, (0, 0))
-            seat = _Seat(pk, self._offers[pk], capacity, heartbeat_at, cordoned, held, slow, lately)
+            seat = _Seat(
+                pk, self._offers[pk], capacity, heartbeat_at, cordoned, held, slow, recently
+            )
             seat.missing_code = missing_code
             self.seats[pk] = seat
             self._count(seat)
@@ -178,7 +180,7 @@ class Placement:
         self._offers = kept
 
     def expire(self) -> None:
-        """Read the fleet anew before the next choice."""
+        """Read the fleet again before the next choice."""
         self._read_at = -REFRESH_SECONDS
 
     # --- choosing ---

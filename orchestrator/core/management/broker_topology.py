@@ -25,7 +25,7 @@ class BrokerUnreachable(MusterError):
 
 
 class QueueInUse(MusterError):
-    """A queue that shall be redeclared has consumers."""
+    """A queue that is to be declared again has consumers."""
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ class ActionQuerySet(models.QuerySet["Action"]):
         """These actions with their packs, as they were at most five seconds ago.
 
         Every execution of a batch needs its action, which is nearly always one of the same few:
-        reading them anew with each row took a third of the executor's time.
+        reading them again with each row took a third of the executor's time.
         """
         return self._remembered("pk", ids, KNOWN_FOR_SECONDS)
 

@@ -2,7 +2,7 @@
 
 It lives below the data directory, under a name that says what it was made of: another
 `requirements.txt`, or another interpreter, is another environment. One that was not finished is
-made anew. Old ones may be deleted at any time that no action uses them.
+made again. Old ones may be deleted at any time that no action uses them.
 """
 
 from __future__ import annotations

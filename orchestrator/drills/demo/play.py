@@ -272,7 +272,7 @@ class Play:
         until = time.monotonic() + limit_seconds
         while not condition():
             if time.monotonic() > until:
-                raise Stuck(f"Waited {limit_seconds:g} s for this in vain: {what}")
+                raise Stuck(f"Waited {limit_seconds:g} s for this, and it did not happen: {what}")
             yield
 
     def _request(self, news: Iterator[NewExecution] | Sequence[NewExecution]) -> list[UUID]:

@@ -112,7 +112,9 @@ class Stage:
             for death in self.supervisor.look():
                 self.timeline.add("note", f"{death.name} ended ({death.cause})")
             if time.monotonic() > until:
-                raise DrillStopped(f"Waited {within_seconds:.0f} s for this in vain: {what}")
+                raise DrillStopped(
+                    f"Waited {within_seconds:.0f} s for this, and it did not happen: {what}"
+                )
             time.sleep(LOOK_SECONDS)
         return found
 

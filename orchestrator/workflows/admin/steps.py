@@ -160,7 +160,7 @@ class StepAdmin(ReadOnlyAdmin):
         permissions=["repair"],
         dialog=dialogs.dialog(
             "Try this step again?",
-            "Its attempts begin anew, without waiting for a backoff. The task goes on by itself.",
+            "Its attempts count from 0 again, without a backoff. The task goes on by itself.",
             "Reset",
             RepairForm,
         ),

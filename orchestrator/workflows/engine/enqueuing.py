@@ -59,7 +59,7 @@ def enqueue(turn: Turn) -> int:
 
 def _chosen(turn: Turn, ready: Sequence[Step]) -> list[Step]:
     """Of the workers of each batch no more than may work at once, and no new one after a failure
-    if the batch shall fail fast."""
+    if the batch is to fail fast."""
     if not any(step.kind == BATCH_WORKER for step in ready):
         return list(ready)
     workers = turn.steps.filter(kind=BATCH_WORKER)

@@ -118,7 +118,7 @@ def _branches(
             raise ResultRefused(f"the decision names {name!r}, expected one of {told}")
         unknown = [one for one in more if one not in definition.steps]
         if unknown:
-            raise ResultRefused(f"{name!r} shall depend on {unknown[0]!r}, which is no step")
+            raise ResultRefused(f"{name!r} is to depend on {unknown[0]!r}, which is no step")
         yield Branch(name, tuple(more))
 
 

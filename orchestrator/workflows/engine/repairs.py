@@ -48,7 +48,7 @@ class StepIsBusy(Conflict):
 def reset_for_retry(
     step_id: UUID, *, reason: str, actor: str, now: datetime, force: bool = False
 ) -> Step:
-    """Begin its attempts anew, at once: attempts 0, no backoff.
+    """Count its attempts from 0 again, at once: attempts 0, no backoff.
 
     Raises as `resolve_manually` does, and StepIsFinal also where there is nothing to reset.
     """

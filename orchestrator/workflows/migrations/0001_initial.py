@@ -231,7 +231,7 @@ class Migration(migrations.Migration):
                 (
                     "attempts",
                     models.PositiveIntegerField(
-                        default=0, help_text="Counts for the retry policy; a reset begins it anew."
+                        default=0, help_text="Counts for the retry policy; a reset sets it to 0."
                     ),
                 ),
                 ("max_attempts", models.PositiveSmallIntegerField(default=3)),

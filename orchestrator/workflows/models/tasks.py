@@ -251,7 +251,7 @@ class Step(models.Model):
     )
     state_entered_at = models.DateTimeField()
     attempts = models.PositiveIntegerField(
-        default=0, help_text="Counts for the retry policy; a reset begins it anew."
+        default=0, help_text="Counts for the retry policy; a reset sets it to 0."
     )
     max_attempts = models.PositiveSmallIntegerField(default=3)
     retryable = models.BooleanField(default=True)

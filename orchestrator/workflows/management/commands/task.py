@@ -17,7 +17,7 @@ from orchestrator.workflows.task_view import documents, graph, mermaid, steps
 
 REASON_MAX = 500
 REPAIRS = {
-    "reset-step": "Try steps again: their attempts begin anew.",
+    "reset-step": "Try steps again: their attempts count from 0 again.",
     "resolve-step": "Count steps as satisfied, without results.",
     "complete-step": "Complete steps with a result that the steps after them see.",
 }
