@@ -86,7 +86,7 @@ def test_workers_are_listed_with_the_age_of_their_heartbeat_and_their_load() -> 
     make_worker("w3", status="inactive", heartbeat_at=None)
     make_execution(ExecutionStatus.RUNNING, worker=fresh)
     found = json.loads(run("workers", "list", "--json"))
-    assert [(w["name"], w["heartbeat"], w["held"], w["eligible"]) for w in found] == [
+    assert [(w["name"], w["heartbeat"], w["load"], w["eligible"]) for w in found] == [
         ("w1", "fresh", 1, True),
         ("w2", "stale", 0, False),
         ("w3", "never", 0, False),
@@ -178,7 +178,7 @@ def test_dead_letter_is_shown_with_the_brokers_account_and_its_bytes() -> None:
     assert "..hello [red].[3" in page
     assert "\x1b" not in page
     document = json.loads(run("dlq", "show", str(one.dlq_entry_uuid), "--json"))
-    assert base64.b64decode(document["raw_body_base64"]) == body
+    assert base64.b64decode(document["raw_body"]) == body
     assert document["x_death"] == [death]
 
 

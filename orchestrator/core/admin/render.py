@@ -92,8 +92,8 @@ def facts(found: Iterable[Fact]) -> list[tuple[str, Any]]:
 def said(value: Value) -> Any:
     """What a fact says."""
     match value:
-        case State(name):
-            return state_badge(name)
+        case State(name, kinds):
+            return state_badge(name) if kinds is None else badge(name, kinds.get(name, ""))
         case At(at, note):
             return format_html('{} · <span class="m-muted">{}</span>', moment(at), note)
         case Due(at, now, note):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from django.conf import settings
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
@@ -15,27 +14,17 @@ from django.utils.safestring import SafeString
 from unfold.decorators import display
 from unfold.views import ChangeList
 
-from orchestrator.core import fleet, words
+from orchestrator.core import words
 from orchestrator.core.admin import render
 from orchestrator.core.admin.read_only import AsOfChangeList, Section
 from orchestrator.core.admin.worker_orders import WorkerOrders
 from orchestrator.core.models import Execution, Worker, WorkerEvent
 from orchestrator.core.models.fleet import KINDS
+from orchestrator.core.shown import workers as shown
 from orchestrator.core.states import ExecutionStatus
 
 HELD_LIMIT = 50
 HISTORY_LIMIT = 50
-
-
-def freshness(worker: Worker, now: datetime) -> SafeString:
-    """Whether the heartbeat still counts; a worker that is down is expected to be silent."""
-    if not worker.is_up:
-        return render.badge("retired" if worker.retired_at else "down")
-    return (
-        render.badge("fresh", "success")
-        if worker.is_fresh(now)
-        else render.badge("stale", "danger")
-    )
 
 
 class StillKnown(admin.SimpleListFilter):
@@ -100,7 +89,9 @@ class WorkerAdmin(WorkerOrders):
     def heartbeat(self, worker: Worker) -> SafeString | str:
         now: datetime = worker.as_of  # type: ignore[attr-defined]
         return format_html(
-            "{} {}", freshness(worker, now), render.since(worker.heartbeat_at, now) or ""
+            "{} {}",
+            render.state_badge(worker.heartbeat_state(now)),
+            render.since(worker.heartbeat_at, now) or "",
         )
 
     @display(description="Load")
@@ -124,8 +115,7 @@ class WorkerAdmin(WorkerOrders):
         return _process(worker) or "-"
 
     def sections(self, obj: Worker, now: datetime) -> list[Section]:
-        stale = Worker.objects.stale(now).filter(pk=obj.pk).exists()
-        held = Execution.objects.held_by(obj).count()
+        worker = shown.one(obj, now=now)
         rows = [
             (
                 render.link_to(execution, render.mono(execution.pk)),
@@ -143,12 +133,13 @@ class WorkerAdmin(WorkerOrders):
         every = f"{reverse('admin:orchestrator_execution_changelist')}?worker={obj.pk}"
         return [
             Section(
-                facts=_state(obj, now, held), kind="danger" if stale else words.kind_of(obj.status)
+                facts=render.facts(shown.situation(worker, now)),
+                kind=words.kind_of("stale" if worker.heartbeat == "stale" else obj.status),
             ),
-            Section(title="Offers", facts=_offers(obj), wide=False),
-            Section(title="Process", facts=_life(obj), wide=False),
+            Section(title="Offers", facts=render.facts(shown.offers(worker)), wide=False),
+            Section(title="Process", facts=render.facts(shown.process(worker)), wide=False),
             Section(
-                title=f"Holds {held} now",
+                title=f"Holds {worker.load} now",
                 body=format_html(
                     '{}<p class="m-foot">{}</p>',
                     render.table(headers, rows) if rows else "",
@@ -165,62 +156,6 @@ def _history(worker: Worker) -> SafeString | str:
         for event in WorkerEvent.objects.of(worker.pk)[:HISTORY_LIMIT]
     ]
     return render.table(["At", "What", "Life", "By", "Why"], rows) if rows else ""
-
-
-def _state(worker: Worker, now: datetime, held: int) -> list[tuple[str, Any]]:
-    facts: list[tuple[str, Any]] = [
-        ("Worker", worker.name),
-        ("Status", render.state_badge(worker.status)),
-        ("Heartbeat", "never"),
-        ("Load", f"{held} of {worker.capacity}"),
-    ]
-    if worker.heartbeat_at:
-        facts[2] = (
-            "Heartbeat",
-            format_html(
-                "{} {} · {} · stale after {} of silence",
-                freshness(worker, now),
-                render.since(worker.heartbeat_at, now),
-                render.moment(worker.heartbeat_at),
-                words.span(settings.MUSTER.staleness_seconds),
-            ),
-        )
-    if worker.status_reason:
-        facts.insert(2, ("Why", worker.status_reason))
-    if worker.cordoned:
-        facts.insert(2, ("Cordon", _cordon(worker)))
-    if worker.retired_at:
-        facts.append(("Retired", render.moment(worker.retired_at)))
-    elif worker.gone_at:
-        facts.append(("Gone", render.moment(worker.gone_at)))
-    return facts
-
-
-def _cordon(worker: Worker) -> SafeString:
-    return format_html("{} {}", render.badge("cordoned", "warning"), worker.cordon_reason)
-
-
-def _offers(worker: Worker) -> list[tuple[str, Any]]:
-    return [
-        ("Runtimes", ", ".join(map(str, worker.runtimes))),
-        ("Labels", _labels(worker)),
-        ("Runs at once", worker.capacity),
-        ("Lacks", _lacking(worker)),
-    ]
-
-
-def _lacking(worker: Worker) -> str:
-    missing = worker.missing_code.items()
-    return "; ".join(f"{fleet.named(name)}: {why}" for name, why in missing)
-
-
-def _life(worker: Worker) -> list[tuple[str, Any]]:
-    return [
-        ("Life", f"{worker.incarnation} (its incarnation)"),
-        ("Registered", render.moment(worker.registered_at)),
-        ("Host, pid", _process(worker)),
-        ("Version", worker.version),
-    ]
 
 
 def _labels(worker: Worker) -> str:

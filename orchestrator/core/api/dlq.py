@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
-from datetime import datetime
-from typing import Any, Self, TypeVar
+from typing import Any
 from uuid import UUID
 
 from django.db.models import QuerySet
@@ -18,69 +16,15 @@ from orchestrator.core.api import pages, problems
 from orchestrator.core.api.access import AuthenticatedRequest
 from orchestrator.core.api.application import refuse_unknown_parameters
 from orchestrator.core.api.problems import FieldProblem
-from orchestrator.core.api.replies import Out, documented, reply
+from orchestrator.core.api.replies import documented, reply
 from orchestrator.core.models import DLQEntry
+from orchestrator.core.shown import investigations as shown
+from orchestrator.core.shown.investigations import NAMES, DLQDetail, DLQSummary
 
 router = Router(tags=["dead letters"])
 
 ID_MAX = 2**63 - 1
 TEXT_MAX = 10_000
-NAMES = {"task": "task_uuid", "execution": "execution_id"}
-"""What the API calls the ids of some kinds of subjects, beside `subject_id`."""
-
-Described = TypeVar("Described", bound="DLQSummary | Any")
-
-
-class Note(BaseModel):
-    """What somebody found out."""
-
-    at: datetime
-    by: str
-    text: str
-
-
-class DLQSummary(Out):
-    """An entry as listings show it."""
-
-    dlq_entry_uuid: UUID
-    subject_kind: str = Field(description="What it is about, such as `task`; empty: a letter.")
-    subject_id: UUID | None
-    subject_name: str = Field(description="Its action, or its template.")
-    task_uuid: UUID | None = Field(None, description="`subject_id`, if it is about a task.")
-    execution_id: UUID | None = Field(
-        None, description="`subject_id`, if it is about an execution."
-    )
-    attempt: int | None
-    original_state: str = Field(description="State or status of its subject, then.")
-    dlq_reason: DLQEntry.Reason
-    detail: str
-    dlq_timestamp: datetime = Field(description="When it was opened.")
-    opened_by: str
-    occurrences: int = Field(
-        description="How many identical letters that name no attempt came while it was pending."
-    )
-    last_seen_at: datetime | None = Field(description="When the last of these was drained.")
-    resolution_status: DLQEntry.Resolution
-    resolved_at: datetime | None
-    resolved_by: str
-    original_exchange: str
-    original_queue: str
-    original_routing_key: str
-
-    @model_validator(mode="after")
-    def _name_the_subject(self) -> Self:
-        return named_by_kind(self)
-
-
-class DLQDetail(DLQSummary):
-    """An entry with all that was kept."""
-
-    task_snapshot: Any = Field(description="Its subject when it was opened; secrets redacted.")
-    notes: list[Note]
-    metadata: dict[str, Any]
-    headers: Any
-    x_death: Any = Field(description="The broker's own account of a dead letter.")
-    raw_body: str | None = Field(description="Base64; kept when it could not be read.")
 
 
 class DLQPage(pages.Page):
@@ -162,7 +106,7 @@ def open_dlq_entry(request: AuthenticatedRequest, body: Body[NewDLQEntry]) -> Ht
         kind, id, detail=body.detail, now=request.auth.now, actor=request.auth.name
     )
     return reply(
-        _detail(entry), status=201, location=f"{request.path}/entry/{entry.dlq_entry_uuid}"
+        shown.whole(entry), status=201, location=f"{request.path}/entry/{entry.dlq_entry_uuid}"
     )
 
 
@@ -172,7 +116,7 @@ def get_dlq_entry(request: AuthenticatedRequest, dlq_entry_uuid: UUID) -> HttpRe
     entry = DLQEntry.objects.filter(dlq_entry_uuid=dlq_entry_uuid).first()
     if entry is None:
         raise problems.not_found(f"No DLQ entry has the id {dlq_entry_uuid}")
-    return reply(_detail(entry))
+    return reply(shown.whole(entry))
 
 
 @router.patch("/entry/{dlq_entry_uuid}", response=documented(404, 409, _200=DLQDetail))
@@ -190,15 +134,7 @@ def change_dlq_entry(
         entry = investigations.annotate(dlq_entry_uuid, **told)
     else:
         entry = investigations.close(dlq_entry_uuid, resolution=body.resolution_status, **told)
-    return reply(_detail(entry))
-
-
-def named_by_kind(described: Described) -> Described:
-    """Say the subject's id by its kind's own name, too: clients of tasks know `task_uuid`."""
-    for kind, name in NAMES.items():
-        if described.subject_kind == kind:
-            setattr(described, name, described.subject_id)
-    return described
+    return reply(shown.whole(entry))
 
 
 def _subject(body: NewDLQEntry) -> tuple[str, UUID]:
@@ -235,19 +171,6 @@ def page_of(
     found, cursor = pages.newest_first(rows, query, key=_id, offset=query.offset)
     items = pages.each(DLQSummary, found)
     return reply(DLQPage(items=items, next=pages.link(request, cursor), next_cursor=cursor))
-
-
-def _detail(entry: DLQEntry) -> DLQDetail:
-    body = None if entry.raw_body is None else base64.b64encode(entry.raw_body).decode()
-    return DLQDetail.model_construct(
-        **dict(DLQSummary.model_validate(entry)),
-        task_snapshot=entry.snapshot,
-        notes=[Note.model_validate(note) for note in entry.notes],
-        metadata=entry.metadata,
-        headers=entry.headers,
-        x_death=entry.x_death,
-        raw_body=body,
-    )
 
 
 def _id(text: str) -> int:

@@ -2,63 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Self
-from uuid import UUID
-
 from django.http import HttpResponse
 from ninja import Query, Router
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field
 
 from orchestrator.core.api import pages
 from orchestrator.core.api.access import AuthenticatedRequest
 from orchestrator.core.api.application import refuse_unknown_parameters
-from orchestrator.core.api.dlq import named_by_kind
-from orchestrator.core.api.replies import Out, documented, reply
+from orchestrator.core.api.replies import documented, reply
 from orchestrator.core.models import DLQDashboard, InvestigationQueue
+from orchestrator.core.shown.investigations import DLQReasonStats, Investigation
 
 router = Router(tags=["dead letters"])
 
 
-class DLQReasonStats(Out):
-    """How the investigations of one reason stand."""
-
-    dlq_reason: str
-    total_entries: int
-    pending: int
-    manually_resolved: int
-    permanent_failures: int
-    cancelled: int
-    oldest_entry: datetime
-    newest_entry: datetime
-    avg_resolution_time_minutes: float | None = Field(description="Of those that are closed.")
-
-
 class DLQStats(BaseModel):
     items: list[DLQReasonStats]
-
-
-class Investigation(Out):
-    """A pending entry, and how urgent it is."""
-
-    dlq_entry_uuid: UUID
-    subject_kind: str
-    subject_id: UUID | None
-    subject_name: str
-    task_uuid: UUID | None = None
-    execution_id: UUID | None = None
-    dlq_reason: str
-    original_state: str
-    detail: str
-    dlq_timestamp: datetime
-    minutes_in_dlq: float
-    priority_score: float = Field(
-        description="The base of its reason, and a point for each minute, at most 10,000."
-    )
-
-    @model_validator(mode="after")
-    def _name_the_subject(self) -> Self:
-        return named_by_kind(self)
 
 
 class InvestigationList(BaseModel):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from django.http import HttpResponse
 from ninja import Body, Path, Query, Router
@@ -14,40 +13,12 @@ from orchestrator.core import executions, fleet
 from orchestrator.core.api import pages
 from orchestrator.core.api.access import AuthenticatedRequest
 from orchestrator.core.api.application import refuse_unknown_parameters
-from orchestrator.core.api.replies import Out, documented, reply
-from orchestrator.core.models import Execution, Worker, WorkerEvent
+from orchestrator.core.api.replies import documented, reply
+from orchestrator.core.models import Worker, WorkerEvent
+from orchestrator.core.shown import workers as shown
+from orchestrator.core.shown.workers import WorkerEventOut, WorkerOut
 
 router = Router(tags=["workers"])
-
-
-class WorkerOut(BaseModel):
-    """A worker. Ages are by the database's clock, which decides who is stale."""
-
-    id: int
-    name: str
-    status: Worker.Status
-    status_reason: str
-    incarnation: int = Field(description="How many lives its process has had.")
-    capacity: int = Field(description="How many actions it runs at once.")
-    load: int = Field(description="How many executions it holds: waiting for it, or running.")
-    runtimes: list[str]
-    labels: dict[str, Any]
-    registered_at: datetime | None
-    heartbeat_at: datetime | None
-    heartbeat_age_seconds: float | None
-    fresh: bool = Field(description="Whether its heartbeat is younger than the staleness window.")
-    eligible: bool = Field(description="Active, fresh and not cordoned: may be given work.")
-    failed_checks: dict[str, str] = Field(description="What each check that fails has found.")
-    missing_code: dict[str, str] = Field(
-        description="Each pack, or single action of one, whose code its host lacks, and why."
-    )
-    cordoned: bool = Field(description="Given nothing but what is pinned to it.")
-    cordon_reason: str
-    gone_at: datetime | None = Field(description="Since when it has left, or is lost.")
-    retired_at: datetime | None = Field(description="Since when it has no queues.")
-    host: str
-    pid: int | None
-    version: str
 
 
 class WorkerList(BaseModel):
@@ -68,16 +39,6 @@ class Order(BaseModel):
     reason: str = Field(min_length=1, max_length=200, examples=["new disk"])
 
 
-class WorkerEventOut(Out):
-    """Something that happened to a worker."""
-
-    kind: WorkerEvent.Kind
-    incarnation: int
-    actor: str
-    reason: str
-    at: datetime
-
-
 class WorkerEventPage(pages.Page):
     items: list[WorkerEventOut]
 
@@ -89,11 +50,8 @@ WorkerId = Annotated[int, Path(ge=1, lt=2**63)]
 def list_workers(request: AuthenticatedRequest, query: Query[WorkerQuery]) -> HttpResponse:
     """Workers, by name; all of them on one page."""
     refuse_unknown_parameters(request, WorkerQuery)
-    load = Execution.objects.load_by_worker()
     workers = Worker.objects.all() if query.retired else Worker.objects.known()
-    items = [
-        _shown(worker, load=load.get(worker.pk, 0), now=request.auth.now) for worker in workers
-    ]
+    items = shown.all_of(workers, now=request.auth.now)
     return reply(WorkerList.model_construct(items=items))
 
 
@@ -169,9 +127,4 @@ def _found(worker_id: int) -> Worker:
 
 
 def _reply(request: AuthenticatedRequest, worker: Worker) -> HttpResponse:
-    load = Execution.objects.held_by(worker).count()
-    return reply(_shown(worker, load=load, now=request.auth.now))
-
-
-def _shown(worker: Worker, *, load: int, now: datetime) -> WorkerOut:
-    return WorkerOut(**fleet.describe(worker, now=now), load=load)
+    return reply(shown.one(worker, now=request.auth.now))

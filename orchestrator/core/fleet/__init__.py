@@ -27,7 +27,7 @@ from orchestrator.core.fleet.orders import (
     uncordon,
 )
 from orchestrator.core.fleet.placement import FleetBusy, NoWorkerAvailable, Placement
-from orchestrator.core.fleet.portrait import describe, lacking, named
+from orchestrator.core.fleet.portrait import lacking, named
 from orchestrator.core.fleet.why_none import BROKER_CHECK, present, present_until
 
 __all__ = [
@@ -44,7 +44,6 @@ __all__ = [
     "beat",
     "clock_is_trusted",
     "cordon",
-    "describe",
     "drain",
     "enlist",
     "have_code",

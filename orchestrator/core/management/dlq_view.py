@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
@@ -16,51 +15,7 @@ from orchestrator.core.management import output
 from orchestrator.core.management.execution_view import ID_SHOWN
 from orchestrator.core.models import DLQDashboard, DLQEntry, InvestigationQueue
 from orchestrator.core.models.dead_letters import RESOLUTION_KINDS
-
-LISTED = (
-    "dlq_entry_uuid",
-    "subject_kind",
-    "subject_id",
-    "subject_name",
-    "attempt",
-    "original_state",
-    "dlq_reason",
-    "detail",
-    "dlq_timestamp",
-    "opened_by",
-    "occurrences",
-    "last_seen_at",
-    "resolution_status",
-    "resolved_at",
-    "resolved_by",
-    "original_exchange",
-    "original_queue",
-    "original_routing_key",
-)
-STATS = (
-    "dlq_reason",
-    "total_entries",
-    "pending",
-    "manually_resolved",
-    "permanent_failures",
-    "cancelled",
-    "oldest_entry",
-    "newest_entry",
-    "avg_resolution_time_minutes",
-)
-QUEUE = (
-    "dlq_entry_uuid",
-    "subject_kind",
-    "subject_id",
-    "subject_name",
-    "dlq_reason",
-    "original_state",
-    "detail",
-    "dlq_timestamp",
-    "minutes_in_dlq",
-    "priority_score",
-)
-WHOLE = (*LISTED, "snapshot", "notes", "metadata", "headers", "x_death")
+from orchestrator.core.shown import investigations as shown
 
 
 def listing(entries: Sequence[DLQEntry], now: datetime) -> Table:
@@ -112,31 +67,10 @@ def queue(rows: Sequence[InvestigationQueue]) -> Table:
     return made
 
 
-def document(entry: DLQEntry) -> dict[str, Any]:
-    """One entry as JSON, with all that `page` shows."""
-    body = None if entry.raw_body is None else base64.b64encode(entry.raw_body).decode()
-    return output.described(entry, WHOLE) | {"raw_body_base64": body}
-
-
-def page(entry: DLQEntry) -> Iterator[RenderableType]:
+def page(entry: DLQEntry, now: datetime) -> Iterator[RenderableType]:
     """One entry: what happened, who looked into it, and all that was kept."""
-    yield output.facts(
-        [
-            ("DLQ entry", str(entry.dlq_entry_uuid)),
-            ("reason", entry.dlq_reason),
-            ("detail", output.plain(entry.detail)),
-            ("about", output.plain(f"{entry.about} {entry.subject_name}")),
-            ("attempt", str(entry.attempt or "")),
-            ("it was", output.status(entry.original_state)),
-            ("from queue", output.plain(entry.original_queue)),
-            ("from exchange", output.plain(entry.original_exchange)),
-            ("routing key", output.plain(entry.original_routing_key)),
-            ("opened", f"{output.moment(entry.dlq_timestamp)} UTC by {entry.opened_by or '?'}"),
-            ("last seen", _last_seen(entry)),
-            ("resolution", output.status(entry.resolution_status, RESOLUTION_KINDS)),
-            ("closed", _closed(entry)),
-        ]
-    )
+    about = ("About", f"{entry.about} {entry.subject_name}".strip())
+    yield output.facts([*shown.situation(entry, now), about])
     if entry.notes:
         yield Text("\nNotes", style="bold")
         made = output.table("at", "by", "*note")
@@ -156,23 +90,8 @@ def page(entry: DLQEntry) -> Iterator[RenderableType]:
         yield Text("\n".join(words.hex_lines(bytes(entry.raw_body))))
 
 
-def _last_seen(entry: DLQEntry) -> str:
-    if entry.last_seen_at is None or entry.occurrences == 1:
-        return ""
-    return f"{output.moment(entry.last_seen_at)} UTC, {entry.occurrences:,} in all"
-
-
-def _closed(entry: DLQEntry) -> Text | None:
-    if entry.resolved_at is None:
-        return None
-    return output.plain(f"{output.moment(entry.resolved_at)} UTC by {entry.resolved_by}")
-
-
-def _deaths(deaths: Sequence[dict[str, Any]]) -> Table:
+def _deaths(x_death: Any) -> Table:
     made = output.table(">count", "reason", "queue", "*exchange", "*routing keys", "*time")
-    for death in deaths:
-        keys = death.get("routing-keys")
-        cells = [death.get(name, "") for name in ("count", "reason", "queue", "exchange")]
-        cells += [", ".join(map(str, keys)) if isinstance(keys, list) else keys or ""]
-        made.add_row(*map(output.plain, [*cells, death.get("time", "")]))
+    for death in shown.deaths(x_death):
+        made.add_row(*map(output.plain, death))
     return made

@@ -110,8 +110,8 @@ def facts(pairs: Iterable[tuple[str, Value | RenderableType]]) -> Table:
 def said(value: Value | RenderableType) -> RenderableType:
     """What a fact says."""
     match value:
-        case State(name):
-            return status(name)
+        case State(name, kinds):
+            return status(name, kinds)
         case At(at, note):
             return plain(f"{moment(at)} UTC  {note}")
         case Due(at, now, note):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from django.db.models import Model
 from pydantic import BaseModel, ConfigDict
+
+from orchestrator.core.words import Kind
 
 
 class Shown(BaseModel):
@@ -22,6 +24,8 @@ class State:
     """A status or a state, in its colour."""
 
     name: str
+    kinds: Mapping[str, Kind] | None = None
+    """Where several apps have a state of this name."""
 
 
 @dataclass(frozen=True)

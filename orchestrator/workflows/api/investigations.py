@@ -6,40 +6,20 @@ from uuid import UUID
 
 from django.http import HttpResponse
 from ninja import Query, Router
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from orchestrator.core.api import pages
 from orchestrator.core.api.access import AuthenticatedRequest
 from orchestrator.core.api.application import refuse_unknown_parameters
 from orchestrator.core.api.dlq import DLQPage, EntryPageQuery, page_of
 from orchestrator.core.api.dlq_reports import TopQuery
-from orchestrator.core.api.replies import Out, documented, reply
+from orchestrator.core.api.replies import documented, reply
 from orchestrator.core.models import DLQEntry
 from orchestrator.workflows.api.tasks import known
 from orchestrator.workflows.models import TaskStaleness
+from orchestrator.workflows.shown import TaskHealth
 
 router = Router(tags=["dead letters"])
-
-
-class TaskHealth(Out):
-    """An open task, how long it has been where it is, and how long it may be."""
-
-    task_uuid: UUID
-    namespace: str
-    task_name: str
-    template_version: str
-    environment: str
-    current_state: str
-    priority: int
-    correlation_id: str | None
-    time_in_state_minutes: float
-    staleness_threshold_minutes: float | None = Field(
-        description="null: this state has no limit of its own."
-    )
-    task_age_minutes: float
-    max_duration_minutes: float
-    health_status: TaskStaleness.Health
-    has_pending_entry: bool
 
 
 class StalenessList(BaseModel):

@@ -31,24 +31,6 @@ STEPS_SHOWN = 100
 """On a task's page; `task steps` shows all."""
 
 
-STALENESS = (
-    "task_uuid",
-    "namespace",
-    "task_name",
-    "template_version",
-    "environment",
-    "current_state",
-    "priority",
-    "correlation_id",
-    "time_in_state_minutes",
-    "staleness_threshold_minutes",
-    "task_age_minutes",
-    "max_duration_minutes",
-    "health_status",
-    "has_pending_entry",
-)
-
-
 def staleness(rows: Sequence[TaskStaleness]) -> Table:
     made = output.table("task", "health", ">used", ">there for", ">of", "state", "*what")
     for row in rows:

@@ -12,6 +12,8 @@ from django.core.management.base import CommandError, CommandParser
 from orchestrator.core import clock, dead_letters, investigations, publisher
 from orchestrator.core.management import arguments, cursors, dlq_view, output, selection
 from orchestrator.core.models import DLQDashboard, DLQEntry, InvestigationQueue
+from orchestrator.core.shown import investigations as shown
+from orchestrator.core.shown.values import document
 
 NOTE_MAX = 10_000
 
@@ -63,7 +65,7 @@ class Command(output.MusterCommand):
         more = cursors.write(found[limit - 1].pk) if len(found) > limit else None
         found = found[:limit]
         if as_json:
-            items = [output.described(row, dlq_view.LISTED) for row in found]
+            items = [document(shown.DLQSummary.model_validate(row)) for row in found]
             self.show_json({"items": items, "next_cursor": more})
         elif not found:
             self.stdout.write("No DLQ entry.")
@@ -96,14 +98,14 @@ class Command(output.MusterCommand):
             else:
                 entries.append(investigations.annotate(uuid, **told))
         if as_json:
-            self.show_json([dlq_view.document(entry) for entry in entries])
+            self.show_json([document(shown.whole(entry)) for entry in entries])
         else:
             self.show(dlq_view.listing(entries, told["now"]))
 
     def stats(self, *, as_json: bool, **options: Any) -> None:
         rows = list(DLQDashboard.objects.all())
         if as_json:
-            self.show_json([output.described(row, dlq_view.STATS) for row in rows])
+            self.show_json([document(shown.DLQReasonStats.model_validate(row)) for row in rows])
         elif rows:
             self.show(dlq_view.stats(rows, clock.now()))
         else:
@@ -112,7 +114,7 @@ class Command(output.MusterCommand):
     def queue(self, *, as_json: bool, limit: int, **options: Any) -> None:
         rows = list(InvestigationQueue.objects.all()[:limit])
         if as_json:
-            self.show_json([output.described(row, dlq_view.QUEUE) for row in rows])
+            self.show_json([document(shown.Investigation.model_validate(row)) for row in rows])
         elif rows:
             self.show(dlq_view.queue(rows))
         else:
@@ -132,9 +134,9 @@ class Command(output.MusterCommand):
 
     def _show(self, entry: DLQEntry, *, as_json: bool) -> None:
         if as_json:
-            self.show_json(dlq_view.document(entry))
+            self.show_json(document(shown.whole(entry)))
         else:
-            self.show(*dlq_view.page(entry))
+            self.show(*dlq_view.page(entry, clock.now()))
 
 
 def _add_list(parser: CommandParser) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 from django.db import close_old_connections
+from rich.table import Table
+from rich.text import Text
 
 from orchestrator.core import clock, executions, fleet, words
 from orchestrator.core.management import arguments, output, selection
 from orchestrator.core.models import Execution, Worker, WorkerEvent
+from orchestrator.core.shown import workers as shown
+from orchestrator.core.shown.values import document
 
 VERBS: dict[str, tuple[Callable[..., Worker], str]] = {
     "cordon": (fleet.cordon, "Give it nothing more but what is pinned to it."),
@@ -75,14 +78,10 @@ class Command(output.MusterCommand):
 
     def list_rows(self, *, everyone: bool, as_json: bool) -> None:
         now = clock.now()
-        load = Execution.objects.load_by_worker()
         rows = Worker.objects.all() if everyone else Worker.objects.known()
-        found = [
-            _described(worker, load=load.get(worker.pk, 0), now=now)
-            for worker in rows.order_by("name")
-        ]
+        found = shown.all_of(rows.order_by("name"), now=now)
         if as_json:
-            self.show_json(found)
+            self.show_json([document(worker) for worker in found])
         elif not found:
             self.stdout.write("There is no worker. Start one: manage.py worker --name w1")
         else:
@@ -91,8 +90,8 @@ class Command(output.MusterCommand):
     def list_events(self, worker: Worker, *, limit: int, as_json: bool) -> None:
         events = WorkerEvent.objects.of(worker.pk)[:limit]
         if as_json:
-            names = ("kind", "incarnation", "actor", "reason", "at")
-            self.show_json([output.described(event, names) for event in events])
+            found = [shown.WorkerEventOut.model_validate(event) for event in events]
+            self.show_json([document(event) for event in found])
             return
         made = output.table("at", "what", ">life", "*by", "*why")
         for event in events:
@@ -106,12 +105,14 @@ class Command(output.MusterCommand):
         self.show(made)
 
     def show_one(self, worker: Worker, *, as_json: bool) -> None:
-        held = Execution.objects.held_by(worker).count()
-        found = _described(worker, load=held, now=clock.now())
+        now = clock.now()
+        found = shown.one(worker, now=now)
         if as_json:
-            self.show_json(found)
-        else:
-            self.show(_table([found]))
+            self.show_json(document(found))
+            return
+        self.show(output.facts(shown.situation(found, now)))
+        for title, facts in (("Offers", shown.offers(found)), ("Process", shown.process(found))):
+            self.show(Text(f"\n{title}", style="bold"), output.facts(facts))
 
     def wait_until_gone(self, worker: Worker, *, within_seconds: float) -> Worker:
         ends_at = time.monotonic() + within_seconds
@@ -127,43 +128,24 @@ class Command(output.MusterCommand):
         return worker
 
 
-def _table(found: list[dict[str, Any]]) -> Any:
+def _table(found: Sequence[shown.WorkerOut]) -> Table:
     made = output.table(
         ">id", "*name", "status", "heartbeat", ">age", ">held", ">slots", "*offers", "*why"
     )
     for worker in found:
-        age = worker["heartbeat_age_seconds"]
-        offers = ", ".join(worker["runtimes"])
-        if worker["labels"]:
-            offers += f"; {words.labels(worker['labels'])}"
+        age = worker.heartbeat_age_seconds
+        offers = ", ".join(worker.runtimes)
+        if worker.labels:
+            offers += f"; {words.labels(worker.labels)}"
         made.add_row(
-            str(worker["id"]),
-            output.plain(worker["name"]),
-            output.status("retired" if worker["retired_at"] else worker["status"]),
-            output.status(worker["heartbeat"]),
+            str(worker.id),
+            output.plain(worker.name),
+            output.status("retired" if worker.retired_at else worker.status),
+            output.status(worker.heartbeat),
             "" if age is None else words.span(age),
-            str(worker["held"]),
-            str(worker["capacity"]),
+            str(worker.load),
+            str(worker.capacity),
             output.plain(offers),
-            output.plain(_why(worker)),
+            output.plain(shown.hindrances(worker)),
         )
     return made
-
-
-def _why(worker: dict[str, Any]) -> str:
-    """What keeps work from it."""
-    told = [worker["status_reason"]] if worker["status_reason"] else []
-    told += fleet.lacking(worker["missing_code"])
-    if worker["cordoned"]:
-        reason = worker["cordon_reason"]
-        told.append(f"cordoned: {reason}" if reason else "cordoned")
-    return "; ".join(told)
-
-
-def _described(worker: Worker, *, load: int, now: datetime) -> dict[str, Any]:
-    heartbeat = "never"
-    if worker.is_up:
-        heartbeat = "fresh" if worker.is_fresh(now) else "stale"
-    elif worker.heartbeat_at is not None:
-        heartbeat = "gone"
-    return fleet.describe(worker, now=now) | {"heartbeat": heartbeat, "held": load}

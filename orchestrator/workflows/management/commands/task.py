@@ -9,9 +9,11 @@ from django.core.management.base import CommandError, CommandParser
 
 from orchestrator.core import clock, executions, publisher
 from orchestrator.core.management import arguments, cursors, output
+from orchestrator.core.shown.values import document
 from orchestrator.workflows import engine
 from orchestrator.workflows.management import selection, task_tables, watching
 from orchestrator.workflows.models import Step, Task, TaskStaleness, TransitionRecord
+from orchestrator.workflows.shown import TaskHealth
 from orchestrator.workflows.states import StepState, TaskState
 from orchestrator.workflows.task_view import documents, graph, mermaid, steps
 
@@ -120,7 +122,7 @@ class Command(output.MusterCommand):
             rows = rows.filter(health_status=health)
         found = list(rows[:limit])
         if as_json:
-            self.show_json([output.described(row, task_tables.STALENESS) for row in found])
+            self.show_json([document(TaskHealth.model_validate(row)) for row in found])
         elif found:
             self.show(task_tables.staleness(found))
         else:

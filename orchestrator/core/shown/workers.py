@@ -1,0 +1,147 @@
+"""A worker: as JSON, and as facts. Ages are by the database's clock, which decides who is stale."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from pydantic import Field
+
+from orchestrator.core import fleet, words
+from orchestrator.core.models import Execution, Worker, WorkerEvent
+from orchestrator.core.shown.values import At, Fact, Shown, State, said
+
+
+class WorkerOut(Shown):
+    """A worker. Ages are by the database's clock, which decides who is stale."""
+
+    id: int
+    name: str
+    status: Worker.Status
+    status_reason: str
+    incarnation: int = Field(description="How many lives its process has had.")
+    capacity: int = Field(description="How many actions it runs at once.")
+    load: int = Field(description="How many executions it holds: waiting for it, or running.")
+    runtimes: list[str]
+    labels: dict[str, Any]
+    registered_at: datetime | None
+    heartbeat_at: datetime | None
+    heartbeat_age_seconds: float | None
+    heartbeat: str = Field(description="fresh or stale; of one that is down gone, retired, never.")
+    fresh: bool = Field(description="Whether its heartbeat is younger than the staleness window.")
+    eligible: bool = Field(description="Active, fresh and not cordoned: may be given work.")
+    failed_checks: dict[str, str] = Field(description="What each check that fails has found.")
+    missing_code: dict[str, str] = Field(
+        description="Each pack, or single action of one, whose code its host lacks, and why."
+    )
+    cordoned: bool = Field(description="Given nothing but what is pinned to it.")
+    cordon_reason: str
+    gone_at: datetime | None = Field(description="Since when it has left, or is lost.")
+    retired_at: datetime | None = Field(description="Since when it has no queues.")
+    host: str
+    pid: int | None
+    version: str
+
+
+class WorkerEventOut(Shown):
+    """Something that happened to a worker."""
+
+    kind: WorkerEvent.Kind
+    incarnation: int
+    actor: str
+    reason: str
+    at: datetime
+
+
+COPIED = (
+    "name", "status", "status_reason", "incarnation", "capacity", "runtimes", "labels",
+    "registered_at", "heartbeat_at", "failed_checks", "missing_code", "cordoned", "cordon_reason",
+    "gone_at", "retired_at", "host", "pid", "version",
+)  # fmt: skip
+"""What is shown as the row has it."""
+
+
+def whole(worker: Worker, *, load: int, now: datetime) -> WorkerOut:
+    """`load`: how many executions it holds."""
+    age = None if worker.heartbeat_at is None else (now - worker.heartbeat_at).total_seconds()
+    return WorkerOut(
+        **{name: getattr(worker, name) for name in COPIED},
+        id=worker.pk,
+        load=load,
+        heartbeat_age_seconds=age,
+        heartbeat=worker.heartbeat_state(now),
+        fresh=worker.is_fresh(now),
+        eligible=worker.is_eligible(now),
+    )
+
+
+def all_of(workers: Iterable[Worker], *, now: datetime) -> list[WorkerOut]:
+    """Each with its load, which one query counts for all."""
+    load = Execution.objects.load_by_worker()
+    return [whole(worker, load=load.get(worker.pk, 0), now=now) for worker in workers]
+
+
+def one(worker: Worker, *, now: datetime) -> WorkerOut:
+    """With its load."""
+    return whole(worker, load=Execution.objects.held_by(worker).count(), now=now)
+
+
+def hindrances(worker: WorkerOut) -> str:
+    """What keeps work from it."""
+    reasons = [worker.status_reason] if worker.status_reason else []
+    reasons += [f"lacks {what}" for what in lacks(worker.missing_code)]
+    if worker.cordoned:
+        reasons.append(f"cordoned: {worker.cordon_reason}" if worker.cordon_reason else "cordoned")
+    return "; ".join(reasons)
+
+
+def lacks(missing_code: Mapping[str, str]) -> list[str]:
+    """`the pack x: why`, for each that its host lacks."""
+    return [f"{fleet.named(name)}: {why}" for name, why in missing_code.items()]
+
+
+def situation(worker: WorkerOut, now: datetime) -> list[Fact]:
+    """How it is."""
+    heartbeat = None
+    if worker.heartbeat_at is not None:
+        age, window = worker.heartbeat_age_seconds or 0.0, settings.MUSTER.staleness_seconds
+        note = f"{words.span(age)} ago, stale after {words.span(window)} of silence"
+        heartbeat = At(worker.heartbeat_at, note)
+    return said(
+        [
+            ("Worker", worker.name),
+            ("Status", State(worker.status)),
+            ("Why", hindrances(worker)),
+            ("Heartbeat", State(worker.heartbeat)),
+            ("Last heartbeat", heartbeat),
+            ("Load", f"{worker.load} of {worker.capacity}"),
+            ("Retired", At(worker.retired_at) if worker.retired_at else None),
+            ("Gone", At(worker.gone_at) if worker.gone_at and not worker.retired_at else None),
+        ]
+    )
+
+
+def offers(worker: WorkerOut) -> list[Fact]:
+    """What it can run."""
+    return said(
+        [
+            ("Runtimes", ", ".join(worker.runtimes)),
+            ("Labels", words.labels(worker.labels)),
+            ("Runs at once", worker.capacity),
+            ("Lacks", "; ".join(lacks(worker.missing_code))),
+        ]
+    )
+
+
+def process(worker: WorkerOut) -> list[Fact]:
+    """Its process."""
+    return said(
+        [
+            ("Life", f"{worker.incarnation} (its incarnation)"),
+            ("Registered", At(worker.registered_at) if worker.registered_at else None),
+            ("Host, pid", ", ".join(str(part) for part in (worker.host, worker.pid) if part)),
+            ("Version", worker.version),
+        ]
+    )
