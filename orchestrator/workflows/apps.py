@@ -61,7 +61,7 @@ class WorkflowsConfig(MusterApp):
     )
     database_views = (Named("orchestrator.workflows.models.views.definitions"),)
     metrics = (Named("orchestrator.workflows.metrics.families"),)
-    execution_facts = (Named("orchestrator.workflows.shown.of_execution"),)
+    execution_facts = (Named("orchestrator.workflows.shown.tasks.of_execution"),)
     sidebar = (
         SidebarItem("Tasks", "Tasks", "account_tree", "workflows.task"),
         SidebarItem("Tasks", "Steps", "checklist", "workflows.step"),

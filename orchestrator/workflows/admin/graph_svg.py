@@ -10,9 +10,9 @@ from django.utils.safestring import SafeString
 
 from orchestrator.core import words
 from orchestrator.core.admin import render
+from orchestrator.workflows.shown.graph import DRAWN_LIMIT, Graph, Node
+from orchestrator.workflows.shown.layout import NODE_HEIGHT, NODE_WIDTH, Layout, Point, lay_out
 from orchestrator.workflows.states import StepState
-from orchestrator.workflows.task_view.graph import DRAWN_LIMIT, Graph, Node
-from orchestrator.workflows.task_view.layout import NODE_HEIGHT, NODE_WIDTH, Layout, Point, lay_out
 
 NAME_CHARACTERS = 23
 PAD = 14

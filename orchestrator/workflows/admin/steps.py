@@ -23,9 +23,9 @@ from orchestrator.core.admin.read_only import AsOfChangeList, ReadOnlyAdmin, Sec
 from orchestrator.workflows import engine
 from orchestrator.workflows.admin import task_page
 from orchestrator.workflows.models import Step
+from orchestrator.workflows.shown import steps
 from orchestrator.workflows.states.steps import IN_FLIGHT
 from orchestrator.workflows.states.steps import KINDS as STEP_KINDS
-from orchestrator.workflows.task_view import steps
 
 HOME = "admin:workflows_step_changelist"
 

@@ -19,8 +19,8 @@ from orchestrator.core.admin.read_only import Section
 from orchestrator.core.models import DLQEntry
 from orchestrator.workflows.admin import graph_svg
 from orchestrator.workflows.models import Step, StepExecution, Task, TransitionRecord
+from orchestrator.workflows.shown import graph, secrets, steps
 from orchestrator.workflows.states import STEPS, TASKS, StepState, TaskState
-from orchestrator.workflows.task_view import documents, graph, secrets, steps
 
 STEP_LIMIT = 100
 EXECUTION_LIMIT = 50
@@ -60,7 +60,7 @@ def of_task(task: Task, now: datetime, *, may_repair: bool) -> list[Section]:
 def of_step(step: Step, now: datetime) -> list[Section]:
     (view,) = steps.views([step], now=now)
     task = step.task
-    tries = documents.executions_of(step)
+    tries = steps.executions_of(step)
     result = secrets.result(step, task.template)
     audit = f"/api/v1/tasks/{task.pk}/workflow_steps/{step.pk}/audit"
     boxes = [

@@ -16,9 +16,9 @@ from orchestrator.core.admin import render
 from orchestrator.core.admin.read_only import ReadOnlyAdmin, Section
 from orchestrator.workflows.admin import graph_svg
 from orchestrator.workflows.models import TaskTemplate
+from orchestrator.workflows.shown import graph
 from orchestrator.workflows.task_templates import TemplateDefinition
 from orchestrator.workflows.task_templates.definitions import StepDefinition
-from orchestrator.workflows.task_view import graph
 
 
 @admin.register(TaskTemplate)

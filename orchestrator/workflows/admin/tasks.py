@@ -22,10 +22,10 @@ from orchestrator.core.admin.read_only import AsOfChangeList, ReadOnlyAdmin, Sec
 from orchestrator.workflows import engine
 from orchestrator.workflows.admin import task_page
 from orchestrator.workflows.models import Task, TaskTemplate
+from orchestrator.workflows.shown import steps
 from orchestrator.workflows.states import TASKS, TaskState
 from orchestrator.workflows.states.steps import SATISFIED
 from orchestrator.workflows.states.tasks import KINDS as TASK_KINDS
-from orchestrator.workflows.task_view import steps
 
 TEMPLATE_LIMIT = 500
 HOME = "admin:workflows_task_changelist"

@@ -17,7 +17,7 @@ from orchestrator.core.api.replies import documented, reply
 from orchestrator.core.models import DLQEntry
 from orchestrator.workflows.api.tasks import known
 from orchestrator.workflows.models import TaskStaleness
-from orchestrator.workflows.shown import TaskHealth
+from orchestrator.workflows.shown.tasks import TaskHealth
 
 router = Router(tags=["dead letters"])
 

@@ -16,70 +16,14 @@ from orchestrator.core.api.access import AuthenticatedRequest
 from orchestrator.core.api.application import refuse_unknown_parameters
 from orchestrator.core.api.problems import FieldProblem
 from orchestrator.core.api.replies import documented, reply
-from orchestrator.core.states import ExecutionStatus
 from orchestrator.workflows import engine
 from orchestrator.workflows.api.tasks import TransitionPage, audit, known
-from orchestrator.workflows.models import Step, StepKind, TransitionRecord
+from orchestrator.workflows.models import Step, TransitionRecord
+from orchestrator.workflows.shown import steps
+from orchestrator.workflows.shown.steps import StepDetail, StepSummary
 from orchestrator.workflows.states import StepState
-from orchestrator.workflows.task_view import documents, steps
 
 router = Router(tags=["tasks"])
-
-
-class WaitsFor(BaseModel):
-    """A step that another one waits for."""
-
-    name: str
-    state: StepState
-
-
-class StepSummary(BaseModel):
-    """A step as listings show it."""
-
-    step_uuid: UUID
-    task_uuid: UUID
-    name: str
-    template_step: str = Field(description="Its name in the template.")
-    kind: StepKind
-    batch: Any = Field(description="Of a batch worker: which part of the work is its.")
-    created_by: UUID | None = Field(description="The step that created it.")
-    current_state: StepState
-    state_entered_at: datetime
-    dependencies_satisfied: bool
-    waits_for: list[WaitsFor] = Field(description="The first 5 parents that it waits for.")
-    waits_for_count: int
-    blocked_by: str = Field(description="What keeps it, in words.")
-    retry_eligible: bool
-    ready_for_execution: bool
-    attempts: int
-    max_attempts: int
-    retryable: bool
-    last_failure_at: datetime | None
-    next_retry_at: datetime | None
-    execution_id: UUID | None = Field(description="Its latest execution.")
-    ended_at: datetime | None
-
-
-class StepTry(BaseModel):
-    """An execution that was a try at a step."""
-
-    execution_id: UUID
-    action_ref: str
-    status: ExecutionStatus
-    reason: str
-    worker: str | None
-    retry_count: int
-    created_at: datetime
-    started_at: datetime | None
-    ended_at: datetime | None
-
-
-class StepDetail(StepSummary):
-    """A step with its result and its executions, the oldest first."""
-
-    result: Any = Field(description="What its children see; secrets are `***`.")
-    error: Any = Field(description="Why its last attempt failed.")
-    executions: list[StepTry]
 
 
 class StepPage(pages.Page):
@@ -146,7 +90,7 @@ def list_steps(
     wanted = query.model_dump(include={"name", "template_step"}, exclude_none=True)
     found, cursor = pages.oldest_first(rows.filter(**wanted), query, key=UUID)
     views = steps.views(found, now=request.auth.now)
-    items = [StepSummary(**documents.of_step(view)) for view in views]
+    items = [steps.summary(view) for view in views]
     return reply(StepPage(items=items, next=pages.link(request, cursor), next_cursor=cursor))
 
 
@@ -216,4 +160,4 @@ def _known_step(task_uuid: UUID, step_uuid: UUID) -> Step:
 
 def _detail(step: Step, now: datetime) -> StepDetail:
     (view,) = steps.views([step], now=now)
-    return StepDetail(**documents.of_one_step(view, step.task.template))
+    return steps.detail(view, step.task.template)

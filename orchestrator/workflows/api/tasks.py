@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -20,8 +19,10 @@ from orchestrator.core.api.replies import documented, reply
 from orchestrator.workflows import engine
 from orchestrator.workflows.models import Task, TransitionRecord
 from orchestrator.workflows.models.tasks import TaskQuerySet
-from orchestrator.workflows.states import StepState, TaskState
-from orchestrator.workflows.task_view import documents, graph, mermaid, steps
+from orchestrator.workflows.shown import graph, mermaid, steps
+from orchestrator.workflows.shown import tasks as shown
+from orchestrator.workflows.shown.tasks import GraphOut, TaskDetail, TaskSummary, TransitionOut
+from orchestrator.workflows.states import TaskState
 
 router = Router(tags=["tasks"])
 
@@ -50,38 +51,6 @@ class NewTask(BaseModel):
     )
 
 
-class TaskSummary(BaseModel):
-    """A task as listings show it."""
-
-    task_uuid: UUID
-    namespace: str
-    name: str
-    version: str
-    environment: str
-    state: TaskState
-    state_entered_at: datetime
-    next_retry_at: datetime | None
-    priority: int
-    initiator: str
-    source_system: str
-    reason: str = Field(description="Why it was requested.")
-    tags: list[str]
-    correlation_id: str | None
-    parent_correlation_id: str | None
-    idempotency_key: str
-    requested_by: str
-    created_at: datetime
-    ended_at: datetime | None
-    steps: dict[StepState, int] = Field(description="How many of its steps are in which state.")
-
-
-class TaskDetail(TaskSummary):
-    """A task with what it was given."""
-
-    context: Any = Field(description="Secrets are `***`.")
-    blocked_by: list[str] = Field(description="Failed steps that keep it from its end; up to 5.")
-
-
 class TaskPage(pages.Page):
     items: list[TaskSummary]
 
@@ -100,47 +69,6 @@ class TaskQuery(pages.PageQuery):
     created_after: Moment | None = Field(None, description="From then on, with a time zone.")
     created_before: Moment | None = Field(None, description="Before then, with a time zone.")
     open: bool | None = Field(None, description="true: neither over nor in error.")
-
-
-class GraphNode(BaseModel):
-    """A step in the graph."""
-
-    name: str
-    kind: str
-    step_uuid: UUID | None
-    state: StepState | None = Field(description="null: its step is not made yet.")
-    attempts: int
-    max_attempts: int
-
-
-class GraphEdge(BaseModel):
-    """The child waits for the parent."""
-
-    parent: str
-    child: str
-
-
-class GraphOut(BaseModel):
-    """Every step and what it waits for."""
-
-    task_uuid: UUID
-    state: TaskState
-    is_made: bool = Field(description="false: what the template says; no step is made yet.")
-    nodes: list[GraphNode]
-    edges: list[GraphEdge]
-
-
-class TransitionOut(BaseModel):
-    """One transition that happened: of the task, or of the step that it names."""
-
-    step_uuid: UUID | None
-    event: str
-    from_state: str
-    to_state: str
-    actor: str
-    reason: str
-    processor: str
-    at: datetime
 
 
 class TransitionPage(pages.Page):
@@ -176,7 +104,7 @@ def request_task(request: AuthenticatedRequest, new: Body[NewTask]) -> HttpRespo
         title = "An idempotency key is needed"
         raise Problem(400, "key-missing", title, str(error), [field]) from None
     return reply(
-        TaskDetail(**documents.of_one_task(task)),
+        shown.detail(task),
         status=201 if task.created_at == caller.now else 200,
         location=f"{request.path}/{task.pk}",
     )
@@ -189,14 +117,14 @@ def list_tasks(request: AuthenticatedRequest, query: Query[TaskQuery]) -> HttpRe
     rows = _filtered(query).select_related("template").defer("context", "template__definition")
     found, cursor = pages.newest_first(rows, query, key=UUID)
     counts = steps.counts(task.pk for task in found)
-    items = [TaskSummary(**documents.of_task(task, counts[task.pk])) for task in found]
+    items = [shown.summary(task, counts[task.pk]) for task in found]
     return reply(TaskPage(items=items, next=pages.link(request, cursor), next_cursor=cursor))
 
 
 @router.get("/{task_uuid}", response=documented(404, _200=TaskDetail))
 def get_task(request: AuthenticatedRequest, task_uuid: UUID) -> HttpResponse:
     """One task, with its context."""
-    return reply(TaskDetail(**documents.of_one_task(known(task_uuid))))
+    return reply(shown.detail(known(task_uuid)))
 
 
 @router.delete("/{task_uuid}", response=documented(404, 409, 422, _200=TaskDetail))
@@ -207,7 +135,7 @@ def cancel_task(
     refuse_unknown_parameters(request, Ending)
     caller = request.auth
     engine.cancel(task_uuid, reason=query.reason, actor=caller.name, now=caller.now)
-    return reply(TaskDetail(**documents.of_one_task(known(task_uuid))))
+    return reply(shown.detail(known(task_uuid)))
 
 
 @router.get("/{task_uuid}/graph", response=documented(404, _200=GraphOut))
@@ -216,7 +144,7 @@ def get_task_graph(request: AuthenticatedRequest, task_uuid: UUID) -> HttpRespon
     Mermaid, in which crowds of like steps are one."""
     task = known(task_uuid)
     if _wants_json(request):
-        return reply(GraphOut(**documents.of_graph(task)))
+        return reply(shown.graph_of(task))
     text = mermaid.written(graph.folded(graph.of_task(task)))
     return HttpResponse(text, content_type=f"{mermaid.CONTENT_TYPE}; charset=utf-8")
 
@@ -235,7 +163,7 @@ def audit(
     """A page of records."""
     refuse_unknown_parameters(request, pages.PageQuery)
     found, cursor = pages.oldest_first(rows, query, key=pages.whole_number)
-    items = [TransitionOut(**documents.of_transition(record)) for record in found]
+    items = pages.each(TransitionOut, found)
     return reply(TransitionPage(items=items, next=pages.link(request, cursor), next_cursor=cursor))
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any
 
 from django.http import HttpResponse
 from ninja import Body, Path, Query, Router
-from pydantic import BaseModel, Field
 
 from orchestrator.core import packs
 from orchestrator.core.api import pages, problems
@@ -18,31 +16,12 @@ from orchestrator.core.api.replies import documented, reply
 from orchestrator.core.json_values import pointer
 from orchestrator.workflows import task_templates
 from orchestrator.workflows.models import TaskTemplate
-from orchestrator.workflows.task_view import documents
+from orchestrator.workflows.shown import templates as shown
+from orchestrator.workflows.shown.templates import TemplateDetail, TemplateSummary
 
 router = Router(tags=["templates"])
 
 Name = Annotated[pages.Text, Path()]
-
-
-class TemplateSummary(BaseModel):
-    """A template as listings show it."""
-
-    namespace: str
-    name: str
-    version: str
-    description: str
-    enabled: bool = Field(description="Whether tasks may be requested of it.")
-    pack: str | None
-    installed_at: datetime
-
-
-class TemplateDetail(TemplateSummary):
-    """A template with all that it says."""
-
-    digest: str
-    identity_strategy: str
-    definition: dict[str, Any]
 
 
 class TemplatePage(pages.Page):
@@ -64,7 +43,7 @@ def list_templates(request: AuthenticatedRequest, query: Query[TemplateQuery]) -
     wanted = query.model_dump(include={"namespace", "name", "enabled"}, exclude_none=True)
     rows = TaskTemplate.objects.filter(**wanted).select_related("pack").defer("definition")
     found, cursor = pages.newest_first(rows, query, key=pages.whole_number)
-    items = [TemplateSummary(**documents.of_template(template)) for template in found]
+    items = [shown.summary(template) for template in found]
     return reply(TemplatePage(items=items, next=pages.link(request, cursor), next_cursor=cursor))
 
 
@@ -88,7 +67,7 @@ def install_template(
         raise problems.invalid([FieldProblem(pointer="/steps", message=str(error))]) from None
     template = _known(checked["namespace_name"], checked["name"], checked["version"])
     return reply(
-        TemplateDetail(**documents.of_one_template(template)),
+        shown.detail(template),
         status=201 if report.created else 200,
         location=f"{request.path}/{template.ref}",
     )
@@ -99,7 +78,7 @@ def get_template(
     request: AuthenticatedRequest, namespace: Name, name: Name, version: Name
 ) -> HttpResponse:
     """One version of a template, whole."""
-    return reply(TemplateDetail(**documents.of_one_template(_known(namespace, name, version))))
+    return reply(shown.detail(_known(namespace, name, version)))
 
 
 def _message(problem: packs.SourceProblem) -> str:

@@ -22,10 +22,10 @@ from orchestrator.workflows.models import (
     TaskTemplate,
     TransitionRecord,
 )
+from orchestrator.workflows.shown import graph, secrets, steps
 from orchestrator.workflows.states import STEPS, TASKS, StepState, TaskState
 from orchestrator.workflows.states.steps import SATISFIED
 from orchestrator.workflows.task_templates import TemplateDefinition
-from orchestrator.workflows.task_view import documents, graph, secrets, steps
 
 STEPS_SHOWN = 100
 """On a task's page; `task steps` shows all."""
@@ -109,7 +109,7 @@ def step_page(view: steps.StepView, now: datetime) -> Iterator[RenderableType]:
             ("its part", output.pretty(step.batch) if step.batch else None),
         ]
     )
-    tries = documents.executions_of(step)
+    tries = steps.executions_of(step)
     if tries:
         yield _heading("Executions")
         yield _executions(tries)

@@ -26,8 +26,8 @@ from orchestrator.workflows.models import (
     TaskTemplate,
     TransitionRecord,
 )
+from orchestrator.workflows.shown.graph import DRAWN_LIMIT, Graph, Node
 from orchestrator.workflows.states import StepState, TaskState
-from orchestrator.workflows.task_view.graph import DRAWN_LIMIT, Graph, Node
 from tests.core.admin.pages import ESCAPED, SCRIPT
 from tests.factories import NOW, make_action, make_execution, make_step, make_task, make_template
 from tests.workflows.api.test_tasks import DEFINITION

@@ -13,9 +13,10 @@ from orchestrator.core.shown.values import document
 from orchestrator.workflows import engine
 from orchestrator.workflows.management import selection, task_tables, watching
 from orchestrator.workflows.models import Step, Task, TaskStaleness, TransitionRecord
-from orchestrator.workflows.shown import TaskHealth
+from orchestrator.workflows.shown import graph, mermaid, steps
+from orchestrator.workflows.shown import tasks as shown
+from orchestrator.workflows.shown.tasks import TaskHealth, TransitionOut
 from orchestrator.workflows.states import StepState, TaskState
-from orchestrator.workflows.task_view import documents, graph, mermaid, steps
 
 REASON_MAX = 500
 REPAIRS = {
@@ -84,7 +85,7 @@ class Command(output.MusterCommand):
         if wait:
             task = watching.wait_for_task(task.pk)
         if as_json:
-            self.show_json(documents.of_one_task(task))
+            self.show_json(document(shown.detail(task)))
         elif wait:
             self.show(output.status(task.state))
         if wait and task.state not in (TaskState.COMPLETE, TaskState.RESOLVED_MANUALLY):
@@ -100,7 +101,7 @@ class Command(output.MusterCommand):
         found = found[:limit]
         counts = steps.counts(task.pk for task in found)
         if as_json:
-            items = [documents.of_task(task, counts[task.pk]) for task in found]
+            items = [document(shown.summary(task, counts[task.pk])) for task in found]
             self.show_json({"items": items, "next_cursor": more})
         elif not found:
             self.stdout.write("No task. Request one: manage.py task create NAMESPACE/NAME/VERSION")
@@ -112,7 +113,7 @@ class Command(output.MusterCommand):
     def show_one(self, *, task: str, as_json: bool, **options: Any) -> None:
         found = _task(task)
         if as_json:
-            self.show_json(documents.of_one_task(found))
+            self.show_json(document(shown.detail(found)))
         else:
             self.show(*task_tables.task_page(found, clock.now()))
 
@@ -133,7 +134,7 @@ class Command(output.MusterCommand):
         engine.cancel(id, reason=reason or "", actor=arguments.user(), now=clock.now())
         publisher.flush()
         if as_json:
-            self.show_json(documents.of_one_task(_task(str(id))))
+            self.show_json(document(shown.detail(_task(str(id)))))
         else:
             self.stdout.write(f"{id} is cancelled")
 
@@ -144,24 +145,24 @@ class Command(output.MusterCommand):
             records = records.filter(step=selection.step(found.pk, options["step"]))
         # the newest, if there are more; one more tells whether there are
         newest = list(records.select_related("step").order_by("-pk")[: limit + 1])
-        shown = newest[:limit][::-1]
+        listed = newest[:limit][::-1]
         if as_json:
-            self.show_json([documents.of_transition(record) for record in shown])
+            self.show_json([document(TransitionOut.model_validate(record)) for record in listed])
             return
-        self.show(task_tables.timeline(shown))
+        self.show(task_tables.timeline(listed))
         if len(newest) > limit:
             self.stdout.write(f"Older ones are left out: --limit {min(10 * limit, 10_000)}")
 
     def graph(self, *, task: str, as_json: bool, **options: Any) -> None:
         found = _task(task)
         if as_json:
-            self.show_json(documents.of_graph(found))
+            self.show_json(document(shown.graph_of(found)))
             return
-        shown = graph.folded(graph.of_task(found))
+        folded = graph.folded(graph.of_task(found))
         if options["mermaid"]:
-            self.stdout.write(mermaid.written(shown), ending="")
+            self.stdout.write(mermaid.written(folded), ending="")
         else:
-            self.show(*task_tables.graph_page(shown))
+            self.show(*task_tables.graph_page(folded))
 
     # --- steps
 
@@ -176,7 +177,7 @@ class Command(output.MusterCommand):
         now = clock.now()
         views = steps.views(found[:limit], now=now)
         if as_json:
-            items = [documents.of_step(view) for view in views]
+            items = [document(steps.summary(view)) for view in views]
             self.show_json({"items": items, "next_cursor": more})
         elif not views:
             self.stdout.write("No step.")
@@ -190,7 +191,7 @@ class Command(output.MusterCommand):
         now = clock.now()
         (view,) = steps.views([found], now=now)
         if as_json:
-            self.show_json(documents.of_one_step(view, found.task.template))
+            self.show_json(document(steps.detail(view, found.task.template)))
         else:
             self.show(*task_tables.step_page(view, now))
 
@@ -230,7 +231,7 @@ class Command(output.MusterCommand):
         rows = Step.objects.filter(pk__in=[step.pk for step in chosen]).order_by("pk")
         views = steps.views(list(rows), now=now)
         if as_json:
-            self.show_json([documents.of_step(view) for view in views])
+            self.show_json([document(steps.summary(view)) for view in views])
         else:
             self.show(task_tables.steps_table(views, now))
 

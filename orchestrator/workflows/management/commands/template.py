@@ -11,11 +11,12 @@ from django.core.management.base import CommandError, CommandParser
 
 from orchestrator.core import clock, packs
 from orchestrator.core.management import arguments, output
+from orchestrator.core.shown.values import document
 from orchestrator.workflows import task_templates
 from orchestrator.workflows.management import task_tables
 from orchestrator.workflows.models import TaskTemplate
+from orchestrator.workflows.shown import templates as shown
 from orchestrator.workflows.task_templates import TemplateDefinition
-from orchestrator.workflows.task_view import documents
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -55,7 +56,7 @@ class Command(output.MusterCommand):
             rows = rows.filter(namespace=namespace)
         found = list(rows)
         if as_json:
-            self.show_json([documents.of_template(template) for template in found])
+            self.show_json([document(shown.summary(template)) for template in found])
         elif not found:
             self.stdout.write("No template. Install one: manage.py template install PATH")
         else:
@@ -70,7 +71,7 @@ class Command(output.MusterCommand):
             hint = f"; its versions are {others}" if others else "; see: manage.py template list"
             raise CommandError(f"No template is called {'/'.join(template)}{hint}")
         if as_json:
-            self.show_json(documents.of_one_template(found))
+            self.show_json(document(shown.detail(found)))
         else:
             definition = TemplateDefinition.of(found.definition)
             self.show(task_tables.templates([found]), *task_tables.template_page(definition))

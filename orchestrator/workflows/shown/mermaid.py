@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from orchestrator.core import words
 from orchestrator.core.words import Kind
+from orchestrator.workflows.shown.graph import Graph, Node
 from orchestrator.workflows.states import StepState
-from orchestrator.workflows.task_view.graph import Graph, Node
 
 CONTENT_TYPE = "text/vnd.mermaid"
 

@@ -6,14 +6,29 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from django.db.models import Count, F, Window
 from django.db.models.functions import RowNumber
+from pydantic import Field
 
 from orchestrator.core.redaction import redacted
-from orchestrator.workflows.models import Step, StepDependency, Task
+from orchestrator.core.shown.values import Shown
+from orchestrator.core.states import ExecutionStatus
+from orchestrator.workflows.models import (
+    Step,
+    StepDependency,
+    StepExecution,
+    StepKind,
+    Task,
+    TaskTemplate,
+)
+from orchestrator.workflows.shown import secrets
 from orchestrator.workflows.states import StepState
+
+EXECUTION_LIMIT = 200
+"""Of one step, the newest: more than 100 attempts come of resets only."""
 
 NAMED_LIMIT = 5
 """A step after a batch may wait for thousands: so many are named."""
@@ -131,3 +146,119 @@ def _unsatisfied(
         waits.setdefault(child, []).append(WaitsFor(name=name, state=StepState(state)))
         totals[child] = total
     return waits, totals
+
+
+# --- as JSON -------------------------------------------------------------------------------------
+
+
+class WaitsForOut(Shown):
+    """A step that another one waits for."""
+
+    name: str
+    state: StepState
+
+
+class StepSummary(Shown):
+    """A step as listings show it."""
+
+    step_uuid: UUID
+    task_uuid: UUID
+    name: str
+    template_step: str = Field(description="Its name in the template.")
+    kind: StepKind
+    batch: Any = Field(description="Of a batch worker: which part of the work is its.")
+    created_by: UUID | None = Field(description="The step that created it.")
+    current_state: StepState
+    state_entered_at: datetime
+    dependencies_satisfied: bool
+    waits_for: list[WaitsForOut] = Field(description="The first 5 parents that it waits for.")
+    waits_for_count: int
+    blocked_by: str = Field(description="What keeps it, in words.")
+    retry_eligible: bool
+    ready_for_execution: bool
+    attempts: int
+    max_attempts: int
+    retryable: bool
+    last_failure_at: datetime | None
+    next_retry_at: datetime | None
+    execution_id: UUID | None = Field(description="Its latest execution.")
+    ended_at: datetime | None
+
+
+class StepTry(Shown):
+    """An execution that was a try at a step."""
+
+    execution_id: UUID
+    action_ref: str
+    status: ExecutionStatus
+    reason: str
+    worker: str | None
+    retry_count: int
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+class StepDetail(StepSummary):
+    """A step with its result and its executions, the oldest first."""
+
+    result: Any = Field(description="What its children see; secrets are `***`.")
+    error: Any = Field(description="Why its last attempt failed.")
+    executions: list[StepTry]
+
+
+COPIED = (
+    "name", "template_step", "kind", "batch", "state_entered_at", "attempts", "max_attempts",
+    "retryable", "last_failure_at", "next_retry_at", "execution_id", "ended_at",
+)  # fmt: skip
+"""What is shown as the row has it."""
+
+
+def summary(view: StepView) -> StepSummary:
+    """A step as listings show it."""
+    return StepSummary(**_summary(view))
+
+
+def detail(view: StepView, template: TaskTemplate) -> StepDetail:
+    """A step with its result, and every execution that was a try at it, the oldest first."""
+    return StepDetail(
+        **_summary(view),
+        result=secrets.result(view.step, template),
+        error=secrets.error(view.step),
+        executions=[_try(each) for each in executions_of(view.step)],
+    )
+
+
+def executions_of(step: Step) -> list[StepExecution]:
+    """The executions that were tries at a step, the oldest first, of many the newest."""
+    found = step.executions.select_related("execution__worker").order_by("-fence")
+    heavy = ("execution__parameters", "execution__result")
+    return list(found.defer(*heavy)[:EXECUTION_LIMIT])[::-1]
+
+
+def _summary(view: StepView) -> dict[str, Any]:
+    step = view.step
+    return {name: getattr(step, name) for name in COPIED} | {
+        "step_uuid": step.pk,
+        "task_uuid": step.task_id,
+        "created_by": step.created_by_id,
+        "current_state": step.state,
+        "dependencies_satisfied": view.dependencies_satisfied,
+        "waits_for": [WaitsForOut.model_validate(each) for each in view.waits_for],
+        "waits_for_count": view.waits_for_count,
+        "blocked_by": view.blocked_by,
+        "retry_eligible": view.retry_eligible,
+        "ready_for_execution": view.ready_for_execution,
+    }
+
+
+def _try(each: StepExecution) -> StepTry:
+    execution = each.execution
+    names = (
+        "action_ref", "status", "reason", "retry_count", "created_at", "started_at", "ended_at",
+    )  # fmt: skip
+    return StepTry(
+        **{name: getattr(execution, name) for name in names},
+        execution_id=execution.pk,
+        worker=execution.worker.name if execution.worker else None,
+    )

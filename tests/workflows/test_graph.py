@@ -8,10 +8,10 @@ from itertools import combinations, pairwise
 
 import pytest
 
+from orchestrator.workflows.shown import mermaid
+from orchestrator.workflows.shown.graph import FOLD_FROM, Graph, Node, folded
+from orchestrator.workflows.shown.layout import NODE_HEIGHT, NODE_WIDTH, Layout, lay_out
 from orchestrator.workflows.states import StepState
-from orchestrator.workflows.task_view import mermaid
-from orchestrator.workflows.task_view.graph import FOLD_FROM, Graph, Node, folded
-from orchestrator.workflows.task_view.layout import NODE_HEIGHT, NODE_WIDTH, Layout, lay_out
 
 DIAMOND = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}
 
