@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, TypeVar
 
+import hypothesis
 import pytest
 
 from orchestrator.core import clock, maintenance, publisher
@@ -23,6 +24,11 @@ AnyServer = TypeVar("AnyServer", bound=servers.Server)
 
 def pytest_configure() -> None:
     """Refuse to run against whatever the shell happens to point at."""
+    # a machine that does other work is slow to make examples, and that is no fault of the code
+    hypothesis.settings.register_profile(
+        "busy machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    )
+    hypothesis.settings.load_profile("busy machine")
     found = {"DATABASE_URL", "BROKER_URL", "REDIS_URL"} & os.environ.keys()
     if found:
         raise pytest.UsageError(
