@@ -6,7 +6,7 @@ a table that is altered may be made again, puts them back.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from django.db import migrations
@@ -44,56 +44,47 @@ def keep(
         table: (f"OLD.{column} IN ({_quoted(states)})", f"a terminal {column} is final")
         for table, (column, states) in ended.items()
     }
-    tables = [*rows, *histories]
+    finals = {**rows, **dict.fromkeys(histories, ("", HISTORY))}
     return _statements(
         postgresql=[
-            *(
-                f"""
-                CREATE TRIGGER {table}_is_final BEFORE UPDATE OR DELETE ON {table}
-                FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION {FUNCTION}('{why}')
-                """
-                for table, (condition, why) in rows.items()
-            ),
-            *(
-                f"""
-                CREATE TRIGGER {table}_is_final BEFORE UPDATE OR DELETE ON {table}
-                FOR EACH ROW EXECUTE FUNCTION {FUNCTION}('{HISTORY}')
-                """
-                for table in histories
-            ),
-            *(
-                f"""
-                CREATE TRIGGER {table}_is_kept BEFORE TRUNCATE ON {table}
-                FOR EACH STATEMENT EXECUTE FUNCTION {FUNCTION}('{HISTORY}')
-                """
-                for table in tables
-            ),
+            sql for table, final in finals.items() for sql in _on_postgresql(table, *final)
         ],
         undone_postgresql=[
             f"DROP TRIGGER {table}_{what} ON {table}"
-            for table in tables
+            for table in finals
             for what in ("is_final", "is_kept")
         ],
-        sqlite=[
-            f"""
+        sqlite=[sql for table, how in finals.items() for sql in _on_sqlite(table, *how)],
+        undone_sqlite=[
+            f"DROP TRIGGER IF EXISTS {table}_{verb}_is_final"
+            for table in finals
+            for verb in ("update", "delete")
+        ],
+    )
+
+
+def _on_postgresql(table: str, condition: str, why: str) -> Iterator[str]:
+    """`condition`: which rows are final; empty for all."""
+    yield f"""
+        CREATE TRIGGER {table}_is_final BEFORE UPDATE OR DELETE ON {table}
+        FOR EACH ROW {f"WHEN ({condition})" if condition else ""}
+        EXECUTE FUNCTION {FUNCTION}('{why}')
+    """
+    yield f"""
+        CREATE TRIGGER {table}_is_kept BEFORE TRUNCATE ON {table}
+        FOR EACH STATEMENT EXECUTE FUNCTION {FUNCTION}('{HISTORY}')
+    """
+
+
+def _on_sqlite(table: str, condition: str, why: str) -> Iterator[str]:
+    for verb in ("UPDATE", "DELETE"):
+        yield f"""
             CREATE TRIGGER {table}_{verb.lower()}_is_final BEFORE {verb} ON {table}
             FOR EACH ROW {f"WHEN {condition}" if condition else ""}
             BEGIN
                 SELECT RAISE(ABORT, '{verb} of {table} refused: {why}');
             END
-            """
-            for table, (condition, why) in {
-                **rows,
-                **dict.fromkeys(histories, ("", HISTORY)),
-            }.items()
-            for verb in ("UPDATE", "DELETE")
-        ],
-        undone_sqlite=[
-            f"DROP TRIGGER IF EXISTS {table}_{verb}_is_final"
-            for table in tables
-            for verb in ("update", "delete")
-        ],
-    )
+        """
 
 
 def tune(tables: Mapping[str, str]) -> migrations.RunPython:

@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
-from unfold.decorators import action, display
+from unfold.decorators import display
 from unfold.enums import ActionVariant
 from unfold.forms import BaseDialogForm
 from unfold.views import ChangeList
@@ -122,55 +122,52 @@ class DLQEntryAdmin(ReadOnlyAdmin):
         allowed: list[Any] = super().get_actions_detail(request, object_id)
         return allowed
 
-    @action(
-        description="Resolved",
+    @dialogs.button(
+        "Resolved",
         icon="check_circle",
+        permission="investigate",
+        question="Close as resolved?",
+        explanation="What was wrong is dealt with. Closed is final.",
+        submit="Close",
+        form=NoteForm,
         variant=ActionVariant.SUCCESS,
-        permissions=["investigate"],
-        dialog=dialogs.dialog(
-            "Close as resolved?",
-            "What was wrong is dealt with. Closed is final.",
-            "Close",
-            NoteForm,
-        ),
     )
     def resolve(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
         return self._close_one(request, form, object_id, DLQEntry.Resolution.MANUALLY_RESOLVED)
 
-    @action(
-        description="Failed for good",
+    @dialogs.button(
+        "Failed for good",
         icon="cancel",
+        permission="investigate",
+        question="Close as permanently failed?",
+        explanation="Nothing can be done any more. Closed is final.",
+        submit="Close",
+        form=NoteForm,
         variant=ActionVariant.DANGER,
-        permissions=["investigate"],
-        dialog=dialogs.dialog(
-            "Close as permanently failed?",
-            "Nothing can be done any more. Closed is final.",
-            "Close",
-            NoteForm,
-        ),
     )
     def fail(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
         return self._close_one(request, form, object_id, DLQEntry.Resolution.PERMANENTLY_FAILED)
 
-    @action(
-        description="Not needed",
+    @dialogs.button(
+        "Not needed",
         icon="do_not_disturb_on",
-        permissions=["investigate"],
-        dialog=dialogs.dialog(
-            "Cancel the investigation?",
-            "Nobody needs to look into it. Closed is final.",
-            "Close",
-            NoteForm,
-        ),
+        permission="investigate",
+        question="Cancel the investigation?",
+        explanation="Nobody needs to look into it. Closed is final.",
+        submit="Close",
+        form=NoteForm,
     )
     def cancel(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
         return self._close_one(request, form, object_id, DLQEntry.Resolution.CANCELLED)
 
-    @action(
-        description="Add a note",
+    @dialogs.button(
+        "Add a note",
         icon="edit_note",
-        permissions=["investigate"],
-        dialog=dialogs.dialog("Add a note", "The entry stays pending.", "Add", NoteForm),
+        permission="investigate",
+        question="Add a note",
+        explanation="The entry stays pending.",
+        submit="Add",
+        form=NoteForm,
     )
     def annotate(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
         note: str = form.cleaned_data["note"]

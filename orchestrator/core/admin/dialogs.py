@@ -12,6 +12,8 @@ from django.db.models import Model
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from unfold.dataclasses import ActionDialog
+from unfold.decorators import action
+from unfold.enums import ActionVariant
 from unfold.forms import BaseDialogForm
 from unfold.widgets import UnfoldAdminTextareaWidget
 
@@ -31,15 +33,28 @@ class ReasonForm(BaseDialogForm):
     )
 
 
-def dialog(
-    title: str, description: str, submit: str, form: type[BaseDialogForm] = ReasonForm
-) -> ActionDialog:
-    return {
-        "title": title,
-        "description": description,
+def button(
+    text: str,
+    *,
+    icon: str,
+    permission: str,
+    question: str,
+    explanation: str,
+    submit: str,
+    form: type[BaseDialogForm] = ReasonForm,
+    variant: ActionVariant = ActionVariant.DEFAULT,
+) -> Callable[[Callable[..., HttpResponse]], Any]:
+    """Decorate what a button of a page does once its dialog was answered."""
+    asked: ActionDialog = {
+        "title": question,
+        "description": explanation,
         "form_class": form,
         "form_submit_text": submit,
     }
+    decorate: Callable[[Callable[..., HttpResponse]], Any] = action(
+        description=text, icon=icon, variant=variant, permissions=[permission], dialog=asked
+    )
+    return decorate
 
 
 def do(

@@ -9,7 +9,6 @@ from django import forms
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from unfold.decorators import action
 from unfold.enums import ActionVariant
 from unfold.forms import BaseDialogForm
 from unfold.widgets import UnfoldAdminTextInputWidget
@@ -54,63 +53,59 @@ class WorkerOrders(ReadOnlyAdmin):
         allowed: list[Any] = super().get_actions_detail(request, object_id)
         return [each for each in allowed if useful[each.action_name.rsplit("_", 1)[-1]]]
 
-    @action(
-        description="Cordon",
+    @dialogs.button(
+        "Cordon",
         icon="block",
+        permission="order",
+        question="Give it no more work?",
+        explanation="What it has goes on; what is pinned to it still comes.",
+        submit="Cordon",
+        form=OrderForm,
         variant=ActionVariant.WARNING,
-        permissions=["order"],
-        dialog=dialogs.dialog(
-            "Give it no more work?",
-            "What it has goes on; what is pinned to it still comes.",
-            "Cordon",
-            OrderForm,
-        ),
     )
     def cordon(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
         return self._order_one(request, form, object_id, fleet.cordon, "Cordoned")
 
-    @action(
-        description="Uncordon",
+    @dialogs.button(
+        "Uncordon",
         icon="check_circle",
+        permission="order",
+        question="Let it have work again?",
+        explanation="After a drain: in its next life.",
+        submit="Uncordon",
+        form=OrderForm,
         variant=ActionVariant.SUCCESS,
-        permissions=["order"],
-        dialog=dialogs.dialog(
-            "Let it have work again?",
-            "After a drain: in its next life.",
-            "Uncordon",
-            OrderForm,
-        ),
     )
     def uncordon(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
         return self._order_one(request, form, object_id, fleet.uncordon, "Uncordoned")
 
-    @action(
-        description="Drain",
+    @dialogs.button(
+        "Drain",
         icon="logout",
-        variant=ActionVariant.WARNING,
-        permissions=["order"],
-        dialog=dialogs.dialog(
-            "Have it finish and go?",
-            "It is cordoned, finishes what it runs, and exits. What waits for it goes elsewhere "
-            "now. Started again it has no work until it is uncordoned.",
-            "Drain",
-            OrderForm,
+        permission="order",
+        question="Have it finish and go?",
+        explanation=(
+            "It is cordoned, finishes what it runs, and exits. What waits for it goes "
+            "elsewhere now. Started again it has no work until it is uncordoned."
         ),
+        submit="Drain",
+        form=OrderForm,
+        variant=ActionVariant.WARNING,
     )
     def drain(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
         return self._order_one(request, form, object_id, executions.drain_worker, "Draining")
 
-    @action(
-        description="Retire",
+    @dialogs.button(
+        "Retire",
         icon="delete",
-        variant=ActionVariant.DANGER,
-        permissions=["order"],
-        dialog=dialogs.dialog(
-            "Remove its queues?",
-            "For a worker that is gone for good. If it registers again, it has them again.",
-            "Retire",
-            OrderForm,
+        permission="order",
+        question="Remove its queues?",
+        explanation=(
+            "For a worker that is gone for good. If it registers again, it has them again."
         ),
+        submit="Retire",
+        form=OrderForm,
+        variant=ActionVariant.DANGER,
     )
     def retire(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
         return self._order_one(request, form, object_id, fleet.retire, "Retired")

@@ -11,7 +11,7 @@ from django.contrib import admin
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
-from unfold.decorators import action, display
+from unfold.decorators import display
 from unfold.enums import ActionVariant
 from unfold.views import ChangeList
 from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldBooleanSwitchWidget
@@ -153,45 +153,43 @@ class StepAdmin(ReadOnlyAdmin):
         verbs = {verb for verb, _ in task_page.verbs_of(found)}
         return [each for each in allowed if each.action_name.rpartition("_")[2] in verbs]
 
-    @action(
-        description="Reset for retry",
+    @dialogs.button(
+        "Reset for retry",
         icon="replay",
-        variant=ActionVariant.PRIMARY,
-        permissions=["repair"],
-        dialog=dialogs.dialog(
-            "Try this step again?",
-            "Its attempts count from 0 again, without a backoff. The task goes on by itself.",
-            "Reset",
-            RepairForm,
+        permission="repair",
+        question="Try this step again?",
+        explanation=(
+            "Its attempts count from 0 again, without a backoff. The task goes on by itself."
         ),
+        submit="Reset",
+        form=RepairForm,
+        variant=ActionVariant.PRIMARY,
     )
     def reset(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
         return self._repair(request, form, object_id, engine.reset_for_retry, "is tried again")
 
-    @action(
-        description="Resolve manually",
+    @dialogs.button(
+        "Resolve manually",
         icon="task_alt",
-        permissions=["repair"],
-        dialog=dialogs.dialog(
-            "Count this step as satisfied?",
-            "It ends without a result, and the steps after it begin. This cannot be undone.",
-            "Resolve",
-            RepairForm,
+        permission="repair",
+        question="Count this step as satisfied?",
+        explanation=(
+            "It ends without a result, and the steps after it begin. This cannot be undone."
         ),
+        submit="Resolve",
+        form=RepairForm,
     )
     def resolve(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
         return self._repair(request, form, object_id, engine.resolve_manually, "is resolved")
 
-    @action(
-        description="Complete manually",
+    @dialogs.button(
+        "Complete manually",
         icon="edit_note",
-        permissions=["repair"],
-        dialog=dialogs.dialog(
-            "Complete this step by hand?",
-            "The steps after it see the result that you give. This cannot be undone.",
-            "Complete",
-            ResultForm,
-        ),
+        permission="repair",
+        question="Complete this step by hand?",
+        explanation="The steps after it see the result that you give. This cannot be undone.",
+        submit="Complete",
+        form=ResultForm,
     )
     def complete(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
         return self._repair(

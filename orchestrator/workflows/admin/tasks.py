@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import DropdownFilter
-from unfold.decorators import action, display
+from unfold.decorators import display
 from unfold.enums import ActionVariant
 from unfold.views import ChangeList
 
@@ -161,31 +161,31 @@ class TaskAdmin(ReadOnlyAdmin):
             if TASKS.allows(each.action_name.rpartition("_")[2], found.state)
         ]
 
-    @action(
-        description="Resolve as it is",
+    @dialogs.button(
+        "Resolve as it is",
         icon="task_alt",
-        permissions=["end"],
-        dialog=dialogs.dialog(
-            "Close this task as it is?",
-            "What had to be done was done elsewhere. Its open steps are cancelled. "
-            "This cannot be undone.",
-            "Resolve",
+        permission="end",
+        question="Close this task as it is?",
+        explanation=(
+            "What had to be done was done elsewhere. Its open steps are cancelled. This "
+            "cannot be undone."
         ),
+        submit="Resolve",
     )
     def resolve(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
         return self._end(request, form, object_id, engine.resolve, "Resolved.")
 
-    @action(
-        description="Cancel task",
+    @dialogs.button(
+        "Cancel task",
         icon="cancel",
-        variant=ActionVariant.DANGER,
-        permissions=["end"],
-        dialog=dialogs.dialog(
-            "Cancel this task?",
-            "Its open steps are cancelled, and what runs of it is told to stop. "
-            "This cannot be undone.",
-            "Cancel it",
+        permission="end",
+        question="Cancel this task?",
+        explanation=(
+            "Its open steps are cancelled, and what runs of it is told to stop. This cannot "
+            "be undone."
         ),
+        submit="Cancel it",
+        variant=ActionVariant.DANGER,
     )
     def cancel(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
         return self._end(request, form, object_id, engine.cancel, "Cancelled.")
