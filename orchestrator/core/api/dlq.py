@@ -44,7 +44,7 @@ class DLQQuery(EntryPageQuery):
 
     resolution_status: DLQEntry.Resolution | None = None
     dlq_reason: DLQEntry.Reason | None = None
-    subject_kind: str | None = None
+    subject_kind: pages.Text | None = None
     subject_id: UUID | None = None
     task_uuid: UUID | None = None
     execution_id: UUID | None = None
