@@ -28,10 +28,8 @@ test: $(INSTALLED_DEV) ## all tests; make test ARGS="-k retry"
 	@env -u DATABASE_URL -u BROKER_URL -u REDIS_URL \
 		$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(ARGS)
 
-quick: $(INSTALLED_DEV) ## the everyday run: all but scenarios and what is slow
-	@deploy/install-test-servers.sh
-	@env -u DATABASE_URL -u BROKER_URL -u REDIS_URL \
-		$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup -m "not slow and not scenario" $(ARGS)
+quick: ## the everyday run: all but scenarios and what is slow
+	@$(MAKE) --no-print-directory test ARGS='-m "not slow and not scenario" $(ARGS)'
 
 chaos: $(INSTALLED_DEV) ## 10,000 executions, and faults all the while; make chaos ARGS="--seed 7"
 	@deploy/install-test-servers.sh

@@ -6,5 +6,5 @@
     drills      everything on one machine: `up`, `demo`, `drill`
     sqlitemq    the embedded broker, a kombu transport; it imports nothing of ours
 
-Imports go down only: drills -> access, workflows -> core -> sqlitemq. See docs/adr/0026.
+Imports go down only: drills -> access, workflows -> core -> sqlitemq. See docs/adr/0027.
 """

@@ -83,7 +83,6 @@ class CoreConfig(MusterApp):
             machine="orchestrator.core.states.EXECUTIONS",
             begins="accepted",
             notes=(
-                "",
                 "Whoever is named first may be dead. Each open status therefore has a due time in "
                 "the row (`next_retry_at`, `start_by`, `run_deadline_at`, and always "
                 "`deadline_at`), and the sweep ends or repeats whatever is overdue. It needs "

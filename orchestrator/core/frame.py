@@ -107,8 +107,10 @@ class Life:
     """Its dotted path."""
     begins: str
     """How a row comes to its first state, as one word."""
+    intro: str = ""
+    """A paragraph above its tables."""
     notes: tuple[str, ...] = ()
-    """Paragraphs; the first stands above the tables."""
+    """Paragraphs below them."""
 
 
 @dataclass(frozen=True)

@@ -77,21 +77,21 @@ class WorkflowsConfig(MusterApp):
             "Tasks",
             machine="orchestrator.workflows.states.TASKS",
             begins="requested",
-            notes=(
+            intro=(
                 "A task is one run of a [task template](workflows.md). Its fence grows with every "
                 "transition, so that whoever saw it in an earlier visit to the same state is "
-                "refused.",
-                "`error` is no terminal state: a step that is repaired leads out of it.",
+                "refused."
             ),
+            notes=("`error` is no terminal state: a step that is repaired leads out of it.",),
         ),
         Life(
             "Steps",
             machine="orchestrator.workflows.states.STEPS",
             begins="created",
-            notes=(
+            intro=(
                 "Each try at a step is an execution. The fence grows with each of them and with "
                 "each repair; `attempts`, which the retry policy counts, may be reset, the fence "
-                "may not.",
+                "may not."
             ),
         ),
     )

@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict
 
 from orchestrator.core.api import problems
 from orchestrator.core.api.access import AuthenticatedRequest
-from orchestrator.core.api.replies import Out, documented, reply
+from orchestrator.core.api.replies import documented, reply
+from orchestrator.core.shown.values import Shown
 from tests.errands import verbs
 from tests.errands.models import Errand
 from tests.errands.states import ErrandState
@@ -27,7 +28,7 @@ class NewErrand(BaseModel):
     name: str
 
 
-class ErrandOut(Out):
+class ErrandOut(Shown):
     """An errand."""
 
     id: UUID

@@ -87,7 +87,9 @@ def any_open() -> bool:
 def drop_old(*, now: datetime) -> int:
     """Drop what is too old, and have somebody look into it."""
     with transaction.atomic():
-        old = list(Errand.objects.open().filter(created_at__lt=now - PATIENCE))
+        old = list(
+            Errand.objects.open().filter(created_at__lt=now - PATIENCE).select_related("kind")
+        )
         investigations.open_for(
             _subjects(old), reason=DLQEntry.Reason.STALENESS_TIMEOUT, now=now, actor="errands"
         )
@@ -97,7 +99,7 @@ def drop_old(*, now: datetime) -> int:
 
 
 def subjects(ids: Collection[UUID], *, now: datetime) -> list[Subject]:
-    return _subjects(list(Errand.objects.filter(pk__in=ids)))
+    return _subjects(list(Errand.objects.filter(pk__in=ids).select_related("kind")))
 
 
 def _subjects(errands: Sequence[Errand]) -> list[Subject]:

@@ -12,20 +12,21 @@ from pydantic import BaseModel, Field
 from orchestrator.core.api import problems
 from orchestrator.core.api.access import AuthenticatedRequest
 from orchestrator.core.api.pages import Text, each
-from orchestrator.core.api.replies import Out, documented, reply
+from orchestrator.core.api.replies import documented, reply
 from orchestrator.core.models import Action
+from orchestrator.core.shown.values import Shown
 
 router = Router(tags=["actions"])
 
 
-class PackOut(Out):
+class PackOut(Shown):
     """Where an action comes from."""
 
     name: str
     version: str
 
 
-class ActionSummary(Out):
+class ActionSummary(Shown):
     """An action as the list shows it."""
 
     ref: str

@@ -11,7 +11,7 @@ from django.http import HttpResponse
 from ninja import Body, Query, Router
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from orchestrator.core import investigations
+from orchestrator.core import cursors, investigations
 from orchestrator.core.api import pages, problems
 from orchestrator.core.api.access import AuthenticatedRequest
 from orchestrator.core.api.application import refuse_unknown_parameters
@@ -23,7 +23,6 @@ from orchestrator.core.shown.investigations import NAMES, DLQDetail, DLQSummary
 
 router = Router(tags=["dead letters"])
 
-ID_MAX = 2**63 - 1
 TEXT_MAX = 10_000
 
 
@@ -101,10 +100,16 @@ def list_dlq_entries(request: AuthenticatedRequest, query: Query[DLQQuery]) -> H
 @router.post("", response=documented(409, _201=DLQDetail))
 def open_dlq_entry(request: AuthenticatedRequest, body: Body[NewDLQEntry]) -> HttpResponse:
     """Open an entry by hand (`manual_dlq`). What it is about goes on as before."""
-    kind, id = _subject(body)
-    entry = investigations.open_manually(
-        kind, id, detail=body.detail, now=request.auth.now, actor=request.auth.name
-    )
+    kind, id, pointer = _subject(body)
+    try:
+        entry = investigations.open_manually(
+            kind, id, detail=body.detail, now=request.auth.now, actor=request.auth.name
+        )
+    except investigations.UnknownKind as error:
+        field = FieldProblem(pointer="/subject_kind", message=str(error))
+        raise problems.invalid([field]) from None
+    except investigations.UnknownSubject as error:
+        raise problems.invalid([FieldProblem(pointer=pointer, message=str(error))]) from None
     return reply(
         shown.whole(entry), status=201, location=f"{request.path}/entry/{entry.dlq_entry_uuid}"
     )
@@ -137,24 +142,15 @@ def change_dlq_entry(
     return reply(shown.whole(entry))
 
 
-def _subject(body: NewDLQEntry) -> tuple[str, UUID]:
-    """The kind and the id that an entry is wanted for."""
-    wanted = list(_named(body))
+def _subject(body: NewDLQEntry) -> tuple[str, UUID, str]:
+    """The kind and the id that an entry is wanted for, and where the body has the id."""
+    wanted = [(kind, id, f"/{NAMES[kind]}") for kind, id in _named(body)]
     if body.subject_kind is not None and body.subject_id is not None:
-        wanted.append((body.subject_kind, body.subject_id))
+        wanted.append((body.subject_kind, body.subject_id, "/subject_id"))
     if len(wanted) != 1 or (body.subject_kind is None) != (body.subject_id is None):
         message = "expected a task_uuid, an execution_id, or a subject_kind with its subject_id"
         raise problems.invalid([FieldProblem(pointer="", message=message)])
-    kind, id = wanted[0]
-    if kind not in investigations.kinds():
-        known = ", ".join(investigations.kinds())
-        message = f"expected one of {known}, found {kind!r:.80}"
-        raise problems.invalid([FieldProblem(pointer="/subject_kind", message=message)])
-    if not investigations.exists(kind, id):
-        pointer = "/subject_id" if body.subject_id else f"/{NAMES[kind]}"
-        message = f"no {kind} has the id {id}"
-        raise problems.invalid([FieldProblem(pointer=pointer, message=message)])
-    return kind, id
+    return wanted[0]
 
 
 def _named(given: NewDLQEntry | DLQQuery) -> Iterator[tuple[str, UUID]]:
@@ -168,13 +164,6 @@ def page_of(
     request: AuthenticatedRequest, rows: QuerySet[DLQEntry], query: EntryPageQuery
 ) -> HttpResponse:
     """A page of entries, newest first."""
-    found, cursor = pages.newest_first(rows, query, key=_id, offset=query.offset)
+    found, cursor = pages.newest_first(rows, query, key=cursors.whole_number, offset=query.offset)
     items = pages.each(DLQSummary, found)
     return reply(DLQPage(items=items, next=pages.link(request, cursor), next_cursor=cursor))
-
-
-def _id(text: str) -> int:
-    number = int(text)
-    if not 0 < number <= ID_MAX:
-        raise ValueError
-    return number

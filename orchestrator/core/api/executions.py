@@ -18,13 +18,14 @@ from orchestrator.core.api import pages
 from orchestrator.core.api.access import AuthenticatedRequest
 from orchestrator.core.api.application import refuse_unknown_parameters
 from orchestrator.core.api.problems import FieldProblem, invalid
-from orchestrator.core.api.replies import Out, documented, reply
+from orchestrator.core.api.replies import documented, reply
 from orchestrator.core.executions import BOUNDS
 from orchestrator.core.models import Execution, Worker
 from orchestrator.core.models.executions import ExecutionQuerySet
 from orchestrator.core.reasons import Reason
 from orchestrator.core.shown import executions as shown
 from orchestrator.core.shown.executions import ExecutionDetail, ExecutionOut, ExecutionSummary
+from orchestrator.core.shown.values import Shown
 from orchestrator.core.states import ExecutionStatus
 
 router = Router(tags=["executions"])
@@ -117,7 +118,7 @@ class ExecutionPage(pages.Page):
     items: list[ExecutionSummary]
 
 
-class AcceptedIds(Out):
+class AcceptedIds(Shown):
     """The ids of a bulk request, in its order."""
 
     ids: list[UUID]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, TypeVar
 
@@ -11,6 +9,7 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 from pydantic import AfterValidator, BaseModel, Field
 
+from orchestrator.core import cursors
 from orchestrator.core.api.problems import FieldProblem, invalid
 
 M = TypeVar("M", bound=Model)
@@ -18,7 +17,6 @@ Out = TypeVar("Out", bound=BaseModel)
 
 LIMIT_DEFAULT = 50
 LIMIT_MAX = 500
-ID_MAX = 2**63 - 1
 
 
 def _without_nul(text: str) -> str:
@@ -71,15 +69,7 @@ def oldest_first(
 def _cut(found: list[M], query: PageQuery) -> tuple[list[M], str | None]:
     if len(found) <= query.limit:
         return found, None
-    return found[: query.limit], _written(found[query.limit - 1].pk)
-
-
-def whole_number(text: str) -> int:
-    """A `key`, for rows that are numbered."""
-    number = int(text)
-    if not 0 < number <= ID_MAX:
-        raise ValueError
-    return number
+    return found[: query.limit], cursors.write(found[query.limit - 1].pk)
 
 
 def link(request: HttpRequest, cursor: str | None) -> str | None:
@@ -97,14 +87,9 @@ def each(model: type[Out], rows: Iterable[Any]) -> list[Out]:
     return [model.model_validate(row) for row in rows]
 
 
-def _written(key: Any) -> str:
-    return base64.urlsafe_b64encode(str(key).encode()).rstrip(b"=").decode()
-
-
 def _read(cursor: str, key: Callable[[str], Any]) -> Any:
     try:
-        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
-        return key(base64.b64decode(padded, altchars=b"-_", validate=True).decode("ascii"))
-    except (ValueError, binascii.Error):
+        return cursors.read(cursor, key)
+    except cursors.InvalidCursor:
         message = "is not a cursor of this listing; take next_cursor of a page as it is"
         raise invalid([FieldProblem(pointer="?cursor", message=message)]) from None

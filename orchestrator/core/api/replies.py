@@ -8,14 +8,9 @@ from django.http import HttpResponse
 from pydantic import BaseModel
 
 from orchestrator.core.api.problems import ProblemDetails
-from orchestrator.core.shown.values import Shown
 
 OF_A_BODY = (400, 413, 415, 422)
 """The problems of every route that takes a body: the document has them for each of these."""
-
-
-Out = Shown
-"""The base of what is answered of a row."""
 
 
 def reply(content: BaseModel, *, status: int = 200, location: str | None = None) -> HttpResponse:

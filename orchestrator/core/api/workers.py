@@ -9,7 +9,7 @@ from django.http import HttpResponse
 from ninja import Body, Path, Query, Router
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.core import executions, fleet
+from orchestrator.core import cursors, executions, fleet
 from orchestrator.core.api import pages
 from orchestrator.core.api.access import AuthenticatedRequest
 from orchestrator.core.api.application import refuse_unknown_parameters
@@ -67,9 +67,16 @@ def list_worker_events(
 ) -> HttpResponse:
     """What happened to a worker, newest first: by whom, and why."""
     refuse_unknown_parameters(request, pages.PageQuery)
-    rows, cursor = pages.newest_first(WorkerEvent.objects.of(_found(worker_id).pk), query, key=_id)
-    items = pages.each(WorkerEventOut, rows)
-    return reply(WorkerEventPage(items=items, next=pages.link(request, cursor), next_cursor=cursor))
+    rows, cursor = pages.newest_first(
+        WorkerEvent.objects.of(_found(worker_id).pk), query, key=cursors.whole_number
+    )
+    return reply(
+        WorkerEventPage(
+            items=pages.each(WorkerEventOut, rows),
+            next=pages.link(request, cursor),
+            next_cursor=cursor,
+        )
+    )
 
 
 @router.post("/{worker_id}/cordon", response=documented(404, 422, _200=WorkerOut))
@@ -110,13 +117,6 @@ def _ordered(
     caller = request.auth
     worker = verb(worker_id=worker_id, actor=caller.name, reason=order.reason, now=caller.now)
     return _reply(request, worker)
-
-
-def _id(text: str) -> int:
-    number = int(text)
-    if not 0 < number < 2**63:
-        raise ValueError
-    return number
 
 
 def _found(worker_id: int) -> Worker:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 
 def lacking(missing_code: Mapping[str, str]) -> list[str]:
-    """What is said of a worker that lacks code: `lacks the pack x: why`, for each."""
-    return [f"lacks {named(name)}: {why}" for name, why in missing_code.items()]
+    """`the pack x: why`, for each that a worker's host lacks."""
+    return [f"{named(name)}: {why}" for name, why in missing_code.items()]
 
 
 def named(name: str) -> str:

@@ -47,18 +47,13 @@ def kind_of(name: str) -> SubjectKind:
     """Raises UnknownKind."""
     known = kinds()
     if name not in known:
-        raise UnknownKind(f"Expected one of {', '.join(known)} to investigate, found {name!r}")
+        raise UnknownKind(f"Expected one of {', '.join(known)} to investigate, found {name!r:.80}")
     return known[name]
 
 
 def model_of(kind: SubjectKind) -> type[Model]:
     """The model whose rows these are."""
     return apps.get_model(kind.model)
-
-
-def exists(kind: str, id: UUID) -> bool:
-    """Whether there is such a subject. Raises UnknownKind."""
-    return model_of(kind_of(kind))._default_manager.filter(pk=id).exists()
 
 
 def take(kind: str, id: UUID, *, now: datetime) -> Subject:

@@ -85,9 +85,9 @@ def state_machine_page() -> str:
 
 def _life(life: Life) -> Iterator[str]:
     yield f"## {life.title}"
-    yield from life.notes[:1]
+    yield life.intro
     yield from _machine_parts(import_string(life.machine), life.begins)
-    yield from life.notes[1:]
+    yield from life.notes
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -32,5 +32,5 @@ def ping(name: str, *, now: datetime) -> tuple[bool, str]:
         failed = "; ".join(f"{check}: {why}" for check, why in sorted(worker.failed_checks.items()))
         return False, f"{name}: unfit for work, {failed}; heartbeat {age} ago; {where}"
     cordon = f", cordoned ({worker.cordon_reason})" if worker.cordoned else ""
-    lacks = "".join(f", {what}" for what in fleet.lacking(worker.missing_code))
+    lacks = "".join(f", lacks {what}" for what in fleet.lacking(worker.missing_code))
     return True, f"{name}: {worker.status}{cordon}{lacks}, heartbeat {age} ago; {where}"

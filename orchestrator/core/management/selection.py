@@ -9,6 +9,7 @@ from uuid import UUID
 from django.db.models import QuerySet
 
 from orchestrator.core import investigations
+from orchestrator.core.cursors import ID_MAX
 from orchestrator.core.errors import MusterError
 from orchestrator.core.executions import UnknownExecution
 from orchestrator.core.fleet import UnknownWorker
@@ -16,7 +17,6 @@ from orchestrator.core.investigations import UnknownEntry
 from orchestrator.core.models import DLQEntry, Execution, Worker
 
 HEX = re.compile(r"[0-9a-f]{1,32}")
-ID_MAX = 2**63 - 1
 
 
 class AmbiguousPrefix(MusterError):

@@ -80,10 +80,9 @@ class Prose:
 
 Value = str | int | None | State | At | Due | Link | Search | Coded | Prose
 Fact = tuple[str, Value]
-Facts = Sequence[Fact]
 
 
-def said(facts: Facts) -> list[Fact]:
+def said(facts: Sequence[Fact]) -> list[Fact]:
     """Those that say something."""
     return [(name, value) for name, value in facts if value not in (None, "")]
 

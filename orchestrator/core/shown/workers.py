@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -91,15 +91,10 @@ def one(worker: Worker, *, now: datetime) -> WorkerOut:
 def hindrances(worker: WorkerOut) -> str:
     """What keeps work from it."""
     reasons = [worker.status_reason] if worker.status_reason else []
-    reasons += [f"lacks {what}" for what in lacks(worker.missing_code)]
+    reasons += [f"lacks {what}" for what in fleet.lacking(worker.missing_code)]
     if worker.cordoned:
         reasons.append(f"cordoned: {worker.cordon_reason}" if worker.cordon_reason else "cordoned")
     return "; ".join(reasons)
-
-
-def lacks(missing_code: Mapping[str, str]) -> list[str]:
-    """`the pack x: why`, for each that its host lacks."""
-    return [f"{fleet.named(name)}: {why}" for name, why in missing_code.items()]
 
 
 def situation(worker: WorkerOut, now: datetime) -> list[Fact]:
@@ -130,7 +125,7 @@ def offers(worker: WorkerOut) -> list[Fact]:
             ("Runtimes", ", ".join(worker.runtimes)),
             ("Labels", words.labels(worker.labels)),
             ("Runs at once", worker.capacity),
-            ("Lacks", "; ".join(lacks(worker.missing_code))),
+            ("Lacks", "; ".join(fleet.lacking(worker.missing_code))),
         ]
     )
 

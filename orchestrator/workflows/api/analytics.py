@@ -12,7 +12,8 @@ from pydantic import BaseModel, Field
 from orchestrator.core.api import pages
 from orchestrator.core.api.access import AuthenticatedRequest
 from orchestrator.core.api.application import refuse_unknown_parameters
-from orchestrator.core.api.replies import Out, documented, reply
+from orchestrator.core.api.replies import documented, reply
+from orchestrator.core.shown.values import Shown
 from orchestrator.workflows import analytics
 from orchestrator.workflows.analytics import StepPerformance
 
@@ -21,7 +22,7 @@ router = Router(tags=["analytics"])
 LONGEST_HOURS = 24 * 90
 
 
-class StepOut(Out):
+class StepOut(Shown):
     """One step of a template. All workers of a batch are one step."""
 
     step: str
@@ -38,7 +39,7 @@ class StepOut(Out):
     duration_p95_seconds: float | None
 
 
-class TemplateOut(Out):
+class TemplateOut(Shown):
     """The tasks of one template."""
 
     namespace: str

@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Body, Query, Router
 from pydantic import BaseModel, ConfigDict, Field
 
+from orchestrator.core import cursors
 from orchestrator.core.api import pages, problems
 from orchestrator.core.api.access import AuthenticatedRequest
 from orchestrator.core.api.application import refuse_unknown_parameters
@@ -162,7 +163,7 @@ def audit(
 ) -> HttpResponse:
     """A page of records."""
     refuse_unknown_parameters(request, pages.PageQuery)
-    found, cursor = pages.oldest_first(rows, query, key=pages.whole_number)
+    found, cursor = pages.oldest_first(rows, query, key=cursors.whole_number)
     items = pages.each(TransitionOut, found)
     return reply(TransitionPage(items=items, next=pages.link(request, cursor), next_cursor=cursor))
 

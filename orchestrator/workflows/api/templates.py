@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from django.http import HttpResponse
 from ninja import Body, Path, Query, Router
 
-from orchestrator.core import packs
+from orchestrator.core import cursors, packs
 from orchestrator.core.api import pages, problems
 from orchestrator.core.api.access import AuthenticatedRequest
 from orchestrator.core.api.application import refuse_unknown_parameters
@@ -42,7 +42,7 @@ def list_templates(request: AuthenticatedRequest, query: Query[TemplateQuery]) -
     refuse_unknown_parameters(request, TemplateQuery)
     wanted = query.model_dump(include={"namespace", "name", "enabled"}, exclude_none=True)
     rows = TaskTemplate.objects.filter(**wanted).select_related("pack").defer("definition")
-    found, cursor = pages.newest_first(rows, query, key=pages.whole_number)
+    found, cursor = pages.newest_first(rows, query, key=cursors.whole_number)
     items = [shown.summary(template) for template in found]
     return reply(TemplatePage(items=items, next=pages.link(request, cursor), next_cursor=cursor))
 

@@ -9,8 +9,8 @@ from uuid import UUID
 
 from django.core.management.base import CommandError, CommandParser
 
-from orchestrator.core import clock, dead_letters, investigations, publisher
-from orchestrator.core.management import arguments, cursors, dlq_view, output, selection
+from orchestrator.core import clock, cursors, dead_letters, investigations, publisher
+from orchestrator.core.management import arguments, dlq_view, output, selection
 from orchestrator.core.models import DLQDashboard, DLQEntry, InvestigationQueue
 from orchestrator.core.shown import investigations as shown
 from orchestrator.core.shown.values import document
@@ -60,7 +60,7 @@ class Command(output.MusterCommand):
         for kind, id in _subjects(options):
             rows = rows.filter(subject_kind=kind, subject_id=id)
         if cursor is not None:
-            rows = rows.filter(pk__lt=cursors.read_number(cursor))
+            rows = rows.filter(pk__lt=cursors.read(cursor, cursors.whole_number))
         found = list(rows.order_by("-pk")[: limit + 1])
         more = cursors.write(found[limit - 1].pk) if len(found) > limit else None
         found = found[:limit]

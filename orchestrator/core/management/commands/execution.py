@@ -9,11 +9,10 @@ from uuid import UUID
 from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 
-from orchestrator.core import clock, executions, publisher
+from orchestrator.core import clock, cursors, executions, publisher
 from orchestrator.core.executions import BOUNDS
 from orchestrator.core.management import (
     arguments,
-    cursors,
     execution_view,
     output,
     selection,
@@ -91,7 +90,7 @@ class Command(output.MusterCommand):
     def list_rows(self, *, as_json: bool, limit: int, cursor: str | None, **options: Any) -> None:
         rows = _filtered(options).defer("parameters", "result")
         if cursor is not None:
-            rows = rows.filter(pk__lt=cursors.read_uuid(cursor))
+            rows = rows.filter(pk__lt=cursors.read(cursor, UUID))
         found = list(rows.select_related("worker").order_by("-pk")[: limit + 1])
         more = cursors.write(found[limit - 1].pk) if len(found) > limit else None
         found = found[:limit]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from uuid import UUID
 
 from django.core.management.base import CommandError, CommandParser
 
-from orchestrator.core import clock, executions, publisher
-from orchestrator.core.management import arguments, cursors, output
+from orchestrator.core import clock, cursors, executions, publisher
+from orchestrator.core.management import arguments, output
 from orchestrator.core.shown.values import document
 from orchestrator.workflows import engine
 from orchestrator.workflows.management import selection, task_tables, watching
@@ -94,7 +95,7 @@ class Command(output.MusterCommand):
     def list_rows(self, *, as_json: bool, limit: int, cursor: str | None, **options: Any) -> None:
         rows = _filtered(options).select_related("template")
         if cursor is not None:
-            rows = rows.filter(pk__lt=cursors.read_uuid(cursor))
+            rows = rows.filter(pk__lt=cursors.read(cursor, UUID))
         heavy = ("context", "template__definition")
         found = list(rows.defer(*heavy).order_by("-pk")[: limit + 1])
         more = cursors.write(found[limit - 1].pk) if len(found) > limit else None
@@ -171,7 +172,7 @@ class Command(output.MusterCommand):
         if options["state"]:
             rows = rows.filter(state__in=options["state"])
         if options["cursor"]:
-            rows = rows.filter(pk__gt=cursors.read_uuid(options["cursor"]))
+            rows = rows.filter(pk__gt=cursors.read(options["cursor"], UUID))
         found = list(rows.order_by("pk")[: limit + 1])
         more = cursors.write(found[limit - 1].pk) if len(found) > limit else None
         now = clock.now()

@@ -11,10 +11,9 @@ import httpx
 import pytest
 
 from tests import servers
-from tests.scenarios.conftest import backend, install  # noqa: F401 - the fixtures of scenarios
 from tests.scenarios.installation import Installation
 
-pytestmark = [pytest.mark.scenario, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 PACK = "tests/errands/pack"
 FORGOTTEN = """
@@ -28,7 +27,7 @@ print(Errand.objects.create(kind=kind, state="under_way", created_at=now - timed
 
 
 @pytest.fixture
-def muster(install: Callable[..., Installation]) -> Installation:  # noqa: F811
+def muster(install: Callable[..., Installation]) -> Installation:
     """With errands: by a settings module, and nothing else."""
     muster = install()
     muster.environment["DJANGO_SETTINGS_MODULE"] = "tests.errands.settings"
