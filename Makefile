@@ -11,11 +11,13 @@ INSTALLED_DEV := .venv/.installed-dev
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 BENCH := .venv-bench
 INSTALLED_BENCH := $(BENCH)/.installed
+LOCK := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 \
+	--no-emit-index-url --custom-compile-command "make lock"
 COMPOSE := docker compose --file deploy/compose.yaml
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test quick chaos mutants up compose-up compose-down check lint types bench clean
+.PHONY: help demo test quick chaos mutants up compose-up compose-down check lint types bench lock audit clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,7 +28,7 @@ demo: $(INSTALLED) ## see Muster work: no servers needed, everything on this mac
 test: $(INSTALLED_DEV) ## all tests; make test ARGS="-k retry"
 	@deploy/install-test-servers.sh
 	@env -u DATABASE_URL -u BROKER_URL -u REDIS_URL \
-		$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(ARGS)
+		$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 quick: ## the everyday run: all but scenarios and what is slow
 	@$(MAKE) --no-print-directory test ARGS='-m "not slow and not scenario" $(ARGS)'
@@ -43,6 +45,7 @@ up: $(INSTALLED) ## every service on this machine, in one terminal; make up ARGS
 	@$(BIN)/python manage.py up $(ARGS)
 
 compose-up: ## PostgreSQL, RabbitMQ, Redis and Muster in containers
+	@deploy/make-env.sh
 	@$(COMPOSE) version >/dev/null 2>&1 || \
 		{ echo "make compose-up needs docker with the compose plugin; make up needs nothing" >&2; exit 1; }
 	@$(COMPOSE) --profile app up --build --detach --wait
@@ -65,6 +68,14 @@ bench: $(INSTALLED_BENCH) ## measure, against others too; make bench ARGS="--qui
 	@deploy/install-test-servers.sh
 	@env -u DATABASE_URL -u BROKER_URL -u REDIS_URL $(BENCH)/bin/python -m benchmarks $(ARGS)
 
+lock: $(INSTALLED_DEV) ## resolve requirements*.in into requirements*.txt, with hashes
+	@$(LOCK) requirements.in --output-file requirements.txt
+	@$(LOCK) requirements-dev.in --constraint requirements.txt --output-file requirements-dev.txt
+	@$(LOCK) requirements-bench.in --constraint requirements.txt --output-file requirements-bench.txt
+
+audit: $(INSTALLED_DEV) ## hashes, and known vulnerabilities; make audit OSV=all.zip
+	@$(BIN)/python deploy/audit.py $(if $(OSV),--osv $(OSV))
+
 clean: ## remove .venv and caches; var/, which holds your data, stays
 	rm -rf .venv $(BENCH) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis htmlcov
 	rm -f .coverage .coverage.*
@@ -80,18 +91,18 @@ $(BIN)/python:
 
 $(INSTALLED): requirements.txt | $(BIN)/python
 	@echo "Installing requirements.txt into .venv (about half a minute the first time) ..."
-	@$(PIP) install -qq --requirement requirements.txt
+	@$(PIP) install -qq --require-hashes --requirement requirements.txt
 	@touch $@
 
 $(INSTALLED_DEV): requirements-dev.txt requirements.txt | $(BIN)/python
 	@echo "Installing requirements-dev.txt into .venv (about a minute the first time) ..."
-	@$(PIP) install -qq --requirement requirements-dev.txt
+	@$(PIP) install -qq --require-hashes --requirement requirements-dev.txt
 	@touch $(INSTALLED) $@
 
 # of its own: what Muster is compared with must not reach the environment that it is tested in
 $(INSTALLED_BENCH): requirements-bench.txt requirements.txt | $(BIN)/python
 	@echo "Installing requirements-bench.txt into $(BENCH) (about a minute the first time) ..."
 	@$(BIN)/python -m venv $(BENCH) && echo '*' > $(BENCH)/.gitignore
-	@$(BENCH)/bin/python -m pip --disable-pip-version-check install -qq \
+	@$(BENCH)/bin/python -m pip --disable-pip-version-check install -qq --require-hashes \
 		--requirement requirements-bench.txt
 	@touch $@

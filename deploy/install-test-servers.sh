@@ -1,6 +1,7 @@
 #!/bin/sh
 # Install what the tests start private servers from: the binaries of PostgreSQL, RabbitMQ and Redis;
-# libfaketime, with which they skew a process's clock; node, which runs node actions; and openssl.
+# libfaketime, with which they skew a process's clock; node, which runs node actions; openssl; and
+# systemd, whose systemd-analyze reads our units.
 # Only as root on Debian and Ubuntu, and without starting or enabling a system service; elsewhere
 # it says what to install. Quick, and silent, when all is there.
 set -eu
@@ -28,6 +29,7 @@ has redis-server /opt/homebrew/bin /usr/local/bin ||
 has node /opt/homebrew/bin /usr/local/bin || missing="$missing nodejs"
 has openssl /usr/bin || missing="$missing openssl"
 if [ "$(uname)" = Linux ]; then
+    has systemd-analyze /usr/bin || missing="$missing systemd"
     has libfaketimeMT.so.1 /usr/lib/*/faketime /usr/lib/faketime /usr/local/lib/faketime ||
         missing="$missing libfaketime"
 fi

@@ -1,4 +1,4 @@
-"""What varies between installations: Django, Celery, the environment (read only here)."""
+"""Settings of an installation: Django, Celery, the environment (read only here)."""
 
 from kombu.transport import TRANSPORT_ALIASES
 

@@ -1,10 +1,13 @@
-"""Django's settings. `DATABASE_URL`, `BROKER_URL` and `REDIS_URL` select real servers; without
-them everything runs embedded, on SQLite and the SQLite broker below `MUSTER_DATA_DIR`."""
+"""Django's settings. `DATABASE_URL`, `BROKER_URL` and `REDIS_URL` select real servers; without them
+everything runs embedded, on SQLite and the SQLite broker in `MUSTER_DATA_DIR`."""
 
 from __future__ import annotations
 
 import os
 import secrets
+import ssl
+import stat
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,16 +25,44 @@ env = environ.Env()
 MUSTER = muster.from_environment(os.environ)
 
 DATA_DIR = (BASE_DIR / MUSTER.data_dir).resolve()
-# parameters, results and secrets live here: nobody else has any business in it
-DATA_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _make_data_dir() -> None:
+    """Parameters, results and secrets are stored there: no other user may read it."""
+    DATA_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
+    mode = stat.S_IMODE(DATA_DIR.stat().st_mode)
+    is_ours = any((DATA_DIR / name).exists() for name in ("secret_key", "muster.db", "broker.db"))
+    # a directory that is shared with others, such as /tmp, is not ours to close
+    if mode & 0o077 and (is_ours or not any(DATA_DIR.iterdir())):
+        with suppress(OSError):  # another owner's; `check` warns
+            DATA_DIR.chmod(0o700)
+
+
+_make_data_dir()
 
 DEBUG = env.bool("DEBUG", default=False)
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 
+if MUSTER.tls == "on":
+    # uvicorn says what the scheme is: it believes X-Forwarded-Proto of FORWARDED_ALLOW_IPS alone.
+    # Django's SECURE_PROXY_SSL_HEADER would believe everybody
+    SECURE_SSL_REDIRECT = True
+    # asked on this host, past the proxy
+    SECURE_REDIRECT_EXEMPT = [r"^health/", r"^api/v1/health/", r"^metrics$"]
+    SECURE_HSTS_SECONDS = 31_536_000
+    SECURE_HSTS_INCLUDE_SUBDOMAINS = True
+    SESSION_COOKIE_SECURE = True
+    CSRF_COOKIE_SECURE = True
+    CSRF_TRUSTED_ORIGINS = CSRF_TRUSTED_ORIGINS or [
+        f"https://{host.replace('.', '*.', 1) if host.startswith('.') else host}"
+        for host in ALLOWED_HOSTS
+        if host != "*"
+    ]
+
 
 def _secret_key() -> str:
-    """The configured key, or one that is made once and kept beside the embedded database."""
+    """The configured key, or one that is generated once and kept beside the embedded database."""
     if configured := str(env.str("SECRET_KEY", default="")):
         return configured
     path = DATA_DIR / "secret_key"
@@ -45,28 +76,30 @@ def _secret_key() -> str:
 
 
 SESSION = {
-    # what is overdue must end within 10 s, so a row that somebody holds is not waited for longer
+    # overdue executions must end within 10 s, so a locked row is waited for no longer than this
     "lock_timeout": 3_000,
-    # a process that was stopped, or whose host vanished, loses in time what it held: 5 s are left
-    # for the next tick to find it, and 5 s to end it. Nothing of ours waits for anything but the
-    # database while a transaction is open
+    # a process that was stopped, or whose host vanished, loses its locks in time: 5 s are left for
+    # the next tick to find the rows, and 5 s to end them. While a transaction is open, our code
+    # waits for nothing but the database
     "idle_in_transaction_session_timeout": 10_000,
-    # the server, too, asks whether its peer is there: a statement on its way to one that has
-    # vanished is under way and not idle
+    # the server also probes its peer: a statement whose client has vanished is active, not idle
     "tcp_keepalives_idle": 5,
     "tcp_keepalives_interval": 2,
     "tcp_keepalives_count": 3,
     "tcp_user_timeout": 10_000,
 }
-"""PostgreSQL's settings of each session of ours: seconds for keepalives, milliseconds else."""
+"""PostgreSQL's settings of our sessions: seconds for keepalives, milliseconds otherwise."""
 
 
 def _database() -> dict[str, Any]:
     url = env.str("DATABASE_URL", default=f"sqlite:///{DATA_DIR / 'muster.db'}")
     config: dict[str, Any] = dict(environ.Env.db_url_config(url))
     if config["ENGINE"] == "django.db.backends.sqlite3":
+        if Path(config["NAME"]).parent == DATA_DIR:
+            # SQLite would make it with the umask's mode, and its log beside it with the same
+            os.close(os.open(config["NAME"], os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         config["OPTIONS"] = {
-            # a writer takes its lock when it begins: upgrading a read lock later can only fail
+            # a writer takes its lock at the beginning: upgrading a read lock later can only fail
             "transaction_mode": "IMMEDIATE",
             "timeout": 20,
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
@@ -85,7 +118,7 @@ def _database() -> dict[str, Any]:
             "keepalives_idle": 5,
             "keepalives_interval": 2,
             "keepalives_count": 3,
-            "tcp_user_timeout": 10_000,  # the same for data on its way: no keepalive is sent then
+            "tcp_user_timeout": 10_000,  # the same for data in flight: no keepalive is sent then
         } | config.get("OPTIONS", {})
     else:
         raise ImproperlyConfigured(
@@ -96,15 +129,38 @@ def _database() -> dict[str, Any]:
 
 SECRET_KEY = _secret_key()
 DATABASES = {"default": _database()}
+# for `manage.py privileges`: this process's own, and the URLs of all services for who sets them up
+DATABASE_URL = env.str("DATABASE_URL", default="")
+SERVICE_SECRETS = {
+    name: value
+    for name, value in os.environ.items()
+    if name.endswith(("_DATABASE_URL", "_BROKER_URL"))
+}
 BROKER_URL = env.str("BROKER_URL", default=f"sqlitemq:///{DATA_DIR / 'broker.db'}")
+# for amqps://: the authority that signed the broker's certificate, otherwise one of the host's
+BROKER_CA_FILE = env.str("BROKER_CA_FILE", default="")
 REDIS_URL = env.str("REDIS_URL", default="")
+
+
+def _broker_tls() -> dict[str, Any] | bool:
+    """Arguments of the broker's connection. Without them, amqps:// does not compare the name in the
+    certificate with the one that it connects to."""
+    if not BROKER_URL.startswith("amqps:"):
+        return False
+    # the name: that of the URL
+    return {"cert_reqs": ssl.CERT_REQUIRED, "server_hostname": None} | (
+        {"ca_certs": BROKER_CA_FILE} if BROKER_CA_FILE else {}
+    )
+
+
+BROKER_TLS = _broker_tls()
 
 if REDIS_URL:
     CACHES = {
         "default": {
             "BACKEND": "django.core.cache.backends.redis.RedisCache",
             "LOCATION": REDIS_URL,
-            # without limits, whoever asks a Redis that hangs would hang with it
+            # without limits, a client of a hanging Redis would hang with it
             "OPTIONS": {"socket_connect_timeout": 1.0, "socket_timeout": 1.0},
         }
     }
@@ -127,19 +183,25 @@ INSTALLED_APPS = [
 
 
 def _directory_of(package: str) -> Path:
-    """Where an installed package is, found without importing it."""
+    """The folder of an installed package, found without importing it."""
     spec = find_spec(package)
     if spec is None or spec.origin is None:
         raise ImproperlyConfigured(f"{package} is not installed; see requirements.txt")
     return Path(spec.origin).parent
 
 
-API_AUTHENTICATION = "orchestrator.access.api.BearerToken"
+API_AUTHENTICATION = "orchestrator.access.api.bearer.BearerToken"
+AUTHORIZER = "orchestrator.access.authorizer.Authorizer"
+# asked before a body that comes in pieces is read; see settings/http.py
+HTTP_REFUSAL = "orchestrator.core.api.admission.refusal"
 
-# ninja is no app here (see orchestrator/core/api/docs_page.py): its templates and static files are
+# ninja is not an app here (see orchestrator/core/api/docs_page.py), but its templates and static
+# files are used
 NINJA_DIR = _directory_of("ninja")
 
 MIDDLEWARE = [
+    "settings.headers.SafeHeaders",
+    "orchestrator.access.audit.requests.AuditedRequests",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -169,13 +231,17 @@ ROOT_URLCONF = "settings.urls"
 LOGIN_REDIRECT_URL = "admin:index"
 ASGI_APPLICATION = "settings.asgi.application"
 
+AUTHENTICATION_BACKENDS = ["orchestrator.access.logins.BrakedBackend"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
 
-# columns that an index only includes are PostgreSQL's; SQLite does without them
+# included columns of an index exist only in PostgreSQL; SQLite ignores them
 SILENCED_SYSTEM_CHECKS = ["models.W040"]
+if MUSTER.tls == "on":
+    # browsers' own list of https hosts takes whole domains, which Muster's host seldom is
+    SILENCED_SYSTEM_CHECKS.append("security.W021")
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
@@ -187,7 +253,7 @@ STATICFILES_DIRS = [NINJA_DIR / "static"]
 WHITENOISE_USE_FINDERS = True
 
 DATA_UPLOAD_MAX_MEMORY_SIZE = MUSTER.max_request_bytes
-# each of them keeps a database connection; see settings/http.py
+# each thread keeps a database connection; see settings/http.py
 HTTP_THREADS = env.int("HTTP_THREADS", default=16)
 
 LOGGING = logs.configure(

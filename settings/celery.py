@@ -1,4 +1,4 @@
-"""The Celery application: `celery -A settings worker|beat|inspect|events` works as anywhere."""
+"""The Celery application: `celery -A settings worker|beat|inspect|events` works as usual."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from celery import Celery, signals
 from settings import logs
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "settings.base")
-# Celery would run every check of Django, for which it loads the whole API, and look at no result
+# Celery would run all checks of Django, which loads the whole API, and ignore the results
 os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
-# queues come from the topology and nowhere else, also for `-Q` on a plain worker
+# queues come only from the topology, also for `-Q` on a plain worker
 app = Celery(
     "muster",
     amqp="tasks.queues:TopologyAMQP",
@@ -20,7 +20,7 @@ app = Celery(
 )
 app.config_from_object("settings.celery_config")
 
-# steps join in by what a process consumes: a worker's queue, or the executor's
+# a step is active depending on the queues that a process consumes: a worker's, or the executor's
 app.steps["worker"].update(
     {
         "tasks.batch_scheduler:SchedulerStep",
@@ -34,5 +34,5 @@ app.steps["consumer"].update({"tasks.unreadable:RejectStep", "workers.bootsteps:
 
 @signals.setup_logging.connect
 def _keep_our_logging(loglevel: int | str | None = None, **_: object) -> None:
-    """Celery configures logging only where nobody answers this signal."""
+    """Answer this signal, so that Celery does not configure logging itself."""
     logs.set_level(loglevel)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from django.conf import settings
 
 broker_url = settings.BROKER_URL
-# the row is the truth: nothing of ours reads a result backend
+broker_use_ssl = settings.BROKER_TLS
+# the row is the truth: no code of ours reads a result backend
 task_ignore_result = True
 result_backend = None
 
@@ -19,24 +20,25 @@ task_default_routing_key = task_default_queue
 task_serializer = "json"
 accept_content = ["json"]
 
-# it waits for the broker in a way of its own, and for as long as it takes
+# our consumer waits for the broker in its own way, without a limit
 worker_consumer = "tasks.patient_consumer:Consumer"
 broker_connection_retry_on_startup = True
 broker_connection_max_retries = None
 worker_cancel_long_running_tasks_on_connection_loss = True
 broker_heartbeat = 10
-# an exchange that somebody deletes between its declaration and a binding to it ends no process
+# an exchange that is deleted between its declaration and a binding must not end a process
 broker_channel_error_retry = True
-# `confirm_publish` stays off here: in the global options it blinds a worker to a stalled
-# broker; the publisher keeps a connection of its own, with confirms and time limits
-# a broker that is frozen must not keep the event loop in the middle of a question
+# `confirm_publish` stays off: in the global options it keeps a worker from noticing a stalled
+# broker; the publisher has its own connection, with confirms and time limits. A frozen broker must
+# not block the event loop in the middle of a request
 broker_transport_options: dict[str, object] = {
     "read_timeout": settings.MUSTER.publish_timeout_seconds,
     "write_timeout": settings.MUSTER.publish_timeout_seconds,
 }
-# orders and events of `celery control` and `events` stay inside of an installation, too
+# whoever reaches the broker could shut processes down, or make them deaf
+worker_enable_remote_control = False
+# events of `worker --events` also stay within an installation
 if settings.MUSTER.namespace != "muster":
-    control_exchange = f"{settings.MUSTER.namespace}.celery"
     event_exchange = f"{settings.MUSTER.namespace}.celeryev"
     event_queue_prefix = f"{settings.MUSTER.namespace}.celeryev"
 

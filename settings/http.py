@@ -1,8 +1,8 @@
-"""Serves Django over ASGI from threads that stay, each with a database connection that stays.
+"""Serve Django over ASGI from permanent threads, each with a permanent database connection.
 
-Django's own handler gives each request a thread of its own. A connection belongs to its thread, so
-each request then opens one, which `CONN_MAX_AGE = None` lets nobody close; and a pool for them
-still leaves the changes of thread between middlewares, which cost more than an answer does.
+Django's own handler runs each request in a new thread. A connection belongs to its thread, so each
+request would open one, which `CONN_MAX_AGE = None` never closes. A pool of connections would still
+leave the changes of thread between middlewares, which cost more than an answer.
 """
 
 from __future__ import annotations
@@ -12,56 +12,143 @@ import contextvars
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from io import BytesIO
 from typing import Any, TypeVar
 
 from django.conf import settings
 from django.core import signals
 from django.core.exceptions import RequestAborted
-from django.core.handlers.asgi import ASGIHandler, get_script_prefix
+from django.core.handlers.asgi import ASGIHandler, ASGIRequest, get_script_prefix
 from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.urls import set_script_prefix
+from django.utils.module_loading import import_string
 
 T = TypeVar("T")
 
 WAITING_PER_THREAD = 32
-"""More requests than this would only wait for longer than their callers do."""
+"""More requests than this would only wait for longer than their callers."""
+
+BODY_SECONDS = 30
+"""A whole body arrives within this time."""
+
+BODY_GAP_SECONDS = 10
+"""The next piece of it arrives within this time."""
+
+DOOR_SECONDS = 10
+"""A caller who sends a body in pieces is known or refused within this time."""
+
+PAGE_BODY_BYTES = 262_144
+"""Largest body for a page outside the API: a form, of a caller who may be anybody."""
+
+BODIES_BYTES = 134_217_728
+"""Most bytes of bodies in memory, those of all requests together."""
 
 PROBES = "/api/v1/health/"
-"""Answered from threads of their own: a process whose database hangs is alive all the same."""
+API = "/api/"
+LOGIN = "/admin/login/"
+
+
+class Lane:
+    """Threads of their own for one kind of request; some more requests wait for them."""
+
+    def __init__(self, name: str, threads: int) -> None:
+        self.threads = ThreadPoolExecutor(threads, name)
+        self.limit = threads * (1 + WAITING_PER_THREAD)
+        self.underway = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.underway >= self.limit
+
+    async def run(self, call: Callable[..., T], *arguments: Any) -> T:
+        """Run it in a thread; if its caller gives up before it has started, it never starts."""
+        context = contextvars.copy_context()
+        future = self.threads.submit(context.run, call, *arguments)
+        # until the thread is free, not until the caller has given up
+        loop = asyncio.get_running_loop()
+        self.underway += 1
+        future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._free))
+        return await asyncio.wrap_future(future)
+
+    def shutdown(self) -> None:
+        self.threads.shutdown()
+
+    def _free(self) -> None:
+        self.underway -= 1
+
+
+class Bodies:
+    """The bodies in memory, and their size together."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    @contextmanager
+    def one(self) -> Iterator[bytearray]:
+        body = bytearray()
+        try:
+            yield body
+        finally:
+            self.size -= len(body)
+
+    def add(self, body: bytearray, piece: bytes) -> None:
+        """Append to a body. Raises _Refused if all bodies together get too large."""
+        body += piece
+        self.size += len(piece)
+        if self.size > BODIES_BYTES:
+            raise _Refused(_busy("More is being sent than this server can hold"))
 
 
 class ThreadedHandler(ASGIHandler):
-    """As many requests at once as there are threads, some more waiting, 503 for the rest.
+    """Handles as many requests at once as there are threads; some more wait, the rest get 503.
+
+    Three kinds have threads of their own. Probes: a process whose database hangs is still alive.
+    Logins: hashing a password takes a processor for a while. Unknown callers who send a body in
+    pieces: however many they are, they wait for each other, and not before the rest.
 
     Async views and async iterators work as under any sync server: the first are run to their
     end in the thread, the second are drained by the event loop.
     """
 
     def __init__(self) -> None:
-        self.threads = ThreadPoolExecutor(settings.HTTP_THREADS, "http")
-        self.probes = ThreadPoolExecutor(2, "http-probe")
-        self.underway = 0
-        self.limit = settings.HTTP_THREADS * (1 + WAITING_PER_THREAD)
+        self.requests = Lane("http", settings.HTTP_THREADS)
+        self.probes = Lane("http-probe", 2)
+        self.logins = Lane("http-login", 2)
+        self.doors = Lane("http-door", 2)
+        self.bodies = Bodies()
         self.patience_seconds = settings.MUSTER.database_statement_timeout_seconds + 5
         super().__init__()
 
     def load_middleware(self, is_async: bool = False) -> None:
-        """Sync all the way: no request changes threads between two middlewares."""
+        """Load all middlewares as sync: no request changes threads between two of them."""
         super().load_middleware(is_async=False)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """One request. Needs no thread-sensitive context: no thread is shared with another."""
+        """Handle one request. Needs no thread-sensitive context: no thread is shared with
+        another."""
         if scope["type"] != "http":
             raise ValueError(f"Django answers http, not {scope['type']}")
         await self.handle(scope, receive, send)
 
     async def handle(self, scope: Any, receive: Any, send: Any) -> None:
-        try:
-            scope, body = await _read(scope, receive)
-        except RequestAborted:
-            return
-        response = await self._answer(scope, body)
+        with self.bodies.one() as body:
+            try:
+                async with asyncio.timeout(BODY_SECONDS):
+                    scope, is_whole = await self._read(scope, receive, body)
+            except RequestAborted:
+                return
+            except TimeoutError:
+                response: HttpResponseBase = _late()
+                is_whole = False
+            except _Refused as refused:
+                response = refused.response
+                response["Cache-Control"] = "no-store"  # no middleware sees it
+                is_whole = False
+            else:
+                response = await self._answer(scope, BytesIO(body if is_whole else b""))
+        if not is_whole:
+            response["Connection"] = "close"  # the rest of the body is not read
         if not isinstance(response, StreamingHttpResponse):
             await self.send_response(response, send)
             return
@@ -70,36 +157,83 @@ class ThreadedHandler(ASGIHandler):
         try:
             await self.send_response(response, send)
         finally:
-            await self._in_thread(response.close)
+            await self.requests.run(response.close)
+
+    async def _read(self, scope: Any, receive: Any, body: bytearray) -> tuple[Any, bool]:
+        """Read the body up to the limit; returns the scope, and True if all was read. Beyond the
+        limit, the scope gets a Content-Length, which a stream lacks, so that Django raises
+        `RequestDataTooBig` when the body is accessed.
+
+        What comes in more than one piece is read on only for a caller who is admitted: a stranger
+        could fill the memory with bodies that never end. Raises RequestAborted, TimeoutError and
+        _Refused.
+        """
+        is_api = scope["path"].startswith(API)
+        limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        lengths = [value for name, value in scope["headers"] if name == b"content-length"]
+        if lengths and int(lengths[0]) > limit:
+            return scope, False
+        is_admitted = not is_api  # other pages identify their callers by a session
+        while True:
+            async with asyncio.timeout(BODY_GAP_SECONDS):
+                message = await receive()
+            if message["type"] == "http.disconnect":
+                raise RequestAborted
+            self.bodies.add(body, message.get("body", b""))
+            if len(body) > limit:
+                headers = [*scope["headers"], (b"content-length", b"%d" % len(body))]
+                return {**scope, "headers": headers}, False
+            if not is_api and len(body) > PAGE_BODY_BYTES:
+                raise _Refused(_too_large())
+            if not message.get("more_body", False):
+                return scope, True
+            if not is_admitted and (refusal := await self._refused_at_the_door(scope)):
+                raise _Refused(refusal)
+            is_admitted = True
+
+    async def _refused_at_the_door(self, scope: Any) -> HttpResponseBase | None:
+        if self.doors.is_full:
+            return _busy("More callers are waiting to be identified than this server will in time")
+        try:
+            async with asyncio.timeout(DOOR_SECONDS):
+                return await self.doors.run(self._refusal, scope)
+        except TimeoutError:
+            return _busy("The caller was not identified in time")
+
+    def _refusal(self, scope: Any) -> HttpResponseBase | None:
+        """What a caller who is not admitted is answered."""
+        request, refused = self._begun(scope, BytesIO())
+        if request is None:
+            return refused
+        response: HttpResponse | None = import_string(settings.HTTP_REFUSAL)(request)
+        return response
 
     async def _answer(self, scope: Any, body: BytesIO) -> HttpResponseBase:
-        probe = scope["path"].startswith(PROBES)
-        if not probe and self.underway >= self.limit:
+        lane = self._lane(scope)
+        if lane.is_full:
             return _busy("More requests are waiting than this server will answer in time")
         try:
             async with asyncio.timeout(self.patience_seconds):
-                return await self._in_thread(self._respond, scope, body, probe=probe)
+                return await lane.run(self._respond, scope, body)
         except TimeoutError:
-            return _busy("The request was begun, or waited to be, and did not end in time")
+            return _busy("The request did not end in time")
 
-    async def _in_thread(self, call: Callable[..., T], *arguments: Any, probe: bool = False) -> T:
-        """Run it in a thread; what has not begun when its caller gives up is never begun."""
-        context = contextvars.copy_context()
-        future = (self.probes if probe else self.threads).submit(context.run, call, *arguments)
-        if not probe:
-            # until the thread is free, not until the caller has given up
-            loop = asyncio.get_running_loop()
-            self.underway += 1
-            future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._free))
-        return await asyncio.wrap_future(future)
+    def _lane(self, scope: Any) -> Lane:
+        path = scope["path"]
+        if path.startswith(PROBES):
+            return self.probes
+        return self.logins if path == LOGIN and scope["method"] == "POST" else self.requests
 
-    def _free(self) -> None:
-        self.underway -= 1
-
-    def _respond(self, scope: Any, body: BytesIO) -> HttpResponseBase:
+    def _begun(
+        self, scope: Any, body: BytesIO
+    ) -> tuple[ASGIRequest, None] | tuple[None, HttpResponseBase]:
+        """The request, or None and the response that refuses it."""
         set_script_prefix(get_script_prefix(scope))
         signals.request_started.send(sender=self.__class__, scope=scope)
-        request, refused = self.create_request(scope, body)
+        return self.create_request(scope, body)
+
+    def _respond(self, scope: Any, body: BytesIO) -> HttpResponseBase:
+        request, refused = self._begun(scope, body)
         response = self.get_response(request) if request else refused
         assert response is not None  # one of the two
         response._handler_class = self.__class__  # type: ignore[attr-defined]
@@ -108,43 +242,50 @@ class ThreadedHandler(ASGIHandler):
         return response
 
     async def _drained(self, chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
-        """A sync iterator, a file for example, read in threads."""
-        while (chunk := await self._in_thread(next, chunks, None)) is not None:
+        """Iterate in threads over a sync iterator, such as a file."""
+        while (chunk := await self.requests.run(next, chunks, None)) is not None:
             yield chunk
 
 
-async def _read(scope: Any, receive: Any) -> tuple[Any, BytesIO]:
-    """The body, up to the limit; beyond it the scope says so and whoever asks for the body is
-    told by Django: `RequestDataTooBig` is raised by Content-Length, which a stream has not."""
-    limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-    lengths = [value for name, value in scope["headers"] if name == b"content-length"]
-    if lengths and int(lengths[0]) > limit:
-        return scope, BytesIO()
-    body = bytearray()
-    more = True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise RequestAborted
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-        if len(body) > limit:
-            headers = [*scope["headers"], (b"content-length", b"%d" % len(body))]
-            return {**scope, "headers": headers}, BytesIO()
-    return scope, BytesIO(body)
+class _Refused(Exception):
+    """The caller may not send this body."""
+
+    def __init__(self, response: HttpResponseBase) -> None:
+        super().__init__()
+        self.response = response
 
 
 def _busy(detail: str) -> HttpResponse:
+    detail = f"{detail}. With an idempotency_key, asking again is safe"
+    return _problem(503, "busy", "The server is too busy", detail, {"Retry-After": "5"})
+
+
+def _late() -> HttpResponse:
+    detail = (
+        f"A body arrives within {BODY_SECONDS} s, with no pause of more than {BODY_GAP_SECONDS} s. "
+        "Nothing was done"
+    )
+    return _problem(408, "late", "The request did not arrive in time", detail)
+
+
+def _too_large() -> HttpResponse:
+    detail = f"A form has at most {PAGE_BODY_BYTES} bytes. Nothing was done"
+    return _problem(413, "too-large", "The request is too large", detail)
+
+
+def _problem(
+    status: int, kind: str, title: str, detail: str, headers: dict[str, str] | None = None
+) -> HttpResponse:
     content = {
-        "type": "urn:muster:problem:busy",
-        "title": "The server is too busy",
-        "status": 503,
-        "detail": f"{detail}. With an idempotency_key, asking again is safe",
+        "type": f"urn:muster:problem:{kind}",
+        "title": title,
+        "status": status,
+        "detail": detail,
         "errors": [],
     }
     return HttpResponse(
         json.dumps(content),
-        status=503,
+        status=status,
         content_type="application/problem+json",
-        headers={"Retry-After": "5"},
+        headers={"Cache-Control": "no-store", **(headers or {})},
     )

@@ -12,20 +12,25 @@ from django.core.exceptions import ImproperlyConfigured
 
 PREFIX = "MUSTER_"
 METRICS_ACCESS = ("loopback", "token", "anyone")
+DOCS_ACCESS = ("known", "anyone")
+TLS = ("off", "on")
+ISOLATION = ("trusted", "process", "user", "container")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Muster:
-    """Every knob, its unit in its name. `docs/reference/settings.md` is generated from here."""
+    """All settings, with units in their names. `docs/reference/settings.md` is generated from
+    here."""
 
     namespace: str = "muster"
     """Prefix of exchanges and shared queues, so that several installations can share a broker."""
 
     data_dir: str = "var"
-    """Where the embedded database, the embedded broker and generated secrets live."""
+    """Directory of the embedded database, the embedded broker and generated secrets."""
 
     environment: str = "production"
-    """Whose overrides apply to tasks: one of the `environments` of their templates."""
+    """The environment whose overrides apply to tasks: one of the `environments` of their
+    templates."""
 
     worker_queue_ttl_ms: int = 300_000
     """Longest time that a message waits for its worker before it is dead-lettered."""
@@ -44,47 +49,49 @@ class Muster:
     """Added to the timeout to give `run_deadline_at`: the worker's own limit acts first."""
 
     default_timeout_seconds: float = 600.0
-    """How long an action may run when neither it nor the request says so."""
+    """Longest run of an action when neither it nor the request says so."""
 
     deadline_seconds: float = 86_400.0
-    """From acceptance to the latest moment at which an execution may still be open."""
+    """Longest time from the acceptance of an execution to its end."""
 
     heartbeat_interval_seconds: float = 10.0
-    """How often a worker renews its heartbeat."""
+    """Interval at which a worker renews its heartbeat."""
 
     staleness_multiplier: float = 3.0
     """A worker is stale after this many missed heartbeat intervals."""
 
     health_check_interval_seconds: float = 30.0
-    """How often a worker checks whether it is fit for work; every 5 s while it is not."""
+    """Interval at which a worker checks its health; every 5 s while a check fails."""
 
     health_checks: str = "disk_free=100MB"
-    """What it checks besides its queue, loop and pool, by commas: `disk_free=100MB`,
+    """Checks besides those of queue, loop and pool, separated by commas: `disk_free=100MB`,
     `memory_free=5%`, dotted paths of your own callables."""
 
     retire_after_hours: float = 24.0
-    """How long a worker must be gone before its queues are removed."""
+    """Time after which the queues of a worker that is gone are removed."""
 
     no_worker_grace_seconds: float = 60.0
-    """How long work that already waits in the backlog survives a fleet without eligible workers."""
+    """Time for which waiting work survives a fleet without eligible workers."""
 
     maintenance_interval_seconds: float = 5.0
-    """How often beat runs the timeout monitor, the heartbeat check and the dead letter drain."""
+    """Interval at which beat runs the timeout monitor, the heartbeat check and the dead letter
+    drain."""
 
     staleness_interval_seconds: float = 300.0
-    """How often tasks that are stuck are looked for."""
+    """Interval of the search for stuck tasks."""
 
     staleness_batch_size: int = 100
-    """Most stale tasks that are dealt with in one transaction."""
+    """Most stale tasks that are handled in one transaction."""
 
     task_max_waiting_for_dependencies_minutes: float = 60.0
-    """How long a task may wait for steps in process, where its template does not say otherwise."""
+    """Longest time that a task may wait for steps in process, if its template does not say
+    otherwise."""
 
     task_max_waiting_for_retry_minutes: float = 30.0
     """The same, for the time after its next attempt was due."""
 
     task_max_steps_in_process_minutes: float = 30.0
-    """The same, for steps that are being run and come to no end."""
+    """The same, for steps that run and do not end."""
 
     task_max_duration_minutes: float = 1_440.0
     """The same, for a task from its request to its end."""
@@ -93,14 +100,14 @@ class Muster:
     """From SIGTERM to SIGKILL, for an action that is cancelled."""
 
     shutdown_timeout_seconds: float = 30.0
-    """How long a worker that was told to stop waits for what it runs."""
+    """Longest time that a stopping worker waits for its running actions."""
 
     output_limit_bytes: int = 1_048_576
-    """How much of each output stream of an action is kept."""
+    """Most bytes that are kept of each output stream of an action."""
 
     action_output_mb: int = 256
     """An action that writes more than this to an output stream is ended, if it does not say
-    otherwise. In-process Python actions have no such limit, nor the next two."""
+    otherwise. Actions of the isolation `trusted` have neither this limit nor the next two."""
 
     action_memory_mb: int = 2_048
     """Most memory of an action's processes together, if it does not say otherwise."""
@@ -108,20 +115,53 @@ class Muster:
     action_processes: int = 512
     """Most processes of an action at once, if it does not say otherwise."""
 
+    least_isolation: str = "process"
+    """The weakest isolation of actions: `trusted`, `process`, `user` or `container`. Only with
+    `trusted` may packs run actions in the worker's own processes, where they reach all of its
+    credentials."""
+
     action_user: str = ""
-    """The user as whom actions run in processes of their own; empty is the worker's. Another one
-    needs a worker that runs as root."""
+    """The user of all actions; empty is the worker's. Another user needs a worker that runs as
+    root."""
+
+    keyring: str = ""
+    """File with the ring under which keys are sealed: 32 bytes in base64 a line, the first seals,
+    all open. API and workers read it. Empty is `keyring` in the data directory, which an embedded
+    installation makes itself."""
+
+    environments_dir: str = ""
+    """Directory of the Python environments of packs; empty is `environments` in the data directory.
+    With `MUSTER_ACTION_USER` it has to be another one, which that user can reach."""
 
     http_allowed_networks: str = ""
-    """Networks that HTTP actions may reach although they are not public, by commas:
+    """Networks that HTTP actions may reach although they are not public, separated by commas:
     `10.1.0.0/16,127.0.0.1/32`."""
 
     container_engine: str = ""
     """`podman`, `docker`, or a path to one of them; empty is the first that answers."""
 
-    metrics_access: str = "loopback"
-    """Who may read `/metrics`: `loopback` is this host, and others with a token; `token` is whoever
-    has one; `anyone` needs none."""
+    command_identity: str = ""
+    """The identity whose grants `manage.py` keeps to, `service:NAME` or `user:NAME`; empty: all is
+    permitted. Who runs commands holds the database's credentials: this prevents mistakes, no
+    attack."""
+
+    tls: str = "off"
+    """`on` if browsers and clients reach the API by https only, from a proxy or from `manage.py api
+    --tls-certificate`: cookies are sent by https only, http is redirected, and browsers keep to
+    https for a year (HSTS)."""
+
+    container_networks: str = ""
+    """Networks that container actions may join, separated by commas; empty is none. `host` gives
+    them all that listens on this host."""
+
+    metrics_access: str = "token"
+    """Readers of `/metrics`: `token` requires a token with the permission `metrics.read`;
+    `loopback` also allows this host without one, and with it everybody behind a proxy on this host
+    that adds no header; `anyone` requires none."""
+
+    docs_access: str = "known"
+    """Readers of the API's page and document: `known` requires a token, or a login to the admin;
+    `anyone` requires none."""
 
     max_request_bytes: int = 1_048_576
     """Largest accepted request body, and largest accepted `parameters`."""
@@ -205,11 +245,16 @@ def _refuse_contradictions(muster: Muster) -> None:
                 f"MUSTER_HTTP_ALLOWED_NETWORKS={muster.http_allowed_networks!r}: {error}; "
                 "expected networks such as 10.1.0.0/16, by commas."
             ) from None
-    if muster.metrics_access not in METRICS_ACCESS:
-        raise ImproperlyConfigured(
-            f"MUSTER_METRICS_ACCESS={muster.metrics_access!r}: expected "
-            f"{', '.join(METRICS_ACCESS)}."
-        )
+    for name, choices in (
+        ("tls", TLS),
+        ("metrics_access", METRICS_ACCESS),
+        ("docs_access", DOCS_ACCESS),
+        ("least_isolation", ISOLATION),
+    ):
+        if (value := getattr(muster, name)) not in choices:
+            raise ImproperlyConfigured(
+                f"{PREFIX}{name.upper()}={value!r}: expected {', '.join(choices)}."
+            )
     if not muster.namespace.replace("-", "").replace("_", "").isalnum():
         raise ImproperlyConfigured(
             f"MUSTER_NAMESPACE={muster.namespace!r}: expected letters, digits, '-' and '_' only."

@@ -1,4 +1,4 @@
-"""The admin's look. Its sidebar is what apps bring."""
+"""The admin's look. Its sidebar comes from the apps."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What apps have done in each executor, beside the scheduler: a thread for each of their parts.
+"""Parts of apps in each executor: a thread for each, beside the scheduler.
 
-A part has a database connection of its own, so that a task of a thousand steps keeps no execution
-waiting. What it is given is a hint, kept in memory: whatever is lost with it is found by looking.
+A part has its own database connection, so that a task of a thousand steps delays no execution. Its
+input is a hint, kept in memory: what is lost is found by looking.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ ACTOR = "executor"
 LOOK_EVERY_SECONDS = 1.0
 PAUSE_AFTER_ERROR_SECONDS = 1.0
 MOST_REMEMBERED = 100_000
-"""Ids beyond are left to the look, which finds them a batch at a time."""
+"""Further ids are left to the look, which finds them a batch at a time."""
 
 
 class PartThread(threading.Thread):
-    """Takes in what ended and what came through its queue, and once a second what no message told
-    of."""
+    """Handles executions that ended, ids from its queue, and once a second what no message
+    reported."""
 
     def __init__(self, part: ExecutorPart) -> None:
         super().__init__(name=f"muster-{part.queue.message}", daemon=True)
@@ -40,10 +40,10 @@ class PartThread(threading.Thread):
         self.received: set[UUID] = set()
         self.look_at = 0.0
         self.any_open = True
-        """While nothing is open, ended executions are not asked whose they are."""
+        """While nothing is open, ended executions are ignored."""
 
     def give(self, *, ended: Collection[UUID] = (), received: Collection[UUID] = ()) -> None:
-        """Executions that ended, and ids from its queue. Returns at once."""
+        """Take executions that ended, and ids from its queue. Returns at once."""
         self.any_open |= bool(received)
         if not self.any_open or len(self.ended) + len(self.received) > MOST_REMEMBERED:
             return
@@ -57,7 +57,7 @@ class PartThread(threading.Thread):
             try:
                 self._work(*self._wait())
             except Exception:
-                # whatever the database does: the thread must outlive it, and looks again
+                # the thread must survive every error of the database, and looks again
                 log.exception("part failed, looking again later", part=self.part.queue.message)
                 self.stopping.wait(PAUSE_AFTER_ERROR_SECONDS)
                 close_old_connections()
@@ -70,7 +70,7 @@ class PartThread(threading.Thread):
         self.join(timeout=10)
 
     def _wait(self) -> tuple[set[UUID], set[UUID]]:
-        """What was given meanwhile; nothing when it is time to look."""
+        """Wait for ids; returns those given meanwhile, or none when it is time to look."""
         with self.news:
             if not (self.ended or self.received):
                 self.news.wait(timeout=max(0.0, self.look_at - time.monotonic()))
@@ -92,7 +92,7 @@ class PartThread(threading.Thread):
 
 
 def parts() -> list[ExecutorPart]:
-    """Those of all installed apps."""
+    """The parts of all installed apps."""
     return frame.collect(lambda app: app.executor_parts)
 
 

@@ -1,8 +1,8 @@
 """The executor's hot queues, consumed in batches by a thread of the Celery worker process.
 
-One statement, one wait for confirms and one acknowledgement a batch: one task a message costs
-ten times as much. The thread has connections of its own, to broker and database, so that
-neither waits for Celery's loop. Whatever fails, unacknowledged messages come again.
+One statement, one wait for confirms and one acknowledgement for each batch: a task for each message
+costs ten times as much. The thread has its own connections to broker and database, so that neither
+waits for Celery's loop. After any failure, unacknowledged messages come again.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ log = structlog.get_logger(__name__)
 ACTOR = "executor"
 BACKLOG_EVERY_SECONDS = 1.0
 DECLARE_EVERY_SECONDS = 10.0
-"""What somebody has deleted is back after this, whether a message came to miss it or not."""
+"""A queue that somebody has deleted is declared again after this time, even without messages."""
 PAUSE_AFTER_ERROR_SECONDS = 1.0
 
-BREATH_SECONDS = 0.008
+GAP_SECONDS = 0.008
 """The least time between two batches of requests. The first after a pause is taken at once; under
-load one statement for ten executions costs little more than one for two."""
+load a statement for ten executions costs little more than one for two."""
 
 
 class Scheduler(threading.Thread):
-    """Turns what arrives, and what waits in the database, into dispatched executions."""
+    """Turns incoming messages, and the backlog in the database, into dispatched executions."""
 
     def __init__(self, parts: Sequence[PartThread]) -> None:
         super().__init__(name="muster-scheduler", daemon=True)
@@ -54,12 +54,12 @@ class Scheduler(threading.Thread):
             publisher.COMPLETED: publisher.EXECUTION_IDS,
             **{message: thread.part.queue.listed for message, thread in self.parts.items()},
         }
-        """What each message names its ids under."""
+        """The argument that holds the ids, for each message."""
         self.placement = fleet.Placement()
         self.received: list[Message] = []
         self.backlog_at = 0.0
         self.declare_at = 0.0
-        self.breathed_at = 0.0
+        self.next_batch_at = 0.0
         self.backlog_waits = True
 
     def run(self) -> None:
@@ -71,12 +71,12 @@ class Scheduler(threading.Thread):
                 _refuse_to_run(differs)
                 break
             except (DatabaseError, InterfaceError):
-                log.exception("database error; what was not acknowledged comes again")
+                log.exception("database error; unacknowledged messages come again")
             except publisher.errors() as error:
                 log.warning("broker connection lost; connecting again", error=repr(error))
             except Exception:
-                # the thread must outlive every fault, because the promise rests on it
-                log.exception("scheduling failed; beginning again")
+                # the thread must survive every fault, because the promise depends on it
+                log.exception("scheduling failed; starting again")
             finally:
                 self.received.clear()
                 close_old_connections()
@@ -107,7 +107,7 @@ class Scheduler(threading.Thread):
                     batch, self.received[:] = self.received[:limit], self.received[limit:]
                     self._handle(batch)
                 elif time.monotonic() >= self.backlog_at:
-                    # only when idle: under load every completion looks into the backlog
+                    # only when idle: under load every completion reads the backlog
                     close_old_connections()
                 if time.monotonic() >= self.backlog_at:
                     self._schedule_backlog(limit)
@@ -115,22 +115,22 @@ class Scheduler(threading.Thread):
                     self._declare(link)
 
     def _declare(self, link: Connection) -> None:
-        """Declare what executors consume; raises TopologyDiffers, and notices a dead connection."""
+        """Declare the executors' queues. Raises TopologyDiffers, and detects a dead connection."""
         self.declare_at = time.monotonic() + DECLARE_EVERY_SECONDS
         declarations.declare(link, topology.shared_queues())
 
     def _gather(self, link: Connection, limit: int) -> None:
-        """Wait for a message, then take all that are there, and what comes in the same breath."""
+        """Wait for a message, then take all that are there, and those that come within the gap."""
         try:
             while len(self.received) < limit:
-                until = self.breathed_at if self.received else self.backlog_at
+                until = self.next_batch_at if self.received else self.backlog_at
                 link.drain_events(timeout=max(0.0, until - time.monotonic()))
         except (TimeoutError, socket.timeout):  # noqa: UP041 - kombu's virtual transports
             pass
 
     def _handle(self, batch: list[Message]) -> None:
-        """Do what a batch says, then acknowledge it at once; a message that says nothing is kept
-        as a dead letter."""
+        """Carry out a batch, then acknowledge it as a whole; an unreadable message is
+        dead-lettered."""
         requested: dict[bool, list[UUID]] = {False: [], True: []}
         completed: list[UUID] = []
         for_parts: dict[str, list[UUID]] = {message: [] for message in self.parts}
@@ -158,7 +158,7 @@ class Scheduler(threading.Thread):
                 self._schedule_backlog(settings.MUSTER.batch_size)
         for redelivered, ids in requested.items():
             if ids:
-                self.breathed_at = time.monotonic() + BREATH_SECONDS
+                self.next_batch_at = time.monotonic() + GAP_SECONDS
                 self.backlog_waits |= executions.schedule(
                     ids,
                     placement=self.placement,
@@ -170,11 +170,11 @@ class Scheduler(threading.Thread):
             last.ack(multiple=True)
 
     def _read(self, message: Message) -> tuple[str, list[UUID]]:
-        """The task's name and its ids. Raises ValueError, KeyError or TypeError."""
+        """Read the task's name and its ids. Raises ValueError, KeyError or TypeError."""
         task = message.headers["task"]
         listed = self.lists.get(task)
         if listed is None:
-            raise ValueError(f"{task!r} does not belong into this queue")
+            raise ValueError(f"{task!r} does not belong in this queue")
         _, kwargs, _ = json.loads(message.body or "")
         return task, [UUID(id) for id in kwargs[listed]]
 
@@ -186,13 +186,14 @@ class Scheduler(threading.Thread):
 
 
 def _refuse_to_run(differs: TopologyDiffers) -> None:
-    """End the executor: nothing that it sends or takes would go where it should."""
+    """Stop the executor: its messages would not reach the right queues."""
     log.critical("stopped: the broker has other queues", differs=str(differs))
     state.should_stop = EXIT_REFUSED  # type: ignore[assignment]
 
 
 def _refuse_other_queues() -> None:
-    """Raises SystemExit where the broker has other queues; one that is away is waited for."""
+    """Check the broker's queues. Raises SystemExit if they differ; a broker that is away is not an
+    error."""
     try:
         with publisher.connection() as link:
             declarations.declare(link, topology.shared_queues())
@@ -203,8 +204,8 @@ def _refuse_other_queues() -> None:
 
 
 class SchedulerStep(bootsteps.StartStopStep):
-    """Runs the scheduler, and the parts of apps that it gives work to, in every process that was
-    asked to consume the hot queues."""
+    """Runs the scheduler, and the parts of apps that it feeds, in every process that consumes the
+    hot queues."""
 
     requires = ("celery.worker.components:Pool",)
 
@@ -217,7 +218,7 @@ class SchedulerStep(bootsteps.StartStopStep):
 
     def create(self, worker: Any) -> None:
         _refuse_other_queues()
-        # Celery's own consumer must not compete for what the thread takes in batches
+        # Celery's own consumer must not compete for messages that the thread takes in batches
         worker.app.amqp.queues.deselect([spec.name for spec in topology.hot_queues()])
 
     def start(self, worker: Any) -> None:

@@ -1,4 +1,4 @@
-"""Beat's scheduler: django-celery-beat's, which waits for a database that is not up yet."""
+"""Beat's scheduler: django-celery-beat's, after a wait until the database is up."""
 
 from __future__ import annotations
 

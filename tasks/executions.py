@@ -1,8 +1,8 @@
-"""What arrives about executions, as Celery tasks.
+"""Messages about executions, as Celery tasks.
 
 An executor takes `schedule` and `completed` in batches (`tasks.batch_scheduler`); a stock Celery
 worker on the same queues runs them one by one, with the same effect. `run` and `cancel` belong to a
-worker, whose strategies take them over before they would become tasks.
+worker, whose strategies intercept them before they become tasks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tasks import app_parts
 ACTOR = "executor"
 
 placement = fleet.Placement()
-"""This process's view of the fleet, for the one-by-one way."""
+"""This process's view of the fleet, for messages that run one by one."""
 
 
 class Claimed(Task):

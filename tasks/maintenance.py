@@ -1,4 +1,4 @@
-"""What beat schedules, as Celery tasks: each translates a tick into one call."""
+"""Maintenance functions as Celery tasks: each translates a tick into one call."""
 
 from __future__ import annotations
 

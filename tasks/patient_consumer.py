@@ -1,8 +1,8 @@
-"""The consumer of each of our Celery processes: it serves its pool while the broker is away.
+"""The consumer of our Celery processes, which serves its pool while the broker is away.
 
-Celery's own waits for the broker with its event loop at rest: nobody reads what pool children
-report, so an action that has ended does not count as ended, and nobody starts what was claimed.
-Here the loop goes on between two attempts to connect, which also come sooner.
+Celery's own stops its event loop while it waits for the broker: nobody reads the reports of pool
+children, so an ended action does not count as ended, and nobody starts claimed attempts. Here the
+loop goes on between two attempts to connect, which also come sooner.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from orchestrator.core import declarations, publisher, topology
 log = structlog.get_logger(__name__)
 
 EXIT_REFUSED = 1
-"""Exit status of a process that consumes nothing because the broker has other queues: the same as
-of one that could not start."""
+"""Exit status of a process that stops because the broker has other queues: the same as of one that
+could not start."""
 
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 2.0
 HALF_DONE_SECONDS = 5.0
-"""Longest wait for a pool child that stopped in the middle of a message to us."""
+"""The longest wait for a pool child that stopped in the middle of a message to us."""
 
 
 class Consumer(CeleryConsumer):
-    """Celery's, with another way to wait for the broker."""
+    """Celery's consumer, with another way to wait for the broker."""
 
     hub: Any
     controller: Any
@@ -46,15 +46,36 @@ class Consumer(CeleryConsumer):
     app: Any
     connection_errors: tuple[type[Exception], ...]
 
+    def __init__(self, on_task_request: Any, **options: Any) -> None:
+        worker_options = options.get("worker_options") or {}
+        alone = {
+            # both believe any message: gossip may elect, and call, what one says
+            "without_gossip": True,
+            "without_mingle": True,
+            # a message every two seconds, and an exchange, for those who watch events
+            "without_heartbeat": not worker_options.get("task_events"),
+        }
+        options["worker_options"] = {**worker_options, **alone}
+        super().__init__(on_task_request, **options)
+
     def connect(self) -> Any:
         with self._pool_served():
             connection = self.connection_for_read(heartbeat=self.amqheartbeat)
+            self._declare_common(connection)
         if self.hub is not None:
             connection.transport.register_with_event_loop(connection.connection, self.hub)
         return connection
 
+    def _declare_common(self, connection: Any) -> None:
+        """Declare the exchanges: Celery declares our queues without them, see `QueueSpec.queue`."""
+        try:
+            declarations.declare_on(connection)
+        except PreconditionFailed as refused:
+            self._refuse_to_run(refused)
+            raise
+
     def ensure_connected(self, connection: Any) -> Any:
-        """Try until it stands: 0.2, 0.4 ... 2 s between two attempts."""
+        """Try to connect until it succeeds, with pauses of 0.2, 0.4 ... 2 s."""
         errors: tuple[type[Exception], ...] = (OperationalError, *self.connection_errors)
         pause_seconds = FIRST_PAUSE_SECONDS
         while True:
@@ -75,7 +96,7 @@ class Consumer(CeleryConsumer):
                 return connection
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
-        """Connect again, unless the broker refuses our queues: that would only come again."""
+        """Connect again, unless the broker refuses our queues: that would only repeat."""
         if isinstance(exc, PreconditionFailed):
             self._refuse_to_run(exc)
         super().on_connection_error_after_connected(exc)
@@ -92,14 +113,14 @@ class Consumer(CeleryConsumer):
             log.warning("a queue was refused", error=str(refused.reply_text))
 
     def loop(self, *arguments: Any) -> None:
-        """Celery's event loop; when it breaks, what a pool child has half told is kept."""
+        """Run Celery's event loop; when it breaks, half-read messages of pool children are kept."""
         hub = self.hub
         hub.reset = lambda: _reset(hub)
         asynloop(*arguments)
 
     def on_close(self) -> None:
-        """Celery would drop what the pool has not begun, and wait for its broker to send it again:
-        of ours it was claimed and acknowledged."""
+        """Keep what the pool has not started: Celery would drop it and wait for its message to come
+        again, but ours are claimed and acknowledged."""
         if self.pool is not None:
             self.pool.flush = None
         super().on_close()
@@ -108,7 +129,7 @@ class Consumer(CeleryConsumer):
 
     @contextlib.contextmanager
     def _pool_served(self) -> Iterator[None]:
-        """Inside, the event loop has the pool and nothing else."""
+        """Have the event loop serve the pool, and nothing else, inside of the context."""
         hub = self.hub
         if hub is None:
             yield
@@ -120,14 +141,15 @@ class Consumer(CeleryConsumer):
         _restore(hub, half_done)
         try:
             yield
-            # what is registered again with the connection would begin in the middle of a message
+            # a pool registered again with the connection would start to read in the middle of a
+            # message
             until = time.monotonic() + HALF_DONE_SECONDS
             while _half_done(hub) and time.monotonic() < until:
                 self._turn(0.05)
         finally:
             for timer in mine:
                 timer.cancel()
-            # what the pool has set meanwhile, such as time limits, outlives this connection
+            # timers that the pool has set meanwhile, such as time limits, outlive this connection
             self.timer_entries_before_start = _timers(hub)
 
     def _wait(self, seconds: float) -> None:
@@ -138,9 +160,9 @@ class Consumer(CeleryConsumer):
             self._turn(seconds)
 
     def _turn(self, seconds: float) -> None:
-        """Let the event loop turn for so long."""
+        """Let the event loop turn for this long."""
         until = time.monotonic() + seconds
-        # without it, the loop would wait for as long as nothing happens
+        # without a timer, the loop would wait until something happens
         self.hub.call_later(seconds, bool)
         loop = self.hub.create_loop()
         while time.monotonic() < until:
@@ -159,13 +181,13 @@ HalfDone = list[tuple[int, int, Any, tuple[Any, ...]]]
 
 
 def _half_done(hub: Any) -> HalfDone:
-    """Messages from and to pool children that are under way: their generators, by descriptor."""
-    found = []
+    """Find the unfinished messages from and to pool children: their generators, by descriptor."""
+    unfinished = []
     for flags, registered in ((READ | ERR, hub.readers), (WRITE, hub.writers)):
         for descriptor, entry in registered.items():
             if entry is not None and isgenerator(entry[0]):
-                found.append((descriptor, flags, *entry))
-    return found
+                unfinished.append((descriptor, flags, *entry))
+    return unfinished
 
 
 def _restore(hub: Any, half_done: HalfDone) -> None:
@@ -175,7 +197,7 @@ def _restore(hub: Any, half_done: HalfDone) -> None:
 
 
 def _reset(hub: Any) -> None:
-    """Forget the broken connection, but not what is half told."""
+    """Forget the broken connection, but keep half-read messages."""
     half_done = _half_done(hub)
     Hub.reset(hub)
     _restore(hub, half_done)

@@ -1,4 +1,4 @@
-"""Celery's view of the queues: whatever name `-Q` asks for, its arguments are the topology's."""
+"""Celery's view of the queues: the arguments of every queue come from the topology."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class UnknownQueue(KeyError):
 
 
 class TopologyQueues(Queues):
-    """Looks every queue up in the topology, and makes up none.
+    """Looks up every queue in the topology, and never invents one.
 
-    Celery would create a missing queue with no arguments at all: without TTL and dead letter
-    exchange, whatever waits in it waits for ever.
+    Celery would create a missing queue without arguments: without TTL and dead letter exchange, its
+    messages would wait for ever.
     """
 
     def __missing__(self, name: str) -> Queue:
@@ -39,5 +39,5 @@ class TopologyAMQP(AMQP):
     queues_cls = TopologyQueues
 
     def Queues(self, queues: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N802 - Celery's name
-        # what beat sends goes to the default queue: it must be one of the topology's, too
+        # beat sends to the default queue, which must also be in the topology
         return super().Queues(queues or [topology.maintenance_queue().queue()], *args, **kwargs)

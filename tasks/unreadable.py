@@ -1,8 +1,8 @@
-"""What Celery's own consumer trips over, or takes for another task, is rejected.
+"""Rejection of messages that Celery's consumer cannot read, or takes for another task.
 
-An exception in its message handler ends the process and gives the message back: it then ends the
-next process that takes it, and so on. What it cannot decode it would acknowledge, so that nobody
-ever knew of it.
+An exception in its message handler ends the process and requeues the message, which then ends the
+next process that takes it, and so on. A message that it cannot decode would be acknowledged and
+lost without a trace.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Misplaced(MusterError, ValueError):
 
 
 class RejectStep(bootsteps.Step):
-    """Puts a guard around the consumer's handler, before it starts to consume."""
+    """Puts a guard around the consumer's handler before consumption starts."""
 
     requires = ("celery.worker.consumer.connection:Connection",)
 
@@ -37,8 +37,9 @@ class RejectStep(bootsteps.Step):
 
 
 def guarded(handle: Callable[[Message], None], consumer: Any) -> Callable[[Message], None]:
-    """The handler, that rejects what has another shape than a task message, and on a worker what
-    is no dispatch: it would fail in the pool, acknowledged already, and nobody would know of it."""
+    """Wrap the handler so that it rejects messages that are not task messages, and on a worker
+    those that are not dispatches: they would fail in the pool, already acknowledged, and be lost
+    without a trace."""
     queues = consumer.app.amqp.queues.consume_from
     is_worker = any(topology.worker_id_of(name) is not None for name in queues)
 
@@ -54,7 +55,7 @@ def guarded(handle: Callable[[Message], None], consumer: Any) -> Callable[[Messa
 
 
 def reject(message: Message, error: Exception, consumer: Any) -> None:
-    """Dead-letter a message, unless it was settled before it turned out to be odd."""
+    """Dead-letter a message, unless it was settled before the error."""
     log.warning("unreadable message rejected", error=repr(error))
     if not message.acknowledged:
         message.reject_log_error(logging.getLogger(__name__), consumer.connection_errors)

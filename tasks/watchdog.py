@@ -1,7 +1,7 @@
-"""Runs the maintenance functions whenever beat's tick has not come for an interval and a half.
+"""The watchdog: runs maintenance functions if beat's tick has not come for an interval and a half.
 
-Straight on the database, with no message in between: the promise must hold with beat dead and
-with the broker down.
+It works directly on the database, without messages: the promise must hold with beat dead and with
+the broker down.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from orchestrator.core import clock, maintenance, topology
 log = structlog.get_logger(__name__)
 
 MISSED_TICKS = 1.5
-"""Beat's tick may be half an interval late. Together with the pause between two looks this is how
-long what is due may wait: 8.1 s at the default interval of 5 s."""
+"""Beat's tick may be half an interval late. Together with the pause between two looks this limits
+the delay of a due function: 8.1 s at the default interval of 5 s."""
 
 LOOKS_PER_INTERVAL = 8
 
 
 class Watchdog(threading.Thread):
-    """Runs these functions one after another, each when it was missed."""
+    """Runs these functions one after another, each when it is missed."""
 
     def __init__(self, names: Collection[str]) -> None:
         super().__init__(name="muster-watchdog", daemon=True)
         self.names = names
         self.stopping = threading.Event()
         self.missing: dict[str, float] = {}
-        """What beat left to us, and when we ran it last, by `time.monotonic`."""
+        """The functions that beat does not run, and when we ran each last, by `time.monotonic`."""
 
     def run(self) -> None:
         pause_seconds = settings.MUSTER.maintenance_interval_seconds / LOOKS_PER_INTERVAL
@@ -59,14 +59,15 @@ class Watchdog(threading.Thread):
             close_old_connections()
 
     def _is_run_by_others(self, name: str) -> bool:
-        """Whether it is not due although we have not run it for too long."""
+        """Return True if it is not due although we have not run it for long: somebody else runs
+        it."""
         too_long = 2 * maintenance.interval_seconds(name)
         return name in self.missing and time.monotonic() - self.missing[name] > too_long
 
 
 class WatchdogStep(bootsteps.StartStopStep):
-    """Runs two watchdogs in every executor: what asks the broker may wait for all of its time
-    limits, each time, and nothing else is to wait for that."""
+    """Runs two watchdogs in every executor: functions that ask the broker may take as long as its
+    time limits, and the others must not wait for that."""
 
     requires = ("celery.worker.components:Pool",)
 

@@ -11,13 +11,17 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 import hypothesis
 import pytest
 
+from orchestrator.access import audit
+from orchestrator.access.audit import requests as audit_of_requests
 from orchestrator.core import clock, maintenance, publisher
-from tests import databases, servers
+from tests import databases, distribution, principals, servers
+from tests.core.api.client import Caller
 
 AnyServer = TypeVar("AnyServer", bound=servers.Server)
 
@@ -37,13 +41,9 @@ def pytest_configure() -> None:
         )
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of the processes that share the tests, each takes whole files: what a file has set up for
-    itself is set up once."""
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> distribution.WholeFiles:
+    return distribution.WholeFiles(config, log)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -68,21 +68,39 @@ def _failed_if_skipped_in_ci(report: Any) -> Any:
 
 
 @pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    """A PostgreSQL shared by the tests of this run."""
-    yield from _given_or_private("TEST_DATABASE_URL", servers.PostgresServer)
+def shared_postgres(start_shared_server: Callable[..., Any]) -> servers.PostgresServer:
+    """A PostgreSQL shared by the tests of this run. Who stops it starts it again."""
+    server: servers.PostgresServer = start_shared_server(servers.PostgresServer)
+    return server
 
 
 @pytest.fixture(scope="session")
-def rabbitmq_url() -> Iterator[str]:
-    """A RabbitMQ shared by the tests of this run."""
-    yield from _given_or_private("TEST_BROKER_URL", servers.RabbitServer)
+def shared_rabbit(start_shared_server: Callable[..., Any]) -> servers.RabbitServer:
+    """A RabbitMQ shared by the tests of this run. Who stops it starts it again."""
+    server: servers.RabbitServer = start_shared_server(servers.RabbitServer)
+    return server
 
 
 @pytest.fixture(scope="session")
-def redis_url() -> Iterator[str]:
-    """A Redis shared by the tests of this run."""
-    yield from _given_or_private("TEST_REDIS_URL", servers.RedisServer)
+def shared_redis(start_shared_server: Callable[..., Any]) -> servers.RedisServer:
+    """A Redis shared by the tests of this run. Who stops it starts it again."""
+    server: servers.RedisServer = start_shared_server(servers.RedisServer)
+    return server
+
+
+@pytest.fixture(scope="session")
+def postgres_url(request: pytest.FixtureRequest) -> str:
+    return _given_or_private("TEST_DATABASE_URL", "shared_postgres", request)
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_url(request: pytest.FixtureRequest) -> str:
+    return _given_or_private("TEST_BROKER_URL", "shared_rabbit", request)
+
+
+@pytest.fixture(scope="session")
+def redis_url(request: pytest.FixtureRequest) -> str:
+    return _given_or_private("TEST_REDIS_URL", "shared_redis", request)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -106,6 +124,12 @@ def sqlite_lender(
 def postgresql_lender(django_db_blocker: Any, postgres_url: str) -> Iterator[databases.Lender]:
     with django_db_blocker.unblock(), databases.postgresql_lender(postgres_url) as lender:
         yield lender
+
+
+@pytest.fixture(autouse=True)
+def audit_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the audit writes soon, in a thread, is written at once, in the test's transaction."""
+    monkeypatch.setattr(audit_of_requests, "record_soon", audit.record)
 
 
 @pytest.fixture
@@ -153,6 +177,37 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[publisher.Message]:
 
 
 @pytest.fixture
+def embedded_broker(
+    settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """The broker that is published to is a file of the test's own."""
+    settings.BROKER_URL = f"sqlitemq:///{tmp_path / 'broker.db'}"
+    monkeypatch.setattr(publisher, "_relay", None)  # that of another test has another broker
+    publisher._drop_lane()
+    yield
+    publisher._drop_lane()
+
+
+@pytest.fixture
+def channel(embedded_broker: None) -> Iterator[Any]:
+    """A channel of the embedded broker, in which nothing is declared yet."""
+    with publisher.connection() as link:
+        yield link.default_channel
+
+
+@pytest.fixture
+def token() -> str:
+    """That of an admin."""
+    return principals.token("ci", principals.given("admin"))
+
+
+@pytest.fixture
+def caller(token: str) -> Caller:
+    """Who calls the API, with a token."""
+    return Caller(token)
+
+
+@pytest.fixture
 def start_server() -> Iterator[Callable[..., Any]]:
     """Start servers for one test, to stop, kill and pause: `start_server(servers.RabbitServer)`."""
     with contextlib.ExitStack() as stack:
@@ -174,12 +229,8 @@ def start_shared_server() -> Iterator[Callable[..., Any]]:
         yield start
 
 
-def _given_or_private(variable: str, server: type[servers.Server]) -> Iterator[str]:
-    if given := os.environ.get(variable):
-        yield given
-        return
-    with _running(server) as private:
-        yield private.url
+def _given_or_private(variable: str, fixture: str, request: pytest.FixtureRequest) -> str:
+    return os.environ.get(variable) or str(request.getfixturevalue(fixture).url)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from orchestrator.core.models import Action, Execution, Pack, Worker
+from orchestrator.core.models import Action, DLQEntry, Execution, Pack, Worker
 from orchestrator.core.reasons import Reason
 from orchestrator.core.states import TERMINAL, ExecutionStatus
 from orchestrator.workflows.models import Step, Task, TaskTemplate
@@ -16,6 +16,10 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 S = ExecutionStatus
 BEFORE_DISPATCH = {S.REQUESTED, S.SCHEDULING}
 BEFORE_START = {*BEFORE_DISPATCH, S.SCHEDULED}
+
+
+def seconds(number: float) -> timedelta:
+    return timedelta(seconds=number)
 
 
 def make_action(ref: str = "core.echo", **values: Any) -> Action:
@@ -85,6 +89,16 @@ def make_execution(
         reason = Reason.SUCCEEDED if status is S.COMPLETED else Reason.WORKER_LOST
         known |= {"ended_at": now, "reason": reason.value}
     return Execution.objects.create(action=action, status=status.value, **known | values)
+
+
+def make_dlq_entry(
+    *, about: Execution | None = None, now: datetime = NOW, **values: Any
+) -> DLQEntry:
+    """What is to be looked into, about this execution or about nothing that is known."""
+    known: dict[str, Any] = {"dlq_reason": "queue_ttl_expired", "dlq_timestamp": now}
+    if about is not None:
+        known |= {"subject_kind": "execution", "subject_id": about.pk}
+    return DLQEntry.objects.create(**known | values)
 
 
 def make_template(name: str = "tidy", **values: Any) -> TaskTemplate:

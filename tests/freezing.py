@@ -10,7 +10,7 @@ from signal import SIGSTOP
 
 import psutil
 
-PATIENCE_SECONDS = 5.0
+PATIENCE_SECONDS = 60.0
 STANDS_STILL = frozenset("TtZX")
 """States in /proc: stopped, traced, and what has ended meanwhile."""
 

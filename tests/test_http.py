@@ -11,10 +11,12 @@ import pytest
 from django.core.exceptions import RequestDataTooBig
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 
+from settings import http
 from settings.http import ThreadedHandler
 
 View = Callable[[HttpRequest], HttpResponseBase]
 LIMIT = 100
+API = "/api/v1/executions"
 
 
 class Handler(ThreadedHandler):
@@ -40,8 +42,8 @@ def serve(settings) -> Iterator[Callable[[View], Handler]]:
 
     yield serve
     for handler in made:
-        handler.threads.shutdown()
-        handler.probes.shutdown()
+        for lane in (handler.requests, handler.probes, handler.logins, handler.doors):
+            lane.shutdown()
 
 
 class Answer:
@@ -60,9 +62,14 @@ class Answer:
 
 
 async def ask(
-    handler: Handler, *chunks: bytes, path: str = "/", headers: Any = (), gone: bool = False
+    handler: Handler,
+    *chunks: bytes,
+    path: str = "/",
+    headers: Any = (),
+    gone: bool = False,
+    pause_seconds: float = 0,
 ) -> Answer:
-    """One request, its body in chunks."""
+    """One request, its body in chunks, with a pause after the first."""
     last = len(chunks) - 1
     messages = [
         {"type": "http.request", "body": chunk, "more_body": n < last or gone}
@@ -72,6 +79,8 @@ async def ask(
     answer = Answer()
 
     async def receive() -> Any:
+        if pause_seconds and len(messages) == len(chunks):
+            await asyncio.sleep(pause_seconds)
         return messages.pop(0)
 
     async def send(message: Any) -> None:
@@ -118,6 +127,126 @@ def test_caller_that_left_while_sending_is_not_answered(serve):
     assert run(ask(serve(view), b"x", gone=True)).messages == [{"unread": -1}]
 
 
+def test_body_that_does_not_come_is_waited_for_no_longer_than_it_may(serve, monkeypatch):
+    monkeypatch.setattr(http, "BODY_GAP_SECONDS", 0.05)
+    answer = run(ask(serve(read_body), b"x", b"y", pause_seconds=5))
+    assert answer.status == 408
+    assert (b"Connection", b"close") in answer.messages[0]["headers"]
+
+
+def test_body_that_drips_ends_with_the_time_for_a_whole_body(serve, monkeypatch):
+    monkeypatch.setattr(http, "BODY_SECONDS", 0.05)
+    assert run(ask(serve(read_body), b"x", b"y", pause_seconds=5)).status == 408
+
+
+def test_stranger_is_refused_after_the_first_piece_of_a_body(serve, settings):
+    settings.HTTP_REFUSAL = f"{__name__}.refuse"
+    answer = run(ask(serve(read_body), *[b"x"] * 50, path=API))
+    assert answer.status == 401
+    assert (b"Connection", b"close") in answer.messages[0]["headers"]
+    assert answer.messages[-1] == {"unread": 49}
+
+
+def test_strangers_who_send_in_pieces_wait_for_each_other_and_nobody_for_them(serve, settings):
+    settings.HTTP_REFUSAL = f"{__name__}.refuse_slowly"
+    handler = serve(read_body)
+    handler.doors.limit = 2
+
+    async def crowd() -> tuple[list[int], Answer]:
+        strangers = [asyncio.create_task(ask(handler, b"x", b"y", path=API)) for _ in range(20)]
+        await asyncio.sleep(0.05)
+        known = await asyncio.wait_for(ask(handler, b"x"), 1)
+        open_the_door.set()
+        return [answer.status for answer in await asyncio.gather(*strangers)], known
+
+    statuses, known = run(crowd())
+    assert known.content == b"x"
+    assert sorted(statuses) == [401] * 2 + [503] * 18
+
+
+def test_stranger_who_cannot_be_looked_up_in_time_is_told_to_come_back(
+    serve, settings, monkeypatch
+):
+    monkeypatch.setattr(http, "DOOR_SECONDS", 0.05)
+    settings.HTTP_REFUSAL = f"{__name__}.refuse_slowly"
+    open_the_door.clear()
+    answer = run(ask(serve(read_body), b"x", b"y", path=API))
+    open_the_door.set()
+    assert answer.status == 503
+
+
+def test_form_is_no_larger_than_forms_are(serve, settings, monkeypatch):
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 10_000
+    monkeypatch.setattr(http, "PAGE_BODY_BYTES", LIMIT)
+    answer = run(ask(serve(read_body), *[b"x" * 60] * 50))
+    assert answer.status == 413
+    assert answer.messages[-1] == {"unread": 48}
+    assert run(ask(serve(read_body), b"x" * 500, path=API)).status == 200
+
+
+def test_bodies_together_have_a_limit_that_is_given_back(serve, monkeypatch):
+    monkeypatch.setattr(http, "BODIES_BYTES", 150)
+    handler = serve(read_body)
+
+    async def crowd() -> list[int]:
+        slow = asyncio.create_task(ask(handler, b"x" * 80, b"x", pause_seconds=0.2))
+        await asyncio.sleep(0.05)
+        return [(await ask(handler, b"x" * 80)).status, (await slow).status]
+
+    assert run(crowd()) == [503, 200]
+    assert handler.bodies.size == 0
+    assert run(ask(handler, b"x" * 80)).status == 200
+
+
+def test_request_is_answered_while_many_passwords_are_looked_at(serve):
+    free = threading.Event()
+
+    def view(request: HttpRequest) -> HttpResponse:
+        return HttpResponse(str(free.wait(60)) if request.path == http.LOGIN else "answered")
+
+    handler = serve(view)
+
+    async def crowd() -> tuple[bytes, int]:
+        logins = [asyncio.create_task(ask(handler, path=http.LOGIN)) for _ in range(32)]
+        await asyncio.sleep(0.05)
+        other = await asyncio.wait_for(ask(handler), 30)
+        free.set()
+        return other.content, len(await asyncio.gather(*logins))
+
+    assert run(crowd()) == (b"answered", 32)
+
+
+def test_caller_is_asked_for_once_however_many_pieces_come(serve, settings):
+    settings.HTTP_REFUSAL = f"{__name__}.admit"
+    asked.clear()
+    assert run(ask(serve(read_body), b"", b"", b"x", b"y", path=API)).content == b"xy"
+    assert len(asked) == 1
+
+
+def test_who_sends_all_at_once_is_not_asked_before(serve, settings):
+    settings.HTTP_REFUSAL = f"{__name__}.refuse"
+    assert run(ask(serve(read_body), b"x", path=API)).content == b"x"
+
+
+open_the_door = threading.Event()
+
+
+def refuse_slowly(request: HttpRequest) -> HttpResponse:
+    open_the_door.wait(10)
+    return HttpResponse(status=401)
+
+
+def refuse(request: HttpRequest) -> HttpResponse:
+    return HttpResponse(status=401)
+
+
+def admit(request: HttpRequest) -> None:
+    asked.append(request.path)
+
+
+asked: list[str] = []
+
+
 def test_requests_share_a_thread_that_stays(serve):
     handler = serve(lambda request: HttpResponse(str(threading.get_ident())))
 
@@ -143,8 +272,8 @@ def test_async_iterators_are_streamed(serve):
 
 def test_more_than_can_be_answered_in_time_is_refused_at_once(serve):
     free = threading.Event()
-    handler = serve(lambda request: HttpResponse(str(free.wait(10))))
-    handler.limit = 1
+    handler = serve(lambda request: HttpResponse(str(free.wait(60))))
+    handler.requests.limit = 1
 
     async def crowd() -> tuple[Answer, Answer, Answer]:
         first = asyncio.create_task(ask(handler))
@@ -164,7 +293,7 @@ def test_probe_is_answered_while_every_thread_hangs(serve):
     free = threading.Event()
 
     def view(request: HttpRequest) -> HttpResponse:
-        return HttpResponse("live" if "health" in request.path else str(free.wait(10)))
+        return HttpResponse("live" if "health" in request.path else str(free.wait(60)))
 
     handler = serve(view)
 
@@ -184,10 +313,10 @@ def test_what_waited_too_long_is_refused_and_never_begun(serve):
 
     def view(request: HttpRequest) -> HttpResponse:
         begun.append(request.path)
-        return HttpResponse(str(free.wait(10)))
+        return HttpResponse(str(free.wait(60)))
 
     handler = serve(view)
-    handler.patience_seconds = 0.05
+    handler.patience_seconds = 1.0
 
     async def wait() -> list[int]:
         answers = await asyncio.gather(ask(handler, path="/one"), ask(handler, path="/two"))
@@ -195,5 +324,5 @@ def test_what_waited_too_long_is_refused_and_never_begun(serve):
         return [answer.status for answer in answers]
 
     assert run(wait()) == [503, 503]
-    handler.threads.shutdown()
+    handler.requests.shutdown()
     assert begun == ["/one"]

@@ -35,6 +35,7 @@ def test_shared_servers_answer(postgres_url, rabbitmq_url, redis_url):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_durable_queue_and_its_messages_survive_stop_and_kill(start_server):
     rabbit = start_server(servers.RabbitServer)
     url = rabbit.url
@@ -62,8 +63,9 @@ def test_durable_queue_and_its_messages_survive_stop_and_kill(start_server):
 
 
 @pytest.mark.slow
-def test_two_brokers_run_side_by_side_and_do_not_see_each_other(start_server):
-    one, other = start_server(servers.RabbitServer), start_server(servers.RabbitServer)
+@pytest.mark.timeout(600)
+def test_two_brokers_run_side_by_side_and_do_not_see_each_other(shared_rabbit, start_server):
+    one, other = shared_rabbit, start_server(servers.RabbitServer)
     with kombu.Connection(one.url) as broker:
         declare(broker.default_channel, "mine").declare()
     assert "mine" in one.control("list_queues", "name").split()
@@ -87,7 +89,7 @@ def test_committed_row_survives_kill_of_postgres(start_server):
 
 def test_paused_server_accepts_connections_but_does_not_answer_until_resumed(start_server):
     server = start_server(servers.RedisServer)
-    with redis.Redis.from_url(server.url, socket_timeout=0.2, retry=None) as client:
+    with redis.Redis.from_url(server.url, socket_timeout=2, retry=None) as client:
         client.set("kept", "yes")
         server.pause()
         assert servers.is_listening(server.port)

@@ -1,4 +1,4 @@
-"""When a worker is given work: as soon as its consumer consumes, and not before."""
+"""Admission of a worker: it gets work as soon as its consumer consumes, and not before."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 WAIT_SECONDS = 1.0
-"""The consumer's loop waits for the worker's row to say so no longer than this."""
+"""The longest time that the consumer's loop waits for the update of the worker's row."""
 
 
 class Admission:
-    """Between a worker's registration and its readiness. From any thread."""
+    """The step from a worker's registration to its readiness. May be called from any thread."""
 
     def __init__(self, agent: Host) -> None:
         self.agent = agent
         self.has_consumed = self._is_admitted = False
 
     def consumes(self) -> None:
-        """The consumer consumes, for the first time: this worker can work, and can stop."""
+        """Note that the consumer consumes for the first time: this worker can work, and can
+        stop."""
         self.has_consumed = True
-        # not on this thread, which is the consumer's loop: the database may keep it waiting
+        # not on this thread, which is the consumer's loop: the database may block it
         begin = threading.Thread(target=self._try_to_begin, daemon=True)
         begin.start()
         begin.join(WAIT_SECONDS)
@@ -39,13 +40,13 @@ class Admission:
         try:
             self.begin()
         except DatabaseError:
-            log.exception("could not say that this worker takes work; its next heartbeat will")
+            log.exception("could not admit this worker; its next heartbeat will")
         finally:
             connections.close_all()
 
     def begin(self) -> None:
-        """Be given work from here on, once that is due. Raises what the database does; called
-        again at each heartbeat, and harmless then."""
+        """Have this worker get work from now on, once it consumes. Raises database errors. Called
+        again at each heartbeat, which is harmless."""
         if self.has_consumed and not self._is_admitted:
             fleet.admit(worker_id=self.agent.worker_id, incarnation=self.agent.incarnation)
             self._is_admitted = True

@@ -1,4 +1,4 @@
-"""One life of a worker: it registers, takes part in the consumer's loop, drains, and leaves."""
+"""One life of a worker: registration, its part in the consumer's loop, drain, and departure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,22 @@ from importlib import metadata
 from typing import Any
 
 import structlog
+from amqp.exceptions import AccessRefused, NotFound
 from celery.worker import state
 from django.conf import settings
 from django.db import Error as DatabaseError
-from django.db import connections
+from django.db import connections, transaction
 
-from orchestrator.core import clock, database, declarations, executions, fleet, publisher, topology
+from orchestrator.core import (
+    clock,
+    database,
+    declarations,
+    executions,
+    fleet,
+    isolation,
+    publisher,
+    topology,
+)
 from orchestrator.core.models import Execution
 from workers import liveness, processes, runtimes
 from workers.admission import Admission
@@ -27,7 +37,7 @@ from workers.code import CodeWatch
 from workers.database_threads import Claimer, Finisher
 from workers.heartbeat import Heartbeat
 from workers.probes import Prober
-from workers.runtimes import container, work_dirs
+from workers.runtimes import container, warm, work_dirs
 
 log = structlog.get_logger(__name__)
 
@@ -37,22 +47,22 @@ EXIT_LOST = 70
 LONGEST_LOOP_TICK_SECONDS = 1.0
 
 LATE_SECONDS = 1.0
-"""What was claimed and found no slot for this long goes back, to start elsewhere."""
+"""An attempt claimed but not started within this time is returned to the backlog."""
 
 LOOK_SECONDS = 0.1
 UNSTOPPABLE_SECONDS = 5.0
-"""When its time is up, a thread that cannot be stopped is waited for no longer than this."""
+"""The longest wait for a thread that cannot be stopped, after its time is up."""
 
 
 class Agent:
-    """What a Celery worker process needs to be one of Muster's workers."""
+    """The parts that make a Celery worker process one of Muster's workers."""
 
     def __init__(self, *, worker_id: int, capacity: int, pool_kind: str) -> None:
         self.worker_id = worker_id
         self.capacity = capacity
         self.pool_kind = pool_kind
         self.may_vanish = True
-        """Nothing of this life is written anywhere yet: it may end without a word."""
+        """True while nothing of this life is written anywhere: it may end without a trace."""
         self.is_started = False
         self.is_stopping = False
         self.is_paused = False
@@ -72,7 +82,7 @@ class Agent:
         self.stops = threading.Event()
         self._stop_reason = ""
         self._kill_at = float("inf")
-        """When what still runs is killed, once it stops; by `time.monotonic`."""
+        """The time at which a stopping worker kills what still runs; by `time.monotonic`."""
         self._pool_is_down = threading.Event()
         self._loop_ticked_at = time.monotonic()
 
@@ -81,9 +91,8 @@ class Agent:
     def register(self) -> None:
         """Begin a new life: declare the queues, then register, before the pool forks.
 
-        In this order: a worker that is known but has no queue would be sent what nobody takes. It
-        is given no work before it consumes, see `Admission`: until then it may not even be able to
-        hear that it is to stop.
+        In this order: messages for a known worker without a queue would get lost. It gets no work
+        before it consumes, see `Admission`: until then it may not even notice a request to stop.
         """
         _declare(self.worker_id)
         database.wait_until_reachable()
@@ -92,6 +101,7 @@ class Agent:
             worker_id=self.worker_id,
             capacity=self.capacity,
             runtimes=runtimes.offered(),
+            isolation=isolation.of_processes(),
             host=socket.gethostname(),
             pid=os.getpid(),
             version=_version(),
@@ -100,19 +110,21 @@ class Agent:
             now=clock.now(),
         )
         self.name, self.incarnation = worker.name, worker.incarnation
-        # what an earlier life left behind, when it was killed, must not overlap with this one
+        # processes that a killed earlier life left behind must not overlap with this one
         earlier = self._token(self.incarnation - 1)
         processes.kill_all(earlier)
         container.remove_left(earlier)
         work_dirs.remove_left()
-        # inherited by pool children and their actions: how all of them are found again
+        if os.geteuid() == 0 and not settings.MUSTER.action_user:
+            log.warning("this worker is root, and so are its actions: set MUSTER_ACTION_USER")
+        # inherited by pool children and their actions, so that all of them can be found again
         os.environ[processes.WORKER_TOKEN] = self._token(self.incarnation)
         self.heartbeat.sentinel.renew()
         # a connection must not be shared with the children
         connections.close_all()
 
     def _token(self, incarnation: int) -> str:
-        """Names one life of one worker among all that this machine may ever see."""
+        """The unique name of one life of one worker on this machine."""
         return f"{database.fingerprint()}.{self.worker_id}.{incarnation}"
 
     def start(self) -> None:
@@ -122,11 +134,12 @@ class Agent:
         self.claimer.start()
         self.heartbeat.start()
         Prober(self).start()
-        if self.is_stopping:  # it was told to meanwhile
+        if self.is_stopping:  # it got the signal meanwhile
             self._start_draining()
 
     def attach(self, consumer: Any) -> None:
-        """A consumer came up, for the first time or again: its loop is the one to wake."""
+        """Use this consumer, which came up for the first time or again: its loop is the one to
+        wake."""
         self.consumer = consumer
         self.desk.forget_waiting()
         self.desk.pool = consumer.pool
@@ -137,12 +150,12 @@ class Agent:
     # --- the consumer's loop ---
 
     def join_loop(self, hub: Any) -> None:
-        """The loop begins to turn, with a connection or without one."""
+        """Join the consumer's loop, which starts with or without a connection."""
         hub.add_reader(self._wake_reader, self._on_wake)
         hub.call_repeatedly(_loop_tick_seconds(), self._on_loop_tick)
 
     def on_loop(self, do: Callable[[], None]) -> None:
-        """Have the consumer's loop do this soon; at once when there is no loop any more."""
+        """Call this soon in the consumer's loop, or at once if there is no loop any more."""
         if self.is_stopping or self.consumer is None:
             do()
         else:
@@ -150,7 +163,7 @@ class Agent:
 
     def wake(self) -> None:
         """Let the consumer's loop look for work. From any thread."""
-        with contextlib.suppress(BlockingIOError):  # so many wakes are waiting already
+        with contextlib.suppress(BlockingIOError):  # enough wakes are waiting already
             os.write(self._wake_writer, b"\0")
 
     def _on_wake(self, *_: Any) -> None:
@@ -172,23 +185,23 @@ class Agent:
             threading.Thread(target=self._give_back_late, args=(late,), daemon=True).start()
         # Celery may miss the end of a child that was killed, and looks again only in five seconds
         self.desk.pool.maintain_pool()
-        # a wake that came while no loop was there to see it
+        # for a wake that came while there was no loop
         self.desk.claim_waiting()
 
     def _adapt_prefetch(self) -> None:
-        """Let the broker send ahead what will be claimed within a tenth of a second.
+        """Let the broker send early what will be claimed within a tenth of a second.
 
-        What was sent ahead is out of its TTL's reach, so a slow worker gets little of it. What
-        waits for a row that another transaction has must not keep the others away.
+        The TTL does not apply to delivered messages, so a slow worker gets few. Attempts that wait
+        for a row of another transaction must not keep the others away.
         """
-        wanted = 2 * self.capacity + self.desk.ended_lately() // 10 + len(self.desk.held)
+        wanted = 2 * self.capacity + self.desk.ended_last_second() // 10 + len(self.desk.held)
         step = 1 << (wanted - 1).bit_length()
         if self.consumer.qos is not None:
             self.consumer.qos.value = step  # the loop tells the broker when it has changed
 
     def loop_turns(self, *, within_seconds: float) -> bool:
-        """Whether the consumer's loop ticked recently, or has no reason to: while the broker is
-        away it may wait for a connection, and what runs here goes on."""
+        """Return True if the consumer's loop ticked recently, or need not: while the broker is away
+        it may wait for a connection, and running actions go on."""
         if self.is_stopping or self.consumer is None or self.consumer.connection is None:
             return True
         silent_seconds = time.monotonic() - self._loop_ticked_at
@@ -201,14 +214,14 @@ class Agent:
         return not (self.is_stopping or self.is_paused)
 
     def pause(self) -> None:
-        """Consume nothing and claim nothing. What was delivered waits, and its claim will be
-        refused when it has gone elsewhere. From any thread."""
+        """Consume nothing and claim nothing. Delivered messages wait, and their claim is refused if
+        the execution has gone elsewhere. May be called from any thread."""
         if not self.is_paused:
             self.is_paused = True
             self.on_loop(self._stop_consuming)
 
     def resume(self) -> None:
-        """Consume, whether that had been stopped from here or not. From any thread."""
+        """Consume again after `pause`. May be called from any thread."""
         if self.is_paused:
             self.is_paused = False
             self.on_loop(self._consume)
@@ -224,24 +237,24 @@ class Agent:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection to the broker, as far as is known."""
+        """True if there is a connection to the broker, as far as is known."""
         consumer = self.consumer
         return consumer is not None and None not in (consumer.connection, consumer.task_consumer)
 
     # --- end ---
 
     def die(self, why: str) -> None:
-        """Kill all that runs here and exit at once: others act on our being gone."""
+        """Kill all actions and exit at once: others already treat this worker as gone."""
         log.critical("worker gives up", worker=self.name, why=why)
         self.is_stopping = True
         self._kill_all()
         os._exit(EXIT_LOST)
 
     def drain(self, reason: str, *, within_seconds: float) -> None:
-        """Take no more work, say so at once, and end what still runs after so many seconds.
+        """Take no more work, announce it at once, and end what still runs after this many seconds.
 
-        Called from signal handlers, so the writing is left to a thread, which there is after the
-        fork. Called again it may only shorten the time.
+        Called from signal handlers, so a thread does the writing, which exists after the fork.
+        Another call can only shorten the time.
         """
         self._kill_at = min(self._kill_at, time.monotonic() + within_seconds)
         if self.is_stopping:
@@ -257,7 +270,7 @@ class Agent:
         threading.Thread(target=self._drain, args=(self._stop_reason,), daemon=True).start()
 
     def finish_and_go(self) -> None:
-        """An operator drains this worker: what runs may take its time."""
+        """Drain for an operator: running actions get unlimited time."""
         self.drain("drained", within_seconds=float("inf"))
         state.should_stop = os.EX_OK  # type: ignore[assignment]
         self.wake()
@@ -280,26 +293,32 @@ class Agent:
             if unstarted := self.desk.take_back(older_than_seconds=0):
                 self._give_back_late(unstarted)
             late_seconds = time.monotonic() - self._kill_at
-            if late_seconds >= 0 and self.desk.claimed:
-                log.warning("time to stop is up: killing what runs", n=len(self.desk.claimed))
-                for attempt in list(self.desk.claimed.values()):
+            if late_seconds >= 0 and (running := list(self.desk.claimed.values())):
+                if not all(attempt.is_stopped for attempt in running):
+                    log.warning("time to stop is up: killing what runs", n=len(running))
+                for attempt in running:
                     attempt.is_stopped = True
-                # again: what had its slot a moment ago may only now have its process
+                # again: an action that just got its slot may have its process only now
                 self._kill_all()
             if late_seconds > UNSTOPPABLE_SECONDS and self.pool_kind != "prefork":
                 self._go_with_stuck_threads()
 
     def _go_with_stuck_threads(self) -> None:
-        """Leave, and end with this process what cannot be ended otherwise."""
+        """Leave, and end this process with the threads that cannot be ended otherwise."""
         stuck = list(self.desk.claimed.values())
         log.error("a thread that cannot be stopped ends with its process", n=len(stuck))
-        self.leave()
         try:
-            # last, as it may begin elsewhere from then on
-            ends = [attempt.stopped() for attempt in stuck]
-            executions.finish(ends, now=clock.now(), actor=self.name)
+            self._settle()
+            publisher.flush()
+            self._put_away()
+            # last, as they may start elsewhere from then on; and together with the sign-off, as
+            # whatever a worker holds that has left counts as lost
+            with transaction.atomic():
+                ends = [attempt.stopped() for attempt in stuck]
+                executions.finish(ends, now=clock.now(), actor=self.name)
+                self._sign_off()
         except DatabaseError:
-            log.exception("could not record what was stopped; the heartbeat check will end it")
+            log.exception("could not record stopped attempts; the heartbeat check will end them")
         os._exit(os.EX_OK)
 
     def _kill_all(self) -> None:
@@ -308,7 +327,7 @@ class Agent:
         processes.kill_all(os.environ[processes.WORKER_TOKEN])
 
     def _give_back(self) -> None:
-        """Return what was dispatched to this worker or claimed by it, and has not begun."""
+        """Give back what was dispatched to this worker or claimed by it, and has not started."""
         unstarted = self.desk.take_back(older_than_seconds=0)
         keys = [execution.key for execution in unstarted]
         if self._pool_is_down.is_set():
@@ -323,8 +342,9 @@ class Agent:
             self.desk.in_hand.let_go(keys)
 
     def _give_back_late(self, late: list[Execution]) -> None:
-        """Return what was claimed and found no slot. What cannot be written now, or is held by
-        another transaction, is in no hand any more, and two heartbeats later it is given back."""
+        """Give back what was claimed and got no slot. If that cannot be written now, or another
+        transaction holds the row, the attempt is no longer in hand, and the audit gives it back two
+        heartbeats later."""
         try:
             executions.give_back(unstarted=late, now=clock.now(), actor=self.name)
         except DatabaseError:
@@ -334,51 +354,68 @@ class Agent:
             connections.close_all()
 
     def leave(self) -> None:
-        """The pool is down: record the last ends, then say goodbye. The heart beats until then."""
+        """Record the last ends after the pool is down, then sign off. Heartbeats go on until
+        then."""
         if not self.incarnation or self._pool_is_down.is_set():
             return
-        self._pool_is_down.set()
-        self.finisher.flush(settings.MUSTER.shutdown_timeout_seconds)
-        self.claimer.flush(settings.MUSTER.publish_timeout_seconds)
         try:
-            # a claim may have been granted after the loop that would have started it had ended;
-            # it goes back first: started on a worker that is gone, it would count as lost
-            self._give_back()
-            self.heartbeat.stop()
-            self.heartbeat.audit.settle(now=clock.now())
-            fleet.leave(
-                worker_id=self.worker_id,
-                incarnation=self.incarnation,
-                reason="stopped",
-                now=clock.now(),
-            )
-            # an executor may have chosen this worker just before it heard of the drain
+            self._settle()
+            self._sign_off()
+            # an executor may have chosen this worker just before it learned of the drain
             self._give_back()
             publisher.flush()
         except DatabaseError:
-            log.exception("could not say goodbye; the staleness check will notice")
+            log.exception("could not sign off; the staleness check will notice")
+        self._put_away()
+
+    def _settle(self) -> None:
+        """Record the last ends, give back the rest, and stop the heartbeat."""
+        self._pool_is_down.set()
+        self.finisher.flush(settings.MUSTER.shutdown_timeout_seconds)
+        self.claimer.flush(settings.MUSTER.publish_timeout_seconds)
+        # a claim may have been granted after the end of the loop that would have started it; it
+        # goes back first: on a worker that is gone, it would count as lost
+        self._give_back()
+        self.heartbeat.stop()
+        self.heartbeat.audit.settle(now=clock.now())
+
+    def _sign_off(self) -> None:
+        fleet.leave(
+            worker_id=self.worker_id,
+            incarnation=self.incarnation,
+            reason="stopped",
+            now=clock.now(),
+        )
+
+    def _put_away(self) -> None:
+        """Remove what watches this process from outside, and what waits for its work."""
+        warm.end_all()
         self.heartbeat.sentinel.dismiss()
         if self.heartbeat.sign is not None:
             self.heartbeat.sign.remove()
 
 
 def _loop_tick_seconds() -> float:
-    """How often the consumer's loop shows that it turns: several times in any window."""
+    """The interval of the loop's ticks: several in any staleness window."""
     tick_seconds: float = settings.MUSTER.staleness_seconds / 8
     return min(LONGEST_LOOP_TICK_SECONDS, tick_seconds)
 
 
 def _declare(worker_id: int) -> None:
-    """Declare the dead letter exchange and queue, and this worker's queues. Raises SystemExit
-    where the broker has one of them with other arguments."""
+    """Declare the dead letter exchange and queue, and this worker's queues. Raises SystemExit if
+    the broker has one of them with other arguments."""
     while True:
         try:
             with publisher.connection() as link:
                 declarations.declare(link, topology.worker_queues(worker_id))
-                topology.unbind_former(link.default_channel, worker_id)
+                with contextlib.suppress(AccessRefused):  # they are not of its user
+                    topology.unbind_former(link.default_channel, worker_id)
             return
         except declarations.TopologyDiffers as differs:
             raise SystemExit(str(differs)) from None
+        except (AccessRefused, NotFound) as error:
+            log.warning("waiting for an executor to declare what is missing", error=repr(error))
+            time.sleep(1)
         except publisher.errors() as error:
             log.warning("broker not reachable, trying again", error=repr(error))
             time.sleep(1)

@@ -1,14 +1,13 @@
-"""What a worker has in hand: messages that wait for a slot, and attempts that run.
+"""Attempts of a worker: messages that wait for a slot, and attempts that run.
 
     message -> Desk.offer -> Claimer (a batch, one statement) -> ack -> pool child runs the action
                                                              -> Finisher (a batch) records the end
 
-The order is the point: nothing is started before its claim has committed, and nothing is
-acknowledged before that either. What never gets a slot stays unacknowledged, for TTL and
-`start_by` to decide.
+The order matters: nothing is started or acknowledged before its claim has committed. A message that
+never gets a slot stays unacknowledged, and TTL and `start_by` decide.
 
-All of it goes by execution and attempt: the messages of two attempts of one execution may well be
-here at once, when the first of them was given up.
+Everything is keyed by execution and attempt: the messages of two attempts of one execution may be
+here at once, if the first of them was given up.
 """
 
 from __future__ import annotations
@@ -25,26 +24,26 @@ from celery.worker import state
 from celery.worker.request import Request
 from django.conf import settings
 
-from orchestrator.core import executions
+from orchestrator.core import executions, isolation
 from orchestrator.core.models import Execution
 from orchestrator.core.models.claiming import AttemptKey
 from orchestrator.core.reasons import Reason
-from workers import child, processes
+from workers import child, hiding, processes
 from workers.audit import InHand
 from workers.runtimes import Call, Outcome
 
 if TYPE_CHECKING:
     from workers.host import Answer, Host
 
-STOPPED = "The worker was told to stop, and killed what still ran when its time to stop was up."
-LONGEST_TOLD = 500
+STOPPED = "The worker was stopped, and killed what still ran when its time to stop was up."
+LONGEST_MESSAGE = 500
 
 BACKSTOP_SECONDS = 5.0
-"""The pool's hard limit comes this long after the runtime's own, should that one fail."""
+"""The pool's hard limit comes this long after the runtime's own, in case that one fails."""
 
 
 class Attempt(Request):
-    """One dispatch message, from its delivery to the end of the attempt it asked for.
+    """One dispatch message, from its delivery to the end of its attempt.
 
     A Celery request, so that `celery inspect active`, events and Flower see it as a task.
     """
@@ -54,12 +53,16 @@ class Attempt(Request):
     """The attempt's number: the fence."""
     execution: Execution
     """As claimed; set by the claim, never reloaded."""
+    contents: executions.Contents
+    """What its action gets, with its keys opened. Kept here alone, and never stored."""
+    masker = hiding.NOTHING
+    """Masks its secrets in all that comes of it."""
     claimed_at: float
     """By `time.monotonic`."""
     desk: Desk
     is_canceling = False
     is_stopped = False
-    """Its worker has to go, and kills it."""
+    """Its worker has to stop, and kills it."""
 
     @property
     def key(self) -> AttemptKey:
@@ -67,7 +70,8 @@ class Attempt(Request):
 
     def start(self, pool: Any) -> None:
         """Hand the claimed execution to a pool child."""
-        call = call_of(self.execution)
+        self.masker = hiding.begin(self.contents.secrets)
+        call = call_of(self.execution, self.contents)
         limit_seconds = call.timeout_seconds + call.cancel_grace_seconds + BACKSTOP_SECONDS
         pool.apply_async(
             child.run,
@@ -81,8 +85,8 @@ class Attempt(Request):
         )
 
     def on_outcome(self, outcome: Outcome | Any, **_: Any) -> None:
-        """The runtime came back, whatever the action did."""
-        if not isinstance(outcome, Outcome):  # a thread pool reports what escaped in this way
+        """Handle the return of the runtime, for any end of the action."""
+        if not isinstance(outcome, Outcome):  # how a thread pool reports an exception
             self.on_lost(outcome)
             return
         reason, result = self._as_known_here(Reason(outcome.reason), outcome.result)
@@ -96,7 +100,7 @@ class Attempt(Request):
     def _as_known_here(
         self, reason: Reason, result: dict[str, Any]
     ) -> tuple[Reason, dict[str, Any]]:
-        """The reason and the result, should the worker know better why the action failed."""
+        """The reason and the result, corrected if the worker knows better why the action failed."""
         if reason is Reason.SUCCEEDED:
             return reason, result
         if self.is_canceling:
@@ -109,32 +113,34 @@ class Attempt(Request):
         return reason, result
 
     def on_lost(self, exc_info: Any, **_: Any) -> None:
-        """The pool child is gone, or was killed at the pool's own limit."""
+        """Handle the loss of the pool child, or its end at the pool's own limit."""
         state.task_ready(self)
-        # the pool wraps it in one whose text is a traceback
+        # the pool wraps the error in one whose text is a traceback
         error = getattr(exc_info.exception, "exc", exc_info.exception)
         reason, message = self._why_lost(error)
-        self.send_event("task-failed", exception=repr(error), traceback="")
-        # a child that was killed leaves behind what its action had started
+        self.send_event("task-failed", exception=type(error).__name__, traceback="")
+        # a killed child leaves behind the processes of its action, and its warm ones
         processes.terminate(str(self.execution_id), self.number, grace_seconds=0)
+        if self.worker_pid is not None:
+            processes.kill_warm(str(self.worker_pid))
         self.desk.ended(self, reason, _explained(reason, message))
 
     def _why_lost(self, error: BaseException) -> tuple[Reason, str]:
         if self.is_canceling:
             return Reason.CANCELLED_RUNNING, "It did not stop in time, and its process was killed."
         if isinstance(error, TimeLimitExceeded):
-            return Reason.RUN_TIMEOUT, "It went on past its time limit, and its process was killed."
+            return Reason.RUN_TIMEOUT, "It ran past its time limit, and its process was killed."
         if self.is_stopped:
             return Reason.WORKER_STOPPED, STOPPED
         return Reason.PROCESS_LOST, _how_it_died(error)
 
     def stopped(self) -> executions.Ended:
-        """Its end, should its worker not be able to stop it but by its own end."""
+        """Its end, for a worker that can stop it only by ending itself."""
         reason = Reason.WORKER_STOPPED
         return executions.Ended(self.execution, reason, _explained(reason, STOPPED))
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
-        """The pool reports the same limit through `on_lost`, which does the work."""
+        """Do nothing: the pool reports the same limit through `on_lost`, which does the work."""
 
     @property
     def started_at(self) -> float:
@@ -146,37 +152,39 @@ def _explained(reason: Reason, message: str) -> dict[str, Any]:
 
 
 def _how_it_died(error: BaseException) -> str:
-    """One sentence, whatever the pool says of a process that it lost."""
+    """One sentence on a process that the pool lost."""
     if isinstance(error, WorkerLostError):
-        if told := re.search(r"exited prematurely: (.+?)\.? Job", str(error)):
-            return f"The pool process that ran it ended: {told[1]}."
+        if match := re.search(r"exited prematurely: (.+?)\.? Job", str(error)):
+            return f"The pool process that ran it ended: {match[1]}."
         return "The pool process that ran it ended before the action did."
-    first_line = next(iter(str(error).splitlines()), "")[:LONGEST_TOLD]
+    first_line = next(iter(str(error).splitlines()), "")[:LONGEST_MESSAGE]
     return f"The worker failed while it ran the action: {type(error).__name__}: {first_line}"
 
 
-def call_of(execution: Execution) -> Call:
-    """All that a runtime needs to know, so that pool children need no database."""
+def call_of(execution: Execution, contents: executions.Contents) -> Call:
+    """Collect all that a runtime needs, so that pool children need no database and no keys."""
     return Call(
         execution_id=str(execution.pk),
         attempt=execution.attempt,
         action_ref=execution.action_ref,
         runtime=execution.action.runtime,
         entry_point=execution.action.entry_point,
-        parameters=execution.parameters,
+        parameters=contents.parameters,
         timeout_seconds=executions.run_limit_seconds(execution),
         pack_path=execution.action.pack.path,
         output_limit_bytes=settings.MUSTER.output_limit_bytes,
         cancel_grace_seconds=settings.MUSTER.cancel_grace_seconds,
         options=execution.action.runtime_options,
         limits=execution.action.limits,
+        secrets=contents.secrets,
+        isolation=isolation.strongest(execution.action.isolation, isolation.least()),
     )
 
 
 class Desk:
-    """Claims what was delivered as slots fall free.
+    """Claims delivered messages as slots become free.
 
-    Lives on the consumer's thread, except for what says otherwise. That thread also feeds the
+    Runs on the consumer's thread, except where a method says otherwise. That thread also feeds the
     pool, so it must not wait for the database: claimer and finisher do.
     """
 
@@ -185,59 +193,60 @@ class Desk:
         self.pool: Any = None
         self.waiting: deque[Attempt] = deque()
         self.held: list[Attempt] = []
-        """Could not be claimed, as another transaction has their rows; asked for again."""
+        """Could not be claimed, as another transaction holds their rows; asked for again."""
         self.claiming = 0
         self.ready: deque[Attempt] = deque()
         """Claimed, and waiting for a slot of the pool: the oldest first."""
         self.claimed: dict[AttemptKey, Attempt] = {}
-        """All that is claimed and has not ended: what is ready, and what runs."""
+        """All attempts that are claimed and have not ended: ready ones, and running ones."""
         self.in_hand = InHand()
         self._taking_back = threading.Lock()
         self._second, self._ended_this_second, self._ended_last_second = 0, 0, 0
 
     def offer(self, attempt: Attempt) -> None:
-        """A message was delivered."""
+        """Take a delivered message."""
         attempt.desk = self
         self.waiting.append(attempt)
         self.agent.wake()
 
     def forget_waiting(self) -> None:
-        """The connection is gone, and with it what was not acknowledged: it is delivered again."""
+        """Forget unacknowledged messages after the connection is lost: they are delivered again."""
         self.waiting.clear()
         self.held.clear()
 
     def ask_again_for_held(self) -> None:
-        """After a pause: what another transaction had may be free now."""
+        """Ask again, after a pause, for rows that another transaction held."""
         self.waiting.extend(self.held)
         self.held.clear()
 
-    def ended_lately(self) -> int:
-        """How many attempts ended here in the last second, about."""
+    def ended_last_second(self) -> int:
+        """The approximate number of attempts that ended here in the last second."""
         return max(self._ended_this_second, self._ended_last_second)
 
     def room(self) -> int:
-        """How many more may be claimed: the free slots, and what will start within 200 ms.
+        """The number of attempts to claim: free slots, plus those that will start within 200 ms.
 
-        Claiming ahead keeps the pool busy while the next claim is under way. It is bounded by
-        what this worker really finishes; should the next actions take longer than the last ones,
-        what waits goes back (`take_back`).
+        Claiming early keeps the pool busy while the next claim is under way. It is bounded by what
+        this worker really finishes; if the next actions take longer than the last ones, what waits
+        goes back (`take_back`).
         """
-        ahead = self.ended_lately() // 5
+        ahead = self.ended_last_second() // 5
         return self.agent.capacity + ahead - len(self.claimed) - self.claiming
 
     def idle_slots(self) -> int:
-        """How many slots of the pool have nothing to do."""
+        """The number of idle slots of the pool."""
         return self.agent.capacity - (len(self.claimed) - len(self.ready))
 
     def worth_asking(self, room: int) -> bool:
-        """Whether to claim now, or rather more at once a little later: a statement for each end
-        costs more than the end. While a slot is without work there is nothing to wait for."""
+        """Return True if it is worth claiming now, rather than more at once a little later: a
+        statement for each end costs more than the end. While a slot is idle there is no reason to
+        wait."""
         if len(self.claimed) + self.claiming < 2 * self.agent.capacity:
             return room > 0
-        return room > 0 and room >= self.ended_lately() // 10
+        return room > 0 and room >= self.ended_last_second() // 10
 
     def claim_waiting(self) -> None:
-        """Take what was granted meanwhile, and let the claimer ask for as many as have room."""
+        """Take the granted claims, and let the claimer ask for as many more as have room."""
         for answer in self.agent.claimer.take_answers():
             self.claiming -= len(answer.batch)
             if answer.granted is None:
@@ -257,10 +266,10 @@ class Desk:
     def _take(self, answer: Answer, granted: dict[AttemptKey, Execution]) -> None:
         settled = []
         for attempt in answer.batch:
-            # two copies of one message in a batch: the first takes the claim, the second nothing
+            # two copies of one message in a batch: only the first gets the claim
             execution = granted.pop(attempt.key, None)
             if execution is not None:
-                self._make_ready(attempt, execution)
+                self._make_ready(attempt, execution, answer.contents[execution.pk])
             else:
                 self.in_hand.let_go([attempt.key])
                 if attempt.key in answer.held:
@@ -268,12 +277,14 @@ class Desk:
                     continue
                 state.task_ready(attempt)
             settled.append(attempt)
-        # last: where the broker's connection is gone this raises, and what is claimed must run
+        # last: without a connection to the broker this raises, and claimed attempts must run
         for attempt in settled:
             attempt.acknowledge()
 
-    def _make_ready(self, attempt: Attempt, execution: Execution) -> None:
-        attempt.execution = execution
+    def _make_ready(
+        self, attempt: Attempt, execution: Execution, contents: executions.Contents
+    ) -> None:
+        attempt.execution, attempt.contents = execution, contents
         attempt.claimed_at = time.monotonic()
         if self.agent.canceller.came_early(attempt.key):
             attempt.is_canceling = True
@@ -281,20 +292,23 @@ class Desk:
         self.ready.append(attempt)
 
     def _feed(self) -> None:
-        """Give the pool no more than it has slots: what it queues could not be taken back."""
+        """Start no more than the pool has slots: what the pool queues cannot be taken back."""
         while self.ready and len(self.claimed) - len(self.ready) < self.agent.capacity:
             if self.agent.is_stopping:
-                return  # it goes back
+                return  # they go back
             attempt = self.ready.popleft()
             if attempt.is_canceling:
                 reason = Reason.CANCELLED_RUNNING
                 self.ended(attempt, reason, _explained(reason, "cancelled before a slot was free"))
+            elif why := attempt.contents.refusal:
+                self.ended(attempt, Reason.KEY_REFUSED, _explained(Reason.KEY_REFUSED, why))
             else:
                 attempt.start(self.pool)
 
     def take_back(self, *, older_than_seconds: float) -> list[Execution]:
-        """Forget what was claimed so long ago and has no slot yet; returns it, to be given back,
-        and only then to be let go of. While the worker stops, from any thread."""
+        """Forget attempts that were claimed at least this long ago and have no slot yet; returns
+        them. The caller gives them back, and only then removes them from `in_hand`. May be called
+        from any thread while the worker stops."""
         oldest = time.monotonic() - older_than_seconds
         late = []
         with self._taking_back:
@@ -306,8 +320,11 @@ class Desk:
         return late
 
     def ended(self, attempt: Attempt, reason: Reason, result: dict[str, Any]) -> None:
-        """An attempt is over: record it, and let the next one have its slot. From any thread."""
+        """Record the end of an attempt without its secrets, and free its slot. May be called from
+        any thread."""
         self.claimed.pop(attempt.key, None)
+        result = attempt.masker.value(result)
+        hiding.end(attempt.masker)
         second = int(time.monotonic())
         if second != self._second:
             self._ended_last_second = self._ended_this_second if second == self._second + 1 else 0

@@ -1,33 +1,36 @@
-"""At each heartbeat: what the database says has started here, against what has.
+"""The audit at each heartbeat: attempts started here according to the database, and in fact.
 
-The rule that it holds: nothing is claimed on a living worker and never started. A claim may have
-committed without its answer: the connection broke, or the server carried it out after the worker
-had given up on it. Its row is `running` on this life of this worker, and nobody here knows of it.
-Asked again, the claim is refused, for it is running. So each heartbeat asks for all that has
-started here; what is in nobody's hand at two heartbeats in a row goes back, uncounted.
+Its rule: no attempt is claimed on a living worker and never started. A claim may have committed
+although its answer was lost: the connection broke, or the server executed it after the worker had
+given up on it. Its row is `running` on this life of this worker, but the worker does not know it.
+If the worker asks again, the claim is refused, as the attempt is running. So each heartbeat reads
+all attempts that have started here; one that is not in hand at two heartbeats in a row goes back,
+and no policy counts that.
 
-Why what is in somebody's hand is never given back:
+An attempt that is in hand is never given back:
 
-- `InHand` has an attempt from before its claim is asked for until after its end is recorded, its
-  claim refused, or what was claimed given back. In between it is in several queues and threads,
-  and never in none of them. It is counted, as there may be two messages of one attempt: that the
-  claim of the second is refused must not hide that the first one runs.
-- The database is asked first, and the hand is looked into afterwards. What is claimed in between
-  is not in the answer. What ended in between is in the answer and in no hand any more: but it is
-  not in the next answer, as no row comes back to `running` at the same attempt.
-- An end on its way, or held back as another transaction has the row, is in the hand until it is
-  recorded. An end of which only the answer was lost is recorded again, and refused, before that.
-- A claim that is asked for again, after its answer was lost, is in the hand for that moment. It is
-  refused, and the two heartbeats are counted from then on.
+- `InHand` has an attempt from before its claim is requested until after its end is recorded, its
+  claim is refused, or it is given back. In between it passes through several queues and threads
+  without a gap. Attempts are counted, as there may be two messages of one attempt: the refused
+  claim of the second must not hide that the first one runs.
+- The database is read first, and `InHand` afterwards. An attempt claimed in between is not in the
+  answer. One that ended in between is in the answer and no longer in hand: but it is not in the
+  next answer, as no row comes back to `running` at the same attempt.
+- An end that is being written, or waits because another transaction holds the row, is in hand until
+  it is recorded. If only the answer was lost, it is written again, and refused, before that.
+- A claim that is requested again, after its answer was lost, is in hand for that moment. It is
+  refused, and the two heartbeats count from then on.
 
-That the message of a claim without an answer is still unacknowledged, and comes again, is no harm:
-given back, its execution is dispatched with a new attempt, and the fence refuses the old one.
+The message of a claim without an answer is still unacknowledged, and comes again. That does no
+harm: its execution was given back and is dispatched with a new attempt, and the fence refuses the
+old one.
 
-From the same rows: cancels whose message was lost, and time limits that the clock of the database
-has left behind. `run_deadline_at` was set by that clock. Has it been set forward since, every
-execution would be given up at once, though its worker knows how long it runs: so the worker, which
-counts for itself, moves what is off by more than a few seconds. `deadline_at` is a promise by the
-database's clock and stays, and with it the latest that `run_deadline_at` may be.
+The same rows show cancels whose message was lost, and time limits that are wrong because the
+database's clock was set. `run_deadline_at` comes from that clock. If it was set forward since,
+every execution would be given up at once, although its worker knows how long it has run: so the
+worker, which counts the seconds itself, moves limits that are off by more than a few seconds.
+`deadline_at` is a promise by the database's clock and stays, and with it the latest possible
+`run_deadline_at`.
 """
 
 from __future__ import annotations
@@ -53,11 +56,11 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 CLOCK_TOLERANCE = timedelta(seconds=5)
-"""A claim takes a moment, and so do two clocks that count the same."""
+"""A claim takes a moment, and two clocks never agree exactly."""
 
 
 class InHand:
-    """The attempts that this worker knows of. From any thread."""
+    """The attempts that this worker knows. May be used from any thread."""
 
     def __init__(self) -> None:
         self._counts: Counter[AttemptKey] = Counter()
@@ -74,28 +77,33 @@ class InHand:
                 if self._counts[attempt] <= 0:
                     del self._counts[attempt]
 
+    def keys(self) -> list[AttemptKey]:
+        with self._lock:
+            return list(self._counts)
+
     def __contains__(self, attempt: AttemptKey) -> bool:
         with self._lock:
             return attempt in self._counts
 
 
 class Audit:
-    """What the heartbeat compares. On the heartbeat's thread, and after it on the one that leaves.
+    """The comparison at each heartbeat. Runs on the heartbeat's thread, and finally on the one that
+    leaves.
 
-    Raises what the database does.
+    Raises database errors.
     """
 
     def __init__(self, agent: Host) -> None:
         self.agent = agent
         self._unknown: set[AttemptKey] = set()
-        """What was in nobody's hand at the last heartbeat."""
+        """The attempts that were not in hand at the last heartbeat."""
 
     @property
     def _life(self) -> dict[str, int]:
         return {"worker_id": self.agent.worker_id, "incarnation": self.agent.incarnation}
 
     def compare(self, *, now: datetime) -> None:
-        """For each heartbeat; `now` by the database's clock."""
+        """Compare once, at each heartbeat; `now` by the database's clock."""
         started = executions.started(**self._life)
         unknown = self._in_no_hand(started)
         if twice := unknown & self._unknown:
@@ -106,9 +114,14 @@ class Audit:
                 self.agent.canceller.cancel(execution.key)
         self._correct_time_limits(started, now)
 
+    def look_for_cancels(self) -> None:
+        """Stop what its row says is to be stopped."""
+        for key in executions.to_stop(self.agent.desk.in_hand.keys(), **self._life):
+            self.agent.canceller.cancel(key)
+
     def settle(self, *, now: datetime) -> None:
-        """Once, by a worker that is about to leave: it asks for nothing any more, so what is in
-        nobody's hand now will be in none."""
+        """Compare for the last time, before the worker leaves: it claims nothing any more, so what
+        is not in hand now never will be."""
         if unknown := self._in_no_hand(executions.started(**self._life)):
             self._disown(unknown, now)
 
@@ -124,12 +137,12 @@ class Audit:
         corrected = {}
         for execution in started:
             due = self._due(execution.key, now)
-            found = execution.run_deadline_at
+            current = execution.run_deadline_at
             if (
                 due is not None
-                and found is not None
+                and current is not None
                 and execution.status == ExecutionStatus.RUNNING
-                and abs(due - found) > CLOCK_TOLERANCE
+                and abs(due - current) > CLOCK_TOLERANCE
             ):
                 corrected[execution.key] = due
         if corrected:
@@ -137,7 +150,8 @@ class Audit:
             log.warning("the clock of the database has jumped: time limits moved", n=n)
 
     def _due(self, key: AttemptKey, now: datetime) -> datetime | None:
-        """When what runs here is to be given up, by this worker's count of how long it runs."""
+        """The time at which an attempt is to be given up, by this worker's count of its running
+        time."""
         attempt = self.agent.desk.claimed.get(key)
         if attempt is None:
             return None

@@ -1,6 +1,6 @@
-"""What makes a Celery worker one of Muster's: steps that join in when a worker queue is consumed.
+"""Celery boot steps that make a worker one of Muster's, if it consumes a worker queue.
 
-`manage.py worker` and `celery -A settings worker -Q worker.7.executions` are the same thing.
+`manage.py worker` and `celery -A settings worker -Q worker.7.executions` do the same.
 """
 
 from __future__ import annotations
@@ -21,17 +21,20 @@ from kombu import Consumer
 from kombu.message import Message
 
 from orchestrator.core import publisher, topology
-from workers import processes
+from workers import credentials, hiding, processes
 from workers.agent import Agent
+from workers.runtimes import warm
 
 log = structlog.get_logger(__name__)
 
 
 class AgentStep(bootsteps.StartStopStep):
-    """Registers before the pool forks and before anything is consumed; beats from then on.
+    """Registers before the pool forks and before anything is consumed; sends heartbeats from then
+    on.
 
-    It hears signals before it registers: Celery makes its handlers when all steps are there, and a
-    SIGTERM between the two would end the process and leave the row of a worker that is up.
+    It handles signals before it registers: Celery installs its handlers after all steps are
+    created, and a SIGTERM in between would end the process and leave the row of a worker that is
+    up.
     """
 
     requires = ("celery.worker.components:Pool",)
@@ -52,6 +55,8 @@ class AgentStep(bootsteps.StartStopStep):
             pool_kind=worker.pool_cls.__module__.rpartition(".")[2],
         )
         _hear(agent)
+        hiding.guard()
+        credentials.forget()
         agent.register()
         if agent.is_stopping:
             agent.leave()
@@ -61,8 +66,9 @@ class AgentStep(bootsteps.StartStopStep):
         patience_seconds = settings.MUSTER.shutdown_timeout_seconds
 
         def begin_in_child(**_: Any) -> None:
-            # what a child runs may run again elsewhere as soon as this process is gone
+            # a child's action may run again elsewhere as soon as this process is gone
             processes.die_with_parent(parent_pid)
+            hiding.forget_all()
             agent.heartbeat.sentinel.close_in_child()
 
         def beat_while_forking(**_: Any) -> None:
@@ -70,6 +76,7 @@ class AgentStep(bootsteps.StartStopStep):
                 agent.heartbeat.beat_while_forking()
 
         signals.worker_process_init.connect(begin_in_child, weak=False)
+        signals.worker_process_shutdown.connect(lambda **_: warm.end_all(), weak=False)
         signals.worker_before_create_process.connect(beat_while_forking, weak=False)
         signals.worker_shutting_down.connect(
             lambda sig, **_: agent.drain(f"shutting down ({sig})", within_seconds=patience_seconds),
@@ -86,8 +93,8 @@ class AgentStep(bootsteps.StartStopStep):
 
 
 class SignalStep(bootsteps.StartStopStep):
-    """Puts back our handlers where Celery has put its own a moment ago: those would wait for what
-    runs, whether SIGQUIT or SIGINT came, and exit with 1. Its own for SIGTERM stays."""
+    """Restores our signal handlers, which Celery has just replaced: Celery's would wait for running
+    actions after SIGQUIT and SIGINT alike, and exit with 1. Its handler of SIGTERM stays."""
 
     requires = ("workers.bootsteps:AgentStep",)
 
@@ -111,13 +118,13 @@ def _hear(agent: Agent, *, but: Collection[str] = ()) -> None:
 
 
 def _stops(agent: Agent, *, hurry: bool) -> Any:
-    """A handler that stops the worker: SIGQUIT at once, SIGINT as SIGTERM does, and at once when
-    it comes again. Before it has registered there is nothing to be stopped."""
+    """Make a handler that stops the worker: SIGQUIT at once, SIGINT like SIGTERM, and at once when
+    it comes again. Before the registration there is nothing to stop."""
     worker_pid = os.getpid()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         if os.getpid() != worker_pid:
-            return  # a pool child, which has not made its own handlers yet
+            return  # a pool child, which has not installed its own handlers yet
         if agent.may_vanish:
             raise SystemExit(os.EX_OK)
         patience_seconds = settings.MUSTER.shutdown_timeout_seconds
@@ -131,8 +138,8 @@ def _stops(agent: Agent, *, hurry: bool) -> Any:
 
 
 class CancelStep(bootsteps.ConsumerStep):
-    """Consumes the worker's cancel queue, on a channel of its own: cancels must get through when
-    the worker's prefetch is used up."""
+    """Consumes the worker's cancel queue on its own channel: cancels must arrive even when the
+    worker's prefetch is used up. A message is a hint: the rows say what is to be stopped."""
 
     requires = ("celery.worker.consumer.connection:Connection",)
 
@@ -141,9 +148,8 @@ class CancelStep(bootsteps.ConsumerStep):
 
     def get_consumers(self, channel: Any) -> list[Consumer]:
         worker_id = self.agent.worker_id
-        topology.declare(channel, topology.worker_queues(worker_id))
         queue = topology.cancel_queue(worker_id).queue()
-        return [Consumer(channel, [queue], on_message=self._on_message, auto_declare=False)]
+        return [Consumer(channel, [queue], on_message=self._on_message)]
 
     def start(self, consumer: Any) -> None:
         self.agent: Agent = consumer.controller.muster_agent
@@ -152,12 +158,12 @@ class CancelStep(bootsteps.ConsumerStep):
     def _on_message(self, message: Message) -> None:
         try:
             _, kwargs, _ = json.loads(message.body or "")
-            key = UUID(kwargs["execution_id"]), int(kwargs["attempt"])
+            log.debug("hint of a cancel", execution_id=str(UUID(kwargs["execution_id"])))
         except publisher.UNREADABLE as error:
             log.warning("unreadable cancel rejected", error=repr(error))
             message.reject()
             return
-        self.agent.canceller.cancel(key)
+        self.agent.heartbeat.look_for_cancels_soon()
         message.ack()
 
 

@@ -1,7 +1,7 @@
-"""A worker watches its way to the broker: what is sent to it must arrive.
+"""The worker's watch of its connection to the broker: messages for it must arrive.
 
-Its own connection must stand, its queue must be there and have it as a consumer. What somebody
-has deleted is declared again. Bindings cannot be asked for, so they are declared now and then.
+Its connection must work, and its queue must exist and have a consumer. Queues that somebody has
+deleted are declared again. Bindings cannot be queried, so they are declared periodically.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CHECKS = (fleet.BROKER_CHECK, QUEUE_CHECK)
 
 
 class BrokerWatch(threading.Thread):
-    """Looks a few times in each heartbeat interval, so that trouble is known within one."""
+    """Looks a few times in each heartbeat interval, so that a problem is known within one."""
 
     def __init__(self, agent: Host, fitness: Fitness) -> None:
         super().__init__(name="muster-broker-watch", daemon=True)
@@ -42,7 +42,7 @@ class BrokerWatch(threading.Thread):
         self.calm_seconds = max(0.5, 0.4 * interval_seconds)
         self.troubled_seconds = max(0.25, 0.1 * interval_seconds)
         self.patience_seconds = max(1.0, 0.25 * interval_seconds)
-        """A connection that is lost and made again in this time is nobody's business."""
+        """A connection that is lost and restored within this time is not reported."""
         self.link: Connection | None = None
         self.declare_at = 0.0
         self.troubled_at: float | None = None
@@ -57,9 +57,9 @@ class BrokerWatch(threading.Thread):
         connections.close_all()
 
     def look(self) -> None:
-        """Look once; tell that all is well, or what is wrong for longer than a moment."""
+        """Look once; report that all is well, or a problem that lasts for longer than a moment."""
         if not self.agent.admission.has_consumed:
-            return  # it only starts, and is given nothing yet: that may take long on a busy machine
+            return  # it is still starting, which may take long on a busy machine, and gets no work
         looked_at, at = time.monotonic(), timezone.now()
         trouble = self._trouble()
         if trouble is None:
@@ -74,7 +74,7 @@ class BrokerWatch(threading.Thread):
             self.fitness.tell(CHECKS, {check: f"{what} {self.since}"})
 
     def _trouble(self) -> tuple[str, str] | None:
-        """The check that fails, and why; None if what is sent to this worker arrives."""
+        """The check that fails, and the reason; None if messages reach this worker."""
         if not self.agent.is_connected:
             return fleet.BROKER_CHECK, "no connection to the broker"
         try:
@@ -89,7 +89,7 @@ class BrokerWatch(threading.Thread):
         return QUEUE_CHECK, f"{topology.worker_queue(self.agent.worker_id).name} has no consumer"
 
     def _count_consumers(self) -> int:
-        """Declare again if it is time to, and ask. Raises what the broker's library raises."""
+        """Declare again if it is time to, and count. Raises the errors of the broker's library."""
         was_connected = self.link is not None
         try:
             return self._ask()
@@ -97,7 +97,7 @@ class BrokerWatch(threading.Thread):
             self._drop_link()
             if not was_connected or isinstance(error, TimeoutError):
                 raise
-        return self._ask()  # the other one had been closed while nobody looked
+        return self._ask()  # the old connection was closed between two looks
 
     def _ask(self) -> int:
         link = self._connected()

@@ -1,4 +1,4 @@
-"""Stopping single attempts: SIGTERM to all that belongs to one, after a grace SIGKILL."""
+"""Cancellation of single attempts: SIGTERM to all processes of one, after a grace SIGKILL."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import structlog
 from django.conf import settings
 
 from workers import processes, runtimes
-from workers.runtimes import limits
+from workers.runtimes import limits, warm
 
 if TYPE_CHECKING:
     from orchestrator.core.models.claiming import AttemptKey
@@ -29,7 +29,7 @@ MOST_REMEMBERED = 10_000
 
 
 class Canceller:
-    """Cancels attempts of one worker. From any thread."""
+    """Cancels attempts of one worker. May be used from any thread."""
 
     def __init__(self, agent: Host) -> None:
         self.agent = agent
@@ -37,8 +37,8 @@ class Canceller:
         self._lock = threading.Lock()
 
     def cancel(self, key: AttemptKey) -> None:
-        """Stop one attempt. Asking twice is harmless; one that is not here (yet) is remembered,
-        should its dispatch come after its cancel."""
+        """Stop one attempt. A second call is harmless. An attempt that is not here (yet) is
+        remembered, as its dispatch may come after its cancel."""
         attempt = self.agent.desk.claimed.get(key)
         if attempt is None:
             with self._lock:
@@ -51,7 +51,7 @@ class Canceller:
             threading.Thread(target=self._stop, args=(attempt,), daemon=True).start()
 
     def came_early(self, key: AttemptKey) -> bool:
-        """Whether this attempt was cancelled before it was claimed. Answers once."""
+        """Return True if this attempt was cancelled before it was claimed; only once for each."""
         if not self._early:
             return False
         with self._lock:
@@ -61,11 +61,13 @@ class Canceller:
             return True
 
     def kill(self, attempt: Attempt) -> None:
-        """End what runs this attempt, at once; its end is recorded by whoever notices."""
+        """End at once the process or thread of this attempt; the pool then reports its end."""
         if self.agent.pool_kind == "prefork":
             self._signal_child(attempt, signal.SIGKILL)
         elif _is_in_process(attempt):
-            limits.interrupt(limits.name_of(*attempt.key))
+            name = limits.name_of(*attempt.key)
+            warm.kill(name)
+            limits.interrupt(name)
 
     def _stop(self, attempt: Attempt) -> None:
         grace_seconds = settings.MUSTER.cancel_grace_seconds
@@ -73,7 +75,7 @@ class Canceller:
         stop = self._stop_in_child if self.agent.pool_kind == "prefork" else self._stop_in_thread
         if not _is_in_process(attempt):
             stop = self._stop_processes
-        # it may have a slot and not have begun: ask until it is over
+        # it may have a slot and not have started: repeat until it is over
         while self._runs(attempt):
             stop(attempt, kill_at)
             self._wait(attempt)
@@ -83,8 +85,8 @@ class Canceller:
         processes.terminate(str(attempt.execution_id), attempt.number, grace_seconds=grace_seconds)
 
     def _stop_in_child(self, attempt: Attempt, kill_at: float) -> None:
-        """The action lives in a pool child: that is interrupted (see `workers.child`), then killed,
-        and the pool has another."""
+        """Stop an action through its pool child, which is interrupted (see `workers.child`), then
+        killed; the pool replaces it."""
         if attempt.worker_pid is None:
             return
         self._signal_child(attempt, signal.SIGTERM)
@@ -95,21 +97,23 @@ class Canceller:
         self._signal_child(attempt, signal.SIGKILL)
 
     def _stop_in_thread(self, attempt: Attempt, kill_at: float) -> None:
-        limits.interrupt(limits.name_of(*attempt.key))
+        name = limits.name_of(*attempt.key)
+        if not warm.interrupt(name):
+            limits.interrupt(name)
         self._wait(attempt, time.monotonic() + max(settings.MUSTER.cancel_grace_seconds, 0.1))
 
     def _runs(self, attempt: Attempt) -> bool:
         return self.agent.desk.claimed.get(attempt.key) is attempt
 
     def _wait(self, attempt: Attempt, until: float = 0.0) -> None:
-        """Wait until it is over, or time is; at least for a moment."""
+        """Wait until it is over, or the time is up; at least for a moment."""
         time.sleep(POLL_SECONDS)
         while self._runs(attempt) and time.monotonic() < until:
             time.sleep(POLL_SECONDS)
 
     def _signal_child(self, attempt: Attempt, number: signal.Signals) -> None:
-        """On the loop's thread, which feeds the pool: between look and signal, the child cannot
-        get something else to run."""
+        """Signal on the loop's thread, which feeds the pool: between check and signal, the child
+        cannot get another action."""
 
         def send() -> None:
             if self._runs(attempt) and attempt.worker_pid is not None:
@@ -120,6 +124,6 @@ class Canceller:
 
 
 def _is_in_process(attempt: Attempt) -> bool:
-    """Whether its action lives in the pool's own process or thread."""
+    """Return True if it is stopped through the pool's child or thread that launched it."""
     action = attempt.execution.action
     return runtimes.in_process(action.runtime, action.runtime_options)

@@ -1,7 +1,8 @@
-"""What a pool child runs: an action that can be told to stop.
+"""The function that a pool child runs: it launches an action, which can be interrupted.
 
-SIGTERM interrupts the action and leaves the child as it is; what the action began to do about it
-in `finally` is done. Who does not listen is killed after the grace, with the child.
+SIGTERM interrupts the action, in whichever process it is, and leaves the child alive; the action's
+`finally` blocks run. An action that does not stop is killed after the grace: a trusted one with the
+child.
 """
 
 from __future__ import annotations
@@ -15,24 +16,26 @@ from types import FrameType
 import structlog
 
 from orchestrator.core.reasons import Reason
-from workers import processes, runtimes
-from workers.runtimes import Call, Outcome, limits
+from workers import hiding, processes, runtimes
+from workers.runtimes import Call, Outcome, limits, warm
 
 log = structlog.get_logger(__name__)
 
 
 def run(call: Call) -> Outcome:
-    """Run the action to its end; what was interrupted leaves nothing behind."""
+    """Run the action to its end; an interrupted one leaves no processes behind.
+
+    What the action gets leaves this process here, in the call, and what comes back of it enters
+    here, in the outcome.
+    """
     try:
-        with _interruptible():
+        with hiding.of(call.secrets), _interruptible():
             outcome = runtimes.run(call)
-    except Exception as error:  # a runtime that cannot be loaded; a thread pool would keep silent
+    except Exception as error:  # a runtime that cannot be loaded; a thread pool would not report it
         log.exception("runtime failed", runtime=call.runtime, execution_id=call.execution_id)
         return runtimes.failed(f"Runtime {call.runtime} failed: {error!r}."[:2000], by="worker")
     except limits.Interrupted:  # outside of the action itself
-        outcome = runtimes.failed(
-            "The action was interrupted.", by="worker", reason=Reason.CANCELLED_RUNNING
-        )
+        outcome = runtimes.interrupted()
     if outcome.reason == Reason.CANCELLED_RUNNING:
         processes.terminate(
             call.execution_id, call.attempt, grace_seconds=call.cancel_grace_seconds
@@ -41,7 +44,7 @@ def run(call: Call) -> Outcome:
 
 
 def nothing() -> None:
-    """What an idle pool child is asked to do, to see whether it does anything."""
+    """Do nothing: the errand of an idle pool child that is probed."""
 
 
 @contextlib.contextmanager
@@ -57,4 +60,5 @@ def _interruptible() -> Iterator[None]:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise limits.Interrupted
+    if not warm.interrupt_here():
+        raise limits.Interrupted

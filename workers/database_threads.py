@@ -1,8 +1,8 @@
 """The two threads of a worker that write to the database, so that its event loop never waits.
 
-Each takes as much at once as has gathered since its last statement: a batch is as large as the
-load makes it. Nothing lingers when there is little to do; under load the finisher pauses
-between two statements, because one for three ends costs nearly as much as one for thirty.
+Each takes everything that has gathered since its last statement: the load decides the size of a
+batch. Nothing waits when there is little to do; under load the finisher pauses between two
+statements, because one for three ends costs nearly as much as one for thirty.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterator
 from typing import Any, TypeVar
+from uuid import UUID
 
 import structlog
 from django.conf import settings
@@ -20,7 +21,8 @@ from django.db import DataError, close_old_connections, connections
 from django.db import Error as DatabaseError
 
 from orchestrator.core import clock, executions
-from orchestrator.core.executions import Ended
+from orchestrator.core.executions import Contents, Ended
+from orchestrator.core.models import Execution
 from orchestrator.core.models.claiming import AttemptKey
 from orchestrator.core.reasons import Reason
 from workers.host import Answer, Host, Offered
@@ -32,14 +34,20 @@ log = structlog.get_logger(__name__)
 PAUSE_SECONDS = 1.0
 
 LEAST_GAP_SECONDS = 0.025
-"""The least time between two statements that record ends. Nobody waits for a slot meanwhile: what
-runs next is claimed ahead."""
+"""The least time between two statements that record ends. No slot stays idle meanwhile: the next
+attempts are claimed early."""
+
+OPENING_SECONDS = 10.0
+"""The longest time for which a database that is away is asked for keys."""
+
+UNREAD = "The database did not answer when its keys were to be opened."
+FAILED = "Its keys could not be opened: the log of the worker has the details."
 
 IDLE_SECONDS = 10.0
 """A connection that was not used for this long is checked before it is used again."""
 
 HELD_PAUSE_SECONDS = 0.5
-"""An end whose row another transaction has is tried again after this."""
+"""An end whose row another transaction holds is tried again after this time."""
 
 
 class Claimer(threading.Thread):
@@ -55,7 +63,7 @@ class Claimer(threading.Thread):
         self.asked.put(batch)
 
     def take_answers(self) -> Iterator[Answer]:
-        """What was answered since the last call."""
+        """The answers since the last call."""
         while self.answers:
             yield self.answers.popleft()
 
@@ -85,28 +93,46 @@ class Claimer(threading.Thread):
         now = clock.now()
         life = {"worker_id": self.agent.worker_id, "incarnation": self.agent.incarnation}
         granted = executions.claim(wanted, **life, now=now, actor=self.agent.name)
+        contents = self._opened(granted)
         if len(granted) == len(wanted):
-            return Answer(batch, granted)
+            return Answer(batch, granted, contents=contents)
         refused = wanted - {execution.key for execution in granted}
         try:
             held = executions.still_offered(refused, **life, now=now)
         except DatabaseError:
-            # what was granted must begin; asked again, the others hear what is to become of them
+            # the granted ones must start; the others are asked for again, and get an answer then
             log.exception("could not ask why a claim was refused")
             connections.close_all()
             held = refused
-        return Answer(batch, granted, held)
+        return Answer(batch, granted, held, contents)
+
+    def _opened(self, granted: list[Execution]) -> dict[UUID, Contents]:
+        """Open the keys of claimed executions. These are ours by now, so the database is asked
+        again while it is away, and then they are refused."""
+        until = time.monotonic() + OPENING_SECONDS
+        while True:
+            try:
+                return executions.opened(granted)
+            except DatabaseError:
+                log.exception("cannot open keys, trying again")
+                connections.close_all()
+            except Exception:  # whatever is wrong with keys, the others are claimed and must start
+                log.exception("cannot open keys")
+                return executions.opened(granted, unread=FAILED)
+            if self.agent.is_stopping or time.monotonic() > until:
+                return executions.opened(granted, unread=UNREAD)
+            time.sleep(PAUSE_SECONDS)
 
     def flush(self, timeout_seconds: float) -> None:
-        """Wait for the answer to what was asked."""
+        """Wait for the answers to all questions."""
         _wait_until_done(self.asked, timeout_seconds)
 
 
 class Finisher(threading.Thread):
-    """Takes ends as they come and records as many at once as have gathered meanwhile.
+    """Takes ends as they come and records all that have gathered at once.
 
-    While the database cannot be written it keeps them, and tries again until it can: an end
-    that is known must not be lost as long as this process lives.
+    While the database cannot be written it keeps them, and tries until it can: a known end must not
+    be lost as long as this process lives.
     """
 
     def __init__(self, agent: Host) -> None:
@@ -168,21 +194,22 @@ class Finisher(threading.Thread):
             self._record_later([end for end in batch if end.execution.key in held])
 
     def _record_later(self, held: list[Ended]) -> None:
-        """Another transaction has their rows: after a pause, with whatever has ended by then."""
+        """Record ends whose rows another transaction holds after a pause, with all that have come
+        by then."""
 
         def put_back() -> None:
             for end in held:
                 self.ends.put(end)
-                self.ends.task_done()  # it was never done before
+                self.ends.task_done()  # it was not done before
 
-        log.warning("ends wait for another transaction, which has their rows", n=len(held))
+        log.warning("ends wait for another transaction, which holds their rows", n=len(held))
         timer = threading.Timer(HELD_PAUSE_SECONDS, put_back)
         timer.daemon = True
         timer.start()
 
 
 def _gather(source: queue.Queue[T], *, not_before: float = 0.0) -> list[T]:
-    """Wait for one, and until `not_before`; then take all that are there, up to a batch."""
+    """Wait for one item, and until `not_before`; then take all that are there, up to a batch."""
     batch = [source.get()]
     if (wait_seconds := not_before - time.monotonic()) > 0:
         time.sleep(wait_seconds)
@@ -195,7 +222,7 @@ def _gather(source: queue.Queue[T], *, not_before: float = 0.0) -> list[T]:
 
 
 def _wait_until_done(source: queue.Queue[Any], timeout_seconds: float) -> bool:
-    """`Queue.join` with a limit."""
+    """Join the queue with a time limit."""
     until = time.monotonic() + timeout_seconds
     while source.unfinished_tasks and time.monotonic() < until:
         time.sleep(0.005)
@@ -203,7 +230,7 @@ def _wait_until_done(source: queue.Queue[Any], timeout_seconds: float) -> bool:
 
 
 def _unstorable(end: Ended, error: Exception) -> Ended:
-    """The database takes no such result, so the end is recorded without it."""
+    """Replace the result of an end, as the database cannot store it."""
     result = {
         "error": "The result could not be stored",
         "message": str(error).replace("\x00", ""),

@@ -1,4 +1,4 @@
-"""Whether a worker is fit for work, as its probes find it and the database is told."""
+"""Fitness of a worker for work, as its probes find it and the database records it."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ log = structlog.get_logger(__name__)
 QUEUE_CHECK = "queue"
 
 GOES_ON_CONSUMING = frozenset({QUEUE_CHECK, fleet.BROKER_CHECK})
-"""What fails because this worker does not consume is not mended by consuming less."""
+"""Checks that fail because this worker does not consume: to stop consuming would not help."""
 
 
 class Fitness:
-    """What fails on this worker, and what follows: while anything does, it is given no work, and
-    what it was given and has not begun goes elsewhere. From any thread."""
+    """The failing checks of this worker: while one fails, it gets no work, and what it has not
+    started goes elsewhere. May be used from any thread."""
 
     def __init__(self, agent: Host) -> None:
         self.agent = agent
         self.failing: dict[str, str] = {}
-        """Why each check that fails does, as the database knows it."""
+        """The reason for each failing check, as recorded in the database."""
         self._lock = threading.Lock()
 
     def tell(self, asked: Collection[str], failures: Mapping[str, str]) -> None:
-        """Of the checks that were asked, these fail, each with why, and the others pass."""
+        """Record that of the checks made these fail, each for a reason, and the others pass."""
         if self.agent.is_stopping:
             return
         try:
             with self._lock:
                 self._tell(asked, failures)
                 if self.failing:
-                    # again and again: an executor may have chosen this worker a moment before
+                    # every time: an executor may have chosen this worker a moment before
                     executions.release_from(
                         worker_id=self.agent.worker_id, now=clock.now(), actor=self.agent.name
                     )
             close_old_connections()
         except DatabaseError:
-            log.exception("could not tell how this worker is; the next probe will")
+            log.exception("could not record the checks of this worker; the next probe will")
             connections.close_all()
 
     def consume_again(self) -> None:
-        """Begin to consume once more, if nothing speaks against it."""
+        """Consume again, unless the worker is paused."""
         with self._lock:
             if not self.agent.is_paused:
                 self.agent.pause()

@@ -1,8 +1,8 @@
-"""The heartbeat of a worker, and what holds it to its word.
+"""The heartbeat of a worker, and its enforcement.
 
-A heartbeat that was not renewed in time lets others act on the worker's being gone. So a worker
-that cannot renew its own ends, with all that it runs, one interval before: by itself, or, if it
-is past doing anything, by its sentinel half an interval later.
+If a heartbeat is not renewed in time, others treat the worker as gone. So a worker that cannot
+renew its heartbeat ends one interval before that, with all that it runs: by itself, or, if it
+cannot do anything any more, by its sentinel half an interval later.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import structlog
@@ -31,16 +32,21 @@ log = structlog.get_logger(__name__)
 
 RETRY_SECONDS = 0.5
 
+LOOK_SECONDS = 1.0
+"""The interval of looks for cancels while something runs, if no message hints at one."""
+LEAST_PAUSE_SECONDS = 0.05
+"""Between two looks, however many messages come."""
+
 
 class Sentinel:
-    """The process that watches over this one: see `workers.sentinel`."""
+    """The process that watches this one: see `workers.sentinel`."""
 
     def __init__(self, limit_seconds: float) -> None:
         self.limit_seconds = limit_seconds
         self.process: subprocess.Popen[bytes] | None = None
 
     def renew(self) -> None:
-        """Tell it that the heartbeat was renewed; starts one if there is none (any more)."""
+        """Report a renewed heartbeat to the sentinel; starts one if there is none (any more)."""
         if not self._write(RENEWED):
             self._start()
 
@@ -83,8 +89,9 @@ class Sentinel:
 
 
 class Heartbeat(threading.Thread):
-    """Beats until the worker has left. A thread, because a warm shutdown stops the loop's timers;
-    it beats only while the loop turns: a worker whose loop is stuck is no worker."""
+    """Sends heartbeats until the worker has left. A thread, because a warm shutdown stops the
+    loop's timers. It sends them only while the loop turns: a worker whose loop is stuck cannot
+    work."""
 
     def __init__(self, agent: Host) -> None:
         super().__init__(name="muster-heartbeat", daemon=True)
@@ -96,10 +103,11 @@ class Heartbeat(threading.Thread):
         self.audit = Audit(agent)
         self.sign: liveness.Sign | None = None
         self._left = threading.Event()
+        self._hinted = threading.Event()
 
     @property
     def is_overdue(self) -> bool:
-        """Whether it was not renewed for so long that nothing may run here any more."""
+        """True if it was not renewed for so long that nothing may run here any more."""
         return seconds_counted() - self.renewed_at > self.limit_seconds
 
     def run(self) -> None:
@@ -110,34 +118,60 @@ class Heartbeat(threading.Thread):
                 self.agent.die("its heartbeat could not be renewed")
             left_seconds = self.limit_seconds - (seconds_counted() - self.renewed_at)
             pause_seconds = self.interval_seconds if renewed else RETRY_SECONDS
-            self._left.wait(max(0.0, min(pause_seconds, self.interval_seconds, left_seconds)))
+            self._pause(max(0.0, min(pause_seconds, self.interval_seconds, left_seconds)))
         connections.close_all()
 
+    def _pause(self, seconds: float) -> None:
+        """Wait for the next heartbeat, and meanwhile look for cancels: as soon as a message hints
+        at one, and often enough not to need the message."""
+        until = time.monotonic() + seconds
+        while not self._left.is_set() and (left_seconds := until - time.monotonic()) > 0:
+            hinted = self._hinted.wait(min(left_seconds, LOOK_SECONDS))
+            if not self._left.is_set() and (hinted or self.agent.desk.claimed):
+                self._hinted.clear()
+                self._look_for_cancels()
+                self._left.wait(LEAST_PAUSE_SECONDS)
+
+    def look_for_cancels_soon(self) -> None:
+        """Look for cancels at once. May be called from any thread, and by anybody who can send a
+        message: any number of calls costs a few queries a second."""
+        self._hinted.set()
+
+    def _look_for_cancels(self) -> None:
+        try:
+            self.audit.look_for_cancels()
+        except DatabaseError:
+            log.exception("could not look for cancels; the next look will")
+            connections.close_all()
+
     def beat_while_forking(self) -> None:
-        """Renew before the thread is started, if it is time to: forking a large pool takes a
-        while. No connection stays open that a child could inherit."""
+        """Renew before the thread is started, if it is time to: forking a large pool takes a while.
+        Leaves no connection open that a child could inherit."""
         if seconds_counted() - self.renewed_at > self.interval_seconds:
             self._beat()
             connections.close_all()
 
     def stop(self) -> None:
         self._left.set()
+        self._hinted.set()
 
     def _beat(self) -> bool:
-        """Renew it; False if that was not possible."""
+        """Renew the heartbeat; returns False if that was not possible."""
         if not self.agent.loop_turns(within_seconds=self.limit_seconds):
             log.error("the consumer's loop is stuck, no heartbeat")
             return False
         asked_at = seconds_counted()
         try:
             now = clock.now()
-            told = fleet.beat(
+            answer = fleet.beat(
                 worker_id=self.agent.worker_id, incarnation=self.agent.incarnation, now=now
             )
-            if told is fleet.Told.LOST:
+            if self._left.is_set():
+                return True  # it has signed off meanwhile, so it is no longer known
+            if answer is fleet.HeartbeatAnswer.LOST:
                 self.agent.die("it was declared lost or replaced")
             self.renewed_at = asked_at
-            if told is fleet.Told.DRAIN and not self.agent.is_stopping:
+            if answer is fleet.HeartbeatAnswer.DRAIN and not self.agent.is_stopping:
                 self.agent.finish_and_go()
             self.sentinel.renew()
             self._show()
@@ -151,7 +185,7 @@ class Heartbeat(threading.Thread):
         return True
 
     def _settle_earlier_lives(self) -> None:
-        """At once: what an earlier life left need not wait for the heartbeat check."""
+        """Settle at once what earlier lives left, without waiting for the heartbeat check."""
         try:
             executions.settle_replaced(worker_id=self.agent.worker_id, now=clock.now())
         except DatabaseError:

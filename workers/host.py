@@ -1,6 +1,7 @@
-"""What the parts of a worker may ask of it: its agent, as they see it, and one another.
+"""Protocols of the parts of a worker: the agent as they see it, and one another.
 
-`agent.Agent` is the only one. The parts name this and not that, so that each stands alone.
+`agent.Agent` is the only host. The parts import this module and not that one, so that each is
+independent.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from orchestrator.core.executions import Ended
+    from uuid import UUID
+
+    from orchestrator.core.executions import Contents, Ended
     from orchestrator.core.models import Execution
     from orchestrator.core.models.claiming import AttemptKey
 
 
 class Desk(Protocol):
-    """What was offered, claimed, and is being run."""
+    """The attempts that were offered, claimed, and are running."""
 
     pool: Any
 
@@ -36,14 +39,16 @@ class Offered(Protocol):
 
 
 class Answer(NamedTuple):
-    """What became of a batch that was to be claimed."""
+    """The outcome of a claim of a batch."""
 
     batch: list[Any]
-    """Of what was offered."""
+    """The attempts to claim, as offered."""
     granted: list[Execution] | None
-    """None when the database could not be asked."""
+    """None if the database could not be asked."""
     held: Collection[AttemptKey] = ()
-    """Not granted only because another transaction has their rows."""
+    """Not granted only because another transaction holds their rows."""
+    contents: Mapping[UUID, Contents] = {}
+    """What the actions of the granted executions get, keys opened."""
 
 
 class Claimer(Protocol):
@@ -61,7 +66,7 @@ class Canceller(Protocol):
 
 
 class Code(Protocol):
-    """What the worker lacks of its packs."""
+    """The code of packs that the worker lacks."""
 
     is_lacking: bool
 
@@ -102,13 +107,13 @@ class Host(Protocol):
     def is_connected(self) -> bool: ...
 
     def on_loop(self, do: Callable[[], None]) -> None:
-        """Have the consumer's loop do this soon."""
+        """Call this soon in the consumer's loop."""
 
     def wake(self) -> None:
         """Let the consumer's loop look for work."""
 
     def loop_turns(self, *, within_seconds: float) -> bool:
-        """Whether the consumer's loop ticked recently, or has no reason to."""
+        """Return True if the consumer's loop ticked recently, or need not."""
 
     def pause(self) -> None: ...
     def resume(self) -> None: ...

@@ -1,4 +1,4 @@
-"""Signs of life for whoever supervises a worker on its machine: a file, and systemd's socket."""
+"""Signs of life for the supervisor of a worker on its machine: a file, and systemd's socket."""
 
 from __future__ import annotations
 
@@ -13,27 +13,30 @@ from urllib.parse import quote
 import structlog
 from django.conf import settings
 
+from orchestrator.core import private_files
+
 log = structlog.get_logger(__name__)
 
 
 def path_of(name: str) -> Path:
-    """The file of the worker of this name. It is as old as the last heartbeat that was renewed."""
+    """The file of the worker of this name. Its age is that of the last renewed heartbeat."""
     return Path(settings.DATA_DIR) / "alive" / quote(name, safe="")
 
 
 class Sign:
-    """What a worker shows, as long as its heartbeat is renewed."""
+    """The sign that a worker shows as long as its heartbeat is renewed."""
 
     def __init__(self, name: str) -> None:
         self.path = path_of(name)
         self._is_ready = False
 
     def renew(self, **facts: Any) -> None:
-        """Write the file again, and tell systemd. Trouble with either stops no worker."""
+        """Write the file again, and notify systemd. Errors of either do not stop the worker."""
         try:
-            self.path.parent.mkdir(exist_ok=True)
+            private_files.make_directory(self.path.parent)
             draft = self.path.with_name(f"{self.path.name}.{os.getpid()}")
-            draft.write_text(json.dumps({"pid": os.getpid(), "at": time.time(), **facts}) + "\n")
+            with open(draft, "w", opener=private_files.opener) as file:
+                file.write(json.dumps({"pid": os.getpid(), "at": time.time(), **facts}) + "\n")
             draft.replace(self.path)
         except OSError as error:
             log.warning("cannot write the liveness file", path=str(self.path), error=str(error))
@@ -45,7 +48,7 @@ class Sign:
 
 
 def notify(state: str) -> None:
-    """Tell systemd, where it listens: `sd_notify(3)`."""
+    """Notify systemd, if it listens: `sd_notify(3)`."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
@@ -56,4 +59,4 @@ def notify(state: str) -> None:
             sender.setblocking(False)
             sender.sendto(state.encode(), target)
     except OSError as error:
-        log.debug("systemd was not told", error=str(error))
+        log.debug("systemd was not notified", error=str(error))

@@ -1,12 +1,12 @@
-"""A worker looks after itself: is it fit to be given work?
+"""Probes that a worker makes of itself, to find out if it is fit for work.
 
-Every `health_check_interval_seconds` it asks whether its loop turns, its pool answers, and each
-configured check passes; its way to the broker is watched all the time (`broker_watch`). While one
-fails it is inactive, what it was given and has not begun goes elsewhere, and it asks more often.
-What runs goes on, and so does the heartbeat: a worker that is unfit is not lost.
+Every `health_check_interval_seconds` it checks that its loop turns, its pool answers, and each
+configured check passes; its connection to the broker is watched all the time (`broker_watch`).
+While one fails it is inactive, what it has not started goes elsewhere, and it checks more often.
+Running actions and the heartbeat go on: an unfit worker is not lost.
 
-The worker asks by itself, rather than an executor all of them: it alone sees its loop and its
-pool, and it alone can stop consuming.
+The worker checks itself, instead of an executor checking all workers: only the worker sees its loop
+and its pool, and only it can stop consuming.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 ANSWER_SECONDS = 5.0
-"""A loop, a pool or a check that says nothing for this long fails."""
+"""A loop, a pool or a check that does not answer for this long fails."""
 
 UNFIT_INTERVAL_SECONDS = 5.0
 
@@ -63,7 +63,8 @@ class Prober(threading.Thread):
         connections.close_all()
 
     def _pause(self, *, is_fit: bool) -> None:
-        """Until the next probe: soon, if a check fails, or as soon as the worker lacks code."""
+        """Wait for the next probe: shorter if a check fails, or as soon as the worker lacks
+        code."""
         until = time.monotonic() + settings.MUSTER.health_check_interval_seconds
         while (left_seconds := until - time.monotonic()) > 0:
             self.agent.stops.wait(min(left_seconds, UNFIT_INTERVAL_SECONDS))
@@ -77,11 +78,12 @@ class Prober(threading.Thread):
             self.agent.code.look()
             close_old_connections()
         except DatabaseError:
-            log.exception("could not tell which code this worker lacks; the next probe will")
+            log.exception("could not record which code this worker lacks; the next probe will")
             connections.close_all()
 
     def look(self) -> dict[str, str | None]:
-        """Ask everything; why it fails, or None, by the names of the checks."""
+        """Make all checks; returns the reason for a failure, or None, by the names of the
+        checks."""
         return {
             "loop": self._loop_turns(),
             "pool": self.pool.ask(),
@@ -95,10 +97,10 @@ class Prober(threading.Thread):
 
 
 class PoolProbe:
-    """Has each idle pool process, or thread, do nothing, and come back.
+    """Gives each idle pool process, or thread, an empty errand, and waits for its return.
 
-    A busy one is not asked: it answers by working. The nothing takes a slot for a millisecond,
-    and what is claimed meanwhile waits no longer than that.
+    A busy one is not probed: it shows that it works. The errand takes a slot for a millisecond, and
+    what is claimed meanwhile waits no longer than that.
     """
 
     def __init__(self, agent: Host) -> None:
@@ -106,14 +108,14 @@ class PoolProbe:
         self.asked: set[Errand] = set()
 
     def ask(self) -> str | None:
-        """None, or what is wrong. Waits for the answers."""
+        """Probe the pool and wait for the answers; returns None, or what is wrong."""
         if not self.agent.is_connected:
             return None
         if not self.asked:
             submitted = threading.Event()
             self.agent.on_loop(lambda: self._submit(submitted))
             if not submitted.wait(ANSWER_SECONDS):
-                return None  # the loop is stuck, which is another check's business
+                return None  # the loop is stuck, which another check reports
         until = time.monotonic() + ANSWER_SECONDS
         while self._unanswered() and time.monotonic() < until:
             time.sleep(0.02)
@@ -150,7 +152,7 @@ class Errand:
         self.is_answered = True
 
     def kill(self) -> None:
-        """A pool child that does not even do nothing is replaced; it runs nothing else."""
+        """Kill a pool child that does not even return an empty errand; it runs nothing else."""
         process = getattr(self.result, "_write_to", None)
         if process is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -158,7 +160,7 @@ class Errand:
 
 
 class Question:
-    """A configured check, asked in a thread of its own: it may never answer."""
+    """A configured check, called in its own thread: it may never return."""
 
     def __init__(self, check: health_checks.Check) -> None:
         self.check = check
@@ -166,7 +168,7 @@ class Question:
         self._wrong: str | None = None
 
     def ask(self) -> str | None:
-        """None if it passes, otherwise what is wrong."""
+        """Make the check; returns None if it passes, otherwise what is wrong."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._answer, daemon=True)
             self._thread.start()

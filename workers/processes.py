@@ -1,12 +1,12 @@
-"""The processes that actions started: which they are, and how they end.
+"""The processes that actions started: finding them, and ending them.
 
 They are known by markers in their environment, which children inherit: a daemon that left its
-session and its process group is found all the same. Who clears the environment is found as long
-as it stays in the working directory, or in a session that a found process leads, or descends from
-one: of a command all do, as its keeper adopts them.
+session and its process group is found too. A process that clears its environment is found if it
+stays in the working directory, or in a session that a found process leads, or descends from a found
+process: all processes of a command do, as its keeper adopts them.
 
-The names do not begin with `MUSTER_`, where an unknown one stops Muster's own commands: an action
-may well run `manage.py`.
+The names do not begin with `MUSTER_`, as an unknown one stops Muster's own commands, and an action
+may run `manage.py`.
 """
 
 from __future__ import annotations
@@ -24,17 +24,19 @@ import psutil
 EXECUTION_ID = "MSTR_EXECUTION_ID"
 ATTEMPT = "MSTR_ATTEMPT"
 ACTION = "MSTR_ACTION"
+WARM = "MSTR_WARM"
+"""The mark of a warm process: the process id of its launcher, and a number."""
 WORKER_TOKEN = "MSTR_WORKER_TOKEN"  # noqa: S105 - names one life of a worker, opens nothing
 """Set by the worker in its own environment, from where its pool inherits it."""
 
 PR_SET_PDEATHSIG = 1
 POLL_SECONDS = 0.02
 KILL_ROUNDS = 20
-"""A process may fork while the others are killed: what is found after so many rounds stays."""
+"""Processes may fork while others are killed: after this many rounds the rest is left alone."""
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Have the kernel kill this process when the one that forked it dies, however that happens."""
+    """Have the kernel kill this process when the one that forked it dies, for any reason."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent_pid:
@@ -43,7 +45,8 @@ def die_with_parent(parent_pid: int) -> None:
 
 @contextlib.contextmanager
 def end_of(pid: int) -> Iterator[int | None]:
-    """A descriptor that becomes readable when the process ends, where the kernel has such."""
+    """Open a descriptor that becomes readable when the process ends; None if the kernel has
+    none."""
     try:
         descriptor = os.pidfd_open(pid)
     except (AttributeError, OSError):
@@ -63,15 +66,24 @@ def markers(execution_id: str, attempt: int, action_ref: str) -> dict[str, str]:
     return marks
 
 
+def warm_markers(mark: str) -> dict[str, str]:
+    """The environment that marks a warm process, whichever execution it works for."""
+    marks = {WARM: mark}
+    if token := os.environ.get(WORKER_TOKEN):
+        marks[WORKER_TOKEN] = token
+    return marks
+
+
 def work_dir_prefix(execution_id: str, attempt: int | None = None) -> str:
-    """How the name of the working directory of this attempt (of any if None) begins."""
+    """The prefix of the name of the working directory of this attempt (of any if None)."""
     return f"muster-attempt-{execution_id}-" + (f"{attempt}-" if attempt is not None else "")
 
 
 def find(
     execution_id: str, attempt: int | None = None, *, session_id: int | None = None
 ) -> list[psutil.Process]:
-    """The live processes of this attempt (of any attempt if None), and of the session given."""
+    """Find the live processes of this attempt (of any attempt if None), and of the given
+    session."""
     wanted = {EXECUTION_ID: execution_id}
     if attempt is not None:
         wanted[ATTEMPT] = str(attempt)
@@ -91,8 +103,8 @@ def terminate(
     grace_seconds: float,
     session_id: int | None = None,
 ) -> int:
-    """End them: SIGTERM, after the grace SIGKILL. Waits until they are gone; returns how many
-    there were. `session_id` is that of a process whose environment may say nothing."""
+    """End them: SIGTERM, after the grace SIGKILL. Waits until they are gone; returns how many there
+    were. `session_id` is for a process whose environment may have no markers."""
     return _end(lambda: find(execution_id, attempt, session_id=session_id), grace_seconds)
 
 
@@ -101,10 +113,33 @@ def kill_all(token: str, *, grace_seconds: float = 0.0) -> int:
 
     def matches(process: psutil.Process) -> bool:
         marks = process.environ()
-        # pool children may carry the token, but never the id of an execution
-        return marks.get(WORKER_TOKEN) == token and EXECUTION_ID in marks
+        # pool children may carry the token, but neither of the other two
+        return marks.get(WORKER_TOKEN) == token and (EXECUTION_ID in marks or WARM in marks)
 
     return _end(lambda: _matching(matches), grace_seconds)
+
+
+def kill_warm(mark: str) -> int:
+    """End a warm process, or all those of the launcher with this process id, and all that they
+    started; returns how many there were."""
+    token = os.environ.get(WORKER_TOKEN)
+
+    def matches(process: psutil.Process) -> bool:
+        marks = process.environ()
+        launcher, _, _ = marks.get(WARM, "").partition(".")
+        return mark in (marks.get(WARM), launcher) and marks.get(WORKER_TOKEN) == token
+
+    return _end(lambda: _matching(matches), 0.0)
+
+
+def kill_tree(pid: int) -> None:
+    """Kill a process and all its descendants, except this one."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        root = psutil.Process(pid)
+        for process in [root, *root.children(recursive=True)]:
+            if process.pid != os.getpid():
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
 
 
 def _end(find_them: Callable[[], list[psutil.Process]], grace_seconds: float) -> int:
@@ -139,7 +174,7 @@ def _wait(them: Iterable[psutil.Process], seconds: float) -> None:
 
 
 def _lives(process: psutil.Process) -> bool:
-    """A zombie is over: it only waits for its parent to look."""
+    """Return False for a zombie too: it only waits for its parent."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
@@ -149,8 +184,8 @@ def _lives(process: psutil.Process) -> bool:
 def _matching(
     matches: Callable[[psutil.Process], bool], session_id: int | None = None
 ) -> list[psutil.Process]:
-    """Those that match, all in the sessions that they lead, and what descends from them."""
-    found: list[psutil.Process] = []
+    """Find the processes that match, all in the sessions that they lead, and their descendants."""
+    matching: list[psutil.Process] = []
     others: list[psutil.Process] = []
     for process in psutil.process_iter():
         if process.pid == os.getpid():
@@ -159,15 +194,15 @@ def _matching(
             matched = matches(process)
         except (psutil.Error, OSError):  # gone, or another user's
             matched = False
-        (found if matched else others).append(process)
-    sessions = {process.pid for process in found} | {session_id} - {None}
-    parents = {process.pid for process in found}
+        (matching if matched else others).append(process)
+    sessions = {process.pid for process in matching} | {session_id} - {None}
+    parents = {process.pid for process in matching}
     while others and (parents or sessions):
         more = [p for p in others if _session(p) in sessions or _parent(p) in parents]
         others = [process for process in others if process not in more]
-        found += more
+        matching += more
         parents, sessions = {process.pid for process in more}, set()
-    return [process for process in found if _lives(process)]
+    return [process for process in matching if _lives(process)]
 
 
 def _parent(process: psutil.Process) -> int | None:

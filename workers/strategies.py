@@ -1,7 +1,7 @@
-"""How a worker takes its messages: Celery's extension point `Task.Strategy`.
+"""The worker's handling of its messages, at Celery's extension point `Task.Strategy`.
 
-Celery asks for a strategy whenever its consumer comes up, and calls what it returns with every
-message of the task. Here a message becomes an Attempt on the worker's Desk.
+Celery asks for a strategy whenever its consumer comes up, and calls the function that it returns
+with every message of the task. Here a message becomes an Attempt on the worker's Desk.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def run_claimed(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., N
 
 
 def _refuse(message: Any, *_: Any) -> None:
-    """This process is no worker of Muster's, so the message is in a queue where it does not
-    belong: given back, it would come again at once, and for ever."""
+    """Reject a message in a process that is not a worker of Muster's. It is in the wrong queue:
+    requeued, it would come again at once, and for ever."""
     log.error("dispatch rejected: it reached a process that is no worker")
     message.reject()

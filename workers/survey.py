@@ -1,6 +1,6 @@
-"""`python -m workers.survey`: what a worker of this environment offers, and why not more.
+"""`python -m workers.survey`: the runtimes that a worker here offers, and why not the others.
 
-`manage.py worker --runtimes` becomes this, as commands know nothing of workers.
+`manage.py worker --runtimes` executes this, as commands must not import workers.
 """
 
 from __future__ import annotations
@@ -20,9 +20,13 @@ def main() -> None:
     table = Table()
     table.add_column("runtime")
     table.add_column("offered")
+    table.add_column("isolation")
     table.add_column("why not", overflow="fold")
     for name, why_not in registry.survey().items():
-        table.add_row(name, "no" if why_not else "yes", why_not)
+        if why_not:
+            table.add_row(name, "no", "", why_not)
+        else:
+            table.add_row(name, "yes", registry.span(name), "")
     console = Console()
     console.print(table, width=min(console.width, 100) if console.is_terminal else 100)
 

@@ -1,1 +1,1 @@
-"""Who may call: API tokens, and the admin of users and groups."""
+"""Access to the API and the admin: API tokens, users and groups."""

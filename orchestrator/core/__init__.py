@@ -1,1 +1,1 @@
-"""Executions on a fleet of workers: every accepted one ends once, in time, with a reason."""
+"""Executions on a fleet of workers: every accepted execution ends once, in time, with a reason."""

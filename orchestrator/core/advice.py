@@ -1,8 +1,7 @@
-"""What the last days say of an action's waits and time limits, and what hosts of workers lack.
+"""Advice on actions' waits and time limits from the last days, and on code that hosts lack.
 
 The rule, for both waits and time limits: two to five times as long as the action typically runs,
-and never under two minutes. A time limit is also never shorter than the longest run that came to a
-good end.
+and never under two minutes. A time limit is also never shorter than the longest run that completed.
 """
 
 from __future__ import annotations
@@ -17,11 +16,12 @@ from django.conf import settings
 
 from orchestrator.core.models import Action, Execution, Pack, Worker
 from orchestrator.core.models.catalog import longest_wait_ms
+from orchestrator.core.models.time_ordered import uuid7_floor
 from orchestrator.core.reasons import Reason
 from orchestrator.core.states import ExecutionStatus
 
 SAMPLE_SIZE = 1_000
-"""Newest executions of an action that are looked at: what happened last counts."""
+"""The number of newest executions of an action that are read."""
 
 EXPIRED_SAMPLE_SIZE = 100
 LEAST_SECONDS = 120.0
@@ -32,7 +32,7 @@ EXPIRED = (Reason.QUEUE_TTL_EXPIRED.value, Reason.SCHEDULED_TIMEOUT.value)
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit as it is, and between what the rule would have it. Seconds."""
+    """A present limit, and the range that the rule allows. Seconds."""
 
     now: float
     least: float
@@ -53,11 +53,11 @@ class Limit:
 
 @dataclass(frozen=True)
 class Advice:
-    """What is said of one action."""
+    """Advice on one action."""
 
     action_ref: str
     runs: int
-    """Runs that completed, of the newest executions: what all that follows rests on."""
+    """Completed runs among the newest executions: the basis of all other numbers."""
     typical_seconds: float
     """Half of them were shorter."""
     slowest_seconds: float
@@ -68,25 +68,25 @@ class Advice:
     expired: int
     """Executions that ended because no worker took them in time."""
     would_have_run: int
-    """Those of the newest 100 of them whose worker took other work up soon enough, had they waited
-    as long as the rule allows."""
+    """Those of the newest 100 of them whose worker started other work within the longest wait that
+    the rule allows."""
 
 
 @dataclass(frozen=True)
 class Lack:
-    """Code that a worker's host lacks. The worker gets nothing that needs it."""
+    """Code that a worker's host lacks. The worker gets no work that needs it."""
 
     worker: str
     host: str
     name: str
-    """Of the pack, or of the only action of it whose code is missing."""
+    """The pack, or the single action of it whose code is missing."""
     why: str
     pack_path: str
-    """Where the pack's folder has to be."""
+    """The place where the pack's folder has to be."""
 
 
 def lacks() -> list[Lack]:
-    """What the workers that are up lack, by worker."""
+    """The code that workers lack which are up, by worker."""
     paths = dict(Pack.objects.values_list("name", "path"))
     return [
         Lack(worker.name, worker.host, name, why, paths.get(name.partition(".")[0], ""))
@@ -96,8 +96,8 @@ def lacks() -> list[Lack]:
 
 
 def advise(*, days: float, now: datetime) -> list[Advice]:
-    """Advice for every enabled action that completed in the last days; none for the others."""
-    first = _first_id(now - timedelta(days=days))
+    """Advise on every enabled action that completed in the last days, and on no others."""
+    first = uuid7_floor(now - timedelta(days=days))
     actions = Action.objects.filter(enabled=True).order_by("ref")
     return [advice for action in actions if (advice := _advise(action, first))]
 
@@ -142,24 +142,19 @@ def _run_seconds(execution: Execution) -> float:
 
 
 def _count_would_have_run(expired: Sequence[Execution], *, wait_seconds: float) -> int:
-    """How many a longer wait would have saved: their worker claimed something after they had
-    expired, and before they would have had to."""
+    """Count the executions that a longer wait would have saved: their worker claimed something
+    after they had expired, and within that wait."""
     count = 0
     for execution in expired:
         assert execution.scheduled_at is not None
         assert execution.worker_id is not None
         until = execution.scheduled_at + timedelta(seconds=wait_seconds)
         taken = Execution.objects.filter(
-            pk__gte=_first_id(execution.created_at - timedelta(days=1)),
-            pk__lt=_first_id(until),
+            pk__gte=uuid7_floor(execution.created_at - timedelta(days=1)),
+            pk__lt=uuid7_floor(until),
             worker_id=execution.worker_id,
             started_at__gt=execution.ended_at,
             started_at__lte=until,
         )
         count += taken.exists()
     return count
-
-
-def _first_id(at: datetime) -> UUID:
-    """The lowest id that an execution of that moment has: ids are in order of time."""
-    return UUID(int=int(at.timestamp() * 1000) << 80)

@@ -1,4 +1,4 @@
-"""The core as a Django app, and the admin, which is found when its URLs are."""
+"""The core as a Django app, and the admin, which is loaded with its URLs."""
 
 import sqlite3
 from typing import Any
@@ -10,7 +10,24 @@ from django.core import checks as django_checks
 from django.db.backends.signals import connection_created
 from django.db.models.signals import post_migrate, pre_migrate
 
-from orchestrator.core.frame import Life, Maintenance, MusterApp, Named, SidebarItem, SubjectKind
+from orchestrator.core.frame import (
+    AUTHOR,
+    INSTALLATION,
+    NAMESPACES,
+    OPERATOR,
+    PACKS,
+    VIEWER,
+    WORKERS,
+    Life,
+    Maintenance,
+    MusterApp,
+    Named,
+    Permission,
+    SidebarItem,
+    SubjectKind,
+)
+
+EVERYBODY = (VIEWER, OPERATOR, AUTHOR)
 
 
 class CoreConfig(MusterApp):
@@ -56,8 +73,66 @@ class CoreConfig(MusterApp):
             "execution",
             model="orchestrator.Execution",
             take=Named("orchestrator.core.executions.subjects.take"),
+            about=PACKS,
         ),
     )
+    permissions = (
+        Permission("executions.run", "Request executions.", roles=(OPERATOR, AUTHOR)),
+        Permission("executions.read", "See executions and their histories.", roles=EVERYBODY),
+        Permission("executions.cancel", "Cancel executions.", roles=(OPERATOR, AUTHOR)),
+        Permission("actions.read", "See packs and actions.", roles=EVERYBODY),
+        Permission(
+            "actions.run_any_command",
+            "Run actions that their packs mark `dangerous`, such as `core.shell`: they do "
+            "whatever their caller says. In addition to `executions.run`.",
+        ),
+        Permission(
+            "packs.install", "Install packs; disable and enable their actions.", roles=(AUTHOR,)
+        ),
+        Permission(
+            "payloads.read",
+            "See parameters, results, contexts, snapshots, raw messages, and `env` and `headers` "
+            "of actions. Without it they are `***`, on every face.",
+            about=(PACKS, NAMESPACES),
+        ),
+        Permission("workers.read", "See workers.", about=(WORKERS,), roles=EVERYBODY),
+        Permission(
+            "workers.order",
+            "Cordon, uncordon and drain workers.",
+            about=(WORKERS,),
+            roles=(OPERATOR,),
+        ),
+        Permission("workers.retire", "Retire workers.", about=(WORKERS,)),
+        Permission("dlq.read", "See investigations.", about=(PACKS, NAMESPACES), roles=EVERYBODY),
+        Permission(
+            "dlq.change",
+            "Open investigations, add notes, close them.",
+            about=(PACKS, NAMESPACES),
+            roles=(OPERATOR,),
+        ),
+        Permission(
+            "metrics.read",
+            "See `/metrics`, and when maintenance last ran.",
+            about=(INSTALLATION,),
+            roles=EVERYBODY,
+        ),
+        Permission(
+            "schedule.read", "See the schedule.", about=(INSTALLATION,), roles=(VIEWER, OPERATOR)
+        ),
+        Permission("schedule.change", "Change the schedule.", about=(INSTALLATION,)),
+        Permission(
+            "topology.read",
+            "Compare the broker's queues with the topology.",
+            about=(INSTALLATION,),
+            roles=(OPERATOR,),
+        ),
+        Permission(
+            "topology.change",
+            "Declare and migrate queues; drain the dead letter queue now.",
+            about=(INSTALLATION,),
+        ),
+    )
+    table_rights = ("orchestrator.core.rights.TABLES",)
     database_views = (Named("orchestrator.core.models.investigations.view_definitions"),)
     metrics = (Named("orchestrator.core.metrics.exposition.families"),)
     sidebar = (
@@ -83,30 +158,40 @@ class CoreConfig(MusterApp):
             machine="orchestrator.core.states.EXECUTIONS",
             begins="accepted",
             notes=(
-                "Whoever is named first may be dead. Each open status therefore has a due time in "
-                "the row (`next_retry_at`, `start_by`, `run_deadline_at`, and always "
+                "The process that is named first may be dead. Each open status therefore has a "
+                "due time in the row (`next_retry_at`, `start_by`, `run_deadline_at`, and always "
                 "`deadline_at`), and the sweep ends or repeats whatever is overdue. It needs "
                 "nothing but the database.",
                 "A *new attempt* raises the fence: messages, claims and results of earlier "
                 "attempts are refused from then on. The attempt only grows, and nothing resets it.",
-                "Why an attempt ended is told by its [reason](reference/reasons.md).",
+                "The [reason](reference/reasons.md) of an attempt says why it ended.",
             ),
         ),
     )
 
     def ready(self) -> None:
-        from orchestrator.core import checks, database, schedule  # noqa: F401 - registers them
+        from orchestrator.core import (
+            checks,  # noqa: F401 - registers them
+            database,
+            memory,
+            migration_history,
+            schedule,
+        )
         from orchestrator.core.models import view_definitions
+
+        memory.hide()
 
         connection_created.connect(_allow_all_parameters)
         connection_created.connect(database.leave_read_only_sessions)
+        pre_migrate.connect(migration_history.require_known, sender=self)
         pre_migrate.connect(view_definitions.drop, sender=self)
         post_migrate.connect(view_definitions.make, sender=self)
         post_migrate.connect(schedule.install, sender=self)
 
 
 class AdminConfig(admin_apps.SimpleAdminConfig):
-    """Discovers no admin at start: `settings.urls` does, and no service but the API loads that."""
+    """The admin without discovery at start: `settings.urls` does that, and only the API loads
+    it."""
 
     default_site = "unfold.sites.UnfoldAdminSite"
 
@@ -121,7 +206,8 @@ def _check_admin(app_configs: Any, **options: Any) -> Any:
 
 
 def _allow_all_parameters(connection: Any, **_: Any) -> None:
-    """As many in one statement as this SQLite takes: Django 5.2 counts on 999 whatever it is."""
+    """Allow as many parameters in a statement as this SQLite takes: Django 5.2 always assumes
+    999."""
     if connection.vendor == "sqlite":
         limit = connection.connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)
         connection.features.max_query_params = limit

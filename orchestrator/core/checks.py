@@ -1,30 +1,32 @@
-"""What `manage.py check`, and every command before it starts, says of a wrong configuration."""
+"""Checks of the configuration, for `manage.py check` and for every command before it starts."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Warning, register
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
 
-from orchestrator.core import health_checks
+from orchestrator.core import health_checks, private_files
 
 CONFIGURATION = "configuration"
-"""The tag of these checks. Our commands run them and no others: Django's look at models, URLs and
-the admin, which only a change of code can break, and load all of the API for it."""
+"""The tag of these checks. Our commands run only these: Django's own check models, URLs and the
+admin, which only a change of code can break, and load the whole API for that."""
 
 SQLITE_NEEDED = (3, 35)
-"""The first with RETURNING."""
+"""The first version with RETURNING."""
 
+LOOPBACK_HOSTS = {"localhost", "127.0.0.1", "::1"}
 LOOPBACK = {"localhost", "127.0.0.1", "[::1]", ".localhost"}
 
 
 @register(CONFIGURATION)
 def check_sqlite_version(**_: Any) -> Sequence[CheckMessage]:
-    """The embedded database and broker need a SQLite that is new enough."""
+    """Check that SQLite is new enough for the embedded database and broker."""
     used = _uses_sqlite() or _uses_embedded_broker()
     if not used or sqlite3.sqlite_version_info >= SQLITE_NEEDED:
         return []
@@ -40,7 +42,7 @@ def check_sqlite_version(**_: Any) -> Sequence[CheckMessage]:
 
 @register(CONFIGURATION)
 def check_servers_match(**_: Any) -> Sequence[CheckMessage]:
-    """Half of a real installation is most likely a variable that was forgotten."""
+    """Warn of a mixed installation: most likely, a variable was forgotten."""
     if _uses_sqlite() and not _uses_embedded_broker():
         return [
             Warning(
@@ -62,7 +64,7 @@ def check_servers_match(**_: Any) -> Sequence[CheckMessage]:
 
 @register(CONFIGURATION)
 def check_debug_is_private(**_: Any) -> Sequence[CheckMessage]:
-    """Pages of DEBUG show code and settings to whoever reaches them."""
+    """Check that DEBUG is not on for other hosts: its pages show code and settings to everybody."""
     reachable = sorted(set(settings.ALLOWED_HOSTS) - LOOPBACK)
     if not settings.DEBUG or not reachable:
         return []
@@ -77,7 +79,7 @@ def check_debug_is_private(**_: Any) -> Sequence[CheckMessage]:
 
 @register(CONFIGURATION)
 def check_data_dir(**_: Any) -> Sequence[CheckMessage]:
-    """What runs embedded writes into the data directory."""
+    """Check that the data directory is writable: embedded services write there."""
     if os.access(settings.DATA_DIR, os.W_OK | os.X_OK):
         return []
     return [
@@ -90,13 +92,53 @@ def check_data_dir(**_: Any) -> Sequence[CheckMessage]:
 
 
 @register(CONFIGURATION)
+def check_data_dir_is_private(**_: Any) -> Sequence[CheckMessage]:
+    """Check that no other user may look into the data directory."""
+    if not private_files.open_to_others(settings.DATA_DIR):
+        return []
+    return [
+        Warning(
+            f"Other users of this host may look into the data directory {settings.DATA_DIR}.",
+            hint=f"chmod 700 {settings.DATA_DIR}, or set MUSTER_DATA_DIR to another directory.",
+            id="muster.W004",
+        )
+    ]
+
+
+@register(CONFIGURATION)
 def check_health_checks(**_: Any) -> Sequence[CheckMessage]:
-    """A worker that cannot run its checks would never be fit for work."""
+    """Check the health checks: a worker that cannot run them would never get work."""
     try:
         health_checks.configured()
     except health_checks.WrongHealthCheck as error:
         return [Error(str(error), hint="See docs/operating.md, Health.", id="muster.E003")]
     return []
+
+
+@register(Tags.security, deploy=True)
+def check_servers_are_verified(**_: Any) -> Sequence[CheckMessage]:
+    """Check that connections to other hosts are encrypted, and compare the server's name."""
+    return [
+        Warning(
+            f"{variable}: the connection to {host} is not verified by TLS.",
+            hint=f"{expected}; see docs/operating.md, TLS.",
+            id="muster.W005",
+        )
+        for variable, host, is_verified, expected in _servers()
+        if not is_verified and host and not host.startswith("/") and host not in LOOPBACK_HOSTS
+    ]
+
+
+def _servers() -> Iterator[tuple[str, str, bool, str]]:
+    """The servers: their variable, host, whether they are verified, and how they would be."""
+    database = settings.DATABASES["default"]
+    mode = database.get("OPTIONS", {}).get("sslmode")
+    host = "" if _uses_sqlite() else str(database["HOST"])
+    yield "DATABASE_URL", host, mode == "verify-full", "Add ?sslmode=verify-full&sslrootcert=FILE"
+    for variable, scheme in (("BROKER_URL", "amqps"), ("REDIS_URL", "rediss")):
+        url = urlsplit(str(getattr(settings, variable)).split(";")[0])
+        is_verified = url.scheme == scheme and "cert_reqs=none" not in url.query
+        yield variable, url.hostname or "", is_verified, f"Use {scheme}://"
 
 
 def _uses_sqlite() -> bool:

@@ -1,8 +1,8 @@
-"""The time that decides: the database's. A machine's own clock decides nothing.
+"""The database's clock, which alone decides. A machine's own clock decides nothing.
 
-Nor is the database's clock believed blindly: somebody may set it. What it shows is compared with
-what this machine has counted meanwhile, and who ends the work of others asks here whether the clock
-has run steadily for long enough. See docs/adr/0020-clocks-that-are-set.md.
+The database's clock is not trusted blindly either: somebody may set it. Its readings are compared
+with the seconds that this machine has counted, and a function that ends the work of others checks
+here that the clock has run steadily for long enough. See docs/adr/0020-clocks-that-are-set.md.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ log = structlog.get_logger(__name__)
 ASK_EVERY_SECONDS = 1.0
 ASK_SLOW_DATABASE_EVERY_SECONDS = 5.0
 SLOW_SECONDS = 0.5
-"""An answer that took longer says too little of when it was given."""
+"""An answer that took longer is too imprecise."""
 
 LEAST_STEP_SECONDS = 1.0
 MOST_REMEMBERED = 100
 MOST_DRIFT = 1e-3
-"""Two clocks that nobody sets drift apart by at most this part of the time; kernels adjust theirs
-by half of it."""
+"""Two clocks that nobody sets drift apart by at most this fraction of the time; kernels adjust
+theirs by up to half of it."""
 
 
 class Reading(NamedTuple):
-    """What a clock showed, and when that was, by what this machine has counted."""
+    """A reading of a clock, and the range of counted seconds in which it was taken."""
 
     at: datetime
     earliest: float
@@ -43,14 +43,14 @@ class Reading(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The clock was set: by so much, forward or back, and when that was noticed."""
+    """A change of the clock: by how many seconds, forward or back, and when it was noticed."""
 
     seconds: float
     noticed: float
 
 
 class Watch:
-    """What this process knows of the clock: what it showed last, and when it was set."""
+    """This process's knowledge of the clock: the last reading, and the steps that it saw."""
 
     def __init__(self) -> None:
         self.last: Reading | None = None
@@ -69,10 +69,10 @@ class Watch:
 
 
 def step_seconds(before: Reading, after: Reading) -> float:
-    """By how much the clock was set between two readings; 0 if it need not have been.
+    """The seconds by which the clock was set between two readings; 0 if it may have run normally.
 
-    A slow database answers late, and one that was frozen very late: only what no moment between
-    question and answer can explain is a step.
+    A slow database answers late, and a frozen one very late: only a difference that no moment
+    between question and answer can explain is a step.
     """
     elapsed = (after.at - before.at).total_seconds()
     least, most = after.earliest - before.latest, after.latest - before.earliest
@@ -88,11 +88,10 @@ watch = Watch()
 
 
 def now() -> datetime:
-    """The database's clock, as an aware UTC datetime.
+    """Return the time of the database's clock, as an aware UTC datetime.
 
-    PostgreSQL is asked every second; in between, what this machine has counted since is added,
-    never what it believes the time to be. Embedded, database and processes share one host and so
-    one clock.
+    PostgreSQL is asked every second; in between, the seconds that this machine has counted are
+    added, never its own clock. Embedded, database and processes share one host and so one clock.
     """
     last = watch.last
     if last is None or connection.vendor != "postgresql":
@@ -105,32 +104,32 @@ def now() -> datetime:
 
 
 def asked_now() -> datetime:
-    """The database's clock, which is asked now, whenever that was done last.
+    """Ask the database for the time now, even if it was just asked.
 
-    For those who end what others have begun: had the clock been set since it was last asked, all of
-    them would seem to be late.
+    For functions that end the work of others: if the clock was set since it was last asked, all
+    work would seem to be late.
     """
     ask = _ask_postgresql if connection.vendor == "postgresql" else _ask_host
     reading = ask()
     if reading.is_slow:
         reading = min(reading, ask(), key=lambda each: each.latest - each.earliest)
     watch.note(reading)
-    # not what is counted from the question: a database that was frozen in between answers for now
+    # counted from the answer, not from the question: a database that was frozen answers for now
     return reading.at + timedelta(seconds=seconds_counted() - reading.latest)
 
 
 def steady_seconds() -> float:
-    """How long this process has watched the clock without seeing it set."""
+    """The seconds for which this process has watched the clock without seeing a step."""
     return 0.0 if watch.steady_since is None else seconds_counted() - watch.steady_since
 
 
 def was_set(*, within_seconds: float) -> bool:
-    """Whether this process saw the clock being set so short a time ago."""
+    """Return True if this process saw the clock being set within this time."""
     return bool(_steps(within_seconds))
 
 
 def displaced(*, within_seconds: float) -> tuple[timedelta, timedelta]:
-    """By how much times that were written before the clock was set seem too old, and too new."""
+    """The amounts by which times written before the clock was set seem too old, and too new."""
     steps = _steps(within_seconds)
     behind = sum(seconds for seconds in steps if seconds > 0)
     ahead = sum(-seconds for seconds in steps if seconds < 0)
@@ -138,9 +137,10 @@ def displaced(*, within_seconds: float) -> tuple[timedelta, timedelta]:
 
 
 def running_from(at: datetime) -> Callable[[], datetime]:
-    """A clock that shows `at` at its first reading, and goes on from there as this machine counts.
+    """Make a clock that shows `at` at its first reading, and continues from there as this machine
+    counts.
 
-    For what was given the time and takes long: its later parts have later times.
+    For a long function that was given the time: its later parts get later times.
     """
     started: float | None = None
 
@@ -155,7 +155,7 @@ def running_from(at: datetime) -> Callable[[], datetime]:
 
 
 def seconds_counted() -> float:
-    """A clock that cannot be set, and that goes on while the machine is suspended."""
+    """Read a clock that cannot be set, and that continues while the machine is suspended."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -166,7 +166,7 @@ def _steps(within_seconds: float) -> list[float]:
 
 def _ask_postgresql() -> Reading:
     with connection.cursor() as cursor:
-        earliest = seconds_counted()  # not before: it may have had to connect
+        earliest = seconds_counted()  # not earlier: the connection may have been opened first
         cursor.execute("SELECT clock_timestamp()")
         (at,) = cursor.fetchone()
     return Reading(at, earliest, seconds_counted())

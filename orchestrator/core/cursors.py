@@ -1,4 +1,4 @@
-"""Where the next page of a listing begins, as text: the key of the last row that was seen."""
+"""Cursors of listings: the key of the last row of a page, as text."""
 
 from __future__ import annotations
 
@@ -19,21 +19,28 @@ class InvalidCursor(MusterError):
 
 
 def write(key: object) -> str:
-    """The cursor of the page after the row with this key."""
+    """Write the cursor of the page after the row with this key."""
     return base64.urlsafe_b64encode(str(key).encode()).rstrip(b"=").decode()
 
 
 def read(text: str, key: Callable[[str], Key]) -> Key:
-    """The key that a cursor holds; `key` reads it, and raises ValueError. Raises InvalidCursor."""
+    """Read the key in a cursor; `key` parses it, and raises ValueError. Raises InvalidCursor."""
     try:
         padded = text.encode("ascii") + b"=" * (-len(text) % 4)
-        return key(base64.b64decode(padded, altchars=b"-_", validate=True).decode("ascii"))
+        return key(base64.b64decode(padded, altchars=b"-_", validate=True).decode())
     except (ValueError, binascii.Error):
         raise InvalidCursor from None
 
 
+def text(text: str) -> str:
+    """Take the key of rows with names. Raises ValueError."""
+    if "\0" in text:
+        raise ValueError
+    return text
+
+
 def whole_number(text: str) -> int:
-    """A `key`, for rows that are numbered. Raises ValueError."""
+    """Parse the key of numbered rows. Raises ValueError."""
     number = int(text)
     if not 0 < number <= ID_MAX:
         raise ValueError

@@ -1,4 +1,4 @@
-"""The database as a place: what it is called here, and waiting for it to come up."""
+"""The database connection: its errors, its fingerprint, and the wait until it is reachable."""
 
 from __future__ import annotations
 
@@ -21,18 +21,39 @@ LONGEST_PAUSE_SECONDS = 5.0
 LOCK_NOT_AVAILABLE = "55P03"
 READ_ONLY = "25006"
 IDLE_IN_TRANSACTION = "25P03"
+SERIALIZATION_FAILURE = "40001"
+DEADLOCK_DETECTED = "40P01"
+
+CAUSED_BY_DATA = frozenset({"22", "23", "42", "54"})
+"""Classes of `sqlstate` that are the same at each repetition: data, constraint, syntax, limit."""
 
 
 def sqlstate(error: Exception) -> str:
-    """What PostgreSQL calls this error, five letters and digits; empty if it named none.
+    """PostgreSQL's code of this error, five letters and digits; empty if there is none.
 
     https://www.postgresql.org/docs/current/errcodes-appendix.html
     """
     return getattr(error.__cause__, "sqlstate", None) or ""
 
 
+def is_outage(error: Exception) -> bool:
+    """Return True if this is an error of the database that no data is to blame for: the same may
+    pass later.
+
+    The connection was lost, a row is held, the server is read-only, full or shutting down. It is no
+    outage if the session was ended because its transaction stood idle: whoever held it computed for
+    too long.
+    """
+    if isinstance(error, InternalError):
+        return sqlstate(error) == READ_ONLY
+    if not isinstance(error, OperationalError | InterfaceError):
+        return False
+    state = sqlstate(error)
+    return state != IDLE_IN_TRANSACTION and state[:2] not in CAUSED_BY_DATA
+
+
 def fingerprint() -> str:
-    """Eight digits that tell this installation from others on the same machine.
+    """Eight digits that distinguish this installation from others on the same machine.
 
     Ids of workers begin at 1 in each of them.
     """
@@ -42,8 +63,8 @@ def fingerprint() -> str:
 
 
 def takes_writes() -> bool:
-    """Whether this session may write: a standby, and a database that was made read-only, answer and
-    take nothing. Raises what a database that does not answer raises."""
+    """Return True if this session may write: a standby and a read-only database answer, but accept
+    no writes. Raises the database's errors if it does not answer."""
     with connection.cursor() as cursor:
         if connection.vendor != "postgresql":
             cursor.execute("SELECT 1")
@@ -53,10 +74,10 @@ def takes_writes() -> bool:
 
 
 def wait_until_reachable() -> None:
-    """Return once the database answers and takes writes; says what is wrong at each attempt: 0.5, 1
-    ... 5 s apart.
+    """Wait until the database answers and accepts writes. Logs the problem at each attempt, with
+    pauses of 0.5, 1 ... 5 s.
 
-    A database that answers and lacks our tables is not waited for: that is an error of its own.
+    Does not wait for missing tables: that is another error.
     """
     pause_seconds = FIRST_PAUSE_SECONDS
     while problem := _problem():
@@ -80,9 +101,9 @@ def _problem() -> str:
 
 
 def leave_read_only_sessions(connection: Any, **_: Any) -> None:
-    """Have a session that turned out to be read-only closed when its work is done.
+    """Close a session that turns out to be read-only after its work is done.
 
-    It would stay so for as long as it is open, although the database takes writes again.
+    Otherwise it would stay read-only while it is open, although the database accepts writes again.
     """
     if connection.vendor == "postgresql" and _notice_read_only not in connection.execute_wrappers:
         connection.execute_wrappers.append(_notice_read_only)
@@ -95,14 +116,14 @@ def _notice_read_only(
         return execute(sql, parameters, many, context)
     except InternalError as error:
         if sqlstate(error) == READ_ONLY:
-            context["connection"].close_at = 0.0  # obsolete: the next look closes it
+            context["connection"].close_at = 0.0  # obsolete: Django's next check closes it
         raise
 
 
 def carry_out_each(parts: Mapping[str, Callable[[], T]]) -> dict[str, T]:
-    """Call every one of these, whatever became of the others; returns what each returned, by name.
+    """Call all of these, even if some fail; returns their results by name.
 
-    What one raises is logged with its name. When all were called, the first error is raised again.
+    Each error is logged with its name. After all calls, the first error is raised again.
     """
     returned: dict[str, T] = {}
     errors: list[Exception] = []
@@ -110,7 +131,7 @@ def carry_out_each(parts: Mapping[str, Callable[[], T]]) -> dict[str, T]:
         try:
             returned[name] = part()
         except Exception as error:
-            # whatever it is: the others have nothing to do with it, and the promise rests on them
+            # any error: the others do not depend on this part, and the promise depends on them
             log.error(
                 "a part failed, the others go on",
                 part=name,

@@ -1,8 +1,8 @@
-"""Dead letters: drained, settled, and kept where somebody should know of them.
+"""Dead letters: drain, settle, and keep those that somebody should look at.
 
-A letter is acknowledged only after what it means is committed. It may be stale: TTL runs while a
-message is ready, so its execution may have been claimed elsewhere, ended, or be at a later
-attempt. Status and attempt are compared, and a stale letter changes nothing.
+A letter is acknowledged only after its effect is committed. It may be stale: TTL runs while a
+message is ready, so its execution may have been claimed elsewhere, ended, or be at a later attempt.
+Status and attempt are compared, and a stale letter changes nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from kombu import Consumer
 from kombu.message import Message
 
 from orchestrator.core import clock, declarations, executions, investigations, publisher, topology
+from orchestrator.core.investigations import Subject
 from orchestrator.core.models import DLQEntry, Execution
 from orchestrator.core.reasons import Reason
 from orchestrator.core.states import ExecutionStatus
@@ -31,14 +32,14 @@ log = structlog.get_logger(__name__)
 
 FAILED_BY = "dead_letter_handler"
 QUIET_SECONDS = 0.2
-"""The queue counts as empty when nothing came for this long."""
+"""The queue counts as empty after this time without a letter."""
 
 OF_A_DEATH = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count")
-"""Beginnings of the headers in which the broker tells how a letter came here."""
+"""Prefixes of the headers in which the broker records the death of a letter."""
 
 REASONS = {
     "expired": (Reason.QUEUE_TTL_EXPIRED, DLQEntry.Reason.QUEUE_TTL_EXPIRED),
-    # its consumer could do nothing with it, or died of it as often as a quorum queue lets it
+    # its consumer could not use it, or crashed on it as often as a quorum queue allows
     "rejected": (Reason.MESSAGE_REJECTED, DLQEntry.Reason.MESSAGE_INVALID),
     "delivery_limit": (Reason.MESSAGE_REJECTED, DLQEntry.Reason.RETRIES_EXCEEDED),
 }
@@ -46,12 +47,12 @@ REASONS = {
 
 @dataclass(frozen=True)
 class Drained:
-    """What one drain did, in numbers of letters."""
+    """The outcome of one drain, in numbers of letters."""
 
     settled: int = 0
     """Ended or retried their execution, and were kept as an entry."""
     returned: int = 0
-    """Sent their execution back to the backlog: its worker was busy, or another could take it."""
+    """Returned their execution to the backlog: its worker was busy, or another could take it."""
     stale: int = 0
     """About an attempt that is no longer waiting: only acknowledged."""
     unreadable: int = 0
@@ -77,7 +78,7 @@ class Letter:
     execution_id: UUID | None
     attempt: int
     problem: str
-    """What could not be read; empty if all could."""
+    """The problem of a letter that could not be read; empty if it could."""
 
     @property
     def died_of(self) -> str:
@@ -85,8 +86,9 @@ class Letter:
 
     @property
     def fingerprint(self) -> str:
-        """The same for every copy of one letter: draining it again finds its entry. What names no
-        attempt is the same if its bytes are, and its headers but for the broker's account."""
+        """Equal for every copy of one letter, so that draining it again finds its entry. Letters
+        that name no attempt are equal if their bytes and their headers are, without those of the
+        broker."""
         if self.execution_id is not None and self.task == publisher.RUN:
             return f"{self.execution_id}.{self.attempt}"
         own = {
@@ -97,11 +99,11 @@ class Letter:
 
 
 def drain(*, read_clock: Callable[[], datetime] = clock.now, limit: int = 100_000) -> Drained:
-    """Settle the dead letters that wait now, in batches; returns what was done.
+    """Settle the dead letters that wait now, in batches; returns the outcome.
 
-    Each batch asks for the time: a drain may take long, and what it settles last may have been
-    accepted after it began. Raises what the broker or the database raise: then nothing of that
-    batch is acknowledged, and the letters are there again for the next drain.
+    Each batch reads the clock: a drain may take long, and the last letters may be about executions
+    accepted after it began. Raises the errors of broker and database: then nothing of that batch is
+    acknowledged, and the next drain gets the letters again.
     """
     total = Drained()
     taken = 0
@@ -119,7 +121,7 @@ def drain(*, read_clock: Callable[[], datetime] = clock.now, limit: int = 100_00
 
 
 def _batches(link: Any) -> Iterator[list[Message]]:
-    """Whole batches of the queue, until it is quiet. Bounded by prefetch, unlike SimpleQueue."""
+    """Take the queue in batches until it is quiet. Bounded by prefetch, unlike SimpleQueue."""
     size = 2 * settings.MUSTER.batch_size
     channel = link.channel()
     received: list[Message] = []
@@ -146,7 +148,7 @@ def _batches(link: Any) -> Iterator[list[Message]]:
 
 
 def read(message: Message) -> Letter:
-    """Read a dead letter without trusting any of it."""
+    """Read a dead letter without trusting any part of it."""
     headers = _storable(message.headers or {})
     x_death = headers.get("x-death")
     body = message.body if isinstance(message.body, bytes) else str(message.body).encode()
@@ -170,10 +172,10 @@ def read(message: Message) -> Letter:
 
 
 def settle(letters: Sequence[Letter], *, now: datetime) -> Drained:
-    """Do what these letters mean, in one transaction.
+    """Settle these letters in one transaction.
 
-    One letter that the database cannot store must not stop the others: they are then settled
-    one by one, and the odd one is kept with its bytes alone.
+    One letter that the database cannot store must not stop the others: they are then settled one by
+    one, and of the faulty one only the bytes are kept.
     """
     try:
         with transaction.atomic():
@@ -196,6 +198,7 @@ def _settle(letters: Sequence[Letter], *, now: datetime) -> Drained:
         .defer("result")
         .with_actions()
     }
+    subjects = {each.id: each for each in executions.subjects(list(waiting.values()))}
     entries: list[DLQEntry] = []
     dead: dict[Reason, list[Execution]] = {}
     stale = unreadable = 0
@@ -211,7 +214,8 @@ def _settle(letters: Sequence[Letter], *, now: datetime) -> Drained:
             continue
         reason, kept_as = REASONS.get(letter.died_of, REASONS["rejected"])
         dead.setdefault(reason, []).append(execution)
-        entries.append(_entry(letter, kept_as, _explain(execution, reason), execution, now=now))
+        explained = _explain(execution, reason)
+        entries.append(_entry(letter, kept_as, explained, subjects[execution.pk], now=now))
     ended: set[UUID] = set()
     returned: set[UUID] = set()
     for reason, group in dead.items():
@@ -223,7 +227,7 @@ def _settle(letters: Sequence[Letter], *, now: datetime) -> Drained:
             returned |= expired.returned
         else:
             ended |= executions.end_attempts(group, **why)
-    # an execution that lost its race on the way was claimed or ended: its letter was stale
+    # an execution that lost its race meanwhile was claimed or ended: its letter was stale
     kept = [entry for entry in entries if entry.subject_id is None or entry.subject_id in ended]
     investigations.keep(kept)
     stale += len(entries) - len(kept) - len(returned)
@@ -244,13 +248,13 @@ def _entry(
     letter: Letter,
     reason: DLQEntry.Reason,
     detail: str,
-    execution: Execution | None = None,
+    subject: Subject | None = None,
     *,
     now: datetime,
 ) -> DLQEntry:
     death = letter.x_death[0] if letter.x_death else {}
     keys = death.get("routing-keys")
-    about = investigations.of_subject(executions.subject(execution)) if execution else {}
+    about = investigations.of_subject(subject) if subject else {}
     return DLQEntry(
         **about,
         dlq_reason=reason,
@@ -262,7 +266,7 @@ def _entry(
         original_routing_key=str(keys[0])[:255] if isinstance(keys, list) and keys else "",
         x_death=letter.x_death,
         headers=letter.headers,
-        raw_body=None if execution else letter.raw_body,
+        raw_body=None if subject else letter.raw_body,
         fingerprint=letter.fingerprint,
     )
 
@@ -280,7 +284,8 @@ def _keep_bytes(letter: Letter, detail: str, *, now: datetime) -> None:
 
 
 def _storable(value: Any) -> Any:
-    """Headers as JSON that every database takes: no bytes, dates, NUL or foreign types."""
+    """Convert headers to JSON that every database can store: no bytes, dates, NUL or foreign
+    types."""
     if isinstance(value, dict):
         return {str(_storable(key)): _storable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

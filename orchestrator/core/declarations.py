@@ -1,27 +1,30 @@
-"""What the broker has of exchanges and queues, against the topology: look, compare, declare.
+"""Exchanges and queues of the broker compared with the topology: inspect, describe, declare.
 
-AMQP has no question for a queue's arguments. Declaring it with the wanted ones either succeeds
-or closes the channel with a 406 that names the first difference; taking over what was found and
-declaring again names the next. Only queues that exist, which a passive declaration tells, are
-asked in this way: declaring a missing one would make it. Bindings cannot be asked for at all;
-`declare` makes them.
+AMQP cannot query a queue's arguments. Declaring it with the wanted ones either succeeds or closes
+the channel with a 406 that names the first difference; declaring it again with the value found
+names the next. Only queues that exist, as a passive declaration shows, are checked in this way:
+declaring a missing one would create it. Bindings cannot be queried at all; `declare` creates them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from amqp.exceptions import NotFound, PreconditionFailed, ResourceLocked
+import structlog
+from amqp.exceptions import AccessRefused, NotFound, PreconditionFailed, ResourceLocked
 from kombu import Connection
 
 from orchestrator.core import topology
 from orchestrator.core.errors import MusterError
 from orchestrator.core.topology import QueueSpec
 from orchestrator.core.words import Kind
+
+log = structlog.get_logger(__name__)
 
 DIFFERENCE = re.compile(
     r"inequivalent arg '(?P<argument>[^']+)' for (?:queue|exchange) .*?: "
@@ -43,12 +46,12 @@ class UnclearRefusal(TopologyDiffers):
 
 
 KINDS = {"as declared": Kind.SUCCESS, "differs": Kind.DANGER, "missing": Kind.WARNING}
-"""Of what is found in the broker."""
+"""Kinds of the states of a finding."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that the broker has otherwise than the topology wants it."""
+    """One argument whose value in the broker differs from the topology."""
 
     argument: str
     wanted: Any
@@ -57,7 +60,7 @@ class Difference:
 
 @dataclass
 class Finding:
-    """What the broker has of one queue or exchange."""
+    """The state of one queue or exchange in the broker."""
 
     kind: str
     name: str
@@ -75,11 +78,10 @@ class Finding:
 
 
 def declare(link: Connection, specs: Iterable[QueueSpec]) -> None:
-    """As `topology.declare`. Raises TopologyDiffers, which says everything that differs."""
+    """Do as `declare_on`. Raises TopologyDiffers, which lists all differences."""
     wanted = list(specs)
     try:
-        with throw_away(link) as channel:
-            topology.declare(channel, wanted)
+        declare_on(link, wanted)
     except PreconditionFailed as refused:
         differences = describe(
             inspect(link, {s.name: s for s in [*topology.common(), *wanted]}.values())
@@ -87,8 +89,34 @@ def declare(link: Connection, specs: Iterable[QueueSpec]) -> None:
         raise TopologyDiffers(f"{differences or refused.reply_text}\n{REMEDY}") from None
 
 
+def declare_on(link: Connection, specs: Iterable[QueueSpec] = ()) -> None:
+    """Declare the common part and these queues, with their bindings.
+
+    Where each service has a user of its own, only executors may declare the common part. Who is
+    refused once looks from then on whether it is there: that needs no permission, and the broker's
+    log is not filled. Raises amqp's PreconditionFailed, AccessRefused, and NotFound.
+    """
+    wanted = list(specs)
+    if not is_restricted.is_set():
+        try:
+            with throw_away(link) as channel:
+                topology.declare(channel, wanted)
+            return
+        except AccessRefused as refused:
+            is_restricted.set()
+            log.info("executors declare what this user may not", refused=refused.reply_text)
+    with throw_away(link) as channel:
+        topology.require_common(channel)
+        for spec in wanted:
+            spec.queue()(channel).declare()
+
+
+is_restricted = threading.Event()
+"""Set when the broker refused the common part to this process's user."""
+
+
 def describe(findings: Iterable[Finding]) -> str:
-    """All that differs, a line for each: what, which argument, as found and as wanted."""
+    """List all differences, a line for each: name, argument, wanted and found value."""
     return "\n".join(
         f"{finding.kind} {finding.name}: {difference.argument}: "
         f"wanted {_shown(difference.wanted)}, found {_shown(difference.found)}"
@@ -102,18 +130,18 @@ def _shown(value: Any) -> str:
 
 
 def inspect(link: Connection, specs: Iterable[QueueSpec]) -> list[Finding]:
-    """What the broker has of the exchanges and of these queues. Changes nothing."""
+    """Inspect the exchanges and these queues in the broker. Changes nothing."""
     exchanges = [_exchange(link, name) for name in topology.exchange_purposes()]
     return exchanges + [inspect_queue(link, spec) for spec in specs]
 
 
 def inspect_queue(link: Connection, spec: QueueSpec) -> Finding:
-    """What the broker has of this queue."""
+    """Inspect this queue in the broker. Changes nothing."""
     finding = Finding("queue", spec.name, spec.owner)
     try:
         with throw_away(link) as channel:
-            there = channel.queue_declare(spec.name, passive=True)
-            finding.messages, finding.consumers = there.message_count, there.consumer_count
+            declared = channel.queue_declare(spec.name, passive=True)
+            finding.messages, finding.consumers = declared.message_count, declared.consumer_count
     except NotFound:
         finding.is_missing = True
         return finding
@@ -139,7 +167,7 @@ def _exchange(link: Connection, name: str) -> Finding:
         finding.is_missing = True
         return finding
     except PreconditionFailed:
-        pass  # the embedded broker compares also when it is only asked
+        pass  # the embedded broker compares even in a passive declaration
     wanted = {"type": kind, "durable": True, "auto_delete": False, "arguments": {}}
 
     def declare(channel: Any, asked: dict[str, Any]) -> None:
@@ -152,7 +180,7 @@ def _exchange(link: Connection, name: str) -> Finding:
 def _differences(
     link: Connection, declare: Callable[[Any, dict[str, Any]], None], wanted: dict[str, Any]
 ) -> list[Difference]:
-    """Declare until the broker agrees, taking over one found value after the other."""
+    """Declare until the broker agrees, adopting one existing value after the other."""
     asked = wanted | {"arguments": dict(wanted["arguments"])}
     differences: dict[str, Difference] = {}
     while True:
@@ -164,17 +192,18 @@ def _differences(
             match = DIFFERENCE.search(str(error.reply_text))
             if match is None or match["argument"] in differences:
                 raise UnclearRefusal(str(error.reply_text)) from None
-            argument, found = match["argument"], _value(match["found"])
+            argument, existing = match["argument"], _value(match["found"])
         place = asked if argument in asked else asked["arguments"]
-        differences[argument] = Difference(argument, place.get(argument), found)
-        if found is None:
+        differences[argument] = Difference(argument, place.get(argument), existing)
+        if existing is None:
             place.pop(argument, None)
         else:
-            place[argument] = found
+            place[argument] = existing
 
 
 def _value(text: str) -> Any:
-    """A value as the broker writes it: `none`, `'true'`, `the value '7' of type 'signedint'`."""
+    """Parse a value as the broker writes it: `none`, `'true'`,
+    `the value '7' of type 'signedint'`."""
     match = VALUE.match(text.strip().rstrip("."))
     if match is None:
         return None

@@ -1,7 +1,7 @@
-"""The root of Muster's exceptions, and the kinds that every face answers without knowing them.
+"""The root of Muster's exceptions, and the kinds that every face can answer in general.
 
-Each exception sits beside the code that raises it. A new one needs no row in any table: what it
-is derived from says how the API answers, and every command prints its text.
+Each exception stands beside the code that raises it. A new one needs no row in any table: its base
+class decides the API's answer, and every command prints its text.
 """
 
 from __future__ import annotations
@@ -21,13 +21,17 @@ class NotFound(MusterError):
     """Nothing has this id or name. The API answers 404."""
 
 
+class Forbidden(MusterError):
+    """The caller is not permitted to do this. The API answers 403."""
+
+
 class Conflict(MusterError):
-    """It cannot be done as things are. The API answers 409."""
+    """The request is not possible in the present state. The API answers 409."""
 
     kind: ClassVar[str]
     """The last part of the problem's `type`, for programs."""
     retry_after_seconds: ClassVar[int | None] = None
-    """When asking again may succeed, if time alone can change the answer."""
+    """The seconds after which a retry may succeed, if time alone can change the answer."""
 
 
 class Unavailable(MusterError):

@@ -1,22 +1,23 @@
-"""Triggers that keep what has happened as it was, whoever tries to change it.
+"""Triggers that protect final rows and history against every change.
 
-A later migration that changes such rows takes the triggers away for as long, and on SQLite, where
-a table that is altered may be made again, puts them back.
+A later migration that changes such rows removes the triggers for that time. On SQLite, where
+altering a table may rebuild it, it creates them again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from django.db import migrations
+from django.db import migrations, models
 
 FUNCTION = "orchestrator_is_final"
 HISTORY = "history is final"
 
 
 def function() -> migrations.RunPython:
-    """PostgreSQL's function that the triggers of all apps call."""
+    """Create the function of PostgreSQL that the triggers of all apps call."""
     return _statements(
         postgresql=[
             f"""
@@ -37,11 +38,14 @@ def keep(
 ) -> migrations.RunPython:
     """Refuse every change of rows that are final, and of histories.
 
-    `ended`: of each table, the column that holds the state, and the states that are terminal.
-    Depends on the migration with `function`.
+    `ended`: for each table, the column that holds the state, and its terminal states; none if the
+    row is final once that column is set. Depends on the migration with `function`.
     """
     rows = {
-        table: (f"OLD.{column} IN ({_quoted(states)})", f"a terminal {column} is final")
+        table: (
+            f"OLD.{column} IN ({_quoted(states)})" if states else f"OLD.{column} IS NOT NULL",
+            f"a terminal {column} is final",
+        )
         for table, (column, states) in ended.items()
     }
     finals = {**rows, **dict.fromkeys(histories, ("", HISTORY))}
@@ -85,6 +89,36 @@ def _on_sqlite(table: str, condition: str, why: str) -> Iterator[str]:
                 SELECT RAISE(ABORT, '{verb} of {table} refused: {why}');
             END
         """
+
+
+@contextmanager
+def lifted(connection: Any, histories: Collection[type[models.Model]]) -> Iterator[None]:
+    """Allow changes of these histories inside of the context, and of the caller's transaction.
+
+    Only the owner of the tables may do this.
+    """
+    tables = [model._meta.db_table for model in histories]
+    is_postgresql = connection.vendor == "postgresql"
+    with connection.cursor() as cursor:
+        for table in tables:
+            for statement in _lift(table, is_postgresql):
+                cursor.execute(statement)
+        yield
+        for table in tables:
+            for statement in _restore(table, is_postgresql):
+                cursor.execute(statement)
+
+
+def _lift(table: str, is_postgresql: bool) -> list[str]:
+    if is_postgresql:
+        return [f"ALTER TABLE {table} DISABLE TRIGGER {table}_is_final"]
+    return [f"DROP TRIGGER {table}_{verb}_is_final" for verb in ("update", "delete")]
+
+
+def _restore(table: str, is_postgresql: bool) -> list[str]:
+    if is_postgresql:
+        return [f"ALTER TABLE {table} ENABLE TRIGGER {table}_is_final"]
+    return list(_on_sqlite(table, "", HISTORY))
 
 
 def tune(tables: Mapping[str, str]) -> migrations.RunPython:

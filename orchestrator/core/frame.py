@@ -1,8 +1,8 @@
-"""What apps bring: each says it in its `apps.py`, and the frame collects it from all installed.
+"""Contributions of apps: each declares its own in `apps.py`, and the frame collects them.
 
-A new app edits no list: it is named in `INSTALLED_APPS`. Django itself finds its models, its
-`admin` and its commands. Functions are named by their dotted path, so that a process imports only
-what it uses.
+A new app edits no list except `INSTALLED_APPS`. Django itself finds its models, its `admin` and its
+commands. Functions are named by their dotted path, so that a process imports only those that it
+uses.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ class Maintenance:
     name: str
     """Its Celery task, and its row in beat's schedule."""
     function: Named
-    """Takes `now`, returns what it did. May run twice at once."""
+    """Takes `now`, returns a summary of its work. May run twice at once."""
     description: str
-    """What the schedule's page says of it."""
+    """Its text on the page of the schedule."""
     interval: str = "maintenance_interval_seconds"
-    """The setting that says how often it runs."""
+    """The setting with its interval."""
     asks_the_broker: bool = False
-    """It may take all of the broker's time limits, which what is due must not wait for."""
+    """True if it may take as long as the broker's time limits, so that urgent functions must not
+    wait for it."""
 
 
 @dataclass(frozen=True)
@@ -55,36 +56,36 @@ class HotQueue:
 
 @dataclass(frozen=True)
 class ExecutorPart:
-    """What each executor does for an app, in a thread with a database connection of its own.
+    """The work of each executor for an app, in a thread with its own database connection.
 
-    Its functions take `now` and `actor`. Messages are hints, kept in memory: what is lost with
-    them is found by `look`.
+    Its functions take `now` and `actor`. Messages are hints, kept in memory: if some are lost,
+    `look` finds their work.
     """
 
     queue: HotQueue
     take: Named
     """Takes the ids that came through the queue."""
     ended: Named
-    """Takes the ids of executions that ended. Not asked while nothing is open."""
+    """Takes the ids of executions that ended. Not called while nothing is open."""
     look: Named
-    """Takes nothing more: finds, every second, what no message told of."""
+    """Takes nothing more. Finds, every second, work that no message reported."""
     any_open: Named
-    """Takes nothing at all: whether anything of the app's is open."""
+    """Takes no arguments; returns True if anything of the app is open."""
 
 
 @dataclass(frozen=True)
 class PackContent:
-    """What packs hold beside their actions: a folder of YAML files that an app reads."""
+    """Content of packs besides actions: a folder of YAML files that an app reads."""
 
     folder: str
     """Below the pack's, such as `templates`."""
     name_keys: tuple[str, ...]
-    """The keys whose values together are a file's name, which no other may have."""
+    """The keys whose values together are a file's name, which must be unique."""
     check: Named
     """Takes a `packs.Source` and notes its problems there."""
     install: Named
-    """Takes checked values in a list, `pack` and `now`; returns a `packs.ContentReport`. What is
-    not among them any more is disabled."""
+    """Takes checked values in a list, `pack`, `now` and `principal`, whose permissions count unless
+    it is None; returns a `packs.ContentReport`. Disables content that is no longer among them."""
 
 
 @dataclass(frozen=True)
@@ -95,27 +96,54 @@ class SubjectKind:
     model: str
     """As `app_label.Model`."""
     take: Named
-    """Takes ids and `now`; returns an `investigations.Subject` of each that there is."""
+    """Takes ids and `now`; returns an `investigations.Subject` for each that exists."""
+    about: str = ""
+    """`PACKS` or `NAMESPACES`: what the name of a subject begins with. Without it, only callers
+    whose grant has no scope see its entries."""
 
 
 @dataclass(frozen=True)
 class Life:
-    """A state machine, for the page of `docs/` that is made of all of them."""
+    """A state machine, for the page of `docs/` that is generated from all of them."""
 
     title: str
     machine: str
     """Its dotted path."""
     begins: str
-    """How a row comes to its first state, as one word."""
+    """The word for the way in which a row enters its first state."""
     intro: str = ""
     """A paragraph above its tables."""
     notes: tuple[str, ...] = ()
     """Paragraphs below them."""
 
 
+VIEWER, OPERATOR, AUTHOR, ADMIN = ROLES = ("viewer", "operator", "author", "admin")
+"""Roles are fixed sets of permissions; an admin has all of them."""
+
+PACKS, NAMESPACES, WORKERS = "packs", "namespaces", "workers"
+INSTALLATION = "installation"
+"""The permission is about all of it: a grant with a scope does not give it."""
+OWN = "own"
+"""The permission is about the caller's own things: any grant gives it."""
+
+
+@dataclass(frozen=True)
+class Permission:
+    """Something that a caller may be permitted to do."""
+
+    name: str
+    """A noun and a verb: `executions.cancel`."""
+    text: str
+    """What it permits, for the page of permissions."""
+    about: tuple[str, ...] = (PACKS,)
+    """What scopes name of the rows that it is about."""
+    roles: tuple[str, ...] = ()
+    """The roles that have it, besides `admin`."""
+
+
 @dataclass(frozen=True)
 class SidebarItem:
-    """A link of the admin's sidebar to a model's list, for whoever may view it."""
+    """A link of the admin's sidebar to a model's list, for users who may view it."""
 
     group: str
     title: str
@@ -124,30 +152,72 @@ class SidebarItem:
     """As `app_label.model`, in lower case."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Rights:
+    """The rights of one service to the rows of one table: to all columns, or to those named."""
+
+    read: bool | tuple[str, ...] = False
+    add: bool = False
+    change: bool | tuple[str, ...] = False
+    remove: bool = False
+    hidden: tuple[str, ...] = ()
+    """Columns that it may not read, although it may read all others."""
+
+
+NONE = Rights()
+READ = Rights(read=True)
+ADD = Rights(read=True, add=True)
+CHANGE = Rights(read=True, add=True, change=True)
+ALL = Rights(read=True, add=True, change=True, remove=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableRights:
+    """The rights of each service to a table or a view. The owner, who migrates, has all of them."""
+
+    table: str
+    api: Rights = NONE
+    """The API and the admin."""
+    executor: Rights = NONE
+    worker: Rights = NONE
+    beat: Rights = NONE
+
+    def of(self, service: str) -> Rights:
+        rights: Rights = getattr(self, service)
+        return rights
+
+
 class MusterApp(AppConfig):
-    """An app of Muster. What it does not bring, it leaves out."""
+    """An app of Muster. It sets only the attributes for which it brings something."""
 
     default = False
     default_auto_field = "django.db.models.BigAutoField"
 
     def __init_subclass__(cls) -> None:
-        """Django takes the one class of an `apps` module that is the default: never this one."""
+        """Mark subclasses as the default: Django takes the one default class of an `apps`
+        module."""
         cls.default = True
 
     api_routers: ClassVar[Sequence[tuple[str, str]]] = ()
     """Prefixes below `/api/v1`, and the routers that answer there."""
     maintenance: ClassVar[Sequence[Maintenance]] = ()
     when_clock_was_set_back: ClassVar[Sequence[Named]] = ()
-    """Each makes due what waits for a time of a later clock: takes `now`, returns how many."""
+    """Each makes due what waits for a time of a clock that was set back: takes `now`, returns how
+    many."""
     executor_parts: ClassVar[Sequence[ExecutorPart]] = ()
     pack_contents: ClassVar[Sequence[PackContent]] = ()
     subject_kinds: ClassVar[Sequence[SubjectKind]] = ()
+    table_rights: ClassVar[Sequence[str]] = ()
+    """Dotted paths of sequences of `TableRights`: one for each table and view of the app."""
     database_views: ClassVar[Sequence[Named]] = ()
     """Each takes a database's vendor; returns SQL by name, each view after those that it reads."""
+    permissions: ClassVar[Sequence[Permission]] = ()
     metrics: ClassVar[Sequence[Named]] = ()
     """Each takes `now`; yields Prometheus' metric families."""
+    execution_secrets: ClassVar[Sequence[Named]] = ()
+    """Each takes executions; returns by id the `contents.Secrets` that the app knows of them."""
     execution_facts: ClassVar[Sequence[Named]] = ()
-    """Each takes an execution; returns `shown` facts: what it was run for."""
+    """Each takes an execution; returns `shown` facts about its purpose."""
     sidebar: ClassVar[Sequence[SidebarItem]] = ()
     lives: ClassVar[Sequence[Life]] = ()
     kinds: ClassVar[Sequence[str]] = ()
@@ -163,5 +233,5 @@ def ours() -> list[MusterApp]:
 
 
 def collect(bring: Callable[[MusterApp], Sequence[Brought]]) -> list[Brought]:
-    """What all installed apps bring of one kind."""
+    """Collect one kind of contribution from all installed apps."""
     return [item for app in ours() for item in bring(app)]

@@ -1,8 +1,8 @@
-"""What each worker checks of its machine, as `MUSTER_HEALTH_CHECKS` says.
+"""Checks that each worker makes of its machine, as configured in `MUSTER_HEALTH_CHECKS`.
 
-`disk_free=100MB,memory_free=5%,my_pack.checks.licence`: the first two are here, anything with a
-dot is a callable of yours. It is called without arguments; it passes unless it raises, or returns
-False or a text that says what is wrong.
+`disk_free=100MB,memory_free=5%,my_pack.checks.licence`: the first two are built in, any name with a
+dot is a callable of yours. It is called without arguments, and fails if it raises, or returns False
+or a text that says what is wrong.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class WrongHealthCheck(MusterError):
 
 
 def configured() -> dict[str, Check]:
-    """The checks by their names. Raises WrongHealthCheck."""
+    """Return the configured checks by name. Raises WrongHealthCheck."""
     checks = {}
     for entry in settings.MUSTER.health_checks.split(","):
         if entry := entry.strip():
@@ -50,12 +50,12 @@ def _check(entry: str, name: str, limit: str) -> Check:
             "2GB or 5%), or the dotted path of a callable"
         )
     try:
-        found = import_string(name)
+        imported = import_string(name)
     except ImportError as error:
         raise WrongHealthCheck(f"MUSTER_HEALTH_CHECKS: {name}: {error}") from None
-    if not callable(found):
+    if not callable(imported):
         raise WrongHealthCheck(f"MUSTER_HEALTH_CHECKS: {name} cannot be called")
-    check: Check = found
+    check: Check = imported
     return check
 
 
@@ -64,15 +64,15 @@ Least = tuple[float, str]
 
 
 def _share_or_bytes(entry: str, limit: str) -> Least:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(KB|MB|GB|%)", limit)
-    if found is None:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(KB|MB|GB|%)", limit)
+    if match is None:
         raise WrongHealthCheck(f"MUSTER_HEALTH_CHECKS: {entry!r}: expected 100MB, 2GB or 5%")
-    number, unit = float(found[1]), found[2]
+    number, unit = float(match[1]), match[2]
     return (number, "%") if unit == "%" else (number * SIZES[unit], "bytes")
 
 
 def _disk_free(least: Least) -> str | None:
-    """Where actions work, and where Muster keeps what it keeps."""
+    """Check the disks of temporary files, where actions work, and of Muster's data directory."""
     for path in dict.fromkeys((tempfile.gettempdir(), str(settings.DATA_DIR))):
         usage = shutil.disk_usage(path)
         if wrong := _too_little(usage.free, usage.total, least):

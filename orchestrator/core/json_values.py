@@ -1,4 +1,4 @@
-"""Which JSON values every database can hold, and where in a value a fault is."""
+"""Validation of JSON against what PostgreSQL and SQLite can store."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 DEPTH_LIMIT = 50
-"""Deeper JSON is no action's parameters, but somebody's try at a parser's stack."""
+"""No action needs deeper JSON; it would only be an attempt to overflow a parser's stack."""
 
 TOO_DEEP = f"is nested more than {DEPTH_LIMIT} levels deep"
 
 
 def faults(value: Any) -> Iterator[tuple[str, str]]:
-    """Whatever PostgreSQL's jsonb cannot hold, as pairs of JSON pointer and message.
+    """Find everything that PostgreSQL's jsonb cannot store, as pairs of JSON pointer and message.
 
-    Not JSON: NaN, Infinity. Not storable: NUL characters, lone surrogates (PostgreSQL manual,
-    8.14 "JSON Types"). Not recursive: the depth is the caller's.
+    Not JSON: NaN, Infinity. Not storable: NUL characters, lone surrogates (PostgreSQL manual, 8.14
+    "JSON Types"). Not recursive: the caller controls the depth.
     """
     waiting: list[tuple[Any, tuple[str | int, ...]]] = [(value, ())]
     while waiting:
@@ -40,7 +40,7 @@ def faults(value: Any) -> Iterator[tuple[str, str]]:
 
 
 def text_fault(text: str) -> str | None:
-    """What in this text no database could store, or None."""
+    """Describe the part of this text that no database can store, or return None."""
     if "\0" in text:
         return "a NUL character, which PostgreSQL cannot store"
     if not text.isascii():

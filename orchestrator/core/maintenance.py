@@ -1,7 +1,8 @@
-"""What beat schedules, by name, and the rule that makes a missed tick harmless.
+"""Maintenance functions that beat schedules, and the rule that makes a missed tick harmless.
 
-Beat, a second beat and each executor's watchdog all end here. A tick that somebody took within
-half an interval is not taken again, so the functions run once an interval whoever asks.
+Beat, a second beat and each executor's watchdog all call `run`. A tick that was taken within half
+an interval is not taken again, so a function runs once an interval, regardless of the number of
+callers.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from orchestrator.core.frame import Maintenance
 from orchestrator.core.models import Tick
 
 Parts = dict[str, Callable[[], Any]]
-"""What one function does, each part whatever becomes of the others."""
+"""The parts of one function; each is called even if others fail."""
 
 
 def check_timeouts(*, now: datetime) -> Any:
-    """End what is overdue, and move what waits behind a full worker to a free slot."""
+    """End what is overdue, and move what waits for a full worker to a free slot."""
     parts: Parts = {
         "ended": partial(executions.sweep, now=now),
         "moved": partial(executions.release_waiting, now=now),
@@ -34,9 +35,9 @@ def check_timeouts(*, now: datetime) -> Any:
 
 
 def _bring_forward(*, now: datetime) -> int:
-    """Retries that the clock has put off by being set back are due.
+    """Make due the retries that were delayed because the clock was set back.
 
-    For a while: who had asked the clock just before writes times of it a little later.
+    Repeats for a while: a process that read the clock just before may write its time later.
     """
     window = timedelta(seconds=settings.MUSTER.staleness_seconds)
     with transaction.atomic():
@@ -49,7 +50,7 @@ def _bring_forward(*, now: datetime) -> int:
 
 
 def check_heartbeats(*, now: datetime) -> Any:
-    """Declare silent workers lost, settle what they had started, move what they had not."""
+    """Declare silent workers lost, settle what they had started, move what they had not started."""
     parts: Parts = {
         "lost": lambda: [worker.name for worker in fleet.mark_stale(now=now)],
         "settled": partial(executions.settle_lost, now=now),
@@ -59,7 +60,7 @@ def check_heartbeats(*, now: datetime) -> Any:
 
 
 def drain_dead_letters(*, now: datetime) -> Any:
-    """Dispatch again what its worker seems not to have heard of, and turn dead letters into ended
+    """Dispatch again what its worker seems not to have received, and turn dead letters into ended
     executions and entries."""
     parts: Parts = {
         "dispatched_again": partial(
@@ -77,13 +78,13 @@ def retire_workers(*, now: datetime) -> Any:
 
 @cache
 def functions() -> dict[str, Maintenance]:
-    """What all installed apps bring, by name."""
+    """Maintenance functions of all installed apps, by name."""
     brought = frame.collect(lambda app: app.maintenance)
     return {maintenance.name: maintenance for maintenance in brought}
 
 
 def interval_seconds(name: str) -> float:
-    """How often this function runs."""
+    """The interval of this function."""
     seconds: float = getattr(settings.MUSTER, functions()[name].interval)
     return seconds
 
@@ -91,12 +92,12 @@ def interval_seconds(name: str) -> float:
 def run(name: str, *, now: datetime, missed: float = 0) -> Any:
     """Run one function unless it ran recently; returns its result, or None when it was not due.
 
-    `missed`: how many intervals must have gone by, as the watchdog asks for.
+    `missed`: the number of intervals that must have passed; for the watchdog.
     """
     seconds = interval_seconds(name)
     interval = timedelta(seconds=seconds)
     not_within = interval * missed if missed else interval / 2
-    # beat needs a whole interval to come to it first: no watchdog is to take that for its death
+    # beat needs a whole interval for its first run: a watchdog must not take that for a dead beat
     at_once = not missed or seconds <= settings.MUSTER.maintenance_interval_seconds
     if not Tick.objects.claim(name=name, now=now, not_within=not_within, at_once=at_once):
         return None

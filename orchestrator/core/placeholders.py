@@ -1,8 +1,8 @@
 """Templates of commands and requests: `{name}` stands for a parameter, `{{name}}` for itself.
 
-A value becomes (part of) one argument and never passes through a shell, so nothing in it is
-special. Only an item that is nothing but a placeholder may be a list; it becomes one argument an
-element. Every other brace is literal: `awk '{print $1}'` needs no escape.
+A value becomes (part of) one argument and never passes through a shell, so no character in it is
+special. Only an item that is a single placeholder may be a list; each element becomes an argument.
+Every other brace is literal: `awk '{print $1}'` needs no escape.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def names(item: str) -> list[str]:
 
 
 def whole(item: str) -> str | None:
-    """The parameter that this argument is, if it is nothing but one placeholder."""
+    """The parameter of this argument, if it is a single placeholder."""
     match = PLACEHOLDER.fullmatch(item)
     return match["name"] if match else None
 
 
 def expand(items: Sequence[str], parameters: Mapping[str, Any]) -> list[str]:
-    """The arguments with every placeholder filled. Raises CannotExpand."""
+    """Fill every placeholder of the arguments. Raises CannotExpand."""
     argv: list[str] = []
     for item in items:
         name = whole(item)
@@ -48,7 +48,7 @@ def expand(items: Sequence[str], parameters: Mapping[str, Any]) -> list[str]:
 
 
 def fill(item: str, parameters: Mapping[str, Any], *, escape: Callable[[str], str] = str) -> str:
-    """The text with every placeholder filled, each value escaped. Raises CannotExpand."""
+    """Fill every placeholder of a text, with each value escaped. Raises CannotExpand."""
     return PLACEHOLDER.sub(lambda match: _filled(match, parameters, escape), item)
 
 
@@ -61,7 +61,7 @@ def _filled(
 
 
 def _text(name: str, value: Any) -> str:
-    """A string as it is, anything else as JSON writes it."""
+    """Convert a value to text: a string as it is, anything else as JSON."""
     if value is None:
         raise CannotExpand(f"Parameter {name!r} is not given, and an argument needs it.")
     if isinstance(value, list):

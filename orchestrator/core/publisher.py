@@ -1,8 +1,8 @@
 """The only module that sends messages.
 
-Two ways to send. `send` waits until the broker has confirmed a whole batch: who acknowledges
-something afterwards uses it. `send_soon` hands over to a background thread and returns at once:
-the row is already committed, and the executor finds it without a message too, only later.
+There are two ways to send. `send` waits until the broker has confirmed a whole batch: for callers
+that acknowledge something afterwards. `send_soon` hands over to a background thread and returns at
+once: the row is already committed, and the executor finds it without a message too, only later.
 
 Every message is a Celery task message (protocol 2), so that stock tools understand it.
 """
@@ -42,7 +42,7 @@ EXECUTION_IDS = "execution_ids"
 PERSISTENT = 2
 
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
-"""What reading a body that is no message of ours can raise."""
+"""Errors of reading a body that is not one of our messages."""
 
 
 class BrokerUnavailable(Unavailable):
@@ -62,7 +62,7 @@ class Message:
     id: str = field(default_factory=lambda: str(uuid4()))
     expiration_ms: int | None = None
     listed: str = ""
-    """The argument that has ids, in a message about many."""
+    """The argument that holds ids, in a message about many."""
 
     def headers(self) -> dict[str, Any]:
         return {
@@ -102,7 +102,7 @@ def completed(execution_ids: Sequence[UUID]) -> list[Message]:
 def dispatch(
     *, execution_id: UUID, attempt: int, worker_id: int, ttl_ms: int | None = None
 ) -> Message:
-    """Tell one worker to run one attempt. `ttl_ms` only where it is shorter than the queue's."""
+    """Tell one worker to run one attempt. `ttl_ms` only if it is shorter than the queue's."""
     return Message(
         task=RUN,
         routing_key=topology.dispatch_key(worker_id),
@@ -124,7 +124,7 @@ def cancel(*, execution_id: UUID, attempt: int, worker_id: int) -> Message:
 def about_many(
     task: str, routing_key: str, ids: Sequence[UUID], *, listed: str = EXECUTION_IDS
 ) -> list[Message]:
-    """Messages that name all of these ids, a batch in each."""
+    """Build messages that name all of these ids, a batch in each."""
     size: int = settings.MUSTER.batch_size
     return [
         Message(
@@ -137,30 +137,39 @@ def about_many(
     ]
 
 
-# --- sending, and waiting for the broker's word --------------------------------------------------
+# --- sending with confirmation --------------------------------------------------
 
 
 def connection() -> Connection:
-    """A new connection to the broker, with time limits so that a stalled broker is an error."""
+    """Open a connection to the broker, with time limits so that a stalled broker is an error."""
     limit = settings.MUSTER.publish_timeout_seconds
     return Connection(
         settings.BROKER_URL,
+        ssl=tls(),
         connect_timeout=limit,
         transport_options={"read_timeout": limit, "write_timeout": limit},
     )
 
 
+def tls() -> dict[str, Any] | bool:
+    """The TLS arguments of one connection, which adds the name that it connects to."""
+    arguments: dict[str, Any] | bool = settings.BROKER_TLS
+    return dict(arguments) if isinstance(arguments, dict) else arguments
+
+
 def ensure_connected(link: Connection) -> None:
-    """Connect it, if it is not, within the time limit. Raises what the broker's library does."""
+    """Connect within the time limit, if not connected yet. Raises the errors of the broker's
+    library."""
     limit_seconds = settings.MUSTER.publish_timeout_seconds
     link.ensure_connection(max_retries=1, interval_start=0, timeout=int(limit_seconds) or 1)
 
 
 def send(messages: Sequence[Message]) -> list[Message]:
-    """Publish a batch and wait for its confirmation; returns what no queue was there to take.
+    """Publish a batch and wait for its confirmation; returns the messages for which there is no
+    queue.
 
-    Raises BrokerUnavailable after a second try on a fresh connection. Some messages may then
-    have been taken all the same: whoever receives them must be safe to run twice.
+    Raises BrokerUnavailable after a second attempt on a new connection. The broker may still have
+    accepted some messages: their receivers must be safe to run twice.
     """
     if not messages:
         return []
@@ -176,8 +185,8 @@ def send(messages: Sequence[Message]) -> list[Message]:
 
 
 def make_whole(routing_keys: Iterable[str]) -> None:
-    """Declare the queues of messages that came back, with exchanges and bindings: somebody has
-    deleted one of them. Raises BrokerUnavailable, and TopologyDiffers.
+    """Declare the queues of returned messages, with exchanges and bindings, as somebody has deleted
+    one of them. Raises BrokerUnavailable, and TopologyDiffers.
     """
     specs = topology.needed_by(routing_keys)
     try:
@@ -189,15 +198,15 @@ def make_whole(routing_keys: Iterable[str]) -> None:
 
 
 class _Lane:
-    """A connection whose confirms are awaited once a batch, not once a message."""
+    """A connection that waits for the confirms of a whole batch, not of each message."""
 
     channel: Any
-    """py-amqp's channel, or the embedded broker's, which does the same."""
+    """The channel of py-amqp, or of the embedded broker, which behaves the same."""
 
     def __init__(self, link: Connection) -> None:
         self.link = link
+        declarations.declare_on(link)
         self.channel = link.default_channel
-        topology.declare(self.channel, [])
         self.channel.confirm_select()
         self.channel.events["basic_ack"].add(self._on_ack)
         self.channel.events["basic_nack"].add(self._on_nack)
@@ -210,7 +219,7 @@ class _Lane:
         self.returned: set[str] = set()
 
     def send(self, messages: Sequence[Message]) -> list[Message]:
-        """Publish, wait for the confirms; returns what came back as unroutable."""
+        """Publish, wait for the confirms; returns the unroutable messages."""
         self.returned.clear()
         self.refused = False
         with self.one_commit():
@@ -218,7 +227,7 @@ class _Lane:
                 self._publish(message)
         until = time.monotonic() + settings.MUSTER.publish_timeout_seconds
         while self.unconfirmed:
-            # raises TimeoutError when a stalled broker says nothing
+            # raises TimeoutError when a stalled broker does not answer
             self.link.drain_events(timeout=max(0.01, until - time.monotonic()))
         if self.refused:
             raise OperationalError("the broker refused (nack) a message")
@@ -281,7 +290,7 @@ def _drop_lane() -> None:
 
 @cache
 def errors() -> tuple[type[Exception], ...]:
-    """What the broker's library raises when the broker is away, stalled or says no."""
+    """Errors of the broker's library when the broker is away, stalled or refuses."""
     link = Connection(settings.BROKER_URL)
     return (*link.connection_errors, *link.channel_errors, OSError, OperationalError)
 
@@ -289,13 +298,13 @@ def errors() -> tuple[type[Exception], ...]:
 # --- sending soon --------------------------------------------------------------------------------
 
 
-BREATH_SECONDS = 0.01
-"""The least time between two batches of the relay: what comes in between travels together. The
-first after a pause goes at once."""
+PAUSE_SECONDS = 0.01
+"""The least time between two batches of the relay: messages in between are sent together. The first
+after a pause goes at once."""
 
 
 class _Relay:
-    """A thread that publishes what it is given, as many at once as have gathered meanwhile."""
+    """A thread that publishes the messages given to it, all that have gathered at once."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -317,10 +326,10 @@ class _Relay:
         return not self.waiting.unfinished_tasks
 
     def _run(self) -> None:
-        breathed_at = 0.0
+        next_at = 0.0
         while True:
             batch = [self.waiting.get()]
-            time.sleep(max(0.0, breathed_at - time.monotonic()))
+            time.sleep(max(0.0, next_at - time.monotonic()))
             while len(batch) < settings.MUSTER.batch_size:
                 try:
                     batch.append(self.waiting.get_nowait())
@@ -332,20 +341,21 @@ class _Relay:
                 log.warning("hints dropped, the sweep will find the rows", error=error)
             except Exception:
                 log.exception("hints dropped, the sweep will find the rows")
-            breathed_at = time.monotonic() + BREATH_SECONDS
+            next_at = time.monotonic() + PAUSE_SECONDS
             for _ in batch:
                 self.waiting.task_done()
 
 
 def _send_hints(messages: Sequence[Message]) -> None:
-    """Send, and send again what finds a queue only once that is declared."""
+    """Send; declare the missing queues of returned messages, and send these again."""
     if returned := send(messages):
         make_whole(message.routing_key for message in returned)
         send(returned)
 
 
 def _merged(batch: Sequence[Message]) -> list[Message]:
-    """Messages that list ids, joined by task: one message about forty executions costs as one."""
+    """Join messages that list ids by task: one message about forty executions costs no more than
+    one."""
     merged: list[Message] = []
     ids: dict[tuple[str, str, str], list[UUID]] = {}
     for message in batch:
@@ -375,7 +385,7 @@ def send_soon(messages: Iterable[Message]) -> None:
 
 @atexit.register
 def flush(timeout_seconds: float | None = None) -> bool:
-    """Wait until what was to be sent soon is sent; False when time ran out first."""
+    """Wait until all background messages are sent; returns False when time ran out first."""
     if _relay is None or _relay.pid != os.getpid():
         return True
     return _relay.flush(timeout_seconds or settings.MUSTER.publish_timeout_seconds)

@@ -1,4 +1,4 @@
-"""Why an execution ended, or an attempt did. Each reason says what is known of the action."""
+"""Reasons for the end of an execution or an attempt. Each says what is known of the action."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class Known(enum.Enum):
-    """What can be said about an action whose attempt ended."""
+    """Knowledge about an action whose attempt ended."""
 
     NEVER_STARTED = "never_started"
     """It did not begin: running it again is always safe."""
@@ -19,7 +19,7 @@ class Known(enum.Enum):
 
     @property
     def text(self) -> str:
-        """As people read it."""
+        """The text for people."""
         return _KNOWN[self]
 
 
@@ -31,7 +31,7 @@ _KNOWN = {
 
 
 class Reason(enum.StrEnum):
-    """A reason code, what is known of the action, and the sentence that people read."""
+    """A reason code, what is known of the action, and the sentence for people."""
 
     known: Known
     text: str
@@ -91,6 +91,12 @@ class Reason(enum.StrEnum):
         "pack_unavailable",
         Known.NEVER_STARTED,
         "The worker does not have the code of the pack",
+    )
+
+    KEY_REFUSED = (
+        "key_refused",
+        Known.NEVER_STARTED,
+        "A key that its parameters refer to could not be opened",
     )
 
     QUEUE_TTL_EXPIRED = "queue_ttl_expired", Known.NEVER_STARTED, "Worker queue TTL expired"
@@ -159,4 +165,4 @@ WITHOUT_A_WORKER = frozenset(
         Reason.WORKER_STOPPED,
     }
 )
-"""There was no worker, or it was gone: the action is not to blame."""
+"""Reasons without a worker, or after its loss: the action is not to blame."""

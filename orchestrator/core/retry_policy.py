@@ -1,4 +1,4 @@
-"""Whether an attempt that ended may be followed by another, and after how long."""
+"""Retry policies: whether another attempt may follow, and after which delay."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from orchestrator.core.errors import MusterError
 from orchestrator.core.reasons import Known, Reason
+from orchestrator.core.redaction import quoted
 
 BACKOFFS = ("none", "linear", "exponential", "fibonacci")
 
@@ -23,11 +24,11 @@ NEVER = frozenset(
         Reason.DEADLINE_PASSED,
     }
 )
-"""What another attempt could not change, or was asked for."""
+"""Ends that another attempt could not change, or that were asked for."""
 
 RETRYABLE = frozenset(Reason) - NEVER
 LARGEST_EXPONENT = 62
-"""A doubling further would only make a large number that `max_backoff_ms` cuts off."""
+"""Doubling further would only give a large number that `max_backoff_ms` cuts off."""
 
 
 class InvalidRetryPolicy(MusterError):
@@ -36,30 +37,33 @@ class InvalidRetryPolicy(MusterError):
 
 @dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
-    """How often, after what, and how soon. The default is one attempt: no retry."""
+    """The number of attempts, the reasons to retry, the delays. The default is one attempt: no
+    retry."""
 
     max_attempts: int = 1
     backoff: str = "exponential"
     backoff_base_ms: int = 1_000
     max_backoff_ms: int = 30_000
     jitter: float = 0.2
-    """How far a delay may stray, as a part of it: 0.2 is between 80 % and 120 %."""
+    """The random part of a delay: 0.2 is between 80 % and 120 %."""
     retry_on: frozenset[Reason] | None = None
-    """The reasons to retry; None for all after which the action is known, by its declaration, to
-    be safe to run again."""
+    """The reasons to retry; None for all after which the action is safe to run again, as far as it
+    declares so."""
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RetryPolicy:
-        """The policy as an action holds it. Raises InvalidRetryPolicy that names every problem."""
-        if found := problems(values):
-            raise InvalidRetryPolicy("; ".join(f"{name}: {text}" for name, text in found) + ".")
+        """Read a policy as an action holds it. Raises InvalidRetryPolicy that names every
+        problem."""
+        if faults := problems(values):
+            raise InvalidRetryPolicy("; ".join(f"{name}: {text}" for name, text in faults) + ".")
         known = dict(values)
         if known.get("retry_on") is not None:
             known["retry_on"] = frozenset(map(Reason, known["retry_on"]))
         return cls(**known)
 
     def allows(self, reason: Reason, *, retry_count: int, idempotent: bool) -> bool:
-        """Whether an attempt that ended for this reason, after so many retries, may be repeated.
+        """Return True if an attempt that ended for this reason, after this many retries, may be
+        repeated.
 
         At most `max_attempts` attempts in all. An action whose outcome is unknown is repeated only
         if it is idempotent, whatever `retry_on` says; one that finished only if `retry_on` says so.
@@ -73,16 +77,16 @@ class RetryPolicy:
         return reason.known is not Known.FINISHED
 
     def delay_ms(self, attempts: int, *, random: Random | Callable[[], float]) -> int:
-        """How long to wait after so many attempts: at least 0, at most `max_backoff_ms`.
+        """The delay after this many attempts: at least 0, at most `max_backoff_ms`.
 
-        exponential: base * 2^(attempts - 1); linear: base * attempts; fibonacci: base * 1, 1, 2,
-        3, 5, ...; none: 0. Then cut off at the maximum, then strayed by the jitter, so that what
-        failed together does not come back together. `random` gives numbers in [0, 1).
+        exponential: base * 2^(attempts - 1); linear: base * attempts; fibonacci: base * 1, 1, 2, 3,
+        5, ...; none: 0. Then cut off at the maximum, then varied by the jitter, so that attempts
+        that failed together do not start together again. `random` gives numbers in [0, 1).
         """
         delay = min(self._factor(max(attempts, 1)) * self.backoff_base_ms, self.max_backoff_ms)
         draw = random.random() if isinstance(random, Random) else random()
-        strayed = round(delay * (1 + self.jitter * (2 * draw - 1)))
-        return min(strayed, self.max_backoff_ms)
+        varied = round(delay * (1 + self.jitter * (2 * draw - 1)))
+        return min(varied, self.max_backoff_ms)
 
     def _factor(self, attempts: int) -> int:
         match self.backoff:
@@ -97,11 +101,11 @@ class RetryPolicy:
 
 
 def problems(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Everything that is wrong with a policy, as (key, what was expected and found)."""
+    """Find all problems with a policy, as (key, what was expected and found)."""
     names = [field.name for field in fields(RetryPolicy)]
-    found = [(str(name), _unknown(str(name), names)) for name in values if name not in names]
-    return found + [
-        (name, f"expected {expected}, found {values[name]!r}")
+    unknown = [(str(name), _unknown(str(name), names)) for name in values if name not in names]
+    return unknown + [
+        (name, f"expected {expected}, found {quoted(values[name])}")
         for name, (fits, expected) in _EXPECTED.items()
         if name in values and not fits(values[name])
     ]

@@ -1,6 +1,6 @@
 """Beat's schedule: a row for each maintenance function, which the admin shows.
 
-An operator may change a row or disable it; a row that is missing is made again by `migrate`.
+An operator may change a row or disable it; `migrate` creates a missing row again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from orchestrator.core import frame
 
 
 def install(*, using: str, **_: Any) -> None:
-    """After migrations: add the rows that are missing."""
+    """Add the missing rows after migrations."""
     from django_celery_beat.models import IntervalSchedule, PeriodicTask
 
     if PeriodicTask._meta.db_table not in connections[using].introspection.table_names():

@@ -10,7 +10,7 @@ from orchestrator.core.state_machine.machine import Machine, table
 
 
 class ExecutionStatus(enum.StrEnum):
-    """Where an execution is."""
+    """The statuses of an execution."""
 
     REQUESTED = "requested"
     SCHEDULING = "scheduling"
@@ -37,7 +37,7 @@ KINDS = words.kinds(
 )
 
 WHO_MOVES_IT_ON: Mapping[ExecutionStatus, str] = {
-    S.REQUESTED: "the executor, told by `execution.requested` or by looking every second",
+    S.REQUESTED: "the executor, by the message `execution.requested` or by looking every second",
     S.SCHEDULING: "the executor, when `next_retry_at` has come",
     S.SCHEDULED: "the worker by its claim; after `start_by` the sweep; after the TTL the drain",
     S.RUNNING: "the worker; after `run_deadline_at` the sweep; when the worker is lost the check",
@@ -99,6 +99,6 @@ EXECUTIONS = Machine(
         S.RUNNING: "started_at",
         S.CANCELING: "cancel_requested_at",
     },
-    # one row that somebody holds must not keep a batch of others past their deadlines
+    # one locked row must not delay a batch of others past their deadlines
     waits_for_locks=False,
 )

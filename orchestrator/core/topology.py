@@ -1,4 +1,4 @@
-"""Every exchange, queue, binding and argument, with its owner. Names come from here only.
+"""All exchanges, queues, bindings and arguments, with their owners. Names come only from here.
 
 A service declares the common part and the queues that it consumes, nothing else. Every
 declaration is idempotent, so services start in any order. `docs/topology.md` is generated from
@@ -25,12 +25,12 @@ COMPLETED = "execution.completed"
 
 EXECUTIONS = "executions"
 CANCEL = "cancel"
-"""What the two queues of a worker are for, as their names say."""
+"""The purposes of a worker's two queues, as in their names."""
 
 
 @dataclass(frozen=True)
 class QueueSpec:
-    """One row of the topology: a queue, what reaches it, and who consumes it."""
+    """One row of the topology: a queue, its binding, and its consumer."""
 
     name: str
     exchange: str
@@ -41,8 +41,12 @@ class QueueSpec:
     exchange_type: str = "topic"
 
     def queue(self) -> Queue:
-        """The kombu queue: durable, never auto-deleted (deleting a queue dead-letters nothing)."""
-        exchange = Exchange(self.exchange, type=self.exchange_type, durable=True)
+        """The kombu queue: durable, never auto-deleted (deleting a queue dead-letters nothing).
+
+        Its exchange is not declared with it: only executors may, where each service has a user of
+        its own.
+        """
+        exchange = Exchange(self.exchange, type=self.exchange_type, durable=True, no_declare=True)
         return Queue(
             self.name,
             exchange=exchange if self.exchange else Exchange("", type="direct"),
@@ -58,26 +62,27 @@ def _ns(name: str) -> str:
 
 
 def _of_worker(worker_id: int | str, what: str) -> str:
-    """The name of a worker's queue. The default namespace is not in it: it never was."""
+    """The name of a worker's queue. It leaves out the default namespace, for compatibility."""
     name = f"worker.{worker_id}.{what}"
     return name if settings.MUSTER.namespace == DEFAULT_NAMESPACE else _ns(name)
 
 
 def _worker_id_in(name: str, what: str) -> str | None:
-    """The worker's id in the name of its queue, as it is written there; None in any other name,
-    and in those of another namespace."""
+    """The worker's id in the name of its queue, as text; None for any other name, and for those of
+    another namespace."""
     before, _, after = _of_worker("#", what).partition("#")
     match = re.fullmatch(rf"{re.escape(before)}([0-9]+){re.escape(after)}", name)
     return match[1] if match else None
 
 
 def executions_exchange() -> str:
-    """Life of executions: requests, dispatch, cancels, completions."""
+    """The exchange of executions: requests, dispatches, cancels, completions."""
     return _ns("executions")
 
 
 def dead_letter_exchange() -> str:
-    """Where dead letters go. Topic: a direct exchange bound with `#` matches nothing."""
+    """The exchange of dead letters. A topic exchange: with a direct one, `#` would match
+    nothing."""
     return _ns("dlx")
 
 
@@ -127,7 +132,7 @@ def hot_queue(name: str, *, routing_key: str, purpose: str) -> QueueSpec:
 
 
 def hot_queues() -> list[QueueSpec]:
-    """What each executor takes in batches: its own queues, and those of the installed apps."""
+    """The queues that each executor takes in batches: its own, and those of the installed apps."""
     return [
         requests_queue(),
         completed_queue(),
@@ -142,7 +147,7 @@ def maintenance_queue() -> QueueSpec:
         routing_key=_ns("maintenance.queue"),
         owner="executor",
         purpose="what beat schedules",
-        # ticks that nobody fetched are worth nothing: keep the newest, dead-letter none
+        # ticks that nobody fetched are worthless: keep the newest, dead-letter none
         arguments={"x-max-length": 1_000},
         exchange_type="direct",
     )
@@ -193,7 +198,7 @@ def worker_queues(worker_id: int | str) -> list[QueueSpec]:
 
 
 def needed_by(routing_keys: Iterable[str]) -> list[QueueSpec]:
-    """The queues without which messages of these routing keys find nobody."""
+    """The queues that messages with these routing keys need."""
     matches = [TO_A_WORKER.fullmatch(key) for key in routing_keys]
     worker_ids = {match["worker_id"] for match in matches if match}
     shared = [] if all(matches) else hot_queues()
@@ -201,12 +206,13 @@ def needed_by(routing_keys: Iterable[str]) -> list[QueueSpec]:
 
 
 def common() -> list[QueueSpec]:
-    """What every service declares first: a missing dead letter exchange drops silently."""
+    """Queues that every service declares first: without a dead letter exchange, messages are
+    lost."""
     return [dead_letter_queue()]
 
 
 def find(name: str) -> QueueSpec | None:
-    """The row for a queue's name, also for queues of workers that are not known yet."""
+    """Find the row of a queue by its name, also of workers that are not known yet."""
     for spec in shared_queues():
         if spec.name == name:
             return spec
@@ -233,10 +239,19 @@ def declare(channel: Any, specs: Iterable[QueueSpec]) -> None:
         spec.queue()(channel).declare()
 
 
-def unbind_former(channel: Any, worker_id: int | str) -> None:
-    """Take the bindings from queues as they were called when no namespace was in their names.
+def require_common(channel: Any) -> None:
+    """Look for the common part, and change nothing. Raises amqp's NotFound, which closes the
+    channel."""
+    for name, (kind, _) in exchange_purposes().items():
+        channel.exchange_declare(name, kind, passive=True, durable=True, auto_delete=False)
+    for spec in common():
+        channel.queue_declare(spec.name, passive=True)
 
-    They are not deleted: in the default namespace, somebody else's worker has the same names.
+
+def unbind_former(channel: Any, worker_id: int | str) -> None:
+    """Remove the bindings of queues with their former names, which had no namespace.
+
+    The queues are not deleted: in the default namespace, somebody else's worker has the same names.
     """
     for spec in worker_queues(worker_id):
         former = spec.name.removeprefix(_ns(""))

@@ -1,7 +1,7 @@
-"""How all faces say things: the colour of a state, a duration, labels, bytes.
+"""Texts that all faces share: the colour of a state, a duration, labels, bytes.
 
-A state's colour stands beside the state, as its `Kind`; each face has one table from kinds to its
-own colours.
+A state's colour is defined beside the state, as its `Kind`; each face has one table from kinds to
+its own colours.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HEX_LIMIT_BYTES = 4_096
 
 
 class Kind(enum.StrEnum):
-    """What a state means to whoever looks; the names are Unfold's, of its labels."""
+    """The meaning of a state for people; the names are those of Unfold's labels."""
 
     PLAIN = ""
     INFO = "info"
@@ -33,20 +33,21 @@ class Kind(enum.StrEnum):
 
 
 def kinds(**states: str) -> dict[str, Kind]:
-    """A table from states to their kinds: `kinds(success="completed", danger="failed timeout")`."""
+    """Make a table from states to their kinds:
+    `kinds(success="completed", danger="failed timeout")`."""
     return {state: Kind(kind) for kind, names in states.items() for state in names.split()}
 
 
 @cache
 def _all_kinds() -> Mapping[str, Kind]:
-    found: dict[str, Kind] = {}
+    kinds_of_states: dict[str, Kind] = {}
     for path in frame.collect(lambda app: app.kinds):
-        found |= import_string(path)
-    return found
+        kinds_of_states |= import_string(path)
+    return kinds_of_states
 
 
 def kind_of(state: str) -> Kind:
-    """What a state of any app means; PLAIN if nobody says."""
+    """The kind of a state of any app; PLAIN if it is not listed."""
     return _all_kinds().get(state, Kind.PLAIN)
 
 

@@ -1,11 +1,11 @@
-"""What an installation needs before its services start: tables, the core pack, a way in."""
+"""Preparation of an installation before its services start: tables, the core pack, logins."""
 
 from __future__ import annotations
 
 import os
 import secrets
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from django.conf import settings
@@ -14,24 +14,32 @@ from django.core.management import CommandError, call_command
 from django.db import Error as DatabaseError
 from django.db import connection
 
-from orchestrator.access import tokens
-from orchestrator.core import packs, publisher
+from orchestrator.access import identities, tokens
+from orchestrator.access.grants import EVERYTHING
+from orchestrator.access.models import ApiToken, Identity
+from orchestrator.core import authority, packs, private_files, publisher
+from orchestrator.core.errors import MusterError
 from orchestrator.core.models import Pack
 
 ADMIN = "admin"
-TOKEN_NAME = "up"  # noqa: S105 - a name, not a secret
+SERVICE = "up"
+"""The service account whose token `up` makes: an admin."""
+TOKEN_LIFETIME = timedelta(hours=24)
+TOKEN_RENEWED_BEFORE = timedelta(hours=12)
+"""With less than this left, the token is replaced."""
 
 
 @dataclass(frozen=True)
 class Secret:
-    """What was made for the first start, and the file that keeps it."""
+    """A secret that was created for the first start, and the file that keeps it."""
 
     text: str
     path: Path
 
 
 def check_servers() -> None:
-    """Raises CommandError that names the server, where it should be, and what to do."""
+    """Check database and broker. Raises CommandError that names the server, its address, and what
+    to do."""
     database = settings.DATABASES["default"]
     try:
         connection.ensure_connection()
@@ -54,7 +62,9 @@ def check_servers() -> None:
 
 
 def prepare(*, now: datetime) -> None:
-    """Bring the tables up to date; install the core pack where it is missing."""
+    """Bring the tables up to date; install the core pack if it is missing. Files that an older
+    version left open to others are closed."""
+    private_files.close_to_others(settings.DATA_DIR)
     call_command("migrate", interactive=False, verbosity=0)
     if not Pack.objects.filter(name="core").exists():
         packs.install(packs.load(settings.BASE_DIR / "packs" / "core"), now=now)
@@ -71,26 +81,60 @@ def make_admin() -> Secret | None:
 
 
 def make_token(*, now: datetime) -> Secret | None:
-    """Create an API token; None if the one that is kept is usable still."""
+    """Make an API token for this machine and for a day, which may do everything; None if the stored
+    one will do. The one before is accepted for another hour."""
     path = settings.DATA_DIR / "api_token"
-    if path.exists() and tokens.authenticate(path.read_text().strip(), now=now):
+    stored = tokens.of_text(path.read_text().strip()) if path.exists() else None
+    if stored is not None and _will_do(stored, now):
         return None
-    name = TOKEN_NAME
+    try:
+        return _kept(path.name, _new_token(now))
+    except MusterError as error:
+        raise CommandError(f"No API token was made: {error}") from None
+
+
+def _will_do(token: ApiToken, now: datetime) -> bool:
+    is_ours = token.identity.service_name == SERVICE and not token.identity.is_disabled
+    is_usable = is_ours and tokens.state(token, now=now) == "usable"
+    return (
+        is_usable
+        and token.expires_at is not None
+        and (token.expires_at - now > TOKEN_RENEWED_BEFORE)
+    )
+
+
+def _new_token(now: datetime) -> str:
+    by = authority.at_terminal()
+    owner = Identity.objects.services().filter(service_name=SERVICE).first()
+    if owner is None:
+        owner = identities.create_service(
+            SERVICE, description="Makes the token of `manage.py up`.", now=now
+        )
+        identities.grant(owner, EVERYTHING[0], by=by, now=now)
+    for token in owner.tokens.filter(superseded_at=None).select_related("identity__user"):
+        if tokens.state(token, now=now) == "usable":
+            return tokens.rotate(token, by=by, now=now)[1]
+    name = SERVICE
     for number in range(2, 1_000):
         try:
-            _, text = tokens.create(name=name, now=now)
+            return tokens.create(
+                name=name,
+                owner=owner,
+                by=by,
+                now=now,
+                lifetime=TOKEN_LIFETIME,
+                networks=tokens.LOOPBACK,
+            )[1]
         except tokens.NameTaken:
-            name = f"{TOKEN_NAME}-{number}"
-        else:
-            return _kept(path.name, text)
-    raise CommandError(f"No name is left for a token; remove those called {TOKEN_NAME}-...")
+            name = f"{SERVICE}-{number}"
+    raise CommandError(f"No name is left for a token; revoke those called {SERVICE}-...")
 
 
 def _kept(name: str, text: str) -> Secret:
-    """Written to the data directory, for its owner's eyes only."""
+    """Write a secret to the data directory, readable only by its owner."""
     path: Path = settings.DATA_DIR / name
     path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, private_files.FILE)
     with os.fdopen(descriptor, "w") as file:
         file.write(text + "\n")
     return Secret(text, path)

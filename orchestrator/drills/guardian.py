@@ -1,23 +1,25 @@
-"""Ends every process that a supervisor started, once that supervisor is gone.
+"""End every process that a supervisor started, once that supervisor is gone.
 
-A program of its own: `guardian.py MARK`, with a pipe as standard input whose other end only the
-supervisor holds. However the supervisor ends, by `kill -9` too, the pipe closes, and whatever
-carries the mark in its environment is killed: services, pool children, and what actions started.
-Who cleared its environment is found in the session or process group of one that did not.
+A separate program: `guardian.py MARK`, with a pipe as standard input whose other end only the
+supervisor holds. A line of it has the process ids of the present services, as nobody may read their
+environment. When the supervisor ends, even by `kill -9`, the pipe closes, and the services are
+killed, with all in their sessions and process groups, and all processes with the mark in their
+environment.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import psutil
 
 VARIABLE = "MSTR_SUPERVISOR"
-"""Inherited by all that a supervisor starts. Not `MUSTER_...`: those are settings."""
+"""Inherited by all processes of a supervisor. Not `MUSTER_...`: those are settings."""
 
 ROUNDS = 50
 PAUSE_SECONDS = 0.02
@@ -26,11 +28,12 @@ PAUSE_SECONDS = 0.02
 def main(mark: str) -> None:
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
-    while os.read(sys.stdin.fileno(), 1):
-        pass
-    # what is killed may have forked a moment before: look until nothing is left
+    services: list[psutil.Process] = []
+    for line in sys.stdin:
+        services = list(_processes(map(int, line.split())))
+    # a killed process may have forked a moment before: look until nothing is left
     for _ in range(ROUNDS):
-        left = list(marked(mark))
+        left = list(marked(mark, services))
         if not left:
             return
         for process in left:
@@ -41,16 +44,24 @@ def main(mark: str) -> None:
         time.sleep(PAUSE_SECONDS)
 
 
-def marked(mark: str) -> Iterator[psutil.Process]:
-    """The live processes that carry the mark, and all in the sessions and groups they lead."""
-    found: list[psutil.Process] = []
+def _processes(pids: Iterable[int]) -> Iterator[psutil.Process]:
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            yield psutil.Process(pid)
+
+
+def marked(mark: str, services: Collection[psutil.Process] = ()) -> Iterator[psutil.Process]:
+    """Find the live processes that are services or have the mark, and all in the sessions and
+    groups that they lead."""
+    with_mark: list[psutil.Process] = []
     others: list[psutil.Process] = []
     for process in psutil.process_iter():
         if process.pid == os.getpid():
             continue
-        (found if _carries(process, mark) else others).append(process)
-    leaders = {process.pid for process in found}
-    return (p for p in [*found, *(o for o in others if _led_by(o, leaders))] if _lives(p))
+        is_ours = process in services or _carries(process, mark)
+        (with_mark if is_ours else others).append(process)
+    leaders = {process.pid for process in [*with_mark, *services]}
+    return (p for p in [*with_mark, *(o for o in others if _led_by(o, leaders))] if _lives(p))
 
 
 def _carries(process: psutil.Process, mark: str) -> bool:
@@ -68,7 +79,7 @@ def _led_by(process: psutil.Process, leaders: set[int]) -> bool:
 
 
 def _lives(process: psutil.Process) -> bool:
-    """A zombie is over: it only waits for its parent to look."""
+    """Return False for a zombie too: it only waits for its parent."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:

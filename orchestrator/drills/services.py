@@ -13,10 +13,7 @@ from orchestrator.drills.supervisor import Service
 def api(*, port: int) -> Service:
     return Service(
         name="api",
-        command=[
-            *(sys.executable, "-m", "uvicorn", "settings.asgi:application"),
-            *("--host", "127.0.0.1", "--port", str(port), "--no-access-log"),
-        ],
+        command=_manage("api", "--port", str(port)),
     )
 
 

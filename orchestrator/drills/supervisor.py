@@ -1,7 +1,7 @@
-"""Starts services as child processes, restarts those that die, and ends them all together.
+"""Start services as child processes, restart those that die, and end them all together.
 
-Each child leads a session of its own, so that a Ctrl-C in the terminal reaches the supervisor
-alone, which then stops the children in good order. None outlives it: see `guardian`.
+Each child leads its own session, so that a Ctrl-C in the terminal reaches only the supervisor,
+which then stops the children properly. None outlives it: see `guardian`.
 """
 
 from __future__ import annotations
@@ -21,27 +21,28 @@ from typing import IO
 
 import psutil
 
+from orchestrator.core import private_files
 from orchestrator.core.errors import MusterError
 from orchestrator.drills import guardian
 
 LONGEST_BACK_OFF_SECONDS = 30.0
 SETTLED_SECONDS = 30.0
-"""A service that lived this long is started again at once, however often it died before."""
+"""A service that lived this long is restarted at once, regardless of earlier deaths."""
 
 EXIT_DECLARED_LOST = 70
-"""A worker that was declared lost: nothing is wrong with it now, so it need not wait."""
+"""Exit status of a worker that was declared lost: it can be restarted at once."""
 
 LARGEST_LOG_BYTES = 10_000_000
 POLL_SECONDS = 0.05
 
 
 class AnotherRuns(MusterError):
-    """Another supervisor looks after this data directory."""
+    """Another supervisor uses this data directory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """What to run, and under which name."""
+    """A command to run, and its name."""
 
     name: str
     command: Sequence[str]
@@ -50,7 +51,7 @@ class Service:
 
 @dataclass(frozen=True)
 class Death:
-    """A child that ended although nobody told it to."""
+    """The end of a child that nobody stopped."""
 
     name: str
     exit_status: int
@@ -92,7 +93,7 @@ class Child:
         return time.monotonic() - self.started_at
 
     def note_death(self, exit_status: int) -> Death:
-        """Decide whether and when it is started again."""
+        """Decide if and when the child is started again."""
         self.process = None
         again_in_seconds = None
         if self.service.restarts:
@@ -112,7 +113,7 @@ class Child:
 
 
 class Supervisor:
-    """Child processes, looked after by whoever calls `look` a few times a second."""
+    """Child processes. The owner calls `look` a few times a second."""
 
     def __init__(
         self,
@@ -122,7 +123,7 @@ class Supervisor:
         work_dir: Path,
         environment: Mapping[str, str],
     ) -> None:
-        log_dir.mkdir(parents=True, exist_ok=True)
+        private_files.make_directory(log_dir)
         self.mark = secrets.token_hex(8)
         self._environment = {**environment, guardian.VARIABLE: self.mark}
         self._work_dir = work_dir
@@ -137,7 +138,7 @@ class Supervisor:
             self._start(child)
 
     def look(self) -> list[Death]:
-        """Note who died since the last look, and start again whose time has come."""
+        """Note the deaths since the last look, and restart children whose time has come."""
         self._watch_over()
         deaths = []
         for child in self.children.values():
@@ -153,13 +154,14 @@ class Supervisor:
     def stop(
         self, *, grace_seconds: float, is_urgent: Callable[[], bool] = lambda: False
     ) -> list[str]:
-        """SIGTERM to all at once, SIGKILL to who is left after the grace, or when it gets urgent.
+        """Send SIGTERM to all at once, and SIGKILL to the rest after the grace, or when it gets
+        urgent.
 
         Returns the names of those that had to be killed.
         """
         until = time.monotonic() + grace_seconds
         for child in self._living():
-            # a stopped process takes its SIGTERM only when it goes on
+            # a stopped process handles its SIGTERM only after SIGCONT
             _send(child, signal.SIGTERM)
             _send(child, signal.SIGCONT)
         while list(self._living()) and time.monotonic() < until and not is_urgent():
@@ -175,7 +177,7 @@ class Supervisor:
         return killed
 
     def signal_tree(self, name: str, number: signal.Signals) -> None:
-        """Send a signal to a service's process and to all that descend from it."""
+        """Send a signal to a service's process and to all its descendants."""
         pid = self.children[name].pid
         if pid is None:
             return
@@ -202,6 +204,7 @@ class Supervisor:
                 start_new_session=True,
             )
         child.started_at = time.monotonic()
+        self._name_services()
 
     def _restart_when_due(self, child: Child) -> None:
         if time.monotonic() >= child.start_at:
@@ -209,7 +212,7 @@ class Supervisor:
             self._start(child)
 
     def _watch_over(self) -> None:
-        """Have a guardian, also after somebody killed it."""
+        """Start a guardian, also after somebody killed it."""
         if self._guardian is not None and self._guardian.poll() is None:
             return
         self._close_pipe()
@@ -217,10 +220,19 @@ class Supervisor:
             [sys.executable, guardian.__file__, self.mark],
             stdin=subprocess.PIPE,
             start_new_session=True,
+            bufsize=0,
         )
+        self._name_services()
+
+    def _name_services(self) -> None:
+        """Let the guardian know which processes are services now."""
+        pids = [str(child.pid) for child in self.children.values() if child.pid is not None]
+        if self._guardian is not None and self._guardian.stdin is not None:
+            with suppress(OSError):  # it was killed: the next one is told
+                self._guardian.stdin.write(f"{' '.join(pids)}\n".encode())
 
     def _dismiss_guardian(self) -> None:
-        """Let it look for what was left behind, such as an action's own children."""
+        """Let the guardian end what was left behind, such as an action's own children."""
         self._close_pipe()
         if self._guardian is not None:
             self._guardian.wait()
@@ -232,8 +244,8 @@ class Supervisor:
 
 @contextmanager
 def alone(directory: Path) -> Iterator[None]:
-    """Hold this data directory against other supervisors. Raises AnotherRuns."""
-    with (directory / "supervisor.lock").open("a") as file:
+    """Lock this data directory against other supervisors. Raises AnotherRuns."""
+    with open(directory / "supervisor.lock", "a", opener=private_files.opener) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -245,7 +257,7 @@ def alone(directory: Path) -> Iterator[None]:
 
 
 def last_line(path: Path) -> str:
-    """The last line of a log that says something, without reading all of it."""
+    """The last non-empty line of a log, without reading all of it."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - 4_000))
@@ -256,14 +268,14 @@ def last_line(path: Path) -> str:
 
 
 def _opened_log(path: Path) -> IO[bytes]:
-    """Opened to append; a large one is set aside first, in place of the one before it."""
+    """Open a log to append; a large one is first moved aside, over the previous one."""
     if path.exists() and path.stat().st_size > LARGEST_LOG_BYTES:
         path.replace(path.with_suffix(".log.1"))
-    return path.open("ab")
+    return open(path, "ab", opener=private_files.opener)
 
 
 def _kill_group(leader_pid: int) -> None:
-    """End what a child that is gone left behind in its group."""
+    """Kill what a dead child left behind in its group."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(leader_pid, signal.SIGKILL)
 

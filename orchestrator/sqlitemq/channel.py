@@ -1,4 +1,4 @@
-"""An AMQP channel over the file: publishing, consuming and settling, with RabbitMQ's meaning."""
+"""An AMQP channel over the file: publish, consume and settle, with RabbitMQ's semantics."""
 
 import itertools
 import uuid
@@ -61,13 +61,13 @@ class Channel(Declarations):
 
     @property
     def store(self) -> Store:
-        """The file; RecoverableConnectionError if this channel can no longer speak to it."""
+        """The file. Raises RecoverableConnectionError if this channel can no longer use it."""
         if self.closed:
             raise RecoverableConnectionError("channel is closed")
         return self.connection.usable_store()
 
     def close(self) -> None:
-        """Stop consuming, and give back what was not settled."""
+        """Stop consuming, and give back unsettled messages."""
         if self.closed:
             return
         try:
@@ -84,17 +84,18 @@ class Channel(Declarations):
     # ---- publishing ----
 
     def transaction(self) -> AbstractContextManager[object]:
-        """Everything done inside on this connection is one transaction of the file.
+        """Make everything inside, on this connection, one transaction of the file.
 
-        For a publisher that would otherwise await the confirms of a batch: leaving the block is
-        the confirmation of all of it, and an exception that leaves the block takes all of it
-        back. A message that no queue wants raises inside, at its own `basic_publish`. All other
-        writers wait meanwhile, so do nothing slow inside.
+        For a publisher that would otherwise wait for the confirms of a batch: the end of the block
+        confirms all of it, and an exception that leaves the block undoes all of it. A message
+        without a queue raises inside, at its own `basic_publish`. All other writers wait meanwhile,
+        so do nothing slow inside.
         """
         return self.store.transaction()
 
     def confirm_select(self, nowait: bool = False) -> None:
-        """Tell the handlers of `basic_ack`, when events are drained, what was committed before."""
+        """Have the handlers of `basic_ack` called for committed messages when events are
+        drained."""
         self._publish_tags = itertools.count(1)
 
     def prepare_message(
@@ -123,10 +124,10 @@ class Channel(Declarations):
         mandatory: bool = False,
         **_: object,
     ) -> None:
-        """Returns once the message is committed.
+        """Publish a message; returns once it is committed.
 
-        Raises NotFound without the exchange. If no queue wants a `mandatory` message, the
-        handlers of `basic_return` are called, or without any ChannelError 312 NO_ROUTE is raised.
+        Raises NotFound without the exchange. If there is no queue for a `mandatory` message, the
+        handlers of `basic_return` are called; without any, ChannelError 312 NO_ROUTE is raised.
         """
         self.connection.maintain()  # there may be no consumer to do it
         message.exchange, message.routing_key = exchange or "", routing_key or ""
@@ -148,7 +149,8 @@ class Channel(Declarations):
     def basic_qos(
         self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False
     ) -> None:
-        """As RabbitMQ reads it: global is the whole channel, otherwise each later consumer."""
+        """Set the prefetch limit as RabbitMQ does: global for the channel, else for each later
+        consumer."""
         if apply_global:
             self._prefetch = prefetch_count
         else:
@@ -190,7 +192,7 @@ class Channel(Declarations):
         return tag
 
     def basic_cancel(self, consumer_tag: str, **_: object) -> None:
-        """What was fetched for the consumer but not handed over yet goes back."""
+        """Cancel a consumer; messages fetched for it but not delivered yet go back."""
         consumer = self.consumers.pop(consumer_tag, None)
         if consumer is None:
             return
@@ -200,7 +202,7 @@ class Channel(Declarations):
             messages.remove_consumer(self.store, db, consumer.row, consumer.queue_id)
 
     def room(self, consumer: Consumer) -> int:
-        """How many more messages the prefetch limits allow."""
+        """The number of messages that the prefetch limits still allow."""
         if consumer.no_ack:
             return NO_LIMIT
         rooms = [NO_LIMIT]
@@ -218,11 +220,11 @@ class Channel(Declarations):
         if not messages.has_ready(self.store, source.id):
             return None
         with self.store.transaction() as db:
-            found = messages.take(db, source.id, owner=owner, limit=1, no_ack=no_ack)
-            return self.receive(found[0], None, no_ack=no_ack) if found else None
+            taken = messages.take(db, source.id, owner=owner, limit=1, no_ack=no_ack)
+            return self.receive(taken[0], None, no_ack=no_ack) if taken else None
 
     def receive(self, taken: messages.Taken, consumer: Consumer | None, *, no_ack: bool) -> Message:
-        """Give a taken message its delivery tag and account for it until it is settled."""
+        """Give a taken message its delivery tag, and record it until it is settled."""
         tag = next(self._delivery_tags)
         if not no_ack:
             self._unacked[tag] = Delivery(taken.id, consumer)
@@ -253,7 +255,8 @@ class Channel(Declarations):
     # ---- settling; any thread may do it ----
 
     def basic_ack(self, delivery_tag: int, multiple: bool = False) -> None:
-        """With `multiple` all up to this tag, in one transaction; tag 0 is all there is."""
+        """Acknowledge a message; with `multiple` all up to this tag, in one transaction. Tag 0
+        means all."""
         with self.store.transaction():
             settled = self._settle(delivery_tag, multiple)
             messages.ack(self.store, self.connection.owner, settled)
@@ -278,7 +281,7 @@ class Channel(Declarations):
         messages.requeue(self.store, self.connection.owner, settled)
 
     def _settle(self, delivery_tag: int, multiple: bool) -> Iterator[int]:
-        """Strike the deliveries off the account; yields the ids of their messages."""
+        """Remove the deliveries from the record; yields the ids of their messages."""
         if multiple:
             tags = [tag for tag in self._unacked if tag <= delivery_tag or delivery_tag == 0]
         else:

@@ -1,4 +1,4 @@
-"""Declaring, binding, purging and deleting exchanges and queues, refused in RabbitMQ's words."""
+"""Declare, bind, purge and delete exchanges and queues, with RabbitMQ's error messages."""
 
 import json
 import time
@@ -27,7 +27,7 @@ EXCHANGE_TYPES = frozenset({"direct", "topic", "fanout"})
 
 
 class Declarations(StdChannel):
-    """The half of a channel that is about topology."""
+    """The part of a channel that is about topology."""
 
     connection: Link
 
@@ -62,7 +62,7 @@ class Declarations(StdChannel):
             with self.store.transaction() as db:
                 db.execute(insert, (exchange, type, bool(durable), bool(auto_delete), encoded))
                 self.store.topology_changed()
-            declared = self.store.topology().exchanges[exchange]  # or somebody else was first
+            declared = self.store.topology().exchanges[exchange]  # or another process was first
         routing.check_field("exchange", exchange, "type", type, declared.type)
         routing.check_field("exchange", exchange, "durable", bool(durable), declared.durable)
         routing.check_field(
@@ -105,7 +105,8 @@ class Declarations(StdChannel):
         arguments: Mapping[str, Any] | None = None,
         **_: object,
     ) -> queue_declare_ok_t:
-        """Declare, or with `passive` only look. Sweeps first, so that the counts are right."""
+        """Declare a queue, or with `passive` only look. Sweeps first, so that the counts are
+        right."""
         messages.sweep(self.store)
         arguments = dict(arguments or {})
         if passive:
@@ -161,7 +162,7 @@ class Declarations(StdChannel):
             return self.store.topology().queues[name]
 
     def mark_used(self, queue: Queue) -> None:
-        """Looking at a queue or getting from it starts its `x-expires` again."""
+        """Restart the `x-expires` of a queue, after it was declared or read."""
         if "x-expires" in queue.arguments:
             used = "UPDATE queue SET used_at = ? WHERE id = ?"
             with self.store.transaction() as db:
@@ -239,7 +240,7 @@ class Declarations(StdChannel):
             self.store.topology_changed()
 
     def queue_purge(self, queue: str, nowait: bool = False, **_: object) -> int:
-        """Remove what is ready, without dead-lettering. Returns how many messages that were."""
+        """Remove the ready messages, without dead-lettering. Returns how many."""
         purged = self._queue(queue, (50, 30), "Queue.purge")
         delete = "DELETE FROM message WHERE queue_id = ? AND owner IS NULL"
         with self.store.transaction() as db:
@@ -270,7 +271,7 @@ class Declarations(StdChannel):
                     raise PreconditionFailed(
                         f"PRECONDITION_FAILED - queue '{queue}' in vhost '/' {why}", *sig
                     )
-            self.store.wake(declared.addresses)  # its consumers have to learn of it
+            self.store.wake(declared.addresses)  # its consumers have to notice it
             messages.delete_queue(self.store, db, declared.id)
         return ready
 

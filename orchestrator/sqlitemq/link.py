@@ -1,4 +1,4 @@
-"""What a channel asks of its connection, which is `transport.Connection`."""
+"""The protocol of a channel's connection, which is `transport.Connection`."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ class Link(Protocol):
     def remove_channel(self, channel: Any) -> None: ...
 
     def confirm(self, channel: Any, tag: int) -> None:
-        """The publish with this tag and all before it are committed; told by the next drain."""
+        """Note that the publishes up to this tag are committed; the next drain reports it."""
 
     def look_again(self) -> None:
-        """A consumer or a limit has changed: what was passed over may be wanted now."""
+        """Look at all queues again, after a consumer or a limit has changed."""
 
     def room_freed(self) -> None:
-        """Call inside the transaction that settles a message: a full prefetch window has room."""
+        """Note that a full prefetch window has room. Call inside the transaction that settles a
+        message."""
 
     def maintain(self) -> None: ...
 
     def withdraw(self, consumer: Any) -> list[Any]:
-        """Take back what was fetched for a consumer; returns the delivery tags."""
+        """Take back the messages fetched for a consumer; returns their delivery tags."""

@@ -1,7 +1,7 @@
-"""The life of a message in the file: published, taken, settled, expired, dead-lettered, given back.
+"""The life of a message in the file: publish, take, settle, expire, dead-letter, give back.
 
 Every function that writes is called inside `store.transaction()`. Times are `time.time()` in
-seconds, lengths of time in the unit their name says.
+seconds, durations in the unit of their name.
 """
 
 import sqlite3
@@ -69,7 +69,7 @@ RETURNING queue_id, exchange, routing_key, properties, body
 
 @dataclass(slots=True)
 class Outgoing:
-    """A message on its way in. `properties` are AMQP's, with `application_headers` among them."""
+    """A message to publish. `properties` are AMQP's, including `application_headers`."""
 
     body: str | bytes
     properties: dict[str, Any]
@@ -95,7 +95,7 @@ class Taken:
 
 
 def publish(store: Store, message: Outgoing) -> bool:
-    """Put a copy into every queue it is routed to; False if there is none.
+    """Put a copy into every queue it is routed to; returns False if there is none.
 
     Raises NotFound if the exchange does not exist.
     """
@@ -145,13 +145,14 @@ def count_ready(store: Store, queue_id: int) -> int:
 def take(
     db: sqlite3.Connection, queue_id: int, *, owner: int, limit: int, no_ack: bool
 ) -> list[Taken]:
-    """The oldest ready messages, at most `limit`; with `no_ack` they are gone from the file."""
+    """Take the oldest ready messages, at most `limit`; with `no_ack` they are deleted from the
+    file."""
     oldest = (queue_id, time.time(), limit)
     if no_ack:
         rows = db.execute(TAKE_FOR_GOOD, oldest).fetchall()
     else:
         rows = db.execute(TAKE, (owner, *oldest)).fetchall()
-    rows.sort()  # RETURNING promises no order
+    rows.sort()  # RETURNING guarantees no order
     return [Taken(i, bool(again), ex, key, loads(props), b) for i, again, ex, key, props, b in rows]
 
 
@@ -161,7 +162,7 @@ def ack(store: Store, owner: int, ids: Iterable[int]) -> None:
 
 
 def requeue(store: Store, owner: int, ids: Iterable[int]) -> None:
-    """Back to where it was, with the expiry it had; RabbitMQ keeps both too."""
+    """Put messages back in their place, with their expiry; RabbitMQ keeps both too."""
     with store.transaction() as db:
         topology = store.topology()
         for message_id in ids:
@@ -182,7 +183,7 @@ def reject(store: Store, owner: int, ids: Sequence[int]) -> None:
 
 
 def dead_letter(store: Store, db: sqlite3.Connection, ids: Iterable[int], reason: str) -> None:
-    """Move messages to their queue's dead-letter exchange; without one, or a missing one, drop."""
+    """Move messages to their queue's dead-letter exchange; drop them if there is none."""
     topology, now = store.topology(), time.time()
     for message_id in ids:
         row = db.execute(BURY, (message_id,)).fetchone()
@@ -211,12 +212,12 @@ def _record_death(message: Outgoing, queue: str, reason: str, now: float) -> lis
         "count": 1 + sum(d["count"] for d in earlier),
         "reason": reason,
         "queue": queue,
-        # py-amqp hands a timestamp over without a zone, in UTC
+        # py-amqp passes timestamps without a zone, in UTC
         "time": datetime.fromtimestamp(int(now), UTC).replace(tzinfo=None),
         "exchange": message.exchange,
         "routing-keys": [message.routing_key],
     }
-    expiration = message.properties.pop("expiration", None)  # or it would expire there as well
+    expiration = message.properties.pop("expiration", None)  # otherwise it would expire there too
     if expiration is not None:
         death["original-expiration"] = expiration
     headers["x-death"] = [death, *(d for d in deaths if d not in earlier)]
@@ -226,14 +227,14 @@ def _record_death(message: Outgoing, queue: str, reason: str, now: float) -> lis
 
 
 def _goes_in_circles(queue: str, deaths: Sequence[dict[str, Any]]) -> bool:
-    """RabbitMQ drops a message that comes back to a queue with no rejection on the way."""
+    """Return True if a message comes back to a queue without a rejection: RabbitMQ drops it."""
     for position, death in enumerate(deaths):
         if death["queue"] == queue:
             return all(d["reason"] != "rejected" for d in deaths[: position + 1])
     return False
 
 
-# ---- what has to be done now and then, by whoever looks next ----
+# ---- periodic maintenance, by the next process that looks ----
 
 
 def maintain(store: Store) -> None:
@@ -248,7 +249,7 @@ def maintain(store: Store) -> None:
 
 
 def sweep(store: Store) -> int:
-    """Do now all that is due: expire, dead-letter, reap. Returns how many messages expired."""
+    """Do all maintenance now: expire, dead-letter, reap. Returns how many messages expired."""
     reap(store)
     expired = 0
     while batch := expire(store):
@@ -257,7 +258,8 @@ def sweep(store: Store) -> int:
 
 
 def expire(store: Store) -> int:
-    """Dead-letter one bounded batch of what has expired in its queue; the file stays free."""
+    """Dead-letter one bounded batch of expired messages, so that the file is not locked for
+    long."""
     if not store.read(EXPIRED, (time.time(), 1)):
         return 0
     with store.transaction() as db:
@@ -267,7 +269,7 @@ def expire(store: Store) -> int:
 
 
 def reap(store: Store) -> None:
-    """Give back what dead connections held, and delete the queues that nobody may use again."""
+    """Give back the messages of dead connections, and delete the queues that have expired."""
     store.check_file_is_ours()
     abandoned, store.abandoned = store.abandoned, []
     for owner in abandoned:
@@ -286,7 +288,8 @@ def reap(store: Store) -> None:
 
 
 def release_owner(store: Store, owner: int) -> None:
-    """All that an owner's end means: messages ready again, consumers and exclusive queues gone."""
+    """Clean up after an owner: make its messages ready, remove its consumers and exclusive
+    queues."""
     with store.transaction() as db:
         given_back = """
             UPDATE message SET owner = NULL, redelivered = 1 WHERE owner = ? RETURNING queue_id
@@ -307,7 +310,7 @@ def release_owner(store: Store, owner: int) -> None:
 
 
 def remove_consumer(store: Store, db: sqlite3.Connection, row: int, queue_id: int) -> None:
-    """An auto-delete queue goes with the last of its consumers, and dead-letters nothing."""
+    """Remove a consumer, and with the last one an auto-delete queue, which dead-letters nothing."""
     db.execute("DELETE FROM consumer WHERE id = ?", (row,))
     db.execute("UPDATE queue SET used_at = ? WHERE id = ?", (time.time(), queue_id))
     left_alone = """
@@ -320,7 +323,7 @@ def remove_consumer(store: Store, db: sqlite3.Connection, row: int, queue_id: in
 
 
 def delete_queue(store: Store, db: sqlite3.Connection, queue_id: int) -> None:
-    """Messages go with it and are not dead-lettered; RabbitMQ does the same."""
+    """Delete a queue and its messages, which are not dead-lettered; RabbitMQ does the same."""
     db.execute("DELETE FROM message WHERE queue_id = ?", (queue_id,))
     db.execute("DELETE FROM binding WHERE queue_id = ?", (queue_id,))
     db.execute("DELETE FROM consumer WHERE queue_id = ?", (queue_id,))

@@ -1,4 +1,4 @@
-"""What is declared in the broker, and which queues a routing key reaches."""
+"""The declared topology of the broker, and the queues that a routing key reaches."""
 
 import json
 import re
@@ -14,7 +14,7 @@ Arguments = Mapping[str, Any]
 
 ROUTES_REMEMBERED = 10_000
 
-# what an AMQP error says of the method that was refused
+# the refused method, as AMQP errors name it
 EXCHANGE_DECLARE = ((40, 10), "Exchange.declare")
 QUEUE_DECLARE = ((50, 10), "Queue.declare")
 DECLARE = {"exchange": EXCHANGE_DECLARE, "queue": QUEUE_DECLARE}
@@ -60,7 +60,7 @@ class Queue:
 
 @dataclass(slots=True)
 class Topology:
-    """Everything declared, as of one version; replaced as a whole when the version moves on."""
+    """All declarations of one version; replaced as a whole when the version changes."""
 
     version: int
     exchanges: dict[str, Exchange] = field(default_factory=dict)
@@ -72,12 +72,13 @@ class Topology:
     def route(self, exchange: str, routing_key: str) -> tuple[Queue, ...]:
         """The queues that a message reaches; none if the exchange does not exist."""
         key = (exchange, routing_key)
-        found = self.routes.get(key)
-        if found is None:
-            if len(self.routes) >= ROUTES_REMEMBERED:  # routing keys may carry ids without end
+        queues = self.routes.get(key)
+        if queues is None:
+            # routing keys may contain an endless number of ids
+            if len(self.routes) >= ROUTES_REMEMBERED:
                 self.routes.clear()
-            found = self.routes[key] = tuple(self._match(exchange, routing_key))
-        return found
+            queues = self.routes[key] = tuple(self._match(exchange, routing_key))
+        return queues
 
     def _match(self, exchange: str, routing_key: str) -> list[Queue]:
         if not exchange:
@@ -96,7 +97,7 @@ class Topology:
 
 
 def load(db: sqlite3.Connection, version: int) -> Topology:
-    """Read all that is declared. A few thousand queues take some milliseconds, once a change."""
+    """Read all declarations. A few thousand queues take some milliseconds, once for each change."""
     topology = Topology(version)
     addresses: dict[int, list[str]] = {}
     for queue_id, address in db.execute("SELECT queue_id, address FROM consumer"):
@@ -144,7 +145,8 @@ def _matches(exchange_type: str, binding_key: str, routing_key: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def topic_pattern(binding_key: str) -> re.Pattern[str]:
-    """`*` is one word, `#` none or more. Matched against the key with a dot before each word."""
+    """Compile a binding key: `*` is one word, `#` none or more. Matches keys with a dot before each
+    word."""
     wildcards = {"*": r"\.[^.]*", "#": r"(?:\.[^.]*)*"}
     words = binding_key.split(".") if binding_key else []
     return re.compile("".join(wildcards.get(w, rf"\.{re.escape(w)}") for w in words), re.DOTALL)
@@ -154,7 +156,7 @@ def topic_pattern(binding_key: str) -> re.Pattern[str]:
 
 
 def check_field(kind: str, name: str, what: str, received: object, current: object) -> None:
-    """Raise 406 unless the two are equal; for what is no argument: durable, type, auto_delete."""
+    """Raise 406 unless the two are equal; for `durable`, `type` and `auto_delete`."""
     if received != current:
         raise PreconditionFailed(
             f"PRECONDITION_FAILED - inequivalent arg '{what}' for {kind} '{name}' in vhost '/': "

@@ -1,14 +1,14 @@
-"""The file: one SQLite database in WAL mode, and beside it one lock file.
+"""The file: one SQLite database in WAL mode, and a lock file beside it.
 
 The lock file carries two kinds of byte locks, which the kernel drops when a process dies:
 
-- byte 0 is the writers' mutex, taken before `BEGIN IMMEDIATE`. SQLite's own wait sleeps and looks
-  again, up to 100 ms at a time, so a busy neighbour starves everyone who is asleep; here the kernel
-  wakes the next writer the moment the file is free.
-- byte n is held by connection n (an *owner*) for as long as it lives. Whoever can lock the byte of
-  somebody else knows that they are dead, and gives their messages back.
+- byte 0 is the writers' mutex, taken before `BEGIN IMMEDIATE`. SQLite's own wait polls, with sleeps
+  of up to 100 ms, so a busy process starves all that sleep; here the kernel wakes the next writer
+  as soon as the file is free.
+- byte n is locked by connection n (an *owner*) for as long as it lives. A process that can lock the
+  byte of another owner knows that it is dead, and gives its messages back.
 
-A process has one `Store` for a file, shared by its threads and made again after a fork.
+A process has one `Store` for a file, shared by its threads and created again after a fork.
 """
 
 import contextlib
@@ -70,15 +70,15 @@ CREATE INDEX message_expiry ON message (expires_at) WHERE owner IS NULL AND expi
 
 WRITERS_MUTEX = 0
 NO_FILE = -1
-EXTERNAL_LOCK_SECONDS = 5.0  # only somebody outside (a backup, the sqlite3 shell) is waited for
+EXTERNAL_LOCK_SECONDS = 5.0  # a wait only for outside programs (a backup, the sqlite3 shell)
 
 
 class BrokerFileError(RecoverableConnectionError):
-    """The broker's file cannot be used; the connection is lost and must be made again."""
+    """The broker's file cannot be used; the connection is lost and must be opened again."""
 
 
 class Store:
-    """One process's way into the file. Every method may be called from any thread."""
+    """One process's access to the file. Every method may be called from any thread."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -86,7 +86,7 @@ class Store:
         self.owners: set[int] = set()
         #: owners whose connection was garbage-collected unclosed; reaped like the dead
         self.abandoned: list[int] = []
-        #: moves on when the file had to be opened again: older connections are lost
+        #: grows when the file had to be opened again: older connections are lost
         self.generation = 0
         self.next_expiry_check_at = 0.0
         self.next_reap_at = 0.0
@@ -108,7 +108,7 @@ class Store:
     def _open(self) -> None:
         try:
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)
-            # messages may hold what only their owner should read
+            # messages may hold private data
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             self._lock_fd = os.open(
                 f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
@@ -138,7 +138,7 @@ class Store:
         )
         try:
             db.execute("PRAGMA journal_mode = WAL")
-            # a power cut may cost the last commits, a dying process costs none
+            # a power cut may lose the last commits, a dying process loses none
             db.execute("PRAGMA synchronous = NORMAL")
             db.execute("PRAGMA journal_size_limit = 67108864")
             (version,) = db.execute("PRAGMA user_version").fetchone()
@@ -155,7 +155,8 @@ class Store:
         return db
 
     def _reopen(self) -> None:
-        """Every owner of this process is lost: its byte lock goes with the descriptor."""
+        """Open the file again. Every owner of this process is lost: its lock goes with the
+        descriptor."""
         self.generation += 1
         self.owners.clear()
         with contextlib.suppress(sqlite3.Error):
@@ -172,7 +173,7 @@ class Store:
             self._bell.close()
 
     def _close_lock_file(self) -> None:
-        fd, self._lock_fd = self._lock_fd, NO_FILE  # its number may soon be somebody else's
+        fd, self._lock_fd = self._lock_fd, NO_FILE  # its number may soon be used for another file
         if fd != NO_FILE:
             os.close(fd)
 
@@ -180,7 +181,7 @@ class Store:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Everything inside is committed at once; nested calls join the outermost.
+        """Commit everything inside at once; nested calls join the outermost.
 
         Keep it short: all writers of the file wait for it.
         """
@@ -222,13 +223,13 @@ class Store:
             raise BrokerFileError(f"the broker file {self.path} failed: {error}") from error
 
     def changes(self) -> tuple[int, int]:
-        """A token that stays equal as long as nobody, here or elsewhere, has written."""
+        """A token that stays equal until any process, this one or another, writes."""
         with self._lock, self._reporting_errors():
-            # cheap: it reads a counter in shared memory, and moves only when others commit
+            # cheap: it reads a counter in shared memory, which changes only when others commit
             return self._db.execute("PRAGMA data_version").fetchone()[0], self._writes
 
     def check_file_is_ours(self) -> None:
-        """Raise if the file was removed or replaced: others would talk past us for ever."""
+        """Raise if the file was removed or replaced: we would never see the messages of others."""
         try:
             replaced = os.stat(self.path).st_ino != self._inode
         except OSError:
@@ -240,7 +241,7 @@ class Store:
     # ---- topology ----
 
     def topology(self) -> routing.Topology:
-        """What is declared now; read again only when it has changed."""
+        """The present declarations; read again only when they have changed."""
         with self._lock, self._reporting_errors():
             (version,) = self._db.execute("SELECT version FROM topology").fetchone()
             if version != self._topology.version:
@@ -248,11 +249,11 @@ class Store:
             return self._topology
 
     def topology_changed(self) -> None:
-        """Call inside the transaction that changed it."""
+        """Raise the version. Call inside the transaction that changed the topology."""
         self._db.execute("UPDATE topology SET version = version + 1")
 
     def wake(self, addresses: Iterable[str]) -> None:
-        """Call inside a transaction: they are woken once it has committed."""
+        """Wake these consumers after the commit. Call inside the transaction."""
         self._to_wake.update(dict.fromkeys(addresses))
 
     # ---- owners ----
@@ -264,7 +265,7 @@ class Store:
             with self.transaction() as db:
                 insert = "INSERT INTO owner (pid) VALUES (?) RETURNING id"
                 owner: int = db.execute(insert, (os.getpid(),)).fetchone()[0]
-                # before the commit: nobody may see the row and find its byte free
+                # before the commit: no process may see the row while its byte is free
                 fcntl.lockf(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, owner)
                 self.owners.add(owner)
             return owner
@@ -289,7 +290,7 @@ class Store:
     # ---- forking ----
 
     def hold_still(self) -> None:
-        """Until `go_on`, no thread of this process is inside SQLite."""
+        """Keep all threads of this process out of SQLite until `go_on`."""
         self._lock.acquire()
 
     def go_on(self) -> None:
@@ -298,12 +299,12 @@ class Store:
 
 _stores: dict[str, Store] = {}
 _registry_lock = threading.RLock()
-#: a forked child neither uses nor closes what it inherited: both would disturb its parent
+#: a forked child neither uses nor closes inherited stores: both would disturb its parent
 _inherited: list[Store] = []
 
 
 def connect(path: str) -> tuple[Store, int]:
-    """The process's store for this file and a new owner in it. Raises BrokerFileError."""
+    """Open the process's store for this file, with a new owner. Raises BrokerFileError."""
     with _registry_lock:
         store = _stores.get(path)
         if store is None:
@@ -312,7 +313,7 @@ def connect(path: str) -> tuple[Store, int]:
 
 
 def disconnect(store: Store, owner: int) -> None:
-    """The last owner to leave closes the file."""
+    """Remove an owner; the last one closes the file."""
     with _registry_lock:
         store.forget_owner(owner)
         if not store.owners and _stores.get(store.path) is store:

@@ -1,4 +1,4 @@
-"""kombu's transport: connections, waiting for messages, and the event loop of a Celery worker."""
+"""kombu's transport: connections, the wait for messages, and the event loop of a Celery worker."""
 
 import os
 import socket
@@ -25,7 +25,7 @@ from orchestrator.sqlitemq.channel import Channel, Consumer
 from orchestrator.sqlitemq.declarations import EXCHANGE_TYPES
 from orchestrator.sqlitemq.wake import Waker
 
-#: for what nobody wakes a consumer for: expiry, a publisher killed right after its commit
+#: for events that wake no consumer: expiry, a publisher killed right after its commit
 POLL_SECONDS = 0.05
 POLL_SECONDS_UNWOKEN = 0.01
 FETCH_LIMIT = 200
@@ -33,7 +33,7 @@ CHANNEL_MAX = 2047
 
 
 class Connection:
-    """One owner in the file: what it holds and what is exclusive to it goes when it goes."""
+    """One owner in the file: its end releases its messages and its exclusive queues."""
 
     def __init__(self, client: kombu.Connection, path: str) -> None:
         self.client = client
@@ -99,23 +99,24 @@ class Connection:
     # ---- confirms ----
 
     def confirm(self, channel: Channel, tag: int) -> None:
-        """The publish with this tag and all before it are committed; told by the next drain."""
+        """Note that the publishes up to this tag are committed; the next drain reports it."""
         self._confirmed[channel] = tag
 
     def _tell_confirmed(self) -> None:
         confirmed, self._confirmed = self._confirmed, {}
         for channel, tag in confirmed.items():
-            for told in list(channel.events["basic_ack"]):
-                told(tag, True)
+            for handler in list(channel.events["basic_ack"]):
+                handler(tag, True)
 
     # ---- receiving ----
 
     def look_again(self) -> None:
-        """A consumer or a limit has changed: what was passed over may be wanted now."""
+        """Look at all queues again, after a consumer or a limit has changed."""
         self._seen = None
 
     def room_freed(self) -> None:
-        """Call inside the transaction that settles a message: a full prefetch window has room."""
+        """Note that a full prefetch window has room. Call inside the transaction that settles a
+        message."""
         if self._starved:
             self._starved = False
             self._store.wake([self.waker.address])
@@ -124,7 +125,7 @@ class Connection:
         messages.maintain(self.usable_store())
 
     def deliver_one(self) -> bool:
-        """Hand one message to its consumer; False if there is none."""
+        """Hand one message to its consumer; returns False if there is none."""
         if self._confirmed:
             self._tell_confirmed()
             return True
@@ -135,25 +136,26 @@ class Connection:
         return True
 
     def deliver_fetched(self) -> bool:
-        """Hand over all that one look at the file gives; False if that was nothing."""
+        """Hand over all messages of one look at the file; returns False if there are none."""
         delivered = self.deliver_one()
         while self._fetched:
             self.deliver_one()
         return delivered
 
     def withdraw(self, consumer: Consumer) -> list[Any]:
-        """Take back what was fetched for a consumer; returns the delivery tags."""
+        """Take back the messages fetched for a consumer; returns their delivery tags."""
         tags = [message.delivery_tag for _, c, message in self._fetched if c is consumer]
         self._fetched = deque(item for item in self._fetched if item[1] is not consumer)
         return tags
 
     def has_news(self) -> bool:
-        """Whether to look at the queues: nobody may have written since that last found nothing."""
+        """Return True if it is worth looking at the queues: something was written since the last
+        look."""
         self.maintain()
         return bool(self._fetched or self._confirmed) or self._store.changes() != self._seen
 
     def _fetch(self) -> bool:
-        """Take what the limits allow from every queue, in one transaction."""
+        """Take as many messages as the limits allow from every queue, in one transaction."""
         self.maintain()
         changes = self._store.changes()
         if changes == self._seen:
@@ -167,7 +169,7 @@ class Connection:
             with self._store.transaction() as db:
                 for channel, consumer in wanted:
                     limit = min(channel.room(consumer), FETCH_LIMIT)
-                    if limit <= 0:  # the one before has filled the channel
+                    if limit <= 0:  # an earlier consumer has filled the channel
                         continue
                     taken = messages.take(
                         db,
@@ -184,7 +186,7 @@ class Connection:
         return bool(self._fetched)
 
     def _check_consumers(self) -> None:
-        """RabbitMQ cancels the consumers of a queue that is deleted under them."""
+        """Cancel the consumers of deleted queues, as RabbitMQ does."""
         topology = self._store.topology()
         if topology.version == self._topology_version:
             return
@@ -200,9 +202,9 @@ class Connection:
 
 
 def _abandon(abandoned: store.Store, owner: int, waker: Waker) -> None:
-    """A connection was dropped unclosed: the next sweep gives back what it held.
+    """Mark a connection that was not closed, so that the next sweep gives back its messages.
 
-    Not here, for the garbage collector may run in the middle of a transaction.
+    The garbage collector may run in the middle of a transaction, so nothing is given back here.
     """
     if abandoned.pid == os.getpid():
         abandoned.abandoned.append(owner)
@@ -238,7 +240,7 @@ class Transport(base.Transport):
         return uri
 
     def qos_semantics_matches_spec(self, connection: Connection) -> bool:
-        return False  # RabbitMQ's reading of prefetch, see `Channel.basic_qos`
+        return False  # RabbitMQ's semantics of prefetch, see `Channel.basic_qos`
 
     # ---- connections ----
 
@@ -255,12 +257,12 @@ class Transport(base.Transport):
         connection.close()
 
     def _collect(self, connection: Connection | None) -> None:
-        """kombu's way to drop a connection that failed, or that a forked child inherited."""
+        """Drop a connection that failed, or that a forked child inherited, for kombu."""
         if connection is not None:
             try:
                 connection.close()
             except self.connection_errors:
-                return  # what it held is given back when its lock is found free
+                return  # its messages are given back when its lock is found free
 
     def create_channel(self, connection: Connection) -> Channel:
         return connection.channel()
@@ -284,7 +286,7 @@ class Transport(base.Transport):
             connection.waker.wait(wait_seconds)
 
     def register_with_event_loop(self, connection: Connection, loop: Any) -> None:
-        """Deliver when woken, and look now and then all the same."""
+        """Deliver when woken, and also poll periodically."""
         if connection.waker.socket is not None:
             loop.add_reader(connection.waker.socket, self.on_readable, connection, loop)
         self._poll_later(connection, loop)
@@ -303,7 +305,8 @@ class Transport(base.Transport):
             self._deliver_soon(connection, loop)
 
     def _deliver_soon(self, connection: Connection, loop: Any) -> None:
-        """Not by `call_soon`: what that is given inside of such a call waits for a whole poll."""
+        """Deliver in the next turn of the loop. Not by `call_soon`: a nested call of it would wait
+        for a whole poll."""
         if connection.waker.socket is not None:
             connection.waker.wake()
         else:
@@ -313,11 +316,11 @@ class Transport(base.Transport):
         loop.call_later(self._poll_seconds(connection), self._poll, connection, loop)
 
     def _poll(self, connection: Connection, loop: Any) -> None:
-        if connection.is_closed:  # a timer outlives the connection it was set for
+        if connection.is_closed:  # a timer may outlive its connection
             return
         self._poll_later(connection, loop)
         if connection.has_news():
-            # not from here: the loop logs and swallows what is raised in a timer
+            # not from here: the loop logs and swallows exceptions in a timer
             self._deliver_soon(connection, loop)
 
     def _poll_seconds(self, connection: Connection) -> float:
@@ -327,7 +330,7 @@ class Transport(base.Transport):
 
 
 def path_from_url(url: str) -> str:
-    """The file that a `sqlitemq://` URL names."""
+    """The path of the file that a `sqlitemq://` URL names."""
     path = url.removeprefix("sqlitemq://")
     if path == url or not path.startswith("/") or len(path) < 2:
         raise ValueError(

@@ -1,8 +1,8 @@
-"""Waking consumers at once. Polling would find a message too; this only makes it sooner.
+"""Wake consumers at once. Polling would find a message too, only later.
 
-Each connection waits on a datagram socket, and whoever commits a message sends one empty datagram
-to the consumers of its queue. On Linux the sockets have abstract names: they leave no file behind
-and vanish with their process. Elsewhere they are files in the directory for temporary ones.
+Each connection waits on a datagram socket, and the process that commits a message sends an empty
+datagram to the consumers of its queue. On Linux the sockets have abstract names: they leave no file
+behind and disappear with their process. Elsewhere they are files in the temporary directory.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ class Waker:
         self.socket.setblocking(False)
         try:
             self.socket.bind(_socket_name(self.address))
-        except OSError:  # a long path, a directory that cannot be written: then it polls
+        except OSError:  # a path too long, or a directory that is not writable: then it polls
             self.close()
             self.address = ""
             return
@@ -42,13 +42,13 @@ class Waker:
             self.clear()
 
     def wake(self) -> None:
-        """Make the socket readable, so that the event loop comes back to it."""
+        """Make the socket readable, so that the event loop returns to it."""
         if self.socket is not None:
             with contextlib.suppress(OSError):  # full, so it is readable
                 self.socket.sendto(b"", _socket_name(self.address))
 
     def clear(self) -> None:
-        """Swallow what has piled up: one look at the queues answers all of it."""
+        """Read all waiting wake-ups: one look at the queues answers them all."""
         with contextlib.suppress(BlockingIOError):
             while self.socket is not None:
                 self.socket.recv(16)
@@ -69,7 +69,7 @@ class Bell:
 
     def ring(self, addresses: Iterable[str]) -> None:
         for address in addresses:
-            # gone, or so many wake-ups wait there already that it will look anyway
+            # gone, or full of wake-ups, so that it will look anyway
             with contextlib.suppress(OSError):
                 self._socket.sendto(b"", _socket_name(address))
 

@@ -1,1 +1,1 @@
-"""Tasks: one run of a template's steps, each step run as executions. Its verbs are in `engine`."""
+"""Tasks: runs of templates, whose steps run as executions. The verbs are in `engine`."""

@@ -1,6 +1,6 @@
-"""How templates and their steps do: numbers, durations, failures, retries.
+"""Performance of templates and their steps: numbers, durations, failures, retries.
 
-One statement a question, the same for both databases: what they call a duration apart.
+One statement for each, the same for both databases, except for the SQL of a duration.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from orchestrator.core.models.time_ordered import CLOCK_SKEW, uuid7_floor
 
 @dataclass(frozen=True, kw_only=True)
 class TemplatePerformance:
-    """The tasks of one template that were requested in a time."""
+    """Numbers of one template, for the tasks requested in a period."""
 
     template_id: int
     namespace: str
@@ -39,7 +39,7 @@ class TemplatePerformance:
 
 @dataclass(frozen=True, kw_only=True)
 class StepPerformance:
-    """One step of one template, in the tasks that were requested in a time."""
+    """Numbers of one step of one template, for the tasks requested in a period."""
 
     template_id: int
     namespace: str
@@ -52,7 +52,7 @@ class StepPerformance:
     retries: int
     """Executions after the first one of a step."""
     executions: int
-    """Those that have ended, whichever way."""
+    """Those that have ended, in any way."""
     failed_executions: int
     duration_p50_seconds: float | None
     """From the claim to the end of an execution that completed."""
@@ -137,7 +137,7 @@ _STEPS = """
 
 
 def templates(*, since: datetime) -> list[TemplatePerformance]:
-    """Each template of which tasks were requested since then; percentiles by nearest rank."""
+    """Each template with tasks requested since then; percentiles by nearest rank."""
     rows = _rows(_TASKS, ("ended_at", "created_at"), since)
     names = list(TemplatePerformance.__dataclass_fields__)
     return [TemplatePerformance(**dict(zip(names, row, strict=True))) for row in rows]

@@ -5,6 +5,10 @@ from typing import Any
 from django.db.models.signals import post_migrate
 
 from orchestrator.core.frame import (
+    AUTHOR,
+    NAMESPACES,
+    OPERATOR,
+    VIEWER,
     ExecutorPart,
     HotQueue,
     Life,
@@ -12,9 +16,12 @@ from orchestrator.core.frame import (
     MusterApp,
     Named,
     PackContent,
+    Permission,
     SidebarItem,
     SubjectKind,
 )
+
+EVERYBODY = (VIEWER, OPERATOR, AUTHOR)
 
 
 class WorkflowsConfig(MusterApp):
@@ -56,11 +63,43 @@ class WorkflowsConfig(MusterApp):
     )
     subject_kinds = (
         SubjectKind(
-            "task", model="workflows.Task", take=Named("orchestrator.workflows.snapshots.take")
+            "task",
+            model="workflows.Task",
+            take=Named("orchestrator.workflows.snapshots.take"),
+            about=NAMESPACES,
         ),
     )
+    permissions = (
+        Permission(
+            "tasks.run",
+            "Request tasks. Also needed: to run every action that the template names.",
+            about=(NAMESPACES,),
+            roles=(OPERATOR, AUTHOR),
+        ),
+        Permission(
+            "tasks.read", "See tasks and their steps.", about=(NAMESPACES,), roles=EVERYBODY
+        ),
+        Permission("tasks.cancel", "Cancel tasks.", about=(NAMESPACES,), roles=(OPERATOR, AUTHOR)),
+        Permission(
+            "steps.repair",
+            "Reset, resolve and complete steps; resolve and release tasks. To complete one, also "
+            "needed: to run every action that the template names.",
+            about=(NAMESPACES,),
+            roles=(OPERATOR,),
+        ),
+        Permission("templates.read", "See templates.", about=(NAMESPACES,), roles=EVERYBODY),
+        Permission("templates.install", "Install templates.", about=(NAMESPACES,), roles=(AUTHOR,)),
+        Permission(
+            "analytics.read",
+            "See the performance of templates.",
+            about=(NAMESPACES,),
+            roles=EVERYBODY,
+        ),
+    )
+    table_rights = ("orchestrator.workflows.rights.TABLES",)
     database_views = (Named("orchestrator.workflows.models.views.definitions"),)
     metrics = (Named("orchestrator.workflows.metrics.families"),)
+    execution_secrets = (Named("orchestrator.workflows.shown.secrets.of_executions"),)
     execution_facts = (Named("orchestrator.workflows.shown.tasks.of_execution"),)
     sidebar = (
         SidebarItem("Tasks", "Tasks", "account_tree", "workflows.task"),
@@ -79,7 +118,7 @@ class WorkflowsConfig(MusterApp):
             begins="requested",
             intro=(
                 "A task is one run of a [task template](workflows.md). Its fence grows with every "
-                "transition, so that whoever saw it in an earlier visit to the same state is "
+                "transition, so a caller that read it in an earlier visit to the same state is "
                 "refused."
             ),
             notes=("`error` is no terminal state: a step that is repaired leads out of it.",),
@@ -101,7 +140,7 @@ class WorkflowsConfig(MusterApp):
 
 
 def _follow_settings(*, using: str, **_: Any) -> None:
-    """The limits of the settings, where the views read them."""
+    """Copy the limits of the settings to the table that the views read."""
     from orchestrator.workflows.models import StalenessDefault
 
     StalenessDefault.objects.using(using).follow_settings()

@@ -12,33 +12,33 @@ Parents = Mapping[str, Collection[str]]
 
 
 def cycle(parents: Parents) -> list[str] | None:
-    """One cycle, each name followed by one that depends on it and the first one again at the end;
-    None if there is none."""
+    """Find one cycle: each name followed by one that depends on it, with the first one again at the
+    end; None if there is none."""
     try:
         TopologicalSorter(parents).prepare()
     except CycleError as error:
-        found: list[str] = error.args[1]
-        return found
+        names: list[str] = error.args[1]
+        return names
     return None
 
 
-def told(cycle: Iterable[str]) -> str:
-    """A cycle as people read it: `a -> b -> a`, where `b` depends on `a`."""
+def described(cycle: Iterable[str]) -> str:
+    """Write a cycle for people: `a -> b -> a`, where `b` depends on `a`."""
     return " -> ".join(cycle)
 
 
 def ancestors(parents: Parents, name: str) -> set[str]:
-    """All that must be over before `name` begins, however far above. Safe with cycles."""
-    found: set[str] = set()
+    """All direct and indirect dependencies of `name`. Safe with cycles."""
+    names: set[str] = set()
     waiting = list(parents.get(name, ()))
     while waiting:
         parent = waiting.pop()
-        if parent not in found:
-            found.add(parent)
+        if parent not in names:
+            names.add(parent)
             waiting.extend(parents.get(parent, ()))
-    return found
+    return names
 
 
 def in_order(parents: Parents) -> list[str]:
-    """Every name after all that it depends on. Raises graphlib.CycleError."""
+    """All names, each after those that it depends on. Raises graphlib.CycleError."""
     return list(TopologicalSorter(parents).static_order())

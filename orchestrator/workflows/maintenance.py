@@ -1,4 +1,4 @@
-"""What beat schedules for tasks."""
+"""Maintenance of tasks, scheduled by beat."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.core import clock
 from orchestrator.workflows.engine.staleness import detect_stale
 
 LONGEST_RUN_SECONDS = 20.0
-"""What is left to do after this is done at the next tick."""
+"""Work that is left after this time waits for the next tick."""
 
 
 def detect_stale_tasks(*, now: datetime) -> Any:
@@ -21,9 +21,9 @@ def detect_stale_tasks(*, now: datetime) -> Any:
     stale = opened = moved = 0
     moment = clock.running_from(now)
     while True:
-        found = detect_stale(moment())
-        stale, opened = stale + len(found.stale), opened + len(found.opened)
-        moved += len(found.moved)
-        is_last = len(found.stale) < settings.MUSTER.staleness_batch_size
-        if is_last or not (found.opened or found.moved) or time.monotonic() > until:
+        detected = detect_stale(moment())
+        stale, opened = stale + len(detected.stale), opened + len(detected.opened)
+        moved += len(detected.moved)
+        is_last = len(detected.stale) < settings.MUSTER.staleness_batch_size
+        if is_last or not (detected.opened or detected.moved) or time.monotonic() > until:
             return {"stale": stale, "opened": opened, "moved": moved}

@@ -1,4 +1,4 @@
-"""What Prometheus is told of tasks."""
+"""Prometheus metrics of tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks as the subjects of investigations: what an entry keeps of one, with all of its steps."""
+"""Tasks as the subjects of investigations: snapshots with all steps."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from orchestrator.workflows.models.staleness import DURATION
 
 KIND = "task"
 TEXT_LIMIT = 2_000
-"""Characters of a text in an error: its end, where the cause stands, is kept too."""
+"""The most characters of a text in an error; the end is kept too, as it names the cause."""
 
 
 def take(ids: Collection[UUID], *, now: datetime) -> list[Subject]:
-    """Those of these tasks that there are."""
+    """Those of these tasks that exist."""
     return subjects(list(Task.objects.filter(pk__in=ids).select_related("template")), now=now)
 
 
 def subjects(tasks: Sequence[Task], *, now: datetime) -> list[Subject]:
-    """Each task as it is now with all of its steps. They come with their templates.
+    """Build subjects: each task as it is now, with all of its steps. The templates are loaded
+    already.
 
-    Two queries, however many there are.
+    Two queries for any number of tasks.
     """
     steps: dict[UUID, list[dict[str, Any]]] = defaultdict(list)
     rows = Step.objects.filter(task__in=tasks).select_related("execution").order_by("pk")

@@ -39,7 +39,7 @@ OPEN_TASKS = (
 ACTIONS = "SELECT id, idempotent, retry_policy FROM orchestrator_action"
 
 TRUE_TIMES = """
-    CREATE FUNCTION seconds_up() RETURNS double precision LANGUAGE sql VOLATILE AS
+    CREATE FUNCTION seconds_up() RETURNS double precision LANGUAGE sql VOLATILE SECURITY DEFINER AS
         $$ SELECT split_part(pg_read_file('/proc/uptime'), ' ', 1)::double precision $$
 """
 TRUE_TIME = "ALTER TABLE {} ADD COLUMN written_up double precision NOT NULL DEFAULT seconds_up()"

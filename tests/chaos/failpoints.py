@@ -50,6 +50,9 @@ def _in(*services: str, by: str = "") -> Boundary:
 
 CHECK = "told again at the next check, as long as it is so"
 CODE = "no host of a storm lacks a pack's code; looked at again at the next heartbeat if it does"
+TRIED = (
+    "only after an executor died, or failed, with the task in hand: found again until it is done"
+)
 ORDER = "an operator's order: whoever gave it sees the error, and gives it again"
 
 _BY_SITE: dict[str, Boundary] = {
@@ -125,6 +128,9 @@ _BY_SITE: dict[str, Boundary] = {
     "fleet.lives:leave:atomic": _in(WORKER, by="stop a worker"),
     "fleet.lives:change:save": _in(WORKER, by="stop a worker"),
     "fleet.lives:note:create": _in(WORKER, by="stop a worker"),
+    "workers.agent:Agent._go_with_stuck_threads:atomic": Boundary(
+        exempt="only threads cannot be stopped, and the workers of a storm have processes"
+    ),
     "fleet.lives:mark_stale:atomic": _in(EXECUTOR, by="kill worker"),
     "fleet.lives:mark_unhealthy:atomic": Boundary(exempt=CHECK),
     "fleet.lives:mark_healthy:atomic": Boundary(exempt=CHECK),
@@ -139,8 +145,14 @@ _BY_SITE: dict[str, Boundary] = {
     "workflows.engine.requests:request:bulk_create": _in(API, by="request tasks"),
     "workflows.engine.requests:request:send_soon": _in(API, by="request tasks"),
     "workflows.engine.advancing:advance:atomic": _in(EXECUTOR, by="request tasks"),
-    "workflows.engine.advancing:_stay:update": _in(EXECUTOR, by="request tasks"),
-    "workflows.engine.advancing:_touch:update": _in(EXECUTOR, by="request tasks"),
+    "workflows.engine.advancing:_write:update": _in(EXECUTOR, by="request tasks"),
+    "workflows.engine.tries:_take_in_hand:execute": _in(EXECUTOR, by="request tasks"),
+    "workflows.engine.tries:begin:atomic": Boundary(exempt=TRIED),
+    "workflows.engine.tries:_count:update": Boundary(exempt=TRIED),
+    "workflows.engine.tries:failed:atomic": Boundary(exempt=TRIED),
+    "workflows.engine.tries:_give_up:transition": Boundary(exempt=TRIED),
+    "workflows.engine.tries:_give_up:update": Boundary(exempt=TRIED),
+    "workflows.engine.enqueuing:_request_all:atomic": Boundary(exempt=TRIED),
     "workflows.engine.creation:_insert:bulk_create": _in(EXECUTOR, by="request tasks"),
     "workflows.engine.creation:_connect:bulk_create": _in(EXECUTOR, by="request tasks"),
     "workflows.engine.enqueuing:_link:bulk_create": _in(EXECUTOR, by="request tasks"),
@@ -150,6 +162,7 @@ _BY_SITE: dict[str, Boundary] = {
     "workflows.engine.repairs:_repair:atomic": _in(API, by="repair a step"),
     "workflows.engine.cancellation:cancel:atomic": _in(API, by="cancel a task"),
     "workflows.engine.cancellation:resolve:atomic": Boundary(exempt=ORDER),
+    "workflows.engine.cancellation:release:atomic": Boundary(exempt=ORDER),
     "workflows.engine.staleness:detect_stale:atomic": _in(EXECUTOR, by="request a stale task"),
     "workflows.engine.staleness:_settle:transition_many": _in(EXECUTOR, by="request a stale task"),
     # --- dead letters, and what is looked into ---

@@ -204,17 +204,26 @@ def _is_published(node: ast.Attribute) -> bool:
 def install() -> None:
     """Have what is watched go through here when it is imported. In the service's process."""
     if os.environ.get(DIRECTORY):
-        sys.meta_path.insert(0, _Finder())
+        sys.meta_path.insert(0, Finder(lambda name: _is_in(name, WATCHED), _Loader))
 
 
-class _Finder:
-    @staticmethod
-    def find_spec(name: str, path: Sequence[str] | None, target: Any = None) -> Any:
-        if not _is_in(name, WATCHED):
+class Finder:
+    """Has watched modules imported by another loader."""
+
+    def __init__(
+        self,
+        is_watched: Callable[[str], bool],
+        loader: type[importlib.machinery.SourceFileLoader],
+    ) -> None:
+        self.is_watched = is_watched
+        self.loader = loader
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> Any:
+        if not self.is_watched(name):
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
-            spec.loader = _Loader(spec.loader.name, spec.loader.path)
+            spec.loader = self.loader(spec.loader.name, spec.loader.path)
         return spec
 
 

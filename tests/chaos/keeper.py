@@ -84,7 +84,7 @@ class Keeper(threading.Thread):
     def start_all(self) -> None:
         for name, start in self._starts.items():
             self._begin(name, start)
-        self.muster.wait_for(self.all_are_up, "services are not ready", within_seconds=60)
+        self.muster.wait_for(self.all_are_up, "services are not ready", within_seconds=180)
         self.start()
 
     def all_are_up(self) -> bool:
@@ -175,7 +175,7 @@ class Keeper(threading.Thread):
 
     def token(self) -> str:
         """A token for the API."""
-        return self.muster.command("token", "create", "chaos").strip()
+        return self.muster.token("chaos")
 
     def _start_beat(self) -> Service:
         # no pidfile: one that a killed beat left would be read by the next

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 Stage = tuple[str, ...]
 
 STATE_MACHINE: Stage = ("tests/core/test_state_machine.py",)
-ATTEMPTS: Stage = ("tests/core/test_executions_attempts.py",)
-REQUESTS: Stage = ("tests/core/test_executions_requests.py",)
-SCHEDULING: Stage = ("tests/core/test_executions_scheduling.py",)
-SWEEPING: Stage = ("tests/core/test_executions_sweeping.py",)
-PLACEMENT: Stage = ("tests/core/test_fleet_placement.py",)
-EVACUATION: Stage = ("tests/core/test_executions_lost_workers.py",)
-UNCLAIMED: Stage = ("tests/core/test_executions_unclaimed.py",)
+ATTEMPTS: Stage = ("tests/core/executions/test_attempts.py",)
+REQUESTS: Stage = ("tests/core/executions/test_requests.py",)
+SCHEDULING: Stage = ("tests/core/executions/test_scheduling.py",)
+SWEEPING: Stage = ("tests/core/executions/test_sweeping.py",)
+PLACEMENT: Stage = ("tests/core/fleet/test_placement.py",)
+EVACUATION: Stage = ("tests/core/executions/test_lost_workers.py",)
+UNCLAIMED: Stage = ("tests/core/executions/test_unclaimed.py",)
 DEAD_LETTERS: Stage = ("tests/core/test_dead_letters.py",)
-FLEET: Stage = ("tests/core/test_fleet.py",)
+FLEET: Stage = ("tests/core/fleet/test_lives.py",)
 PUBLISHER: Stage = ("tests/core/test_publisher.py",)
 TOPOLOGY: Stage = ("tests/core/test_topology.py",)
 DESK: Stage = ("tests/workers/test_desk.py",)
@@ -27,6 +27,7 @@ CODE_WATCH: Stage = ("tests/workers/test_missing_code.py",)
 MAINTENANCE: Stage = ("tests/core/test_maintenance.py",)
 HELD_ROWS: Stage = ("tests/core/test_held_rows.py",)
 CLOCK: Stage = ("tests/core/test_clock.py",)
+TRIES: Stage = ("tests/workflows/test_tries.py",)
 READ_ONLY: Stage = ("tests/core/test_read_only.py",)
 
 
@@ -211,8 +212,8 @@ MUTANTS = (
     Mutant(
         "worker gives back what is another's",
         ATTEMPT,
-        "dispatched.filter(worker_id=worker_id) if worker_id is not None else ()",
-        "dispatched if worker_id is not None else ()",
+        "dispatched.filter(worker_id=worker_id).without_contents() if worker_id",
+        "dispatched.without_contents() if worker_id",
         (ATTEMPTS,),
     ),
     Mutant(
@@ -426,8 +427,8 @@ MUTANTS = (
     Mutant(
         "cordoned worker is chosen",
         "orchestrator/core/fleet/placement.py",
-        "not seat.is_cordoned\n                and ",
-        "",
+        "if not seat.is_cordoned and need.may_go_to",
+        "if need.may_go_to",
         (PLACEMENT,),
     ),
     Mutant(
@@ -643,7 +644,7 @@ MUTANTS = (
     ),
     Mutant(
         "module that the action's own module lacks taken for the action",
-        "workers/runtimes/python.py",
+        "workers/isolated/functions.py",
         '            if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):\n'
         "                raise\n",
         "",
@@ -651,9 +652,31 @@ MUTANTS = (
     ),
     Mutant(
         "failed import remembered until the worker restarts",
-        "workers/runtimes/python.py",
+        "workers/isolated/functions.py",
         "            sys.modules.pop(name, None)\n",
         "            pass\n",
         (CODE_WATCH,),
+    ),
+    # --- tasks ---
+    Mutant(
+        "quarantined task is advanced",
+        "orchestrator/workflows/engine/advancing.py",
+        "if not (turn.task.is_terminal or turn.task.is_quarantined):",
+        "if not turn.task.is_terminal:",
+        (TRIES,),
+    ),
+    Mutant(
+        "number that another executor has just written counts as its death",
+        "orchestrator/workflows/engine/tries.py",
+        "return now - seen.at >= CERTAIN_AFTER_SECONDS",
+        "return True",
+        (TRIES,),
+    ),
+    Mutant(
+        "outage of the database counts as a try",
+        "orchestrator/workflows/engine/polling.py",
+        "tries.suspend(task_id)",
+        "pass",
+        (TRIES,),
     ),
 )

@@ -9,13 +9,15 @@ from typing import Any
 from tests.chaos.facts import Terms
 
 SETTINGS: dict[str, Any] = {
-    "heartbeat_interval_seconds": 1,
-    "staleness_multiplier": 4,
-    "worker_queue_ttl_ms": 8_000,
+    # long enough for a machine that does much else: whoever lives is not to be missed
+    "heartbeat_interval_seconds": 2,
+    "staleness_multiplier": 5,
+    "worker_queue_ttl_ms": 12_000,
     "start_grace_seconds": 2,
     "run_grace_seconds": 3,
     "publish_timeout_seconds": 2,
     "deadline_seconds": 60,
+    "no_worker_grace_seconds": 20,
     "staleness_interval_seconds": 2,
 }
 
@@ -35,7 +37,13 @@ class Profile:
     """What the client asks for; None for what the settings say."""
 
 
-QUICKLY = Profile("shortened settings", SETTINGS, True, Terms(), 100.0)
+QUICKLY = Profile(
+    "shortened settings",
+    SETTINGS,
+    True,
+    Terms(heartbeat_seconds=2.0, staleness_seconds=10.0, queue_ttl_seconds=12.0),
+    100.0,
+)
 BY_DEFAULT = Profile(
     "default settings",
     {},

@@ -251,7 +251,7 @@ class Storm:
         """Plain executions run as if nothing had happened: no slot and no service was lost."""
         try:
             self.muster.wait_for(
-                self.keeper.all_are_up, "services did not come back", within_seconds=60
+                self.keeper.all_are_up, "services did not come back", within_seconds=180
             )
             parameters = {"trace": str(self.trace.path), "seconds": 0.2}
             asked: list[dict[str, Any]] = [{"parameters": parameters} for _ in range(PROBES)]
@@ -259,7 +259,7 @@ class Storm:
             for name, new in zip(itertools.cycle(self.keeper.workers), asked, strict=False):
                 new["worker_id"] = self.breaker.worker_id(name)
             ids = self.muster.submit_many(asked, "chaos.again")
-            rows = self.muster.wait_for_ends(ids, within_seconds=30)
+            rows = self.muster.wait_for_ends(ids, within_seconds=90)
         except (AssertionError, ClientError) as error:
             return [Violation("all_is_as_before", str(error)[:300])]
         return [

@@ -49,6 +49,8 @@ TASK_EVENTS: Mapping[str, tuple[frozenset[str], str]] = {
     "complete": (frozenset({"initializing", "evaluating_results"}), "complete"),
     "fail": (frozenset({"enqueuing_steps", "blocked_by_failures"}), "error"),
     "expire": (_OPEN_TASK, "error"),
+    "give_up": (_OPEN_TASK, "error"),
+    "release": (frozenset({"error"}), "waiting_for_retry"),
     "resolve": (frozenset({"blocked_by_failures"}), "resolved_manually"),
     "cancel": (_OPEN_TASK | {"error"}, "cancelled"),
 }  # fmt: skip

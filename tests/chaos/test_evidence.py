@@ -19,7 +19,7 @@ FORWARD, BACK = NOW - 100, NOW - 50
 
 
 @pytest.fixture
-def database(tmp_path: Any) -> Database:
+def stepped(tmp_path: Any) -> Database:
     """Ten minutes forward, and back again."""
     muster: Any = SimpleNamespace(environment={}, directory=tmp_path)
     database = Database(muster)
@@ -27,10 +27,10 @@ def database(tmp_path: Any) -> Database:
     return database
 
 
-def test_offset_is_that_of_the_last_step(database: Database) -> None:
-    assert database.offset_at(FORWARD - 1) == 0
-    assert database.offset_at(FORWARD + 1) == 600
-    assert database.offset_at(NOW) == 0
+def test_offset_is_that_of_the_last_step(stepped: Database) -> None:
+    assert stepped.offset_at(FORWARD - 1) == 0
+    assert stepped.offset_at(FORWARD + 1) == 600
+    assert stepped.offset_at(NOW) == 0
 
 
 @pytest.mark.parametrize(
@@ -39,14 +39,14 @@ def test_offset_is_that_of_the_last_step(database: Database) -> None:
     ids=["before", "after"],
 )
 def test_time_of_an_event_is_when_its_writer_asked_although_the_clock_was_set_since(
-    database: Database, asked: float, shown: float
+    stepped: Database, asked: float, shown: float
 ) -> None:
     row = {
         "execution_id": "0" * 32, "event": "wait", "from_status": "requested",
         "to_status": "scheduling", "attempt": 0, "actor": "executor", "reason": None,
         "at": datetime.fromtimestamp(shown, UTC),
     }  # fmt: skip
-    assert database._event(row, FORWARD + 0.3).date == pytest.approx(asked)
+    assert stepped._event(row, FORWARD + 0.3).date == pytest.approx(asked)
 
 
 @pytest.mark.parametrize(
@@ -61,13 +61,13 @@ def test_time_of_an_event_is_when_its_writer_asked_although_the_clock_was_set_si
     ids=["before", "skipped", "shown twice", "after"],
 )
 def test_deadline_is_over_when_the_clock_shows_it_for_good(
-    database: Database, shown: float, last_before: float
+    stepped: Database, shown: float, last_before: float
 ) -> None:
-    assert database.last_before(shown) == pytest.approx(last_before)
+    assert stepped.last_before(shown) == pytest.approx(last_before)
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+def url_of_stepped() -> Iterator[str]:
     with servers.PostgresServer(has_own_clock=True) as server:
         with psycopg.connect(server.url, autocommit=True) as connection:
             for table in DATED:
@@ -76,11 +76,13 @@ def url() -> Iterator[str]:
         yield server.url
 
 
-def test_rows_say_when_they_were_written_whatever_the_clock_shows(url: str, tmp_path: Any) -> None:
-    muster: Any = SimpleNamespace(environment={"DATABASE_URL": url}, directory=tmp_path)
+def test_rows_say_when_they_were_written_whatever_the_clock_shows(
+    url_of_stepped: str, tmp_path: Any
+) -> None:
+    muster: Any = SimpleNamespace(environment={"DATABASE_URL": url_of_stepped}, directory=tmp_path)
     database = Database(muster)
     database.keep_true_times()
-    with psycopg.connect(url, autocommit=True) as connection:
+    with psycopg.connect(url_of_stepped, autocommit=True) as connection:
         for table in DATED:
             connection.execute(f"INSERT INTO {table} VALUES (1)")  # noqa: S608 - our own names
             [row] = database.select(f"SELECT * FROM {table}")  # noqa: S608 - our own names

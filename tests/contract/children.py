@@ -66,9 +66,13 @@ def say(line: object) -> None:
 
 
 def _drain(connection: Connection) -> None:
+    """Until it is to end, and what was delivered to it is settled."""
     while not select.select([sys.stdin], [], [], 0)[0]:
         with contextlib.suppress(TimeoutError):
             connection.drain_events(timeout=0.05)
+    with contextlib.suppress(TimeoutError):
+        while True:
+            connection.drain_events(timeout=0.5)
 
 
 if __name__ == "__main__":

@@ -16,10 +16,12 @@ from amqp.exceptions import AMQPError, ChannelError
 from kombu import Connection
 from kombu.transport import TRANSPORT_ALIASES
 
+from tests.waiting import wait_until
+
 TRANSPORT_ALIASES["sqlitemq"] = "orchestrator.sqlitemq:Transport"
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 60.0
 #: how long something must not happen before we believe that it will not
 QUIET_SECONDS = 0.25
 
@@ -120,7 +122,7 @@ class Broker:
 
     def get(self, queue: str) -> Any:
         """The next message; waits for it."""
-        return wait_for(lambda: self.get_now(queue), f"no message in {queue}")
+        return wait_until(lambda: self.get_now(queue), f"no message in {queue}")
 
     def get_now(self, queue: str) -> Any | None:
         message = self.channel.basic_get(queue)
@@ -192,12 +194,12 @@ class Received:
                 self.connection.drain_events(timeout=0.1)
         return self.messages
 
-    def and_no_more(self, count: int) -> None:
+    def and_no_more(self, count: int, *, quiet_seconds: float = QUIET_SECONDS) -> None:
         """Drain until this many are there, and a moment longer: the next must not come."""
         self.until(count)
         with contextlib.suppress(TimeoutError):
             while True:
-                self.connection.drain_events(timeout=QUIET_SECONDS)
+                self.connection.drain_events(timeout=quiet_seconds)
         assert len(self.messages) == count
 
 
@@ -232,12 +234,3 @@ class Child:
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
                 stream.close()
-
-
-def wait_for(look: Callable[[], Any], complaint: str) -> Any:
-    """Look until there is something; a failure after ten seconds."""
-    ends_at = time.monotonic() + PATIENCE_SECONDS
-    while not (found := look()):
-        assert time.monotonic() < ends_at, complaint
-        time.sleep(0.01)
-    return found

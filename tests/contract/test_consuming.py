@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.contract.conftest import QUIET_SECONDS, wait_for
+from tests.contract.conftest import QUIET_SECONDS
+from tests.waiting import wait_until
 
 
 def test_acknowledged_message_is_gone(broker):
@@ -155,8 +156,8 @@ def test_exclusive_and_auto_delete_queues_go_with_a_killed_process(broker):
     assert broker.exists(exclusive)
     assert broker.exists(auto_delete)
     child.kill()
-    wait_for(lambda: broker.is_gone(exclusive), "the exclusive queue is still there")
-    wait_for(lambda: broker.is_gone(auto_delete), "the auto-delete queue is still there")
+    wait_until(lambda: broker.is_gone(exclusive), "the exclusive queue is still there")
+    wait_until(lambda: broker.is_gone(auto_delete), "the auto-delete queue is still there")
 
 
 def test_two_processes_that_contend_get_each_message_once(broker):
@@ -166,7 +167,7 @@ def test_two_processes_that_contend_get_each_message_once(broker):
         assert child.lines(1) == ["ready"]
     for number in range(count):
         broker.publish(number, queue)
-    wait_for(lambda: broker.is_empty(queue), "the queue was not emptied")
+    wait_until(lambda: broker.is_empty(queue), "the queue was not emptied")
     got = [int(body) for child in children for body in child.finish()]
     assert sorted(got) == list(range(count))
 

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from tests.contract.conftest import wait_for
+from tests.waiting import wait_until
 
 
 def test_expired_message_goes_to_the_dead_letter_exchange_with_its_routing_key(broker):
@@ -74,22 +74,22 @@ def test_the_shorter_of_both_expirations_counts(broker):
 
 def test_message_does_not_expire_once_it_is_delivered(broker):
     dlx, dead = broker.dead_letter_queue()
-    queue = broker.queue(x_message_ttl=50, x_dead_letter_exchange=dlx)
+    queue = broker.queue(x_message_ttl=1_000, x_dead_letter_exchange=dlx)
     received = broker.consume(queue)
     broker.publish("taken in time", queue)
     received.until(1)
-    received.and_no_more(1)  # far longer than the TTL
+    received.and_no_more(1, quiet_seconds=1.5)  # longer than the TTL
     received.messages[0].ack()
     assert broker.is_empty(dead)
 
 
 def test_requeued_message_keeps_the_expiry_it_had(broker):
     dlx, dead = broker.dead_letter_queue()
-    queue = broker.queue(x_message_ttl=50, x_dead_letter_exchange=dlx)
+    queue = broker.queue(x_message_ttl=1_000, x_dead_letter_exchange=dlx)
     received = broker.consume(queue, prefetch=1)
     broker.publish("late", queue)
     received.until(1)
-    received.and_no_more(1)
+    received.and_no_more(1, quiet_seconds=1.5)  # longer than the TTL
     received.channel.basic_cancel(received.tag)
     received.messages[0].requeue()
     assert broker.get(dead).headers["x-death"][0]["reason"] == "expired"
@@ -151,13 +151,13 @@ def test_missing_dead_letter_exchange_drops_silently(broker):
     missing = broker.name("missing", "exchange")
     queue = broker.queue(x_message_ttl=20, x_dead_letter_exchange=missing)
     broker.publish("lost", queue)
-    wait_for(lambda: broker.is_empty(queue), "the message did not expire")
+    wait_until(lambda: broker.is_empty(queue), "the message did not expire")
 
 
 def test_expired_message_without_dead_letter_exchange_is_dropped(broker):
     queue = broker.queue(x_message_ttl=20)
     broker.publish("lost", queue)
-    wait_for(lambda: broker.is_empty(queue), "the message did not expire")
+    wait_until(lambda: broker.is_empty(queue), "the message did not expire")
 
 
 def test_purged_and_deleted_messages_are_not_dead_lettered(broker):
@@ -180,7 +180,7 @@ def test_messages_of_an_auto_deleted_queue_are_not_dead_lettered(broker):
     broker.publish(2, queue)
     received.until(1)
     received.channel.basic_cancel(received.tag)
-    wait_for(lambda: broker.is_gone(queue), "the auto-delete queue is still there")
+    wait_until(lambda: broker.is_gone(queue), "the auto-delete queue is still there")
     assert broker.is_empty(dead)
 
 
@@ -189,7 +189,7 @@ def test_message_that_would_expire_in_circles_is_dropped(broker):
     queue = broker.queue(x_message_ttl=20, x_dead_letter_exchange=exchange)
     broker.channel.queue_bind(queue, exchange, "#")
     broker.publish("round and round", queue)
-    wait_for(lambda: broker.is_empty(queue), "the message is still there")
+    wait_until(lambda: broker.is_empty(queue), "the message is still there")
 
 
 def test_consumer_of_dead_letters_needs_nobody_else_to_look(broker):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.contract.conftest import wait_for
+from tests.waiting import wait_until
 
 
 def test_declaring_the_same_again_changes_nothing(broker):
@@ -161,7 +161,7 @@ def test_exclusive_queue_goes_with_its_connection(broker):
     with broker.connect() as connection:
         connection.channel().queue_declare(queue, exclusive=True, auto_delete=False)
         assert broker.exists(queue)
-    wait_for(lambda: broker.is_gone(queue), "the exclusive queue is still there")
+    wait_until(lambda: broker.is_gone(queue), "the exclusive queue is still there")
 
 
 def test_auto_delete_queue_goes_with_its_last_consumer(broker):
@@ -171,7 +171,7 @@ def test_auto_delete_queue_goes_with_its_last_consumer(broker):
     first.channel.basic_cancel(first.tag)
     assert broker.exists(queue)
     second.channel.basic_cancel(second.tag)
-    wait_for(lambda: broker.is_gone(queue), "the auto-delete queue is still there")
+    wait_until(lambda: broker.is_gone(queue), "the auto-delete queue is still there")
 
 
 def test_auto_delete_queue_that_was_never_consumed_stays(broker):
@@ -184,7 +184,7 @@ def test_auto_delete_queue_that_was_never_consumed_stays(broker):
 def test_queue_expires_when_it_is_not_used(broker):
     queue = broker.queue(x_expires=100)
     # looking with a passive declare would be a use, and keep it alive
-    wait_for(lambda: broker.is_returned(queue), "the queue did not expire")
+    wait_until(lambda: broker.is_returned(queue), "the queue did not expire")
 
 
 def test_queue_with_a_consumer_does_not_expire(broker):

@@ -19,7 +19,8 @@ from kombu import Connection
 from kombu.asynchronous.hub import Hub
 
 from orchestrator import sqlitemq
-from tests.contract.conftest import PATIENCE_SECONDS, Broker, wait_for
+from tests.contract.conftest import PATIENCE_SECONDS, Broker
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -113,7 +114,7 @@ def test_sweep_dead_letters_without_any_consumer(broker, file):
             return bool(db.execute(count, (dead,)).fetchone() == (1200,))
 
         # a slow publisher dead-letters some in passing, and what came last expires last
-        wait_for(is_swept, "not all of it has expired")
+        wait_until(is_swept, "not all of it has expired")
 
 
 def test_connection_that_is_dropped_unclosed_gives_back_what_it_held(broker):
@@ -136,13 +137,13 @@ def test_consumer_is_woken_by_a_publish_and_does_not_wait_for_its_poll(broker):
         channel: Any = sleeper.channel()
         got: list[float] = []
         channel.basic_consume(queue, no_ack=True, callback=lambda _: got.append(time.monotonic()))
-        thread = threading.Thread(target=sleeper.drain_events, kwargs={"timeout": 30})
+        thread = threading.Thread(target=sleeper.drain_events, kwargs={"timeout": 55})
         thread.start()
         published_at = time.monotonic()
         broker.publish("wake up", queue)
         thread.join(PATIENCE_SECONDS)
     assert got, "the consumer slept on"
-    assert got[0] - published_at < 5
+    assert got[0] - published_at < 30  # half of its poll
 
 
 @pytest.fixture
@@ -157,7 +158,7 @@ def run(hub: Hub, until: Callable[[], object]) -> None:
         hub.run_once()
         return until()
 
-    wait_for(look, "the event loop did not deliver")
+    wait_until(look, "the event loop did not deliver")
 
 
 def test_event_loop_delivers_as_fast_as_messages_are_settled(broker, hub):
@@ -177,7 +178,7 @@ def test_event_loop_delivers_as_fast_as_messages_are_settled(broker, hub):
                 broker.publish(number, queue)
         started_at = time.monotonic()
         run(hub, lambda: len(got) == 50)
-        assert time.monotonic() - started_at < 5  # 25 full windows, at a second a poll
+        assert time.monotonic() - started_at < 20  # 25 full windows, at a second a poll
     assert sorted(got) == list(range(50))
 
 
@@ -260,7 +261,7 @@ def test_connection_can_be_made_again_after_the_file_was_replaced(broker, file):
             return False
         return False
 
-    wait_for(notices, "the loss of the file went unnoticed")
+    wait_until(notices, "the loss of the file went unnoticed")
     assert not broker.connection.connected
     with Broker(broker.url) as again:
         queue = again.queue("new")

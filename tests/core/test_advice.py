@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import json
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from django.core.management import call_command
 from uuid_utils import compat as uuid_utils
 
 from orchestrator.core import advice, clock
 from orchestrator.core.advice import Advice, Limit
 from orchestrator.core.models import Action, Execution
 from orchestrator.core.states import ExecutionStatus
+from tests import commands
 from tests.factories import NOW, make_action, make_execution, make_worker
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -107,17 +105,13 @@ def test_command_says_what_to_change_and_fits_the_screen() -> None:
     action = make_action("core.import_of_a_long_name", queue_ttl_ms=400_000)
     for _ in range(3):
         ran(action, 300, ended_at=now - HOUR)
-    out = io.StringIO()
-    call_command("advise", "--days", "2", stdout=out)
-    told = out.getvalue()
+    told = commands.printed("advise", "--days", "2")
     assert "queue_ttl_ms: 600000, for which MUSTER_WORKER_QUEUE_TTL_MS (now 300000)" in told
     table = told.partition("core.import_of_a_long_name waits")[0]
     assert max(map(len, table.splitlines())) <= 100
-    out = io.StringIO()
-    call_command("advise", "--json", stdout=out)
-    told = json.loads(out.getvalue())
-    (document,) = told["actions"]
-    assert told["missing_code"] == []
+    advised = commands.document("advise")
+    (document,) = advised["actions"]
+    assert advised["missing_code"] == []
     assert document["wait"] == {
         "now": 300.0,
         "least": 600.0,
@@ -129,6 +123,4 @@ def test_command_says_what_to_change_and_fits_the_screen() -> None:
 
 
 def test_command_without_anything_to_go_by_says_so() -> None:
-    out = io.StringIO()
-    call_command("advise", stdout=out)
-    assert out.getvalue() == "No action completed in the last 7 days.\n"
+    assert commands.printed("advise") == "No action completed in the last 7 days.\n"

@@ -9,6 +9,10 @@ from typing import Any
 import pytest
 from django.core.checks import run_checks
 
+from orchestrator.core import checks
+
+pytestmark = pytest.mark.django_db  # tokens and staff are checked, too
+
 SQLITE = "django.db.backends.sqlite3"
 POSTGRESQL = "django.db.backends.postgresql"
 
@@ -69,3 +73,53 @@ def test_debug_pages_for_others_are_told(
 def test_data_directory_that_cannot_be_written_is_refused(settings: Any, tmp_path: Path) -> None:
     settings.DATA_DIR = tmp_path / "missing"
     assert told() == ["muster.E002"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "named"),
+    [
+        ({}, []),
+        ({"BROKER_URL": "amqp://mq.internal//"}, ["BROKER_URL"]),
+        ({"BROKER_URL": "amqps://mq.internal//"}, []),
+        ({"BROKER_URL": "amqp://127.0.0.1//"}, []),
+        ({"REDIS_URL": "redis://cache.internal/0"}, ["REDIS_URL"]),
+        ({"REDIS_URL": "rediss://cache.internal/0?ssl_cert_reqs=none"}, ["REDIS_URL"]),
+        ({"REDIS_URL": "rediss://cache.internal/0"}, []),
+    ],
+)
+def test_server_elsewhere_that_nobody_verifies_is_told(
+    settings: Any, variables: dict[str, str], named: list[str]
+) -> None:
+    for name, value in variables.items():
+        setattr(settings, name, value)
+    assert [
+        str(each.msg).partition(":")[0] for each in checks.check_servers_are_verified()
+    ] == named
+
+
+@pytest.mark.parametrize(
+    ("host", "mode", "named"),
+    [
+        ("db.internal", None, True),
+        ("db.internal", "require", True),
+        ("db.internal", "verify-full", False),
+        ("127.0.0.1", None, False),
+        ("/run/postgresql", None, False),
+    ],
+)
+def test_database_elsewhere_has_to_be_verified(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, host: str, mode: str | None, named: bool
+) -> None:
+    database = settings.DATABASES["default"]
+    monkeypatch.setitem(database, "ENGINE", POSTGRESQL)
+    monkeypatch.setitem(database, "HOST", host)
+    monkeypatch.setitem(database, "OPTIONS", {"sslmode": mode} if mode else {})
+    assert bool(checks.check_servers_are_verified()) == named
+
+
+def test_data_directory_that_others_may_look_into_is_told(settings: Any, tmp_path: Path) -> None:
+    settings.DATA_DIR = tmp_path
+    tmp_path.chmod(0o755)
+    assert told() == ["muster.W004"]
+    tmp_path.chmod(0o700)
+    assert told() == []

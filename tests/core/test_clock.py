@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -13,18 +13,14 @@ from orchestrator.core.models import Execution, Worker
 from orchestrator.core.reasons import Reason
 from orchestrator.core.state_machine import Move
 from orchestrator.core.states import ExecutionStatus
-from orchestrator.workflows.models import Step
 from orchestrator.workflows.states import StepState
 from settings.celery import app
-from tests.factories import NOW, make_execution, make_step, make_worker
+from tests.factories import NOW, make_execution, make_step, make_worker, seconds
+from tests.rows import reread
 
 S = ExecutionStatus
 STEPS = [600.0, -600.0]
 WINDOW_SECONDS = 30.0
-
-
-def seconds(number: float) -> timedelta:
-    return timedelta(seconds=number)
 
 
 def reading(shown: float, earliest: float, latest: float | None = None) -> Reading:
@@ -193,7 +189,7 @@ def test_only_deadlines_count_until_the_clock_was_steady_for_a_window(
 
     def is_over() -> bool:
         executions.sweep(now=NOW)
-        return Execution.objects.get(pk=execution.pk).is_terminal
+        return reread(execution).is_terminal
 
     set_clock(watch, 600.0, ago=WINDOW_SECONDS - 5)
     assert is_over() == ends_at_once
@@ -212,7 +208,7 @@ def test_process_that_has_just_begun_takes_the_workers_for_its_witnesses(
     execution = make_execution(S.RUNNING, worker=worker, run_deadline_at=NOW - seconds(1))
     watch.steady_since = clock.seconds_counted()
     assert executions.sweep(now=NOW)["not_ended"] == ends
-    assert Execution.objects.get(pk=execution.pk).is_terminal == ends
+    assert reread(execution).is_terminal == ends
 
 
 @pytest.mark.usefixtures("database")
@@ -266,7 +262,7 @@ def test_step_that_is_tried_again_at_a_time_of_a_clock_that_was_set_back_is_due(
     }
     maintenance.check_timeouts(now=NOW)
     maintenance.check_timeouts(now=early)
-    due_at = {at: Step.objects.get(pk=step.pk).next_retry_at for at, step in steps.items()}
+    due_at = {at: reread(step).next_retry_at for at, step in steps.items()}
     assert due_at == {NOW: early, early: late}
 
 
@@ -281,7 +277,7 @@ def test_nothing_is_rejected_for_want_of_a_worker_just_after_the_clock_was_set(
         executions.schedule_backlog(
             placement=fleet.Placement(), now=now, actor="executor", limit=10
         )
-        return Execution.objects.get(pk=execution.pk).status
+        return reread(execution).status
 
     set_clock(watch, 600.0, ago=WINDOW_SECONDS - 5)
     assert status(NOW) == "scheduling"

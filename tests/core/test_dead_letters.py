@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -17,6 +16,7 @@ from orchestrator.core.dead_letters import Drained, Letter
 from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent, Tally
 from orchestrator.core.states import ExecutionStatus
 from tests.factories import NOW, make_action, make_execution, make_worker
+from tests.rows import reread
 
 pytestmark = pytest.mark.usefixtures("database", "sent")
 
@@ -58,10 +58,6 @@ def read(body: Any, headers: dict[str, Any] | None = None) -> Letter:
 
 def settle(*letters: Letter, now: datetime = NOW) -> Drained:
     return dead_letters.settle(letters, now=now)
-
-
-def reread(execution: Execution) -> Execution:
-    return Execution.objects.get(pk=execution.pk)
 
 
 def test_expired_letter_ends_its_execution_and_is_kept() -> None:
@@ -286,11 +282,6 @@ def test_letter_that_the_database_cannot_store_is_kept_by_its_bytes_alone(
 # --- from the queue -----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def broker(settings: Any, tmp_path: Path) -> None:
-    settings.BROKER_URL = f"sqlitemq:///{tmp_path / 'broker.db'}"
-
-
 def put(*bodies: bytes, headers: dict[str, Any]) -> None:
     with publisher.connection() as link:
         channel: Any = link.default_channel
@@ -307,7 +298,7 @@ def waiting() -> int:
         return int(declared.message_count)
 
 
-@pytest.mark.usefixtures("broker")
+@pytest.mark.usefixtures("embedded_broker")
 def test_drain_settles_what_is_in_the_queue_and_acknowledges_it() -> None:
     execution = unclaimed()
     message = publisher.dispatch(execution_id=execution.pk, attempt=1, worker_id=1)
@@ -317,7 +308,7 @@ def test_drain_settles_what_is_in_the_queue_and_acknowledges_it() -> None:
     assert dead_letters.drain(read_clock=lambda: NOW) == Drained()
 
 
-@pytest.mark.usefixtures("broker")
+@pytest.mark.usefixtures("embedded_broker")
 def test_each_batch_of_a_drain_asks_for_the_time(settings: Any) -> None:
     settings.MUSTER = replace(settings.MUSTER, batch_size=1)  # two letters at once
     action = make_action("core.again", retry_policy=RETRY | {"backoff": "linear", "jitter": 0})
@@ -334,7 +325,7 @@ def test_each_batch_of_a_drain_asks_for_the_time(settings: Any) -> None:
         assert due_at == at + timedelta(seconds=1), "a back-off is whole"
 
 
-@pytest.mark.usefixtures("broker")
+@pytest.mark.usefixtures("embedded_broker")
 def test_drain_that_cannot_write_leaves_the_letters_where_they_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -351,7 +342,7 @@ def test_drain_that_cannot_write_leaves_the_letters_where_they_are(
     assert dead_letters.drain(read_clock=lambda: NOW) == Drained(unreadable=2)
 
 
-@pytest.mark.usefixtures("broker")
+@pytest.mark.usefixtures("embedded_broker")
 def test_drain_of_a_queue_that_is_not_there_yet_declares_it() -> None:
     assert dead_letters.drain(read_clock=lambda: NOW) == Drained()
     assert waiting() == 0

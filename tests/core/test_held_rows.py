@@ -19,6 +19,7 @@ from orchestrator.workflows.models import Step
 from orchestrator.workflows.states import StepState
 from tests.factories import NOW, make_execution, make_step, make_worker
 from tests.locks import held
+from tests.rows import reread
 
 # SQLite has one writer at a time, and so nothing to pass over
 pytestmark = [
@@ -131,4 +132,4 @@ def test_tick_that_somebody_holds_stops_no_maintenance() -> None:
         cursor.execute("SET lock_timeout = 100")
     with held(tick):
         assert maintenance.run(name, now=NOW)["not_started"] == 1
-    assert Execution.objects.get(pk=overdue.pk).status == S.FAILED
+    assert reread(overdue).status == S.FAILED

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.db import IntegrityError, connections, transaction
+from django.db import IntegrityError, transaction
 
 from orchestrator.core import investigations
-from orchestrator.core.models import DLQEntry, Execution, Tally
+from orchestrator.core.models import DLQEntry, Tally
 from orchestrator.core.states import ExecutionStatus
 from tests.factories import NOW, make_action, make_execution
+from tests.races import at_once
 
 pytestmark = pytest.mark.usefixtures("database", "sent")
 
@@ -77,27 +78,13 @@ def test_one_pending_manual_entry_for_an_execution_and_any_number_closed() -> No
 
 
 def test_racing_openers_open_one() -> None:
-    execution = make_execution()
-    barrier = threading.Barrier(4, timeout=30)
-    opened: list[bool] = []
-
-    def race() -> None:
-        try:
-            mine = Execution.objects.select_related("action").get(pk=execution.pk)
-            barrier.wait()
-            investigations.open_manually("execution", mine.pk, detail="d", now=NOW, actor="ada")
-            opened.append(True)
-        except investigations.AlreadyOpen:
-            opened.append(False)
-        finally:
-            connections.close_all()
-
-    threads = [threading.Thread(target=race) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert sorted(opened) == [False, False, False, True]
+    id = make_execution().pk
+    outcomes = at_once(
+        *[lambda: investigations.open_manually("execution", id, detail="d", now=NOW, actor="ada")]
+        * 4
+    )
+    refused = [each for each in outcomes if isinstance(each, investigations.AlreadyOpen)]
+    assert len(refused) == 3, outcomes
     assert DLQEntry.objects.count() == 1
 
 
@@ -146,22 +133,11 @@ def test_the_database_lets_nobody_rewrite_notes(notes: Any) -> None:
 
 def test_racing_notes_are_all_kept() -> None:
     id = open_one().dlq_entry_uuid
-    barrier = threading.Barrier(5, timeout=30)
 
-    def race(number: int) -> None:
-        try:
-            barrier.wait()
-            investigations.annotate(
-                id, now=NOW, actor="ada", note=str(number), metadata={str(number): 1}
-            )
-        finally:
-            connections.close_all()
+    def annotate(text: str) -> None:
+        investigations.annotate(id, now=NOW, actor="ada", note=text, metadata={text: 1})
 
-    threads = [threading.Thread(target=race, args=[number]) for number in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
+    at_once(*(partial(annotate, text) for text in "01234"))
     entry = DLQEntry.objects.get()
     assert sorted(note["text"] for note in entry.notes) == list("01234")
     assert set(entry.metadata) == set("01234")
@@ -228,25 +204,9 @@ def test_the_database_wants_closings_whole(values: dict[str, Any]) -> None:
 
 def test_racing_closers_close_once() -> None:
     entry = open_one()
-    barrier = threading.Barrier(4, timeout=30)
-    outcomes: list[bool] = []
-
-    def race() -> None:
-        try:
-            barrier.wait()
-            close(entry)
-            outcomes.append(True)
-        except investigations.EntryIsClosed:
-            outcomes.append(False)
-        finally:
-            connections.close_all()
-
-    threads = [threading.Thread(target=race) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert sorted(outcomes) == [False, False, False, True]
+    outcomes = at_once(*[lambda: close(entry)] * 4)
+    refused = [each for each in outcomes if isinstance(each, investigations.EntryIsClosed)]
+    assert len(refused) == 3, outcomes
     assert len(DLQEntry.objects.get().notes) == 1
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connections
+from django.db import OperationalError
 from django_celery_beat.models import PeriodicTask
 
 from orchestrator.core import fleet, maintenance
-from orchestrator.core.models import Execution, Tick, Worker
+from orchestrator.core.models import Tick, Worker
 from orchestrator.core.states import ExecutionStatus
 from tests.factories import NOW, make_execution
+from tests.races import at_once
+from tests.rows import reread
 
 pytestmark = pytest.mark.usefixtures("database", "sent")
 
@@ -74,20 +75,8 @@ def test_each_function_has_a_tick_of_its_own(runs: list[datetime]) -> None:
 
 def test_racing_ticks_run_once(runs: list[datetime]) -> None:
     Tick.objects.create(name=NAME, ran_at=NOW - INTERVAL)
-    barrier = threading.Barrier(6, timeout=30)
-
-    def tick() -> None:
-        try:
-            barrier.wait()
-            maintenance.run(NAME, now=NOW)
-        finally:
-            connections.close_all()
-
-    threads = [threading.Thread(target=tick) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
+    outcomes = at_once(*[lambda: maintenance.run(NAME, now=NOW)] * 6)
+    assert not [each for each in outcomes if isinstance(each, Exception)]
     assert runs == [NOW]
 
 
@@ -129,7 +118,7 @@ def test_part_of_a_check_that_fails_keeps_no_other_from_its_turn(
     monkeypatch.setattr(fleet, "mark_stale", mark_stale)
     with pytest.raises(OperationalError, match="lock timeout"):
         maintenance.check_heartbeats(now=NOW)
-    assert Execution.objects.get(pk=running.pk).status == ExecutionStatus.ABANDONED
+    assert reread(running).status == ExecutionStatus.ABANDONED
 
 
 def test_clock_that_was_set_back_stops_no_tick(runs: list[datetime]) -> None:

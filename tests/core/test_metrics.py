@@ -14,13 +14,13 @@ from django.conf import settings as django_settings
 from django.test import Client
 from prometheus_client.parser import text_string_to_metric_families
 
-from orchestrator.access import tokens
 from orchestrator.core import clock, investigations, metrics
 from orchestrator.core.models import DLQEntry, Tick
 from orchestrator.core.states import ExecutionStatus
 from orchestrator.workflows.engine import detect_stale
 from orchestrator.workflows.states import TaskState
 from settings import muster
+from tests import principals
 from tests.factories import NOW, make_execution, make_task, make_worker
 
 pytestmark = pytest.mark.django_db
@@ -28,6 +28,11 @@ pytestmark = pytest.mark.django_db
 RULES = Path(django_settings.BASE_DIR) / "deploy" / "prometheus-rules.yaml"
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+@pytest.fixture(autouse=True)
+def _open_to_this_host(settings: Any) -> None:
+    settings.MUSTER = replace(settings.MUSTER, metrics_access="loopback")
 
 
 def get(**headers: str) -> Any:
@@ -153,11 +158,15 @@ def test_who_needs_a_token(
     settings: Any, access: str, address: str, headers: dict[str, str], status: int
 ) -> None:
     settings.MUSTER = replace(settings.MUSTER, metrics_access=access)
-    token = tokens.create(name="prometheus", now=clock.now())[1]
+    token = principals.token("prometheus", principals.given("viewer"))
     client = Client(REMOTE_ADDR=address, headers=headers)
     assert client.get("/metrics").status_code == status
     with_token = client.get("/metrics", headers={"authorization": f"Bearer {token}"})
     assert with_token.status_code == 200
+
+
+def test_a_token_is_needed_unless_a_setting_says_otherwise() -> None:
+    assert muster.from_environment({}).metrics_access == "token"
 
 
 def test_only_reading_is_possible() -> None:

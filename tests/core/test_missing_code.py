@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import io
-import json
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 from django.conf import settings
-from django.core.management import call_command
 
-from orchestrator.core import advice, clock, executions, fleet, packs, publisher
+from orchestrator.core import advice, clock, executions, fleet, publisher
 from orchestrator.core.executions import Ended
 from orchestrator.core.fleet import Need, NoWorkerAvailable, Placement
 from orchestrator.core.management.ping import ping
 from orchestrator.core.models import Execution, ExecutionEvent, Pack, Worker, WorkerEvent
 from orchestrator.core.reasons import Reason
 from orchestrator.core.states import ExecutionStatus
+from tests import commands
+from tests.core.scheduling import schedule
 from tests.factories import NOW, make_action, make_execution, make_worker
+from tests.rows import reread
 
 pytestmark = pytest.mark.usefixtures("database", "sent")
 
@@ -40,16 +39,6 @@ def unloaded(*rows: Execution, missing: str = "maps", now: datetime = NOW) -> se
     result = {"message": WHY, "missing": missing}
     ended = [Ended(row, Reason.PACK_UNAVAILABLE, result) for row in rows]
     return executions.finish(ended, now=now, actor="w1")
-
-
-def schedule(*rows: Execution, placement: Placement | None = None, now: Any = LATER) -> None:
-    executions.schedule(
-        [row.pk for row in rows], placement=placement or Placement(), now=now, actor="executor"
-    )
-
-
-def reread(execution: Execution) -> Execution:
-    return Execution.objects.select_related("action").get(pk=execution.pk)
 
 
 def view() -> Placement:
@@ -278,80 +267,7 @@ def test_what_waits_for_a_worker_that_lacks_its_code_goes_elsewhere() -> None:
     }
 
 
-# --- what a host has -----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A pack, installed, whose folder is there."""
-    folder = tmp_path / "maps"
-    (folder / "actions").mkdir(parents=True)
-    (folder / "pack.yaml").write_text('name: maps\nversion: "1"\n')
-    (folder / "code.py").write_text("def draw():\n    pass\n")
-    (folder / "run.sh").write_text("#!/bin/sh\n")
-    (folder / "run.js").write_text("")
-    for name, lines in {
-        "draw": "runtime: python\nentry_point: maps.code:draw",
-        "apart": "runtime: python\nentry_point: maps.code:draw\noptions: {process: true}",
-        "script": "runtime: shell\nentry_point: [./run.sh]",
-        "node": "runtime: node\nentry_point: [run.js]",
-        "command": "runtime: shell\nentry_point: [ls]",
-        "elsewhere": "runtime: python\nentry_point: json.tool:main",
-        "ask": "runtime: http\nentry_point: http://127.0.0.1",
-    }.items():
-        (folder / "actions" / f"{name}.yaml").write_text(f"name: {name}\n{lines}\n")
-    packs.install(packs.load(folder), now=NOW)
-    return folder
-
-
-def test_host_that_has_everything_lacks_nothing(folder: Path) -> None:
-    assert packs.missing_code() == {}
-
-
-def test_missing_folder_is_a_missing_pack(folder: Path) -> None:
-    folder.rename(folder.with_name("away"))
-    assert packs.missing_code() == {"maps": f"no such folder: {folder}"}
-    assert packs.missing_code(["maps"]) == packs.missing_code()
-    assert packs.missing_code(["core"]) == {}
-    folder.write_text("")
-    assert packs.missing_code() == {"maps": f"not a folder: {folder}"}
-
-
-def test_missing_files_and_functions_are_missing_actions(folder: Path) -> None:
-    for name in ("code.py", "run.sh", "run.js"):
-        (folder / name).unlink()
-    assert packs.missing_code() == {
-        "maps.apart": f"no such file: {folder}/code.py",
-        "maps.draw": f"no such file: {folder}/code.py",
-        "maps.node": f"no such file: {folder}/run.js",
-        "maps.script": f"no such file: {folder}/run.sh",
-    }
-    (folder / "code.py").write_text("def other():\n    pass\n")
-    assert packs.missing_code()["maps.draw"] == f"{folder}/code.py has no function 'draw'"
-    (folder / "code.py").write_text("def draw(:\n")
-    assert "maps.draw" not in packs.missing_code(), "it is there, and whoever runs it says more"
-
-
-def test_folder_may_be_a_link_to_another_name(folder: Path) -> None:
-    folder.rename(folder.with_name("maps-1.2"))
-    folder.symlink_to(folder.with_name("maps-1.2"))
-    assert packs.missing_code() == {}
-
-
-def test_disabled_actions_and_packs_that_need_no_folder_are_not_looked_for(folder: Path) -> None:
-    pack = Pack.objects.get()
-    pack.actions.exclude(ref="maps.ask").update(enabled=False)
-    folder.rename(folder.with_name("away"))
-    assert packs.missing_code() == {}
-
-
 # --- where it is said ----------------------------------------------------------------------------
-
-
-def told(*arguments: str) -> str:
-    out = io.StringIO()
-    call_command(*arguments, stdout=out)
-    return out.getvalue()
 
 
 def test_ping_listing_and_advice_say_what_a_worker_lacks() -> None:
@@ -362,15 +278,15 @@ def test_ping_listing_and_advice_say_what_a_worker_lacks() -> None:
     is_well, line = ping("w1", now=now)
     assert is_well, "it runs what else there is"
     assert f"active, lacks the pack maps: {WHY}" in line
-    listing = told("workers", "list")
+    listing = commands.printed("workers", "list")
     assert max(map(len, listing.splitlines())) <= 100
     assert "lacks" in listing
-    assert json.loads(told("workers", "show", "w1", "--json"))["missing_code"] == PACK
+    assert commands.document("workers", "show", "w1")["missing_code"] == PACK
     assert advice.lacks() == [advice.Lack("w1", "web1", "maps", WHY, "/packs/maps")]
-    advised = told("advise")
-    assert f"w1 lacks the pack maps: {WHY}. It gets nothing that needs it." in advised
+    advised = commands.printed("advise")
+    assert f"w1 lacks the pack maps: {WHY}. It gets no work that needs it." in advised
     assert "rsync -a /packs/maps web1:/packs/" in advised
-    document = json.loads(told("advise", "--json"))
+    document = commands.document("advise")
     assert document["missing_code"] == [
         {"worker": "w1", "host": "web1", "name": "maps", "why": WHY, "pack_path": "/packs/maps"}
     ]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -24,16 +22,10 @@ SHARED = [topology.requests_queue, topology.completed_queue]
 
 
 @pytest.fixture
-def broker(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A broker with every queue; the channel to look at it."""
-    settings.BROKER_URL = f"sqlitemq:///{tmp_path / 'broker.db'}"
-    monkeypatch.setattr(publisher, "_relay", None)  # that of another test has another broker
-    publisher._drop_lane()
-    with publisher.connection() as link:
-        channel: Any = link.default_channel
-        topology.declare(channel, [*topology.shared_queues(), *topology.worker_queues(7)])
-        yield channel
-    publisher._drop_lane()
+def queues(channel: Any) -> Any:
+    """A channel of a broker that has every queue."""
+    topology.declare(channel, [*topology.shared_queues(), *topology.worker_queues(7)])
+    return channel
 
 
 def get(channel: Any, queue: str) -> Any:
@@ -79,10 +71,10 @@ def get(channel: Any, queue: str) -> Any:
     ids=["schedule", "completed", "run", "cancel", "advance"],
 )
 def test_stock_celery_understands_every_message(
-    broker: Any, message: Message, queue: str, task: str, kwargs: dict[str, Any]
+    queues: Any, message: Message, queue: str, task: str, kwargs: dict[str, Any]
 ) -> None:
     assert publisher.send([message]) == []
-    received = get(broker, queue)
+    received = get(queues, queue)
     assert received.payload == [[], kwargs, {}], "kombu decodes it by its content type"
     assert received.headers["task"] == task
     assert received.properties["delivery_mode"] == publisher.PERSISTENT
@@ -120,32 +112,32 @@ def test_ids_are_spread_over_as_many_messages_as_batches_need() -> None:
     assert publisher.requested([]) == []
 
 
-def test_message_that_no_queue_wants_comes_back_and_the_others_arrive(broker: Any) -> None:
+def test_message_that_no_queue_wants_comes_back_and_the_others_arrive(queues: Any) -> None:
     there = publisher.dispatch(execution_id=ID, attempt=1, worker_id=7)
     nowhere = publisher.dispatch(execution_id=ID, attempt=9, worker_id=8)
     again = publisher.dispatch(execution_id=ID, attempt=2, worker_id=7)
     assert publisher.send([there, nowhere, again]) == [nowhere] == publisher.send([nowhere])
-    assert get(broker, "worker.7.executions").headers["id"] == there.id
-    assert get(broker, "worker.7.executions").headers["id"] == again.id
+    assert get(queues, "worker.7.executions").headers["id"] == there.id
+    assert get(queues, "worker.7.executions").headers["id"] == again.id
 
 
-def test_exchange_that_was_deleted_is_there_again_for_the_second_try(broker: Any) -> None:
+def test_exchange_that_was_deleted_is_there_again_for_the_second_try(queues: Any) -> None:
     message = publisher.dispatch(execution_id=ID, attempt=1, worker_id=7)
     assert publisher.send([message]) == []
-    get(broker, "worker.7.executions")
-    broker.exchange_delete(topology.executions_exchange())
+    get(queues, "worker.7.executions")
+    queues.exchange_delete(topology.executions_exchange())
     assert publisher.send([message]) == [message], "its bindings went with it"
     publisher.make_whole([message.routing_key])
     assert publisher.send([message]) == []
-    assert get(broker, "worker.7.executions").headers["id"] == message.id
+    assert get(queues, "worker.7.executions").headers["id"] == message.id
 
 
 def test_hints_whose_queues_were_deleted_arrive_in_queues_that_are_declared_again(
-    broker: Any,
+    queues: Any,
 ) -> None:
     names = [spec.name for spec in (topology.requests_queue(), topology.cancel_queue(7))]
     for name in names:
-        broker.queue_delete(name)
+        queues.queue_delete(name)
     publisher.send_soon(
         [
             *publisher.requested([ID]),
@@ -154,21 +146,21 @@ def test_hints_whose_queues_were_deleted_arrive_in_queues_that_are_declared_agai
     )
     assert publisher.flush(10)
     for name in names:
-        assert str(ID) in str(get(broker, name).payload)
+        assert str(ID) in str(get(queues, name).payload)
 
 
 def test_hints_are_dropped_where_their_queues_cannot_be_declared(
-    broker: Any, settings: Any
+    queues: Any, settings: Any
 ) -> None:
     for spec in topology.hot_queues():
-        broker.queue_delete(spec.name)
+        queues.queue_delete(spec.name)
     name = topology.completed_queue().name
-    broker.queue_declare(name, durable=True, auto_delete=False, arguments={"x-max-length": 1})
+    queues.queue_declare(name, durable=True, auto_delete=False, arguments={"x-max-length": 1})
     try:
         publisher.send_soon(publisher.requested([ID]))
         assert publisher.flush(10), "and nothing hangs or fails"
     finally:
-        broker.queue_delete(name)
+        queues.queue_delete(name)
 
 
 def test_sending_nothing_needs_no_broker(settings: Any) -> None:
@@ -189,7 +181,7 @@ def test_unreachable_broker_has_one_name(settings: Any) -> None:
 
 
 def test_message_of_which_the_broker_says_nothing_is_not_taken_for_sent(
-    broker: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
+    queues: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.MUSTER = dataclasses.replace(settings.MUSTER, publish_timeout_seconds=0.2)
     monkeypatch.setattr(publisher._Lane, "_publish", lambda lane, _: lane.unconfirmed.add(1))
@@ -198,7 +190,7 @@ def test_message_of_which_the_broker_says_nothing_is_not_taken_for_sent(
 
 
 def test_message_that_the_broker_refuses_is_not_taken_for_sent(
-    broker: Any, monkeypatch: pytest.MonkeyPatch
+    queues: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(lane: publisher._Lane, message: Message) -> None:
         lane.last_tag += 1
@@ -210,16 +202,16 @@ def test_message_that_the_broker_refuses_is_not_taken_for_sent(
         publisher.send(publisher.requested([ID]))
 
 
-def test_connection_that_broke_while_idle_is_replaced(broker: Any) -> None:
+def test_connection_that_broke_while_idle_is_replaced(queues: Any) -> None:
     message = publisher.cancel(execution_id=ID, attempt=1, worker_id=7)
     publisher.send([message])
     publisher._lane().link.connection.close()
     assert publisher.send([message]) == []
     for _ in range(2):
-        assert get(broker, "worker.7.cancel").headers["id"] == message.id
+        assert get(queues, "worker.7.cancel").headers["id"] == message.id
 
 
-def test_each_thread_has_a_connection_of_its_own(broker: Any) -> None:
+def test_each_thread_has_a_connection_of_its_own(queues: Any) -> None:
     messages = [publisher.cancel(execution_id=ID, attempt=n, worker_id=7) for n in range(40)]
 
     def send(part: list[Message]) -> None:
@@ -231,11 +223,11 @@ def test_each_thread_has_a_connection_of_its_own(broker: Any) -> None:
         thread.start()
     for thread in threads:
         thread.join(30)
-    ids = {get(broker, "worker.7.cancel").headers["id"] for _ in messages}
+    ids = {get(queues, "worker.7.cancel").headers["id"] for _ in messages}
     assert ids == {message.id for message in messages}
 
 
-def test_what_is_sent_soon_is_joined_by_task(broker: Any) -> None:
+def test_what_is_sent_soon_is_joined_by_task(queues: Any) -> None:
     publisher.send_soon(
         [
             *publisher.requested([UUID(int=1)]),
@@ -246,14 +238,14 @@ def test_what_is_sent_soon_is_joined_by_task(broker: Any) -> None:
     assert publisher.flush(10)
     merged = publisher._merged([*publisher.requested([ID]), *publisher.requested([ID])])
     assert [message.kwargs["execution_ids"] for message in merged] == [[str(ID), str(ID)]]
-    assert get(broker, "worker.7.cancel").payload[1]["attempt"] == 1
+    assert get(queues, "worker.7.cancel").payload[1]["attempt"] == 1
     told: list[str] = []
-    while message := broker.basic_get(topology.requests_queue().name, no_ack=True):
+    while message := queues.basic_get(topology.requests_queue().name, no_ack=True):
         told += json.loads(message.body)[1]["execution_ids"]
     assert told == [str(UUID(int=1)), str(UUID(int=2))]
 
 
-def test_published_messages_reach_a_kombu_consumer(broker: Any) -> None:
+def test_published_messages_reach_a_kombu_consumer(queues: Any) -> None:
     got: list[Any] = []
     publisher.send(publisher.requested([ID]))
     with publisher.connection() as link:

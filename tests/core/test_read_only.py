@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 from django.db import IntegrityError, OperationalError, close_old_connections, connection
-from django.test import Client
 
-from orchestrator.access import tokens
 from orchestrator.access.models import ApiToken
 from orchestrator.core import clock, database
 from orchestrator.core.api import health
 from orchestrator.core.models import Execution
+from tests.core.api.client import Caller
 from tests.factories import make_action
 
 pytestmark = [
@@ -43,25 +42,19 @@ def read_only() -> Iterator[None]:
         alter("RESET default_transaction_read_only")
 
 
-@pytest.fixture
-def client() -> Client:
-    token = tokens.create(name="ci", now=clock.now())[1]
-    return Client(headers={"Authorization": f"Bearer {token}"})
-
-
-def post(client: Client) -> Any:
+def post(caller: Caller) -> Any:
     body = {"action_ref": "core.echo"}
-    return client.post("/api/v1/executions", body, content_type="application/json")
+    return caller.client.post("/api/v1/executions", body, content_type="application/json")
 
 
 def test_request_is_503_and_accepted_again_when_writes_are(
-    client: Client, monkeypatch: pytest.MonkeyPatch
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_action()
     # as in an installation: a connection that works is kept
     monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", None)
     with read_only():
-        answer = post(client)
+        answer = post(caller)
         assert (answer.status_code, answer["Content-Type"]) == (503, "application/problem+json")
         assert answer["Retry-After"] == "5"
         assert answer.json()["type"] == "urn:muster:problem:database-unavailable"
@@ -69,24 +62,24 @@ def test_request_is_503_and_accepted_again_when_writes_are(
         # the same session would stay read-only for ever: it does not outlive the request
         close_old_connections()
         assert connection.connection is None
-    assert post(client).status_code == 201
+    assert post(caller).status_code == 201
     assert Execution.objects.count() == 1
 
 
-def test_who_only_reads_is_answered(client: Client) -> None:
+def test_who_only_reads_is_answered(caller: Caller) -> None:
     ApiToken.objects.update(last_used_at=clock.now() - timedelta(hours=1))
     with read_only():
-        assert client.get("/api/v1/executions").status_code == 200
+        assert caller.client.get("/api/v1/executions").status_code == 200
         close_old_connections()
-        assert client.get("/api/v1/workers").status_code == 200
+        assert caller.client.get("/api/v1/workers").status_code == 200
 
 
-def test_process_is_not_ready(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_is_not_ready(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "_broker", health.Probe(lambda: True))
 
     def status() -> int:
         monkeypatch.setattr(health, "_database", health.Probe(health._database_answers))
-        return client.get("/health/ready").status_code
+        return caller.client.get("/health/ready").status_code
 
     assert status() == 200
     with read_only():

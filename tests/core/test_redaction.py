@@ -50,10 +50,22 @@ def test_everything_below_a_secret_name_is_hidden() -> None:
             {"pin": REDACTED},
         ),
         ({"writeOnly": True}, {"n": 2}, REDACTED),
+        ({"$ref": "#a", "$defs": {"b": {"$anchor": "a", "secret": True}}}, {"n": 2}, REDACTED),
+        ({"dependentSchemas": {"n": {"secret": True}}}, {"n": 2}, REDACTED),
+        ({"unevaluatedProperties": SECRET}, {"pin": 1}, {"pin": REDACTED}),
+        ({"unevaluatedItems": SECRET}, [1], [REDACTED]),
+        ({"contains": SECRET}, [1], [REDACTED]),
     ],
 )
 def test_what_the_schema_marks_is_hidden(schema: Any, value: Any, expected: Any) -> None:
     assert redacted(value, schema=schema) == expected
+
+
+@pytest.mark.timeout(30)
+def test_exploding_pattern_does_not_keep_the_page_waiting() -> None:
+    names = {"a" * 60 + "!": 1, "a" * 100_000: 2}
+    shown = redacted(names, schema={"patternProperties": {"^(a+)+$": SECRET}})
+    assert shown == {"a" * 60 + "!": 1, "a" * 100_000: REDACTED}
 
 
 def test_password_within_a_url_is_hidden() -> None:

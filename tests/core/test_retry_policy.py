@@ -116,7 +116,7 @@ def test_reason_codes_become_reasons():
     [
         ({"max_attempt": 3}, "max_attempt: unknown key, did you mean 'max_attempts'?."),
         ({"max_attempts": 0}, "max_attempts: expected a whole number above 0, found 0."),
-        ({"max_attempts": True}, "max_attempts: expected a whole number above 0, found True."),
+        ({"max_attempts": True}, "max_attempts: expected a whole number above 0, found true."),
         ({"jitter": 2}, "jitter: expected a number from 0 to 1, found 2."),
         ({"jitter": float("nan")}, "jitter: expected a number from 0 to 1, found nan."),
         ({"backoff_base_ms": -5}, "backoff_base_ms: expected a whole number above 0, found -5."),

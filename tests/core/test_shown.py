@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import io
-import json
+import base64
 from typing import Any
 
 import pytest
-from django.core.management import call_command
 from django.test import Client
 from django.urls import reverse
 
 from orchestrator.core import clock, words
 from orchestrator.core.models import Execution
 from orchestrator.core.shown import executions as shown
+from orchestrator.core.shown import investigations
 from orchestrator.core.states import ExecutionStatus
+from tests import commands
 from tests.core.api.client import Caller
-from tests.core.api.conftest import caller, token  # noqa: F401 - fixtures
-from tests.factories import make_action, make_execution
+from tests.factories import make_action, make_dlq_entry, make_execution
+from tests.principals import ROOT
 
 pytestmark = pytest.mark.django_db
 
@@ -36,25 +36,19 @@ def execution() -> Execution:
     )
 
 
-def command(*arguments: str) -> str:
-    out = io.StringIO()
-    call_command("execution", *arguments, stdout=out)
-    return out.getvalue()
-
-
 @pytest.mark.parametrize("face", ["api", "json", "terminal", "admin"])
 def test_no_face_shows_a_secret(
     face: str,
     execution: Execution,
-    caller: Caller,  # noqa: F811
+    caller: Caller,
     admin_client: Client,
 ) -> None:
     id = str(execution.pk)
     page = reverse("admin:orchestrator_execution_change", args=[id])
     text = {
         "api": lambda: caller.get(f"/executions/{id}").content.decode(),
-        "json": lambda: command("show", id, "--json"),
-        "terminal": lambda: command("show", id),
+        "json": lambda: commands.printed("execution", "show", id, "--json"),
+        "terminal": lambda: commands.printed("execution", "show", id),
         "admin": lambda: admin_client.get(page).content.decode(),
     }[face]()
     assert not [secret for secret in SECRETS if secret in text]
@@ -62,7 +56,7 @@ def test_no_face_shows_a_secret(
     assert "paid" in text
 
 
-def test_request_is_answered_without_its_secrets(caller: Caller) -> None:  # noqa: F811
+def test_request_is_answered_without_its_secrets(caller: Caller) -> None:
     make_action("core.pay", parameters_schema={"properties": {"pin": {"secret": True}}})
     body = {"action_ref": "core.pay", "parameters": {"pin": "4711-pin"}}
     answer = caller.post("/executions", body)
@@ -71,22 +65,83 @@ def test_request_is_answered_without_its_secrets(caller: Caller) -> None:  # noq
     assert Execution.objects.get().parameters == {"pin": "4711-pin"}
 
 
-def test_api_and_json_say_the_same(execution: Execution, caller: Caller) -> None:  # noqa: F811
+def test_api_and_json_say_the_same(execution: Execution, caller: Caller) -> None:
     id = str(execution.pk)
-    assert json.loads(command("show", id, "--json")) == caller.get(f"/executions/{id}").json()
+    assert commands.document("execution", "show", id) == caller.get(f"/executions/{id}").json()
 
 
 def test_terminal_and_admin_say_the_same_facts(execution: Execution, admin_client: Client) -> None:
     now = clock.now()
     facts: list[Any] = [
-        *shown.situation(execution, now),
+        *shown.situation(execution, now, seen_by=ROOT),
         *shown.due(execution, now),
         *shown.times(execution, now),
         *shown.request(execution),
     ]
     page = admin_client.get(reverse("admin:orchestrator_execution_change", args=[execution.pk]))
-    for text in (command("show", str(execution.pk)), page.content.decode()):
+    for text in (commands.printed("execution", "show", str(execution.pk)), page.content.decode()):
         assert not [name for name, _ in facts if name not in text]
+
+
+@pytest.mark.parametrize("face", ["api", "admin"])
+def test_options_of_an_action_are_shown_without_their_secrets(
+    face: str, caller: Caller, admin_client: Client
+) -> None:
+    options = {
+        "env": {"STRIPE": "sk_live_env", "MODE": "fast"},
+        "headers": {"authorization": "Bearer sk_live_header"},
+        "query": {"api_key": "sk_live_query", "page": "two"},
+        "method": "PATCH",
+    }
+    action = make_action("core.pay", runtime="http", runtime_options=options)
+    page = reverse("admin:orchestrator_action_change", args=[action.pk])
+    text = {
+        "api": lambda: caller.get("/actions/core.pay").content.decode(),
+        "admin": lambda: admin_client.get(page).content.decode(),
+    }[face]()
+    for secret in ("sk_live_header", "sk_live_query"):
+        assert secret not in text
+    for known in ("STRIPE", "authorization", "PATCH", "two"):
+        assert known in text
+    action.refresh_from_db()
+    assert action.runtime_options == options
+
+
+@pytest.mark.parametrize("face", ["api", "json", "terminal", "admin"])
+@pytest.mark.parametrize(
+    "body", [b'{"token": "hunter2-hunter2", "n": 1}', b"x password=hunter2-hunter2 n"]
+)
+def test_dead_letter_is_shown_without_its_secrets(
+    face: str, body: bytes, caller: Caller, admin_client: Client
+) -> None:
+    entry = make_dlq_entry(
+        raw_body=body,
+        fingerprint="f",
+        headers={"api_key": "hunter2-header", "id": "shown-header"},
+        x_death=[{"reason": "expired", "token": "hunter2-death", "count": 1}],
+        snapshot={"password": "hunter2-snapshot", "id": "shown-snapshot"},
+        metadata={"secret": "hunter2-metadata", "ticket": "shown-ticket"},
+    )
+    id = str(entry.dlq_entry_uuid)
+    page = reverse("admin:orchestrator_dlqentry_change", args=[entry.pk])
+    text = {
+        "api": lambda: caller.get(f"/dlq/entry/{id}").content.decode(),
+        "json": lambda: commands.printed("dlq", "show", id, "--json"),
+        "terminal": lambda: commands.printed("dlq", "show", id),
+        "admin": lambda: admin_client.get(page).content.decode(),
+    }[face]()
+    encoded = base64.b64encode(b"hunter2").decode()[:8]
+    hexed = " ".join(f"{byte:02x}" for byte in b"hunter2")
+    for secret in ("hunter2", encoded, hexed):
+        assert secret not in text
+    for known in ("shown-header", "shown-snapshot", "shown-ticket"):
+        assert known in text
+
+
+def test_body_without_a_secret_is_shown_byte_by_byte() -> None:
+    for body in (b"\xff\xfe\0 password", b'{ "n" : 1 }', b""):
+        assert investigations.body(make_dlq_entry(raw_body=body), seen_by=ROOT) == body
+    assert investigations.body(make_dlq_entry(), seen_by=ROOT) is None
 
 
 def test_each_state_of_each_app_has_the_colour_that_stands_beside_it() -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import IntegrityError, connection, connections, transaction
+from django.db import IntegrityError, connection, transaction
 
 from orchestrator.core.models import Execution, ExecutionEvent
 from orchestrator.core.reasons import Reason
@@ -22,7 +21,10 @@ from orchestrator.core.states import (
     WHO_MOVES_IT_ON,
     ExecutionStatus,
 )
+from tests import rows
 from tests.factories import NOW, make_action, make_execution, make_worker
+from tests.races import at_once
+from tests.rows import reread
 
 pytestmark = pytest.mark.usefixtures("database")
 
@@ -73,19 +75,15 @@ def values_of(event: str) -> dict[str, Any]:
     return values.get(event, {"result": {"message": "ä 漢 'quoted' %s", "list": [1, None, 2.5]}})
 
 
-def row(execution: Execution) -> dict[str, Any]:
-    return dict(Execution.objects.filter(pk=execution.pk).values().get())
-
-
 @pytest.mark.parametrize(("status", "event"), ALLOWED)
 def test_allowed_event_moves_the_row_and_leaves_one_row_of_history(
     status: ExecutionStatus, event: str
 ) -> None:
     rule, reason = TRANSITIONS[event], REASONS.get(event)
     execution = make_execution(status)
-    bystander = row(make_execution(status))
+    bystander = rows.values(make_execution(status))
     values = values_of(event)
-    before = row(execution)
+    before = rows.values(execution)
 
     moved = carry_out(execution, event, now=LATER, actor="tester", reason=reason, **values)
 
@@ -99,7 +97,7 @@ def test_allowed_event_moves_the_row_and_leaves_one_row_of_history(
         expected["ended_at"] = LATER
     elif rule.target in STAMPS:
         expected[STAMPS[rule.target]] = LATER
-    assert row(execution) == expected
+    assert rows.values(execution) == expected
     assert (moved.status, moved.attempt) == (rule.target, attempt)
     (entry,) = ExecutionEvent.objects.of(execution.pk).values()
     assert entry == {
@@ -114,31 +112,31 @@ def test_allowed_event_moves_the_row_and_leaves_one_row_of_history(
         "at": LATER,
     }
     assert ExecutionEvent.objects.count() == 1
-    assert row(Execution(pk=bystander["id"])) == bystander
+    assert rows.values(Execution(pk=bystander["id"])) == bystander
 
 
 @pytest.mark.parametrize(("status", "event"), FORBIDDEN)
 def test_forbidden_event_leaves_the_row_untouched(status: ExecutionStatus, event: str) -> None:
     execution = make_execution(status)
-    before = row(execution)
+    before = rows.values(execution)
     with pytest.raises(TransitionConflict):
         carry_out(execution, event, now=LATER, actor="tester", reason=REASONS.get(event))
     # and with a caller that believes it to be somewhere else, where the event is allowed
     for believed in TRANSITIONS[event].sources:
         move = Move(execution.pk, believed, execution.attempt, values_of(event))
         assert Execution.objects.transition_many(event, [move], now=LATER, actor="tester") == set()
-    assert row(execution) == before
+    assert rows.values(execution) == before
     assert not ExecutionEvent.objects.exists()
 
 
 @pytest.mark.parametrize(("status", "event"), ALLOWED)
 def test_attempt_of_the_caller_is_compared_too(status: ExecutionStatus, event: str) -> None:
     execution = make_execution(status)
-    before = row(execution)
+    before = rows.values(execution)
     for attempt in (execution.attempt + 1, execution.attempt - 1, 1_000):
         move = Move(execution.pk, status, attempt, values_of(event))
         assert Execution.objects.transition_many(event, [move], now=LATER, actor="late") == set()
-    assert row(execution) == before
+    assert rows.values(execution) == before
     assert not ExecutionEvent.objects.exists()
 
 
@@ -175,7 +173,7 @@ def test_same_move_twice_in_one_batch_counts_once() -> None:
     assert Execution.objects.transition_many(
         "schedule", [move, move], now=LATER, actor="tester"
     ) == {execution.pk}
-    assert row(execution)["attempt"] == 1
+    assert rows.values(execution)["attempt"] == 1
     assert ExecutionEvent.objects.count() == 1
 
 
@@ -188,7 +186,7 @@ def test_history_and_status_are_undone_together() -> None:
     with transaction.atomic():
         carry_out(execution, "complete", now=LATER, actor="w1", reason=Reason.SUCCEEDED)
         transaction.set_rollback(True)
-    assert row(execution)["status"] == "running"
+    assert rows.values(execution)["status"] == "running"
     assert not ExecutionEvent.objects.exists()
 
 
@@ -198,14 +196,14 @@ def test_database_itself_keeps_terminal_statuses_final(status: str, target: str)
     if status == target:
         return
     execution = make_execution(status)
-    before = row(execution)
+    before = rows.values(execution)
     reopened: dict[str, Any] = {"status": target}
     if target not in TERMINAL:
         reopened |= {"ended_at": None}
     for change in (lambda: _update(execution, reopened), lambda: _update_raw(execution, target)):
         with pytest.raises(IntegrityError, match="terminal status is final"):
             change()
-    assert row(execution) == before
+    assert rows.values(execution) == before
 
 
 def _update(execution: Execution, values: dict[str, Any]) -> None:
@@ -246,31 +244,8 @@ def test_database_refuses_rows_that_cannot_be(broken: dict[str, Any]) -> None:
 # --- races -------------------------------------------------------------------------------------
 
 
-def race(*runners: Callable[[], object]) -> list[object]:
-    """Run these at the same moment, each in a thread with a connection of its own."""
-    barrier = threading.Barrier(len(runners), timeout=30)
-    outcomes: list[object] = [None] * len(runners)
-
-    def run(index: int, runner: Callable[[], object]) -> None:
-        try:
-            connection.ensure_connection()
-            barrier.wait()
-            outcomes[index] = runner()
-        except TransitionConflict as lost:
-            outcomes[index] = lost
-        finally:
-            connections.close_all()
-
-    threads = [threading.Thread(target=run, args=each) for each in enumerate(runners)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    return outcomes
-
-
 def mover(execution: Execution, event: str, actor: str, at: datetime = LATER) -> Callable[[], Any]:
-    seen = Execution.objects.get(pk=execution.pk)
+    seen = reread(execution)
     return lambda: carry_out(
         seen, event, now=at, actor=actor, reason=REASONS.get(event), **values_of(event)
     )
@@ -280,21 +255,21 @@ def mover(execution: Execution, event: str, actor: str, at: datetime = LATER) ->
 def test_racing_writers_have_one_winner(attempt: int) -> None:
     execution = make_execution(S.RUNNING)
     events = ["complete", "fail", "time_out", "abandon", "retry", "request_cancel"]
-    outcomes = race(*[mover(execution, event, event) for event in events])
+    outcomes = at_once(*[mover(execution, event, event) for event in events])
     won = [each for each in outcomes if isinstance(each, Execution)]
     lost = [each for each in outcomes if isinstance(each, TransitionConflict)]
     assert (len(won), len(lost)) == (1, len(events) - 1), outcomes
     (entry,) = ExecutionEvent.objects.of(execution.pk)
-    assert row(execution)["status"] == entry.to_status
+    assert rows.values(execution)["status"] == entry.to_status
     assert entry.actor == entry.event
 
 
 def test_racing_schedulers_raise_the_attempt_once() -> None:
     execution = make_execution(S.REQUESTED)
     make_worker("w2")
-    outcomes = race(*[mover(execution, "schedule", f"executor {n}") for n in range(6)])
+    outcomes = at_once(*[mover(execution, "schedule", f"executor {n}") for n in range(6)])
     assert sum(isinstance(each, Execution) for each in outcomes) == 1, outcomes
-    assert row(execution)["attempt"] == 1
+    assert rows.values(execution)["attempt"] == 1
 
 
 @pytest.mark.parametrize("wait_for_locks", [True, False])
@@ -309,7 +284,7 @@ def test_overlapping_batches_share_the_rows_and_do_not_deadlock(wait_for_locks: 
             event, moves, now=LATER, actor=event, reason=reason, wait_for_locks=wait_for_locks
         )
 
-    outcomes = race(
+    outcomes = at_once(
         batch(moves[:40], "complete"), batch(moves[::-1], "fail"), batch(moves[20:], "abandon")
     )
     shares = [each for each in outcomes if isinstance(each, set)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,13 +22,6 @@ DLX = "muster.dlx"
 
 def every_queue() -> list[QueueSpec]:
     return [*topology.shared_queues(), *topology.worker_queues(7)]
-
-
-@pytest.fixture
-def channel(settings: Any, tmp_path: Path) -> Any:
-    settings.BROKER_URL = f"sqlitemq:///{tmp_path / 'broker.db'}"
-    with publisher.connection() as link:
-        yield link.default_channel
 
 
 def test_every_published_task_is_a_registered_task() -> None:

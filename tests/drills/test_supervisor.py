@@ -26,6 +26,8 @@ from orchestrator.drills.supervisor import (
     alone,
     last_line,
 )
+from tests.servers import is_alive
+from tests.waiting import wait_until
 
 SLEEPS = "import time; print('ready', flush=True); time.sleep(60)"
 IGNORES_SIGTERM = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEPS}"
@@ -40,13 +42,6 @@ GRANDCHILDREN = (
 
 def python(name: str, code: str, *, restarts: bool = True) -> Service:
     return Service(name=name, command=[sys.executable, "-c", code], restarts=restarts)
-
-
-def wait_until(condition: Callable[[], object], *, seconds: float = 10.0) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "it did not happen in time"
-        time.sleep(0.01)
 
 
 def wait_for_deaths(supervisor: Supervisor) -> list[Death]:
@@ -125,7 +120,7 @@ def test_child_that_shall_not_be_restarted_stays_down(supervise):
 def test_stop_asks_first_and_kills_only_who_does_not_listen(supervise):
     supervisor = supervise(python("polite", SLEEPS), python("deaf", IGNORES_SIGTERM))
     wait_until(lambda: all(map(is_ready, supervisor.children.values())))
-    assert supervisor.stop(grace_seconds=0.5) == ["deaf"]
+    assert supervisor.stop(grace_seconds=3) == ["deaf"]
     exits = {name: child.process.returncode for name, child in supervisor.children.items()}
     assert exits == {"polite": -signal.SIGTERM, "deaf": -signal.SIGKILL}
 
@@ -135,7 +130,7 @@ def test_stop_does_not_wait_when_it_becomes_urgent(supervise):
     wait_until(lambda: is_ready(supervisor.children["deaf"]))
     began_at = time.monotonic()
     assert supervisor.stop(grace_seconds=60, is_urgent=lambda: True) == ["deaf"]
-    assert time.monotonic() - began_at < 5
+    assert time.monotonic() - began_at < 30
 
 
 def test_stopped_process_takes_its_sigterm(supervise):
@@ -151,7 +146,7 @@ def test_stop_leaves_no_grandchild_behind(supervise):
     processes = list(guardian.marked(supervisor.mark))
     assert len(processes) == 4
     supervisor.stop(grace_seconds=5)
-    assert not any(map(_lives, processes))
+    assert not any(map(is_alive, processes))
 
 
 def test_nothing_outlives_supervisor_that_is_killed(tmp_path):
@@ -175,7 +170,36 @@ time.sleep(60)
         assert len(processes) >= 4
         supervisor.kill()
     wait_until(lambda: not list(guardian.marked(mark)))
-    wait_until(lambda: not any(_lives(process) for process in processes))
+    wait_until(lambda: not any(is_alive(process) for process in processes))
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_service_whose_mark_nobody_can_read_is_killed_with_its_supervisor(tmp_path, is_replaced):
+    """As services let nobody read their environment. This one has none."""
+    script = f"""
+import os, sys, time
+from pathlib import Path
+from orchestrator.drills.supervisor import Service, Supervisor
+supervisor = Supervisor(
+    [Service(name="service", command=["env", "-i", "sh", "-c", "sleep 600 & sleep 600"])],
+    log_dir=Path({str(tmp_path)!r}), work_dir=Path("/"), environment=os.environ,
+)
+supervisor.start()
+if {is_replaced}:
+    supervisor._guardian.kill()
+    supervisor._guardian.wait()
+    supervisor.look()
+print(supervisor.children["service"].pid, supervisor.mark, flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as supervisor:
+        assert supervisor.stdout is not None
+        pid, mark = supervisor.stdout.readline().decode().split()
+        wait_until(lambda: len(psutil.Process(int(pid)).children()) == 2)
+        processes = [psutil.Process(int(pid)), *psutil.Process(int(pid)).children()]
+        assert not {process.pid for process in guardian.marked(mark)} & {int(pid)}
+        supervisor.kill()
+    wait_until(lambda: not any(map(is_alive, processes)))
 
 
 def test_guardian_that_was_killed_is_replaced(supervise):
@@ -210,7 +234,3 @@ def test_last_line_is_the_last_that_says_something(tmp_path):
     path.write_text("first\nlast\n\n  \n")
     assert last_line(path) == "last"
     assert last_line(tmp_path / "missing") == ""
-
-
-def _lives(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE

@@ -10,9 +10,9 @@ from ninja import Body, Router
 from pydantic import BaseModel, ConfigDict
 
 from orchestrator.core.api import problems
-from orchestrator.core.api.access import AuthenticatedRequest
+from orchestrator.core.api.access import AuthenticatedRequest, needs
 from orchestrator.core.api.replies import documented, reply
-from orchestrator.core.shown.values import Shown
+from orchestrator.core.shown.documents import Shown
 from tests.errands import verbs
 from tests.errands.models import Errand
 from tests.errands.states import ErrandState
@@ -37,14 +37,14 @@ class ErrandOut(Shown):
     created_at: datetime
 
 
-@router.post("", response=documented(404, _201=ErrandOut))
+@router.post("", auth=needs("errands.ask"), response=documented(404, _201=ErrandOut))
 def ask(request: AuthenticatedRequest, new: Body[NewErrand]) -> HttpResponse:
     """Ask for an errand."""
     errand = verbs.ask(new.name, now=request.auth.now)
     return reply(ErrandOut.model_validate(errand), status=201)
 
 
-@router.get("/{errand_id}", response=documented(404, _200=ErrandOut))
+@router.get("/{errand_id}", auth=needs("errands.read"), response=documented(404, _200=ErrandOut))
 def get(request: AuthenticatedRequest, errand_id: UUID) -> HttpResponse:
     """One errand."""
     errand = Errand.objects.filter(pk=errand_id).first()

@@ -1,6 +1,9 @@
 """What errands bring: one of each kind of thing."""
 
 from orchestrator.core.frame import (
+    INSTALLATION,
+    OPERATOR,
+    VIEWER,
     ExecutorPart,
     HotQueue,
     Life,
@@ -8,6 +11,7 @@ from orchestrator.core.frame import (
     MusterApp,
     Named,
     PackContent,
+    Permission,
     SidebarItem,
     SubjectKind,
 )
@@ -44,6 +48,11 @@ class ErrandsConfig(MusterApp):
     subject_kinds = (
         SubjectKind("errand", model="errands.Errand", take=Named("tests.errands.verbs.subjects")),
     )
+    permissions = (
+        Permission("errands.ask", "Ask for errands.", about=(INSTALLATION,), roles=(OPERATOR,)),
+        Permission("errands.read", "See errands.", about=(INSTALLATION,), roles=(VIEWER, OPERATOR)),
+    )
+    table_rights = ("tests.errands.rights.TABLES",)
     metrics = (Named("tests.errands.verbs.metrics"),)
     execution_facts = (Named("tests.errands.verbs.of_execution"),)
     sidebar = (SidebarItem("Errands", "Errands", "directions_run", "errands.errand"),)

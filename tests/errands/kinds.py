@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from orchestrator.core.authority import Principal
 from orchestrator.core.models import Pack
 from orchestrator.core.packs import ContentReport
 from orchestrator.core.packs.keys import Key, check, is_text
@@ -20,7 +21,11 @@ def check_kind(file: Source) -> None:
 
 
 def install(
-    definitions: Sequence[Mapping[str, Any]], *, pack: Pack | None = None, now: datetime
+    definitions: Sequence[Mapping[str, Any]],
+    *,
+    pack: Pack | None = None,
+    now: datetime,
+    principal: Principal | None = None,
 ) -> ContentReport:
     created: list[str] = []
     unchanged: list[str] = []

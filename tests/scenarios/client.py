@@ -8,6 +8,7 @@ an API process: it accepts, cancels and reads, and publishes in the background a
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import socket
@@ -18,6 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 from uuid import UUID, uuid4
 
 import django
@@ -26,9 +28,12 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "settings.base")
 django.setup()
 
 from amqp.exceptions import NotFound, PreconditionFailed  # noqa: E402
+from celery import current_app  # noqa: E402
 from django.core.management import call_command  # noqa: E402
 from django.db import close_old_connections  # noqa: E402
 
+from orchestrator.access import privileges  # noqa: E402
+from orchestrator.access.privileges import rabbitmq  # noqa: E402
 from orchestrator.core import clock, dead_letters, executions, fleet, packs, publisher, topology  # noqa: E402
 from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent, Tick, Worker, WorkerEvent  # noqa: E402
 from orchestrator.workflows import engine, task_templates  # noqa: E402
@@ -38,11 +43,34 @@ from orchestrator.workflows.models import Step, Task, TransitionRecord  # noqa: 
 CLIENT = "scenario"
 
 
+def ping() -> None:
+    """It is up. Asks no server."""
+
+
 def prepare(*, pack_paths: list[str]) -> None:
     """Make the database and install the packs."""
     call_command("migrate", verbosity=0)
     for path in pack_paths:
         packs.install(packs.load(Path(path)), now=clock.now())
+
+
+def token(*, name: str, role: str) -> str:
+    """An API token of a service account of its own, which has this role; its text."""
+    output = io.StringIO()
+    call_command("token", "create", name, stdout=output)
+    call_command("access", "grant", f"service:{name}", role, stdout=io.StringIO())
+    return output.getvalue().strip()
+
+
+def make_logins(*, virtual_host: str, password: str) -> dict[str, Any]:
+    """Make the roles of each service in the database; returns the definitions of the broker's
+    users."""
+    call_command("privileges", "postgresql", apply=True, stdout=io.StringIO())
+    users = [
+        rabbitmq.BrokerUser(privileges.login(service), rabbitmq.permissions(service), password)
+        for service in privileges.SERVICES
+    ]
+    return rabbitmq.definitions(users, virtual_host=virtual_host)
 
 
 def submit(*, news: list[dict[str, Any]]) -> list[UUID]:
@@ -54,6 +82,24 @@ def submit(*, news: list[dict[str, Any]]) -> list[UUID]:
 
 def cancel(*, id: UUID) -> str:
     return str(executions.cancel(execution_id=id, actor=CLIENT, now=clock.now()).status)
+
+
+def cancel_without_message(*, id: UUID) -> str:
+    """Cancel, and lose the message to the worker."""
+    with mock.patch.object(publisher, "send_soon"):
+        return cancel(id=id)
+
+
+def forge_cancel(*, id: UUID, attempt: int, worker_id: int) -> None:
+    """Send a worker the message of a cancel that nobody has asked for."""
+    publisher.send([publisher.cancel(execution_id=id, attempt=attempt, worker_id=worker_id)])
+
+
+def broadcast(*, command: str, arguments: dict[str, Any]) -> list[Any]:
+    """Send an order of Celery's remote control to all its processes; returns their answers."""
+    return list(
+        current_app.control.broadcast(command, arguments=arguments, reply=True, timeout=1.5) or []
+    )
 
 
 def request_task(*, name: str, context: dict[str, Any], key: str | None) -> UUID:
@@ -75,6 +121,20 @@ def task(*, id: UUID) -> SimpleNamespace:
     )
 
 
+def request_task_in(*, namespace: str, name: str, context: dict[str, Any]) -> UUID:
+    """A task of a template that a pack of the tests brings."""
+    new = engine.NewTask(namespace=namespace, name=name, version="1.0.0", context=context)
+    return engine.request(new, requested_by=CLIENT, now=clock.now()).pk
+
+
+def printed(*, commands: list[list[str]]) -> list[str]:
+    """What `manage.py` prints for each of these."""
+    outputs = [io.StringIO() for _ in commands]
+    for arguments, output in zip(commands, outputs, strict=True):
+        call_command(*arguments, stdout=output)
+    return [output.getvalue() for output in outputs]
+
+
 def repair(*, verb: str, id: UUID, **values: Any) -> str:
     """One of the actions on a step; its state afterwards."""
     repaired = getattr(engine, verb)(
@@ -87,13 +147,24 @@ def cancel_task(*, id: UUID) -> None:
     engine.cancel(id, reason="a scenario", actor=CLIENT, now=clock.now())
 
 
-def all_executions() -> list[SimpleNamespace]:
-    return [SimpleNamespace(**row) for row in Execution.objects.order_by("pk").values()]
+def execution_rows(*, ids: list[UUID] | None) -> list[SimpleNamespace]:
+    """These executions, or all."""
+    rows = Execution.objects.order_by("pk")
+    wanted = rows if ids is None else rows.filter(pk__in=ids)
+    return [SimpleNamespace(**row) for row in wanted.values()]
 
 
 def events(*, id: UUID) -> list[SimpleNamespace]:
     """The history of an execution, oldest first."""
     return [SimpleNamespace(**row) for row in ExecutionEvent.objects.of(id).values()]
+
+
+def histories() -> dict[UUID, list[SimpleNamespace]]:
+    """The history of each execution that has one, oldest first."""
+    found: dict[UUID, list[SimpleNamespace]] = {}
+    for row in ExecutionEvent.objects.order_by("pk").values():
+        found.setdefault(row["execution_id"], []).append(SimpleNamespace(**row))
+    return found
 
 
 def all_workers() -> list[SimpleNamespace]:

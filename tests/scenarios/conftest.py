@@ -12,6 +12,8 @@ from tests import servers
 from tests.scenarios.installation import Backend, Installation
 
 BACKENDS = ["embedded", "servers"]
+TIMEOUT_SECONDS = 600
+"""Of a test that does not say otherwise. The first on servers waits for them to start, too."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -19,28 +21,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.scenario)
-            # one process for each backend, which is started once
-            item.add_marker(pytest.mark.xdist_group(f"scenarios, {_backend_of(item)}"))
-
-
-def _backend_of(item: pytest.Item) -> str:
-    parameters: dict[str, Any] = item.callspec.params if hasattr(item, "callspec") else {}
-    return str(parameters.get("backend", "embedded"))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
 
 
 @pytest.fixture(scope="session", params=BACKENDS)
-def backend(
-    request: pytest.FixtureRequest, start_shared_server: Callable[..., Any]
-) -> Iterator[Backend]:
+def backend(request: pytest.FixtureRequest) -> Backend:
     """The embedded default, and PostgreSQL with RabbitMQ and Redis."""
-    if request.param == "embedded":
-        backend = Backend()
-    else:
-        backend = Backend(
-            start_shared_server(servers.PostgresServer),
-            start_shared_server(servers.RabbitServer),
-            start_shared_server(servers.RedisServer),
-        )
+    chosen: Backend = request.getfixturevalue(f"{request.param}_backend")
+    return chosen
+
+
+@pytest.fixture(scope="session")
+def embedded_backend() -> Iterator[Backend]:
+    backend = Backend()
+    yield backend
+    backend.close()
+
+
+@pytest.fixture(scope="session")
+def servers_backend(
+    shared_postgres: servers.PostgresServer,
+    shared_rabbit: servers.RabbitServer,
+    shared_redis: servers.RedisServer,
+) -> Iterator[Backend]:
+    """Stays up while tests of the embedded default come in between."""
+    backend = Backend(shared_postgres, shared_rabbit, shared_redis)
     yield backend
     backend.close()
 
@@ -62,9 +68,10 @@ def install(backend: Backend, request: pytest.FixtureRequest) -> Iterator[Callab
 
 
 @pytest.fixture(scope="module")
-def shared(backend: Backend) -> Iterator[Installation]:
-    """One installation for the tests of a module that break nothing: an executor, two workers."""
-    installation = Installation(backend)
+def shared(backend: Backend, request: pytest.FixtureRequest) -> Iterator[Installation]:
+    """One installation for the tests of a module that break none of its services: an executor, two
+    workers. Its settings may be the module's, in SHARED."""
+    installation = Installation(backend, **getattr(request.module, "SHARED", {}))
     try:
         installation.start_executor()
         installation.start_worker("w1")
@@ -73,6 +80,15 @@ def shared(backend: Backend) -> Iterator[Installation]:
         yield installation
     finally:
         installation.close()
+
+
+@pytest.fixture
+def enduring(shared: Installation, backend: Backend) -> Iterator[Installation]:
+    """The shared installation, for tests that break the servers under it: it has to be whole again
+    after each."""
+    shared.wait_until_active("w1", "w2")
+    yield shared
+    backend.restore()
 
 
 @pytest.fixture
@@ -107,14 +123,17 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     report = yield
     if report.when == "call" and report.failed:
         # what every service wrote, as it is now: the end of the test removes it
-        installations = item.stash.get(MADE, [])
-        if isinstance(item, pytest.Function) and "shared" in item.funcargs:
-            shared: Any = item.funcargs["shared"]
-            installations = [shared]
-        for installation in installations:
+        for installation in dict.fromkeys([*item.stash.get(MADE, []), *_given_to(item)]):
             told = installation.report_then or installation.report()
             report.sections.append(("installation", told))
     return report
+
+
+def _given_to(item: pytest.Item) -> Iterator[Installation]:
+    """The installations that come from fixtures, such as shared ones."""
+    for value in getattr(item, "funcargs", {}).values():
+        several = value if isinstance(value, tuple) else (value,)
+        yield from (each for each in several if isinstance(each, Installation))
 
 
 MADE = pytest.StashKey[list[Installation]]()

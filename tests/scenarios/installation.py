@@ -33,6 +33,7 @@ from pathlib import Path
 from signal import SIGCONT, SIGKILL, Signals
 from types import SimpleNamespace
 from typing import Any, TypeVar
+from urllib.parse import quote, urlsplit
 from uuid import UUID
 
 import psutil
@@ -50,29 +51,36 @@ PACKS = [
     str(REPOSITORY / "packs" / "drill"),
     str(REPOSITORY / "packs" / "examples"),
     str(Path(__file__).parent / "pack"),
+    str(Path(__file__).parent / "hostile"),
 ]
 
-PATIENCE_SECONDS = 20.0
-PREPARE_SECONDS = 90.0
-"""To migrate a database and install packs, on a machine that is busy."""
+PATIENCE_SECONDS = 60.0
+START_SECONDS = 120.0
+"""To start or stop a service, or to migrate a database, on a machine that does much else."""
 POLL_SECONDS = 0.02
 VIRTUAL_HOSTS_AT_ONCE = 12
 
 QUICK: dict[str, Any] = {
     "namespace": "scenario",
     "heartbeat_interval_seconds": 0.5,
-    "staleness_multiplier": 8,
+    "staleness_multiplier": 20,
     "worker_queue_ttl_ms": 30_000,
-    "start_grace_seconds": 2,
-    "run_grace_seconds": 2,
+    "start_grace_seconds": 10,
+    "run_grace_seconds": 10,
     "cancel_grace_seconds": 1,
     "shutdown_timeout_seconds": 10,
     "maintenance_interval_seconds": 1,
-    "no_worker_grace_seconds": 20,
-    "publish_timeout_seconds": 1,
-    "deadline_seconds": 60,
+    "no_worker_grace_seconds": 120,
+    "publish_timeout_seconds": 3,
+    "deadline_seconds": 300,
 }
-"""Settings of every installation, unless a test says otherwise."""
+"""Settings of every installation, unless a test says otherwise. A time that tests wait for is
+short; one that only must not pass is long, for a machine that does much else."""
+
+SOON_LOST: dict[str, Any] = {"staleness_multiplier": 8}
+"""For tests that wait until a worker is missed: after 4 s without a heartbeat."""
+
+SIGNS_OF_READINESS = (" ready.", "beat: Starting", "Uvicorn running")
 
 TERMINAL = {"completed", "failed", "timeout", "cancelled", "abandoned"}
 
@@ -81,11 +89,19 @@ class ClientError(Exception):
     """What the installation's client raised."""
 
 
+VIRTUAL_HOST = "virtual host"
+PASSWORD = "not a secret"
+
+
 class Backend:
     """Where installations live: the embedded default, or PostgreSQL, RabbitMQ and Redis.
 
-    Databases are copies of one that was migrated once, brokers are virtual hosts of one node.
+    Databases are copies of one that was migrated once, brokers are virtual hosts of one node. On
+    servers each service has a login of its own, with the rights that `manage.py privileges` gives.
     """
+
+    _numbers = itertools.count(1)
+    """Of all backends: two may have the same servers."""
 
     def __init__(
         self,
@@ -97,8 +113,9 @@ class Backend:
         self.rabbit = rabbit
         self.redis = redis
         self.directory = Path(tempfile.mkdtemp(prefix="muster-template-"))
-        self._numbers = itertools.count(1)
         self._virtual_hosts: list[str] = []
+        self._definitions: dict[str, Any] = {}
+        """Users of the broker, and their permissions in one virtual host."""
         self._template_is_made = False
 
     @property
@@ -117,6 +134,18 @@ class Backend:
         self._statement("CREATE DATABASE {} TEMPLATE scenario_template", name)
         urls = {"DATABASE_URL": self._database_url(name), "BROKER_URL": self._broker_url()}
         return urls if self.redis is None else urls | {"REDIS_URL": self.redis.url}
+
+    def login(self, service: str, environment: dict[str, str]) -> dict[str, str]:
+        """The variables with which a service of an installation logs in; none where there are no
+        logins, or none for its namespace."""
+        namespace = environment.get("MUSTER_NAMESPACE")
+        if self.postgres is None or namespace != QUICK["namespace"]:
+            return {}
+        user = f"{namespace}_{service}"
+        return {
+            "DATABASE_URL": _with_user(environment["DATABASE_URL"], user),
+            "BROKER_URL": _with_user(environment["BROKER_URL"], f"{user}:{quote(PASSWORD)}"),
+        }
 
     def restore(self) -> None:
         """Bring back what a test stopped or paused."""
@@ -137,6 +166,10 @@ class Backend:
         client = Client(environment_of(self.directory, environment, QUICK), self.directory)
         try:
             client.call("prepare", pack_paths=PACKS)
+            if self.postgres is not None:
+                self._definitions = client.call(
+                    "make_logins", virtual_host=VIRTUAL_HOST, password=PASSWORD
+                )
         finally:
             client.close()
         if self.postgres is None:
@@ -156,23 +189,31 @@ class Backend:
     def _broker_url(self) -> str:
         assert self.rabbit is not None
         if not self._virtual_hosts:
-            self._make_virtual_hosts()
+            first = next(self._numbers)
+            self._virtual_hosts = [f"scenario_{first}_{n}" for n in range(VIRTUAL_HOSTS_AT_ONCE)]
+            self.make_virtual_hosts(*self._virtual_hosts)
         return self.rabbit.url.rpartition("//")[0] + "/" + self._virtual_hosts.pop()
 
-    def _make_virtual_hosts(self) -> None:
-        """Many with one call: `rabbitmqctl` takes a second to start, whatever it does."""
+    def make_virtual_hosts(self, *wanted: str) -> None:
+        """With one call: `rabbitmqctl` takes a second to start, whatever it does."""
         assert self.rabbit is not None
-        first = next(self._numbers)
-        made = [f"scenario_{first}_{number}" for number in range(VIRTUAL_HOSTS_AT_ONCE)]
-        names = ", ".join(f'<<"{name}">>' for name in made)
-        everything = ", ".join(['<<".*">>'] * 3)
-        self.rabbit.control(
-            "eval",
-            f'[begin rabbit_vhost:add(N, <<"scenario">>), '
-            f'rabbit_auth_backend_internal:set_permissions(<<"guest">>, N, {everything}, '
-            f'<<"scenario">>) end || N <- [{names}]].',
-        )
-        self._virtual_hosts += made
+        everything = {"user": "guest", "configure": ".*", "write": ".*", "read": ".*"}
+        permissions = [everything, *self._definitions["permissions"]]
+        topics = self._definitions["topic_permissions"]
+        definitions = {
+            "vhosts": [{"name": name} for name in wanted],
+            "users": self._definitions["users"],
+            "permissions": [{**each, "vhost": at} for at in wanted for each in permissions],
+            "topic_permissions": [{**each, "vhost": at} for at in wanted for each in topics],
+        }
+        path = self.rabbit.directory / "definitions.json"
+        path.write_text(json.dumps(definitions))
+        self.rabbit.control("import_definitions", str(path))
+
+
+def _with_user(url: str, user: str) -> str:
+    parts = urlsplit(url)
+    return parts._replace(netloc=f"{user}@{parts.netloc.rpartition('@')[2]}").geturl()
 
 
 def environment_of(
@@ -209,6 +250,7 @@ class Client:
                 pass_fds=[theirs.fileno()],
             )
         self._link = Connection(ours.detach())
+        self._is_up = False
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         """Threads of a storm call, too."""
@@ -225,21 +267,21 @@ class Client:
 
     def _answer_to(self, number: int, name: str) -> tuple[bool, Any]:
         """Whether the call returned, and what; answers to calls that were given up are dropped."""
-        seconds = PREPARE_SECONDS if name == "prepare" else PATIENCE_SECONDS
+        # the first answer waits for the process to start, too
+        is_long = name == "prepare" or not self._is_up
+        seconds = START_SECONDS if is_long else PATIENCE_SECONDS
         while self._link.poll(seconds):
             answered, *answer = self._link.recv()
+            self._is_up = True
             if answered == number:
                 returned, value = answer
                 return returned, value
         raise ClientError(f"{name} did not answer within {seconds:.0f} s")
 
     def close(self) -> None:
-        self._link.close()  # it ends when nobody asks any more
-        try:
-            self.process.wait(5)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        self._link.close()
+        self.process.kill()  # its orderly end would take a second
+        self.process.wait()
 
 
 class Service:
@@ -289,6 +331,11 @@ class Service:
         self.signal_tree(SIGKILL)
         self.process.wait()
 
+    def pause(self) -> None:
+        """Stop its first process alone."""
+        self.tree()
+        freeze([psutil.Process(self.pid)])
+
     def pause_tree(self) -> None:
         freeze(self.tree())
 
@@ -297,7 +344,7 @@ class Service:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(SIGCONT)
 
-    def exit_status(self, *, within_seconds: float = PATIENCE_SECONDS) -> int:
+    def exit_status(self, *, within_seconds: float = START_SECONDS) -> int:
         """Wait until it has ended; its exit status, negative for a signal."""
         try:
             return self.process.wait(within_seconds)
@@ -311,9 +358,10 @@ class Service:
         return Path(f"/proc/{self.pid}/root{path}")
 
     def is_up(self) -> bool:
-        """Whether Celery says that it is ready; AssertionError if it has ended."""
+        """Whether Celery or uvicorn says that it is ready; AssertionError if it has ended."""
         assert self.process.poll() is None, f"{self.name} ended:\n{self.log()[-3000:]}"
-        return " ready." in self.log() or "beat: Starting" in self.log()
+        log = self.log()
+        return any(sign in log for sign in SIGNS_OF_READINESS)
 
     def close(self) -> None:
         self.tree()
@@ -363,7 +411,8 @@ class Journal:
 class Installation:
     """One installation and its services. `settings` differ from QUICK where a test needs it;
     without `quick` all others are those that Muster has by itself. `beside` is another installation
-    that has the same broker."""
+    that has the same broker. Without `logins`, all services have the same one, which may do
+    everything: a worker then needs no executor to find its exchanges."""
 
     def __init__(
         self,
@@ -371,9 +420,11 @@ class Installation:
         *,
         quick: bool = True,
         beside: Installation | None = None,
+        logins: bool = True,
         **settings: Any,
     ) -> None:
         self.backend = backend
+        self.has_logins = logins
         self.directory = Path(tempfile.mkdtemp(prefix="muster-scenario-"))
         self._guardian = servers.Guardian(self.directory)
         urls = backend.environment(self.directory)
@@ -415,14 +466,27 @@ class Installation:
         self._guardian.watch([-service.pid for service in self.services])
         return service
 
+    def login(self, service: str) -> dict[str, str]:
+        """The variables with which a service logs in at the servers."""
+        return self.backend.login(service, self.environment) if self.has_logins else {}
+
+    def service(self, name: str) -> Service:
+        """The service of this name that was started last."""
+        return next(service for service in reversed(self.services) if service.name == name)
+
     def start_executor(self, name: str = "executor", **environment: str) -> Service:
-        return self.start(name, "manage.py", "executor", "--name", name, **environment)
+        login = self.login("executor") | environment
+        return self.start(name, "manage.py", "executor", "--name", name, **login)
 
     def start_api(self, port: int, **environment: str) -> Service:
-        where = ("--host", "127.0.0.1", "--port", str(port), "--no-access-log")
-        return self.start(
-            "api", "-m", "uvicorn", "settings.asgi:application", *where, **environment
-        )
+        login = self.login("api") | environment
+        return self.start("api", "manage.py", "api", "--port", str(port), **login)
+
+    def serve(self, **environment: str) -> str:
+        """Start an API process; returns where it listens once it is ready."""
+        port = servers.free_port()
+        self.start_api(port, **environment)
+        return f"http://127.0.0.1:{port}"
 
     def command(self, *arguments: str) -> str:
         """Run `manage.py <arguments>` to its end; what it wrote to its output."""
@@ -435,26 +499,28 @@ class Installation:
             check=True,
         ).stdout
 
-    def command_of_celery(self, *arguments: str) -> str:
-        """Run `celery -A settings <arguments>` to its end; what it wrote to its output."""
-        return subprocess.run(
-            [sys.executable, "-m", "celery", "-A", "settings", *arguments],
-            env=self.environment,
-            cwd=REPOSITORY,
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        ).stdout
+    def token(self, name: str, role: str = "admin") -> str:
+        """Make an API token of a service account of its own, which has this role; its text."""
+        text: str = self.client.call("token", name=name, role=role)
+        return text
 
     def start_beat(self) -> Service:
         arguments = ["--pidfile", str(self.directory / "beat.pid"), "--loglevel", "INFO"]
-        return self.start("beat", "-m", "celery", "-A", "settings", "beat", *arguments)
+        celery = ("-m", "celery", "-A", "settings", "beat")
+        return self.start("beat", *celery, *arguments, **self.login("beat"))
 
     def start_worker(
-        self, name: str = "w1", *, concurrency: int = 2, pool: str = "prefork", **environment: str
+        self,
+        name: str = "w1",
+        *,
+        concurrency: int = 2,
+        pool: str = "prefork",
+        wrapper: Sequence[str] = (),
+        **environment: str,
     ) -> Service:
         arguments = ["--name", name, "--concurrency", str(concurrency), "--pool", pool]
-        return self.start(name, "manage.py", "worker", *arguments, **environment)
+        login = self.login("worker") | environment
+        return self.start(name, "manage.py", "worker", *arguments, wrapper=wrapper, **login)
 
     def start_worker_without(self, folder: Path, name: str, *, concurrency: int = 2) -> Service:
         """Start a worker on a host that lacks what is in this folder: in a mount namespace of its
@@ -463,12 +529,23 @@ class Installation:
         hide = 'mount -t tmpfs none "$0" && exec "$@"'
         wrapper = ["unshare", "--mount", *as_root, "sh", "-c", hide, str(folder)]
         arguments = ["--name", name, "--concurrency", str(concurrency)]
-        return self.start(name, "manage.py", "worker", *arguments, wrapper=wrapper)
+        login = self.login("worker")
+        return self.start(name, "manage.py", "worker", *arguments, wrapper=wrapper, **login)
 
     def ready(self) -> None:
-        """Wait until every service that runs is ready."""
+        """Wait until every service that runs is ready, and may be given work if it is a worker."""
         running = [service for service in self.services if service.process.poll() is None]
-        self.wait_for(lambda: all(service.is_up() for service in running), "services are not ready")
+        for what, look in (
+            ("services are not ready", lambda: all(service.is_up() for service in running)),
+            # Celery may say that it is ready before the row does
+            ("workers are not admitted", lambda: not self._names_starting(running)),
+        ):
+            self.wait_for(look, what, within_seconds=START_SECONDS)
+
+    def _names_starting(self, services: Iterable[Service]) -> set[str]:
+        rows = self.client.call("all_workers")
+        starting = {row.name for row in rows if "starting" in row.failed_checks}
+        return starting & {service.name for service in services}
 
     # ---- what a client does and sees ----
 
@@ -482,27 +559,61 @@ class Installation:
         ids: list[UUID] = self.client.call("submit", news=asked)
         return ids
 
-    def submit_note(
-        self, label: str = "", *, action: str = "note", seconds: float = 0, **more: Any
-    ) -> UUID:
-        """Ask for an action of the test pack; `busy` and `children` are its parameters, too."""
+    def submit_note(self, label: str = "", **more: Any) -> UUID:
+        """Ask for an action of the test pack: see `_note`."""
+        return self.submit_notes({"label": label, **more})[0]
+
+    def submit_notes(self, *notes: dict[str, Any]) -> list[UUID]:
+        """Ask for several with one request: a worker is sent the second together with the first,
+        while nobody knows yet that the first takes long."""
+        ids: list[UUID] = self.client.call("submit", news=[self._note(**note) for note in notes])
+        return ids
+
+    def _note(
+        self,
+        *,
+        label: str,
+        action: str = "note",
+        seconds: float = 0,
+        is_gated: bool = False,
+        **more: Any,
+    ) -> dict[str, Any]:
+        """A request for an action of the test pack; `busy` and `children` are its parameters, too.
+        One that is gated goes on until `open_gate`, however long that takes."""
         parameters = {"journal": str(self.journal.path), "label": label, "seconds": seconds}
         if action == "note_shell":
-            more.setdefault("children", 0)
+            parameters |= {"children": 0, "gate": ""}
+        if is_gated:
+            parameters["gate"] = str(self._gate(label))
         for name in ("busy", "children"):
             if name in more:
                 parameters[name] = more.pop(name)
-        return self.submit(f"scenario.{action}", parameters, **more)
+        return {"action_ref": f"scenario.{action}", "parameters": parameters, **more}
+
+    def open_gate(self, label: str) -> None:
+        """Let the gated action of this label end."""
+        self._gate(label).touch()
+
+    def _gate(self, label: str) -> Path:
+        return self.directory / f"gate of {label}"
 
     def cancel(self, id: UUID) -> str:
         status: str = self.client.call("cancel", id=id)
         return status
 
-    def executions(self) -> dict[UUID, SimpleNamespace]:
-        return {row.id: row for row in self.client.call("all_executions")}
+    def retire(self, worker: str) -> None:
+        """Retire a worker that has just ended."""
+        self.wait_for(
+            lambda: self.client.call("order", verb="retire", worker=worker) is None,
+            f"{worker} is not retired",
+        )
+
+    def executions(self, ids: Sequence[UUID] | None = None) -> dict[UUID, SimpleNamespace]:
+        """All of them, or these."""
+        return {row.id: row for row in self.client.call("execution_rows", ids=ids)}
 
     def execution(self, id: UUID) -> Any:
-        return self.executions()[id]
+        return self.executions([id])[id]
 
     def events(self, id: UUID) -> list[SimpleNamespace]:
         rows: list[SimpleNamespace] = self.client.call("events", id=id)
@@ -515,6 +626,12 @@ class Installation:
     def worker(self, name: str) -> Any:
         found = [row for row in self.client.call("all_workers") if row.name == name]
         return found[0] if found else SimpleNamespace(id=None, status="", incarnation=0)
+
+    def changes_of(self, worker: str) -> list[str]:
+        """What happened to a worker, in order; that a busy machine made it unfit for a moment is
+        left out."""
+        kinds = [event.kind for event in self.client.call("worker_events", worker=worker)]
+        return [kind for kind in kinds if kind not in ("unhealthy", "healthy")]
 
     def dlq_entries(self) -> list[SimpleNamespace]:
         rows: list[SimpleNamespace] = self.client.call("dlq_entries")
@@ -568,13 +685,32 @@ class Installation:
         wanted = list(ids)
 
         def look() -> list[Any] | None:
-            rows = self.executions()
+            rows = self.executions(wanted)
             found = [rows[id] for id in wanted]
             return found if all(row.status in TERMINAL for row in found) else None
 
         ended = self.wait_for(look, "some are not over", within_seconds=within_seconds)
         assert ended is not None
         return ended
+
+    def workers_of_four(self) -> set[int]:
+        """The workers that run four actions asked for at once: all that may run one, if they are
+        no more than four."""
+        rows = self.wait_for_ends(self.submit_many([{}] * 4, "core.noop"))
+        return {row.worker_id for row in rows}
+
+    def wait_until_all_goes_to(self, *names: str) -> None:
+        """Wait until the executor, which looks at the fleet each second, gives work to these
+        workers alone, and to each of them."""
+        wanted = {self.worker(name).id for name in names}
+        self.wait_for(lambda: self.workers_of_four() == wanted, f"not all goes to {names}")
+
+    def wait_until_active(self, *names: str) -> None:
+        self.wait_for(
+            lambda: all(self.worker(name).status == "active" for name in names),
+            f"{names} are not active",
+            within_seconds=START_SECONDS,
+        )
 
     def wait_for_start(self, label: str, *, attempt: int | None = None) -> Note:
         def look() -> Note | None:
@@ -588,11 +724,22 @@ class Installation:
 
     # ---- what must hold, whatever happened ----
 
+    def check_lives(self) -> None:
+        """Every service of the shared installation still is in its first life."""
+        ended = [service.name for service in self.services if service.process.poll() is not None]
+        assert not ended, f"ended: {ended}"
+        assert {row.incarnation for row in self.client.call("all_workers")} == {1}
+
+    def check_each_started_once(self, ids: Iterable[UUID]) -> None:
+        started = Counter(note.execution for note in self.journal.starts())
+        assert {started[str(id)] for id in ids} == {1}
+
     def check_accounts(self) -> None:
         """Every execution that is over has exactly one terminal event, attempts only grow, and no
         attempt was started twice."""
+        histories = self.client.call("histories")
         for id, row in self.executions().items():
-            events = self.events(id)
+            events = histories.get(id, [])
             ends = [event for event in events if event.to_status in TERMINAL]
             assert len(ends) == (row.status in TERMINAL), f"{id}: {ends}"
             assert not ends or events[-1] == ends[0], f"{id}: something followed its end"

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import httpx
 import pytest
 import requests
 import schemathesis
@@ -21,7 +20,6 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi import checks
 
-from tests import servers
 from tests.scenarios.installation import Installation
 
 EXAMPLES = 500 if os.environ.get("CHAOS_NIGHTLY") else 6
@@ -38,19 +36,21 @@ QUIETLY = settings(
     suppress_health_check=list(HealthCheck),
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_600 if EXAMPLES > 100 else 180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_600 if EXAMPLES > 100 else 1_200)]
 
 
 def test_every_operation_keeps_to_its_document(install: Callable[..., Any]) -> None:
     muster: Installation = install()
-    url = _served(muster)
-    token = muster.command("token", "create", "fuzz").strip()
+    url = muster.serve()
+    token = muster.token("fuzz")
     _fill(muster)
+    muster.ready()
     with requests.Session() as session:
         session.headers["Authorization"] = f"Bearer {token}"
         document = session.get(f"{url}/api/v1/openapi.json").json()
         known = _ids_of(document, lambda path: session.get(url + path).json())
-        asked = _ask_all(document, known, url, session)
+        own = _own(lambda path: session.get(url + path).json())
+        asked = _ask_all(document, known, own, url, session)
 
     assert {operation for operation, _ in asked} >= {
         f"{method.upper()} {path}"
@@ -59,22 +59,7 @@ def test_every_operation_keeps_to_its_document(install: Callable[..., Any]) -> N
     }
     assert sum(asked.values()) >= EXAMPLES * len(document["paths"])
     assert not [status for _, status in asked if status >= 500], asked
-    assert httpx.get(f"{url}/api/v1/health/ready").status_code == 200
-
-
-def _served(muster: Installation) -> str:
-    port = servers.free_port()
-    muster.start_api(port)
-    url = f"http://127.0.0.1:{port}"
-
-    def answers() -> bool:
-        try:
-            return httpx.get(f"{url}/api/v1/health/live").status_code == 200
-        except httpx.TransportError:
-            return False
-
-    muster.wait_for(answers, "the API does not answer")
-    return url
+    assert requests.get(f"{url}/api/v1/health/ready", timeout=60).status_code == 200
 
 
 def _fill(muster: Installation) -> None:
@@ -85,6 +70,7 @@ def _fill(muster: Installation) -> None:
     ids = [muster.submit("core.echo", {"text": str(number)}) for number in range(6)]
     for id in ids[:2]:
         muster.cancel(id)
+    muster.token("decoy", "viewer")
     queue = client.call("queue_names")["dead_letters"]
     client.call("declare_worker_queues", id=1)
     for number in range(3):
@@ -106,8 +92,21 @@ def _ids_of(document: dict[str, Any], get: Callable[[str], Any]) -> dict[str, li
     return known
 
 
+def _own(get: Callable[[str], Any]) -> dict[str, str]:
+    """The ids of the caller's own token and identity, by their names in paths: whoever ends them
+    asks nothing more."""
+    return {
+        name: str(next(r["id"] for r in get(f"/api/v1/{noun}")["items"] if r["name"] == "fuzz"))
+        for name, noun in (("token_id", "tokens"), ("identity_id", "identities"))
+    }
+
+
 def _ask_all(
-    document: dict[str, Any], known: dict[str, list[str]], url: str, session: requests.Session
+    document: dict[str, Any],
+    known: dict[str, list[str]],
+    own: dict[str, str],
+    url: str,
+    session: requests.Session,
 ) -> Counter[tuple[str, int]]:
     """How often each operation gave which status. Raises what does not keep to the document."""
     asked: Counter[tuple[str, int]] = Counter()
@@ -116,6 +115,9 @@ def _ask_all(
     def ask(case: Any) -> None:
         if case.meta.generation.mode is GenerationMode.POSITIVE:
             _name_what_there_is(case, known.get(case.path, []), rng)
+        for name, value in own.items():
+            if str((case.path_parameters or {}).get(name)) == value:
+                case.path_parameters[name] = 2**31
         answer = case.call(base_url=url, session=session)
         asked[case.operation.label, answer.status_code] += 1
         # that a request fits its schema does not say that what it names exists

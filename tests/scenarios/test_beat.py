@@ -19,8 +19,8 @@ OFTEN = set(maintenance.functions()) - {"muster.detect_stale_tasks"}
 def test_watchdog_is_silent_while_beat_ticks_and_takes_over_when_it_dies(
     install: Callable[..., Any],
 ) -> None:
-    # beat ticks each second all the same: it may be late on a machine that is busy
-    muster: Installation = install(maintenance_interval_seconds=3)
+    # its tick may be late by half of this, on a machine that is busy
+    muster: Installation = install(maintenance_interval_seconds=6)
     executor = muster.start_executor()
     beat = muster.start_beat()
     muster.ready()
@@ -38,7 +38,7 @@ def test_watchdog_is_silent_while_beat_ticks_and_takes_over_when_it_dies(
     # the first of all, when there was no tick yet, may be the watchdog's
     muster.wait_for(partial(all_ran_after, ran()), "nothing ran again")
     told_before = executor.log().count(MISSING)
-    for _ in range(3):
+    for _ in range(2):
         muster.wait_for(partial(all_ran_after, ran()), "beat's ticks stopped")
     assert executor.log().count(MISSING) == told_before
 

@@ -23,25 +23,13 @@ pytestmark = [
 ]
 
 NUMBER = 30
-HEAL_SECONDS = 15.0
+WORKERS = ("w1", "w2")
+BEAT_SECONDS = 4
 
 
 @pytest.fixture
-def muster(install: Callable[..., Any]) -> Installation:
-    """An executor and two workers, all ready."""
-    installation: Installation = install()
-    installation.start_executor()
-    for name in ("w1", "w2"):
-        installation.start_worker(name, concurrency=2)
-    installation.ready()
-    _wait_until_fit(installation, "w1", "w2")
-    return installation
-
-
-def _wait_until_fit(muster: Installation, *names: str) -> None:
-    muster.wait_for(
-        lambda: all(muster.worker(name).status == "active" for name in names), "not fit"
-    )
+def muster(enduring: Installation) -> Installation:
+    return enduring
 
 
 def _submit_some(muster: Installation, number: int = NUMBER) -> list[UUID]:
@@ -49,17 +37,12 @@ def _submit_some(muster: Installation, number: int = NUMBER) -> list[UUID]:
 
 
 def _assert_each_ran_once(muster: Installation, ids: Sequence[UUID]) -> None:
-    rows = muster.wait_for_ends(ids, within_seconds=40)
+    rows = muster.wait_for_ends(ids, within_seconds=100)
     assert {(row.status, row.retry_count) for row in rows} == {("completed", 0)}
-    labels = [note.label for note in muster.journal.starts()]
-    assert len(labels) == len(set(labels)), "something ran twice"
-    assert len(labels) >= len(ids)
     assert muster.dlq_entries() == []
+    muster.check_each_started_once(ids)
+    muster.check_lives()
     muster.check_accounts()
-
-
-def _services_live(muster: Installation) -> bool:
-    return all(service.process.poll() is None for service in muster.services)
 
 
 # --- deleted -------------------------------------------------------------------------------------
@@ -70,17 +53,17 @@ def delete_exchange(muster: Installation) -> None:
 
 
 def delete_bindings(muster: Installation) -> None:
-    ids = [muster.worker(name).id for name in ("w1", "w2")]
+    ids = [muster.worker(name).id for name in WORKERS]
     muster.client.call("unbind_all", worker_ids=ids)
 
 
 def delete_worker_queues(muster: Installation) -> None:
-    for name in ("w1", "w2"):
+    for name in WORKERS:
         muster.client.call("delete_worker_queues", id=muster.worker(name).id)
 
 
 def delete_everything(muster: Installation) -> None:
-    ids = [muster.worker(name).id for name in ("w1", "w2")]
+    ids = [muster.worker(name).id for name in WORKERS]
     muster.client.call("delete_everything", worker_ids=ids)
 
 
@@ -89,8 +72,7 @@ def recreate_virtual_host(muster: Installation) -> None:
     assert rabbit is not None
     name = urlsplit(muster.environment["BROKER_URL"]).path.removeprefix("/")
     rabbit.control("delete_vhost", name)
-    rabbit.control("add_vhost", name)
-    rabbit.control("set_permissions", "--vhost", name, "guest", ".*", ".*", ".*")
+    muster.backend.make_virtual_hosts(name)
 
 
 @pytest.mark.parametrize(
@@ -108,11 +90,9 @@ def test_what_is_submitted_around_a_deletion_runs_once(
 ) -> None:
     before = _submit_some(muster, 10)
     delete(muster)
-    after = [muster.submit_note(f"after {n}") for n in range(NUMBER)]
+    after = _submit_some(muster)
 
     _assert_each_ran_once(muster, [*before, *after])
-    assert _services_live(muster)
-    assert [muster.worker(name).incarnation for name in ("w1", "w2")] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -123,20 +103,17 @@ def test_what_was_deleted_is_whole_again_without_any_message(
     delete: Callable[[Installation], None],
     measured: Callable[[str, float], None],
 ) -> None:
-    ids = [muster.worker(name).id for name in ("w1", "w2")]
+    ids = [muster.worker(name).id for name in WORKERS]
     delete(muster)
     began = time.monotonic()
 
     muster.wait_for(
-        lambda: muster.client.call("is_whole", worker_ids=ids),
-        "the topology is not whole",
-        within_seconds=HEAL_SECONDS,
+        lambda: muster.client.call("is_whole", worker_ids=ids), "the topology is not whole"
     )
     measured(f"{delete.__name__}, to whole again without a message", time.monotonic() - began)
-    _wait_until_fit(muster, "w1", "w2")
+    muster.wait_until_active(*WORKERS)
     muster.wait_for(lambda: _consumers(muster, ids) == [1] * 8, "a queue has no consumer")
     _assert_each_ran_once(muster, _submit_some(muster))
-    assert _services_live(muster)
 
 
 def _consumers(muster: Installation, worker_ids: Sequence[int]) -> list[int]:
@@ -159,32 +136,37 @@ def _relay_to(muster: Installation) -> Iterator[tuple[Relay, str]]:
 def test_worker_cut_off_from_the_broker_alone_is_given_nothing_and_comes_back(
     install: Callable[..., Any], measured: Callable[[str, float], None]
 ) -> None:
-    muster: Installation = install(heartbeat_interval_seconds=4, staleness_multiplier=5)
+    muster: Installation = install(heartbeat_interval_seconds=BEAT_SECONDS, staleness_multiplier=5)
     muster.start_executor()
     with _relay_to(muster) as (relay, url):
         muster.start_worker("w1", concurrency=2, BROKER_URL=url)
         muster.start_worker("w2", concurrency=2)
         muster.ready()
-        _wait_until_fit(muster, "w1", "w2")
 
         relay.cut()
-        cut_at = time.monotonic()
+        cut_at = time.time()
         ids = _submit_some(muster)
-        muster.wait_for(lambda: "broker" in muster.worker("w1").failed_checks, "it says nothing")
-        unfit_seconds = time.monotonic() - cut_at
+        unfit = muster.wait_for(lambda: _unfit_for_the_broker(muster), "it says nothing")
+        unfit_seconds = unfit.at.timestamp() - cut_at
         measured("cut off from the broker, to unfit (heartbeats of 4 s)", unfit_seconds)
-        assert unfit_seconds < 4 + 1, "within a heartbeat interval"
-        assert "no connection to the broker since" in muster.worker("w1").status_reason
+        assert unfit_seconds < 2 * BEAT_SECONDS, "with its next heartbeat"
+        assert "no connection to the broker since" in unfit.reason
         _assert_each_ran_once(muster, ids)
-        assert _services_live(muster)
 
         relay.mend()
         mended_at = time.monotonic()
-        _wait_until_fit(muster, "w1")
+        muster.wait_until_active("w1")
         measured("its way to the broker is back, to fit", time.monotonic() - mended_at)
         pinned = muster.submit_note("pinned", worker_id=muster.worker("w1").id)
         assert muster.wait_for_end(pinned).status == "completed"
-        assert muster.worker("w1").incarnation == 1
+        muster.check_lives()
+
+
+def _unfit_for_the_broker(muster: Installation) -> Any:
+    """The moment at which w1 has said so first, if it has."""
+    events = muster.client.call("worker_events", worker="w1")
+    said = (event for event in events if event.kind == "unhealthy" and "broker" in event.reason)
+    return next(said, None)
 
 
 def test_broker_that_is_frozen_loses_nothing_and_fails_nothing(muster: Installation) -> None:
@@ -192,19 +174,13 @@ def test_broker_that_is_frozen_loses_nothing_and_fails_nothing(muster: Installat
     assert rabbit is not None
     ids = _submit_some(muster, 10)
     rabbit.pause()
-    ids += [muster.submit_note(f"frozen {n}") for n in range(10)]
-    muster.wait_for(
-        lambda: all("broker" in muster.worker(name).failed_checks for name in ("w1", "w2")),
-        "nobody noticed",
-    )
+    ids += _submit_some(muster, 10)
+    _wait_until_noticed(muster)
     _for_seconds(8)
-    ids += [muster.submit_note(f"late {n}") for n in range(10)]
+    ids += _submit_some(muster, 10)
     rabbit.resume()
-    back_at = time.monotonic()
-    _wait_until_fit(muster, "w1", "w2")
-    assert time.monotonic() - back_at < 10
+    muster.wait_until_active(*WORKERS)
     _assert_each_ran_once(muster, ids)
-    assert _services_live(muster)
 
 
 def test_memory_alarm_loses_nothing_and_fails_nothing(muster: Installation) -> None:
@@ -217,7 +193,13 @@ def test_memory_alarm_loses_nothing_and_fails_nothing(muster: Installation) -> N
     finally:
         rabbit.control("set_vm_memory_high_watermark", "absolute", "1GB")
     _assert_each_ran_once(muster, ids)
-    assert _services_live(muster)
+
+
+def _wait_until_noticed(muster: Installation) -> None:
+    muster.wait_for(
+        lambda: all("broker" in muster.worker(name).failed_checks for name in WORKERS),
+        "nobody noticed",
+    )
 
 
 def _for_seconds(seconds: float) -> None:
@@ -232,14 +214,11 @@ def test_broker_that_is_down_for_long_fails_nothing_that_was_accepted(
     assert rabbit is not None
     ids = _submit_some(muster, 10)
     rabbit.kill()
-    muster.wait_for(
-        lambda: all("broker" in muster.worker(name).failed_checks for name in ("w1", "w2")),
-        "nobody noticed",
-    )
-    ids += [muster.submit_note(f"down {n}") for n in range(20)]
+    _wait_until_noticed(muster)
+    ids += _submit_some(muster, 20)
     rabbit.start()
     back_at = time.monotonic()
-    _wait_until_fit(muster, "w1", "w2")
+    muster.wait_until_active(*WORKERS)
     measured("broker back, to all workers fit", time.monotonic() - back_at)
     _assert_each_ran_once(muster, ids)
     assert servers.is_listening(rabbit.port)

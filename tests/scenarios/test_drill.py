@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.scenarios.installation import Installation
+from tests.scenarios.installation import SOON_LOST, Installation
 
 
 def drilled(muster: Installation, *arguments: str, exit_status: int = 0) -> str:
@@ -16,9 +16,9 @@ def drilled(muster: Installation, *arguments: str, exit_status: int = 0) -> str:
     muster.start_executor()
     muster.start_worker("mine", concurrency=1)
     muster.ready()
-    drill = muster.start("drill", "manage.py", "drill", *arguments, "--run-seconds", "1")
+    drill = muster.start("drill", "manage.py", "drill", *arguments, "--run-seconds", "3")
     mine = [muster.submit_note(f"mine {number}", seconds=0.5) for number in range(4)]
-    status = drill.exit_status(within_seconds=60)
+    status = drill.exit_status(within_seconds=300)
     assert status == exit_status, drill.log()
     rows = muster.wait_for_ends(mine)
     assert {(row.status, row.worker_id) for row in rows} == {
@@ -35,7 +35,7 @@ def document(told: str) -> Any:
 
 @pytest.mark.parametrize("backend", ["servers"], indirect=True)
 def test_worker_loss(install: Callable[..., Any], measured: Callable[[str, float], None]) -> None:
-    muster: Installation = install()
+    muster: Installation = install(**SOON_LOST)
 
     told = document(drilled(muster, "worker-loss", "--json"))
 
@@ -71,7 +71,7 @@ def test_drain(install: Callable[..., Any], measured: Callable[[str, float], Non
 def test_broker_loss(install: Callable[..., Any], measured: Callable[[str, float], None]) -> None:
     muster: Installation = install()
 
-    told = document(drilled(muster, "broker-loss", "--seconds", "4", "--json"))
+    told = document(drilled(muster, "broker-loss", "--seconds", "6", "--json"))
 
     assert told["holds"], told
     assert told["figures"]["incarnations"] == 1

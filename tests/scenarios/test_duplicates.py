@@ -10,7 +10,11 @@ import pytest
 STORY = ["schedule", "claim", "complete"]
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize(
+    ("backend", "pool"),
+    [("embedded", "prefork"), ("servers", "prefork"), ("servers", "threads")],
+    indirect=["backend"],
+)
 def test_five_copies_of_a_dispatch_message_start_it_once(
     install: Callable[..., Any], pool: str
 ) -> None:
@@ -19,9 +23,9 @@ def test_five_copies_of_a_dispatch_message_start_it_once(
     muster.start_worker("w1", concurrency=1, pool=pool)
     muster.ready()
     worker_id = muster.worker("w1").id
-    first = muster.submit_note("first", seconds=1)
+    gated = [{"label": label, "is_gated": True} for label in ("first", "second")]
+    first, second = muster.submit_notes(*gated)
     muster.wait_for_start("first")
-    second = muster.submit_note("second", seconds=0.5)
     muster.wait_for_status(second, "scheduled")
 
     def publish_copies() -> None:
@@ -32,8 +36,10 @@ def test_five_copies_of_a_dispatch_message_start_it_once(
             assert lost == 0
 
     publish_copies()  # one runs, one waits
+    muster.open_gate("first")
     muster.wait_for_start("second")
     publish_copies()  # one is over, one runs
+    muster.open_gate("second")
     rows = muster.wait_for_ends([first, second])
     publish_copies()  # both are over
     muster.wait_for_end(muster.submit_note("last"))

@@ -40,38 +40,40 @@ def test_command_that_does_not_exist_has_failed(shared: Installation) -> None:
 
 
 def test_python_action_in_a_busy_loop_is_stopped_at_its_limit(shared: Installation) -> None:
-    id = shared.submit_note("busy", seconds=30, busy=True, timeout_seconds=0.5)
+    id = shared.submit_note("busy", seconds=300, busy=True, timeout_seconds=0.5)
 
     row = shared.wait_for_end(id)
 
     assert (row.status, row.reason) == ("timeout", "run_timeout")
     assert row.result["message"] == "The action was stopped at its time limit of 0.5 s."
-    assert 0.5 <= (row.ended_at - row.started_at).total_seconds() < 2
+    assert 0.5 <= (row.ended_at - row.started_at).total_seconds() < 20
     assert len(shared.journal.starts("busy")) == 1
     assert shared.journal.ends("busy") == []
     assert shared.story(id) == ["schedule", "claim", "time_out"]
 
 
-@pytest.mark.parametrize("action", ["note_shell", "note"])
-def test_nothing_that_an_action_started_survives_its_limit(
-    shared: Installation, action: str
-) -> None:
-    label = f"{action} with children"
-    id = shared.submit_note(label, action=action, seconds=30, children=2, timeout_seconds=2)
-    shared.wait_for(lambda: len(shared.processes_of(id)) >= 4, "its children did not start")
+@pytest.mark.parametrize("backend", ["embedded"], indirect=True)  # it ends them by itself
+def test_nothing_that_an_action_started_survives_its_limit(shared: Installation) -> None:
+    labels = {action: f"{action} with children" for action in ("note_shell", "note")}
+    # long enough to start them on any machine
+    limited: dict[str, Any] = {"seconds": 300, "children": 2, "timeout_seconds": 8}
+    ids = [shared.submit_note(labels[action], action=action, **limited) for action in labels]
+    for id in ids:
+        shared.wait_for(lambda: len(shared.processes_of(id)) >= 4, "no children")  # noqa: B023
 
-    row = shared.wait_for_end(id)
+    rows = shared.wait_for_ends(ids)
 
-    assert (row.status, row.reason) == ("timeout", "run_timeout")
-    shared.wait_for(lambda: not shared.processes_of(id), "its children live on", within_seconds=3)
-    assert shared.journal.ends(label) == []
+    assert {(row.status, row.reason) for row in rows} == {("timeout", "run_timeout")}
+    for id, label in zip(ids, labels.values(), strict=True):
+        shared.wait_for(lambda: not shared.processes_of(id), "its children live on")  # noqa: B023
+        assert shared.journal.ends(label) == []
     shared.check_accounts()
 
 
 def test_worker_goes_on_after_failures_and_limits(shared: Installation) -> None:
     news: list[dict[str, Any]] = [{} for _ in range(4)]
     shared.wait_for_ends(shared.submit_many(news, "core.fail"))
-    late = [shared.submit_note("late", seconds=9, timeout_seconds=0.1) for _ in range(4)]
+    late = [shared.submit_note("late", seconds=300, timeout_seconds=0.1) for _ in range(4)]
     shared.wait_for_ends(late)
 
     rows = shared.wait_for_ends(shared.submit_many(news, "core.noop"))

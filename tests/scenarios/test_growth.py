@@ -10,7 +10,6 @@ from typing import Any
 import httpx
 import pytest
 
-from tests import servers
 from tests.scenarios.installation import Installation
 
 pytestmark = pytest.mark.slow
@@ -38,22 +37,19 @@ def muster(install: Callable[..., Installation]) -> Installation:
 
 @pytest.fixture
 def url(muster: Installation) -> str:
-    port = servers.free_port()
     muster.start_executor()
     muster.start_worker("w1")
-    muster.ready()
     muster.start_beat()
-    muster.start_api(port)
-    url = f"http://127.0.0.1:{port}"
-    muster.wait_for(lambda: _answers(url), "the API does not answer")
+    url = muster.serve()
+    muster.ready()
     return url
 
 
 @pytest.fixture
 def api(muster: Installation, url: str) -> Iterator[httpx.Client]:
-    token = json.loads(muster.command("token", "create", "ci", "--json"))["token"]
+    token = muster.token("ci")
     headers = {"Authorization": f"Bearer {token}"}
-    with httpx.Client(base_url=f"{url}/api/v1", headers=headers, timeout=10) as client:
+    with httpx.Client(base_url=f"{url}/api/v1", headers=headers, timeout=60) as client:
         yield client
 
 
@@ -81,7 +77,7 @@ def test_app_works_by_its_name_in_the_settings(
     listed = json.loads(muster.command("dlq", "list", "--errand", forgotten, "--json"))
     assert [each["dlq_entry_uuid"] for each in listed["items"]] == [entry["dlq_entry_uuid"]]
 
-    metrics = httpx.get(f"{url}/metrics").text
+    metrics = api.get(f"{url}/metrics").text
     assert 'errands_open{state="asked"} 0.0' in metrics
     with _staff(muster, url) as staff:
         assert "Errands" in staff.get("/admin/").text
@@ -94,13 +90,6 @@ def test_app_works_by_its_name_in_the_settings(
     assert "errands.queue" in muster.command("topology", "show")
 
 
-def _answers(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/api/v1/health/live").status_code == 200
-    except httpx.TransportError:
-        return False
-
-
 def _done(api: httpx.Client, id: str) -> Any:
     errand = api.get(f"/errands/{id}").json()
     return errand if errand["state"] == "done" else None
@@ -111,7 +100,7 @@ def _staff(muster: Installation, url: str) -> Iterator[httpx.Client]:
     """Somebody who is logged in to the admin."""
     muster.environment |= {"DJANGO_SUPERUSER_PASSWORD": "walk the dog"}
     muster.command("createsuperuser", "--noinput", "--username", "ada", "--email", "")
-    with httpx.Client(base_url=url, follow_redirects=True, timeout=20) as staff:
+    with httpx.Client(base_url=url, follow_redirects=True, timeout=60) as staff:
         staff.get("/admin/login/")
         form = {
             "username": "ada",

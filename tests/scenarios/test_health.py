@@ -10,28 +10,33 @@ from typing import Any
 import psutil
 import pytest
 
+from tests import servers
 from tests.scenarios.installation import Installation
+from tests.scenarios.test_killed import pool_child_of
 
 CHECK = "tests.scenarios.pack.fitness.is_fit"
 
 
+@pytest.mark.parametrize("backend", ["embedded"], indirect=True)
 def test_worker_whose_check_fails_gives_back_and_comes_back(install: Callable[..., Any]) -> None:
     muster: Installation = install(health_checks=CHECK, health_check_interval_seconds=0.5)
     unfit = muster.directory / "unfit"
     muster.start_executor()
     w1 = muster.start_worker("w1", concurrency=1, UNFIT_FILE=str(unfit))
     muster.ready()
-    running = muster.submit_note("running", seconds=2.5)
+    gated = {"label": "running", "is_gated": True}
+    running, waiting = muster.submit_notes(gated, {"label": "waiting"})
     muster.wait_for_start("running")
-    waiting = muster.submit_note("waiting")
     muster.wait_for_status(waiting, "scheduled")
 
     unfit.write_text("the licence has expired")
     muster.wait_for(lambda: muster.worker("w1").status == "inactive", "it is not inactive")
-    assert muster.worker("w1").failed_checks == {CHECK: "the licence has expired"}
-    assert "licence has expired" in ping(muster, "w1", exit_status=1)
+    why = "the licence has expired"
+    muster.wait_for(lambda: muster.worker("w1").failed_checks.get(CHECK) == why, "it says not why")
+    assert why in ping(muster, "w1", exit_status=1)
     muster.wait_for_status(waiting, "requested", "scheduling")
     muster.start_worker("w2", concurrency=1)
+    muster.open_gate("running")
     rows = muster.wait_for_ends([running, waiting])
 
     assert [row.status for row in rows] == ["completed", "completed"]
@@ -56,15 +61,17 @@ def test_pool_process_that_does_not_answer_is_found_and_replaced(
     muster.start_executor()
     w1 = muster.start_worker("w1", concurrency=2)
     muster.ready()
-    busy = muster.submit_note("busy", seconds=7)
-    busy_pid = muster.wait_for_start("busy").pid
+    busy = muster.submit_note("busy", is_gated=True)
+    busy_pid = pool_child_of(muster.wait_for_start("busy").pid, w1.pid)
     (idle,) = (one for one in pool_of(w1.pid) if one.pid != busy_pid)
 
     idle.suspend()
-    muster.wait_for(lambda: "pool" in muster.worker("w1").failed_checks, "nobody noticed")
+    muster.wait_for(lambda: unhealthy_events(muster, "w1"), "nobody noticed")
+    assert all(event.reason.startswith("pool") for event in unhealthy_events(muster, "w1"))
     muster.wait_for(lambda: muster.worker("w1").status == "active", "it is not fit again")
 
-    assert not idle.is_running() or idle.status() == psutil.STATUS_ZOMBIE
+    muster.wait_for(lambda: not servers.is_alive(idle), "it is not replaced")
+    muster.open_gate("busy")
     assert muster.wait_for_end(busy).status == "completed"
     assert muster.wait_for_end(muster.submit("core.noop")).status == "completed"
     muster.check_accounts()
@@ -85,6 +92,11 @@ def test_worker_shows_that_it_lives_until_it_has_left(install: Callable[..., Any
     assert w1.exit_status() == 0
     assert not sign.exists()
     assert "gone (stopped)" in ping(muster, "w 1", exit_status=1)
+
+
+def unhealthy_events(muster: Installation, name: str) -> list[Any]:
+    events = muster.client.call("worker_events", worker=name)
+    return [event for event in events if event.kind == "unhealthy"]
 
 
 def pool_of(pid: int) -> list[psutil.Process]:

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from tests.relays import Wire
-from tests.scenarios.installation import Installation
+from tests.scenarios.installation import Installation, Service
 
 pytestmark = pytest.mark.parametrize("backend", ["servers"], indirect=True)
 
@@ -37,7 +37,7 @@ def test_held_row_keeps_no_other_from_its_end(
         assert {row.reason for row in rows} == {"deadline_passed"}
         assert muster.execution(held).status == "requested"
         psql.rollback()
-    assert muster.wait_for_end(held, within_seconds=IN_TIME.seconds).reason == "deadline_passed"
+    assert muster.wait_for_end(held).reason == "deadline_passed"
     muster.check_accounts()
 
 
@@ -46,6 +46,7 @@ def test_executor_that_is_stopped_in_a_transaction_holds_nobody_up(
     install: Callable[..., Any], measured: Callable[[str, float], None]
 ) -> None:
     muster: Installation = install()
+    other = start_standing_still(muster)
     swept = submit_overdue(muster, 10)
     with history_locked(muster):
         stopped = muster.start_executor("stopped")
@@ -54,12 +55,12 @@ def test_executor_that_is_stopped_in_a_transaction_holds_nobody_up(
     wait_for_open_transaction(muster, pid)
     paused_at = time.monotonic()
 
-    assert_another_goes_on(muster, swept)
+    assert_another_goes_on(muster, other, swept)
     measured("executor stopped in a transaction to the end of all", time.monotonic() - paused_at)
     stopped.resume_tree()
-    muster.services[-1].kill_tree()
+    other.kill_tree()
     muster.wait_for_ends(submit_overdue(muster, 1))
-    assert stopped.is_up()
+    muster.wait_for(stopped.is_up, "it does not go on")
     muster.check_accounts()
 
 
@@ -72,6 +73,7 @@ def test_executor_that_vanishes_in_a_transaction_holds_nobody_up(
     url = urlsplit(muster.environment["DATABASE_URL"])
     assert url.hostname
     assert url.port
+    other = start_standing_still(muster)
     swept = submit_overdue(muster, 10)
     with Wire(url.hostname, url.port) as relay:
         through_relay = url._replace(netloc=f"{url.username}@127.0.0.1:{relay.port}").geturl()
@@ -82,7 +84,7 @@ def test_executor_that_vanishes_in_a_transaction_holds_nobody_up(
         wait_for_open_transaction(muster, pid)
         vanished_at = time.monotonic()
 
-        assert_another_goes_on(muster, swept)
+        assert_another_goes_on(muster, other, swept)
         measured("executor vanished in a transaction to the end", time.monotonic() - vanished_at)
     muster.check_accounts()
 
@@ -90,9 +92,36 @@ def test_executor_that_vanishes_in_a_transaction_holds_nobody_up(
 # --- what they do --------------------------------------------------------------------------------
 
 
-def assert_another_goes_on(muster: Installation, swept: list[UUID]) -> None:
+def start_standing_still(muster: Installation) -> Service:
+    """A second executor that is there at once when it is to go on, and holds nothing meanwhile."""
+    other = muster.start_executor("other")
+    muster.ready()
+
+    def stands_still() -> bool:
+        other.pause_tree()
+        if nobody_is_busy(muster):
+            return True
+        other.resume_tree()
+        return False
+
+    muster.wait_for(stands_still, "it is always busy")
+    return other
+
+
+def nobody_is_busy(muster: Installation) -> bool:
+    query = """
+        SELECT NOT EXISTS (
+            SELECT 1 FROM pg_stat_activity
+            WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'
+        )
+    """
+    with session(muster) as psql:
+        return bool(psql.execute(query).fetchall()[0][0])
+
+
+def assert_another_goes_on(muster: Installation, other: Service, swept: list[UUID]) -> None:
     """A second executor ends what is free in time, and what the first one holds as promised."""
-    muster.start_executor("other")
+    other.resume_tree()
     later = submit_overdue(muster, 10)
     muster.wait_for_ends(later, within_seconds=IN_TIME.seconds)
     assert_ended_in_time(muster, later)

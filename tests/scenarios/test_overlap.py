@@ -21,20 +21,20 @@ def test_first_attempt_ends_before_the_second_begins_when_only_its_worker_is_fro
     install: Callable[..., Any], measured: Callable[[str, float], None]
 ) -> None:
     """Its pool process and its commands go on: they would run beside the second attempt."""
-    muster: Installation = install()
+    # its sentinel ends it half a heartbeat interval before others miss it
+    muster: Installation = install(heartbeat_interval_seconds=2, staleness_multiplier=4)
     ticks = muster.directory / "ticks"
     muster.start_executor()
     w1 = muster.start_worker("w1", concurrency=2)
     muster.ready()
-    python = muster.submit("drill.wait", {"seconds": 30, "journal": str(ticks)})
-    shell = muster.submit_note("shell", action="note_shell", seconds=30, children=2)
+    python = muster.submit("drill.wait", {"seconds": 300, "journal": str(ticks)})
+    shell = muster.submit_note("shell", action="note_shell", seconds=300, children=2)
     muster.wait_for_status(python, "running")
     muster.wait_for(lambda: len(muster.processes_of(shell)) >= 6, "its children did not start")
     muster.start_worker("w2", concurrency=2)
     muster.ready()
 
-    w1.tree()
-    w1.signal(signal.SIGSTOP)
+    w1.pause()
     muster.wait_for(lambda: 2 in spans(ticks), "there is no second attempt")
     muster.cancel(python)
     rows = muster.wait_for_ends([python, shell])
@@ -44,7 +44,7 @@ def test_first_attempt_ends_before_the_second_begins_when_only_its_worker_is_fro
     measured("overlap with a frozen worker (below 0: a gap)", overlap_seconds)
     assert overlap_seconds < 0
     assert [row.reason for row in rows] == ["cancelled_running", "worker_lost"]
-    assert not muster.processes_of(shell)
+    muster.wait_for(lambda: not muster.processes_of(shell), "its children live on")
     assert w1.exit_status() == -signal.SIGKILL
 
 
@@ -54,13 +54,17 @@ def test_installations_on_one_machine_leave_each_other_alone(install: Callable[.
     for muster in (mine, other):
         muster.start_executor()
         muster.start_worker("w1", concurrency=1)
+    for muster in (mine, other):
         muster.ready()
-    running = mine.submit_note("running", action="note_shell", seconds=4)
+    running = mine.submit_note("running", action="note_shell", is_gated=True)
     mine.wait_for_start("running")
 
     other.start_worker("w1", concurrency=1)
     other.wait_for(lambda: other.worker("w1").incarnation == 2, "there is no second life")
+    other.wait_for(lambda: other.worker("w1").status == "active", "it does not work")
 
+    assert mine.execution(running).status == "running"
+    mine.open_gate("running")
     assert mine.wait_for_end(running).status == "completed"
 
 
@@ -81,9 +85,9 @@ def test_worker_that_is_told_to_stop_now_gives_back_and_kills(
     muster.start_executor()
     w1 = muster.start_worker("w1", concurrency=1)
     muster.ready()
-    running = muster.submit_note("running", action="note_again", seconds=20)
+    long = {"label": "running", "action": "note_again", "seconds": 300}
+    running, waiting = muster.submit_notes(long, {"label": "waiting"})
     muster.wait_for_start("running")
-    waiting = muster.submit_note("waiting")
     muster.wait_for_status(waiting, "scheduled")
     muster.start_worker("w2", concurrency=2)
     muster.ready()

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.scenarios.installation import Installation
+from tests.scenarios.installation import SOON_LOST, Installation
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("backend", ["servers"], indirect=True)  # executors decide it by the rows
 def test_poison_takes_no_other_work_with_it_once_it_is_suspect(install: Callable[..., Any]) -> None:
-    muster: Installation = install()
+    muster: Installation = install(**SOON_LOST)
     muster.start_executor()
     workers = [muster.start_worker(name, concurrency=4) for name in ("w1", "w2", "w3")]
     muster.ready()
@@ -20,9 +21,10 @@ def test_poison_takes_no_other_work_with_it_once_it_is_suspect(install: Callable
     poison = muster.submit("scenario.kill_worker", {"journal": journal, "label": "poison"})
     muster.wait_for(lambda: muster.execution(poison).lost_workers == 2, "two workers were not lost")
     # what may not be repeated: each that runs beside the poison would be abandoned
-    others = [muster.submit_note(f"n {number}", seconds=0.5) for number in range(8)]
+    notes = [{"label": f"n {number}", "seconds": 0.5} for number in range(8)]
+    others = muster.submit_notes(*notes)
 
-    rows = muster.wait_for_ends([poison], within_seconds=40)
+    rows = muster.wait_for_ends([poison], within_seconds=90)
 
     assert [(row.status, row.reason, row.attempt) for row in rows] == [
         ("abandoned", "worker_lost", 3)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-TTL = {"worker_queue_ttl_ms": 4_000}
+from tests.scenarios.installation import SOON_LOST
+
+TTL = {"worker_queue_ttl_ms": 4_000, **SOON_LOST}
+BY_DRAIN = {"start_grace_seconds": 30}
+"""The drain of dead letters comes long before the sweep."""
+BY_SWEEP = {"start_grace_seconds": 2}
 
 
 def test_what_a_dead_worker_leaves_in_its_queue_has_failed_after_the_ttl(
     install: Callable[..., Any], measured: Callable[[str, float], None]
 ) -> None:
-    muster = install(**TTL)
+    muster = install(**TTL, **BY_DRAIN)
     muster.client.call("tap", name="tap", routing_key="execution.completed")
     muster.start_executor()
     w1 = muster.start_worker("w1")
@@ -35,7 +39,7 @@ def test_what_a_dead_worker_leaves_in_its_queue_has_failed_after_the_ttl(
     waited_seconds = (row.ended_at - row.scheduled_at).total_seconds()
     measured("a queue's TTL of 4 s, dispatch to failed", waited_seconds)
     # the drain stamps what it settles with the time at which it began to look
-    assert 3.5 <= waited_seconds < 8
+    assert 3.5 <= waited_seconds < 30
     [entry] = muster.dlq_entries()
     assert (entry.subject_id, entry.attempt) == (id, 1)
     assert entry.dlq_reason == "queue_ttl_expired"
@@ -55,15 +59,15 @@ def test_what_a_dead_worker_leaves_in_its_queue_has_failed_after_the_ttl(
 def test_attempt_that_expired_is_followed_by_one_on_another_worker(
     install: Callable[..., Any],
 ) -> None:
-    muster = install(**TTL)
+    # before w1 is found to be lost: then it would go elsewhere for that
+    muster = install(staleness_multiplier=60, **BY_DRAIN)
     muster.start_executor()
     w1 = muster.start_worker("w1")
     muster.start_worker("w2")
     muster.ready()
     muster.client.call("order", verb="cordon", worker="w2")
-    time.sleep(1.1)  # until the executor has looked at the fleet again
+    muster.wait_until_all_goes_to("w1")
     w1.kill_tree()
-    # before w1 is found to be lost: then it would go elsewhere for that
     id = muster.submit_note("second", action="note_again", queue_ttl_ms=1_000)
     muster.wait_for_status(id, "scheduled")
     muster.client.call("order", verb="uncordon", worker="w2")
@@ -84,7 +88,7 @@ def test_what_a_frozen_worker_holds_unacknowledged_has_failed_after_start_by(
     install: Callable[..., Any],
 ) -> None:
     """TTL does not run once a message is delivered: here the sweep is the guarantee."""
-    muster = install(**TTL)
+    muster = install(**TTL, **BY_SWEEP)
     muster.start_executor()
     w1 = muster.start_worker("w1")
     muster.ready()
@@ -96,7 +100,7 @@ def test_what_a_frozen_worker_holds_unacknowledged_has_failed_after_start_by(
     assert (row.status, row.reason) == ("failed", "scheduled_timeout")
     text = "Execution timeout: worker did not pick up task within timeout"
     assert (row.result["error"], row.result["failed_by"]) == (text, "execution_timeout_monitor")
-    assert (row.ended_at - row.start_by).total_seconds() < 4
+    assert (row.ended_at - row.start_by).total_seconds() < 15
     w1.resume_tree()
     assert w1.exit_status() == 70
     assert muster.execution(id).status == "failed"
@@ -107,7 +111,7 @@ def test_what_a_frozen_worker_holds_unacknowledged_has_failed_after_start_by(
 @pytest.mark.parametrize("backend", ["servers"], indirect=True)
 def test_ttl_behind_an_older_message_is_kept_by_the_sweep(install: Callable[..., Any]) -> None:
     """RabbitMQ expires only what has come to the head of its queue."""
-    muster = install()
+    muster = install(**BY_SWEEP)
     muster.start_executor()
     w1 = muster.start_worker("w1")
     muster.ready()
@@ -122,7 +126,7 @@ def test_ttl_behind_an_older_message_is_kept_by_the_sweep(install: Callable[...,
     assert (row.status, row.reason) == ("failed", "scheduled_timeout")
     assert row.result["failed_by"] == "execution_timeout_monitor"
     assert (row.start_by - row.scheduled_at).total_seconds() == pytest.approx(3, abs=0.1)
-    assert (row.ended_at - row.start_by).total_seconds() < 5
+    assert (row.ended_at - row.start_by).total_seconds() < 15
     assert muster.execution(older).status == "scheduled"
     queue = f"scenario.worker.{worker_id}.executions"
     assert muster.client.call("queue_length", name=queue) == 2, "the broker still has both"

@@ -11,7 +11,6 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from tests import servers
 from tests.scenarios.installation import Installation
 
 pytestmark = [
@@ -21,21 +20,18 @@ pytestmark = [
 
 
 def test_services_outlive_a_read_only_database(install: Callable[..., Any]) -> None:
-    # a worker that cannot renew its heartbeat for a window has to go: this one has half a minute
-    muster: Installation = install(staleness_multiplier=60)
-    port = servers.free_port()
+    # a worker that cannot renew its heartbeat for a window has to go: this one has a minute
+    muster: Installation = install(staleness_multiplier=120, worker_queue_ttl_ms=60_000)
     services = [muster.start_executor(), muster.start_worker("w1"), muster.start_beat()]
-    muster.start_api(port)
-    token = muster.command("token", "create", "ci").strip()
-    api = f"http://127.0.0.1:{port}/api/v1"
-    with httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=10) as client:
+    api = f"{muster.serve()}/api/v1"
+    token = muster.token("ci")
+    muster.ready()
+    with httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=60) as client:
 
         def submit() -> httpx.Response:
             return client.post(f"{api}/executions", json={"action_ref": "core.noop"})
 
-        muster.wait_for(lambda: _status(f"{api}/health/ready") == 200, "no API answers")
-        muster.wait_for(lambda: muster.worker("w1").status == "active", "no worker")
-        running = muster.submit_note("running", seconds=2)
+        running = muster.submit_note("running", is_gated=True)
         muster.wait_for_start("running")
         with read_only(muster):
             muster.wait_for(lambda: submit().status_code == 503, "it is accepted")
@@ -50,11 +46,10 @@ def test_services_outlive_a_read_only_database(install: Callable[..., Any]) -> N
                     lambda service=service: "read-only" in service.log(),  # type: ignore[misc]
                     f"{service.name} has not noticed",
                 )
-            muster.wait_for(lambda: muster.journal.ends("running"), "the action goes on")
+            muster.open_gate("running")
+            muster.wait_for(lambda: muster.journal.ends("running"), "the action does not go on")
         muster.wait_for(lambda: submit().status_code == 201, "it is not accepted again")
-    rows = muster.wait_for(
-        lambda: _all_over(muster), "not everything ends as it should have", within_seconds=30
-    )
+    rows = muster.wait_for(lambda: _all_over(muster), "not everything ends as it should have")
     assert {row.status for row in rows} == {"completed"}
     assert muster.execution(running).attempt == 1
     assert all(service.process.poll() is None for service in services)

@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 
-from tests.scenarios.installation import Installation
+from tests.scenarios.installation import START_SECONDS, Installation
 
-STOPPED = "The worker was told to stop, and killed what still ran when its time to stop was up."
+STOPPED = "The worker was stopped, and killed what still ran when its time to stop was up."
 
 
 def test_worker_told_to_stop_finishes_what_runs_and_gives_back_the_rest(
     install: Callable[..., Any], measured: Callable[[str, float], None]
 ) -> None:
-    muster: Installation = install()
+    muster: Installation = install(shutdown_timeout_seconds=60)
     muster.start_executor()
     w1 = muster.start_worker("w1", concurrency=1)
     muster.ready()
-    running = muster.submit_note("running", seconds=3)
+    gated = {"label": "running", "is_gated": True}
+    running, waiting = muster.submit_notes(gated, {"label": "waiting"})
     muster.wait_for_start("running")
-    waiting = muster.submit_note("waiting")
     muster.wait_for_status(waiting, "scheduled")
     muster.start_worker("w2", concurrency=1)
 
@@ -32,6 +32,7 @@ def test_worker_told_to_stop_finishes_what_runs_and_gives_back_the_rest(
     muster.wait_for(lambda: muster.worker("w1").status == "draining", "w1 does not drain")
     measured("SIGTERM of a worker to draining", time.monotonic() - began)
     assert muster.execution(running).status == "running"
+    muster.open_gate("running")
     assert w1.exit_status() == 0
 
     rows = muster.wait_for_ends([running, waiting])
@@ -46,21 +47,29 @@ def test_worker_told_to_stop_finishes_what_runs_and_gives_back_the_rest(
 
 
 @pytest.mark.parametrize(
-    ("pool", "number"),
-    [("prefork", signal.SIGTERM), ("prefork", signal.SIGQUIT), ("threads", signal.SIGTERM)],
+    ("backend", "pool", "number", "action"),
+    [
+        ("embedded", "prefork", signal.SIGTERM, "note"),
+        ("servers", "prefork", signal.SIGTERM, "note"),
+        ("servers", "prefork", signal.SIGQUIT, "note"),
+        ("servers", "prefork", signal.SIGTERM, "note_trusted"),
+        ("embedded", "threads", signal.SIGTERM, "note"),
+        ("embedded", "threads", signal.SIGTERM, "note_trusted"),
+    ],
+    indirect=["backend"],
 )
 def test_worker_that_does_not_finish_in_time_kills_what_runs_and_says_that_it_had_to_stop(
-    install: Callable[..., Any], pool: str, number: signal.Signals
+    install: Callable[..., Any], pool: str, number: signal.Signals, action: str
 ) -> None:
-    """A thread that sleeps cannot be stopped: it ends with its process."""
-    muster: Installation = install(shutdown_timeout_seconds=1)
+    """A thread that sleeps in the worker's own process cannot be stopped: it ends with that."""
+    muster: Installation = install(shutdown_timeout_seconds=1, least_isolation="trusted")
     muster.start_executor()
     w1 = muster.start_worker("w1", concurrency=4, pool=pool)
     muster.ready()
-    python = muster.submit_note("python", seconds=30)
-    shell = muster.submit_note("shell", action="note_shell", seconds=30, children=1)
-    busy = muster.submit_note("busy", seconds=30, busy=True)
-    again = muster.submit_note("again", action="note_again_once", seconds=50)
+    python = muster.submit_note("python", action=action, seconds=300)
+    shell = muster.submit_note("shell", action="note_shell", seconds=300, children=1)
+    busy = muster.submit_note("busy", action=action, seconds=300, busy=True)
+    again = muster.submit_note("again", action="note_again_once", seconds=300)
     for label in ("python", "shell", "busy", "again"):
         muster.wait_for_start(label)
     muster.start_worker("w2", concurrency=1)
@@ -96,12 +105,15 @@ def test_worker_told_to_stop_as_soon_as_it_has_registered_leaves_in_good_order(
     install: Callable[..., Any], number: signal.Signals
 ) -> None:
     """Celery makes its signal handlers later."""
-    muster: Installation = install()
+    muster: Installation = install(logins=False)
+    muster.client.call("ping")  # who looks on is up before the worker registers
     worker = muster.start_worker("w1")
-    muster.wait_for(
-        lambda: muster.worker("w1").incarnation == 1, "it does not register", within_seconds=60
-    )
-    row = muster.worker("w1")
+
+    def registered() -> Any:
+        row = muster.worker("w1")
+        return row if row.incarnation == 1 else None
+
+    row = muster.wait_for(registered, "it does not register", within_seconds=START_SECONDS)
     worker.signal(number)
 
     assert row.status == "inactive", "it is not given work yet"
@@ -111,6 +123,7 @@ def test_worker_told_to_stop_as_soon_as_it_has_registered_leaves_in_good_order(
     assert row.gone_at is not None
 
 
+@pytest.mark.parametrize("backend", ["servers"], indirect=True)
 def test_plain_celery_worker_is_given_work_and_leaves_in_good_order(
     install: Callable[..., Any],
 ) -> None:

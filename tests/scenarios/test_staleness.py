@@ -8,6 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from tests.scenarios.installation import Installation
 
 SOON = {"staleness_interval_seconds": 1, "no_worker_grace_seconds": 0.1}
@@ -38,7 +40,7 @@ def test_stale_task_is_investigated_once_whoever_looks_for_it(
     muster.start_executor("executor-2")
     muster.start_worker("w1")
     muster.ready()
-    parameters = {"journal": str(muster.journal.path), "label": "long", "seconds": 60}
+    parameters = {"journal": str(muster.journal.path), "label": "long", "seconds": 300}
     lifecycle = {"max_steps_in_process_minutes": 0.05}
     id = muster.client.call(
         "request_task_of",
@@ -72,6 +74,7 @@ def test_stale_task_is_investigated_once_whoever_looks_for_it(
     muster.wait_for_end(running)
 
 
+@pytest.mark.parametrize("backend", ["embedded"], indirect=True)
 def test_task_without_a_worker_is_an_investigation_of_the_fleet(
     install: Callable[..., Any],
 ) -> None:

@@ -138,11 +138,12 @@ def test_batch_goes_on_without_the_part_that_fails(muster: Installation) -> None
 
 
 def test_task_that_takes_too_long_is_found_stale(muster: Installation) -> None:
-    id = request(muster, "slow", seconds=40)
+    id = request(muster, "slow", seconds=300)
     task = wait_for(muster, id, "error")
     (entry,) = [e for e in muster.dlq_entries() if e.subject_id == id]
     assert entry.dlq_reason == "staleness_timeout"
-    assert task.steps["wait"].state == "in_progress"
+    # a busy machine may not have started it by then
+    assert task.steps["wait"].state in ("enqueued", "in_progress")
     repair(muster, "complete_manually", task.steps["wait"], result={}, force=True)
     assert wait_for(muster, id, "complete").steps["after"].state == "complete"
     execution = muster.execution(task.steps["wait"].execution_id)
@@ -151,7 +152,7 @@ def test_task_that_takes_too_long_is_found_stale(muster: Installation) -> None:
 
 
 def test_cancelled_task_stops_what_it_runs(muster: Installation) -> None:
-    id = request(muster, "slow", seconds=30)
+    id = request(muster, "slow", seconds=300)
     running: UUID | None = muster.wait_for(
         lambda: _running(muster.client.call("task", id=id)), "its step does not run"
     )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests import servers
-from tests.scenarios.installation import Installation, Service
+from tests.scenarios.installation import SOON_LOST, START_SECONDS, Installation, Service
 
 pytestmark = pytest.mark.slow
 
@@ -24,20 +24,20 @@ def _is_gone(service: Service) -> bool:
 def test_frozen_worker_that_comes_back_is_refused_and_ends_itself(
     install: Callable[..., Any], measured: Callable[[str, float], None]
 ) -> None:
-    muster: Installation = install()
+    muster: Installation = install(**SOON_LOST)
     muster.start_executor()
     workers = {name: muster.start_worker(name, concurrency=3) for name in ("w1", "w2")}
     muster.ready()
-    again = muster.submit_note("again", action="note_again", seconds=3)
+    again = muster.submit_note("again", action="note_again", is_gated=True)
     muster.wait_for_start("again")
     lost_id = muster.execution(again).worker_id
     [lost_name] = [name for name in workers if muster.worker(name).id == lost_id]
     [other_name] = workers.keys() - {lost_name}
     w1, w2 = workers[lost_name], workers[other_name]
     shell = muster.submit_note(
-        "shell", action="note_shell", seconds=30, children=1, worker_id=lost_id
+        "shell", action="note_shell", seconds=300, children=1, worker_id=lost_id
     )
-    once = muster.submit_note("once", seconds=3, worker_id=lost_id)
+    once = muster.submit_note("once", is_gated=True, worker_id=lost_id)
     muster.wait_for_start("once")
     muster.wait_for(lambda: len(muster.processes_of(shell)) >= 5, "its children did not start")
 
@@ -45,13 +45,15 @@ def test_frozen_worker_that_comes_back_is_refused_and_ends_itself(
     muster.wait_for_status(once, "abandoned")
     muster.wait_for_start("again", attempt=2)
     abandoned = muster.execution(once)
+    for label in ("again", "once"):  # each ends on w1 as soon as it goes on
+        muster.open_gate(label)
     resumed_at = time.monotonic()
     w1.resume_tree()
 
     assert w1.exit_status() == EXIT_LOST
     measured("SIGCONT of a lost worker to its exit", time.monotonic() - resumed_at)
-    muster.wait_for(lambda: _is_gone(w1), "its children live on", within_seconds=3)
-    muster.wait_for(lambda: not muster.processes_of(shell), "its actions live on", within_seconds=3)
+    muster.wait_for(lambda: _is_gone(w1), "its children live on")
+    muster.wait_for(lambda: not muster.processes_of(shell), "its actions live on")
     rows = muster.wait_for_ends([once, again, shell])
     assert rows[0] == abandoned
     assert [(row.status, row.attempt) for row in rows] == [
@@ -69,6 +71,8 @@ def test_frozen_worker_that_comes_back_is_refused_and_ends_itself(
     muster.check_accounts()
 
 
+# on servers the two compete for one queue
+@pytest.mark.parametrize("backend", ["servers"], indirect=True)
 def test_second_process_of_a_name_takes_over_and_the_first_is_refused(
     install: Callable[..., Any],
 ) -> None:
@@ -76,20 +80,20 @@ def test_second_process_of_a_name_takes_over_and_the_first_is_refused(
     muster.start_executor()
     first = muster.start_worker("w1")
     muster.ready()
-    once = muster.submit_note("once", seconds=30)
-    again = muster.submit_note("again", action="note_again", seconds=30)
+    once = muster.submit_note("once", seconds=300)
+    again = muster.submit_note("again", action="note_again", seconds=300)
     for label in ("once", "again"):
         muster.wait_for_start(label)
     first.tree()
 
     second = muster.start_worker("w1")
-    muster.wait_for(second.is_up, "the second process is not ready")
+    muster.wait_for(second.is_up, "it is not ready", within_seconds=START_SECONDS)
     assert muster.wait_for_start("again", attempt=2).pid in [one.pid for one in second.tree()]
     muster.cancel(again)
     rows = muster.wait_for_ends([once, again])
 
     assert first.exit_status() == EXIT_LOST
-    muster.wait_for(lambda: _is_gone(first), "its children live on", within_seconds=3)
+    muster.wait_for(lambda: _is_gone(first), "its children live on")
     assert [(row.status, row.reason, row.attempt) for row in rows] == [
         ("abandoned", "worker_lost", 1),
         ("cancelled", "cancelled_running", 2),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from orchestrator.workflows.models import Task
 from tasks import app_parts
 from tasks.app_parts import PartThread
 from tests.factories import make_action, make_execution
+from tests.waiting import wait_until
 from tests.workflows.play import end_executions, step, template
 
 pytestmark = pytest.mark.usefixtures("database", "sent")
@@ -29,13 +29,6 @@ def thread() -> Iterator[PartThread]:
     yield thread
     thread.stop()
     assert not thread.is_alive()
-
-
-def until(condition: Callable[[], Any]) -> None:
-    ends_at = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < ends_at, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def request() -> Task:
@@ -57,22 +50,22 @@ def test_task_goes_on_at_once_when_it_is_told_of(
     monkeypatch.setattr(engine, "look", lambda **_: 0)
     task = request()
     thread.give(received=[task.pk])
-    until(lambda: Execution.objects.count() == 1)
+    wait_until(lambda: Execution.objects.count() == 1)
     first = Execution.objects.get()
     end(first.pk)
     thread.give(ended=[first.pk])
-    until(lambda: Execution.objects.count() == 2)
+    wait_until(lambda: Execution.objects.count() == 2)
 
 
 def test_task_goes_on_although_nobody_tells(thread: PartThread) -> None:
     request()
-    until(lambda: Execution.objects.count() == 1)
+    wait_until(lambda: Execution.objects.count() == 1)
     end(Execution.objects.get().pk)
-    until(lambda: Execution.objects.count() == 2)
+    wait_until(lambda: Execution.objects.count() == 2)
 
 
 def test_ends_are_asked_about_only_while_a_task_is_open(thread: PartThread) -> None:
-    until(lambda: not thread.any_open)
+    wait_until(lambda: not thread.any_open)
     thread.give(ended=[make_execution("completed").pk])
     assert not thread.ended
     thread.give(received=[request().pk])
@@ -93,5 +86,5 @@ def test_database_that_is_away_for_a_moment_stops_nothing(
 
     monkeypatch.setattr(engine, "look", fail_twice)
     request()
-    until(lambda: Execution.objects.count() == 1)
+    wait_until(lambda: Execution.objects.count() == 1)
     assert next(failures, None) is None

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,17 +12,10 @@ from orchestrator.core.models import Execution
 from tasks.app_parts import PartThread, parts
 from tasks.batch_scheduler import Scheduler
 from tests.factories import make_execution, make_worker
+from tests.rows import reread
+from tests.waiting import wait_until
 
-
-@pytest.fixture
-def channel(settings: Any, tmp_path: Path, database: str) -> Iterator[Any]:
-    settings.BROKER_URL = f"sqlitemq:///{tmp_path / 'broker.db'}"
-    publisher._drop_lane()
-    with publisher.connection() as link:
-        channel: Any = link.default_channel
-        topology.declare(channel, [*topology.shared_queues(), *topology.worker_queues(1)])
-        yield channel
-    publisher._drop_lane()
+pytestmark = pytest.mark.usefixtures("database")
 
 
 @pytest.fixture
@@ -39,18 +30,11 @@ def count(channel: Any, queue: str) -> int:
     return int(channel.queue_declare(queue, passive=True).message_count)
 
 
-def until(condition: Any) -> None:
-    ends_at = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < ends_at, "it did not happen in time"
-        time.sleep(0.02)
-
-
 def test_scheduler_does_what_it_can_read_and_dead_letters_the_rest(
     channel: Any, scheduler: Scheduler
 ) -> None:
     worker = make_worker(now=clock.now(), capacity=20)
-    topology.declare(channel, topology.worker_queues(worker.pk))
+    topology.declare(channel, [*topology.shared_queues(), *topology.worker_queues(worker.pk)])
     rows = [make_execution(now=clock.now()) for _ in range(5)]
     publisher.send(publisher.requested([row.pk for row in rows[:3]]))
     requests = topology.requests_queue()
@@ -65,8 +49,8 @@ def test_scheduler_does_what_it_can_read_and_dead_letters_the_rest(
     publisher.send(publisher.requested([row.pk for row in rows[3:]]))
 
     scheduler.start()
-    until(lambda: Execution.objects.filter(status="scheduled").count() == len(rows))
-    until(lambda: count(channel, topology.dead_letter_queue().name) == 4)
+    wait_until(lambda: Execution.objects.filter(status="scheduled").count() == len(rows))
+    wait_until(lambda: count(channel, topology.dead_letter_queue().name) == 4)
     scheduler.stop()
     assert count(channel, requests.name) == 0, "all were acknowledged"
     assert count(channel, topology.worker_queue(worker.pk).name) == len(rows)
@@ -76,7 +60,7 @@ def test_scheduler_finds_in_the_backlog_what_no_message_told_of(
     channel: Any, scheduler: Scheduler
 ) -> None:
     worker = make_worker(now=clock.now())
-    topology.declare(channel, topology.worker_queues(worker.pk))
+    topology.declare(channel, [*topology.shared_queues(), *topology.worker_queues(worker.pk)])
     execution = make_execution(now=clock.now())
     scheduler.start()
-    until(lambda: Execution.objects.get(pk=execution.pk).status == "scheduled")
+    wait_until(lambda: reread(execution).status == "scheduled")

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from orchestrator.core import clock, fleet, maintenance, publisher
-from orchestrator.core.models import Execution
 from orchestrator.core.states import ExecutionStatus
 from settings.celery import app
 from tasks import executions, watchdog
 from tests.factories import make_execution, make_worker
+from tests.rows import reread
 
 pytestmark = pytest.mark.usefixtures("database")
 
@@ -31,8 +31,8 @@ def test_schedule_dispatches_what_the_message_names(sent: list[publisher.Message
     make_worker(now=clock.now())
     named, other = make_execution(now=clock.now()), make_execution(now=clock.now())
     executions.schedule(execution_ids=[str(named.pk)], of_a_later_version=True)
-    assert Execution.objects.get(pk=named.pk).status == "scheduled"
-    assert Execution.objects.get(pk=other.pk).status == "requested"
+    assert reread(named).status == "scheduled"
+    assert reread(other).status == "requested"
     assert [message.kwargs["execution_id"] for message in sent] == [str(named.pk)]
 
 
@@ -44,7 +44,7 @@ def test_completed_frees_a_place_and_gives_it_to_the_backlog(
     done = make_execution(S.COMPLETED, now=clock.now(), worker=worker)
     waiting = make_execution(now=clock.now())
     executions.completed(execution_ids=[str(done.pk)])
-    assert Execution.objects.get(pk=waiting.pk).status == "scheduled"
+    assert reread(waiting).status == "scheduled"
 
 
 @pytest.mark.parametrize("task", [executions.run, executions.cancel])

@@ -1,10 +1,8 @@
-"""Calls to make, and waiting for what processes do."""
+"""Calls to make."""
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +35,7 @@ def call(runtime: str, entry_point: str | list[str], **values: Any) -> Call:
         "entry_point": entry_point,
         "parameters": {},
         "timeout_seconds": 30.0,
-        "pack_path": str(Path(__file__).parent),
+        "pack_path": str(Path(__file__).parents[1]),
         "output_limit_bytes": 1_000,
         "cancel_grace_seconds": 0.2,
     }
@@ -50,10 +48,3 @@ def python(function: str, **values: Any) -> Call:
 
 def sh(script: str, **values: Any) -> Call:
     return call("shell", ["sh", "-c", script], **values)
-
-
-def wait_until(condition: Callable[[], object], *, seconds: float = 10.0) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "it did not happen in time"
-        time.sleep(0.005)

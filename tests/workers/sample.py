@@ -32,6 +32,17 @@ def raise_value_error() -> None:
     raise ValueError("bad \0 value \ud800")
 
 
+def fail_with(*, text: str) -> None:
+    raise ValueError(text)
+
+
+def say(*, texts: list[str]) -> None:
+    """Each on its own: what is printed in pieces belongs together all the same."""
+    for text in texts:
+        print(text, end="", flush=True)  # noqa: T201 - what an action may do
+        sys.stderr.buffer.write(text.encode())
+
+
 def leave() -> None:
     sys.exit("enough")
 
@@ -69,8 +80,8 @@ def markers_of_subprocess() -> str:
     return subprocess.check_output(["env"], text=True)
 
 
-def spin_and_tidy(*, tidied: str) -> None:
+def spin_and_tidy(*, tidied: str, started: str) -> None:
     try:
-        spin()
+        spin(started=started)
     finally:
         open(tidied, "w").close()

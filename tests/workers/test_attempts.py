@@ -60,7 +60,7 @@ def test_lost_process_is_told_of_in_one_sentence(
 def test_pools_own_time_limit_is_a_timeout(attempt: Any) -> None:
     reason, result = lost(attempt, TimeLimitExceeded(3))
     assert reason is Reason.RUN_TIMEOUT
-    assert result["message"] == "It went on past its time limit, and its process was killed."
+    assert result["message"] == "It ran past its time limit, and its process was killed."
 
 
 def test_what_its_worker_killed_to_stop_is_no_crash(attempt: Any) -> None:

@@ -10,11 +10,12 @@ import pytest
 
 from orchestrator.core import executions
 from orchestrator.core.executions import Ended
-from orchestrator.core.models import Execution, ExecutionEvent
+from orchestrator.core.models import Execution
 from orchestrator.core.reasons import Reason
 from orchestrator.core.states import ExecutionStatus
 from tests.factories import NOW, make_action, make_execution, make_worker
 from tests.locks import held
+from tests.rows import events, reread
 from workers.agent import Agent
 from workers.audit import Audit
 
@@ -25,16 +26,8 @@ STEP = timedelta(seconds=600)
 
 
 @pytest.fixture
-def agent() -> Agent:
-    """The agent of `w1`, without its threads."""
-    agent = Agent(worker_id=make_worker().pk, capacity=2, pool_kind="prefork")
-    agent.incarnation, agent.name = 1, "w1"
-    return agent
-
-
-@pytest.fixture
-def audit(agent: Agent) -> Audit:
-    return agent.heartbeat.audit
+def audit(w1: Agent) -> Audit:
+    return w1.heartbeat.audit
 
 
 def claimed(agent: Agent, *, runs: bool = True, **values: Any) -> Execution:
@@ -52,14 +45,6 @@ def claimed(agent: Agent, *, runs: bool = True, **values: Any) -> Execution:
     return execution
 
 
-def reread(execution: Execution) -> Execution:
-    return Execution.objects.get(pk=execution.pk)
-
-
-def events(execution: Execution) -> list[str]:
-    return list(ExecutionEvent.objects.of(execution.pk).values_list("event", flat=True))
-
-
 def compare(audit: Audit, times: int = 1) -> None:
     for _ in range(times):
         audit.compare(now=NOW)
@@ -69,9 +54,9 @@ def compare(audit: Audit, times: int = 1) -> None:
 
 
 def test_claim_without_an_answer_is_given_back_at_the_second_heartbeat(
-    agent: Agent, audit: Audit
+    w1: Agent, audit: Audit
 ) -> None:
-    lost, runs = claimed(agent, runs=False), claimed(agent)
+    lost, runs = claimed(w1, runs=False), claimed(w1)
     compare(audit)
     assert reread(lost).status == "running", "its answer may be on its way"
 
@@ -86,23 +71,23 @@ def test_claim_without_an_answer_is_given_back_at_the_second_heartbeat(
     assert reread(runs).status == "running"
 
 
-def test_what_comes_into_a_hand_between_two_heartbeats_stays(agent: Agent, audit: Audit) -> None:
-    execution = claimed(agent, runs=False)
+def test_what_comes_into_a_hand_between_two_heartbeats_stays(w1: Agent, audit: Audit) -> None:
+    execution = claimed(w1, runs=False)
     compare(audit)
-    agent.desk.in_hand.take([execution.key])
+    w1.desk.in_hand.take([execution.key])
     compare(audit)
-    agent.desk.in_hand.let_go([execution.key])
+    w1.desk.in_hand.let_go([execution.key])
     compare(audit)
     assert reread(execution).status == "running", "two in a row, counted from the last time"
 
 
 def test_what_ends_between_the_question_and_the_look_into_the_hand_stays_ended(
-    agent: Agent, audit: Audit, monkeypatch: pytest.MonkeyPatch
+    w1: Agent, audit: Audit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    execution = claimed(agent)
-    before = executions.started(worker_id=agent.worker_id, incarnation=1)
+    execution = claimed(w1)
+    before = executions.started(worker_id=w1.worker_id, incarnation=1)
     executions.finish([Ended(execution, Reason.SUCCEEDED, {})], now=NOW, actor="w1")
-    agent.desk.in_hand.let_go([execution.key])
+    w1.desk.in_hand.let_go([execution.key])
     with monkeypatch.context() as patch:
         patch.setattr("workers.audit.executions.started", lambda **_: before)
         compare(audit)
@@ -110,8 +95,8 @@ def test_what_ends_between_the_question_and_the_look_into_the_hand_stays_ended(
     assert events(execution) == ["claim", "complete"]
 
 
-def test_cancelled_claim_without_an_answer_is_over(agent: Agent, audit: Audit) -> None:
-    lost = claimed(agent, runs=False)
+def test_cancelled_claim_without_an_answer_is_over(w1: Agent, audit: Audit) -> None:
+    lost = claimed(w1, runs=False)
     executions.cancel(execution_id=lost.pk, actor="ada", now=NOW)
     compare(audit)
     assert reread(lost).status == "canceling"
@@ -119,7 +104,7 @@ def test_cancelled_claim_without_an_answer_is_over(agent: Agent, audit: Audit) -
     assert reread(lost).status == "cancelled"
 
 
-def test_what_another_life_or_another_worker_runs_is_left_alone(agent: Agent, audit: Audit) -> None:
+def test_what_another_life_or_another_worker_runs_is_left_alone(w1: Agent, audit: Audit) -> None:
     others = [
         make_execution(S.RUNNING, worker_incarnation=2),
         make_execution(S.RUNNING, worker=make_worker("w2")),
@@ -128,18 +113,18 @@ def test_what_another_life_or_another_worker_runs_is_left_alone(agent: Agent, au
     assert [reread(each).status for each in others] == ["running", "running"]
 
 
-def test_worker_that_leaves_gives_back_at_once(agent: Agent, audit: Audit) -> None:
-    lost, runs = claimed(agent, runs=False), claimed(agent)
+def test_worker_that_leaves_gives_back_at_once(w1: Agent, audit: Audit) -> None:
+    lost, runs = claimed(w1, runs=False), claimed(w1)
     audit.settle(now=NOW)
     assert (reread(lost).status, reread(runs).status) == ("requested", "running")
 
 
 def test_cancel_whose_message_was_lost_is_found(
-    agent: Agent, audit: Audit, monkeypatch: pytest.MonkeyPatch
+    w1: Agent, audit: Audit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped: list[Any] = []
-    monkeypatch.setattr(agent.canceller, "cancel", stopped.append)
-    execution = claimed(agent)
+    monkeypatch.setattr(w1.canceller, "cancel", stopped.append)
+    execution = claimed(w1)
     executions.cancel(execution_id=execution.pk, actor="ada", now=NOW)
     compare(audit)
     assert stopped == [execution.key]
@@ -157,18 +142,18 @@ def running_for_seconds(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_clock_that_agrees_moves_no_time_limit(
-    agent: Agent, audit: Audit, running_for_seconds: Any
+    w1: Agent, audit: Audit, running_for_seconds: Any
 ) -> None:
-    execution = claimed(agent, timeout_seconds=30)
+    execution = claimed(w1, timeout_seconds=30)
     audit.compare(now=NOW + timedelta(seconds=5))
     assert reread(execution).run_deadline_at == NOW + timedelta(seconds=40)
 
 
 @pytest.mark.parametrize("step", [STEP, -STEP], ids=["forward", "back"])
 def test_time_limit_follows_a_clock_that_was_set(
-    agent: Agent, audit: Audit, running_for_seconds: Any, step: timedelta
+    w1: Agent, audit: Audit, running_for_seconds: Any, step: timedelta
 ) -> None:
-    execution = claimed(agent, timeout_seconds=30)
+    execution = claimed(w1, timeout_seconds=30)
     now = NOW + step + timedelta(seconds=3)
     audit.compare(now=now)
     row = reread(execution)
@@ -180,19 +165,19 @@ def test_time_limit_follows_a_clock_that_was_set(
 
 
 def test_time_limit_never_goes_beyond_the_deadline(
-    agent: Agent, audit: Audit, running_for_seconds: Any
+    w1: Agent, audit: Audit, running_for_seconds: Any
 ) -> None:
     deadline_at = NOW + timedelta(seconds=620)
-    execution = claimed(agent, timeout_seconds=300, deadline_at=deadline_at)
+    execution = claimed(w1, timeout_seconds=300, deadline_at=deadline_at)
     audit.compare(now=NOW + STEP)
     assert reread(execution).run_deadline_at == deadline_at + timedelta(seconds=10)
 
 
 def test_time_limit_of_what_is_being_cancelled_stays(
-    agent: Agent, audit: Audit, running_for_seconds: Any, monkeypatch: pytest.MonkeyPatch
+    w1: Agent, audit: Audit, running_for_seconds: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent.canceller, "cancel", lambda key: None)
-    execution = claimed(agent)
+    monkeypatch.setattr(w1.canceller, "cancel", lambda key: None)
+    execution = claimed(w1)
     executions.cancel(execution_id=execution.pk, actor="ada", now=NOW)
     limit: datetime | None = reread(execution).run_deadline_at
     audit.compare(now=NOW + STEP)
@@ -201,10 +186,10 @@ def test_time_limit_of_what_is_being_cancelled_stays(
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_row_that_another_transaction_has_does_not_keep_a_heartbeat_waiting(
-    agent: Agent, audit: Audit, running_for_seconds: Any
+    w1: Agent, audit: Audit, running_for_seconds: Any
 ) -> None:
-    one, other = claimed(agent), claimed(agent)
-    lost = claimed(agent, runs=False)
+    one, other = claimed(w1), claimed(w1)
+    lost = claimed(w1, runs=False)
     now = NOW + STEP
     with held(one), held(lost):
         audit.compare(now=now)
@@ -217,7 +202,38 @@ def test_row_that_another_transaction_has_does_not_keep_a_heartbeat_waiting(
     assert reread(lost).status == "requested"
 
 
-def test_idempotent_action_is_not_begun_by_an_audit_twice(agent: Agent, audit: Audit) -> None:
-    lost = claimed(agent, runs=False, action=make_action("a.b", idempotent=True))
+def test_idempotent_action_is_not_begun_by_an_audit_twice(w1: Agent, audit: Audit) -> None:
+    lost = claimed(w1, runs=False, action=make_action("a.b", idempotent=True))
     compare(audit, 5)
     assert events(lost) == ["claim", "give_back"]
+
+
+# --- cancels -------------------------------------------------------------------------------------
+
+
+def test_only_what_its_row_says_is_stopped_and_a_message_says_nothing(
+    w1: Agent, audit: Audit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped: list[Any] = []
+    monkeypatch.setattr(w1.canceller, "cancel", stopped.append)
+    runs, cancelled, unknown = claimed(w1), claimed(w1), claimed(w1, runs=False)
+    for row in (cancelled, unknown):
+        executions.cancel(execution_id=row.pk, actor="a test", now=NOW)
+
+    audit.look_for_cancels()
+    assert stopped == [cancelled.key]
+    assert runs.key not in stopped
+
+    w1.incarnation = 2
+    audit.look_for_cancels()
+    assert stopped == [cancelled.key], "of another life"
+
+
+def test_look_for_cancels_costs_one_statement_and_none_while_nothing_is_in_hand(
+    w1: Agent, audit: Audit, django_assert_num_queries: Any
+) -> None:
+    with django_assert_num_queries(0):
+        audit.look_for_cancels()
+    claimed(w1)
+    with django_assert_num_queries(1):
+        audit.look_for_cancels()

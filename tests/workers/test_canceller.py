@@ -10,14 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.workers.helpers import wait_until
+from tests.waiting import wait_until
 from workers import canceller
 from workers.agent import Agent
-
-
-@pytest.fixture
-def agent(settings: Any) -> Agent:
-    return Agent(worker_id=1, capacity=2, pool_kind="prefork")
 
 
 def attempt(agent: Agent, *, number: int = 1, worker_pid: int | None = None) -> Any:

@@ -1,39 +1,58 @@
-"""SIGTERM stops an action, and leaves the pool child that ran it as it was."""
+"""SIGTERM stops an action, and leaves the pool child that launched it as it was."""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_until
 from tests.workers.helpers import python, sh
 from workers import child
 
 
-@pytest.fixture(autouse=True)
-def told_to_stop() -> object:
-    """SIGTERM to this process while the action runs."""
-    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM))
-    timer.start()
-    yield
-    timer.join()
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Path]:
+    """A file that an action makes when it has started: SIGTERM to this process follows."""
+    started = tmp_path / "started"
+
+    def stop() -> None:
+        wait_until(started.exists)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    yield started
+    thread.join()
 
 
-@pytest.mark.parametrize("call", [python("spin"), sh("sleep 30")], ids=["python", "shell"])
-def test_action_is_interrupted_and_the_child_goes_on(call: object) -> None:
+@pytest.mark.parametrize("kind", ["process", "trusted", "shell"])
+def test_action_is_interrupted_and_the_child_goes_on(kind: str, started: Path) -> None:
     before = signal.getsignal(signal.SIGTERM)
+    call = sh(f"touch {started}; sleep 30")
+    if kind != "shell":
+        call = python("spin", parameters={"started": str(started)}, isolation=kind)
 
-    outcome = child.run(call)  # type: ignore[arg-type]
+    outcome = child.run(call)
 
     assert outcome.reason == "cancelled_running"
     assert outcome.event == "fail"
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_action_may_tidy_up(tmp_path: object) -> None:
-    tidied = f"{tmp_path}/tidied"
-    outcome = child.run(python("spin_and_tidy", parameters={"tidied": tidied}))
+@pytest.mark.parametrize("isolation", ["process", "trusted"])
+def test_action_may_tidy_up(isolation: str, started: Path) -> None:
+    tidied = started.with_name("tidied")
+    parameters = {"started": str(started), "tidied": str(tidied)}
+    # it has the time for that: a busy machine takes longer than the default grace of these tests
+    outcome = child.run(
+        python(
+            "spin_and_tidy", parameters=parameters, isolation=isolation, cancel_grace_seconds=5.0
+        )
+    )
     assert outcome.reason == "cancelled_running"
-    assert os.path.exists(tidied)
+    assert tidied.exists()

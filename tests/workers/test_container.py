@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.workers.helpers import call, wait_until
+from tests.waiting import wait_until
+from tests.workers.helpers import call
 from workers import processes, runtimes
 from workers.runtimes import Outcome, container
 
@@ -93,8 +94,9 @@ def test_the_first_engine_that_answers_is_taken(engine):
     assert container._engine() == "docker"
 
 
-def test_the_command_line_says_what_the_action_may(engine, monkeypatch):
+def test_the_command_line_says_what_the_action_may(engine, monkeypatch, settings):
     engine.install()
+    settings.MUSTER = replace(settings.MUSTER, container_networks="backend, other")
     monkeypatch.setenv(processes.WORKER_TOKEN, "7.3")
     asked = contained(
         "echo", "{text}",
@@ -108,7 +110,8 @@ def test_the_command_line_says_what_the_action_may(engine, monkeypatch):
     line = " ".join(argv)
     for part in (
         f"--name muster-{asked.execution_id}-1 --label muster.worker=7.3",
-        "--pull never --network backend --cap-drop ALL --security-opt no-new-privileges",
+        "--pull never --network backend --read-only --tmpfs /tmp --cap-drop ALL",
+        "--security-opt no-new-privileges",
         "--pids-limit 9 --memory 64m --memory-swap 64m --cpus 0.5",
         "--ulimit fsize=2097152 --ulimit nofile=32",
         f"--volume {asked.pack_path}:/pack:ro --workdir /work",
@@ -124,6 +127,19 @@ def test_it_has_no_network_if_the_action_says_nothing(engine):
     engine.install()
     run("true")
     assert "--network none" in " ".join(engine.asked("run")[0])
+
+
+@pytest.mark.parametrize("network", ["host", "backend", "container:other", "ns:/proc/1/ns/net"])
+def test_it_joins_no_network_that_the_installation_does_not_allow(engine, settings, network):
+    settings.MUSTER = replace(settings.MUSTER, container_networks="front")
+    engine.install()
+    outcome = run("true", options={"network": network})
+    assert (outcome.event, outcome.reason) == ("fail", "address_refused")
+    assert (
+        f"MUSTER_CONTAINER_NETWORKS of this worker does not allow the network {network!r}"
+        in (outcome.result["message"])
+    )
+    assert engine.asked("run") == []
 
 
 def test_what_the_engine_says_of_itself_is_a_failure_of_the_worker(engine):
@@ -156,7 +172,7 @@ def test_a_container_is_removed_when_it_is_cancelled(engine):
     thread.start()
     wait_until(lambda: engine.asked("run"))
     processes.terminate(asked.execution_id, 1, grace_seconds=1)
-    thread.join(timeout=10)
+    thread.join(timeout=60)
     assert [argv[-1] for argv in engine.asked("rm")] == [container.name_of(asked)]
 
 
@@ -168,7 +184,7 @@ def test_a_container_is_removed_when_its_worker_is_killed(engine):
         "runtimes.run(contained('sleep', '60', execution_id='killed'))"
     )
     worker = subprocess.Popen([sys.executable, "-c", code])
-    wait_until(lambda: engine.asked("run"))
+    wait_until(lambda: engine.asked("run"), seconds=120)
     worker.kill()
     worker.wait()
     wait_until(lambda: engine.asked("rm"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +16,8 @@ from orchestrator.core.reasons import Reason
 from orchestrator.core.states import ExecutionStatus
 from tests.factories import make_execution, make_worker
 from tests.locks import held
-from tests.workers.helpers import wait_until
+from tests.rows import reread
+from tests.waiting import wait_until
 from workers import database_threads
 from workers.agent import Agent
 from workers.host import Answer
@@ -32,11 +32,9 @@ S = ExecutionStatus
 
 
 @pytest.fixture
-def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
+def working(w1: Agent, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
     """The agent of `w1`, whose clerks work; nothing starts what they claim."""
-    agent = Agent(worker_id=make_worker().pk, capacity=10, pool_kind="prefork")
-    agent.incarnation, agent.name = 1, "w1"
-    threads: list[Any] = [agent.claimer, agent.finisher]
+    threads: list[Any] = [w1.claimer, w1.finisher]
     for clerk in threads:
         original = clerk.run
 
@@ -48,10 +46,10 @@ def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
 
         monkeypatch.setattr(clerk, "run", run)
         clerk.start()
-    yield agent
+    yield w1
     monkeypatch.setattr(database_threads, "_gather", stop)
-    agent.claimer.asked.put([])
-    agent.finisher.ends.put(Ended(make_execution(S.RUNNING), Reason.SUCCEEDED, {}))
+    w1.claimer.asked.put([])
+    w1.finisher.ends.put(Ended(make_execution(S.RUNNING), Reason.SUCCEEDED, {}))
     for clerk in threads:
         clerk.join(10)
         assert not clerk.is_alive()
@@ -74,7 +72,7 @@ def rows(count: int, status: ExecutionStatus) -> list[Execution]:
 
 
 def statuses(some: list[Execution]) -> list[str]:
-    return [Execution.objects.get(pk=each.pk).status for each in some]
+    return [reread(each).status for each in some]
 
 
 def asked(execution: Execution, number: int | None = None) -> Any:
@@ -87,69 +85,67 @@ def answer(agent: Agent) -> Answer:
     return agent.claimer.answers.popleft()
 
 
-def test_claim_takes_the_others_and_says_which_one_is_held(agent: Agent) -> None:
+def test_claim_takes_the_others_and_says_which_one_is_held(working: Agent) -> None:
     some = rows(4, S.SCHEDULED)
     stale = asked(some[1], 7)
     with held(some[0]):
-        agent.claimer.ask([*map(asked, some), stale])
-        first = answer(agent)
+        working.claimer.ask([*map(asked, some), stale])
+        first = answer(working)
         assert {each.pk for each in first.granted or ()} == {each.pk for each in some[1:]}
         assert set(first.held) == {some[0].key}, "and not what is out of date"
 
-        agent.claimer.ask([asked(some[0])])
-        assert set(answer(agent).held) == {some[0].key}
-    agent.claimer.ask([asked(some[0])])
-    assert [each.pk for each in answer(agent).granted or ()] == [some[0].pk]
+        working.claimer.ask([asked(some[0])])
+        assert set(answer(working).held) == {some[0].key}
+    working.claimer.ask([asked(some[0])])
+    assert [each.pk for each in answer(working).granted or ()] == [some[0].pk]
 
 
 def test_claim_that_is_granted_asks_no_second_question(
-    agent: Agent, monkeypatch: pytest.MonkeyPatch
+    working: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def must_not(*_: Any, **__: Any) -> None:
         raise AssertionError("asked though all was granted")
 
     monkeypatch.setattr(executions, "still_offered", must_not)
     some = rows(3, S.SCHEDULED)
-    agent.claimer.ask([*map(asked, some), asked(some[0])])
-    assert len(answer(agent).granted or ()) == 3
+    working.claimer.ask([*map(asked, some), asked(some[0])])
+    assert len(answer(working).granted or ()) == 3
 
 
 def test_what_was_granted_begins_though_the_others_cannot_be_asked_for(
-    agent: Agent, monkeypatch: pytest.MonkeyPatch
+    working: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_: Any, **__: Any) -> None:
         raise OperationalError("gone")
 
     monkeypatch.setattr(executions, "still_offered", away)
     some = rows(2, S.SCHEDULED)
-    agent.claimer.ask([asked(some[0]), asked(some[1], 7)])
-    told = answer(agent)
+    working.claimer.ask([asked(some[0]), asked(some[1], 7)])
+    told = answer(working)
     assert [each.pk for each in told.granted or ()] == [some[0].pk]
     assert set(told.held) == {(some[1].pk, 7)}, "asked for again, and refused then"
 
 
-def test_end_of_a_held_execution_waits_and_the_others_are_recorded_at_once(agent: Agent) -> None:
+def test_end_of_a_held_execution_waits_and_the_others_are_recorded_at_once(working: Agent) -> None:
     some = rows(4, S.RUNNING)
     for each in some:
-        agent.desk.in_hand.take([each.key])
+        working.desk.in_hand.take([each.key])
     with held(some[0]):
         for each in some[:3]:
-            agent.finisher.put(Ended(each, Reason.SUCCEEDED, {}))
+            working.finisher.put(Ended(each, Reason.SUCCEEDED, {}))
         wait_until(lambda: statuses(some[:3]) == ["running", "completed", "completed"])
-        agent.finisher.put(Ended(some[3], Reason.SUCCEEDED, {}))
+        working.finisher.put(Ended(some[3], Reason.SUCCEEDED, {}))
         wait_until(lambda: statuses(some)[3] == "completed")
-        assert some[0].key in agent.desk.in_hand
-        assert not agent.finisher.flush(0.01), "it is not recorded yet"
-    released_at = time.monotonic()
+        assert some[0].key in working.desk.in_hand
+        assert not working.finisher.flush(0.01), "it is not recorded yet"
     wait_until(lambda: statuses(some)[0] == "completed")
-    assert time.monotonic() - released_at < 4 * database_threads.HELD_PAUSE_SECONDS
-    assert agent.finisher.flush(5)
-    assert all(each.key not in agent.desk.in_hand for each in some)
+    assert working.finisher.flush(60)
+    assert all(each.key not in working.desk.in_hand for each in some)
 
 
-def test_end_of_an_attempt_that_was_given_up_is_refused_once(agent: Agent) -> None:
+def test_end_of_an_attempt_that_was_given_up_is_refused_once(working: Agent) -> None:
     (execution,) = rows(1, S.RUNNING)
     Execution.objects.filter(pk=execution.pk).update(attempt=2)
-    agent.finisher.put(Ended(execution, Reason.SUCCEEDED, {}))
-    assert agent.finisher.flush(5)
+    working.finisher.put(Ended(execution, Reason.SUCCEEDED, {}))
+    assert working.finisher.flush(60)
     assert statuses([execution]) == ["running"]

@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from orchestrator.core.executions import Contents
+from orchestrator.core.reasons import Reason
+from workers import hiding
 from workers.agent import Agent
 from workers.host import Answer
 
@@ -17,6 +20,7 @@ class Offered:
     """A dispatch message as the desk sees it, that notes down what becomes of it."""
 
     is_canceling = False
+    masker = hiding.NOTHING
 
     def __init__(self, story: list[str], execution_id: uuid.UUID, number: int = 1) -> None:
         self.id = f"{execution_id}.{number}"
@@ -30,21 +34,23 @@ class Offered:
         self.story.append("started")
 
 
-@pytest.fixture
-def agent(monkeypatch: pytest.MonkeyPatch) -> Agent:
-    """An agent of two slots, without its threads: the tests answer for the claimer."""
-    agent = Agent(worker_id=1, capacity=2, pool_kind="prefork")
+@pytest.fixture(autouse=True)
+def untold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is told of what is ready: no message of these tests is Celery's."""
     monkeypatch.setattr("workers.attempts.state.task_ready", lambda *_: None)
-    return agent
 
 
 def answer(
-    agent: Agent, *granted: tuple[uuid.UUID, int], held: Collection[tuple[uuid.UUID, int]] = ()
+    agent: Agent,
+    *granted: tuple[uuid.UUID, int],
+    held: Collection[tuple[uuid.UUID, int]] = (),
+    contents: Contents | None = None,
 ) -> None:
     """The claimer comes back: these were claimed, at these attempts."""
     batch = agent.claimer.asked.get_nowait()
     rows: Any = [SimpleNamespace(pk=key[0], attempt=key[1], key=key) for key in granted]
-    agent.claimer.answers.append(Answer(batch, rows, held))
+    given = {row.pk: contents or Contents({}) for row in rows}
+    agent.claimer.answers.append(Answer(batch, rows, held, given))
     agent.desk.claim_waiting()
 
 
@@ -215,7 +221,7 @@ def test_broker_sends_ahead_twice_the_slots_and_no_more(agent: Agent) -> None:
 
 def test_pool_is_given_no_more_than_it_has_slots(agent: Agent) -> None:
     story: list[str] = []
-    agent.desk.ended_lately = lambda: 20  # type: ignore[method-assign]
+    agent.desk.ended_last_second = lambda: 20  # type: ignore[method-assign]
     four = [Offered(story, uuid.uuid4()) for _ in range(4)]
     offer(agent, *four)
 
@@ -227,7 +233,7 @@ def test_pool_is_given_no_more_than_it_has_slots(agent: Agent) -> None:
 
 
 def test_what_was_claimed_and_found_no_slot_is_taken_back_once(agent: Agent) -> None:
-    agent.desk.ended_lately = lambda: 20  # type: ignore[method-assign]
+    agent.desk.ended_last_second = lambda: 20  # type: ignore[method-assign]
     three = [Offered([], uuid.uuid4()) for _ in range(3)]
     offer(agent, *three)
     answer(agent, *((each.execution_id, 1) for each in three))
@@ -252,3 +258,22 @@ def test_what_is_cancelled_before_it_has_a_slot_never_starts(agent: Agent) -> No
     end = agent.finisher.ends.get_nowait()
     assert end.reason == "cancelled_running"
     assert not agent.desk.claimed
+
+
+def test_attempt_whose_key_is_refused_ends_without_a_slot(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story: list[str] = []
+    ended: list[Any] = []
+    monkeypatch.setattr(agent.finisher, "put", ended.append)
+    one = Offered(story, uuid.uuid4())
+    offer(agent, one)
+    refused = Contents({}, refusal="The key billing/stripe was revoked.")
+
+    answer(agent, (one.execution_id, 1), contents=refused)
+
+    assert story == ["acknowledged"]
+    assert agent.desk.claimed == {}
+    (end,) = ended
+    assert end.reason is Reason.KEY_REFUSED
+    assert end.result["message"] == "The key billing/stripe was revoked."

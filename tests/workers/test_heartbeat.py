@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +25,7 @@ class Agent:
     def __init__(self) -> None:
         self.story: list[str] = []
         self.admission = SimpleNamespace(begin=lambda: self.story.append("takes work"))
+        self.desk = SimpleNamespace(claimed={})
 
     def loop_turns(self, *, within_seconds: float) -> bool:
         return not self.loop_is_stuck
@@ -36,69 +39,77 @@ class Agent:
 
 
 @pytest.fixture
-def agent() -> Agent:
+def notes() -> Agent:
+    """An agent that only notes down."""
     return Agent()
 
 
 @pytest.fixture
-def beating(agent: Agent, monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Any) -> Any:
+def beating(notes: Agent, monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Any) -> Any:
     """A heartbeat of this agent; the database says what `told` is."""
     settings.DATA_DIR = tmp_path
-    beating: Any = Heartbeat(agent)  # type: ignore[arg-type]
-    said = SimpleNamespace(told=fleet.Told.CARRY_ON)
+    beating: Any = Heartbeat(notes)  # type: ignore[arg-type]
+    said = SimpleNamespace(answer=fleet.HeartbeatAnswer.CARRY_ON)
 
-    def beat(**_: Any) -> fleet.Told:
-        if isinstance(said.told, Exception):
-            raise said.told
-        return said.told  # type: ignore[no-any-return]
+    def beat(**_: Any) -> fleet.HeartbeatAnswer:
+        if isinstance(said.answer, Exception):
+            raise said.answer
+        return said.answer  # type: ignore[no-any-return]
 
     monkeypatch.setattr("workers.heartbeat.fleet.beat", beat)
     # no database but the one above: what other tests have left connected is not asked
     monkeypatch.setattr("workers.heartbeat.clock.now", timezone.now)
     monkeypatch.setattr("workers.heartbeat.close_old_connections", lambda: None)
-    monkeypatch.setattr(beating.audit, "compare", lambda **_: agent.story.append("audit"))
+    monkeypatch.setattr(beating.audit, "compare", lambda **_: notes.story.append("audit"))
     monkeypatch.setattr("workers.heartbeat.executions.settle_replaced", lambda **_: None)
-    monkeypatch.setattr(beating.sentinel, "renew", lambda: agent.story.append("sentinel renewed"))
+    monkeypatch.setattr(beating.sentinel, "renew", lambda: notes.story.append("sentinel renewed"))
     beating.said = said
     return beating
 
 
 def test_renewed_heartbeat_is_told_to_the_sentinel_and_compared_with_what_runs(
-    beating: Any, agent: Agent
+    beating: Any, notes: Agent
 ) -> None:
     before = beating.renewed_at
     assert beating._beat()
-    assert agent.story == ["sentinel renewed", "takes work", "audit"]
+    assert notes.story == ["sentinel renewed", "takes work", "audit"]
     assert beating.renewed_at > before
 
 
-def test_worker_that_was_declared_lost_dies(beating: Any, agent: Agent) -> None:
-    beating.said.told = fleet.Told.LOST
+def test_worker_that_was_declared_lost_dies(beating: Any, notes: Agent) -> None:
+    beating.said.answer = fleet.HeartbeatAnswer.LOST
     with pytest.raises(SystemExit):
         beating._beat()
-    assert agent.story == ["died: it was declared lost or replaced"]
+    assert notes.story == ["died: it was declared lost or replaced"]
 
 
-def test_worker_that_is_drained_finishes_and_goes_once(beating: Any, agent: Agent) -> None:
-    beating.said.told = fleet.Told.DRAIN
+def test_worker_that_signs_off_during_a_heartbeat_is_not_lost(beating: Any, notes: Agent) -> None:
+    beating.said.answer = fleet.HeartbeatAnswer.LOST
+    beating.stop()
+    beating._beat()
+    assert notes.story == []
+
+
+def test_worker_that_is_drained_finishes_and_goes_once(beating: Any, notes: Agent) -> None:
+    beating.said.answer = fleet.HeartbeatAnswer.DRAIN
     assert beating._beat()
-    agent.is_stopping = True
+    notes.is_stopping = True
     assert beating._beat()
-    assert agent.story.count("finishes and goes") == 1
+    assert notes.story.count("finishes and goes") == 1
 
 
 def test_database_that_is_away_is_asked_again_until_it_is_too_late(
-    beating: Any, agent: Agent
+    beating: Any, notes: Agent
 ) -> None:
-    beating.said.told = OperationalError("gone")
+    beating.said.answer = OperationalError("gone")
     assert not beating._beat()
-    assert agent.story == [], "neither the sentinel nor anybody else believes it to be renewed"
+    assert notes.story == [], "neither the sentinel nor anybody else believes it to be renewed"
     assert not beating.is_overdue
 
     beating.renewed_at -= beating.limit_seconds + 1
     with pytest.raises(SystemExit):
         beating.run()
-    assert agent.story == ["died: its heartbeat could not be renewed"]
+    assert notes.story == ["died: its heartbeat could not be renewed"]
 
 
 def test_limit_is_an_interval_before_others_act_and_the_sentinels_between(
@@ -110,7 +121,64 @@ def test_limit_is_an_interval_before_others_act_and_the_sentinels_between(
     assert beating.limit_seconds < beating.sentinel.limit_seconds < stale_seconds
 
 
-def test_worker_whose_loop_is_stuck_does_not_beat(beating: Any, agent: Agent) -> None:
-    agent.loop_is_stuck = True
+def test_worker_whose_loop_is_stuck_does_not_beat(beating: Any, notes: Agent) -> None:
+    notes.loop_is_stuck = True
     assert not beating._beat()
-    assert agent.story == []
+    assert notes.story == []
+
+
+# --- looks for cancels between two heartbeats ----------------------------------------------------
+
+
+@pytest.fixture
+def looks(beating: Any, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """When it looked; the times of the looks shortened tenfold."""
+    found: list[float] = []
+    monkeypatch.setattr("workers.heartbeat.LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(beating.audit, "look_for_cancels", lambda: found.append(time.monotonic()))
+    return found
+
+
+def test_idle_worker_looks_for_no_cancels(beating: Any, looks: list[float]) -> None:
+    beating._pause(0.35)
+    assert looks == []
+
+
+def test_worker_that_runs_something_looks_without_any_message(
+    beating: Any, notes: Agent, looks: list[float]
+) -> None:
+    notes.desk.claimed["attempt"] = object()
+    beating._pause(2)
+    assert 2 <= len(looks) <= 20
+
+
+def test_message_makes_it_look_at_once_and_any_number_of_them_a_few_times(
+    beating: Any, looks: list[float]
+) -> None:
+    over = threading.Event()
+
+    def flood() -> None:
+        while not over.is_set():
+            beating.look_for_cancels_soon()
+
+    thread = threading.Thread(target=flood)
+    thread.start()
+    beating._pause(1)  # nothing runs: it looks for a message, or not at all
+    over.set()
+    thread.join()
+    assert 1 <= len(looks) <= 22
+
+
+def test_pause_ends_when_it_leaves_and_a_database_that_is_away_ends_nothing(
+    beating: Any, notes: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        beating.stop()
+        raise OperationalError("gone")
+
+    monkeypatch.setattr(beating.audit, "look_for_cancels", fail)
+    beating.look_for_cancels_soon()
+    began = time.monotonic()
+    beating._pause(60)
+    assert time.monotonic() - began < 30
+    assert notes.story == []

@@ -12,7 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.workers.helpers import BOMB, call, sh, wait_until
+from tests.waiting import wait_until
+from tests.workers.helpers import BOMB, call, sh
 from workers import processes, runtimes
 from workers.runtimes import Call, keeper
 
@@ -32,7 +33,7 @@ def test_a_fork_bomb_is_ended_and_nothing_of_it_stays(how):
     assert outcome.result["message"] == (
         "It had more than 20 processes at once. That is its limit, `processes`; it was ended there."
     )
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 20
     assert processes.find(asked.execution_id) == []
 
 
@@ -84,7 +85,7 @@ def test_four_gigabytes_are_ended_long_before():
     outcome = runtimes.run(py("x = b'x' * (4 << 30)", limits={"memory_mb": 256}))
     assert outcome.reason == "memory_limit_exceeded"
     assert outcome.result["peak_memory_bytes"] < 2_000_000_000
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
 
 
 def test_processor_time_is_limited():
@@ -105,7 +106,7 @@ def test_the_kernel_holds_the_other_limits():
 
 
 def test_a_command_whose_keeper_it_kills_is_ended_with_all_it_started():
-    asked = sh("setsid sleep 60 & kill -9 $PPID; sleep 60")
+    asked = sh("setsid sleep 300 & kill -9 $PPID; sleep 300", timeout_seconds=300)
     outcome = runtimes.run(asked)
     assert (outcome.event, outcome.result["failed_by"]) == ("fail", "worker")
     assert "was killed" in outcome.result["message"]
@@ -120,7 +121,7 @@ def test_what_a_worker_that_was_killed_left_ends_with_it_whatever_it_did_to_esca
         f"runtimes.run(sh('cd /; env -i setsid sleep 60 & echo $! $$ > {pids}; sleep 60'))"
     )
     worker = subprocess.Popen([sys.executable, "-c", code])
-    wait_until(lambda: pids.exists() and pids.read_text().endswith("\n"))
+    wait_until(lambda: pids.exists() and pids.read_text().endswith("\n"), seconds=120)
     worker.kill()
     worker.wait()
     wait_until(lambda: not any(psutil.pid_exists(int(pid)) for pid in pids.read_text().split()))

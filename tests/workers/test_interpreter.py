@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from orchestrator.core.packs import environments
+from tests import users
 from tests.workers.helpers import call, python
 from workers import runtimes
 from workers.runtimes import Outcome
 
 OWN = {"process": True}
+LONG = {"timeout_seconds": 300}
+"""For what makes an environment, on a machine that does much else."""
 
 
 class Pack:
@@ -43,6 +51,27 @@ def data_dir(tmp_path, settings) -> Path:
     folder: Path = tmp_path / "data"
     settings.DATA_DIR = folder
     return folder
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder that every user can reach."""
+    folder = Path(tempfile.mkdtemp(prefix="muster-place-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wheel(pack: Pack) -> Path:
+    """A package without a name elsewhere, made here."""
+    wheel = pack.path / "own_package-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("own.py", "VALUE = 'from the environment'\n")
+        info = "own_package-1.dist-info"
+        file.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: own-package\nVersion: 1\n")
+        file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        file.writestr(f"{info}/RECORD", "")
+    return wheel
 
 
 def test_what_the_function_returns_is_the_result_beside_what_it_cost(pack):
@@ -123,19 +152,15 @@ def test_actions_without_the_option_stay_in_the_workers_process():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_pack_with_requirements_has_an_environment_made_once(pack, data_dir):
-    wheel = pack.path / "own_package-1-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as file:
-        file.writestr("own.py", "VALUE = 'from the environment'\n")
-        info = "own_package-1.dist-info"
-        file.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: own-package\nVersion: 1\n")
-        file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-        file.writestr(f"{info}/RECORD", "")
+    wheel = _wheel(pack)
     (pack.path / "requirements.txt").write_text(f"--no-index\n./{wheel.name}\n")
     code = "import own, sys\ndef f():\n    return [own.VALUE, sys.prefix]\n"
     outcomes: list[Outcome] = []
     threads = [
-        threading.Thread(target=lambda: outcomes.append(pack.run("f", code))) for _ in range(2)
+        threading.Thread(target=lambda: outcomes.append(pack.run("f", code, **LONG)))
+        for _ in range(2)
     ]
     for thread in threads:
         thread.start()
@@ -150,9 +175,46 @@ def test_a_pack_with_requirements_has_an_environment_made_once(pack, data_dir):
     assert (folder / environments.COMPLETE).stat().st_mtime == made_at
 
 
+@users.needs_root
+@pytest.mark.slow
+def test_what_makes_an_environment_runs_as_the_user_of_actions_who_cannot_change_it(place):
+    pack = Pack(place / "own_pack")
+    log, directory, program = (place / name for name in ("log", "environments", "own-python"))
+    log.touch()
+    log.chmod(0o666)
+    program.write_text(f'#!/bin/sh\nid -u >> {log}\nexec {sys.executable} "$@"\n')
+    program.chmod(0o755)
+    (pack.path / "requirements.txt").write_text(f"--no-index\n./{_wheel(pack).name}\n")
+    code = (
+        "import django, os, pwd\ndjango.setup()\nfrom pathlib import Path\n"
+        "from orchestrator.core.packs import environments\n"
+        f"print(environments.python_of(Path({str(pack.path)!r}), interpreter={str(program)!r}, "
+        f"directory=Path({str(directory)!r}), timeout_seconds=300, "
+        f"user=pwd.getpwnam({users.OTHER!r})))"
+    )
+    environment = os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"}
+    argv = [*users.reachable(place), sys.executable, "-c", code]
+    python = Path(subprocess.check_output(argv, env=environment, text=True, umask=0o077).strip())
+
+    assert set(log.read_text().split()) == {str(users.uid())}
+    folder = python.parents[1]
+    made = [folder, *folder.rglob("*")]
+    assert {path.lstat().st_uid for path in made} == {0}
+    assert not [path for path in made if not path.is_symlink() and path.stat().st_mode & 0o022]
+    assert next(folder.rglob("own.py")).stat().st_mode & 0o004, "its users can read it"
+
+
+def test_a_pack_with_requirements_needs_a_place_that_the_user_of_actions_can_reach(pack, settings):
+    settings.MUSTER = replace(settings.MUSTER, action_user=users.OTHER)
+    (pack.path / "requirements.txt").write_text("")
+    outcome = pack.run("f")
+    assert outcome.reason == "environment_failed"
+    assert outcome.result["message"].startswith("MUSTER_ENVIRONMENTS_DIR is not set, and the user")
+
+
 def test_an_environment_that_cannot_be_made_is_told_with_what_pip_said(pack, data_dir):
     (pack.path / "requirements.txt").write_text("./not_there\n")
-    outcome = pack.run("f")
+    outcome = pack.run("f", **LONG)
     assert (outcome.event, outcome.reason) == ("fail", "environment_failed")
     assert outcome.result["message"].startswith("pip install ended with exit code 1: ")
     assert "not_there" in outcome.result["message"]
@@ -168,7 +230,7 @@ def test_an_environment_that_takes_too_long_ends_with_the_actions_time(pack, dat
     outcome = pack.run("f", options=OWN | {"interpreter": str(program)}, timeout_seconds=0.5)
     assert outcome.reason == "environment_failed"
     assert "did not end within" in outcome.result["message"]
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
 
 
 def test_pip_learns_nothing_of_the_workers_own(monkeypatch):

@@ -11,7 +11,9 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.workers.helpers import call, wait_until
+from tests import servers
+from tests.waiting import wait_until
+from tests.workers.helpers import call
 from workers import processes, runtimes
 from workers.runtimes import Call, Outcome
 
@@ -62,28 +64,21 @@ def test_attempt_whose_keeper_is_killed_is_lost_and_all_that_it_started_ends(
     outcomes: list[Outcome] = []
     thread = threading.Thread(target=lambda: outcomes.append(runtimes.run(asked)))
     thread.start()
-    wait_until(lambda: pids.exists() and pids.read_text().endswith("\n"), seconds=20)
+    wait_until(lambda: pids.exists() and pids.read_text().endswith("\n"))
     wait_until(lambda: len(processes.find(asked.execution_id)) >= 4)
     started = processes.find(asked.execution_id)
     assert int(pids.read_text()) in [process.pid for process in started]
 
     _keeper_of(started).kill()
-    thread.join(15)
+    thread.join(60)
 
     (outcome,) = outcomes
     assert (outcome.reason, outcome.result["failed_by"]) == ("process_lost", "worker")
     assert "\n" not in outcome.result["message"]
-    wait_until(lambda: not any(map(_lives, started)))
+    wait_until(lambda: not any(map(servers.is_alive, started)))
     assert processes.find(asked.execution_id) == []
 
 
 def _keeper_of(started: list[psutil.Process]) -> Any:
     (keeper,) = [process for process in started if "keeper.py" in " ".join(process.cmdline())]
     return keeper
-
-
-def _lives(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False

@@ -22,11 +22,11 @@ APART = {"process": True}
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def pack_path(tmp_path: Path) -> Path:
     """The folder of a pack, whose name no other test imports."""
-    folder = tmp_path / f"pack_{next(NUMBERS)}"
-    folder.mkdir()
-    return folder
+    path = tmp_path / f"pack_{next(NUMBERS)}"
+    path.mkdir()
+    return path
 
 
 def run(folder: Path, entry_point: Any, runtime: str = "python", **values: Any) -> Outcome:
@@ -59,11 +59,11 @@ def never_began(outcome: Outcome, *, missing: str) -> str:
     ],
 )
 def test_without_the_folder_nothing_of_the_pack_begins(
-    folder: Path, runtime: str, entry_point: Any, options: Any
+    pack_path: Path, runtime: str, entry_point: Any, options: Any
 ) -> None:
-    folder.rmdir()
-    outcome = run(folder, entry_point, runtime, options=options)
-    assert never_began(outcome, missing=folder.name) == f"no such folder: {folder}"
+    pack_path.rmdir()
+    outcome = run(pack_path, entry_point, runtime, options=options)
+    assert never_began(outcome, missing=pack_path.name) == f"no such folder: {pack_path}"
 
 
 @pytest.mark.parametrize("options", [{}, APART])
@@ -77,34 +77,34 @@ def test_without_the_folder_nothing_of_the_pack_begins(
     ],
 )
 def test_without_its_module_or_function_an_action_does_not_begin(
-    folder: Path, options: Any, entry_point: str, message: str
+    pack_path: Path, options: Any, entry_point: str, message: str
 ) -> None:
-    (folder / "m.py").write_text("NUMBER = 1\ndef f():\n    return 1\n")
-    outcome = run(folder, entry_point, options=options)
-    said = never_began(outcome, missing=f"{folder.name}.act")
-    assert said.startswith(message.format(folder=folder, name=folder.name))
+    (pack_path / "m.py").write_text("NUMBER = 1\ndef f():\n    return 1\n")
+    outcome = run(pack_path, entry_point, options=options)
+    said = never_began(outcome, missing=f"{pack_path.name}.act")
+    assert said.startswith(message.format(folder=pack_path, name=pack_path.name))
 
 
 def test_module_that_comes_with_another_package_is_missed_when_it_is_imported(
-    folder: Path,
+    pack_path: Path,
 ) -> None:
-    asked = call("python", "no_such_wheel.tool:f", pack_path=str(folder), action_ref="maps.act")
+    asked = call("python", "no_such_wheel.tool:f", pack_path=str(pack_path), action_ref="maps.act")
     said = never_began(runtimes.run(asked), missing="maps.act")
     assert said.startswith(f"{packs.UNEXPLAINED}entry point no_such_wheel.tool:f: there is no mod")
 
 
 @pytest.mark.parametrize(("runtime", "script"), [("shell", "./run.sh"), ("node", "run.js")])
 def test_without_its_script_an_action_does_not_begin(
-    folder: Path, runtime: str, script: str
+    pack_path: Path, runtime: str, script: str
 ) -> None:
-    outcome = run(folder, [script], runtime)
-    said = never_began(outcome, missing=f"{folder.name}.act")
-    assert said == f"no such file: {folder / script}"
+    outcome = run(pack_path, [script], runtime)
+    said = never_began(outcome, missing=f"{pack_path.name}.act")
+    assert said == f"no such file: {pack_path / script}"
 
 
-def test_command_that_the_host_lacks_is_no_part_of_the_pack(folder: Path) -> None:
-    assert run(folder, ["no-such-command"], "shell").reason == "action_failed"
-    assert run(folder, ["/no/such/command"], "shell").reason == "action_failed"
+def test_command_that_the_host_lacks_is_no_part_of_the_pack(pack_path: Path) -> None:
+    assert run(pack_path, ["no-such-command"], "shell").reason == "action_failed"
+    assert run(pack_path, ["/no/such/command"], "shell").reason == "action_failed"
 
 
 @pytest.mark.parametrize("options", [{}, APART])
@@ -119,10 +119,10 @@ def test_command_that_the_host_lacks_is_no_part_of_the_pack(folder: Path) -> Non
     ],
 )
 def test_what_the_actions_own_module_does_is_the_actions_affair(
-    folder: Path, options: Any, body: str, exception: str
+    pack_path: Path, options: Any, body: str, exception: str
 ) -> None:
-    (folder / "m.py").write_text(body)
-    outcome = run(folder, "m:f", options=options)
+    (pack_path / "m.py").write_text(body)
+    outcome = run(pack_path, "m:f", options=options)
     assert (outcome.reason, outcome.result["exception"]) == ("action_failed", exception)
     assert outcome.result["failed_by"] == "action"
 
@@ -131,33 +131,35 @@ def test_what_the_actions_own_module_does_is_the_actions_affair(
 
 
 @pytest.mark.parametrize("options", [{}, APART])
-def test_what_was_missing_is_found_as_soon_as_it_is_there(folder: Path, options: Any) -> None:
-    folder.rmdir()
-    never_began(run(folder, "m:f", options=options), missing=folder.name)
-    folder.mkdir()
-    never_began(run(folder, "m:f", options=options), missing=f"{folder.name}.act")
-    (folder / "m.py").write_text("def g():\n    return 1\n")
-    never_began(run(folder, "m:f", options=options), missing=f"{folder.name}.act")
-    (folder / "__init__.py").write_text("WHOLE = True\n")
-    (folder / "m.py").write_text("from . import WHOLE\n\ndef f():\n    return {'whole': WHOLE}\n")
-    outcome = run(folder, "m:f", options=options)
+def test_what_was_missing_is_found_as_soon_as_it_is_there(pack_path: Path, options: Any) -> None:
+    pack_path.rmdir()
+    never_began(run(pack_path, "m:f", options=options), missing=pack_path.name)
+    pack_path.mkdir()
+    never_began(run(pack_path, "m:f", options=options), missing=f"{pack_path.name}.act")
+    (pack_path / "m.py").write_text("def g():\n    return 1\n")
+    never_began(run(pack_path, "m:f", options=options), missing=f"{pack_path.name}.act")
+    (pack_path / "__init__.py").write_text("WHOLE = True\n")
+    (pack_path / "m.py").write_text(
+        "from . import WHOLE\n\ndef f():\n    return {'whole': WHOLE}\n"
+    )
+    outcome = run(pack_path, "m:f", options=options)
     assert outcome.event == "complete"
     assert outcome.result.get("result", outcome.result) == {"whole": True}
 
 
-def test_what_is_in_memory_runs_on_while_the_folder_is_replaced(folder: Path) -> None:
-    (folder / "m.py").write_text("def f():\n    return {}\n")
-    assert run(folder, "m:f").event == "complete"
-    folder.rename(folder.with_name("old"))
-    assert run(folder, "m:f").event == "complete"
+def test_what_is_in_memory_runs_on_while_the_folder_is_replaced(pack_path: Path) -> None:
+    (pack_path / "m.py").write_text("def f():\n    return {}\n")
+    assert run(pack_path, "m:f").event == "complete"
+    pack_path.rename(pack_path.with_name("old"))
+    assert run(pack_path, "m:f").event == "complete"
 
 
 @pytest.mark.parametrize("options", [{}, APART])
-def test_folder_may_be_a_link_to_another_name(folder: Path, options: Any) -> None:
-    (folder / "m.py").write_text("def f():\n    return {}\n")
-    folder.rename(folder.with_name("release-7"))
-    folder.symlink_to(folder.with_name("release-7"))
-    assert run(folder, "m:f", options=options).event == "complete"
+def test_folder_may_be_a_link_to_another_name(pack_path: Path, options: Any) -> None:
+    (pack_path / "m.py").write_text("def f():\n    return {}\n")
+    pack_path.rename(pack_path.with_name("release-7"))
+    pack_path.symlink_to(pack_path.with_name("release-7"))
+    assert run(pack_path, "m:f", options=options).event == "complete"
 
 
 # --- the worker looks again ----------------------------------------------------------------------

@@ -14,7 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.workers.helpers import call, wait_until
+from tests.waiting import wait_until
+from tests.workers.helpers import call
 from workers import processes, runtimes
 from workers.runtimes import Outcome
 
@@ -65,12 +66,12 @@ def test_processes_are_found_by_execution_and_attempt(execution_id):
         assert processes.terminate(execution_id, 2, grace_seconds=5) == 1
         assert [p.pid for p in processes.find(execution_id)] == [first.pid]
         assert processes.terminate(execution_id, grace_seconds=5) == 1
-        assert first.wait(timeout=5) == -15
+        assert first.wait(timeout=60) == -15
 
 
 def test_a_daemon_that_forked_twice_is_found_and_ended(execution_id, tmp_path):
     with start(execution_id, sys.executable, "-c", DAEMON, str(tmp_path / "pid")) as starter:
-        starter.wait(timeout=10)
+        starter.wait(timeout=60)
         pid = pid_in(tmp_path / "pid")
         assert [p.pid for p in processes.find(execution_id, 1)] == [pid]
         assert processes.terminate(execution_id, 1, grace_seconds=5) == 1
@@ -82,8 +83,8 @@ def test_who_ignores_sigterm_is_killed_after_the_grace(execution_id, tmp_path):
         pid_in(tmp_path / "pid")
         started = time.monotonic()
         assert processes.terminate(execution_id, 1, grace_seconds=0.2) == 1
-        assert 0.2 <= time.monotonic() - started < 5
-        assert deaf.wait(timeout=5) == -9
+        assert 0.2 <= time.monotonic() - started < 30
+        assert deaf.wait(timeout=60) == -9
 
 
 def test_who_cleared_the_environment_is_found_through_the_leader_of_its_session(execution_id):
@@ -91,7 +92,7 @@ def test_who_cleared_the_environment_is_found_through_the_leader_of_its_session(
         wait_until(lambda: len(psutil.Process(leader.pid).children()) == 1)
         assert len(processes.find(execution_id)) == 2
         assert processes.terminate(execution_id, grace_seconds=5) == 2
-        leader.wait(timeout=5)
+        leader.wait(timeout=60)
 
 
 def test_a_command_that_cleared_its_environment_is_found_in_its_working_directory():
@@ -117,7 +118,7 @@ def test_a_process_that_is_over_is_not_waited_for(execution_id):
         assert processes.terminate(execution_id, grace_seconds=30) == 1
         assert time.monotonic() - started < 10
         assert processes.terminate(execution_id, grace_seconds=30) == 0
-        process.wait(timeout=5)
+        process.wait(timeout=60)
 
 
 def test_everything_of_one_life_of_a_worker_is_killed_and_nothing_of_the_next(execution_id):
@@ -128,7 +129,7 @@ def test_everything_of_one_life_of_a_worker_is_killed_and_nothing_of_the_next(ex
     ):
         wait_until(lambda: len(processes.find(execution_id)) == 2)
         assert processes.kill_all(token) == 1
-        assert ours.wait(timeout=5) == -9
+        assert ours.wait(timeout=60) == -9
         assert theirs.poll() is None
         processes.terminate(execution_id, grace_seconds=0)
 

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from tests.workers.helpers import wait_until
+from tests.servers import is_alive
+from tests.waiting import wait_until
 from workers import processes
 
 WORKER = """
-import subprocess, sys, time
+import os, subprocess, sys, time
 sentinel = subprocess.Popen(
-    [sys.executable, "-m", "workers.sentinel", str(__import__("os").getpid()), "1.0", sys.argv[1]],
+    [sys.executable, "-m", "workers.sentinel", str(os.getpid()), *sys.argv[1:]],
     stdin=subprocess.PIPE,
 )
 child = subprocess.Popen(["sleep", "60"])
@@ -32,10 +33,10 @@ time.sleep(60)
 class Watched:
     """A stand-in for a worker: a sentinel, a child, and a daemon of an action."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit_seconds: float) -> None:
         token = f"test.{uuid.uuid4()}"
         self.process = subprocess.Popen(
-            [sys.executable, "-c", WORKER, token],
+            [sys.executable, "-c", WORKER, str(limit_seconds), token],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -66,45 +67,49 @@ class Watched:
 
 
 @pytest.fixture
-def watched() -> Iterator[Watched]:
-    watched = Watched()
+def watched(request: pytest.FixtureRequest) -> Iterator[Watched]:
+    watched = Watched(request.param)
     yield watched
     watched.close()
 
 
-def is_over(process: psutil.Process) -> bool:
-    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+def limit(seconds: float) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("watched", [seconds], indirect=True)
 
 
+@limit(3)
 def test_worker_that_is_silent_is_killed_with_all_that_it_runs(watched: Watched) -> None:
     psutil.Process(watched.process.pid).suspend()
     began = time.monotonic()
 
-    assert watched.process.wait(10) == -9
+    assert watched.process.wait(60) == -9
     assert time.monotonic() - began > 0.5
-    wait_until(lambda: is_over(watched.child) and watched.daemon.poll() is not None)
-    wait_until(lambda: is_over(watched.sentinel))
+    wait_until(lambda: not is_alive(watched.child) and watched.daemon.poll() is not None)
+    wait_until(lambda: not is_alive(watched.sentinel))
 
 
+@limit(3)
 def test_worker_that_renews_is_left_alone(watched: Watched) -> None:
-    for _ in range(6):
+    for _ in range(20):
         watched.write("+")
-        time.sleep(0.3)
+        time.sleep(0.2)
     assert watched.process.poll() is None
     assert watched.daemon.poll() is None
 
 
+@limit(60)
 def test_what_a_killed_worker_left_ends_at_once(watched: Watched) -> None:
     watched.write("+")
     watched.process.kill()
     began = time.monotonic()
 
-    assert watched.daemon.wait(10) == -9
-    assert time.monotonic() - began < 0.9, "not only when its time was up"
+    assert watched.daemon.wait(60) == -9
+    assert time.monotonic() - began < 30, "not only when its time was up"
 
 
+@limit(60)
 def test_worker_that_says_goodbye_leaves_no_sentinel(watched: Watched) -> None:
     watched.write(".")
-    wait_until(lambda: is_over(watched.sentinel))
+    wait_until(lambda: not is_alive(watched.sentinel))
     assert watched.daemon.poll() is None
     assert watched.process.poll() is None

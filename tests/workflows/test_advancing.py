@@ -15,11 +15,12 @@ from orchestrator.core.models import DLQEntry, Execution
 from orchestrator.core.models.catalog import forget_actions
 from orchestrator.core.reasons import WITHOUT_A_WORKER, Reason
 from orchestrator.workflows import engine
-from orchestrator.workflows.engine import polling
+from orchestrator.workflows.engine import polling, tries
 from orchestrator.workflows.engine.advancing import WAYS
-from orchestrator.workflows.models import Step, StepExecution, Task, TransitionRecord
+from orchestrator.workflows.models import Step, StepExecution, TaskTemplate, TransitionRecord
 from orchestrator.workflows.states import TASKS, TaskState
 from tests.factories import NOW, make_action, make_execution
+from tests.rows import reread
 from tests.workflows.play import Play, end_executions, start_executions, step
 
 pytestmark = pytest.mark.usefixtures("database", "sent")
@@ -262,6 +263,48 @@ def test_result_that_does_not_fit_its_schema_is_a_failure() -> None:
     play.end("a", result={"name": "x"})
     assert play.state == "blocked_by_failures"
     assert "result_schema" in (play.step("a").error or {})["message"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "result"),
+    [
+        ({"properties": {"a": {"pattern": "^(a+)+$"}}}, {"a": "a" * 60 + "!"}),
+        (
+            {"properties": {"a": {"uniqueItems": True}}},
+            {"a": [{"i": i // 2} for i in range(2_000)]},
+        ),
+    ],
+)
+def test_result_made_to_take_for_ever_is_a_failure(schema: Any, result: Any) -> None:
+    play = Play(step("a", result_schema=schema, **ONCE))
+    play.end("a", result=result)
+    assert play.state == "blocked_by_failures"
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ({"properties": {"a": {"pattern": "(?=a)a"}}}, "cannot be used at /properties/a/pattern"),
+        ({"allOf": [{"$ref": "#"}]}, "cannot be used at /allOf/0/$ref"),
+    ],
+)
+def test_stored_schema_that_would_be_refused_now_fails_its_step(schema: Any, message: str) -> None:
+    play = Play(step("a", **ONCE))
+    template = TaskTemplate.objects.get()
+    template.definition["steps"][0]["result_schema"] = schema
+    template.digest = f"{len(message):064}"  # by which definitions are cached
+    template.save()
+    play.end("a", result={"a": "b"})
+    assert play.state == "blocked_by_failures"
+    assert message in (play.step("a").error or {})["message"]
+
+
+def test_error_of_a_step_has_no_character_of_a_secret_result() -> None:
+    schema = {"properties": {"pin": {"type": "integer", "secret": True}}}
+    play = Play(step("a", result_schema=schema, **ONCE))
+    play.end("a", result={"pin": "hush"})
+    assert "found a value that is secret" in (play.step("a").error or {})["message"]
+    assert "hush" not in str(play.step("a").error)
 
 
 # --- decisions -----------------------------------------------------------------------------------
@@ -512,11 +555,11 @@ def test_look_begins_tasks_whose_request_was_lost_and_wakes_retries() -> None:
     new = engine.NewTask(namespace="tests", name="tidy", version="1.0.0")
     lost = engine.request(new, requested_by="ada", now=NOW)
     engine.look(now=NOW, actor="executor")
-    assert Task.objects.get(pk=lost.pk).state == "pending"
+    assert reread(lost).state == "pending"
     play.fail("a")
     play.wait(1.5)
     engine.look(now=play.now, actor="executor")
-    assert Task.objects.get(pk=lost.pk).state == "steps_in_process"
+    assert reread(lost).state == "steps_in_process"
     assert play.running() == {"a"}
 
 
@@ -525,7 +568,7 @@ def test_look_begins_what_was_requested_before_the_clock_was_set_back() -> None:
     new = engine.NewTask(namespace="tests", name="tidy", version="1.0.0")
     lost = engine.request(new, requested_by="ada", now=NOW + timedelta(minutes=10))
     engine.look(now=NOW, actor="executor")
-    assert Task.objects.get(pk=lost.pk).state == "steps_in_process"
+    assert reread(lost).state == "steps_in_process"
 
 
 def test_end_of_executions_that_belong_to_nobody_costs_one_query() -> None:
@@ -542,6 +585,7 @@ def test_tasks_that_are_advanced_together_have_times_of_their_own(
     seconds = iter(range(0, 100, 7))
     monkeypatch.setattr(clock, "seconds_counted", lambda: float(next(seconds)))
     asked_at: list[datetime] = []
+    monkeypatch.setattr(tries, "begin", lambda *_, **__: True)
     monkeypatch.setattr(polling, "advance", lambda _, *, now, actor: asked_at.append(now))
     engine.advance_all([uuid4() for _ in range(3)], now=NOW, actor="executor")
     assert asked_at == [NOW + timedelta(seconds=number) for number in (0, 7, 14)]

@@ -43,4 +43,4 @@ def test_long_chain_is_no_recursion() -> None:
     parents = {f"s{n}": [f"s{n - 1}"] for n in range(1, 5_000)}
     assert len(dag.ancestors(parents, "s4999")) == 4_999
     assert dag.cycle(parents) is None
-    assert dag.told(dag.cycle(parents | {"s0": ["s4999"]}) or []).count(" -> ") == 5_000
+    assert dag.described(dag.cycle(parents | {"s0": ["s4999"]}) or []).count(" -> ") == 5_000

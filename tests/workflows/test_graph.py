@@ -79,9 +79,9 @@ def test_any_graph_is_laid_out_soon() -> None:
         name: chance.sample(names[:number], k=min(number, chance.randrange(4)))
         for number, name in enumerate(names)
     }
-    began = time.perf_counter()
+    began = time.process_time()
     assert_sound(parents, lay_out(parents))
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
 
 
 # --- folding -------------------------------------------------------------------------------------

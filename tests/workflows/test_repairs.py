@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.db import connections
 
 from orchestrator.core import publisher
 from orchestrator.core.models import DLQEntry, Execution
@@ -17,6 +15,7 @@ from orchestrator.workflows import engine, task_templates
 from orchestrator.workflows.engine import NewTask
 from orchestrator.workflows.models import Step, Task, TransitionRecord
 from tests.factories import NOW, make_action
+from tests.races import at_once
 from tests.workflows.play import Play, end_executions, start_executions, step, template
 
 pytestmark = pytest.mark.usefixtures("database", "sent")
@@ -323,28 +322,6 @@ def test_blocked_task_can_be_resolved_as_it_is() -> None:
 
 
 # --- races ---------------------------------------------------------------------------------------
-
-
-def at_once(*calls: Callable[[], Any]) -> list[Any]:
-    """Run these at the same moment, each in a thread with a connection of its own."""
-    barrier = threading.Barrier(len(calls), timeout=30)
-    outcomes: list[Any] = [None] * len(calls)
-
-    def run(index: int, call: Callable[[], Any]) -> None:
-        try:
-            barrier.wait()
-            outcomes[index] = call()
-        except Exception as error:  # noqa: BLE001 - told to the test
-            outcomes[index] = error
-        finally:
-            connections.close_all()
-
-    threads = [threading.Thread(target=run, args=each) for each in enumerate(calls)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    return outcomes
 
 
 def test_executors_that_advance_at_once_request_each_step_once() -> None:

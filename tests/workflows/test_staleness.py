@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -32,6 +31,8 @@ from orchestrator.workflows.models.tasks import TaskQuerySet
 from orchestrator.workflows.states import TASKS, StepState, TaskState
 from tests.core.test_investigations import tallied
 from tests.factories import NOW, make_execution, make_step, make_task, make_template
+from tests.races import at_once
+from tests.rows import reread
 
 pytestmark = pytest.mark.usefixtures("database", "sent")
 
@@ -67,7 +68,7 @@ def task(
 
 
 def state_of(task: Task) -> str:
-    return Task.objects.get(pk=task.pk).state
+    return reread(task).state
 
 
 # --- what is stale -------------------------------------------------------------------------------
@@ -81,7 +82,7 @@ def test_task_over_its_limit_gets_an_entry_and_is_moved_to_error(
     stale = task(state, for_minutes=minutes)
     assert detect_stale(NOW) == Detected((stale.pk,), (stale.pk,), (stale.pk,))
     assert (state_of(healthy), state_of(stale)) == (state, "error")
-    assert Task.objects.get(pk=stale.pk).ended_at == NOW
+    assert reread(stale).ended_at == NOW
     entry = DLQEntry.objects.get()
     assert (entry.subject_id, entry.original_state) == (stale.pk, state)
     assert (entry.dlq_reason, entry.opened_by) == ("staleness_timeout", "staleness_detection")
@@ -328,28 +329,9 @@ def test_the_number_of_statements_does_not_grow_with_the_tasks() -> None:
 # --- many at once --------------------------------------------------------------------------------
 
 
-def together(*calls: Any) -> list[Any]:
-    barrier = threading.Barrier(len(calls), timeout=30)
-    results: list[Any] = [None] * len(calls)
-
-    def run(number: int) -> None:
-        try:
-            barrier.wait()
-            results[number] = calls[number]()
-        finally:
-            connections.close_all()
-
-    threads = [threading.Thread(target=run, args=[number]) for number in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    return results
-
-
 def test_two_detectors_at_once_open_one_entry_a_task() -> None:
     tasks = {task().pk for _ in range(30)}
-    found = together(*[lambda: detect_stale(NOW)] * 4)
+    found = at_once(*[lambda: detect_stale(NOW)] * 4)
     moved = [id for detected in found for id in detected.moved]
     assert sorted(moved) == sorted(set(moved))
     assert set(moved) == tasks

@@ -13,6 +13,7 @@ from orchestrator.core.state_machine import Machine, Move, TransitionConflict
 from orchestrator.core.state_machine import transition as carry_out
 from orchestrator.workflows.models import Step, Task, TransitionRecord
 from orchestrator.workflows.states import STEPS, TASKS, StepState, TaskState
+from tests import rows
 from tests.factories import NOW, make_step, make_task
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -50,17 +51,13 @@ def make(machine: Machine, state: Any) -> Any:
     return make_task(state) if machine is TASKS else make_step(state)
 
 
-def row(subject: Task | Step) -> dict[str, Any]:
-    return dict(type(subject).objects.filter(pk=subject.pk).values().get())
-
-
 @pytest.mark.parametrize(("machine", "state", "event"), ALLOWED, ids=name)
 def test_allowed_event_moves_the_row_and_leaves_one_record(
     machine: Machine, state: Any, event: str
 ) -> None:
     rule, values = machine.rule(event), VALUES.get((name(machine), event), {})
     subject, bystander = make(machine, state), make_task(TaskState.COMPLETE)
-    before, beside = row(subject), row(bystander)
+    before, beside = rows.values(subject), rows.values(bystander)
 
     moved = carry_out(subject, event, now=LATER, actor="ada", reason="it was time", **values)
 
@@ -68,7 +65,7 @@ def test_allowed_event_moves_the_row_and_leaves_one_record(
     expected = before | {"state": rule.target, "fence": fence, "next_retry_at": None}
     expected |= dict.fromkeys(machine.entered_columns, LATER)
     expected["ended_at"] = LATER if rule.target in machine.ended else None
-    assert row(subject) == expected | values
+    assert rows.values(subject) == expected | values
     assert (moved.state, moved.fence) == (rule.target, fence)
     (record,) = TransitionRecord.objects.values()
     is_task = machine is TASKS
@@ -86,13 +83,13 @@ def test_allowed_event_moves_the_row_and_leaves_one_record(
         "at": LATER,
     }
     assert record["processor"].endswith(f":{os.getpid()}")
-    assert row(bystander) == beside
+    assert rows.values(bystander) == beside
 
 
 def test_forbidden_event_leaves_the_row_untouched() -> None:
     for machine, state, event in FORBIDDEN:
         subject = make(machine, state)
-        before = row(subject)
+        before = rows.values(subject)
         with pytest.raises(TransitionConflict):
             carry_out(subject, event, now=LATER, actor="ada")
         for believed in machine.rule(event).sources:
@@ -100,7 +97,7 @@ def test_forbidden_event_leaves_the_row_untouched() -> None:
             assert not model_of(machine).objects.transition_many(
                 event, [move], now=LATER, actor="ada"
             )
-        assert row(subject) == before, (state, event)
+        assert rows.values(subject) == before, (state, event)
     assert not TransitionRecord.objects.exists()
 
 
@@ -111,7 +108,7 @@ def test_fence_of_the_caller_is_compared_too(machine: Machine) -> None:
     for fence in (subject.fence + 1, subject.fence - 1):
         move = Move(subject.pk, machine.initial, fence)
         assert not model_of(machine).objects.transition_many(event, [move], now=LATER, actor="late")
-    assert row(subject)["state"] == machine.initial
+    assert rows.values(subject)["state"] == machine.initial
 
 
 @pytest.mark.parametrize("machine", [TASKS, STEPS], ids=name)
@@ -174,7 +171,7 @@ def test_several_events_are_one_step_with_a_record_of_each() -> None:
     values = {"next_retry_at": DUE, "clock_started_at": DUE}
     move = Move(task.pk, task.state, task.fence, values)
     assert Task.objects.transition_many(events, [move], now=LATER, actor="ada") == {task.pk}
-    after = row(task)
+    after = rows.values(task)
     assert (after["state"], after["fence"], after["next_retry_at"]) == ("waiting_for_retry", 4, DUE)
     records = TransitionRecord.objects.values_list("event", "from_state", "to_state", "fence")
     assert list(records) == [
@@ -191,4 +188,4 @@ def test_events_that_do_not_follow_from_each_other_are_refused() -> None:
     move = Move(task.pk, task.state, task.fence)
     with pytest.raises(TransitionConflict, match="process_steps is not possible"):
         Task.objects.transition_many(("evaluate", "process_steps"), [move], now=LATER, actor="ada")
-    assert row(task)["state"] == "steps_in_process"
+    assert rows.values(task)["state"] == "steps_in_process"

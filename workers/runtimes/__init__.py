@@ -1,7 +1,7 @@
-"""Running an action: `run(call)`. A module for each kind of runtime, behind one small protocol.
+"""Run an action: `run(call)`. There is a module for each runtime, behind one small protocol.
 
 Runs in a child or a thread of the worker's pool, touches neither database nor broker, and never
-raises for what an action does: however it ends, it ends as an Outcome.
+raises because of an action: every end is an Outcome.
 """
 
 from workers.runtimes.protocol import (
@@ -10,6 +10,7 @@ from workers.runtimes.protocol import (
     Runtime,
     completed,
     failed,
+    interrupted,
     timed_out,
     unavailable,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "completed",
     "failed",
     "in_process",
+    "interrupted",
     "offered",
     "run",
     "survey",

@@ -1,49 +1,68 @@
-"""Output streams of a command: the beginning is kept, and the last line, if it is the result."""
+"""Captured output streams of a command: the beginning, and the last line if it is the result.
+
+Secrets are masked on the way: a value that comes in two chunks is found, and none is cut in two.
+"""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
 
-from workers.runtimes import results
+from orchestrator.core.masking import Stream
+from workers import hiding
+from workers.isolated import results
 
 CHUNK_BYTES = 65_536
 
 
 @dataclass
 class Capture:
-    """The beginning of an output stream. Reading goes on past what is kept: a command whose output
-    nobody takes would stand still."""
+    """The beginning of an output stream. Reading continues after that: a command whose output
+    nobody reads would block."""
 
     keep_bytes: int
     most_bytes: int
-    """A stream longer than this is `over`, and its command is to be ended."""
+    """A longer stream is `over`, and its command has to be ended."""
     keeps_last_line: bool = False
     kept: bytearray = field(default_factory=bytearray)
+    truncated: bool = False
     total_bytes: int = 0
     _end: bytearray = field(default_factory=bytearray)
+    _secrets: list[Stream] = field(default_factory=hiding.streams)
 
     def read(self, fd: int) -> bool:
-        """Take what is there; False at the end of the stream."""
+        """Read what is there; returns False at the end of the stream."""
         try:
             chunk = os.read(fd, CHUNK_BYTES)
         except BlockingIOError:
             return True
         self.total_bytes += len(chunk)
-        self.kept += chunk[: max(self.keep_bytes - len(self.kept), 0)]
+        if not self.truncated:
+            masked = chunk
+            for secrets in self._secrets:
+                masked = secrets.feed(masked)
+            self._keep(masked)
         if self.keeps_last_line:
             self._end += chunk
             if len(self._end) > 2 * results.LIMIT_BYTES:
                 del self._end[: -results.LIMIT_BYTES]
         return bool(chunk)
 
+    def end(self) -> None:
+        """Keep what was held back, as a secret might have begun in it."""
+        rest = b""
+        for secrets in self._secrets:
+            rest = secrets.feed(rest) + secrets.end()
+        self._keep(rest)
+
+    def _keep(self, content: bytes) -> None:
+        room = self.keep_bytes - len(self.kept)
+        self.truncated |= len(content) > room
+        self.kept += content[:room]
+
     @property
     def over(self) -> bool:
         return self.total_bytes > self.most_bytes
-
-    @property
-    def truncated(self) -> bool:
-        return self.total_bytes > len(self.kept)
 
     @property
     def text(self) -> str:

@@ -1,9 +1,9 @@
-"""Runs a command for a runtime: in a session of its own, under a keeper, within its limits.
+"""Run a command for a runtime: in its own session, under a keeper, within its limits.
 
-What every command gets: an empty working directory, which is also HOME and TMPDIR, and is removed
-afterwards; an environment of PATH, LANG, HOME, TMPDIR, what the action's `env` says, and
+Every command gets an empty working directory, which is also HOME and TMPDIR, and is removed
+afterwards; and an environment of PATH, LANG, HOME, TMPDIR, the action's `env`, and
 `MSTR_EXECUTION_ID`, `MSTR_ATTEMPT`, `MSTR_ACTION`, `MSTR_PACK_PATH`, `MSTR_RESULT_FILE`; nothing of
-the worker's own. It ends with the worker's process, whatever happens to that (see `keeper`).
+the worker's own. It ends when the worker's process ends, for any reason (see `keeper`).
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from django.conf import settings
 
-from orchestrator.core import placeholders
+from orchestrator.core import isolation, placeholders
 from orchestrator.core.reasons import Reason
 from workers import processes
-from workers.runtimes import results, work_dirs
+from workers.isolated import results
+from workers.runtimes import work_dirs
 from workers.runtimes.capture import Capture
 from workers.runtimes.protocol import Call, Outcome, completed, failed, timed_out
 
@@ -40,13 +41,13 @@ LONGEST_WAIT_SECONDS = 3600.0
 POLL_SECONDS = 0.05
 LAST_OUTPUT_SECONDS = 1.0
 KEEPERS_SHARE = 0.9
-"""Of the grace: the keeper kills what is left before a worker that cancels kills the keeper."""
+"""Part of the grace: the keeper kills what is left before a cancelling worker kills the keeper."""
 GIVE_UP_SECONDS = 5.0
-"""A keeper that is told to stop and has not after its grace and this is killed itself."""
+"""A keeper that does not stop within its grace and this time is killed itself."""
 
 
 class CannotRun(Exception):
-    """The worker has not what the command needs."""
+    """The worker lacks something that the command needs."""
 
     def __init__(self, message: str, reason: Reason = Reason.ACTION_FAILED) -> None:
         super().__init__(message)
@@ -55,41 +56,41 @@ class CannotRun(Exception):
 
 @dataclass(frozen=True)
 class Command:
-    """What to run, and what to make of it."""
+    """A command to run, and the rules for its outcome."""
 
     argv: list[str]
     stdin: bytes = b""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """On top of what every command gets."""
+    """Added to what every command gets."""
     result: str = "none"
-    """Where the result is: `none`, `last_line` of stdout, `file`."""
+    """The place of the result: `none`, `last_line` of stdout, `file`."""
     limits: Mapping[str, float] = field(default_factory=dict)
-    """As an action has them; those missing are the installation's."""
+    """As in the action; missing ones are the installation's."""
     detached: str = "fail"
-    """What processes in sessions of their own mean, that outlive the command: `fail` or `kill`."""
+    """Treatment of processes in other sessions that outlive the command: `fail` or `kill`."""
     as_action_user: bool = True
-    """Whether it runs as the user of `MUSTER_ACTION_USER`, if there is one."""
+    """True: it runs as the user of `MUSTER_ACTION_USER`, if there is one."""
     afterwards: list[str] = field(default_factory=list)
-    """What the keeper runs in the end if the worker is gone, who would do it otherwise."""
+    """A command that the keeper runs in the end if the worker, which would do it, is gone."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended."""
+    """The end of a command."""
 
     return_code: int | None
     """As of `subprocess`; None if its keeper was killed, or if there was nothing to execute."""
     launch_errno: int
     was_stopped: bool
-    """At its time limit."""
+    """True if it was stopped at its time limit."""
     exceeded: str
     """The limit that ended it: `memory`, `processes`, `output`, `cpu`, `file_size`, or none."""
     left: int
-    """How many processes outlived it in sessions of their own."""
+    """The number of processes that outlived it in sessions of their own."""
     details: dict[str, Any]
-    """The part of the result that does not depend on how it ended."""
+    """The part of the result that is the same for every kind of end."""
     result: bytes
-    """What is to be its result, as JSON."""
+    """Its result, as JSON."""
 
 
 def run(
@@ -98,8 +99,8 @@ def run(
     *,
     concluding: Callable[[Call, Command, Ended], Outcome] | None = None,
 ) -> Outcome:
-    """Run what `prepare(work_dir)` says to its end, and say what that means. `prepare` may raise
-    CannotRun and takes from the action's time."""
+    """Run the command of `prepare(work_dir)` to its end, and return the outcome. `prepare` may
+    raise CannotRun, and its time counts for the action."""
     started = time.monotonic()
     try:
         with work_dirs.made(call.execution_id, call.attempt) as work_dir:
@@ -115,38 +116,28 @@ def run(
 
 
 def why_not() -> str:
-    """Why no command can be run here; empty if it can."""
-    name = settings.MUSTER.action_user
-    if not name:
-        return ""
-    if os.geteuid() != 0:
-        return f"MUSTER_ACTION_USER is {name}, and only a worker that runs as root can change users"
-    try:
-        _user_named(name)
-    except KeyError:
-        return f"MUSTER_ACTION_USER is {name}, and there is no such user"
-    return ""
+    """The reason why no command can be run here; empty if it can."""
+    return isolation.why_not(isolation.of_processes())
 
 
 # --- running -----------------------------------------------------------------------------------
 
 
 def _execute(call: Call, command: Command, work_dir: str, started: float) -> Ended:
-    """Run it in that directory. Raises OSError, ValueError or SubprocessError if it cannot be."""
+    """Run it in that directory. Raises OSError, ValueError or SubprocessError if that fails."""
     most_bytes = int(command.limits.get("output_mb", settings.MUSTER.action_output_mb) * MIB)
     captures = {name: Capture(call.output_limit_bytes, most_bytes) for name in ("stdout", "stderr")}
     captures["stdout"].keeps_last_line = command.result == "last_line"
-    run_as = user() if command.as_action_user else None
-    if run_as is not None:
-        os.chown(work_dir, run_as.pw_uid, run_as.pw_gid)
-    limits = _limits(call, command, run_as)
+    limits = limits_of(command.limits, grace_seconds=call.cancel_grace_seconds)
+    if command.as_action_user:
+        limits |= give_to_action(work_dir)
     report_read, report_write = os.pipe()
-    # never waited for: a fork in another thread may hold the other end
+    # never block on it: a fork in another thread may hold the other end
     os.set_blocking(report_read, False)
     with os.fdopen(report_read, "rb", buffering=0) as reported, _file_of(command.stdin) as stdin:
         try:
             process = subprocess.Popen(
-                _kept(command, limits, report_write),
+                kept(command.argv, limits, report_write, afterwards=command.afterwards),
                 stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -164,12 +155,12 @@ def _execute(call: Call, command: Command, work_dir: str, started: float) -> End
                     process, call, captures, stop_at=started + call.timeout_seconds
                 )
             except BaseException:
-                # the worker itself is told to stop: nothing of the action may stay behind
+                # the worker itself is stopped: nothing of the action may stay behind
                 _kill(process, call)
                 raise
         report = dict(line.split() for line in (reported.read() or b"").decode().splitlines())
     if "status" not in report:
-        # the keeper was killed, and what it kept is nobody's child any more
+        # the keeper was killed, and its processes have no parent of ours any more
         processes.terminate(call.execution_id, call.attempt, grace_seconds=0)
     return _ended(command, report, captures, why_stopped, started, work_dir)
 
@@ -186,13 +177,14 @@ def _ended(
     exceeded = "output" if why_stopped == "output" else report.get("exceeded", "")
     details: dict[str, Any] = {"exit_code": code if code is not None and code >= 0 else None}
     if code is not None and code < 0:
-        details["signal"] = _signal_name(-code)
-    # or 128 more, by which a shell says that a signal ended what it ran
+        details["signal"] = signal_name(-code)
+    # or 128 more, by which a shell reports that a signal ended its command
     for name, number in (("cpu", signal.SIGXCPU), ("file_size", signal.SIGXFSZ)):
         limited = "cpu_seconds" if name == "cpu" else "file_size_mb"
         if limited in command.limits and code in (-number, 128 + number):
             exceeded = exceeded or name
     for name, capture in captures.items():
+        capture.end()
         details |= {name: capture.text, f"{name}_truncated": capture.truncated}
     details["duration_seconds"] = round(time.monotonic() - started, 3)
     if "peak_bytes" in report:
@@ -210,29 +202,43 @@ def _ended(
     )
 
 
-def _kept(command: Command, limits: Mapping[str, float], report_fd: int) -> list[str]:
-    """Isolated and without site: ten milliseconds instead of thirty."""
+def kept(
+    argv: Sequence[str],
+    limits: Mapping[str, float],
+    report_fd: int,
+    *,
+    afterwards: Sequence[str] = (),
+) -> list[str]:
+    """The command line of the keeper: isolated and without site, ten milliseconds instead of
+    thirty."""
     python = [sys.executable, "-I", "-S", str(KEEPER)]
-    told = ",".join(f"{name}={number:.15g}" for name, number in limits.items())
-    afterwards = "\n".join(command.afterwards)
-    return [*python, str(report_fd), str(os.getpid()), told, afterwards, *command.argv]
+    pairs = ",".join(f"{name}={number:.15g}" for name, number in limits.items())
+    return [*python, str(report_fd), str(os.getpid()), pairs, "\n".join(afterwards), *argv]
 
 
-def _limits(call: Call, command: Command, run_as: pwd.struct_passwd | None) -> dict[str, float]:
-    """The limits as the keeper wants them: bytes and seconds."""
-    limits = command.limits
-    told: dict[str, float] = {
-        "grace_seconds": call.cancel_grace_seconds * KEEPERS_SHARE,
+def give_to_action(work_dir: str) -> dict[str, float]:
+    """Let the user of actions have this directory; returns what the keeper has to know to run a
+    command as that user, who is kept from the worker's memory in any case."""
+    run_as = user()
+    if run_as is None:
+        return {"drop_ptrace": 1}
+    os.chown(work_dir, run_as.pw_uid, run_as.pw_gid)
+    return {"drop_ptrace": 1, "uid": run_as.pw_uid, "gid": run_as.pw_gid}
+
+
+def limits_of(limits: Mapping[str, float], *, grace_seconds: float) -> dict[str, float]:
+    """The limits of an action, completed by the installation's, as the keeper takes them: bytes
+    and seconds."""
+    values: dict[str, float] = {
+        "grace_seconds": grace_seconds * KEEPERS_SHARE,
         "processes": limits.get("processes", settings.MUSTER.action_processes),
         "memory_bytes": limits.get("memory_mb", settings.MUSTER.action_memory_mb) * MIB,
     }
     for name in ("address_space", "file_size"):
         if f"{name}_mb" in limits:
-            told[f"{name}_bytes"] = limits[f"{name}_mb"] * MIB
-    told |= {name: limits[name] for name in ("cpu_seconds", "open_files") if name in limits}
-    if run_as is not None:
-        told |= {"uid": run_as.pw_uid, "gid": run_as.pw_gid}
-    return told
+            values[f"{name}_bytes"] = limits[f"{name}_mb"] * MIB
+    values |= {name: limits[name] for name in ("cpu_seconds", "open_files") if name in limits}
+    return values
 
 
 @functools.cache
@@ -241,27 +247,43 @@ def _user_named(name: str) -> pwd.struct_passwd:
 
 
 def user() -> pwd.struct_passwd | None:
-    """Who actions run as, if not as the worker's own user."""
+    """The user that actions run as, if it is not the worker's own."""
     name = settings.MUSTER.action_user
     return _user_named(name) if name else None
 
 
 @contextlib.contextmanager
 def _file_of(content: bytes) -> Iterator[IO[bytes]]:
-    """A file rather than a pipe: nobody has to feed it, and a command need not read it."""
-    with tempfile.TemporaryFile() as file:
+    """Make a file for stdin: unlike a pipe, nobody has to feed it, and a command need not read it.
+
+    In memory where that is possible: it may have secrets in it, which do not belong on a disk.
+    """
+    with _memory_file() as file:
         file.write(content)
         file.seek(0)
         yield file
 
 
-def _environment(call: Call, command: Command, work_dir: str) -> dict[str, str]:
+def _memory_file() -> IO[bytes]:
+    if sys.platform != "linux":
+        return tempfile.TemporaryFile()
+    return os.fdopen(os.memfd_create("muster-stdin"), "w+b")
+
+
+def clean_environment(work_dir: str, pack_path: str) -> dict[str, str]:
+    """What every process of an action gets, and nothing of the worker's own."""
     return {
         "PATH": os.environ.get("PATH", os.defpath),
         "LANG": "C.UTF-8",
         "HOME": work_dir,
         "TMPDIR": work_dir,
-        "MSTR_PACK_PATH": str(Path(call.pack_path).resolve()),
+        "MSTR_PACK_PATH": str(Path(pack_path).resolve()),
+    }
+
+
+def _environment(call: Call, command: Command, work_dir: str) -> dict[str, str]:
+    return {
+        **clean_environment(work_dir, call.pack_path),
         "MSTR_RESULT_FILE": str(Path(work_dir) / RESULT_FILE),
         **command.environment,
         **processes.markers(call.execution_id, call.attempt, call.action_ref),
@@ -278,7 +300,8 @@ def _follow(
     *,
     stop_at: float,
 ) -> str:
-    """Take the output until the keeper has ended. Why it was told to: `time`, `output`, or not."""
+    """Read the output until the keeper has ended. Returns why it was stopped: `time`, `output`, or
+    ""."""
     give_up_at = stop_at + call.cancel_grace_seconds + GIVE_UP_SECONDS
     why_stopped = ""
     with selectors.DefaultSelector() as selector, processes.end_of(process.pid) as end:
@@ -303,7 +326,7 @@ def _follow(
             due_at = give_up_at if why_stopped else stop_at
             longest = POLL_SECONDS if end is None else LONGEST_WAIT_SECONDS
             _take(selector, min(max(due_at - now, 0), longest))
-        # who escaped may hold the pipes open: take what is there, and wait for nobody
+        # an escaped process may hold the pipes open: read what is there, and do not wait
         until = time.monotonic() + LAST_OUTPUT_SECONDS
         while _take(selector, 0) and time.monotonic() < until:
             pass
@@ -311,7 +334,7 @@ def _follow(
 
 
 def _take(selector: selectors.BaseSelector, wait_seconds: float) -> bool:
-    """Take the output that is there, or comes in time; False if there is none."""
+    """Read the output that is there, or comes in time; returns False if there is none."""
     ready = selector.select(wait_seconds)
     for key, _ in ready:
         if key.data is None or not key.data.read(key.fd):
@@ -320,7 +343,7 @@ def _take(selector: selectors.BaseSelector, wait_seconds: float) -> bool:
 
 
 def _kill(process: subprocess.Popen[bytes], call: Call) -> None:
-    """End the keeper with all that it keeps, whatever state it is in."""
+    """End the keeper with all its processes, in any state."""
     processes.terminate(call.execution_id, call.attempt, grace_seconds=0, session_id=process.pid)
 
 
@@ -343,14 +366,14 @@ LIMIT_NAMES = {
 
 
 def conclude(call: Call, command: Command, ended: Ended) -> Outcome:
-    """What the end of a command means for its execution."""
+    """Derive the outcome of an execution from the end of its command."""
     details = ended.details
     if ended.launch_errno:
         return failed(_cannot_execute(command.argv[0], ended.launch_errno), **details)
     if ended.was_stopped:
         return timed_out(call, **details)
     if ended.exceeded:
-        return _exceeded(command, ended)
+        return beyond_limit(ended.exceeded, command.limits, details)
     if ended.return_code is None:
         message = (
             "The process that kept the command within its limits was killed, and the command "
@@ -360,12 +383,7 @@ def conclude(call: Call, command: Command, ended: Ended) -> Outcome:
     if ended.return_code != 0:
         return failed(_ended_badly(ended.return_code), **details | _result_if_any(command, ended))
     if ended.left and command.detached == "fail":
-        message = (
-            f"The command ended, and left {ended.left} of its processes running in sessions of "
-            "their own. They were killed. If that is as it should be, the action's options say "
-            "`detached: kill`."
-        )
-        return failed(message, reason=Reason.PROCESSES_LEFT, **details)
+        return processes_left(ended.left, details)
     if command.result == "none":
         return completed(details)
     try:
@@ -374,12 +392,22 @@ def conclude(call: Call, command: Command, ended: Ended) -> Outcome:
         return failed(str(error), **details)
 
 
-def _exceeded(command: Command, ended: Ended) -> Outcome:
-    reason, message = EXCEEDED[ended.exceeded]
-    name = LIMIT_NAMES[ended.exceeded]
-    most = command.limits.get(name, getattr(settings.MUSTER, f"action_{name}", 0))
+def beyond_limit(exceeded: str, limits: Mapping[str, float], details: Mapping[str, Any]) -> Outcome:
+    """Make the outcome of an action that was ended at a limit: one of `EXCEEDED`."""
+    reason, message = EXCEEDED[exceeded]
+    name = LIMIT_NAMES[exceeded]
+    most = limits.get(name, getattr(settings.MUSTER, f"action_{name}", 0))
     message = f"{message.format(f'{most:g}')} That is its limit, `{name}`; it was ended there."
-    return failed(message, reason=reason, **ended.details)
+    return failed(message, reason=reason, **details)
+
+
+def processes_left(number: int, details: Mapping[str, Any]) -> Outcome:
+    """Make the outcome of an action that left processes in sessions of their own."""
+    message = (
+        f"The action ended, and left {number} of its processes running in sessions of their own. "
+        "They were killed. If that is as it should be, the action's options say `detached: kill`."
+    )
+    return failed(message, reason=Reason.PROCESSES_LEFT, **details)
 
 
 def _result(command: Command, stdout: Capture, work_dir: str) -> bytes:
@@ -387,7 +415,7 @@ def _result(command: Command, stdout: Capture, work_dir: str) -> bytes:
         return stdout.last_line
     if command.result != "file":
         return b""
-    # the action made it: it may be anything, and lead anywhere
+    # the action made this file: it may be of any type, or a link
     with contextlib.suppress(OSError):
         descriptor = os.open(
             Path(work_dir) / RESULT_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -398,7 +426,7 @@ def _result(command: Command, stdout: Capture, work_dir: str) -> bytes:
 
 
 def _result_if_any(command: Command, ended: Ended) -> dict[str, Any]:
-    """What a command that failed gave as its result all the same."""
+    """The result that a failed command has nevertheless given."""
     if command.result != "none" and ended.result:
         with contextlib.suppress(results.NotStorable):
             return {"result": results.from_json(ended.result)}
@@ -407,11 +435,11 @@ def _result_if_any(command: Command, ended: Ended) -> dict[str, Any]:
 
 def _ended_badly(return_code: int) -> str:
     if return_code < 0:
-        return f"The command was killed by {_signal_name(-return_code)}."
+        return f"The command was killed by {signal_name(-return_code)}."
     return f"The command ended with exit code {return_code}."
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:

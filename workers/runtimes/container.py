@@ -1,13 +1,13 @@
 """Container actions: a command in an image, by podman or docker.
 
-The command is the entry point; `image`, `network` (none, if the action says nothing), `pull` and
-`env` are options. Parameters come as JSON on stdin, and as arguments where the entry point names
-them. The result is JSON on the last line of stdout, unless the options say otherwise. The working
-directory and, to read only, the pack's folder are there under `/work` and `/pack`.
+The command is the entry point; `image`, `network` (none by default), `pull` and `env` are options.
+Parameters come as JSON on stdin, and as arguments if the entry point names them. The result is JSON
+on the last line of stdout, unless the options say otherwise. The working directory is mounted at
+`/work`, and the pack's folder, read only, at `/pack`.
 
-The command line of the engine is what is run under a keeper; the container itself is a child of
-the engine. So it has a name that follows from the attempt, and is removed by that name whatever
-became of the command line: here, by a helper should the worker die, and at the next start.
+Only the client of the engine runs under a keeper; the container itself is a child of the engine. So
+it has a name derived from the attempt, and is removed by that name in any case: here, by a helper
+if the worker dies, and at the next start.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 import structlog
 from django.conf import settings
 
-from orchestrator.core import placeholders
+from orchestrator.core import packs, placeholders
 from orchestrator.core.reasons import Reason
 from workers import processes
 from workers.runtimes import command
@@ -38,9 +38,9 @@ LABEL = "muster.worker"
 PROBE_SECONDS = 5.0
 REMOVE_SECONDS = 30.0
 ENGINE_FAILED = 125
-"""The exit code of podman and docker for what is wrong with them, not with the command."""
+"""The exit code of podman and docker for their own errors, not those of the command."""
 KILLED = 137
-TOLD_CHARACTERS = 2_000
+SHOWN_CHARACTERS = 2_000
 WORK, PACK = "/work", "/pack"
 
 
@@ -61,6 +61,12 @@ def run(call: Call) -> Outcome:
     engine = _engine()
     if engine is None:
         return failed(f"This worker runs no containers: {why_not()}.", by="worker")
+    network = call.options.get("network", packs.NO_NETWORK)
+    if not packs.may_join(network):
+        return failed(
+            f"MUSTER_CONTAINER_NETWORKS of this worker does not allow the network {network!r}.",
+            reason=Reason.ADDRESS_REFUSED,
+        )
     name = name_of(call)
 
     def concluding(call: Call, asked: Command, ended: Ended) -> Outcome:
@@ -73,17 +79,17 @@ def run(call: Call) -> Outcome:
 
 
 def remove_left(token: str) -> int:
-    """Remove the containers of one life of a worker; returns how many. For the next one's start."""
+    """Remove the containers of one life of a worker; returns how many. Called at the next start."""
     engine = _engine()
-    said = _ask(engine, "ps", "-aq", "--filter", f"label={LABEL}={token}") if engine else None
-    names = said.stdout.split() if said is not None and said.returncode == 0 else []
+    response = _ask(engine, "ps", "-aq", "--filter", f"label={LABEL}={token}") if engine else None
+    names = response.stdout.split() if response is not None and response.returncode == 0 else []
     if engine and names:
         _ask(engine, "rm", "--force", "--volumes", *names)
     return len(names)
 
 
 def name_of(call: Call) -> str:
-    """The container's name: of this attempt, and of no other."""
+    """The container's name, unique to this attempt."""
     return f"muster-{call.execution_id}-{call.attempt}"
 
 
@@ -104,7 +110,8 @@ def _prepare(engine: str, name: str, call: Call, work_dir: str) -> Command:
         engine, "run", "--name", name, "--label", f"{LABEL}={worker}",
         "--interactive", "--init",
         "--pull", options.get("pull", "missing"),
-        "--network", options.get("network", "none"),
+        "--network", options.get("network", packs.NO_NETWORK),
+        "--read-only", "--tmpfs", "/tmp",  # noqa: S108 - the container's own
         "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
         *_user(engine),
         *_limited(call),
@@ -128,8 +135,8 @@ def _prepare(engine: str, name: str, call: Call, work_dir: str) -> Command:
 
 
 def _user(engine: str) -> Iterator[str]:
-    """So that it is nobody more than a command without a container is, and its files can be
-    removed."""
+    """Options for the user: the one of a command without a container, so that it has no more
+    rights, and its files can be removed."""
     user = command.user()
     uid, gid = (user.pw_uid, user.pw_gid) if user else (os.getuid(), os.getgid())
     if Path(engine).name == "podman" and os.getuid() != 0:
@@ -139,7 +146,7 @@ def _user(engine: str) -> Iterator[str]:
 
 
 def _limited(call: Call) -> Iterator[str]:
-    """The limits, which the engine holds: they are those of the container, not of its client."""
+    """Options for the limits, which the engine enforces for the container, not for its client."""
     limits = call.limits
     yield from ("--pids-limit", str(limits.get("processes", settings.MUSTER.action_processes)))
     memory = f"{limits.get('memory_mb', settings.MUSTER.action_memory_mb)}m"
@@ -153,7 +160,7 @@ def _limited(call: Call) -> Iterator[str]:
 
 
 def _engine_environment() -> dict[str, str]:
-    """What the engine's client needs to find its engine, and its images."""
+    """The variables that the engine's client needs to find its engine and its images."""
     wanted = ("DOCKER_HOST", "DOCKER_CONFIG", "CONTAINER_HOST", "XDG_RUNTIME_DIR", "HOME")
     return {name: os.environ[name] for name in wanted if name in os.environ}
 
@@ -166,7 +173,7 @@ def _conclude(engine: str, name: str, call: Call, asked: Command, ended: Ended) 
         return command.conclude(call, asked, ended)
     if ended.return_code == ENGINE_FAILED:
         message = "The container engine could not run it: " + ended.details["stderr"].strip()
-        return failed(message[:TOLD_CHARACTERS], by="worker", **ended.details)
+        return failed(message[:SHOWN_CHARACTERS], by="worker", **ended.details)
     if ended.return_code == KILLED and _ran_out_of_memory(engine, name):
         most = call.limits.get("memory_mb", settings.MUSTER.action_memory_mb)
         return failed(
@@ -179,8 +186,8 @@ def _conclude(engine: str, name: str, call: Call, asked: Command, ended: Ended) 
 
 
 def _ran_out_of_memory(engine: str, name: str) -> bool:
-    said = _ask(engine, "inspect", "--format", "{{.State.OOMKilled}}", name)
-    return said is not None and said.stdout.strip() == "true"
+    response = _ask(engine, "inspect", "--format", "{{.State.OOMKilled}}", name)
+    return response is not None and response.stdout.strip() == "true"
 
 
 @contextlib.contextmanager
@@ -188,9 +195,9 @@ def _removed(engine: str, name: str) -> Iterator[None]:
     try:
         yield
     finally:
-        said = _ask(engine, "rm", "--force", "--volumes", name)
-        if said is None or (
-            said.returncode != 0 and "no such container" not in said.stderr.lower()
+        response = _ask(engine, "rm", "--force", "--volumes", name)
+        if response is None or (
+            response.returncode != 0 and "no such container" not in response.stderr.lower()
         ):
             log.warning("container not removed", container=name)
 
@@ -206,15 +213,15 @@ def _engine() -> str | None:
 
 @functools.cache
 def _answers(engine: str) -> str:
-    """Why the engine behind this program does not answer; empty if it does."""
+    """The reason why the engine behind this program does not answer; empty if it does."""
     format_ = "{{.Server.Version}}" if Path(engine).name == "docker" else "{{.Client.Version}}"
-    said = _ask(engine, "version", "--format", format_, timeout_seconds=PROBE_SECONDS)
-    if said is None:
+    response = _ask(engine, "version", "--format", format_, timeout_seconds=PROBE_SECONDS)
+    if response is None:
         return "no answer in time"
-    if said.returncode == 0:
+    if response.returncode == 0:
         return ""
-    lines = said.stderr.strip().splitlines()
-    return lines[-1] if lines else f"exit code {said.returncode}"
+    lines = response.stderr.strip().splitlines()
+    return lines[-1] if lines else f"exit code {response.returncode}"
 
 
 def _ask(

@@ -1,9 +1,9 @@
-"""Python actions in a process of their own: an interpreter of the action's, or of its pack's.
+"""Python actions in a process of their own, with the interpreter of the action or of its pack.
 
 For packs that need other packages, or another Python, than Muster does, and for code that must be
-limited. A pack with a `requirements.txt` gets an environment of its own, made when it is first
-used (see `orchestrator.core.packs.environments`). The function is called as it is in the worker's
-process; what it returns is the result, with its output and what it cost beside it.
+limited. A pack with a `requirements.txt` gets its own environment, made when it is first used (see
+`orchestrator.core.packs.environments`). The function is called as it is in the worker's process;
+its return value is the result, together with its output and its cost.
 """
 
 from __future__ import annotations
@@ -17,10 +17,14 @@ from django.conf import settings
 
 from orchestrator.core.packs import environments
 from orchestrator.core.reasons import Reason
-from workers import processes
-from workers.runtimes import command, results
+from workers import hiding, processes
+from workers.isolated import results
+from workers.runtimes import command
 from workers.runtimes.command import CannotRun, Command, Ended
 from workers.runtimes.protocol import Call, Outcome, completed, failed, not_loaded
+
+MESSAGE_LIMIT, TRACEBACK_LIMIT = 2_000, 20_000
+"""Characters that are kept of an exception. The end of its traceback names the error."""
 
 RUNNER = Path(__file__).with_name("python_runner.py")
 
@@ -34,13 +38,14 @@ def _prepare(call: Call) -> Command:
         python = environments.python_of(
             Path(call.pack_path),
             interpreter=call.options.get("interpreter", ""),
-            data_dir=settings.DATA_DIR,
+            directory=_directory(),
             timeout_seconds=call.timeout_seconds,
             environment=processes.markers(call.execution_id, call.attempt, call.action_ref),
+            user=command.user(),
         )
     except environments.CannotMake as error:
         raise CannotRun(results.text(str(error)), Reason.ENVIRONMENT_FAILED) from None
-    # as it is called, and not where a link leads: modules are found by the name of the folder
+    # not resolved if it is a link: modules are found by the name of the folder
     parent = os.path.dirname(os.path.abspath(call.pack_path))
     return Command(
         [python, str(RUNNER), str(call.entry_point), parent],
@@ -52,8 +57,15 @@ def _prepare(call: Call) -> Command:
     )
 
 
+def _directory() -> Path | None:
+    """Where environments are made; None where actions have a user who cannot reach it."""
+    if stated := settings.MUSTER.environments_dir:
+        return Path(stated)
+    return None if command.user() else Path(settings.DATA_DIR) / "environments"
+
+
 def _conclude(call: Call, asked: Command, ended: Ended) -> Outcome:
-    """The runner's answer, unless something else than the function ended it."""
+    """Conclude from the runner's answer, unless something other than the function ended it."""
     answer = _answer(ended.result)
     ended_by_itself = ended.return_code is not None and not (ended.was_stopped or ended.exceeded)
     if ended_by_itself and "unavailable" in answer:
@@ -62,8 +74,10 @@ def _conclude(call: Call, asked: Command, ended: Ended) -> Outcome:
         reason = Reason.ACTION_FAILED
         if answer["exception"] == "MemoryError":
             reason = Reason.MEMORY_LIMIT_EXCEEDED
-        told = {name: answer.get(name) for name in ("exception", "traceback")}
-        return failed(str(answer.get("message")), reason=reason, **ended.details | told)
+        message = hiding.hidden(str(answer.get("message")))[:MESSAGE_LIMIT]
+        traceback = hiding.hidden(str(answer.get("traceback")))[-TRACEBACK_LIMIT:]
+        details = {"exception": answer["exception"], "traceback": traceback}
+        return failed(message, reason=reason, **ended.details | details)
     outcome = command.conclude(call, asked, ended)
     if outcome.event != "complete":
         return outcome
@@ -73,7 +87,7 @@ def _conclude(call: Call, asked: Command, ended: Ended) -> Outcome:
 
 
 def _answer(written: bytes) -> dict[str, Any]:
-    """What the runner wrote; nothing if it was ended before, or the action wrote over it."""
+    """Read what the runner wrote; empty if it ended before that, or the action overwrote it."""
     try:
         answer = results.from_json(written)
     except results.NotStorable:

@@ -1,25 +1,27 @@
-"""Runs a command within its limits: `keeper.py FD PARENT_PID LIMITS AFTERWARDS COMMAND...`
+"""Run a command within its limits: `keeper.py FD PARENT_PID LIMITS AFTERWARDS COMMAND...`
 
-A program of its own beside every command, because no one else can do it:
+A separate program for every command, because nothing else can do it:
 
-- What must happen between fork and exec is Python, and Python must not run there in a process
-  with threads, as a worker is.
-- It is the subreaper of all that the command starts (`PR_SET_CHILD_SUBREAPER`). Who forks twice,
-  calls `setsid`, clears its environment or changes its directory stays its descendant, is counted,
-  and ends with the command.
-- It outlives the worker by a moment: the kernel tells it (`PR_SET_PDEATHSIG`), and it kills the
-  rest. The command itself is killed by the kernel if the keeper dies.
+- Python code must run between fork and exec, and that is not safe in a process with threads, such
+  as a worker.
+- It is the subreaper of all that the command starts (`PR_SET_CHILD_SUBREAPER`). A process that
+  forks twice, calls `setsid`, clears its environment or changes its directory stays its
+  descendant, is counted, and ends with the command.
+- It outlives the worker by a moment: the kernel signals it (`PR_SET_PDEATHSIG`), and it kills the
+  rest. If the keeper dies, the kernel kills the command itself.
 
-Limits that the kernel holds for each process are set before exec. Number of processes and memory
-are those of all together, which no rlimit knows: they are looked at many times a second. A fork
-bomb must not starve who looks, so the keeper takes a real-time priority where it may, which is
-where `RLIMIT_NPROC` does not bind; elsewhere that is set, far above what is looked for, since it
-counts all processes of the user.
+Limits that the kernel enforces for each process are set before exec. The limits of processes and
+memory are for all together, which no rlimit covers: they are checked many times a second. A fork
+bomb must not starve the keeper, so it takes a real-time priority if it may, which is where
+`RLIMIT_NPROC` has no effect; elsewhere that is set, far above the limit to check, since it counts
+all processes of the user.
 
-LIMITS is `name=number` by commas. SIGTERM asks for the end, with a grace from SIGTERM to SIGKILL;
-SIGQUIT is without. FD gets lines of `name value`, see `Keeper.keep`. AFTERWARDS is a command, an
-argument a line, that is run if keeper or worker are gone before the end; it may be empty. Standard
-library only, and little of it: this is started without `site` for every command.
+LIMITS is `name=number`, separated by commas. SIGTERM asks for the end, with a grace from SIGTERM to
+SIGKILL; SIGQUIT has no grace. A command that waits for work has `idle_look_seconds`, the pause
+between two looks; SIGUSR1 says that it has some, SIGUSR2 that it waits again. FD gets lines of
+`name value`: `command`, its process id, and those of `Keeper.keep`. AFTERWARDS is a command, an
+argument a line, that is run if keeper or worker are gone before the end; it may be empty. Uses only
+the standard library, and little of it: this is started without `site` for every command.
 """
 
 from __future__ import annotations
@@ -36,14 +38,18 @@ import warnings  # noqa: F401 - execvp does, and then the user may be one who ca
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+PR_CAPBSET_DROP = 24
+CAP_SYS_PTRACE = 19
+"""With it, root reads the memory of every process, the worker's too."""
 
 FIRST_LOOK_SECONDS = 0.02
 LONGEST_LOOK_SECONDS = 0.1
-"""Between two looks: a process can fill some 200 MB in that time."""
+"""The longest time between two looks: a process can fill some 200 MB in that time."""
 LOOKING_SHARE = 10
-"""A look may take this part of the time at most."""
+"""A look takes at most one part in this many of the time."""
 KILL_SECONDS = 20.0
-"""What cannot be killed for so long is another user's, or stuck in the kernel."""
+"""A process that cannot be killed for this long belongs to another user, or is stuck in the
+kernel."""
 HEADROOM_PROCESSES = 1024
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -68,7 +74,7 @@ def main() -> None:
     if os.getppid() != parent_pid:
         os._exit(1)  # it died before it could be watched
     wakes = _wakes()
-    # so that a command forked from here is an ordinary process again
+    # with a reset on fork, so that the command has an ordinary priority
     with contextlib.suppress(AttributeError, OSError):
         os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
@@ -81,20 +87,21 @@ def main() -> None:
         finally:
             os._exit(127)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD)
+    os.write(report_fd, f"command {command}\n".encode())
     _let_go_of_the_streams()
     report = Keeper(command, parent_pid, limits, wakes).keep()
     with contextlib.suppress(BrokenPipeError):
-        told = "".join(f"{name} {value}\n" for name, value in report.items())
-        os.write(report_fd, told.encode())
+        lines = "".join(f"{name} {value}\n" for name, value in report.items())
+        os.write(report_fd, lines.encode())
     if promise is not None and os.getppid() == parent_pid:
         os.write(promise, b"kept\n")
 
 
 def _promise(afterwards: list[str]) -> int:
-    """Have a shell run that command when the descriptor is closed with nothing written to it.
+    """Have a shell run that command if the descriptor is closed and nothing was written to it.
 
-    It has no marker, no parent and no directory of ours: who kills everything of an execution does
-    not find it.
+    The shell has no marker, parent or directory of ours, so that it is not killed with the
+    execution.
     """
     reader, writer = os.pipe()
     child = os.fork()
@@ -122,7 +129,7 @@ def _become(argv: list[str], limits: dict[str, float], report_fd: int) -> None:
     os.setsid()
     signal.set_wakeup_fd(-1)
     keeper = os.getppid()
-    with contextlib.suppress(ValueError, OSError):  # a lower hard limit holds already
+    with contextlib.suppress(ValueError, OSError):  # a lower hard limit is set already
         if limits.get("uid", os.geteuid()) != 0:
             _limit_processes_of_user(limits)
     for name, which in RLIMITS.items():
@@ -138,8 +145,11 @@ def _become(argv: list[str], limits: dict[str, float], report_fd: int) -> None:
         os.setgid(int(limits["gid"]))
         os.setuid(int(limits["uid"]))
     if sys.platform == "linux":
+        prctl = ctypes.CDLL(None).prctl
+        if "drop_ptrace" in limits:  # refused to all but root, who alone may have it
+            prctl(PR_CAPBSET_DROP, CAP_SYS_PTRACE)
         # after setuid, which clears it
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != keeper:
             os._exit(1)
     for number in (*HEARD, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
@@ -156,18 +166,18 @@ def _limit_processes_of_user(limits: dict[str, float]) -> None:
     for entry in os.scandir("/proc"):
         with contextlib.suppress(OSError):
             now += entry.name.isdigit() and entry.stat().st_uid == uid
-    # threads count, too: four each is more than there are
+    # threads count too: more than four each is not expected
     most = 4 * now + max(HEADROOM_PROCESSES, int(4 * limits["processes"]))
     resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
 
 
 # --- the keeper --------------------------------------------------------------------------------
 
-HEARD = (signal.SIGTERM, signal.SIGQUIT, signal.SIGCHLD)
+HEARD = (signal.SIGTERM, signal.SIGQUIT, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def _wakes() -> int:
-    """A descriptor that gives a byte, its number, for every signal that is heard."""
+    """Open a descriptor that gives a byte, the signal's number, for every signal in HEARD."""
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     os.set_blocking(writer, False)
@@ -180,7 +190,8 @@ def _wakes() -> int:
 
 
 def _let_go_of_the_streams() -> None:
-    """They are the command's: who reads them waits for their end."""
+    """Close the standard streams: they belong to the command, and their reader waits for their
+    end."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(nothing, stream)
@@ -188,7 +199,7 @@ def _let_go_of_the_streams() -> None:
 
 
 class Keeper:
-    """What is known of one command and of all that it started."""
+    """The state of one command and of all that it started."""
 
     def __init__(self, command: int, parent_pid: int, limits: dict[str, float], wakes: int) -> None:
         self.command = command
@@ -198,13 +209,14 @@ class Keeper:
         self.peak_bytes = 0
         self.exceeded = ""
         self.kill_at = 0.0
-        """When what is being stopped is killed; 0 while nothing is."""
+        """The time at which stopping processes are killed; 0 while none are."""
+        self.longest_look_seconds = limits.get("idle_look_seconds", LONGEST_LOOK_SECONDS)
 
     def keep(self) -> dict[str, object]:
-        """Until the command, and all that it started, is over: what to report of it.
+        """Wait until the command, and all that it started, is over; returns a report.
 
-        `status` as of `wait`, `peak_bytes`, `exceeded` names the limit that ended it (`memory`,
-        `processes`), `left` is how many processes outlived it in sessions of their own.
+        It has `status` as of `wait`, `peak_bytes`, `exceeded`, the limit that ended it (`memory`,
+        `processes`), and `left`, the number of processes that outlived it in sessions of their own.
         """
         wait_seconds = FIRST_LOOK_SECONDS
         while True:
@@ -222,7 +234,7 @@ class Keeper:
                 if self.exceeded:
                     break
             looked_seconds = time.monotonic() - asked_at
-            wait_seconds = min(2 * wait_seconds, LONGEST_LOOK_SECONDS)
+            wait_seconds = min(2 * wait_seconds, self.longest_look_seconds)
             wait_seconds = max(wait_seconds, LOOKING_SHARE * looked_seconds)
             if self.kill_at:
                 wait_seconds = min(FIRST_LOOK_SECONDS, max(self.kill_at - asked_at, 0.001))
@@ -242,6 +254,11 @@ class Keeper:
             heard = os.read(self.wakes, 4096)
         except BlockingIOError:
             return
+        for number in heard:
+            if number == signal.SIGUSR1:
+                self.longest_look_seconds = LONGEST_LOOK_SECONDS
+            elif number == signal.SIGUSR2:
+                self.longest_look_seconds = self.limits["idle_look_seconds"]
         if signal.SIGQUIT in heard or (signal.SIGTERM in heard and os.getppid() != self.parent_pid):
             self.kill_at = now
         elif signal.SIGTERM in heard and not self.kill_at:
@@ -250,7 +267,8 @@ class Keeper:
                 _signal(pid, signal.SIGTERM)
 
     def _reap(self) -> None:
-        """All that is over but the command, whose id must stay its own until the end."""
+        """Reap all ended processes except the command, whose id must stay reserved until the
+        end."""
         for pid in children(os.getpid()):
             if pid != self.command:
                 with contextlib.suppress(ChildProcessError):
@@ -261,40 +279,40 @@ class Keeper:
         return os.waitid(os.P_PID, self.command, how) is not None
 
     def _others(self) -> list[int]:
-        """What lives beside the command, or outlived it."""
+        """The processes beside the command, and those that outlived it."""
         return [pid for pid in descendants(os.getpid()) if pid != self.command]
 
     def _detached(self) -> int:
-        """How many outlived the command in sessions that are not its own."""
+        """The number of processes that outlived the command in other sessions."""
         count = 0
         for pid in self._others():
             with contextlib.suppress(OSError):
-                count += os.getsid(pid) != self.command and not _is_over(pid)
+                count += os.getsid(pid) != self.command and not is_over(pid)
         return count
 
     def _look(self) -> None:
         most_processes = self.limits.get("processes", float("inf"))
         most_bytes = self.limits.get("memory_bytes", float("inf"))
-        found = descendants(os.getpid(), most=most_processes)
-        if len(found) > most_processes:
+        alive = descendants(os.getpid(), most=most_processes)
+        if len(alive) > most_processes:
             self.exceeded = "processes"
             return
-        used_bytes = sum(map(memory_of, found))
+        used_bytes = sum(map(memory_of, alive))
         if used_bytes > most_bytes:
             # pages that forked processes share were counted for each of them
-            used_bytes = sum(map(share_of_memory, found))
+            used_bytes = sum(map(share_of_memory, alive))
         self.peak_bytes = max(self.peak_bytes, used_bytes)
         if used_bytes > most_bytes:
             self.exceeded = "memory"
 
     def _kill_all(self) -> None:
-        """Faster than they can fork: the kernel kills a whole group at once."""
+        """Kill them all, faster than they can fork: the kernel kills a whole group at once."""
         until = time.monotonic() + KILL_SECONDS
         while True:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.command, signal.SIGKILL)
-            found = descendants(os.getpid())
-            for pid in found:
+            alive = descendants(os.getpid())
+            for pid in alive:
                 _signal(pid, signal.SIGKILL)
             self._reap()
             if not self._others() and self._has_ended():
@@ -310,28 +328,28 @@ def _signal(pid: int, number: int) -> None:
 
 
 def descendants(pid: int, *, most: float = float("inf")) -> list[int]:
-    """All below that process, as of now; no more than one above `most` of them."""
-    found = children(pid)
-    for each in found:  # grows on the way
-        if len(found) > most:
+    """The present descendants of a process; at most a few more than `most`."""
+    pids = children(pid)
+    for each in pids:  # grows on the way
+        if len(pids) > most:
             break
-        found += children(each)
-    return found
+        pids += children(each)
+    return pids
 
 
 def children(pid: int) -> list[int]:
-    """The processes that this one started, or adopted, whichever of its threads did."""
-    found: list[int] = []
+    """The processes that any thread of this one started or adopted."""
+    pids: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{thread}/children") as file:
-                found += map(int, file.read().split())
+                pids += map(int, file.read().split())
     except (OSError, ValueError):  # gone meanwhile
         pass
-    return found
+    return pids
 
 
-def _is_over(pid: int) -> bool:
+def is_over(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0] in (b"Z", b"X")
@@ -340,7 +358,7 @@ def _is_over(pid: int) -> bool:
 
 
 def memory_of(pid: int) -> int:
-    """Bytes that are its own and resident: without files that are mapped."""
+    """The resident bytes of a process, without mapped files."""
     try:
         with open(f"/proc/{pid}/statm") as file:
             _, resident, shared, *_ = map(int, file.read().split())
@@ -350,7 +368,7 @@ def memory_of(pid: int) -> int:
 
 
 def share_of_memory(pid: int) -> int:
-    """The same, with its share only of what it shares with others."""
+    """The same, with only its share of the pages that it shares with others."""
     try:
         with open(f"/proc/{pid}/smaps_rollup") as file:
             for line in file:

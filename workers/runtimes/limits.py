@@ -1,9 +1,9 @@
-"""Time limits, and interruption, of code that runs in this very process.
+"""Time limits, and interruption, of code in this process.
 
-In a process of its own (prefork) the alarm signal interrupts Python code and system calls alike.
-In a thread there is no such signal: an exception is set for the thread, which sees it when it next
-runs Python code. A thread that is stuck in a system call or in C code cannot be stopped at all;
-the sweep ends its execution, and the thread is lost to the pool until the call returns.
+In a process of its own (prefork) the alarm signal interrupts Python code and system calls alike. A
+thread has no such signal: an exception is set for it, which it sees when it next runs Python code.
+A thread that is stuck in a system call or in C code cannot be stopped at all; the sweep ends its
+execution, and the pool lacks the thread until the call returns.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ IDLE_SECONDS = 3600.0
 
 
 class Interrupted(BaseException):
-    """The action was told to stop. Not an Exception: `except Exception` must not swallow it."""
+    """The action was interrupted. Not an Exception: `except Exception` must not swallow it."""
 
 
 class TimeLimitReached(Interrupted):
@@ -34,10 +34,10 @@ class TimeLimitReached(Interrupted):
 
 @contextlib.contextmanager
 def limit(name: str, *, timeout_seconds: float, again_seconds: float) -> Iterator[None]:
-    """Raises TimeLimitReached in the body at its limit, and again every `again_seconds` in case
-    the body caught it: once for a clean end, then for code that will not listen.
+    """Raise TimeLimitReached in the body at its limit, and again every `again_seconds` in case the
+    body caught it: once for a clean end, then for code that ignores it.
 
-    `name` is that of the body, for `interrupt`: see `name_of`.
+    `name` identifies the body for `interrupt`: see `name_of`.
     """
     on_main_thread = threading.current_thread() is threading.main_thread()
     arm = _by_alarm if on_main_thread else _by_watcher
@@ -46,12 +46,12 @@ def limit(name: str, *, timeout_seconds: float, again_seconds: float) -> Iterato
 
 
 def name_of(execution_id: UUID | str, attempt: int) -> str:
-    """One attempt among all that this process runs."""
+    """The name of one attempt among all that this process runs."""
     return f"{execution_id}.{attempt}"
 
 
 def interrupt(name: str) -> bool:
-    """Raise Interrupted in the thread of this process that runs it; False if there is none.
+    """Raise Interrupted in the thread of this process that runs it; returns False if there is none.
 
     Only for threads: a pool child is interrupted by a signal, or killed.
     """
@@ -71,7 +71,7 @@ def _by_alarm(name: str, timeout_seconds: float, again_seconds: float) -> Iterat
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
     finally:
-        # again: the alarm may have gone off on the way to the line that stops it
+        # again: the alarm may have gone off just before the line that stops it
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
@@ -86,7 +86,7 @@ def _by_watcher(name: str, timeout_seconds: float, again_seconds: float) -> Iter
         finally:
             _watcher.disarm(limit)
     finally:
-        # again: the exception may have come on the way to the line that holds it back
+        # again: the exception may have come just before the line that disarms it
         _watcher.disarm(limit)
 
 
@@ -109,7 +109,7 @@ class _Limit:
 
 
 class _Watcher:
-    """One thread that watches over the limits of all others, started when first needed."""
+    """One thread that watches the limits of all others, started when first needed."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -127,21 +127,22 @@ class _Watcher:
                 self._changed.notify()
 
     def disarm(self, limit: _Limit) -> None:
-        """Takes no lock, since the exception may come while it is held, and it would stay so."""
+        """Disarm without a lock: the exception may come while one is held, which would never be
+        released."""
         limit.disarmed = True
         self._limits.pop(limit.thread_id, None)
         while limit.firing:
             time.sleep(0)
-        # one that was set and not yet seen must not surface after the body
+        # an exception that was set and not yet raised must not come after the body
         _raise_in_thread(limit.thread_id, _NOTHING)
 
     def interrupt(self, name: str) -> bool:
         with self._changed:
             limits = list(self._limits.values())
-            found = [limit for limit in limits if limit.name == name]
-            for limit in found:
+            limits_of_name = [limit for limit in limits if limit.name == name]
+            for limit in limits_of_name:
                 limit.fire(Interrupted)
-        return bool(found)
+        return bool(limits_of_name)
 
     def _watch(self) -> None:
         with self._changed:

@@ -1,8 +1,7 @@
 """Node actions: a script of the pack, run by the worker's `node`.
 
-Parameters come as JSON on stdin, and as arguments where the entry point names them. The result is
-JSON on the last line of stdout, unless the action's options say otherwise. What else holds for the
-command is in `command`.
+Parameters come as JSON on stdin, and as arguments if the entry point names them. The result is JSON
+on the last line of stdout, unless the action's options say otherwise. See `command` for the rest.
 """
 
 from __future__ import annotations
@@ -17,21 +16,21 @@ from workers.runtimes import command, shell
 from workers.runtimes.protocol import Call, Outcome
 
 OLDEST = 18
-"""The oldest major version that is offered: the first with `fetch` and `node:test`."""
+"""The oldest major version that is supported: the first with `fetch` and `node:test`."""
 PROBE_SECONDS = 10.0
 
 
 def why_not() -> str:
     if reason := command.why_not():
         return reason
-    found = _version()
-    if found is None:
+    version = _version()
+    if version is None:
         return "there is no program `node` on PATH"
-    match = re.fullmatch(r"v(\d+)\..*", found)
+    match = re.fullmatch(r"v(\d+)\..*", version)
     if match is None:
-        return f"`node --version` says {found[:80]!r}, which is no version"
+        return f"`node --version` says {version[:80]!r}, which is no version"
     if int(match[1]) < OLDEST:
-        return f"its node is {found}, and {OLDEST} is the oldest that is supported"
+        return f"its node is {version}, and {OLDEST} is the oldest that is supported"
     return ""
 
 
@@ -46,13 +45,13 @@ def run(call: Call) -> Outcome:
 
 @functools.cache
 def _version() -> str | None:
-    """What node says its version is; None without node, empty if it does not answer."""
+    """The version that node reports; None without node, empty if it does not answer."""
     if shutil.which("node") is None:
         return None
     try:
-        said = subprocess.run(
+        process = subprocess.run(
             ["node", "--version"], capture_output=True, text=True, timeout=PROBE_SECONDS
         )
     except (OSError, subprocess.SubprocessError):
         return ""
-    return said.stdout.strip()
+    return process.stdout.strip()

@@ -1,34 +1,38 @@
-"""What a runtime is, what it is asked, and what it answers."""
+"""The protocol of runtimes: the call, the outcome, and the runtime itself."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from orchestrator.core import packs
+from orchestrator.core import isolation, packs
 from orchestrator.core.reasons import Reason
 
 
 @dataclass(frozen=True)
 class Call:
-    """One attempt at one execution: all that a runtime needs to know. Picklable."""
+    """One attempt at one execution: all that a runtime needs to know, sent to a pool child."""
 
     execution_id: str
     attempt: int
     action_ref: str
     runtime: str
     entry_point: str | list[str]
-    parameters: dict[str, Any]
+    parameters: dict[str, Any] = field(repr=False)
     timeout_seconds: float
     pack_path: str
     output_limit_bytes: int
-    """How much is kept of each output stream of an action."""
+    """The most that is kept of each output stream of an action."""
     cancel_grace_seconds: float
     """From SIGTERM to SIGKILL, and from one interruption of a Python action to the next."""
     options: dict[str, Any] = field(default_factory=dict)
-    """What the action says to its runtime."""
+    """The action's settings for its runtime."""
     limits: dict[str, Any] = field(default_factory=dict)
-    """What its processes may use, where the action says more than the installation does."""
+    """Limits of its processes that the action sets; the others are the installation's."""
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    """Values that are masked in all that comes of it."""
+    isolation: str = isolation.PROCESS
+    """The level at which this worker runs it."""
 
     @property
     def pack(self) -> str:
@@ -38,7 +42,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the attempt ended: an event of the state machine, a Reason code, and the result."""
+    """The end of the attempt: an event of the state machine, a Reason code, and the result."""
 
     event: str
     """`complete`, `fail` or `time_out`."""
@@ -47,21 +51,22 @@ class Outcome:
 
 
 class Runtime(Protocol):
-    """What a runtime is: a module, or any object, with these two functions.
+    """A runtime: a module, or any object, with these two functions.
 
-    An entry point of the group `muster.runtimes` adds one; its name is what an action's `runtime`
-    says. One that has `in_process = False` runs its actions in processes that carry the markers of
-    `workers.processes`, and is cancelled by ending those; others by ending the pool's child.
+    An entry point of the group `muster.runtimes` adds one; actions refer to it by its name. A
+    runtime with `in_process = False` runs its actions in processes with the markers of
+    `workers.processes`, and a cancel ends those. Any other runs them in the worker's own processes:
+    it is for trusted actions only, and a cancel ends the pool's child.
     """
 
     def why_not(self) -> str:
-        """Why this worker cannot offer it, in words for an operator; empty if it can. Asked once,
-        when the worker starts."""
+        """The reason why this worker cannot offer it, for an operator; empty if it can. Called
+        once, when the worker starts."""
         ...
 
     def run(self, call: Call) -> Outcome:
-        """Run the action to its end, or to its time limit. Whatever it raises fails the execution,
-        and blames the worker."""
+        """Run the action to its end, or to its time limit. Any exception fails the execution, with
+        the worker to blame."""
         ...
 
 
@@ -72,21 +77,28 @@ def completed(result: dict[str, Any]) -> Outcome:
 def failed(
     message: str, *, by: str = "action", reason: Reason = Reason.ACTION_FAILED, **details: Any
 ) -> Outcome:
-    """`by` says who is to blame: `action`, or `worker` if the action could not even begin."""
+    """Make the outcome of a failure. `by` is to blame: `action`, or `worker` if the action could
+    not even begin."""
     return Outcome("fail", reason.value, _explained(reason, message, by) | details)
 
 
+def interrupted(message: str = "The action was interrupted.") -> Outcome:
+    """Make the outcome of an action that was stopped before its time limit."""
+    return failed(message, by="worker", reason=Reason.CANCELLED_RUNNING)
+
+
 def unavailable(call: Call, why: str, *, missing: str = "") -> Outcome:
-    """This host lacks the code, so the action did not begin: it goes elsewhere, which counts for no
-    policy. `missing` is the name of the pack if it lacks all of it, and not this action alone."""
+    """Make the outcome of an action whose code this host lacks: it did not begin, and goes
+    elsewhere, which no policy counts. `missing` is the name of the pack if all of it is missing,
+    not only this action."""
     return failed(
         why, by="worker", reason=Reason.PACK_UNAVAILABLE, missing=missing or call.action_ref
     )
 
 
 def not_loaded(call: Call, error: str) -> Outcome:
-    """An import of its entry point found no such module or function: by what is missing, if that
-    can be seen."""
+    """Make the outcome of an import that found no such module or function; it names what is
+    missing, if that can be seen."""
     if why := packs.missing_folder(call.pack_path):
         return unavailable(call, why, missing=call.pack)
     why = packs.missing_entry_point(call.runtime, call.entry_point, pack_path=call.pack_path)

@@ -1,9 +1,9 @@
-"""Calls a function in an interpreter of its own: `python_runner.py MODULE:FUNCTION FOLDER`.
+"""Call a function in an interpreter of its own: `python_runner.py MODULE:FUNCTION FOLDER`.
 
-Parameters come as JSON on stdin; what became of them goes to the file MSTR_RESULT_FILE: `{"value":
-...}`, or `exception`, `message` and `traceback`, or `unavailable` if there is no such function,
-and so nothing was called. FOLDER is where the module is looked for, last.
-For any Python since 3.8, and with its standard library only: the pack's interpreter runs it.
+Parameters come as JSON on stdin; the outcome goes to the file MSTR_RESULT_FILE: `{"value": ...}`,
+or `exception`, `message` and `traceback`, or `unavailable` if there is no such function, so that
+nothing was called. FOLDER is the last place where the module is looked for. For any Python since
+3.8, with its standard library only: the pack's interpreter runs it.
 """
 
 import sys
@@ -15,8 +15,9 @@ import json
 import os
 import traceback
 
-MESSAGE_LIMIT = 2000
-TRACEBACK_LIMIT = 20000
+# more than is kept: the worker masks secrets before it cuts the rest off
+MESSAGE_LIMIT = 20000
+TRACEBACK_LIMIT = 100000
 LIMIT_BYTES = 1048576
 
 
@@ -34,8 +35,8 @@ def main():  # type: ignore[no-untyped-def]
             raise ValueError(f"it returned {len(written)} bytes of JSON, {LIMIT_BYTES} are kept")
     except CannotLoad as error:
         written = json.dumps({"unavailable": str(error)})
-    except BaseException as error:  # noqa: BLE001 - told, whatever it is
-        written = json.dumps(told(error))
+    except BaseException as error:  # noqa: BLE001 - every exception is reported
+        written = json.dumps(described(error))
     if os.getpid() != process_id:
         os._exit(1)  # the action forked, and this is its child
     with open(os.environ["MSTR_RESULT_FILE"], "w") as file:
@@ -44,13 +45,13 @@ def main():  # type: ignore[no-untyped-def]
 
 
 def load(entry_point, folder):  # type: ignore[no-untyped-def]
-    """The function. Raises CannotLoad, or what the import does."""
+    """Load the function. Raises CannotLoad, or the errors of the import."""
     sys.path.append(folder)
     module_name, _, name = entry_point.partition(":")
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        # a module that the action's own module lacks is the action's business
+        # a module that the action's own module fails to import is the action's error
         if error.name is None or not (module_name + ".").startswith(error.name + "."):
             raise
         raise CannotLoad(f"entry point {entry_point}: there is no module {error.name!r}") from None
@@ -60,8 +61,9 @@ def load(entry_point, folder):  # type: ignore[no-untyped-def]
     return function
 
 
-def told(error):  # type: ignore[no-untyped-def]
-    """An exception's type, message and traceback, without the frames above the action's own."""
+def described(error):  # type: ignore[no-untyped-def]
+    """Describe an exception: type, message and traceback, without the frames above the action's
+    own."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
         frames = frames.tb_next

@@ -1,10 +1,9 @@
 """Shell actions: a command as a list of arguments, never a line for a shell to interpret.
 
 It gets its parameters as JSON on stdin, and those that its entry point names as arguments. A
-command with a slash in it that is not absolute is looked for in the pack's folder. Exit code 0
-completes the execution, anything else fails it. At the time limit its processes get SIGTERM,
-after the grace SIGKILL. When it ends by itself what is left of its processes is killed. What else
-holds for it is in `command`.
+relative command with a slash is looked for in the pack's folder. Exit code 0 completes the
+execution, anything else fails it. At the time limit its processes get SIGTERM, after the grace
+SIGKILL. When it ends by itself, its remaining processes are killed. See `command` for the rest.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def run(call: Call) -> Outcome:
 
 
 def prepare(call: Call, entry_point: list[str], *, result: str = "none") -> Command:
-    """The command of an entry point, with its parameters. Raises CannotExpand."""
+    """Build the command of an entry point, with its parameters. Raises CannotExpand."""
     return Command(
         placeholders.expand(entry_point, call.parameters),
         stdin=json.dumps(call.parameters).encode(),

@@ -1,4 +1,4 @@
-"""The working directory of a command: empty at first, its own, and gone afterwards."""
+"""The working directory of a command: empty at first, private, and removed afterwards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from workers import processes
 
 UNLOCKED_SECONDS = 60.0
-"""A new working directory is not locked at once: that young, it is left alone."""
+"""A new working directory is not locked at once: a younger one is left alone."""
 
 
 @contextlib.contextmanager
@@ -31,7 +31,8 @@ def made(execution_id: str, attempt: int) -> Iterator[str]:
 def remove_left() -> int:
     """Remove the working directories of workers that were killed; returns how many.
 
-    For the start of a worker. One in use is locked, and the kernel drops the lock of who dies.
+    Called at the start of a worker. A directory in use is locked, and the kernel releases the lock
+    of a dead process.
     """
     removed = 0
     for work_dir in Path(tempfile.gettempdir()).glob(processes.work_dir_prefix("*") + "*"):
@@ -45,7 +46,7 @@ def remove_left() -> int:
 
 @contextlib.contextmanager
 def _locked(work_dir: str) -> Iterator[None]:
-    """Raises BlockingIOError if another process, or thread, holds it."""
+    """Lock it. Raises BlockingIOError if another process, or thread, holds it."""
     descriptor = os.open(work_dir, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

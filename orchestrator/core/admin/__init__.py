@@ -1,4 +1,4 @@
-"""The Django admin: what an operator looks at when something is not as it should be."""
+"""The Django admin: the pages on which operators look into problems."""
 
 from django.contrib import admin
 

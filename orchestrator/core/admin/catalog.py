@@ -1,4 +1,4 @@
-"""Packs and actions: installed by command, shown here; an action can be switched off and on."""
+"""Packs and actions: installed by command, shown here; an action can be disabled and enabled."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from unfold.enums import ActionVariant
 from orchestrator.core import clock, words
 from orchestrator.core.admin import render
 from orchestrator.core.admin.read_only import ReadOnlyAdmin, Section, go_to
+from orchestrator.core.authority import Principal
 from orchestrator.core.models import Action, Pack
+from orchestrator.core.shown import actions as shown
 
 
 @admin.register(Pack)
 class PackAdmin(ReadOnlyAdmin):
+    view_permission = "actions.read"
     list_display = ("name", "version", "action_count", "description", "installed")
     search_fields = ("name",)
 
@@ -37,7 +40,7 @@ class PackAdmin(ReadOnlyAdmin):
     def installed(self, pack: Pack) -> SafeString | None:
         return render.moment(pack.installed_at)
 
-    def sections(self, obj: Pack, now: datetime) -> list[Section]:
+    def sections(self, obj: Pack, now: datetime, *, seen_by: Principal) -> list[Section]:
         rows = [
             (
                 render.link_to(each),
@@ -63,16 +66,18 @@ class PackAdmin(ReadOnlyAdmin):
 
 @admin.register(Action)
 class ActionAdmin(ReadOnlyAdmin):
+    view_permission = "actions.read"
     list_display = (
         "ref",
         "runtime",
         "enabled",
+        "dangerous",
         "idempotent",
         "time_limit",
         "on_no_worker",
         "description",
     )
-    list_filter = ("pack", "runtime", "enabled")
+    list_filter = (("pack", admin.RelatedOnlyFieldListFilter), "runtime", "enabled", "dangerous")
     list_filter_submit = False
     list_select_related = ("pack",)
     search_fields = ("ref", "description")
@@ -82,13 +87,14 @@ class ActionAdmin(ReadOnlyAdmin):
     def time_limit(self, obj: Action) -> str:
         return _time_limit(obj)
 
-    def sections(self, obj: Action, now: datetime) -> list[Section]:
+    def sections(self, obj: Action, now: datetime, *, seen_by: Principal) -> list[Section]:
         executions = reverse("admin:orchestrator_execution_changelist")
         return [
             Section(
                 facts=[
                     ("Action", render.mono(obj.ref)),
                     ("May be run", _enabled_badge(obj)),
+                    ("Needs", _needed(obj)),
                     ("Description", obj.description),
                     ("Pack", render.link_to(obj.pack)),
                     ("Updated", render.moment(obj.updated_at)),
@@ -97,19 +103,19 @@ class ActionAdmin(ReadOnlyAdmin):
                 kind="success" if obj.enabled else "warning",
             ),
             Section(title="Parameters (JSON Schema)", body=_json(obj.parameters_schema)),
-            Section(title="How it runs", facts=_running(obj), wide=False),
+            Section(title="How it runs", facts=_running(obj, seen_by), wide=False),
             Section(title="When it fails", facts=_failing(obj), wide=False),
         ]
 
-    # --- switching off and on
+    # --- disabling and enabling
 
     def has_toggle_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
-        return self.may_change(request)
+        return self.may_act(request, "packs.install", object_id)
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        """Only the button that changes something."""
-        found = self.get_object(request, object_id)
-        useful = "disable" if found is not None and found.enabled else "enable"
+        """Leave only the button that changes something."""
+        obj = self.get_object(request, object_id)
+        useful = "disable" if obj is not None and obj.enabled else "enable"
         allowed: list[Any] = super().get_actions_detail(request, object_id)
         return [each for each in allowed if each.action_name.endswith(f"_{useful}")]
 
@@ -120,7 +126,7 @@ class ActionAdmin(ReadOnlyAdmin):
         permissions=["toggle"],
         dialog={
             "title": "Disable this action?",
-            "description": "New requests for it are refused. What was accepted before goes on.",
+            "description": "New requests for it are refused. Accepted executions continue.",
             "form_submit_text": "Disable",
         },
     )
@@ -142,29 +148,37 @@ class ActionAdmin(ReadOnlyAdmin):
         return self._set_enabled(request, object_id, enabled=True)
 
     def _set_enabled(self, request: HttpRequest, object_id: str, *, enabled: bool) -> HttpResponse:
-        found = self.get_object(request, object_id)
+        obj = self.get_object(request, object_id)
         word = "enabled" if enabled else "disabled"
-        if found is None:
+        if obj is None:
             messages.error(request, f"There is no action {object_id}.")
             return go_to(request, reverse("admin:orchestrator_action_changelist"))
-        changed = Action.objects.filter(pk=found.pk, enabled=not enabled).update(
+        changed = Action.objects.filter(pk=obj.pk, enabled=not enabled).update(
             enabled=enabled, updated_at=clock.now()
         )
         if changed:
-            self.log_change(request, found, f"{word.capitalize()}.")
-        messages.success(request, f"{found.ref} is {word}.")
-        return go_to(request, reverse("admin:orchestrator_action_change", args=[found.pk]))
+            self.log_change(request, obj, f"{word.capitalize()}.")
+        messages.success(request, f"{obj.ref} is {word}.")
+        return go_to(request, reverse("admin:orchestrator_action_change", args=[obj.pk]))
 
 
 def _enabled_badge(obj: Action) -> SafeString:
     return render.badge("enabled", "success") if obj.enabled else render.badge("disabled")
 
 
+def _needed(obj: Action) -> SafeString:
+    run = render.code("executions.run")
+    if not obj.dangerous:
+        return run
+    return format_html("{} and {}", run, render.code("actions.run_any_command"))
+
+
 def _time_limit(obj: Action) -> str:
     return words.span(obj.timeout_seconds) if obj.timeout_seconds else "default"
 
 
-def _running(obj: Action) -> list[tuple[str, Any]]:
+def _running(obj: Action, seen_by: Principal) -> list[tuple[str, Any]]:
+    options = shown.options(obj, seen_by=seen_by)
     wait = words.span(obj.queue_ttl_ms / 1000) if obj.queue_ttl_ms else "the queue's"
     if obj.scheduled_timeout_seconds:
         wait = f"{wait}, at most {words.span(obj.scheduled_timeout_seconds)}"
@@ -172,7 +186,8 @@ def _running(obj: Action) -> list[tuple[str, Any]]:
         ("Runtime", obj.runtime),
         ("Workers with", words.labels(obj.worker_selector) or "any labels"),
         ("Entry point", _json(obj.entry_point)),
-        ("Options", _json(obj.runtime_options) if obj.runtime_options else "none"),
+        ("Options", _json(options) if options else "none"),
+        ("Isolation", obj.isolation),
         ("Limits", _json(obj.limits) if obj.limits else "the installation's"),
         ("Time limit", _time_limit(obj)),
         ("Longest wait in a queue", wait),
@@ -180,9 +195,9 @@ def _running(obj: Action) -> list[tuple[str, Any]]:
 
 
 def _failing(obj: Action) -> list[tuple[str, Any]]:
-    again = "yes: also when the outcome is unknown" if obj.idempotent else "only what never started"
+    again = "yes, even if the outcome is unknown" if obj.idempotent else "only if it never started"
     without_worker = {
-        "fail": "fails at once",
+        "fail": "fails immediately",
         "wait": "waits for one",
     }[obj.on_no_worker]
     return [

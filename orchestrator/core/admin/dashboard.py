@@ -1,4 +1,4 @@
-"""The admin's first page: a few numbers, each a link to what it counts, none dear to compute."""
+"""The admin's first page: a few numbers, each a link to its rows, none expensive to compute."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 from django_celery_beat.models import PeriodicTask
 
-from orchestrator.core import clock
+from orchestrator.core import authority, clock
 from orchestrator.core.admin import render
 from orchestrator.core.admin.listing import COUNT_LIMIT, created_between
+from orchestrator.core.authority import Principal
 from orchestrator.core.models import DLQEntry, Execution, Tick, Worker
 from orchestrator.core.models.time_ordered import uuid7_floor
 from orchestrator.core.states import TERMINAL, ExecutionStatus
 
 ENDED_LIMIT = 100_000
-# the executors' watchdog steps in after two missed intervals
+# the executors' watchdog acts after two missed intervals
 LATE_AFTER = 3
 WINDOWS = {"1h": ("hour", timedelta(hours=1)), "24h": ("day", timedelta(days=1))}
 
@@ -39,21 +40,24 @@ class Card:
 
 
 def context(request: HttpRequest, base: dict[str, Any]) -> dict[str, Any]:
-    """Unfold's DASHBOARD_CALLBACK: what the user may look at, and nothing else."""
+    """Unfold's DASHBOARD_CALLBACK: add the boxes that the user may see."""
     now = clock.now()
-    user = request.user
+    user = authority.of_request(request)
     boxes: list[tuple[str, list[Card]]] = []
-    if user.has_perm("orchestrator.view_execution"):
-        boxes.append(("Open executions", open_executions(now)))
+    if authority.may(user, "executions.read"):
+        boxes.append(("Open executions", open_executions(now, user)))
         boxes += [
-            (f"Ended, of those created in the last {name}", ended_executions(key, window, now))
+            (
+                f"Ended, of those created in the last {name}",
+                ended_executions(key, window, now, user),
+            )
             for key, (name, window) in WINDOWS.items()
         ]
-    if user.has_perm("orchestrator.view_worker"):
-        boxes.append(("Workers", workers(now)))
-    if user.has_perm("orchestrator.view_dlqentry"):
-        boxes.append(("Dead letters drained today", dead_letters(now)))
-    may_see_ticks = user.has_perm("orchestrator.view_tick")
+    if authority.may(user, "workers.read"):
+        boxes.append(("Workers", workers(now, user)))
+    if authority.may(user, "dlq.read"):
+        boxes.append(("Dead letters drained today", dead_letters(now, user)))
+    may_see_ticks = authority.may(user, "metrics.read")
     base |= {
         "now": now,
         "boxes": boxes,
@@ -63,11 +67,11 @@ def context(request: HttpRequest, base: dict[str, Any]) -> dict[str, Any]:
     return base
 
 
-def open_executions(now: datetime) -> list[Card]:
-    """Exact: the partial index holds the open ones only."""
-    rows = Execution.objects.open().order_by().values_list("status").annotate(Count("pk"))
-    counts = dict(rows)
-    late = Execution.objects.open().filter(deadline_at__lte=now).count()
+def open_executions(now: datetime, user: Principal) -> list[Card]:
+    """Count the open executions by status. Exact: the partial index holds only these."""
+    visible = Execution.objects.visible_to(user).open()
+    counts = dict(visible.order_by().values_list("status").annotate(Count("pk")))
+    late = visible.filter(deadline_at__lte=now).count()
     cards = [_status_card(status, counts) for status in ExecutionStatus if status not in TERMINAL]
     note = "past their deadline"
     return [
@@ -78,15 +82,15 @@ def open_executions(now: datetime) -> list[Card]:
     ]
 
 
-def ended_executions(key: str, window: timedelta, now: datetime) -> list[Card]:
-    """By a range of the primary key, and of no more than the newest `ENDED_LIMIT` rows."""
+def ended_executions(key: str, window: timedelta, now: datetime, user: Principal) -> list[Card]:
+    """Count ended executions, by a range of the primary key, at most the newest `ENDED_LIMIT`."""
     wanted = created_between(now - window, None) & Q(ended_at__isnull=False)
     newest = Execution.objects.order_by("-pk").values_list("pk", flat=True)
     oldest_counted = next(iter(newest[ENDED_LIMIT : ENDED_LIMIT + 1]), None)
     if oldest_counted:
         wanted &= Q(pk__gt=oldest_counted)
-    rows = Execution.objects.filter(wanted).order_by().values_list("status").annotate(Count("pk"))
-    counts = dict(rows)
+    rows = Execution.objects.visible_to(user).filter(wanted).order_by()
+    counts = dict(rows.values_list("status").annotate(Count("pk")))
     reached = oldest_counted is not None and oldest_counted > uuid7_floor(now - window)
     note = f"of the newest {ENDED_LIMIT:,}" if reached else ""
     return [
@@ -108,16 +112,17 @@ def _status_card(
     )
 
 
-def workers(now: datetime) -> list[Card]:
-    counts = dict(Worker.objects.order_by().values_list("status").annotate(Count("pk")))
-    fresh = Worker.objects.eligible(now).count()
-    stale = Worker.objects.stale(now).count()
+def workers(now: datetime, user: Principal) -> list[Card]:
+    visible = Worker.objects.visible_to(user)
+    counts = dict(visible.order_by().values_list("status").annotate(Count("pk")))
+    fresh = visible.eligible(now).count()
+    stale = visible.stale(now).count()
     base = reverse("admin:orchestrator_worker_changelist")
     kinds = {"fresh": "success", "stale": "danger", "draining": "warning", "inactive": ""}
     numbers = {
         "fresh": (fresh, "active", "may be given work"),
-        "stale": (stale, "", "silent too long"),
-        "draining": (counts.get("draining", 0), "draining", "finish what runs"),
+        "stale": (stale, "", "silent for too long"),
+        "draining": (counts.get("draining", 0), "draining", "finish their work"),
         "inactive": (counts.get("inactive", 0), "inactive", "down"),
     }
     return [
@@ -131,12 +136,13 @@ def workers(now: datetime) -> list[Card]:
     ]
 
 
-def dead_letters(now: datetime) -> list[Card]:
-    """Since midnight in the installation's timezone, of the newest `COUNT_LIMIT` entries."""
+def dead_letters(now: datetime, user: Principal) -> list[Card]:
+    """Count entries since midnight, installation time, among the newest `COUNT_LIMIT`."""
     midnight = timezone.localtime(now).replace(hour=0, minute=0, second=0, microsecond=0)
     newest = DLQEntry.objects.order_by("-pk").values("pk")[:COUNT_LIMIT]
     rows = (
-        DLQEntry.objects.filter(pk__in=newest, dlq_timestamp__gte=midnight)
+        DLQEntry.objects.visible_to(user)
+        .filter(pk__in=newest, dlq_timestamp__gte=midnight)
         .order_by()
         .values_list("dlq_reason")
         .annotate(Count("pk"))
@@ -157,7 +163,7 @@ def dead_letters(now: datetime) -> list[Card]:
 
 
 def last_ticks(now: datetime) -> SafeString | str:
-    """When each maintenance function last ran, and whether that is longer ago than it should be."""
+    """A table of maintenance functions: the last run of each, and whether it is late."""
     scheduled = PeriodicTask.objects.filter(interval__isnull=False).select_related("interval")
     every = {task.task: task.interval.schedule.run_every for task in scheduled}
     rows = []

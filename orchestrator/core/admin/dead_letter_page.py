@@ -1,4 +1,4 @@
-"""The page of one DLQ entry: what happened, who looked, and all that was kept."""
+"""The page of one DLQ entry: its situation, its notes, and everything that was stored."""
 
 from __future__ import annotations
 
@@ -12,34 +12,38 @@ from django.utils.safestring import SafeString
 from orchestrator.core import investigations, words
 from orchestrator.core.admin import render
 from orchestrator.core.admin.read_only import Section
+from orchestrator.core.authority import Principal
 from orchestrator.core.models import DLQEntry
 from orchestrator.core.models.dead_letters import RESOLUTION_KINDS
 from orchestrator.core.shown import investigations as shown
 
 
-def sections(obj: DLQEntry, now: datetime) -> list[Section]:
+def sections(obj: DLQEntry, now: datetime, *, seen_by: Principal) -> list[Section]:
     """The boxes of an entry's page."""
-    facts = [*render.facts(shown.situation(obj, now)), ("About", subject_link(obj))]
+    situation = shown.situation(obj, now, seen_by=seen_by)
+    facts = [*render.facts(situation), ("About", subject_link(obj))]
     boxes = [Section(facts=facts, kind=RESOLUTION_KINDS.get(_status(obj), ""))]
     if obj.notes:
         rows = [(n.get("at"), n.get("by"), render.printable(n.get("text"))) for n in obj.notes]
         boxes.append(Section(title="Notes", body=render.table(["At", "By", "Note"], rows)))
     if obj.fingerprint:
+        headers = shown.headers(obj, seen_by=seen_by)
         boxes += [
-            Section(title="Deaths (x-death)", body=x_death_table(obj.x_death)),
-            Section(title="Headers", body=render.pretty_json(obj.headers), wide=False),
+            Section(title="Deaths (x-death)", body=x_death_table(shown.x_death(obj))),
+            Section(title="Headers", body=render.pretty_json(headers), wide=False),
         ]
+    snapshot = render.pretty_json(shown.snapshot(obj, seen_by=seen_by))
     boxes.append(
         Section(
-            title="As it was when the entry was opened",
-            body=render.pretty_json(obj.snapshot) if obj.snapshot else "belongs to none",
+            title="The subject when the entry was opened",
+            body=snapshot if obj.snapshot else "none: it has no subject",
             wide=not obj.fingerprint,
         )
     )
     if obj.metadata:
-        boxes.append(Section(title="Metadata", body=render.pretty_json(obj.metadata)))
-    if obj.raw_body is not None:
-        boxes.append(_body(bytes(obj.raw_body)))
+        boxes.append(Section(title="Metadata", body=render.pretty_json(shown.metadata(obj))))
+    if (body := shown.body(obj, seen_by=seen_by)) is not None:
+        boxes.append(_body(body))
     return boxes
 
 
@@ -48,7 +52,7 @@ def _status(entry: DLQEntry) -> str:
 
 
 def subject_link(entry: DLQEntry, *, short: bool = False) -> SafeString | None:
-    """What it is about, if anything: its page is found without reading it."""
+    """A link to its subject, if it has one. The subject itself is not read."""
     if entry.subject_id is None:
         return None
     id = render.short_id(entry.subject_id) if short else render.mono(entry.subject_id)
@@ -63,7 +67,7 @@ def subject_link(entry: DLQEntry, *, short: bool = False) -> SafeString | None:
 def x_death_table(deaths: Any) -> SafeString | str:
     """RabbitMQ's `x-death`, newest death first: one row for each queue and reason."""
     if not deaths:
-        return "The letter brought none."
+        return "The letter had none."
     rows = ([_cell(value) for value in death] for death in shown.deaths(deaths))
     return render.table(shown.DEATH, rows)
 
@@ -72,10 +76,13 @@ def _cell(value: Any) -> Any:
     return render.moment(value) if isinstance(value, datetime) else render.printable(value)
 
 
-def _body(body: bytes) -> Section:
+def _body(body: bytes | str) -> Section:
+    if isinstance(body, str):
+        return Section(title="Body", body=body)
+    title = f"Body, as received: {len(body):,} bytes"
     text = body[: words.HEX_LIMIT_BYTES].decode("utf-8", "replace")
     return Section(
-        title=f"Body, as received: {len(body):,} bytes",
+        title=title,
         body=format_html(
             '<h3 class="m-subtitle">As text</h3>{}<h3 class="m-subtitle">As bytes</h3>{}',
             render.preformatted(text),

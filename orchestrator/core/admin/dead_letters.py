@@ -1,4 +1,4 @@
-"""DLQ entries: what died, where, why, and what it was about."""
+"""DLQ entries: dead letters and stuck work, with notes and resolutions."""
 
 from __future__ import annotations
 
@@ -18,27 +18,35 @@ from unfold.forms import BaseDialogForm
 from unfold.views import ChangeList
 from unfold.widgets import UnfoldAdminTextareaWidget
 
-from orchestrator.core import clock, investigations
+from orchestrator.core import authority, clock, investigations
 from orchestrator.core.admin import dead_letter_page, dialogs, render
 from orchestrator.core.admin.dead_letter_page import subject_link
 from orchestrator.core.admin.listing import id_starts_with
 from orchestrator.core.admin.read_only import AsOfChangeList, ReadOnlyAdmin, Section
+from orchestrator.core.authority import Principal
 from orchestrator.core.errors import MusterError
 from orchestrator.core.models import DLQEntry
 from orchestrator.core.models.dead_letters import REASON_KINDS, RESOLUTION_KINDS
+from orchestrator.core.shown import investigations as shown
 
 
 class NoteForm(BaseDialogForm):
-    """What was found out: asked for before an entry is closed."""
+    """The note that is required before an entry is closed."""
 
     note = forms.CharField(
         max_length=10_000,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 4, "autofocus": ""}),
-        help_text="Kept with your name and the time; notes are never changed.",
+        help_text="Stored with your name and the time. A note is never changed.",
     )
 
 
 class DLQChangeList(AsOfChangeList):
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        principal = authority.of_request(request)
+        for entry in self.result_list:
+            entry.shown_detail = shown.detail(entry, seen_by=principal)
+
     def get_queryset(self, *args: Any, **kwargs: Any) -> QuerySet[DLQEntry]:
         queryset: QuerySet[DLQEntry] = super().get_queryset(*args, **kwargs)
         return queryset.without_contents()  # type: ignore[attr-defined, no-any-return]
@@ -46,6 +54,7 @@ class DLQChangeList(AsOfChangeList):
 
 @admin.register(DLQEntry)
 class DLQEntryAdmin(ReadOnlyAdmin):
+    view_permission = "dlq.read"
     list_display = (
         "entry_id",
         "reason_label",
@@ -59,7 +68,7 @@ class DLQEntryAdmin(ReadOnlyAdmin):
     list_filter_submit = False
     show_facets = admin.ShowFacets.NEVER
     search_fields = ("id",)
-    search_help_text = "Start of the id of an entry or of what it is about, or a queue"
+    search_help_text = "Start of the id of an entry or of its subject, or a queue"
     actions = ("resolve_selected", "fail_selected", "cancel_selected")
     actions_detail = ("resolve", "fail", "cancel", "annotate")
 
@@ -100,24 +109,25 @@ class DLQEntryAdmin(ReadOnlyAdmin):
 
     @display(description="Detail")
     def detail_start(self, entry: DLQEntry) -> str:
-        return Truncator(render.printable(entry.detail)).chars(60) or "-"
+        detail = entry.shown_detail  # type: ignore[attr-defined]
+        return Truncator(render.printable(detail)).chars(60) or "-"
 
     @display(description="Opened")
     def opened(self, entry: DLQEntry) -> SafeString | None:
         return render.moment(entry.dlq_timestamp)
 
-    def sections(self, obj: DLQEntry, now: datetime) -> list[Section]:
-        return dead_letter_page.sections(obj, now)
+    def sections(self, obj: DLQEntry, now: datetime, *, seen_by: Principal) -> list[Section]:
+        return dead_letter_page.sections(obj, now, seen_by=seen_by)
 
     # --- notes and resolutions
 
     def has_investigate_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
-        return self.may_change(request)
+        return self.may_act(request, "dlq.change", object_id)
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        """A closed entry is final, so its page has no buttons."""
-        found = self.get_object(request, object_id)
-        if found is None or found.is_closed:
+        """Leave out all buttons for a closed entry: it is final."""
+        entry = self.get_object(request, object_id)
+        if entry is None or entry.is_closed:
             return []
         allowed: list[Any] = super().get_actions_detail(request, object_id)
         return allowed
@@ -127,7 +137,7 @@ class DLQEntryAdmin(ReadOnlyAdmin):
         icon="check_circle",
         permission="investigate",
         question="Close as resolved?",
-        explanation="What was wrong is dealt with. Closed is final.",
+        explanation="The problem is solved. A closed entry cannot be opened again.",
         submit="Close",
         form=NoteForm,
         variant=ActionVariant.SUCCESS,
@@ -140,7 +150,7 @@ class DLQEntryAdmin(ReadOnlyAdmin):
         icon="cancel",
         permission="investigate",
         question="Close as permanently failed?",
-        explanation="Nothing can be done any more. Closed is final.",
+        explanation="Nothing more can be done. A closed entry cannot be opened again.",
         submit="Close",
         form=NoteForm,
         variant=ActionVariant.DANGER,
@@ -153,7 +163,7 @@ class DLQEntryAdmin(ReadOnlyAdmin):
         icon="do_not_disturb_on",
         permission="investigate",
         question="Cancel the investigation?",
-        explanation="Nobody needs to look into it. Closed is final.",
+        explanation="Nobody needs to look into it. A closed entry cannot be opened again.",
         submit="Close",
         form=NoteForm,
     )
@@ -216,8 +226,9 @@ class DLQEntryAdmin(ReadOnlyAdmin):
         resolution: DLQEntry.Resolution,
     ) -> None:
         closed = 0
-        # at most the page that was looked at, whatever the form says
-        for entry in queryset[: self.list_per_page]:
+        chosen = self.within_reach(request, queryset, "dlq.change")
+        # at most one page, even if the form contains more
+        for entry in chosen[: self.list_per_page]:
             try:
                 self._close(request, entry, resolution, "")
             except MusterError as error:

@@ -1,4 +1,4 @@
-"""Dialogs that ask for a reason before something is done by hand, and the way back from them."""
+"""Dialogs that ask for a reason before an operator's action, and the redirect after it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ REASON_MAX = 500
 
 
 class ReasonForm(BaseDialogForm):
-    """Why it is done: kept with what is done."""
+    """The reason, which is stored with the change."""
 
     reason = forms.CharField(
         max_length=REASON_MAX,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 3, "autofocus": ""}),
-        help_text="Kept in the timeline, with your name.",
+        help_text="Stored in the timeline, with your name.",
     )
 
 
@@ -44,28 +44,28 @@ def button(
     form: type[BaseDialogForm] = ReasonForm,
     variant: ActionVariant = ActionVariant.DEFAULT,
 ) -> Callable[[Callable[..., HttpResponse]], Any]:
-    """Decorate what a button of a page does once its dialog was answered."""
-    asked: ActionDialog = {
+    """Decorate the function that a page's button calls after its dialog."""
+    dialog: ActionDialog = {
         "title": question,
         "description": explanation,
         "form_class": form,
         "form_submit_text": submit,
     }
     decorate: Callable[[Callable[..., HttpResponse]], Any] = action(
-        description=text, icon=icon, variant=variant, permissions=[permission], dialog=asked
+        description=text, icon=icon, variant=variant, permissions=[permission], dialog=dialog
     )
     return decorate
 
 
 def do(
-    request: HttpRequest, found: Model | None, verb: Callable[[], Any], done: str, *, home: str
+    request: HttpRequest, obj: Model | None, verb: Callable[[], Any], done: str, *, home: str
 ) -> HttpResponse:
-    """Do it, tell how it went, and go back to the page that the dialog was opened on.
+    """Call the verb, show its outcome, and go back to the page on which the dialog was opened.
 
-    `home`: the list to go to if there is nothing to do it to.
+    `home`: the list to go to if the object no longer exists.
     """
-    if found is None:
-        messages.error(request, "It is not there any more.")
+    if obj is None:
+        messages.error(request, "It no longer exists.")
         return go_to(request, reverse(home))
     try:
         verb()
@@ -73,7 +73,7 @@ def do(
         messages.error(request, str(error))
     else:
         messages.success(request, done)
-    return go_to(request, _opened_on(request) or _own_page(found))
+    return go_to(request, _opened_on(request) or _own_page(obj))
 
 
 def actor(request: HttpRequest) -> str:
@@ -81,11 +81,11 @@ def actor(request: HttpRequest) -> str:
 
 
 def _opened_on(request: HttpRequest) -> str:
-    """The path that htmx says the browser is at. Only a path: it leads to no other host."""
+    """The path of the page in the browser, from htmx. A path cannot lead to another host."""
     path = urlsplit(request.headers.get("HX-Current-URL", "")).path
     return path if path.startswith(reverse("admin:index")) else ""
 
 
-def _own_page(found: Model) -> str:
-    meta = found._meta
-    return reverse(f"admin:{meta.app_label}_{meta.model_name}_change", args=[found.pk])
+def _own_page(obj: Model) -> str:
+    meta = obj._meta
+    return reverse(f"admin:{meta.app_label}_{meta.model_name}_change", args=[obj.pk])

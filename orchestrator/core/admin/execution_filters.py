@@ -1,4 +1,4 @@
-"""What the list of executions can be narrowed to. None of them asks the table what it contains."""
+"""Filters of the list of executions. None of them reads the table to find its choices."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from unfold.contrib.filters.admin import DropdownFilter
 
+from orchestrator.core import authority
 from orchestrator.core.models import Action, Execution, Pack, Worker
 from orchestrator.core.reasons import Reason
 from orchestrator.core.states import OPEN, TERMINAL, ExecutionStatus
@@ -54,7 +55,8 @@ class ByWorker(DropdownFilter):
     parameter_name = "worker"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(str(pk), name) for pk, name in Worker.objects.values_list("pk", "name")]
+        visible = Worker.objects.visible_to(authority.of_request(request))
+        return [(str(pk), name) for pk, name in visible.values_list("pk", "name")]
 
     def queryset(self, request: HttpRequest, queryset: Executions) -> Executions:
         value = self.value() or ""
@@ -66,7 +68,8 @@ class ByPack(DropdownFilter):
     parameter_name = "pack"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(name, name) for name in Pack.objects.values_list("name", flat=True)]
+        visible = Pack.objects.visible_to(authority.of_request(request))
+        return [(name, name) for name in visible.values_list("name", flat=True)]
 
     def queryset(self, request: HttpRequest, queryset: Executions) -> Executions:
         if not self.value():
@@ -81,7 +84,8 @@ class ByAction(DropdownFilter):
     parameter_name = "action"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(ref, ref) for ref in Action.objects.values_list("ref", flat=True)]
+        visible = Action.objects.visible_to(authority.of_request(request))
+        return [(ref, ref) for ref in visible.values_list("ref", flat=True)]
 
     def queryset(self, request: HttpRequest, queryset: Executions) -> Executions:
         return queryset.filter(action_ref=self.value()) if self.value() else queryset

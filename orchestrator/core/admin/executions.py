@@ -1,4 +1,4 @@
-"""Executions: listed, shown, and cancelled. Nothing else can be done to them by hand."""
+"""Executions: list, page, and cancellation, the only change that can be made by hand."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from orchestrator.core.admin import dialogs, execution_page, render
 from orchestrator.core.admin.execution_filters import ByAction, ByPack, ByReason, ByStatus, ByWorker
 from orchestrator.core.admin.listing import CreatedBetween, CreatedWithin, id_starts_with
 from orchestrator.core.admin.read_only import AsOfChangeList, ReadOnlyAdmin, Section, go_to
+from orchestrator.core.authority import Principal
 from orchestrator.core.errors import MusterError
 from orchestrator.core.models import Action, Execution
 from orchestrator.core.states import KINDS as EXECUTION_KINDS
@@ -34,6 +35,7 @@ class ExecutionChangeList(AsOfChangeList):
 
 @admin.register(Execution)
 class ExecutionAdmin(ReadOnlyAdmin):
+    view_permission = "executions.read"
     list_display = (
         "short_id",
         "status_label",
@@ -70,7 +72,7 @@ class ExecutionAdmin(ReadOnlyAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Execution], search_term: str
     ) -> tuple[QuerySet[Execution], bool]:
-        """By id prefix, part of an action's ref, or correlation id: each of them has its index."""
+        """Search by id prefix, part of an action's ref, or correlation id: each has an index."""
         term = search_term.strip()
         if not term:
             return queryset, False
@@ -81,8 +83,8 @@ class ExecutionAdmin(ReadOnlyAdmin):
             wanted |= by_id
         return queryset.filter(wanted), False
 
-    def sections(self, obj: Execution, now: datetime) -> list[Section]:
-        return execution_page.sections(obj, now)
+    def sections(self, obj: Execution, now: datetime, *, seen_by: Principal) -> list[Section]:
+        return execution_page.sections(obj, now, seen_by=seen_by)
 
     # --- columns
 
@@ -118,12 +120,12 @@ class ExecutionAdmin(ReadOnlyAdmin):
     # --- cancelling
 
     def has_cancel_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
-        return self.may_change(request)
+        return self.may_act(request, "executions.cancel", object_id)
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        """What has ended cannot be cancelled, so its page has no button for it."""
-        found = self.get_object(request, object_id)
-        if found is None or found.is_terminal:
+        """Leave out the button for an execution that has ended: it cannot be cancelled."""
+        execution = self.get_object(request, object_id)
+        if execution is None or execution.is_terminal:
             return []
         allowed: list[Any] = super().get_actions_detail(request, object_id)
         return allowed
@@ -136,7 +138,7 @@ class ExecutionAdmin(ReadOnlyAdmin):
         dialog={
             "title": "Stop this execution?",
             "description": (
-                "If it has not started, it never will. If it runs, its worker is told to stop it. "
+                "If it has not started, it never will. If it is running, its worker stops it. "
                 "This cannot be undone."
             ),
             "form_submit_text": "Stop it",
@@ -158,8 +160,9 @@ class ExecutionAdmin(ReadOnlyAdmin):
     @admin.action(description="Cancel selected executions", permissions=["cancel"])
     def cancel_selected(self, request: HttpRequest, queryset: QuerySet[Execution]) -> None:
         accepted = 0
-        # at most the page that was looked at, whatever the form says
-        for execution in queryset[: self.list_per_page]:
+        chosen = self.within_reach(request, queryset, "executions.cancel")
+        # at most one page, even if the form contains more
+        for execution in chosen[: self.list_per_page]:
             try:
                 self._cancel(request, execution)
             except MusterError as error:

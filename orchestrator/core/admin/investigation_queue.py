@@ -1,6 +1,8 @@
-"""The queue of investigations: what to look into next."""
+"""The queue of investigations, the most urgent first."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -8,24 +10,40 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 from unfold.decorators import display
+from unfold.views import ChangeList
 
-from orchestrator.core import words
+from orchestrator.core import authority, words
 from orchestrator.core.admin import render
-from orchestrator.core.admin.read_only import ReadOnlyAdmin
+from orchestrator.core.admin.read_only import AsOfChangeList, ReadOnlyAdmin
 from orchestrator.core.models import InvestigationQueue
 from orchestrator.core.models.dead_letters import REASON_KINDS
+from orchestrator.core.shown import investigations as shown
+
+
+class InvestigationChangeList(AsOfChangeList):
+    """A list whose rows say what they are about, as this user may see it."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        principal = authority.of_request(request)
+        for row in self.result_list:
+            row.shown_about = shown.about(row, seen_by=principal)
 
 
 @admin.register(InvestigationQueue)
 class InvestigationQueueAdmin(ReadOnlyAdmin):
     """Rows of the view, the most urgent first; each leads to its entry."""
 
+    view_permission = "dlq.read"
     list_display = ("score", "entry", "reason_label", "subject", "waits", "opened")
     list_display_links = None
     list_filter = ("dlq_reason",)
     list_filter_submit = False
     show_facets = admin.ShowFacets.NEVER
     ordering = ("-priority_score", "entry_id")
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return InvestigationChangeList
 
     @display(description="Score")
     def score(self, row: InvestigationQueue) -> str:
@@ -42,7 +60,8 @@ class InvestigationQueueAdmin(ReadOnlyAdmin):
 
     @display(description="About")
     def subject(self, row: InvestigationQueue) -> str:
-        return Truncator(render.printable(row.about)).chars(60) or "-"
+        about = row.shown_about  # type: ignore[attr-defined]
+        return Truncator(render.printable(about)).chars(60) or "-"
 
     @display(description="Waits")
     def waits(self, row: InvestigationQueue) -> str:
@@ -55,9 +74,9 @@ class InvestigationQueueAdmin(ReadOnlyAdmin):
     def change_view(
         self, request: HttpRequest, object_id: str, *args: object, **kwargs: object
     ) -> HttpResponse:
-        """It is in the queue because of its entry: that is its page."""
-        found = self.get_object(request, object_id)
-        if found is None:
+        """Redirect to the page of its entry."""
+        row = self.get_object(request, object_id)
+        if row is None:
             return HttpResponseRedirect(reverse("admin:orchestrator_investigationqueue_changelist"))
-        url = reverse("admin:orchestrator_dlqentry_change", args=[found.entry_id])
+        url = reverse("admin:orchestrator_dlqentry_change", args=[row.entry_id])
         return HttpResponseRedirect(url)

@@ -1,7 +1,7 @@
-"""Lists over tables of any size: counts with an upper end, and time ranges by primary key.
+"""Lists over tables of any size: capped counts, and time ranges by primary key.
 
-Ids are UUIDv7 and so in order of time: a range of time is a range of the primary key, which needs
-no index of its own.
+Ids are UUIDv7, so they are in order of time: a range of time is a range of the primary key, and
+needs no index of its own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HEX = re.compile(r"[0-9a-f-]{4,36}", re.IGNORECASE)
 
 
 class CappedPaginator(Paginator):
-    """Counts no further than `COUNT_LIMIT`; beyond it a filter, not a page number, leads on."""
+    """A paginator that counts up to `COUNT_LIMIT`; only filters reach the rows after it."""
 
     template_name = "orchestrator/admin/pagination.html"
 
@@ -44,7 +44,8 @@ class CappedPaginator(Paginator):
 
 
 def id_starts_with(text: str, *, field: str = "pk") -> Q | None:
-    """Ids that start with `text`, at least four hexadecimal digits; None if it cannot be one."""
+    """A condition for ids that start with `text`, at least four hexadecimal digits; None if it
+    cannot be an id."""
     digits = text.replace("-", "")
     if not _HEX.fullmatch(text) or not 4 <= len(digits) <= 32:
         return None
@@ -53,7 +54,7 @@ def id_starts_with(text: str, *, field: str = "pk") -> Q | None:
 
 
 def created_between(start: datetime | None, end: datetime | None) -> Q:
-    """Rows with a UUIDv7 that were created in a range of time; either end may be open."""
+    """A condition for rows with a UUIDv7 created in a range of time; either end may be open."""
     wanted = Q()
     if start is not None:
         wanted &= Q(pk__gte=uuid7_floor(start - CLOCK_SKEW), created_at__gte=start)

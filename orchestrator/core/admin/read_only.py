@@ -1,4 +1,4 @@
-"""Pages that show and never edit: what Muster writes, nobody else does."""
+"""Pages that show rows and never edit them: only Muster writes these."""
 
 from __future__ import annotations
 
@@ -14,37 +14,39 @@ from unfold.admin import ModelAdmin
 from unfold.views import ChangeList
 
 from orchestrator.core import clock
+from orchestrator.core.admin.guarded import Guarded
 from orchestrator.core.admin.listing import CappedPaginator
+from orchestrator.core.authority import Principal
 
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """One box of a detail page: names with their values, then whatever needs the width."""
+    """One box of a detail page: names with their values, then a body of full width."""
 
     title: str = ""
     facts: Sequence[tuple[str, Any]] = ()
     body: SafeString | str = ""
     wide: bool = True
     kind: str = ""
-    """Colours the edge: success, info, primary, warning, danger."""
+    """The colour of the edge: success, info, primary, warning, danger."""
 
 
 class AsOfChangeList(ChangeList):
-    """A list whose rows know the moment they are looked at, so that the clock is asked once."""
+    """A list whose rows have the time of the request, so that the clock is read once."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         filtered = self.has_active_filters or self.query
         if not filtered or getattr(self.paginator, "is_capped", False):
-            # equal counts keep "N results" out of the heading: it would be idle, or wrong
+            # equal counts keep "N results" out of the heading: it would be useless, or wrong
             self.full_result_count = self.result_count
         now = clock.now()
         for row in self.result_list:
             row.as_of = now
 
 
-class ReadOnlyAdmin(ModelAdmin):
-    """Lists and shows; its page is made of `sections()`, not of form fields."""
+class ReadOnlyAdmin(Guarded, ModelAdmin):
+    """A list, and a page that consists of `sections()`, not of form fields."""
 
     change_form_template = "orchestrator/admin/detail.html"
     paginator = CappedPaginator
@@ -55,30 +57,12 @@ class ReadOnlyAdmin(ModelAdmin):
     sortable_by: Sequence[str] = ()
     fields: Sequence[str] = ()
 
-    def sections(self, obj: Any, now: datetime) -> list[Section]:
-        """The boxes of the detail page."""
+    def sections(self, obj: Any, now: datetime, *, seen_by: Principal) -> list[Section]:
+        """The boxes of the detail page, as this user may see them."""
         raise NotImplementedError
-
-    def sections_for(self, request: HttpRequest, obj: Any, now: datetime) -> list[Section]:
-        """The boxes for this user, where they depend on who looks."""
-        return self.sections(obj, now)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return AsOfChangeList
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def may_change(self, request: HttpRequest) -> bool:
-        """Whether the user holds the model's change permission, which here allows the verbs."""
-        meta = self.model._meta
-        return bool(request.user.has_perm(f"{meta.app_label}.change_{meta.model_name}"))
 
     def render_change_form(
         self,
@@ -90,7 +74,8 @@ class ReadOnlyAdmin(ModelAdmin):
     ) -> HttpResponse:
         if obj is not None:
             now = clock.now()
-            context |= {"sections": self.sections_for(request, obj, now), "now": now}
+            sections = self.sections(obj, now, seen_by=self.principal(request))
+            context |= {"sections": sections, "now": now}
         response: HttpResponse = super().render_change_form(
             request, context, *args, obj=obj, **kwargs
         )

@@ -1,19 +1,19 @@
-"""How the admin's pages say things: moments with their timezone, durations, badges, JSON, bytes.
+"""HTML of the admin's pages: moments with their timezone, durations, badges, JSON, bytes.
 
-Everything that comes from outside goes through `format_html`; nothing here marks input as safe.
+All input from outside goes through `format_html`; nothing here marks input as safe.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 from uuid import UUID
 
-from django.db.models import Model
+from django.db.models import Model, QuerySet
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
@@ -27,14 +27,19 @@ from orchestrator.core.shown.values import (
     Due,
     Fact,
     Happening,
+    Json,
     Link,
+    Links,
     Prose,
     Search,
     State,
     Value,
 )
 
+Row = TypeVar("Row", bound=Model)
+
 TEXT_LIMIT_CHARACTERS = 100_000
+HISTORY_LIMIT = 200
 # lists have no stylesheet of ours, and Unfold has no class for it
 MONO = "font-family: ui-monospace, monospace; font-size: .92em"
 
@@ -50,7 +55,7 @@ def state_badge(state: str) -> SafeString:
 
 
 def moment(at: datetime | None, *, precise: bool = False) -> SafeString | None:
-    """A point in time with its timezone, to the second or millisecond; all of it when hovered."""
+    """A point in time with its timezone, to the second or millisecond; in full as a tooltip."""
     if at is None:
         return None
     local = timezone.localtime(at)
@@ -64,7 +69,7 @@ def moment(at: datetime | None, *, precise: bool = False) -> SafeString | None:
 
 
 def since(at: datetime | None, now: datetime) -> SafeString | None:
-    """`12 s ago`, the moment itself when hovered."""
+    """`12 s ago`, with the moment as a tooltip."""
     if at is None:
         return None
     local = timezone.localtime(at)
@@ -84,16 +89,18 @@ def due(at: datetime, now: datetime) -> SafeString:
     return format_html('<span class="m-muted">{}</span>', text)
 
 
-def facts(found: Iterable[Fact]) -> list[tuple[str, Any]]:
-    """Names, and what is said of each."""
-    return [(name, said(value)) for name, value in found]
+def facts(shown: Iterable[Fact]) -> list[tuple[str, Any]]:
+    """Names with their rendered values."""
+    return [(name, rendered(value)) for name, value in shown]
 
 
-def said(value: Value) -> Any:
-    """What a fact says."""
+def rendered(value: Value) -> Any:
+    """Render the value of a fact."""
     match value:
         case State(name, kinds):
             return state_badge(name) if kinds is None else badge(name, kinds.get(name, ""))
+        case At(at, ""):
+            return moment(at)
         case At(at, note):
             return format_html('{} · <span class="m-muted">{}</span>', moment(at), note)
         case Due(at, now, note):
@@ -101,6 +108,10 @@ def said(value: Value) -> Any:
             return format_html("{} · {}", moment(at), muted if note else due(at, now))
         case Link(row, text, note):
             return format_html("{} {}", link_to(row, text), note)
+        case Links(rows):
+            return format_html_join(", ", "{}", ((link_to(r.row, r.text),) for r in rows))
+        case Json(content):
+            return pretty_json(content)
         case Search(model, text):
             return search_link(model, text)
         case Coded(sentence, text):
@@ -113,30 +124,37 @@ def said(value: Value) -> Any:
 
 
 def with_code(text: str) -> SafeString:
-    """The text, its `backticked` words set as code."""
+    """Set the words in `backticks` as code."""
     pattern, replacement = r"`([^`]+)`", r'<code class="m-code">\1</code>'
     return mark_safe(re.sub(pattern, replacement, escape(text)))  # noqa: S308 - escaped before
 
 
-def timeline(happenings: Iterable[Happening], template: str, **context: Any) -> SafeString:
-    """What happened, oldest first."""
+def timeline(
+    rows: QuerySet[Row], happenings: Callable[[list[Row]], list[Happening]], api: str
+) -> SafeString:
+    """Draw transitions, oldest first; if they are many, the last. `api`: the URL of all of them."""
+    newest = list(rows.order_by("-pk")[: HISTORY_LIMIT + 1])
+    is_cut = len(newest) > HISTORY_LIMIT
     lines = [
         {
             "line": each,
             "at": moment(each.at, precise=True),
             "elapsed": words.span(each.after_seconds),
             "kind": words.kind_of(each.to),
-            "was": state_badge(each.was),
+            "was": state_badge(each.was) if each.was else "",
             "to": state_badge(each.to),
-            "why": said(each.why or each.reason),
+            "why": rendered(each.why or each.reason),
         }
-        for each in happenings
+        for each in happenings(newest[::-1])
     ]
-    return render_to_string(template, {"lines": lines, **context})
+    context = {"limit": HISTORY_LIMIT, "api": api if is_cut else ""}
+    if is_cut:
+        lines = lines[-HISTORY_LIMIT:]
+    return render_to_string("orchestrator/admin/timeline.html", context | {"lines": lines})
 
 
 def printable(value: Any) -> str:
-    """Text that every encoder takes: JSON may hold half a surrogate pair, a page may not."""
+    """Text that every encoder accepts: JSON may contain half a surrogate pair, a page may not."""
     return str(value).encode("utf-8", "backslashreplace").decode()
 
 
@@ -151,7 +169,8 @@ def mono(text: Any) -> SafeString:
 
 
 def short_id(value: UUID) -> SafeString:
-    """The millisecond and the last digits of a UUIDv7: tells neighbours apart, starts a search."""
+    """The millisecond and the last digits of a UUIDv7: unique enough to read, and a prefix to
+    search by."""
     text = str(value)
     return format_html(
         '<span class="whitespace-nowrap" style="{}" title="{}">{}…{}</span>',
@@ -163,7 +182,7 @@ def short_id(value: UUID) -> SafeString:
 
 
 def preformatted(text: str) -> SafeString:
-    """Text as it is, wrapped, and cut off where no one reads on."""
+    """Text as it is, wrapped, and cut at `TEXT_LIMIT_CHARACTERS`."""
     text = printable(text)
     if len(text) > TEXT_LIMIT_CHARACTERS:
         more = len(text) - TEXT_LIMIT_CHARACTERS
@@ -176,7 +195,7 @@ def pretty_json(value: Any) -> SafeString:
 
 
 def result_json(result: Any) -> SafeString:
-    """A result: its JSON, and texts of several lines (output, tracebacks) again as they look."""
+    """A result as JSON, then its texts of several lines (output, tracebacks) as plain text."""
     blocks = [pretty_json(result)]
     if isinstance(result, dict):
         for key, text in result.items():
@@ -187,7 +206,7 @@ def result_json(result: Any) -> SafeString:
 
 
 def hex_dump(body: bytes) -> SafeString:
-    """The first bytes as offset, hexadecimal and ASCII, sixteen a line."""
+    """The first bytes as offset, hexadecimal and ASCII, sixteen per line."""
     return format_html('<pre class="m-pre m-hex">{}</pre>', "\n".join(words.hex_lines(body)))
 
 
@@ -200,7 +219,7 @@ def link(url: str, text: Any) -> SafeString:
 
 
 def link_to(obj: Model | None, text: Any = None) -> SafeString | None:
-    """The object's own page in the admin."""
+    """A link to the object's page in the admin."""
     if obj is None:
         return None
     meta = obj._meta
@@ -209,7 +228,7 @@ def link_to(obj: Model | None, text: Any = None) -> SafeString | None:
 
 
 def search_link(model: type[Model], text: str | None) -> SafeString | None:
-    """The list of this model's objects in which the text is found."""
+    """A link to the list of this model's objects that contain the text."""
     if not text:
         return None
     meta = model._meta
@@ -218,7 +237,7 @@ def search_link(model: type[Model], text: str | None) -> SafeString | None:
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> SafeString:
-    """A table; cells are escaped unless they are safe already, empty ones become a dash."""
+    """A table; cells are escaped unless they are safe already, empty cells become a dash."""
     head = format_html_join("", "<th>{}</th>", ((header,) for header in headers))
     body = format_html_join(
         "",

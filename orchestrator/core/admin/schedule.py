@@ -1,4 +1,4 @@
-"""What beat runs, and when: django-celery-beat's own pages, in this admin's look."""
+"""The periodic tasks of beat: django-celery-beat's own pages, in the look of this admin."""
 
 from __future__ import annotations
 
@@ -22,14 +22,29 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 
 from orchestrator.core import clock
 from orchestrator.core.admin import render
+from orchestrator.core.admin.guarded import Guarded
 from orchestrator.core.admin.read_only import AsOfChangeList
 
 for model in (ClockedSchedule, CrontabSchedule, IntervalSchedule, PeriodicTask, SolarSchedule):
     admin.site.unregister(model)
 
 
+class GuardedSchedule(Guarded):
+    """Whoever changes the schedule makes any Celery task run: that is for admins."""
+
+    view_permission = "schedule.read"
+    add_permission = change_permission = delete_permission = "schedule.change"
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """Leave out actions on selected rows, which all change them."""
+        if not self.has_change_permission(request):
+            return {}
+        actions: dict[str, Any] = super().get_actions(request)  # type: ignore[misc]
+        return actions
+
+
 class PeriodicTaskForm(beat.PeriodicTaskForm):
-    """Without the choice of registered tasks: this process does not load the executor's."""
+    """A form without the choice of registered tasks: this process does not load the executor's."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -37,11 +52,11 @@ class PeriodicTaskForm(beat.PeriodicTaskForm):
         if "task" in self.fields:
             self.fields["task"].label = "Task"
             self.fields["task"].widget = UnfoldAdminTextInputWidget()
-            self.fields["task"].help_text = "The Celery task's name."
+            self.fields["task"].help_text = "The name of the Celery task."
 
 
 @admin.register(PeriodicTask)
-class PeriodicTaskAdmin(beat.PeriodicTaskAdmin, ModelAdmin):
+class PeriodicTaskAdmin(GuardedSchedule, beat.PeriodicTaskAdmin, ModelAdmin):
     form = PeriodicTaskForm
     list_display = ("name", "enabled", "when", "last_run", "description")
     list_filter = ("enabled",)
@@ -92,8 +107,8 @@ class PeriodicTaskAdmin(beat.PeriodicTaskAdmin, ModelAdmin):
         return str(task.crontab.human_readable) if task.crontab else "-"
 
 
-class TasksInline(TabularInline):
-    """Which tasks a change of this schedule concerns."""
+class TasksInline(Guarded, TabularInline):
+    """The tasks that a change of this schedule affects."""
 
     model = PeriodicTask
     fields = ("name", "task", "enabled")
@@ -102,18 +117,16 @@ class TasksInline(TabularInline):
     extra = 0
     show_change_link = True
     verbose_name_plural = "periodic tasks that use this schedule"
-
-    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
+    view_permission = "schedule.read"
 
 
 @admin.register(IntervalSchedule)
-class IntervalScheduleAdmin(ModelAdmin):
+class IntervalScheduleAdmin(GuardedSchedule, ModelAdmin):
     inlines = (TasksInline,)
 
 
 @admin.register(CrontabSchedule)
-class CrontabScheduleAdmin(ModelAdmin):
+class CrontabScheduleAdmin(GuardedSchedule, ModelAdmin):
     list_display = ("__str__", "human_readable")
     fields = (
         "human_readable",

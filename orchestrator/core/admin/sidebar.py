@@ -1,10 +1,12 @@
-"""The admin's sidebar: what apps bring, in groups, in the order in which they bring it."""
+"""The admin's sidebar: the items of all apps, in groups, in the order of the apps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from django.apps import apps
+from django.contrib import admin
 from django.http import HttpRequest
 from django.urls import reverse_lazy
 
@@ -30,9 +32,11 @@ def _link(item: SidebarItem) -> dict[str, Any]:
         "title": item.title,
         "icon": item.icon,
         "link": reverse_lazy(f"admin:{app}_{model}_changelist"),
-        "permission": _may(f"{app}.view_{model}"),
+        "permission": _may_view(item.model),
     }
 
 
-def _may(permission: str) -> Callable[[HttpRequest], bool]:
-    return lambda request: bool(request.user.has_perm(permission))
+def _may_view(model: str) -> Callable[[HttpRequest], bool]:
+    """As the model's own pages say."""
+    page = admin.site.get_model_admin(apps.get_model(model))
+    return lambda request: bool(page.has_view_permission(request))

@@ -1,4 +1,4 @@
-"""What an operator decides of workers in the admin, with a reason that is kept."""
+"""Operators' orders to workers in the admin, with a reason that is stored."""
 
 from __future__ import annotations
 
@@ -26,21 +26,26 @@ class OrderForm(BaseDialogForm):
     reason = forms.CharField(
         max_length=200,
         widget=UnfoldAdminTextInputWidget(attrs={"autofocus": ""}),
-        help_text="Kept with your name and the time.",
+        help_text="Stored with your name and the time.",
     )
 
 
 class WorkerOrders(ReadOnlyAdmin):
     """Cordon, uncordon, drain and retire, on a worker's page; all but the last for a selection."""
 
+    view_permission = "workers.read"
+
     actions = ("cordon_selected", "uncordon_selected", "drain_selected")
     actions_detail = ("cordon", "uncordon", "drain", "retire")
 
     def has_order_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
-        return self.may_change(request)
+        return self.may_act(request, "workers.order", object_id)
+
+    def has_retire_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        return self.may_act(request, "workers.retire", object_id)
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        """The buttons that would change something."""
+        """Leave only the buttons that change something."""
         worker = self.get_object(request, object_id)
         if worker is None:
             return []
@@ -58,7 +63,7 @@ class WorkerOrders(ReadOnlyAdmin):
         icon="block",
         permission="order",
         question="Give it no more work?",
-        explanation="What it has goes on; what is pinned to it still comes.",
+        explanation="It continues its work, and still gets executions that are pinned to it.",
         submit="Cordon",
         form=OrderForm,
         variant=ActionVariant.WARNING,
@@ -70,8 +75,8 @@ class WorkerOrders(ReadOnlyAdmin):
         "Uncordon",
         icon="check_circle",
         permission="order",
-        question="Let it have work again?",
-        explanation="After a drain: in its next life.",
+        question="Give it work again?",
+        explanation="After a drain it gets work once it has started again.",
         submit="Uncordon",
         form=OrderForm,
         variant=ActionVariant.SUCCESS,
@@ -83,10 +88,11 @@ class WorkerOrders(ReadOnlyAdmin):
         "Drain",
         icon="logout",
         permission="order",
-        question="Have it finish and go?",
+        question="Let it finish and exit?",
         explanation=(
-            "It is cordoned, finishes what it runs, and exits. What waits for it goes "
-            "elsewhere now. Started again it has no work until it is uncordoned."
+            "It is cordoned, finishes its running executions, and exits. Executions that wait "
+            "for it move to other workers now. After a restart it gets no work until it is "
+            "uncordoned."
         ),
         submit="Drain",
         form=OrderForm,
@@ -98,10 +104,10 @@ class WorkerOrders(ReadOnlyAdmin):
     @dialogs.button(
         "Retire",
         icon="delete",
-        permission="order",
+        permission="retire",
         question="Remove its queues?",
         explanation=(
-            "For a worker that is gone for good. If it registers again, it has them again."
+            "For a worker that will not come back. If it registers again, it gets new queues."
         ),
         submit="Retire",
         form=OrderForm,
@@ -139,8 +145,9 @@ class WorkerOrders(ReadOnlyAdmin):
         self, request: HttpRequest, queryset: QuerySet[Worker], verb: Verb, done: str
     ) -> None:
         names = []
-        # at most the page that was looked at, whatever the form says
-        for worker in queryset[: self.list_per_page]:
+        chosen = self.within_reach(request, queryset, "workers.order")
+        # at most one page, even if the form contains more
+        for worker in chosen[: self.list_per_page]:
             try:
                 self._order(request, worker, verb, done, reason="selected in the admin")
             except MusterError as error:

@@ -1,4 +1,4 @@
-"""Workers: who is there, how fresh its heartbeat is, and how much it holds."""
+"""Workers: their status, heartbeat, load and history."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from orchestrator.core import words
 from orchestrator.core.admin import render
 from orchestrator.core.admin.read_only import AsOfChangeList, Section
 from orchestrator.core.admin.worker_orders import WorkerOrders
+from orchestrator.core.authority import Principal
 from orchestrator.core.models import Execution, Worker, WorkerEvent
 from orchestrator.core.models.fleet import KINDS
 from orchestrator.core.shown import workers as shown
@@ -28,7 +29,7 @@ HISTORY_LIMIT = 50
 
 
 class StillKnown(admin.SimpleListFilter):
-    """Without those that were retired, unless they are asked for."""
+    """A filter that hides retired workers by default."""
 
     title = "retired"
     parameter_name = "retired"
@@ -39,14 +40,14 @@ class StillKnown(admin.SimpleListFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Worker]) -> QuerySet[Worker]:
         if self.value() == "yes":
             return queryset.filter(retired_at__isnull=False)
-        # a page must be found by its address, retired or not
+        # the address of a page must stay valid, retired or not
         listing = request.resolver_match and request.resolver_match.url_name
         is_list = listing == "orchestrator_worker_changelist"
         return queryset.filter(retired_at__isnull=True) if is_list else queryset
 
 
 class WorkerChangeList(AsOfChangeList):
-    """Rows that know how many executions they hold, counted for all of them in one query."""
+    """A list whose rows have their load, counted for all in one query."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -114,7 +115,7 @@ class WorkerAdmin(WorkerOrders):
     def process(self, worker: Worker) -> str:
         return _process(worker) or "-"
 
-    def sections(self, obj: Worker, now: datetime) -> list[Section]:
+    def sections(self, obj: Worker, now: datetime, *, seen_by: Principal) -> list[Section]:
         worker = shown.one(obj, now=now)
         rows = [
             (
@@ -125,9 +126,9 @@ class WorkerAdmin(WorkerOrders):
                 execution.worker_incarnation,
                 _due(execution, now),
             )
-            for execution in Execution.objects.held_by(obj).defer("parameters", "result")[
-                :HELD_LIMIT
-            ]
+            for execution in Execution.objects.held_by(obj)
+            .visible_to(seen_by)
+            .defer("parameters", "result")[:HELD_LIMIT]
         ]
         headers = ["Execution", "Status", "Action", "Attempt", "Life", "Due"]
         every = f"{reverse('admin:orchestrator_execution_changelist')}?worker={obj.pk}"
@@ -143,10 +144,10 @@ class WorkerAdmin(WorkerOrders):
                 body=format_html(
                     '{}<p class="m-foot">{}</p>',
                     render.table(headers, rows) if rows else "",
-                    render.link(every, "All executions that it was given last"),
+                    render.link(every, "All executions whose latest attempt it got"),
                 ),
             ),
-            Section(title="What happened to it", body=_history(obj)),
+            Section(title="History", body=_history(obj)),
         ]
 
 
@@ -155,7 +156,7 @@ def _history(worker: Worker) -> SafeString | str:
         (render.moment(event.at), event.kind, event.incarnation, event.actor, event.reason)
         for event in WorkerEvent.objects.of(worker.pk)[:HISTORY_LIMIT]
     ]
-    return render.table(["At", "What", "Life", "By", "Why"], rows) if rows else ""
+    return render.table(["At", "Event", "Life", "By", "Reason"], rows) if rows else ""
 
 
 def _labels(worker: Worker) -> str:

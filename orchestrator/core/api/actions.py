@@ -1,75 +1,51 @@
-"""Actions: what can be run."""
+"""Actions, which executions run."""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from django.http import HttpResponse
-from ninja import Path, Router
-from pydantic import BaseModel, Field
+from ninja import Path, Query, Router
 
-from orchestrator.core.api import problems
-from orchestrator.core.api.access import AuthenticatedRequest
-from orchestrator.core.api.pages import Text, each
+from orchestrator.core.api import pages, problems
+from orchestrator.core.api.access import AuthenticatedRequest, needs
+from orchestrator.core.api.application import refuse_unknown_parameters
+from orchestrator.core.api.pages import Text
 from orchestrator.core.api.replies import documented, reply
 from orchestrator.core.models import Action
-from orchestrator.core.shown.values import Shown
+from orchestrator.core.shown import actions as shown
+from orchestrator.core.shown.actions import ActionDetail, ActionSummary
 
 router = Router(tags=["actions"])
 
 
-class PackOut(Shown):
-    """Where an action comes from."""
-
-    name: str
-    version: str
-
-
-class ActionSummary(Shown):
-    """An action as the list shows it."""
-
-    ref: str
-    description: str
-    runtime: str
-    enabled: bool
-    pack: PackOut
-    updated_at: datetime
-
-
-class ActionDetail(ActionSummary):
-    """An action with all that is declared of it."""
-
-    parameters_schema: Any = Field(description="JSON Schema, 2020-12.")
-    entry_point: Any
-    runtime_options: Any
-    limits: Any
-    timeout_seconds: float | None = Field(description="null: the installation's default.")
-    queue_ttl_ms: int | None
-    scheduled_timeout_seconds: float | None
-    worker_selector: dict[str, str]
-    retry_policy: Any
-    idempotent: bool
-    on_no_worker: Action.OnNoWorker
-
-
-class ActionList(BaseModel):
-    """All actions, by their references."""
+class ActionPage(pages.Page):
+    """Actions, sorted by reference."""
 
     items: list[ActionSummary]
 
 
-@router.get("", response=documented(_200=ActionList))
-def list_actions(request: AuthenticatedRequest) -> HttpResponse:
-    """All actions, by their references."""
-    rows = Action.objects.select_related("pack").order_by("ref")
-    return reply(ActionList.model_construct(items=each(ActionSummary, rows)))
+@router.get("", auth=needs("actions.read"), response=documented(422, _200=ActionPage))
+def list_actions(request: AuthenticatedRequest, query: Query[pages.PageQuery]) -> HttpResponse:
+    """Actions, sorted by reference."""
+    refuse_unknown_parameters(request, pages.PageQuery)
+    actions = Action.objects.visible_to(request.auth.principal).select_related("pack")
+    rows, cursor = pages.by_name(actions, query, field="ref")
+    return reply(
+        ActionPage(
+            items=pages.each(ActionSummary, rows),
+            next=pages.link(request, cursor),
+            next_cursor=cursor,
+        )
+    )
 
 
-@router.get("/{ref}", response=documented(404, _200=ActionDetail))
+@router.get("/{ref}", auth=needs("actions.read"), response=documented(404, _200=ActionDetail))
 def get_action(request: AuthenticatedRequest, ref: Annotated[Text, Path()]) -> HttpResponse:
     """One action, with the schema of its parameters."""
-    action = Action.objects.select_related("pack").filter(ref=ref).first()
+    principal = request.auth.principal
+    rows = Action.objects.visible_to(principal).select_related("pack")
+    action = rows.filter(ref=ref).first()
     if action is None:
         raise problems.not_found(f"No action is called {ref[:130]!r}")
-    return reply(ActionDetail.model_validate(action))
+    return reply(shown.detail(action, seen_by=principal))

@@ -1,4 +1,4 @@
-"""django-ninja, taught to refuse the way this API does."""
+"""django-ninja with the errors of this API."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ from django.http import HttpRequest, HttpResponse, UnreadablePostError
 from ninja import NinjaAPI
 from ninja.errors import HttpError, ValidationError, ValidationErrorContext
 from ninja.openapi.schema import OpenAPISchema
-from pydantic import BaseModel
+from ninja.operation import Operation
+from pydantic import BaseModel, SecretStr
 from pydantic_core import ErrorDetails
 
-from orchestrator.core.api import problems
+from orchestrator.core.api import access, problems
 from orchestrator.core.api.problems import FieldProblem, Problem
 from orchestrator.core.api.replies import OF_A_BODY
 from orchestrator.core.database import IDLE_IN_TRANSACTION, READ_ONLY, sqlstate
-from orchestrator.core.errors import Conflict, NotFound, Unavailable
+from orchestrator.core.errors import Conflict, Forbidden, NotFound, Unavailable
 from orchestrator.core.json_values import pointer
+from orchestrator.core.redaction import is_name_of_secret, quoted
 
 log = structlog.get_logger(__name__)
 
 
 class MusterAPI(NinjaAPI):
-    """Errors are problem+json, in what is answered and in what is documented."""
+    """An API whose errors are problem+json, in its answers and in its document."""
 
     def set_default_exception_handlers(self) -> None:
         answers: Mapping[type[Exception], Callable[[Any], Problem]] = {
@@ -38,6 +40,7 @@ class MusterAPI(NinjaAPI):
             HttpError: _of_ninja,
             RequestDataTooBig: lambda _: problems.too_large(settings.MUSTER.max_request_bytes),
             UnreadablePostError: lambda _: problems.plain(400, "The body could not be read"),
+            Forbidden: lambda error: problems.forbidden(str(error)),
             NotFound: lambda error: problems.not_found(str(error)),
             Conflict: problems.conflict,
             Unavailable: problems.unavailable,
@@ -64,8 +67,11 @@ class MusterAPI(NinjaAPI):
             ]
         )
 
-    def get_openapi_schema(self, **options: Any) -> OpenAPISchema:
-        schema = super().get_openapi_schema(**options)
+    def get_openapi_schema(
+        self, *, path_prefix: str | None = None, path_params: dict[str, Any] | None = None
+    ) -> OpenAPISchema:
+        prefix = self.get_root_path(path_params or {}) if path_prefix is None else path_prefix
+        schema = Document(self, prefix)
         for operations in schema["paths"].values():
             for operation in operations.values():
                 if "requestBody" in operation:
@@ -76,8 +82,29 @@ class MusterAPI(NinjaAPI):
         return schema
 
 
+class Document(OpenAPISchema):
+    """The document of the API; each operation says which permission it needs."""
+
+    def operation_details(self, operation: Operation) -> dict[str, Any]:
+        details: dict[str, Any] = super().operation_details(operation)
+        for each in operation.auth_callbacks:
+            if isinstance(each, access.Needs):
+                details["x-permission"] = each.permission
+        return details
+
+    def operation_security(self, operation: Operation) -> list[dict[str, Any]] | None:
+        """Name the authentication, which is the same for all."""
+        if not operation.auth_callbacks:
+            return None
+        name = type(access.authentication()).__name__
+        schema = getattr(access.authentication(), "openapi_security_schema", None)
+        if schema is not None:
+            self.securitySchemes[name] = schema
+        return [{name: []}]
+
+
 def _with_problems_of_a_body(responses: Mapping[int, Any]) -> dict[int, Any]:
-    """What every route that takes a body can answer, beside what it says itself."""
+    """Add the problems that every route with a body can answer."""
     refused = {
         status: {**responses[401], "description": HTTPStatus(status).phrase} for status in OF_A_BODY
     }
@@ -89,29 +116,30 @@ def _handler(answer: Callable[[Any], Problem]) -> Callable[[HttpRequest, Any], H
 
 
 def _not_valid(error: ValidationError) -> Problem:
-    if any(found["source"] == "path" for found in error.errors):
-        # what cannot be an id is the id of nothing
+    if any(problem["source"] == "path" for problem in error.errors):
+        # no row has such an id
         return problems.not_found("Nothing has this id")
     return problems.invalid(
-        FieldProblem(pointer=found["where"], message=found["message"]) for found in error.errors
+        FieldProblem(pointer=problem["where"], message=problem["message"])
+        for problem in error.errors
     )
 
 
 def _of_ninja(error: HttpError) -> Problem:
-    # ninja wraps whatever the parser of the body raises
+    # ninja wraps every exception of the body's parser
     if isinstance(error.__cause__, Problem):
         return error.__cause__
     return problems.plain(error.status_code, str(error))
 
 
 def _database_unavailable(error: Exception) -> Problem:
-    # without its stack: while the database is down, this is every request's answer
+    # without its stack: while the database is down, every request logs this
     log.error("database unavailable", error=str(error))
     return problems.database_unavailable()
 
 
 def _session_lost(error: Exception) -> Problem:
-    """Errors that PostgreSQL calls internal, of which two have to do with the session alone."""
+    """Answer an error that PostgreSQL calls internal: two of them are only about the session."""
     if sqlstate(error) == READ_ONLY:
         log.error("database is read-only", error=str(error))
         return problems.database_read_only()
@@ -129,7 +157,7 @@ def _internal(error: Exception) -> Problem:
 
 
 def _where(model: Any, error: ErrorDetails) -> str:
-    # the first part is the name of the view's argument, which is nobody else's business
+    # the first part is the name of the view's argument, which callers do not know
     path = error["loc"][1:]
     if model.__ninja_param_source__ == "body":
         return pointer(path)
@@ -141,10 +169,26 @@ def _message(model: Any, error: ErrorDetails) -> str:
         return "is required"
     if error["type"] == "extra_forbidden":
         return _unknown(str(error["loc"][-1]), _fields_around(model, error["loc"]))
-    found = error["input"]
-    if isinstance(found, bool | int | float | str):
-        return f"{_sentence(error)}, found {found!r:.80}"
-    return _sentence(error)
+    value = error["input"]
+    if not isinstance(value, bool | int | float | str):
+        return _sentence(error)
+    found = quoted(value) if _may_be_quoted(model, error["loc"]) else "a value that is secret"
+    return f"{_sentence(error)}, found {found}"
+
+
+def _may_be_quoted(model: Any, loc: tuple[str | int, ...]) -> bool:
+    """Return False for a field that holds a secret, by its type or by its name."""
+    if any(isinstance(part, str) and is_name_of_secret(part) for part in loc[1:]):
+        return False
+    fields = model.model_fields
+    for part in loc:
+        field = fields.get(part) if isinstance(part, str) else None
+        if field is None:
+            return True
+        if field.annotation is SecretStr:
+            return False
+        fields = next((each.model_fields for each in _models_in(field.annotation)), {})
+    return True
 
 
 def _sentence(error: ErrorDetails) -> str:
@@ -158,7 +202,7 @@ def _unknown(name: str, known: list[str]) -> str:
 
 
 def _fields_around(model: type[BaseModel], loc: tuple[str | int, ...]) -> list[str]:
-    """The fields of the model that the last part of `loc` was meant to be one of."""
+    """The fields of the model that the last part of `loc` was addressed to."""
     for part in loc[:-1]:
         if isinstance(part, str):
             model = next(_models_in(model.model_fields[part].annotation))
@@ -173,7 +217,7 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def refuse_unknown_parameters(request: HttpRequest, known: type[BaseModel]) -> None:
-    """Refuse parameters of the query that do nothing: a typo must not widen a filter."""
+    """Refuse unknown query parameters: a typo must not widen a filter."""
     errors = [
         FieldProblem(pointer=f"?{name}", message=_unknown(name, list(known.model_fields)))
         for name in request.GET

@@ -1,4 +1,4 @@
-"""Request bodies: JSON, and only JSON that PostgreSQL's jsonb can hold."""
+"""Request bodies: JSON that PostgreSQL's jsonb can store."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ ERROR_LIMIT = 50
 
 
 class StrictParser(Parser):
-    """Refuses, with the place of each fault, what Python's parser would let pass.
+    """A parser that refuses faults that Python's parser accepts, and names the place of each.
 
-    Among it what the database could not store: see `json_values`.
+    Values that the database cannot store are among them: see `json_values`.
     """
 
     def parse_body(self, request: HttpRequest) -> Any:
         _check_type(request)
         body = request.body
-        if len(body) > settings.MUSTER.max_request_bytes:  # chunked, so no header said so
+        if len(body) > settings.MUSTER.max_request_bytes:  # chunked: no header had the length
             raise too_large(settings.MUSTER.max_request_bytes)
         value = _loaded(body)
         if faults := list(islice(json_values.faults(value), ERROR_LIMIT)):
@@ -34,9 +34,9 @@ class StrictParser(Parser):
 
 
 def _check_type(request: HttpRequest) -> None:
-    found = request.META.get("CONTENT_TYPE", "")
-    if found.split(";", 1)[0].strip().lower() != "application/json":
-        raise plain(415, f"Expected Content-Type: application/json, found {found[:100]!r}")
+    content_type = request.META.get("CONTENT_TYPE", "")
+    if content_type.split(";", 1)[0].strip().lower() != "application/json":
+        raise plain(415, f"Expected Content-Type: application/json, found {content_type[:100]!r}")
 
 
 def _loaded(body: bytes) -> Any:
@@ -50,7 +50,7 @@ def _loaded(body: bytes) -> Any:
         raise _malformed(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
     except RecursionError:
         raise invalid([FieldProblem(pointer="", message=json_values.TOO_DEEP)]) from None
-    except ValueError as error:  # an integer of thousands of digits
+    except ValueError as error:  # an integer with thousands of digits
         raise invalid([FieldProblem(pointer="", message=str(error))]) from None
 
 

@@ -1,4 +1,4 @@
-"""Dead letters and stuck work: look into them, note what was found, close them."""
+"""Dead letters and stuck work: list entries, open them, add notes, close them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from django.http import HttpResponse
 from ninja import Body, Query, Router
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from orchestrator.core import cursors, investigations
+from orchestrator.core import authority, cursors, investigations
 from orchestrator.core.api import pages, problems
-from orchestrator.core.api.access import AuthenticatedRequest
+from orchestrator.core.api.access import AuthenticatedRequest, needs
 from orchestrator.core.api.application import refuse_unknown_parameters
 from orchestrator.core.api.problems import FieldProblem
 from orchestrator.core.api.replies import documented, reply
@@ -31,10 +31,13 @@ class DLQPage(pages.Page):
 
 
 class EntryPageQuery(pages.PageQuery):
-    """Which rows of a listing."""
+    """The page of a listing."""
 
     offset: int = Field(
-        0, ge=0, le=1_000_000, description="Rows to pass over; a cursor is faster, and steady."
+        0,
+        ge=0,
+        le=1_000_000,
+        description="Rows to skip. A cursor is faster, and not affected by new rows.",
     )
 
 
@@ -50,8 +53,8 @@ class DLQQuery(EntryPageQuery):
 
 
 class NewDLQEntry(BaseModel):
-    """An investigation that somebody wants: of whatever `subject_kind` and `subject_id` name, or
-    `task_uuid`, or `execution_id`."""
+    """An investigation to open. Its subject is named by `subject_kind` and `subject_id`, by
+    `task_uuid`, or by `execution_id`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -59,7 +62,7 @@ class NewDLQEntry(BaseModel):
     subject_id: UUID | None = None
     task_uuid: UUID | None = None
     execution_id: UUID | None = None
-    detail: str = Field(min_length=1, max_length=TEXT_MAX, description="What is wrong.")
+    detail: str = Field(min_length=1, max_length=TEXT_MAX, description="The problem.")
 
 
 class DLQChange(BaseModel):
@@ -68,10 +71,10 @@ class DLQChange(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     resolution_status: DLQEntry.Resolution | None = Field(
-        None, description="Anything but `pending` closes the entry for good."
+        None, description="Any value but `pending` closes the entry. It cannot be opened again."
     )
     note: str = Field("", max_length=TEXT_MAX, description="Appended to `notes`.")
-    metadata: dict[str, Any] = Field({}, description="Merged into what is there.")
+    metadata: dict[str, Any] = Field({}, description="Merged into the entry's metadata.")
 
     @model_validator(mode="after")
     def _changes_something(self) -> DLQChange:
@@ -82,11 +85,11 @@ class DLQChange(BaseModel):
         return self
 
 
-@router.get("", response=documented(422, _200=DLQPage))
+@router.get("", auth=needs("dlq.read"), response=documented(422, _200=DLQPage))
 def list_dlq_entries(request: AuthenticatedRequest, query: Query[DLQQuery]) -> HttpResponse:
     """Entries, newest first."""
     refuse_unknown_parameters(request, DLQQuery)
-    rows = DLQEntry.objects.without_contents()
+    rows = DLQEntry.objects.visible_to(request.auth.principal).without_contents()
     wanted = query.model_dump(
         include={"resolution_status", "dlq_reason", "subject_kind", "subject_id"},
         exclude_none=True,
@@ -97,13 +100,18 @@ def list_dlq_entries(request: AuthenticatedRequest, query: Query[DLQQuery]) -> H
     return page_of(request, rows, query)
 
 
-@router.post("", response=documented(409, _201=DLQDetail))
+@router.post("", auth=needs("dlq.change"), response=documented(409, _201=DLQDetail))
 def open_dlq_entry(request: AuthenticatedRequest, body: Body[NewDLQEntry]) -> HttpResponse:
-    """Open an entry by hand (`manual_dlq`). What it is about goes on as before."""
+    """Open an entry by hand (`manual_dlq`). Its subject continues as before."""
     kind, id, pointer = _subject(body)
     try:
         entry = investigations.open_manually(
-            kind, id, detail=body.detail, now=request.auth.now, actor=request.auth.name
+            kind,
+            id,
+            detail=body.detail,
+            now=request.auth.now,
+            actor=request.auth.name,
+            principal=request.auth.principal,
         )
     except investigations.UnknownKind as error:
         field = FieldProblem(pointer="/subject_kind", message=str(error))
@@ -111,39 +119,54 @@ def open_dlq_entry(request: AuthenticatedRequest, body: Body[NewDLQEntry]) -> Ht
     except investigations.UnknownSubject as error:
         raise problems.invalid([FieldProblem(pointer=pointer, message=str(error))]) from None
     return reply(
-        shown.whole(entry), status=201, location=f"{request.path}/entry/{entry.dlq_entry_uuid}"
+        shown.whole(entry, seen_by=request.auth.principal),
+        status=201,
+        location=f"{request.path}/entry/{entry.dlq_entry_uuid}",
     )
 
 
-@router.get("/entry/{dlq_entry_uuid}", response=documented(404, _200=DLQDetail))
+@router.get(
+    "/entry/{dlq_entry_uuid}", auth=needs("dlq.read"), response=documented(404, _200=DLQDetail)
+)
 def get_dlq_entry(request: AuthenticatedRequest, dlq_entry_uuid: UUID) -> HttpResponse:
-    """One entry, whole."""
-    entry = DLQEntry.objects.filter(dlq_entry_uuid=dlq_entry_uuid).first()
-    if entry is None:
-        raise problems.not_found(f"No DLQ entry has the id {dlq_entry_uuid}")
-    return reply(shown.whole(entry))
+    """One entry, with everything that was stored."""
+    entry = _known(request, dlq_entry_uuid, "dlq.read")
+    return reply(shown.whole(entry, seen_by=request.auth.principal))
 
 
-@router.patch("/entry/{dlq_entry_uuid}", response=documented(404, 409, _200=DLQDetail))
+@router.patch(
+    "/entry/{dlq_entry_uuid}",
+    auth=needs("dlq.change"),
+    response=documented(404, 409, _200=DLQDetail),
+)
 def change_dlq_entry(
     request: AuthenticatedRequest, dlq_entry_uuid: UUID, body: Body[DLQChange]
 ) -> HttpResponse:
-    """Add a note, merge metadata, close it; `resolved_by` is the caller. Closed is closed: 409."""
-    told: dict[str, Any] = {
+    """Add a note, merge metadata, or close the entry; `resolved_by` is the caller. 409 if it is
+    closed."""
+    _known(request, dlq_entry_uuid, "dlq.change")
+    common: dict[str, Any] = {
         "now": request.auth.now,
         "actor": request.auth.name,
         "note": body.note,
         "metadata": body.metadata,
     }
     if body.resolution_status in (None, DLQEntry.Resolution.PENDING):
-        entry = investigations.annotate(dlq_entry_uuid, **told)
+        entry = investigations.annotate(dlq_entry_uuid, **common)
     else:
-        entry = investigations.close(dlq_entry_uuid, resolution=body.resolution_status, **told)
-    return reply(shown.whole(entry))
+        entry = investigations.close(dlq_entry_uuid, resolution=body.resolution_status, **common)
+    return reply(shown.whole(entry, seen_by=request.auth.principal))
+
+
+def _known(request: AuthenticatedRequest, dlq_entry_uuid: UUID, permission: str) -> DLQEntry:
+    entry = DLQEntry.objects.filter(dlq_entry_uuid=dlq_entry_uuid).first()
+    if entry is None or not authority.may(request.auth.principal, permission, entry.place):
+        raise investigations.UnknownEntry(f"No DLQ entry has the id {dlq_entry_uuid}")
+    return entry
 
 
 def _subject(body: NewDLQEntry) -> tuple[str, UUID, str]:
-    """The kind and the id that an entry is wanted for, and where the body has the id."""
+    """The kind and the id of the wanted subject, and the pointer to the id in the body."""
     wanted = [(kind, id, f"/{NAMES[kind]}") for kind, id in _named(body)]
     if body.subject_kind is not None and body.subject_id is not None:
         wanted.append((body.subject_kind, body.subject_id, "/subject_id"))
@@ -154,7 +177,7 @@ def _subject(body: NewDLQEntry) -> tuple[str, UUID, str]:
 
 
 def _named(given: NewDLQEntry | DLQQuery) -> Iterator[tuple[str, UUID]]:
-    """The subjects that are named by their kind's own name."""
+    """The subjects that have the name of their kind."""
     for kind, name in NAMES.items():
         if (id := getattr(given, name)) is not None:
             yield kind, id
@@ -164,6 +187,6 @@ def page_of(
     request: AuthenticatedRequest, rows: QuerySet[DLQEntry], query: EntryPageQuery
 ) -> HttpResponse:
     """A page of entries, newest first."""
-    found, cursor = pages.newest_first(rows, query, key=cursors.whole_number, offset=query.offset)
-    items = pages.each(DLQSummary, found)
+    entries, cursor = pages.newest_first(rows, query, key=cursors.whole_number, offset=query.offset)
+    items = [shown.summary(entry, seen_by=request.auth.principal) for entry in entries]
     return reply(DLQPage(items=items, next=pages.link(request, cursor), next_cursor=cursor))

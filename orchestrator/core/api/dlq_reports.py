@@ -1,4 +1,4 @@
-"""Investigations as a whole."""
+"""Reports on all investigations."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from ninja import Query, Router
 from pydantic import BaseModel, Field
 
 from orchestrator.core.api import pages
-from orchestrator.core.api.access import AuthenticatedRequest
+from orchestrator.core.api.access import AuthenticatedRequest, needs
 from orchestrator.core.api.application import refuse_unknown_parameters
 from orchestrator.core.api.replies import documented, reply
-from orchestrator.core.models import DLQDashboard, InvestigationQueue
+from orchestrator.core.models import InvestigationQueue
+from orchestrator.core.shown import investigations as shown
 from orchestrator.core.shown.investigations import DLQReasonStats, Investigation
 
 router = Router(tags=["dead letters"])
@@ -25,20 +26,25 @@ class InvestigationList(BaseModel):
 
 
 class TopQuery(BaseModel):
-    """How many rows, from the top."""
+    """The number of rows, from the top."""
 
     limit: int = Field(100, ge=1, le=pages.LIMIT_MAX)
 
 
-@router.get("/stats", response=documented(_200=DLQStats))
+@router.get("/stats", auth=needs("dlq.read"), response=documented(_200=DLQStats))
 def dlq_stats(request: AuthenticatedRequest) -> HttpResponse:
-    """How the investigations of each reason stand."""
-    return reply(DLQStats(items=pages.each(DLQReasonStats, DLQDashboard.objects.all())))
+    """Counts and times of the investigations of each reason."""
+    return reply(DLQStats(items=shown.stats(seen_by=request.auth.principal)))
 
 
-@router.get("/investigation-queue", response=documented(422, _200=InvestigationList))
+@router.get(
+    "/investigation-queue",
+    auth=needs("dlq.read"),
+    response=documented(422, _200=InvestigationList),
+)
 def investigation_queue(request: AuthenticatedRequest, query: Query[TopQuery]) -> HttpResponse:
-    """What to look into next: the base of its reason, and a point for each minute."""
+    """Pending entries, most urgent first. The score grows by a point each minute."""
     refuse_unknown_parameters(request, TopQuery)
-    rows = InvestigationQueue.objects.all()[: query.limit]
-    return reply(InvestigationList(items=pages.each(Investigation, rows)))
+    principal = request.auth.principal
+    rows = InvestigationQueue.objects.visible_to(principal)[: query.limit]
+    return reply(InvestigationList(items=[shown.urgency(row, seen_by=principal) for row in rows]))

@@ -1,4 +1,4 @@
-"""Executions: request, look at, cancel."""
+"""Executions: request, list, show, cancel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, 
 
 from orchestrator.core import executions, retry_policy
 from orchestrator.core.api import pages
-from orchestrator.core.api.access import AuthenticatedRequest
+from orchestrator.core.api.access import AuthenticatedRequest, needs
 from orchestrator.core.api.application import refuse_unknown_parameters
 from orchestrator.core.api.problems import FieldProblem, invalid
 from orchestrator.core.api.replies import documented, reply
@@ -24,8 +24,8 @@ from orchestrator.core.models import Execution, Worker
 from orchestrator.core.models.executions import ExecutionQuerySet
 from orchestrator.core.reasons import Reason
 from orchestrator.core.shown import executions as shown
+from orchestrator.core.shown.documents import Shown
 from orchestrator.core.shown.executions import ExecutionDetail, ExecutionOut, ExecutionSummary
-from orchestrator.core.shown.values import Shown
 from orchestrator.core.states import ExecutionStatus
 
 router = Router(tags=["executions"])
@@ -33,26 +33,26 @@ router = Router(tags=["executions"])
 INT_MAX = 2**31 - 1
 
 UNLISTED = ("parameters", "result")
-"""Up to megabytes each: only the page of one execution has them."""
+"""Up to megabytes each: listings leave them out."""
 
 
 class Retry(BaseModel):
-    """A retry policy, or a part of one. After which reasons, how often, how soon."""
+    """A retry policy, or a part of one: its reasons, attempts and delays."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    max_attempts: int | None = Field(None, description="1: no retry.")
+    max_attempts: int | None = Field(None, description="1 means no retry.")
     backoff: str | None = Field(None, description=f"One of {', '.join(retry_policy.BACKOFFS)}.")
     backoff_base_ms: int | None = None
     max_backoff_ms: int | None = None
-    jitter: float | None = Field(None, description="0.2: between 80 and 120 % of the delay.")
+    jitter: float | None = Field(None, description="0.2 means between 80 and 120 % of the delay.")
     retry_on: list[str] | None = Field(
-        None, description="Reasons; null for those after which it is known to be safe."
+        None, description="Reasons; null for those after which a retry is known to be safe."
     )
 
 
 class NewExecution(BaseModel):
-    """One run of one action. What is left out is the action's own."""
+    """One run of one action. The action's values stand in for missing fields."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -69,13 +69,13 @@ class NewExecution(BaseModel):
         None,
         ge=BOUNDS["timeout_seconds"][0],
         le=BOUNDS["timeout_seconds"][1],
-        description="How long the action may run; at most 7 days.",
+        description="The longest run of the action; at most 7 days.",
     )
     queue_ttl_ms: int | None = Field(
         None,
         ge=BOUNDS["queue_ttl_ms"][0],
         le=BOUNDS["queue_ttl_ms"][1],
-        description="Longest wait in its worker's queue.",
+        description="The longest wait in its worker's queue.",
     )
     scheduled_timeout_seconds: float | None = Field(
         None,
@@ -86,28 +86,28 @@ class NewExecution(BaseModel):
     worker_selector: dict[str, str] | None = Field(
         None,
         examples=[{"zone": "b"}],
-        description="Labels that its worker must have, besides those that its action asks for.",
+        description="Labels that its worker must have, in addition to those of its action.",
     )
-    retry: Retry | None = Field(None, description="What is to be other than the action's policy.")
+    retry: Retry | None = Field(None, description="Changes to the action's policy.")
     deadline_seconds: float | None = Field(
         None,
         ge=BOUNDS["deadline_seconds"][0],
         le=BOUNDS["deadline_seconds"][1],
-        description="From acceptance to the latest moment at which it may still be open.",
+        description="The longest time from acceptance to its end.",
     )
     idempotency_key: str | None = Field(
         None,
         min_length=1,
         max_length=200,
-        description="Asking again with the same key returns the execution of the first time.",
+        description="A second request with the same key returns the first execution.",
     )
     correlation_id: str | None = Field(
-        None, min_length=1, max_length=100, description="Yours, to find what belongs together."
+        None, min_length=1, max_length=100, description="Your id, to find related executions."
     )
 
 
 class NewExecutions(BaseModel):
-    """Several executions, of which all are accepted, or none."""
+    """Several executions: all of them are accepted, or none."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -134,7 +134,7 @@ def _in_database_range(at: datetime) -> datetime:
 
 
 def _no_number(at: Any) -> Any:
-    # pydantic would take it for seconds since 1970, or milliseconds if there are many
+    # pydantic would read it as seconds since 1970, or milliseconds if it is large
     if isinstance(at, str) and NUMBER.fullmatch(at.strip()):
         raise ValueError("expected a date and time with a time zone, such as 2030-01-31T12:00:00Z")
     return at
@@ -146,36 +146,44 @@ Moment = Annotated[AwareDatetime, BeforeValidator(_no_number), AfterValidator(_i
 class ExecutionQuery(pages.PageQuery):
     """Filters; all of them must hold."""
 
-    status: list[ExecutionStatus] = Field([], description="May be repeated: any of these.")
+    status: list[ExecutionStatus] = Field([], description="May be repeated; any of them matches.")
     action_ref: pages.Text | None = None
     worker: pages.Text | None = Field(None, description="Name or id of a worker.")
     reason: Reason | None = None
     correlation_id: pages.Text | None = None
     idempotency_key: pages.Text | None = None
-    created_after: Moment | None = Field(None, description="From then on, with a time zone.")
-    created_before: Moment | None = Field(None, description="Before then, with a time zone.")
-    open: bool | None = Field(None, description="true: not over yet; false: over.")
+    created_after: Moment | None = Field(
+        None, description="At or after this time, with a time zone."
+    )
+    created_before: Moment | None = Field(None, description="Before this time, with a time zone.")
+    open: bool | None = Field(None, description="true for open executions, false for ended ones.")
 
 
-@router.post("", response=documented(409, _201=ExecutionOut, _200=ExecutionOut))
+@router.post(
+    "",
+    auth=needs("executions.run"),
+    response=documented(409, _201=ExecutionOut, _200=ExecutionOut),
+)
 def request_execution(request: AuthenticatedRequest, new: Body[NewExecution]) -> HttpResponse:
-    """Accept one execution: 201, or 200 with the first one where the idempotency key was used."""
+    """Accept one execution: 201, or 200 with the first one if the idempotency key was used."""
     caller = request.auth
     try:
-        execution = executions.request(_wanted(new), requested_by=caller.name, now=caller.now)
+        execution = executions.request(
+            _wanted(new), requested_by=caller.name, principal=caller.principal, now=caller.now
+        )
     except executions.RequestRefused as refused:
         raise invalid(
             FieldProblem(pointer=refusal.pointer, message=refusal.message)
             for refusal in refused.refusals
         ) from None
     return reply(
-        shown.whole(execution),
+        shown.new(execution, seen_by=caller.principal),
         status=201 if execution.created_at == caller.now else 200,
         location=f"{request.path}/{execution.pk}",
     )
 
 
-@router.post("/bulk", response=documented(409, _201=AcceptedIds))
+@router.post("/bulk", auth=needs("executions.run"), response=documented(409, _201=AcceptedIds))
 def request_executions(request: AuthenticatedRequest, new: Body[NewExecutions]) -> HttpResponse:
     """Accept many executions in one transaction: all of them, or none."""
     _check_bulk(new.executions)
@@ -183,6 +191,7 @@ def request_executions(request: AuthenticatedRequest, new: Body[NewExecutions]) 
         rows = executions.request_many(
             [_wanted(each) for each in new.executions],
             requested_by=request.auth.name,
+            principal=request.auth.principal,
             now=request.auth.now,
         )
     except executions.RequestRefused as refused:
@@ -195,31 +204,47 @@ def request_executions(request: AuthenticatedRequest, new: Body[NewExecutions]) 
     return reply(AcceptedIds(ids=[row.pk for row in rows]), status=201)
 
 
-@router.get("", response=documented(422, _200=ExecutionPage))
+@router.get("", auth=needs("executions.read"), response=documented(422, _200=ExecutionPage))
 def list_executions(request: AuthenticatedRequest, query: Query[ExecutionQuery]) -> HttpResponse:
-    """Executions, newest first. `parameters` and `result` are on the page of each."""
+    """Executions, newest first, without `parameters` and `result`."""
     refuse_unknown_parameters(request, ExecutionQuery)
-    rows, cursor = pages.newest_first(_filtered(query).defer(*UNLISTED), query, key=UUID)
+    visible = Execution.objects.visible_to(request.auth.principal)
+    rows, cursor = pages.newest_first(_filtered(visible, query).defer(*UNLISTED), query, key=UUID)
     items = pages.each(ExecutionSummary, rows)
     return reply(ExecutionPage(items=items, next=pages.link(request, cursor), next_cursor=cursor))
 
 
-@router.get("/{execution_id}", response=documented(404, _200=ExecutionDetail))
+@router.get(
+    "/{execution_id}",
+    auth=needs("executions.read"),
+    response=documented(404, _200=ExecutionDetail),
+)
 def get_execution(request: AuthenticatedRequest, execution_id: UUID) -> HttpResponse:
     """One execution, with its history."""
-    rows = Execution.objects.select_related("action", "worker")
+    principal = request.auth.principal
+    rows = Execution.objects.visible_to(principal).select_related("action", "worker")
     execution = rows.filter(pk=execution_id).first()
     if execution is None:
         raise executions.UnknownExecution(f"No execution has the id {execution_id}")
-    return reply(shown.detail(execution))
+    return reply(shown.detail(execution, seen_by=principal))
 
 
-@router.post("/{execution_id}/cancel", response=documented(404, 409, _202=ExecutionOut))
+@router.post(
+    "/{execution_id}/cancel",
+    auth=needs("executions.cancel"),
+    response=documented(404, 409, _202=ExecutionOut),
+)
 def cancel_execution(request: AuthenticatedRequest, execution_id: UUID) -> HttpResponse:
-    """Cancel: at once before it runs, through its worker while it does. Repeating it is safe."""
+    """Cancel an execution: immediately before it runs, through its worker while it runs. Safe to
+    repeat."""
     caller = request.auth
-    execution = executions.cancel(execution_id=execution_id, actor=caller.name, now=caller.now)
-    return reply(shown.whole(execution), status=202)
+    execution = executions.cancel(
+        execution_id=execution_id,
+        actor=caller.name,
+        principal=caller.principal,
+        now=caller.now,
+    )
+    return reply(shown.whole(execution, seen_by=caller.principal), status=202)
 
 
 def _wanted(new: NewExecution) -> executions.NewExecution:
@@ -245,8 +270,7 @@ def _check_bulk(news: list[NewExecution]) -> None:
         raise invalid(repeated)
 
 
-def _filtered(query: ExecutionQuery) -> ExecutionQuerySet:
-    rows = Execution.objects.all()
+def _filtered(rows: ExecutionQuerySet, query: ExecutionQuery) -> ExecutionQuerySet:
     if query.status:
         rows = rows.filter(status__in=query.status)
     if query.open is not None:
@@ -267,8 +291,8 @@ def _workers_called(text: str) -> list[int]:
     called = Q(name=text)
     if text.isascii() and text.isdigit() and int(text[:12]) <= INT_MAX:
         called |= Q(pk=int(text[:12]))
-    found = list(Worker.objects.filter(called).values_list("pk", flat=True))
-    if not found:
+    ids = list(Worker.objects.filter(called).values_list("pk", flat=True))
+    if not ids:
         message = f"no worker has the name or id {text[:100]!r}"
         raise invalid([FieldProblem(pointer="?worker", message=message)])
-    return found
+    return ids

@@ -1,4 +1,4 @@
-"""Whether this process lives, and whether it can do its work. Needs no token."""
+"""Health checks: the process is live, and ready for its work. They need no token."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from orchestrator.core.api.replies import reply
 router = Router(tags=["health"])
 
 PATIENCE_SECONDS = 2.0
-"""A server that says nothing for this long is as good as down."""
+"""A server that does not answer for this long counts as down."""
 
 FRESH_SECONDS = 1.0
-"""Anyone may ask: the servers are asked once a second at most."""
+"""Everybody may call the checks, so the servers are asked at most once a second."""
 
 
 class Live(BaseModel):
@@ -42,14 +42,14 @@ class Ready(BaseModel):
 
 @router.get("/live", auth=None, response={200: Live})
 def live(request: HttpRequest) -> HttpResponse:
-    """This process answers; asks no server."""
+    """This process answers. No server is asked."""
     return reply(Live())
 
 
 @router.get("/ready", auth=None, response={200: Ready, 503: ProblemDetails})
 def ready(request: HttpRequest) -> HttpResponse:
-    """The database can be reached, and takes writes. Answers within two seconds or so, whatever is
-    down."""
+    """The database can be reached and takes writes. Answers within about two seconds, even if a
+    server is down."""
     until = time.monotonic() + PATIENCE_SECONDS
     broker, writable = _broker.ask(), _database.ask()
     if not _yes(writable, until):
@@ -68,7 +68,7 @@ class Probe:
         self.asked_at = 0.0
 
     def ask(self) -> Future[bool]:
-        """The answer: to a new question, or to one that is on its way or was just answered."""
+        """Return the answer to a new question, or to a pending or recent one."""
         with self.lock:
             age_seconds = time.monotonic() - self.asked_at
             if self.answer is None or (self.answer.done() and age_seconds >= FRESH_SECONDS):
@@ -80,7 +80,7 @@ class Probe:
     def _settle(self, answer: Future[bool]) -> None:
         try:
             answer.set_result(self.question())
-        except Exception as error:  # noqa: BLE001 - goes to whoever waits for the answer
+        except Exception as error:  # noqa: BLE001 - raised again where the answer is read
             answer.set_exception(error)
 
 
@@ -101,7 +101,7 @@ def _database_answers() -> bool:
 
 
 def _broker_answers() -> bool:
-    # a new connection: one that stands says nothing of a broker that died since
+    # a new connection: an old one does not show that the broker has died
     try:
         with publisher.connection() as link:
             link.ensure_connection(max_retries=1, interval_start=0, timeout=int(PATIENCE_SECONDS))

@@ -1,4 +1,4 @@
-"""Pages of a listing: a cursor names the last row that was seen, so no row is skipped or twice."""
+"""Pages of a listing. A cursor names the last row of a page, so no row is skipped or repeated."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
+from ninja import Path
 from pydantic import AfterValidator, BaseModel, Field
 
 from orchestrator.core import cursors
@@ -21,25 +22,29 @@ LIMIT_MAX = 500
 
 def _without_nul(text: str) -> str:
     if "\0" in text:
-        raise ValueError("contains a NUL character, which no text in the database has")
+        raise ValueError("contains a NUL character, which the database cannot store")
     return text
 
 
 Text = Annotated[str, AfterValidator(_without_nul)]
-"""Text to look for. PostgreSQL refuses the character 0 even in a question."""
+"""Text to search for. PostgreSQL refuses the character 0 even in a query."""
+
+
+RowId = Annotated[int, Path(ge=1, lt=2**63)]
+"""A number of a row in a path."""
 
 
 class PageQuery(BaseModel):
-    """What every listing takes."""
+    """The parameters of every listing."""
 
-    limit: int = Field(LIMIT_DEFAULT, ge=1, le=LIMIT_MAX, description="Most rows on this page.")
+    limit: int = Field(LIMIT_DEFAULT, ge=1, le=LIMIT_MAX, description="The most rows on this page.")
     cursor: Text | None = Field(
-        None, max_length=200, description="`next_cursor` of the page before; opaque."
+        None, max_length=200, description="`next_cursor` of the previous page; opaque."
     )
 
 
 class Page(BaseModel):
-    """The end of every listing's answer."""
+    """The last fields of every listing."""
 
     next: str | None = Field(description="Path and query of the next page; null on the last one.")
     next_cursor: str | None
@@ -50,7 +55,7 @@ def newest_first(
 ) -> tuple[list[M], str | None]:
     """One page, newest first, and the cursor of the next one; `key` reads a primary key.
 
-    `offset`: how many rows to pass over first, counted from the cursor if there is one.
+    `offset`: the number of rows to skip first, counted from the cursor if there is one.
     """
     if query.cursor is not None:
         rows = rows.filter(pk__lt=_read(query.cursor, key))
@@ -60,16 +65,23 @@ def newest_first(
 def oldest_first(
     rows: QuerySet[M], query: PageQuery, *, key: Callable[[str], Any]
 ) -> tuple[list[M], str | None]:
-    """One page, oldest first, and the cursor of the next one: for what belongs to one row."""
+    """One page, oldest first, and the cursor of the next one: for the listings of one row."""
     if query.cursor is not None:
         rows = rows.filter(pk__gt=_read(query.cursor, key))
     return _cut(list(rows.order_by("pk")[: query.limit + 1]), query)
 
 
-def _cut(found: list[M], query: PageQuery) -> tuple[list[M], str | None]:
-    if len(found) <= query.limit:
-        return found, None
-    return found[: query.limit], cursors.write(found[query.limit - 1].pk)
+def by_name(rows: QuerySet[M], query: PageQuery, *, field: str) -> tuple[list[M], str | None]:
+    """One page in the order of a unique text, and the cursor of the next one."""
+    if query.cursor is not None:
+        rows = rows.filter(**{f"{field}__gt": _read(query.cursor, cursors.text)})
+    return _cut(list(rows.order_by(field)[: query.limit + 1]), query, field=field)
+
+
+def _cut(rows: list[M], query: PageQuery, *, field: str = "pk") -> tuple[list[M], str | None]:
+    if len(rows) <= query.limit:
+        return rows, None
+    return rows[: query.limit], cursors.write(getattr(rows[query.limit - 1], field))
 
 
 def link(request: HttpRequest, cursor: str | None) -> str | None:
@@ -77,13 +89,13 @@ def link(request: HttpRequest, cursor: str | None) -> str | None:
     if cursor is None:
         return None
     query = request.GET.copy()
-    query.pop("offset", None)  # it has been passed over
+    query.pop("offset", None)  # these rows have been skipped
     query["cursor"] = cursor
     return f"{request.path}?{query.urlencode()}"
 
 
 def each(model: type[Out], rows: Iterable[Any]) -> list[Out]:
-    """Rows as the API shows them."""
+    """Convert rows to the model of an answer."""
     return [model.model_validate(row) for row in rows]
 
 
@@ -91,5 +103,5 @@ def _read(cursor: str, key: Callable[[str], Any]) -> Any:
     try:
         return cursors.read(cursor, key)
     except cursors.InvalidCursor:
-        message = "is not a cursor of this listing; take next_cursor of a page as it is"
+        message = "is not a cursor of this listing; use next_cursor of a page unchanged"
         raise invalid([FieldProblem(pointer="?cursor", message=message)]) from None

@@ -1,4 +1,4 @@
-"""`GET /health/live` and `/health/ready`: the API's own, where probes look for them by custom."""
+"""`GET /health/live` and `/health/ready`: the API's checks, at the paths that probes expect."""
 
 from __future__ import annotations
 

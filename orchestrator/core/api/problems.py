@@ -1,4 +1,4 @@
-"""What went wrong, as RFC 9457 writes it: `application/problem+json`."""
+"""Problems in the form of RFC 9457: `application/problem+json`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from orchestrator.core.errors import Conflict, MusterError, Unavailable
 CONTENT_TYPE = "application/problem+json"
 INSTANCE_LIMIT = 500
 ERROR_LIMIT = 100
-"""A thousand refused executions with fifty faults each would answer a megabyte with ten."""
+"""Without a limit, a megabyte of refused executions could get ten megabytes of errors."""
 
 
 class FieldProblem(BaseModel):
-    """One thing that was wrong with a request, and where."""
+    """One fault of a request, and its place."""
 
     pointer: str = Field(
         description="JSON pointer into the body, or `?name` for a parameter of the query."
@@ -28,7 +28,7 @@ class FieldProblem(BaseModel):
 
 
 class ProblemDetails(BaseModel):
-    """RFC 9457. `type` is stable and made for programs, `detail` for people."""
+    """RFC 9457. `type` is stable, for programs; `detail` is for people."""
 
     type: str
     title: str
@@ -40,7 +40,7 @@ class ProblemDetails(BaseModel):
 
 @dataclass(eq=False)
 class Problem(MusterError):
-    """A request that ends in an error."""
+    """An error as the answer to a request."""
 
     status: int
     kind: str
@@ -55,7 +55,7 @@ class Problem(MusterError):
 
 
 def respond(request: HttpRequest, problem: Problem) -> HttpResponse:
-    """The problem as a response."""
+    """Convert a problem to a response."""
     content = {
         "type": f"urn:muster:problem:{problem.kind}",
         "title": problem.title,
@@ -73,7 +73,7 @@ def respond(request: HttpRequest, problem: Problem) -> HttpResponse:
 
 
 def invalid(errors: Iterable[FieldProblem]) -> Problem:
-    """The request could be read, and asks for something that is not possible."""
+    """The request could be read, but asks for something that is not possible."""
     errors = list(errors)
     detail = "; ".join(f"{error.pointer}: {error.message}" for error in errors[:3])
     more = f"; and {len(errors) - 3} more" if len(errors) > 3 else ""
@@ -87,13 +87,18 @@ def unauthorized(detail: str, *, challenge: str = "") -> Problem:
     return Problem(401, "unauthorized", "A token is needed", detail, headers=headers)
 
 
+def forbidden(detail: str) -> Problem:
+    """The caller lacks a permission, which the detail names."""
+    return Problem(403, "forbidden", "Not permitted", detail)
+
+
 def not_found(detail: str) -> Problem:
-    """There is nothing of this id, or no such route."""
+    """Nothing has this id, or there is no such route."""
     return Problem(404, "not-found", "Not found", detail)
 
 
 def too_large(limit_bytes: int) -> Problem:
-    """The body is larger than the server takes."""
+    """The body is larger than the server accepts."""
     return Problem(
         413,
         "too-large",
@@ -109,14 +114,14 @@ def database_unavailable() -> Problem:
         503,
         "database-unavailable",
         "The database did not answer",
-        "Try again. What was asked may have been done all the same; with an idempotency_key, "
-        "asking again is safe",
+        "Try again. The request may still have had its effect; with an idempotency_key it is "
+        "safe to repeat",
         headers={"Retry-After": "2"},
     )
 
 
 def database_read_only() -> Problem:
-    """The database answers, and takes no writes."""
+    """The database answers, but takes no writes."""
     return Problem(
         503,
         "database-unavailable",
@@ -127,30 +132,30 @@ def database_read_only() -> Problem:
 
 
 def conflict(error: Conflict) -> Problem:
-    """It cannot be done as things are; the error says why."""
+    """It is not possible in the present state; the error says why."""
     seconds = error.retry_after_seconds
     headers = {} if seconds is None else {"Retry-After": str(seconds)}
-    title = "It cannot be done as things are"
+    title = "Not possible in the present state"
     return Problem(409, error.kind, title, str(error), headers=headers)
 
 
 def unavailable(error: Unavailable) -> Problem:
-    """A server is down, and this could not be done without it."""
+    """A server that the request needs is down."""
     headers = {"Retry-After": str(error.retry_after_seconds)}
     return Problem(503, error.kind, error.title, str(error), headers=headers)
 
 
 def internal() -> Problem:
-    """A fault of ours. The log has the details, the caller has not."""
+    """A fault of the server. The details are in the log, not in the answer."""
     return Problem(
         500,
         "internal",
         "Something went wrong on the server",
-        "The server's log says what; the request may or may not have had its effect",
+        "The server's log has the details. The request may have had its effect",
     )
 
 
 def plain(status: int, detail: str, **headers: str) -> Problem:
-    """A problem that its status says all about."""
+    """A problem that needs no more than its status."""
     phrase = HTTPStatus(status).phrase
     return Problem(status, phrase.lower().replace(" ", "-"), phrase, detail, headers=headers)

@@ -1,4 +1,4 @@
-"""Answers: written by pydantic in one go, past ninja's second validation of them."""
+"""Answers, which pydantic writes directly, without ninja's second validation."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pydantic import BaseModel
 
 from orchestrator.core.api.problems import ProblemDetails
 
-OF_A_BODY = (400, 413, 415, 422)
-"""The problems of every route that takes a body: the document has them for each of these."""
+OF_A_BODY = (400, 408, 413, 415, 422)
+"""The problems of every route with a body; the document adds them to each."""
 
 
 def reply(content: BaseModel, *, status: int = 200, location: str | None = None) -> HttpResponse:
-    """`content` as JSON."""
+    """Answer `content` as JSON."""
     headers = {} if location is None else {"Location": location}
     return HttpResponse(
         content.__pydantic_serializer__.to_json(content),
@@ -25,7 +25,7 @@ def reply(content: BaseModel, *, status: int = 200, location: str | None = None)
 
 
 def documented(*problems: int, **answers: Any) -> dict[int, Any]:
-    """The `response` of a route: its own statuses, and the problems that every route has. Those of
-    a body need no mention: the document adds them."""
+    """The `response` of a route: its own statuses, and the problems of every route. Those of a body
+    are not listed: the document adds them."""
     statuses = {int(name.removeprefix("_")): model for name, model in answers.items()}
-    return statuses | dict.fromkeys(sorted({401, 500, 503, *problems}), ProblemDetails)
+    return statuses | dict.fromkeys(sorted({401, 403, 500, 503, *problems}), ProblemDetails)

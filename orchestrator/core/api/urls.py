@@ -1,4 +1,4 @@
-"""The API's URLs, for `include`: whatever is below them is answered as the API answers."""
+"""The API's URLs, for `include`: every path below them gets an answer of the API."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ View = Callable[..., HttpResponseBase]
 
 
 def _as_the_api_answers(view: View) -> View:
-    """HEAD where there is GET, and a wrong method as problem+json."""
+    """Answer HEAD like GET, and a wrong method with problem+json."""
 
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -48,7 +48,7 @@ def _no_such_route(request: HttpRequest) -> HttpResponse:
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """What was refused before it came to a route: a wrong Host, for example."""
+    """Answer a request that was refused before routing, for example for a wrong Host."""
     if not request.path.startswith("/api/"):
         return defaults.bad_request(request, exception)
     detail = f"The server does not answer such requests: {type(exception).__name__}"

@@ -1,17 +1,16 @@
-"""Workers: who is there, how fresh, how busy; and what an operator decides of them."""
+"""Workers: list, show, and orders of operators."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
 
 from django.http import HttpResponse
-from ninja import Body, Path, Query, Router
+from ninja import Body, Query, Router
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.core import cursors, executions, fleet
+from orchestrator.core import authority, cursors, executions, fleet
 from orchestrator.core.api import pages
-from orchestrator.core.api.access import AuthenticatedRequest
+from orchestrator.core.api.access import AuthenticatedRequest, needs
 from orchestrator.core.api.application import refuse_unknown_parameters
 from orchestrator.core.api.replies import documented, reply
 from orchestrator.core.models import Worker, WorkerEvent
@@ -21,18 +20,18 @@ from orchestrator.core.shown.workers import WorkerEventOut, WorkerOut
 router = Router(tags=["workers"])
 
 
-class WorkerList(BaseModel):
+class WorkerPage(pages.Page):
     """Workers, by name."""
 
     items: list[WorkerOut]
 
 
-class WorkerQuery(BaseModel):
-    retired: bool = Field(False, description="true: also those that were retired.")
+class WorkerQuery(pages.PageQuery):
+    retired: bool = Field(False, description="true to include retired workers.")
 
 
 class Order(BaseModel):
-    """Why something is done to a worker; kept with who asked for it."""
+    """The reason of an order; stored with the caller."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -43,32 +42,40 @@ class WorkerEventPage(pages.Page):
     items: list[WorkerEventOut]
 
 
-WorkerId = Annotated[int, Path(ge=1, lt=2**63)]
-
-
-@router.get("", response=documented(422, _200=WorkerList))
+@router.get("", auth=needs("workers.read"), response=documented(422, _200=WorkerPage))
 def list_workers(request: AuthenticatedRequest, query: Query[WorkerQuery]) -> HttpResponse:
-    """Workers, by name; all of them on one page."""
+    """Workers, by name."""
     refuse_unknown_parameters(request, WorkerQuery)
-    workers = Worker.objects.all() if query.retired else Worker.objects.known()
-    items = shown.all_of(workers, now=request.auth.now)
-    return reply(WorkerList.model_construct(items=items))
+    visible = Worker.objects.visible_to(request.auth.principal)
+    workers = visible if query.retired else visible.known()
+    rows, cursor = pages.by_name(workers, query, field="name")
+    return reply(
+        WorkerPage(
+            items=shown.all_of(rows, now=request.auth.now),
+            next=pages.link(request, cursor),
+            next_cursor=cursor,
+        )
+    )
 
 
-@router.get("/{worker_id}", response=documented(404, _200=WorkerOut))
-def get_worker(request: AuthenticatedRequest, worker_id: WorkerId) -> HttpResponse:
+@router.get("/{worker_id}", auth=needs("workers.read"), response=documented(404, _200=WorkerOut))
+def get_worker(request: AuthenticatedRequest, worker_id: pages.RowId) -> HttpResponse:
     """One worker."""
-    return _reply(request, _found(worker_id))
+    return _reply(request, _known(request, worker_id))
 
 
-@router.get("/{worker_id}/events", response=documented(404, 422, _200=WorkerEventPage))
+@router.get(
+    "/{worker_id}/events",
+    auth=needs("workers.read"),
+    response=documented(404, 422, _200=WorkerEventPage),
+)
 def list_worker_events(
-    request: AuthenticatedRequest, worker_id: WorkerId, query: Query[pages.PageQuery]
+    request: AuthenticatedRequest, worker_id: pages.RowId, query: Query[pages.PageQuery]
 ) -> HttpResponse:
-    """What happened to a worker, newest first: by whom, and why."""
+    """The events of a worker, newest first, with actor and reason."""
     refuse_unknown_parameters(request, pages.PageQuery)
     rows, cursor = pages.newest_first(
-        WorkerEvent.objects.of(_found(worker_id).pk), query, key=cursors.whole_number
+        WorkerEvent.objects.of(_known(request, worker_id).pk), query, key=cursors.whole_number
     )
     return reply(
         WorkerEventPage(
@@ -79,49 +86,72 @@ def list_worker_events(
     )
 
 
-@router.post("/{worker_id}/cordon", response=documented(404, 422, _200=WorkerOut))
+@router.post(
+    "/{worker_id}/cordon",
+    auth=needs("workers.order"),
+    response=documented(404, 422, _200=WorkerOut),
+)
 def cordon_worker(
-    request: AuthenticatedRequest, worker_id: WorkerId, order: Body[Order]
+    request: AuthenticatedRequest, worker_id: pages.RowId, order: Body[Order]
 ) -> HttpResponse:
-    """Give it nothing more but what is pinned to it. What it has goes on. Repeating it is safe."""
+    """Give it no more work, except pinned executions. It continues its work. Safe to repeat."""
     return _ordered(request, worker_id, order, fleet.cordon)
 
 
-@router.post("/{worker_id}/uncordon", response=documented(404, 422, _200=WorkerOut))
+@router.post(
+    "/{worker_id}/uncordon",
+    auth=needs("workers.order"),
+    response=documented(404, 422, _200=WorkerOut),
+)
 def uncordon_worker(
-    request: AuthenticatedRequest, worker_id: WorkerId, order: Body[Order]
+    request: AuthenticatedRequest, worker_id: pages.RowId, order: Body[Order]
 ) -> HttpResponse:
-    """Let it have work again; after a drain, in its next life."""
+    """Give it work again; after a drain, once it has started again."""
     return _ordered(request, worker_id, order, fleet.uncordon)
 
 
-@router.post("/{worker_id}/drain", response=documented(404, 422, _200=WorkerOut))
+@router.post(
+    "/{worker_id}/drain",
+    auth=needs("workers.order"),
+    response=documented(404, 422, _200=WorkerOut),
+)
 def drain_worker(
-    request: AuthenticatedRequest, worker_id: WorkerId, order: Body[Order]
+    request: AuthenticatedRequest, worker_id: pages.RowId, order: Body[Order]
 ) -> HttpResponse:
-    """Cordon it and have it finish what it runs, and exit. What waits for it goes elsewhere now."""
+    """Cordon it; it finishes its running executions and exits. Waiting ones move elsewhere now."""
     return _ordered(request, worker_id, order, executions.drain_worker)
 
 
-@router.post("/{worker_id}/retire", response=documented(404, 409, 422, _200=WorkerOut))
+@router.post(
+    "/{worker_id}/retire",
+    auth=needs("workers.retire"),
+    response=documented(404, 409, 422, _200=WorkerOut),
+)
 def retire_worker(
-    request: AuthenticatedRequest, worker_id: WorkerId, order: Body[Order]
+    request: AuthenticatedRequest, worker_id: pages.RowId, order: Body[Order]
 ) -> HttpResponse:
-    """Remove the queues of a worker that is gone for good. 409 while it is up or holds work."""
-    return _ordered(request, worker_id, order, fleet.retire)
+    """Remove the queues of a worker that will not come back. 409 while it is up or holds work."""
+    return _ordered(request, worker_id, order, fleet.retire, "workers.retire")
 
 
 def _ordered(
-    request: AuthenticatedRequest, worker_id: int, order: Order, verb: Callable[..., Worker]
+    request: AuthenticatedRequest,
+    worker_id: int,
+    order: Order,
+    verb: Callable[..., Worker],
+    permission: str = "workers.order",
 ) -> HttpResponse:
     caller = request.auth
+    _known(request, worker_id, permission)
     worker = verb(worker_id=worker_id, actor=caller.name, reason=order.reason, now=caller.now)
     return _reply(request, worker)
 
 
-def _found(worker_id: int) -> Worker:
+def _known(
+    request: AuthenticatedRequest, worker_id: int, permission: str = "workers.read"
+) -> Worker:
     worker = Worker.objects.filter(pk=worker_id).first()
-    if worker is None:
+    if worker is None or not authority.may(request.auth.principal, permission, worker.place):
         raise fleet.UnknownWorker(f"No worker has the id {worker_id}")
     return worker
 

@@ -16,8 +16,10 @@ from orchestrator.core.executions.holdings import (
     started,
     still_offered,
     still_started,
+    to_stop,
 )
 from orchestrator.core.executions.lost_workers import drain_worker, settle_lost, settle_replaced
+from orchestrator.core.executions.opening import Contents, opened
 from orchestrator.core.executions.requests import (
     BOUNDS,
     IdempotencyConflict,
@@ -27,9 +29,10 @@ from orchestrator.core.executions.requests import (
     UnknownExecution,
     request,
     request_many,
+    require_permission,
 )
 from orchestrator.core.executions.scheduling import note_completed, schedule, schedule_backlog
-from orchestrator.core.executions.subjects import subject
+from orchestrator.core.executions.subjects import subjects
 from orchestrator.core.executions.sweeping import MONITOR, bring_forward, sweep
 from orchestrator.core.executions.unclaimed import (
     Expired,
@@ -43,6 +46,7 @@ __all__ = [
     "BOUNDS",
     "MONITOR",
     "AlreadyOver",
+    "Contents",
     "Ended",
     "Expired",
     "IdempotencyConflict",
@@ -62,11 +66,13 @@ __all__ = [
     "finish",
     "give_back",
     "note_completed",
+    "opened",
     "release_from",
     "release_stranded",
     "release_waiting",
     "request",
     "request_many",
+    "require_permission",
     "run_limit_seconds",
     "schedule",
     "schedule_backlog",
@@ -76,6 +82,7 @@ __all__ = [
     "started",
     "still_offered",
     "still_started",
-    "subject",
+    "subjects",
     "sweep",
+    "to_stop",
 ]

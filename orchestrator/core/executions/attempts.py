@@ -29,9 +29,10 @@ WHILE_CANCELING = {
     Reason.WORKER_STOPPED: Reason.CANCELLED_RUNNING,
     Reason.RUN_DEADLINE_PASSED: Reason.CANCEL_UNCONFIRMED,
     Reason.PACK_UNAVAILABLE: Reason.CANCELLED,
+    Reason.KEY_REFUSED: Reason.CANCELLED,
 }
-"""What stopped an action that was to be stopped anyway. An action that came to an end of its own
-before its worker heard of the cancel has that end, be it good or bad."""
+"""The reason to record instead while a cancel is under way. An action that ended on its own before
+its worker heard of the cancel keeps that end, good or bad."""
 
 End = Callable[..., Collection[UUID]]
 """Takes what `end_attempts` takes, and returns the ids that moved."""
@@ -48,11 +49,11 @@ def claim(
     now: datetime,
     actor: str,
 ) -> list[Execution]:
-    """Take dispatched attempts for running; returns those that this worker may now start.
+    """Claim dispatched attempts; returns those that this worker may now start.
 
     Nothing else may be started. A message of an earlier attempt, a second copy, a cancelled or
-    expired execution and a worker that was declared lost all end in the same way: not returned.
-    So does a row that another transaction holds at the moment, see `holdings.still_offered`.
+    expired execution, and any attempt of a worker that was declared lost are not returned. Nor is a
+    row that another transaction holds at the moment, see `holdings.still_offered`.
     """
     return add_actions(
         Execution.objects.claim(
@@ -67,19 +68,20 @@ def claim(
 
 
 def run_limit_seconds(execution: Execution) -> float:
-    """How long a claimed execution may run: its timeout, cut short by its deadline."""
+    """Limit of a claimed execution's run: its timeout, or what is left until its deadline if
+    less."""
     assert execution.started_at is not None
     left = execution.deadline_at - execution.started_at
     return min(execution.timeout_seconds, left.total_seconds())
 
 
 def finish(ended: Sequence[Ended], *, now: datetime, actor: str) -> set[AttemptKey]:
-    """Record how attempts ended; returns those for which that still counted.
+    """Record how attempts ended; returns those whose end was accepted.
 
-    A result of an attempt that was given up meanwhile is refused by the fence and changes
-    nothing. A failure goes to another attempt where the policy allows. What is not returned may
-    also be held by another transaction at the moment, see `holdings.still_started`. What its worker
-    could not load goes elsewhere, once that worker is known to lack it.
+    The fence refuses a result of an attempt that was given up meanwhile; it changes nothing. A
+    failure leads to another attempt where the policy allows. An attempt that is not returned may
+    also be held by another transaction at the moment, see `holdings.still_started`. If a worker
+    could not load the code, its row notes that first; then the execution goes elsewhere.
     """
     unloaded.note_missing_code(ended, now=now)
     counted: set[AttemptKey] = set()
@@ -97,8 +99,8 @@ def finish(ended: Sequence[Ended], *, now: datetime, actor: str) -> set[AttemptK
 
 
 def _grouped(ended: Sequence[Ended]) -> Iterator[tuple[Reason, list[Ended]]]:
-    """By reason, and each execution once in a group: two of its attempts may end at once, if one
-    was given up and went on all the same."""
+    """Group by reason, with each execution once in a group: two of its attempts may end at once, if
+    one was given up but kept running."""
     groups: dict[tuple[Reason, int], list[Ended]] = defaultdict(list)
     seen: dict[tuple[Reason, UUID], int] = defaultdict(int)
     for end in ended:
@@ -117,10 +119,10 @@ def end_attempts(
     failed_by: str,
     now: datetime,
 ) -> set[UUID]:
-    """End attempts from outside: sweep, drain, staleness check, executor.
+    """End attempts from outside the worker: for sweep, drain, staleness check, executor.
 
-    Each goes to another attempt where its policy allows and to its terminal status otherwise.
-    Returns the ids that moved; the others lost a race, which is as good an end.
+    Each gets another attempt where its policy allows, and its terminal status otherwise. Returns
+    the ids that moved; the others lost a race, which is normal.
     """
     result = {"error": reason.text, "message": detail, "failed_by": failed_by}
     return _end(
@@ -139,8 +141,8 @@ def end_all(
 ) -> int:
     """End a query's executions batch by batch; returns how many.
 
-    Each batch is a transaction of its own and has a time of its own. What another session holds is
-    passed over, and found again at the next tick. A batch in which nothing moved ends the loop.
+    Each batch has its own transaction and its own time. Rows that another session holds are
+    skipped, and found again at the next tick. A batch in which nothing moved ends the loop.
     """
     total = 0
     size: int = settings.MUSTER.batch_size
@@ -162,14 +164,16 @@ def give_back(
     unstarted: Sequence[Execution] = (),
     reason: Reason = Reason.GIVEN_BACK,
 ) -> set[UUID]:
-    """Return what a worker claimed, or was to claim, and did not start, and, if `worker_id` says
-    that it stops, all that was dispatched to it; returns their ids.
+    """Put executions that a worker has not started back into the backlog; returns their ids.
+    `worker_id`, for a worker that stops, adds everything that was dispatched to it.
 
-    That counts for no retry policy: nothing was tried. The messages stay in its queue, and the
+    No retry policy counts this: nothing was tried. The messages stay in the worker's queue, and the
     fence refuses them.
     """
     dispatched = Execution.objects.dispatched()
-    scheduled = dispatched.filter(worker_id=worker_id) if worker_id is not None else ()
+    scheduled = (
+        dispatched.filter(worker_id=worker_id).without_contents() if worker_id is not None else ()
+    )
     moves = [move(execution) for execution in (*scheduled, *unstarted)]
     moved = Execution.objects.transition_many(
         "give_back", moves, now=now, actor=actor, reason=reason
@@ -186,7 +190,7 @@ def _end(
     now: datetime,
     actor: str,
 ) -> set[UUID]:
-    """Repeat what may be repeated, end the rest, tell the executors of both."""
+    """Retry what may be retried, end the rest, and notify the executors of both."""
     groups: dict[str, list[Move]] = defaultdict(list)
     for execution in executions:
         event, its_move = _next(execution, reason, result_of(execution), now)
@@ -218,7 +222,7 @@ def _end(
 def _next(
     execution: Execution, reason: Reason, result: Mapping[str, Any], now: datetime
 ) -> tuple[str, Move]:
-    """The event that follows on the end of this attempt."""
+    """The event, and its move, that follow the end of this attempt."""
     policy = RetryPolicy.from_dict(execution.wanted_retries)
     if _is_to_go_on_elsewhere(execution, reason, now):
         return "give_back", move(execution, result=result)
@@ -237,7 +241,7 @@ def _end_canceling(
     now: datetime,
     actor: str,
 ) -> set[UUID]:
-    """A cancel came between claim and end: the attempt is the same, the status is not."""
+    """End executions that were cancelled after the claim: same attempt, another status."""
     reason = WHILE_CANCELING.get(reason, reason)
     moves: dict[str, list[Move]] = defaultdict(list)
     for execution in executions:
@@ -259,7 +263,8 @@ def _end_canceling(
 
 
 def _terminal_event(status: ExecutionStatus | str, reason: Reason) -> str:
-    """Which event ends an execution in `status` for `reason` when there is no further attempt."""
+    """The event that ends an execution in `status` for `reason` when there is no further
+    attempt."""
     if status in (ExecutionStatus.REQUESTED, ExecutionStatus.SCHEDULING):
         return "reject"
     if status == ExecutionStatus.SCHEDULED:
@@ -281,9 +286,9 @@ def _terminal_event(status: ExecutionStatus | str, reason: Reason) -> str:
 
 
 def _is_to_go_on_elsewhere(execution: Execution, reason: Reason, now: datetime) -> bool:
-    """Whether its worker gives it back, which is no failure and which no policy counts: it could
-    not begin there, or the worker had to stop. Then it may have happened in part, and only what is
-    idempotent begins again."""
+    """True if the execution goes back to the backlog, which no policy counts as a failure: its
+    worker could not load it, or had to stop. A stopped one may have run in part, so only an
+    idempotent action goes back."""
     if execution.status != ExecutionStatus.RUNNING or now >= execution.deadline_at:
         return False
     if reason is Reason.PACK_UNAVAILABLE:
@@ -302,8 +307,8 @@ def _may_retry(execution: Execution, policy: RetryPolicy, reason: Reason, now: d
 
 
 def _next_try(execution: Execution, policy: RetryPolicy, now: datetime) -> dict[str, Any]:
-    """What is set for another attempt. Its result says why this one ended, until the next says
-    something."""
+    """Values to set for another attempt. The result says why this one ended, until the next one
+    ends."""
     delay_ms = policy.delay_ms(execution.retry_count + 1, random=random.random)
     return {
         "retry_count": execution.retry_count + 1,

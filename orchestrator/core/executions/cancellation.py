@@ -9,7 +9,8 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from orchestrator.core import publisher
+from orchestrator.core import authority, publisher
+from orchestrator.core.authority import Principal
 from orchestrator.core.errors import Conflict
 from orchestrator.core.executions.requests import UnknownExecution
 from orchestrator.core.models import Execution
@@ -18,7 +19,8 @@ from orchestrator.core.state_machine import TransitionConflict, transition
 from orchestrator.core.states import ExecutionStatus
 
 CANCEL_TRIES = 5
-"""A cancel that loses this many races in a row gives up; each race lost is real progress."""
+"""A cancel gives up after losing this many races in a row; each lost race means that the execution
+moved."""
 
 
 class AlreadyOver(Conflict):
@@ -27,17 +29,19 @@ class AlreadyOver(Conflict):
     kind = "already-over"
 
 
-def cancel(*, execution_id: UUID, actor: str, now: datetime) -> Execution:
-    """Cancel: at once before the claim, by a message to its worker after it.
+def cancel(
+    *, execution_id: UUID, actor: str, now: datetime, principal: Principal | None = None
+) -> Execution:
+    """Cancel an execution: at once before the claim, by a message to its worker after it.
 
-    Returns the row as it is now: `cancelled`, or `canceling` until the worker confirms.
+    Returns the row as it is now: `cancelled`, or `canceling` until the worker confirms. One that is
+    beyond the reach of `principal` is unknown; without a principal, Muster itself cancels it.
     Raises UnknownExecution, AlreadyOver, and TransitionConflict after too many lost races.
     """
     for _ in range(CANCEL_TRIES):
-        try:
-            execution = Execution.objects.get(pk=execution_id)
-        except Execution.DoesNotExist:
-            raise UnknownExecution(f"No execution has the id {execution_id}") from None
+        execution = Execution.objects.filter(pk=execution_id).first()
+        if execution is None or not _may_cancel(execution, principal):
+            raise UnknownExecution(f"No execution has the id {execution_id}")
         if execution.status == ExecutionStatus.CANCELING:
             return execution
         if execution.is_terminal:
@@ -47,6 +51,10 @@ def cancel(*, execution_id: UUID, actor: str, now: datetime) -> Execution:
         except TransitionConflict:
             continue  # it was claimed, retried or ended meanwhile: look again
     raise TransitionConflict(f"Execution {execution_id} keeps changing; try again")
+
+
+def _may_cancel(execution: Execution, principal: Principal | None) -> bool:
+    return principal is None or authority.may(principal, "executions.cancel", execution.place)
 
 
 def _cancel(execution: Execution, *, actor: str, now: datetime) -> Execution:

@@ -1,4 +1,4 @@
-"""Sends attempts that the database has given to workers, and settles what cannot be sent."""
+"""Send attempts that the database has given to workers, and settle those that cannot be sent."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from orchestrator.core.states import ExecutionStatus
 log = structlog.get_logger(__name__)
 
 BROKER_PAUSE = timedelta(seconds=1)
-"""How long what could not be dispatched is left alone before it is tried again."""
+"""The pause before a failed dispatch is tried again."""
 
 UNDECLARABLE_PAUSE = timedelta(seconds=10)
-"""The same, where the broker refuses its worker's queue: until somebody does something."""
+"""The same pause, where the broker refuses the worker's queue: an operator must act first."""
 
 UNCLAIMED_SECONDS = 10.0
-"""A worker with a slot to spare claims within milliseconds of a dispatch."""
+"""A worker with a free slot claims within milliseconds of a dispatch."""
 
 COMPLAIN_EVERY_SECONDS = 60.0
 _complained_at = float("-inf")
 
 
 class Dispatch(NamedTuple):
-    """An attempt that the database has given to a worker, to be sent to it."""
+    """An attempt that the database has given to a worker, and that is to be sent to it."""
 
     execution: Execution
     """As it was read, at this attempt or before it."""
@@ -45,7 +45,7 @@ class Dispatch(NamedTuple):
 
     @classmethod
     def of(cls, execution: Execution) -> Dispatch:
-        """That of an execution which is scheduled."""
+        """The dispatch of a scheduled execution."""
         return cls(execution, execution.attempt, execution.worker_id or 0)
 
     def given_back(self, *, again_at: datetime) -> Move:
@@ -54,7 +54,7 @@ class Dispatch(NamedTuple):
 
 
 def dispatch(dispatches: Sequence[Dispatch], *, now: datetime, actor: str) -> None:
-    """Send each to its worker's queue; what cannot be sent goes back at once."""
+    """Send each to its worker's queue; give back at once those that cannot be sent."""
     try:
         returned = publisher.send([_message(each) for each in dispatches])
     except publisher.BrokerUnavailable as error:
@@ -74,11 +74,11 @@ def dispatch(dispatches: Sequence[Dispatch], *, now: datetime, actor: str) -> No
 
 
 def dispatch_again(*, now: datetime, actor: str) -> int:
-    """Send once more what was dispatched and is not claimed; returns how many.
+    """Send again what was dispatched and is not claimed; returns how many.
 
-    For an executor that begins, or has the broker back: one may have died between its commit
-    and its publish, and a broker may have lost what it had. No worker holds more than its window
-    of them, and the claim lets one message of an attempt through.
+    For an executor that starts, or has the broker back: an executor may have died between its
+    commit and its publish, and the broker may have lost messages. No worker holds more of them than
+    its window, and only one message of an attempt passes the claim.
     """
     waiting = Execution.objects.unclaimed(now).without_contents().with_actions()
     size: int = settings.MUSTER.batch_size
@@ -88,12 +88,12 @@ def dispatch_again(*, now: datetime, actor: str) -> int:
 
 
 def dispatch_unclaimed(*, now: datetime, actor: str) -> int:
-    """Send once more what a worker with a slot to spare has not claimed for a while; returns how
-    many. Otherwise it would wait for `start_by`.
+    """Send again what a worker with a free slot has not claimed for a while; returns how many.
+    Otherwise it would wait until `start_by`.
 
-    One of several executors may have died for good between its commit and its publish, or the
-    broker may have lost the message. If neither is so, the claim refuses the second copy. Each
-    wait is twice as long as the one before it, so there are never more than a few.
+    An executor may have died between its commit and its publish, or the broker may have lost the
+    message. Otherwise the claim refuses the second copy. Each wait is twice as long as the one
+    before, so there are never more than a few copies.
     """
     patience = timedelta(seconds=UNCLAIMED_SECONDS)
     waiting = Execution.objects.unclaimed(now).dispatched_for(patience, now)
@@ -111,12 +111,12 @@ def dispatch_unclaimed(*, now: datetime, actor: str) -> int:
     again.update_unheld(dispatched_again_at=now)
     redispatch(due, now=now, actor=actor)
     if due:
-        log.warning("dispatched again what nobody had claimed", n=len(due))
+        log.warning("unclaimed executions dispatched again", n=len(due))
     return len(due)
 
 
 def redispatch(executions: Iterable[Execution], *, now: datetime, actor: str) -> None:
-    """Send these once more, which are scheduled."""
+    """Send these scheduled executions again."""
     dispatch([Dispatch.of(execution) for execution in executions], now=now, actor=actor)
 
 
@@ -141,11 +141,11 @@ def _message(each: Dispatch) -> publisher.Message:
 
 
 def _settle_unroutable(dispatches: Sequence[Dispatch], *, now: datetime, actor: str) -> None:
-    """The broker has no queue for these.
+    """Settle dispatches for which the broker has no queue.
 
-    A retired worker has none on purpose: what is pinned to one ends. Everything else is given
-    back, which counts for no policy, once its queue is declared again. Where that is not possible,
-    it is tried less often, until its deadline.
+    A retired worker has none on purpose: what is pinned to one ends. Everything else is given back,
+    which no policy counts, after its queue is declared again. If that is not possible, it is tried
+    less often, until its deadline.
     """
     ids = {each.worker_id for each in dispatches}
     retired = set(
@@ -166,7 +166,7 @@ def _settle_unroutable(dispatches: Sequence[Dispatch], *, now: datetime, actor: 
 
 
 def _declare_queues(worker_ids: Collection[int]) -> timedelta:
-    """Declare the queues of these workers again; how long to wait before they are used."""
+    """Declare the queues of these workers again; returns the pause before they are used."""
     try:
         publisher.make_whole(topology.dispatch_key(worker_id) for worker_id in worker_ids)
     except publisher.BrokerUnavailable as error:
@@ -178,7 +178,7 @@ def _declare_queues(worker_ids: Collection[int]) -> timedelta:
 
 
 def _complain(differs: TopologyDiffers) -> None:
-    """Log it, once a minute: each execution that comes up meanwhile would say the same."""
+    """Log it at most once a minute: every execution would repeat it."""
     global _complained_at
     if time.monotonic() - _complained_at > COMPLAIN_EVERY_SECONDS:
         _complained_at = time.monotonic()
@@ -186,13 +186,13 @@ def _complain(differs: TopologyDiffers) -> None:
 
 
 def _end_unroutable(dispatches: Sequence[Dispatch], *, now: datetime) -> None:
-    """There will be no queue for these: each attempt ends, and an entry tells of its message."""
-    detail = "the worker that it is pinned to is retired, and has no queue any more"
+    """End attempts that will never have a queue, and open an investigation for each."""
+    detail = "the worker that it is pinned to is retired and no longer has a queue"
     attempts = {each.execution.pk: each.attempt for each in dispatches}
     rows = Execution.objects.filter(pk__in=attempts, status=ExecutionStatus.SCHEDULED)
     with transaction.atomic():
-        found = rows.select_related("worker").defer("result").with_actions()
-        dispatched = [row for row in found if row.attempt == attempts[row.pk]]
+        candidates = rows.select_related("worker").defer("result").with_actions()
+        dispatched = [row for row in candidates if row.attempt == attempts[row.pk]]
         ended = end_attempts(
             dispatched, reason=Reason.UNROUTABLE, detail=detail, failed_by="executor", now=now
         )

@@ -1,4 +1,4 @@
-"""The end of an attempt, as its worker tells of it."""
+"""The end of an attempt, as its worker reports it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.core.reasons import Reason
 
 @dataclass(frozen=True)
 class Ended:
-    """How one claimed attempt ended, as its worker saw it."""
+    """The end of one claimed attempt, as its worker saw it."""
 
     execution: Execution
     """As claimed. Never reloaded: a fresh attempt number would defeat the fence."""

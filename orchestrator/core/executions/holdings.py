@@ -1,4 +1,4 @@
-"""What a life of a worker holds by the database's word, for the worker to compare with its own."""
+"""Executions that a life of a worker holds according to the database, for the worker to compare."""
 
 from __future__ import annotations
 
@@ -16,17 +16,26 @@ from orchestrator.core.states import ExecutionStatus
 
 
 def started(*, worker_id: int, incarnation: int) -> list[Execution]:
-    """All that this life of this worker has claimed and that has not ended: what it runs, and what
-    it has to stop. Only what `workers.audit` compares is read."""
+    """Executions that this life of this worker has claimed and that have not ended: those that it
+    runs, and those that it must stop. Reads only the columns that `workers.audit` compares."""
     rows = Execution.objects.started_by(worker_id=worker_id, incarnation=incarnation)
     return list(rows.only("status", "attempt", "run_deadline_at"))
+
+
+def to_stop(
+    attempts: Collection[AttemptKey], *, worker_id: int, incarnation: int
+) -> set[AttemptKey]:
+    """Those of these attempts that somebody has cancelled. They are found by their ids, as no index
+    leads to the few that are being cancelled."""
+    rows = Execution.objects.started_by(worker_id=worker_id, incarnation=incarnation)
+    return _keys(rows.filter(status=ExecutionStatus.CANCELING), attempts) if attempts else set()
 
 
 def still_offered(
     attempts: Collection[AttemptKey], *, worker_id: int, incarnation: int, now: datetime
 ) -> set[AttemptKey]:
-    """Which of these attempts, whose claim was not granted, could be claimed all the same: another
-    transaction held their rows at that moment."""
+    """Those of these attempts whose claim was not granted, only because another transaction held
+    their rows at that moment, and that can still be claimed."""
     rows = Execution.objects.offered_to(worker_id=worker_id, incarnation=incarnation, now=now)
     return _keys(rows, attempts)
 
@@ -34,8 +43,8 @@ def still_offered(
 def still_started(
     attempts: Collection[AttemptKey], *, worker_id: int, incarnation: int
 ) -> set[AttemptKey]:
-    """Which of these attempts, whose end was not recorded, still wait for it: another transaction
-    held their rows at that moment."""
+    """Those of these attempts whose end was not recorded, only because another transaction held
+    their rows at that moment, and that still wait for it."""
     rows = Execution.objects.started_by(worker_id=worker_id, incarnation=incarnation)
     return _keys(rows, attempts)
 
@@ -48,15 +57,16 @@ def disown(
     now: datetime,
     actor: str,
 ) -> int:
-    """Return what was claimed for this life of this worker, and never reached it; returns how many.
+    """Put back what was claimed for this life of this worker and never reached it; returns how
+    many.
 
-    It did not begin, which the worker knows for sure, so it counts for no policy. What is being
-    cancelled is over with that.
+    The worker knows for sure that it never began, so no policy counts it. An execution that is
+    being cancelled ends as cancelled.
     """
     rows = Execution.objects.started_by(worker_id=worker_id, incarnation=incarnation)
     wanted, ids = set(attempts), {id for id, _ in attempts}
-    found = rows.filter(pk__in=ids).without_contents().with_actions()
-    lost = [execution for execution in found if execution.key in wanted]
+    candidates = rows.filter(pk__in=ids).without_contents().with_actions()
+    lost = [execution for execution in candidates if execution.key in wanted]
     returned = give_back(
         unstarted=[e for e in lost if e.status == ExecutionStatus.RUNNING], now=now, actor=actor
     )
@@ -73,9 +83,10 @@ def disown(
 def set_run_deadlines(
     deadlines: Mapping[AttemptKey, datetime], *, worker_id: int, incarnation: int
 ) -> int:
-    """Move when these attempts are given up, as their worker has counted; returns how many.
+    """Set the times at which these attempts are given up, as their worker computed them; returns
+    how many.
 
-    Those that another transaction holds are passed over: the next heartbeat comes.
+    Those that another transaction holds are skipped: the next heartbeat tries again.
     """
     rows = Execution.objects.started_by(worker_id=worker_id, incarnation=incarnation)
     moved = 0

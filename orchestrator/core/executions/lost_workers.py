@@ -1,7 +1,7 @@
-"""What becomes of a worker's executions when it is lost, replaced, drained, or unfit to run them.
+"""Settle a worker's executions when it is lost, replaced, drained, or unfit to run them.
 
-What it had started is lost with it. What it never claimed goes elsewhere at once, rather than when
-its TTL has run out: the attempt grows, and the message that is left is fenced out.
+What it had started is lost with it. What it never claimed goes elsewhere at once instead of waiting
+for its TTL: the attempt grows, and the fence refuses the old message.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ from orchestrator.core.reasons import Reason
 
 
 def settle_lost(*, now: datetime) -> int:
-    """End what started on workers that are gone: silent, stopped, or in a newer life.
+    """End what started on workers that are gone: silent, stopped, or in a newer life. Returns how
+    many.
 
-    A worker that left in good order has finished what it ran, so what it still holds is lost.
+    A worker that left properly has finished what it ran, so whatever it still holds is lost.
     """
     return _end_started(Execution.objects.open(), now=now)
 
 
 def settle_replaced(*, worker_id: int, now: datetime) -> int:
-    """A worker has begun a new life: settle what its earlier ones left, without any waiting.
+    """Settle at once what the earlier lives of a worker left when it begins a new one.
 
-    The new life may well get it again: but as attempts of its own, of which no process that was
-    only frozen has the message in hand. Returns how many.
+    The new life may get the same executions again, but as new attempts, whose messages no frozen
+    process of an earlier life can hold. Returns how many.
     """
     left = Execution.objects.open().filter(worker_id=worker_id)
     settled = _end_started(left, now=now)
@@ -45,7 +46,7 @@ def settle_replaced(*, worker_id: int, now: datetime) -> int:
 
 
 def drain_worker(*, worker_id: int, actor: str, reason: str, now: datetime) -> Worker:
-    """Drain a worker, see `fleet.order_drain`, and send elsewhere what waits for it.
+    """Drain a worker (see `fleet.order_drain`) and release what waits for it to other workers.
 
     Raises UnknownWorker.
     """
@@ -67,9 +68,9 @@ def _end_started(executions: ExecutionQuerySet, *, now: datetime) -> int:
 
 
 def _end_lost(executions: Sequence[Execution], *, now: datetime, **why: Any) -> set[UUID]:
-    """End attempts whose worker was lost, in the caller's transaction. Who has lost more than one,
-    and has no attempt left, may be what ended them: an entry is opened for somebody to look into
-    it."""
+    """End attempts whose worker was lost, in the caller's transaction. An execution that has lost
+    several workers, and has no attempt left, may have caused the loss: an investigation is
+    opened."""
     moved = end_attempts(executions, now=now, **why)
     lost_again = {
         e.pk: e for e in executions if e.pk in moved and e.lost_workers + 1 >= SUSPECT_FROM

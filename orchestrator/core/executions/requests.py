@@ -1,8 +1,8 @@
-"""Accepting executions: all that can be refused is refused here, before there is a row."""
+"""Accept executions. All validation happens here, before any row is written."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -11,7 +11,17 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
-from orchestrator.core import json_values, packs, publisher, retry_policy, selectors
+from orchestrator.core import (
+    authority,
+    json_values,
+    key_references,
+    keyholder,
+    packs,
+    publisher,
+    retry_policy,
+    selectors,
+)
+from orchestrator.core.authority import DANGEROUS, PermissionMissing, Principal
 from orchestrator.core.errors import Conflict, MusterError, NotFound
 from orchestrator.core.models import Action, Execution, Worker
 from orchestrator.core.models.catalog import waits_too_long
@@ -30,19 +40,19 @@ LONGEST_TEXTS = {"idempotency_key": 200, "correlation_id": 100}
 
 @dataclass(frozen=True, kw_only=True)
 class NewExecution:
-    """What a caller asks for. Times as their names say; None means the action's own."""
+    """An execution as a caller asks for it. None means the action's own value."""
 
     action_ref: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     worker_id: int | None = None
     worker_selector: Mapping[str, str] | None = None
-    """Labels that its worker must have, besides those that its action asks for."""
+    """Labels that its worker must have, besides those that its action requires."""
     priority: int = 0
     timeout_seconds: float | None = None
     queue_ttl_ms: int | None = None
     scheduled_timeout_seconds: float | None = None
     retry: Mapping[str, Any] | None = None
-    """Keys of a retry policy that are to be other than its action's."""
+    """Keys of a retry policy that override its action's."""
     deadline_seconds: float | None = None
     idempotency_key: str | None = None
     correlation_id: str | None = None
@@ -50,7 +60,7 @@ class NewExecution:
 
 @dataclass(frozen=True)
 class Refusal:
-    """One thing that was wrong with a request: which of many, where in it, and what."""
+    """One problem with a request: which request, where in it, and what is wrong."""
 
     index: int
     pointer: str
@@ -62,10 +72,10 @@ class RequestRefused(MusterError):
     """The request was refused and left no row."""
 
     def __init__(self, refusals: Sequence[Refusal]) -> None:
-        told = [f"{r.pointer}: {r.message}" for r in refusals[:3]]
-        if len(refusals) > len(told):
-            told.append(f"and {len(refusals) - len(told)} more")
-        super().__init__("; ".join(told))
+        problems = [f"{r.pointer}: {r.message}" for r in refusals[:3]]
+        if len(refusals) > len(problems):
+            problems.append(f"and {len(refusals) - len(problems)} more")
+        super().__init__("; ".join(problems))
         self.refusals = list(refusals)
 
 
@@ -79,33 +89,47 @@ class UnknownExecution(NotFound):
     """No execution has this id."""
 
 
-def request(new: NewExecution, *, requested_by: str, now: datetime) -> Execution:
+def request(
+    new: NewExecution, *, requested_by: str, now: datetime, principal: Principal | None = None
+) -> Execution:
     """Accept one execution; see `request_many`."""
-    return request_many([new], requested_by=requested_by, now=now)[0]
+    return request_many([new], requested_by=requested_by, now=now, principal=principal)[0]
 
 
 def request_many(
-    news: Sequence[NewExecution], *, requested_by: str, now: datetime
+    news: Sequence[NewExecution],
+    *,
+    requested_by: str,
+    now: datetime,
+    principal: Principal | None = None,
 ) -> list[Execution]:
     """Accept executions: all of them, or none; returns their rows in the order of `news`.
 
-    A repeated idempotency key returns the row that it made the first time.
-    Raises RequestRefused with everything that was wrong, and IdempotencyConflict.
-    The message goes out after the commit and in the background: accepting needs no broker.
+    `principal`: whose permissions and idempotency keys count; without one, Muster itself asks.
+    Actions and workers beyond its reach are unknown. A repeated idempotency key returns the row of
+    its first use by the same owner. Raises RequestRefused with all problems, IdempotencyConflict
+    and PermissionMissing. The message is sent after the commit and in the background: accepting
+    needs no broker.
     """
     actions = Action.objects.known_by_ref({new.action_ref for new in news})
     # what is beyond a column's range is not looked up, and so is unknown
     pinned = {new.worker_id for new in news if 0 < (new.worker_id or 0) < 2**63}
     workers = Worker.objects.in_bulk(pinned) if pinned else {}
+    owner = 0 if principal is None else principal.key_owner
+    if principal is not None:
+        actions = _runnable(actions, principal)
+        workers = _known(workers, principal)
     refusals = [
         Refusal(index, pointer, message)
         for index, new in enumerate(news)
         for pointer, message in _problems(new, actions.get(new.action_ref), workers)
     ]
+    if not refusals:
+        refusals = _refused_keys(news, owner)
     if refusals:
         raise RequestRefused(refusals)
 
-    rows = [_row(new, actions[new.action_ref], requested_by=requested_by, now=now) for new in news]
+    rows = [_row(new, actions[new.action_ref], requested_by, owner, now) for new in news]
     if len(rows) == 1 and rows[0].idempotency_key is None:
         # one statement commits by itself: no BEGIN and COMMIT to wait for
         rows[0].save(force_insert=True)
@@ -114,22 +138,56 @@ def request_many(
         with transaction.atomic():
             # a key that is taken is skipped and then looked up: no window between the two
             Execution.objects.bulk_create(rows, ignore_conflicts=any(map(_has_key, rows)))
-            accepted = _with_taken_keys(rows)
-    fresh = [row.pk for row, made in zip(rows, accepted, strict=True) if made is row]
+            accepted = _with_taken_keys(rows, owner)
+    fresh = [row.pk for row, stored in zip(rows, accepted, strict=True) if stored is row]
     transaction.on_commit(partial(publisher.send_soon, publisher.requested(fresh)))
     return accepted
+
+
+def require_permission(refs: Collection[str], *, principal: Principal, by: str) -> None:
+    """Raise PermissionMissing unless the caller may run all these actions; `by`: what runs them."""
+    for ref, action in Action.objects.known_by_ref(refs).items():
+        if not authority.may(principal, "executions.run", action.place):
+            raise PermissionMissing("executions.run", f"The action {ref}, which {by} runs,")
+        _require_dangerous(action, principal)
+
+
+def _runnable(actions: Mapping[str, Action], principal: Principal) -> dict[str, Action]:
+    """Those of the actions that the caller may run. Raises PermissionMissing."""
+    runnable = {
+        ref: action
+        for ref, action in actions.items()
+        if authority.may(principal, "executions.run", action.place)
+    }
+    for action in runnable.values():
+        _require_dangerous(action, principal)
+    return runnable
+
+
+def _require_dangerous(action: Action, principal: Principal) -> None:
+    if action.dangerous and not authority.may(principal, DANGEROUS, action.place):
+        raise PermissionMissing(DANGEROUS, f"The dangerous action {action.ref}")
+
+
+def _known(workers: Mapping[int, Worker], principal: Principal) -> dict[int, Worker]:
+    """Those of the workers that the caller knows of."""
+    return {
+        id: worker
+        for id, worker in workers.items()
+        if authority.may(principal, "workers.read", worker.place)
+    }
 
 
 def _has_key(row: Execution) -> bool:
     return row.idempotency_key is not None
 
 
-def _with_taken_keys(rows: Sequence[Execution]) -> list[Execution]:
-    """The rows, but for each key that was taken before the row that holds it."""
+def _with_taken_keys(rows: Sequence[Execution], owner: int) -> list[Execution]:
+    """The rows, with each row whose key its owner used before replaced by the holder of that
+    key."""
     keys = {row.idempotency_key for row in rows if _has_key(row)}
-    holders = {
-        row.idempotency_key: row for row in Execution.objects.filter(idempotency_key__in=keys)
-    }
+    taken = Execution.objects.filter(key_owner=owner, idempotency_key__in=keys)
+    holders = {row.idempotency_key: row for row in taken}
     accepted = []
     for row in rows:
         holder = holders.get(row.idempotency_key)
@@ -148,7 +206,7 @@ def _with_taken_keys(rows: Sequence[Execution]) -> list[Execution]:
 def _asks_the_same(row: Execution, holder: Execution) -> bool:
     if row.action_ref != holder.action_ref:
         return False
-    # only the database knows its own idea of equal numbers: jsonb turns 1e23 into an integer
+    # only the database can say which numbers it stores as equal: jsonb turns 1e23 into an integer
     same = Execution.objects.filter(pk=holder.pk, parameters=row.parameters)
     return row.parameters == holder.parameters or same.exists()
 
@@ -197,8 +255,8 @@ def _selector_problems(
 ) -> Iterable[tuple[str, str]]:
     if selector is None:
         return
-    if found := selectors.problems(selector):
-        for key, message in found:
+    if problems := selectors.problems(selector):
+        for key, message in problems:
             yield json_values.pointer(["worker_selector", *([key] if key else [])]), message
         return
     for key, value in selectors.conflicts(action.worker_selector, selector):
@@ -211,6 +269,10 @@ def _parameter_problems(parameters: Any, action: Action) -> Iterable[tuple[str, 
         yield "/parameters", f"expected an object, found {type(parameters).__name__}"
         return
     faults = list(json_values.faults(dict(parameters)))
+    if not faults:
+        faults = [
+            (json_values.pointer(path), what) for path, what in key_references.faults(parameters)
+        ]
     for place, what in faults:
         yield f"/parameters{place}", what
     if not faults:
@@ -218,14 +280,37 @@ def _parameter_problems(parameters: Any, action: Action) -> Iterable[tuple[str, 
             yield f"/parameters{problem.pointer}", problem.message
 
 
+def _refused_keys(news: Sequence[NewExecution], owner: int) -> list[Refusal]:
+    """The keys that may not be used; one question for all of them, and none without a key."""
+    wanted = [
+        (index, f"/parameters{json_values.pointer(path)}", reference, new.action_ref)
+        for index, new in enumerate(news)
+        for path, reference in key_references.found(new.parameters)
+    ]
+    if not wanted:
+        return []
+    asked = {
+        (reference, ref): keyholder.Wanted(reference, ref, owner) for _, _, reference, ref in wanted
+    }
+    refused = keyholder.holder().refusals(asked.values())
+    return [
+        Refusal(index, pointer, refused[asked[reference, ref]])
+        for index, pointer, reference, ref in wanted
+        if asked[reference, ref] in refused
+    ]
+
+
 def _merged(
     of_action: Mapping[str, Any], of_request: Mapping[str, Any] | None
 ) -> dict[str, Any] | None:
-    """What a request asks for on top of its action; None for what its action asks, then as now."""
+    """The action's values overridden by the request's; None leaves the action's own, whatever they
+    become."""
     return None if of_request is None else {**of_action, **of_request}
 
 
-def _row(new: NewExecution, action: Action, *, requested_by: str, now: datetime) -> Execution:
+def _row(
+    new: NewExecution, action: Action, requested_by: str, key_owner: int, now: datetime
+) -> Execution:
     deadline_seconds = new.deadline_seconds or settings.MUSTER.deadline_seconds
     return Execution(
         action=action,
@@ -244,5 +329,6 @@ def _row(new: NewExecution, action: Action, *, requested_by: str, now: datetime)
         requested_by=requested_by,
         correlation_id=new.correlation_id,
         idempotency_key=new.idempotency_key,
+        key_owner=key_owner,
         created_at=now,
     )

@@ -1,4 +1,4 @@
-"""From the backlog to a worker: choose one, write it down, dispatch."""
+"""From the backlog to a worker: choose one, record the choice, dispatch."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ log = structlog.get_logger(__name__)
 FULL = "every worker that could run it holds all that it may: see their capacity"
 
 READERS_DIFFER_BY = timedelta(milliseconds=250)
-"""Who accepted an execution and who noted that a worker went read the database's clock as much
-apart, on a busy machine."""
+"""On a busy machine, the process that accepted an execution and the one that noted the loss of a
+worker may have read the database's clock this far apart."""
 
 WAIT_FOR_WORKER = timedelta(seconds=2)
-"""How often what waits for an eligible worker is looked at again."""
+"""The interval at which executions that wait for an eligible worker are looked at again."""
 
 
 def schedule(
@@ -44,12 +44,12 @@ def schedule(
     actor: str,
     redelivered: bool = False,
 ) -> bool:
-    """Give these executions to workers; returns whether some had to stay in the backlog.
+    """Give these executions to workers; returns True if some had to stay in the backlog.
 
-    Where no worker is eligible, an execution is rejected or waits, as its action says. Where
-    the eligible ones are full it stays as it is, and `schedule_backlog` takes it up.
-    `redelivered`: an executor may have died between its commit and its publish, so what is
-    scheduled already is dispatched again; the claim lets one of the two messages through.
+    If no worker is eligible, an execution is rejected or waits, as its action says. If all eligible
+    workers are full, it stays as it is, and `schedule_backlog` places it later. `redelivered`: an
+    executor may have died between its commit and its publish, so executions that are already
+    scheduled are dispatched again; only one of the two messages passes the claim.
     """
     wanted = Execution.objects.filter(pk__in=execution_ids).without_contents()
     if redelivered:
@@ -57,26 +57,27 @@ def schedule(
     placement.refresh(now=now)
     free = placement.free()
     if placement.seats and len(execution_ids) > free:
-        # most would be read for nothing: the backlog knows which of all that wait come first
+        # most would be read for nothing: the backlog knows which executions come first
         return not free or schedule_backlog(placement=placement, now=now, actor=actor, limit=free)
     ready = wanted.backlog(now).with_actions()
     return _place(ready, placement=placement, now=now, actor=actor)
 
 
 def schedule_backlog(*, placement: fleet.Placement, now: datetime, actor: str, limit: int) -> bool:
-    """Give waiting executions to workers with room; returns whether more may be waiting.
+    """Give waiting executions to workers with room; returns True if more may be waiting.
 
-    Finds what no message told of: a lost one, a broker that was down, a retry that is due.
+    Finds executions without a message: it was lost, the broker was down, or a retry is due.
     """
     placement.refresh(now=now)
     room = placement.room()
     choosable = Q(action__runtime__in=[runtime for runtime, free in room.items() if free > 0])
     hopeless = ~Q(action__runtime__in=list(room))
-    # no more than there is room for: whatever is taken for nothing delays what stands behind it
+    # no more than there is room for: an execution that is locked and not placed delays those behind
+    # it
     limit = min(limit, max(room.values(), default=0) or limit)
     backlog = Execution.objects.backlog(now).without_contents()
     with transaction.atomic():
-        # a worker is kept empty for it: it comes before all others
+        # a worker is kept empty for the suspect: it comes before all others
         suspects = [placement.suspect] if placement.suspect else []
         waiting = [
             *backlog.filter(pk__in=suspects).locked_for_batch(1).with_actions(),
@@ -97,12 +98,12 @@ def _place(
     actor: str,
     postpone: bool = False,
 ) -> bool:
-    """Give these to workers; returns whether some found all workers full.
+    """Give these to workers; returns True if all workers were full for some.
 
     1. Choose a worker for each.
-    2. Write the choices down: whoever lost a race is not dispatched.
-    3. With `postpone`, put off what found all workers full, so that others have their turn.
-    4. Reject what no worker can run, or let it wait.
+    2. Record the choices: an execution that lost a race is not dispatched.
+    3. With `postpone`, put off those whose workers are all full, so that others have their turn.
+    4. Reject those that no worker can run, or let them wait.
     5. After the commit, dispatch.
     """
     choices = _choose(executions, placement=placement, now=now)
@@ -119,12 +120,12 @@ def _place(
 
 @dataclass(frozen=True)
 class _Choices:
-    """What was found for each of some executions."""
+    """The outcome of choosing, for each of a batch of executions."""
 
     chosen: list[Dispatch] = field(default_factory=list)
-    """Those that have a worker, at the attempt that begins with it."""
+    """Those that got a worker, each at the attempt that begins with it."""
     full: list[UUID] = field(default_factory=list)
-    """Those whose workers hold all that they may."""
+    """Those whose eligible workers are all full."""
     without: dict[str, list[Execution]] = field(default_factory=lambda: defaultdict(list))
     """Those that no worker can run, by what was missing."""
 
@@ -134,7 +135,7 @@ def _choose(
 ) -> _Choices:
     began = time.monotonic()
     if unloaded.are_among(executions):
-        # whose worker has said in its row since that it lacks their code
+        # since then their worker's row says that it lacks their code
         placement.refresh(now=now, older_than_seconds=0.0)
     placement.refresh(now=now)
     choices = _Choices()
@@ -151,7 +152,7 @@ def _choose(
 
 
 def _put_off(execution_ids: Sequence[UUID], *, now: datetime) -> None:
-    """These are looked at again when somebody has room."""
+    """Let these wait before they are looked at again."""
     if execution_ids:
         waiting = Execution.objects.filter(pk__in=execution_ids).backlog(now)
         waiting.update(next_retry_at=now + BROKER_PAUSE, wait_reason=FULL)
@@ -165,6 +166,7 @@ def _pick(execution: Execution, *, placement: fleet.Placement, now: datetime, be
             runtime=execution.action.runtime,
             selector=execution.wanted_labels,
             code=execution.needed_code,
+            isolation=execution.needed_isolation,
             pinned=execution.pinned_worker_id,
             avoid=execution.worker_id,
             suspect=execution.pk if execution.is_suspect else None,
@@ -174,7 +176,8 @@ def _pick(execution: Execution, *, placement: fleet.Placement, now: datetime, be
     try:
         return pick()
     except fleet.NoWorkerAvailable:
-        # an old view may cost balance, but must not end anything: a worker may just have come
+        # an old view may cost balance but must not end an execution: a worker may just have
+        # registered
         placement.refresh(now=now, older_than_seconds=time.monotonic() - began)
         return pick()
 
@@ -196,11 +199,11 @@ def _assignment(choice: Dispatch, now: datetime) -> Move:
 def _without_worker(
     executions: Sequence[Execution], what: str, *, now: datetime, actor: str
 ) -> None:
-    """No worker is eligible: reject or wait, as each action says.
+    """Reject executions that no worker can run, or let them wait, as each action says.
 
-    What was accepted while there was a worker for it outlives a fleet that is away for a moment,
-    as when its only worker is restarted. That depends on the execution alone, and not on who
-    comes to look at it first.
+    An execution that was accepted while there was a worker for it survives a short absence of the
+    fleet, such as a restart of its only worker. That depends on the execution alone, not on which
+    executor looks at it first.
     """
     waits = [e for e in executions if e.action.on_no_worker == Action.OnNoWorker.WAIT]
     others = [e for e in executions if e.action.on_no_worker != Action.OnNoWorker.WAIT]
@@ -228,8 +231,8 @@ def _without_worker(
 
 
 def _may_still_have_a_worker(executions: Sequence[Execution], now: datetime) -> set[UUID]:
-    """The ids of those for which there was a worker when they were accepted, and a moment ago."""
-    # just after the clock was set, nobody can tell who was heard of in time
+    """The ids of those that had a worker when they were accepted, and until a moment ago."""
+    # just after the clock was set, nobody can tell which heartbeats came in time
     if not fleet.clock_is_trusted(clock.asked_now()):
         return {execution.pk for execution in executions}
     needs = {
@@ -244,14 +247,14 @@ def _may_still_have_a_worker(executions: Sequence[Execution], now: datetime) -> 
         pk
         for pk, accepted_at in accepted
         if (until := present_until[needs[pk]]) is not None
-        # accepted after `now` was read, it may be newer than a worker that is there
+        # if accepted after `now` was read, it may be newer than the last sign of a present worker
         and (until >= now or accepted_at < until + READERS_DIFFER_BY)
         and now - until < grace
     }
 
 
 def note_completed(execution_ids: Sequence[UUID], *, placement: fleet.Placement) -> int:
-    """Free the places of executions that ended, and log how the whole fleet's work ends.
+    """Free the places of executions that ended, and log how many ended in which way.
 
     Returns how many places became free. Safe to run twice: placement reads the truth again
     each second.
@@ -260,12 +263,12 @@ def note_completed(execution_ids: Sequence[UUID], *, placement: fleet.Placement)
         "worker_id", "action_ref", "status", "reason"
     )
     freed = 0
-    told: Counter[tuple[str, str, str]] = Counter()
+    counts: Counter[tuple[str, str, str]] = Counter()
     for worker_id, action_ref, status, reason in ends:
-        told[action_ref, status, reason] += 1
+        counts[action_ref, status, reason] += 1
         if worker_id is not None:
             placement.finished(worker_id)
             freed += 1
-    for (action_ref, status, reason), number in told.items():
+    for (action_ref, status, reason), number in counts.items():
         log.info("executions ended", action=action_ref, status=status, reason=reason, n=number)
     return freed

@@ -7,41 +7,44 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from orchestrator.core import contents
+from orchestrator.core.contents import Secrets
 from orchestrator.core.investigations import Subject
 from orchestrator.core.models import Execution
-from orchestrator.core.redaction import redacted
 
 KIND = "execution"
 
 
 def take(ids: Collection[UUID], *, now: datetime) -> list[Subject]:
-    """Those of these executions that there are."""
+    """Those of these executions that exist."""
     rows = Execution.objects.filter(pk__in=ids).select_related("worker", "action")
     return subjects(list(rows.defer("result")))
 
 
 def subjects(executions: Sequence[Execution]) -> list[Subject]:
-    """They come with their workers and actions, as they were before whatever ended them."""
-    return [subject(execution) for execution in executions]
+    """Build subjects. Each execution has its worker and action loaded, as before it ended."""
+    known = contents.secrets_of(executions) if executions else {}
+    return [
+        _subject(execution, known.get(execution.pk, contents.UNKNOWN)) for execution in executions
+    ]
 
 
-def subject(execution: Execution) -> Subject:
-    """One that comes with its worker and action."""
+def _subject(execution: Execution, secrets: Secrets) -> Subject:
     return Subject(
         kind=KIND,
         id=execution.pk,
         name=execution.action_ref,
         state=str(execution.status),
         attempt=execution.attempt or None,
-        snapshot=_snapshot(execution),
+        snapshot=_snapshot(execution, secrets),
     )
 
 
-def _snapshot(execution: Execution) -> dict[str, Any]:
+def _snapshot(execution: Execution, secrets: Secrets) -> dict[str, Any]:
     return {
         "id": str(execution.pk),
         "action_ref": execution.action_ref,
-        "parameters": redacted(execution.parameters, schema=execution.action.parameters_schema),
+        "parameters": contents.parameters(execution, secrets),
         "status": str(execution.status),
         "attempt": execution.attempt,
         "retry_count": execution.retry_count,

@@ -1,4 +1,4 @@
-"""The guarantee: what is overdue or lost ends, with nothing at work but the database."""
+"""The guarantee: overdue and lost executions end, even if only the database works."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ MONITOR = "execution_timeout_monitor"
 
 
 def bring_forward(*, now: datetime) -> int:
-    """Make due what waits for a time that a clock has set which was set back since; returns how
-    many. How much of its pause was over nobody knows, and to begin early does no harm."""
+    """Make due what waits for a time that came from a clock which was set back since; returns how
+    many. Nobody knows how much of the pause is left, and an early start does no harm."""
     return Execution.objects.paused_by_a_later_clock(now).update_unheld(next_retry_at=now)
 
 
 def sweep(*, now: datetime) -> dict[str, int]:
     """End every attempt whose due time has passed; returns how many, by kind.
 
-    This is what holds the promise when messages, workers or beat are gone: it needs nothing
-    but the database. A kind that fails keeps none of the others from being ended; its error is
-    raised when all had their turn.
+    This keeps the promise when messages, workers or beat are gone: it needs only the database. If
+    one kind fails, the others still end; its error is raised after all had their turn.
 
     While the clock cannot be trusted, as just after it was set, only deadlines count: they are
-    promised by the database's clock. Workers need a staleness window to write again by when what
-    they have should begin and end.
+    promised by the database's clock. Workers need one staleness window to write the other due times
+    again.
     """
     if fleet.clock_is_trusted(now):
         overdue_to_start = Execution.objects.overdue_to_start(now)

@@ -1,8 +1,9 @@
-"""What becomes of a dispatch that its worker has not claimed.
+"""Settle dispatches that their worker has not claimed.
 
-A wait that has run out says something of the worker only if that is gone. A worker that beats is
-busy, or was not reached: then the execution goes back to the backlog, where no TTL runs, and that
-counts for no policy. So does what somebody else could take. Only its deadline limits how often.
+An expired wait says something about the worker only if the worker is gone. A worker that sends
+heartbeats is busy, or was not reached: then the execution goes back to the backlog, where no TTL
+runs, and no policy counts it. The same holds if another worker could take it. Only the deadline
+limits how often.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from orchestrator.core.models.executions import ExecutionQuerySet
 from orchestrator.core.reasons import Reason
 
 PATIENCE = timedelta(seconds=5)
-"""What a worker does not claim for so long starts sooner on another that has a free slot."""
+"""After this wait for a claim, another worker with a free slot gets the execution."""
 
 
 @dataclass(frozen=True)
 class Expired:
-    """What `expire` did, as ids; what is in neither was claimed or ended meanwhile."""
+    """The outcome of `expire`, as ids; an id in neither set was claimed or ended meanwhile."""
 
     ended: set[UUID]
-    """Ended, or sent to another attempt by their policy."""
+    """Ended, or given another attempt by their policy."""
     returned: set[UUID]
     """Sent back to the backlog."""
 
@@ -46,10 +47,11 @@ def expire(
     failed_by: str,
     now: datetime,
 ) -> Expired:
-    """End dispatches that were not claimed in time, or send them back.
+    """End dispatches that were not claimed in time, or return them to the backlog.
 
-    One ends where it was asked for: it is pinned to this worker, or has a limit of its own. It
-    also ends where nothing can be expected: its worker is gone, and nobody else could take it.
+    A dispatch ends if its request asked for that: it is pinned to this worker, or has a limit of
+    its own. It also ends if there is no prospect: its worker is gone, and no other worker could
+    take it.
     """
     limited = [execution for execution in executions if _has_limit_of_its_own(execution)]
     others = [execution for execution in executions if not _has_limit_of_its_own(execution)]
@@ -71,7 +73,7 @@ def expire(
 
 
 def end_or_return(executions: Sequence[Execution], **why: Any) -> set[UUID]:
-    """As `expire`; returns all ids that moved."""
+    """Do as `expire`; returns all ids that moved."""
     expired = expire(executions, **why)
     return expired.ended | expired.returned
 
@@ -85,7 +87,7 @@ def _has_limit_of_its_own(execution: Execution) -> bool:
 
 
 def _with_prospects(executions: Sequence[Execution], now: datetime) -> set[UUID]:
-    """The ids of those whose worker beats, or that another worker could take, which is there."""
+    """The ids of those whose worker sends heartbeats, or that another present worker could take."""
     if not executions:
         return set()
     beating = set(Worker.objects.up().fresh(now).values_list("pk", flat=True))
@@ -98,11 +100,11 @@ def _with_prospects(executions: Sequence[Execution], now: datetime) -> set[UUID]
 
 
 def release_stranded(*, now: datetime) -> int:
-    """Send elsewhere what was dispatched and not claimed where no claim can be expected: on a
-    worker that is gone, drains, fails a check, or lacks its code. Returns how many.
+    """Release to other workers what a worker will not claim, as it is gone, drains, fails a check,
+    or lacks the code. Returns how many.
 
-    Where nobody else could take it, it stays: its worker may come back before its TTL runs out,
-    and the backlog would not keep it longer. So does what is pinned to that worker.
+    One that no other worker could take stays: its worker may come back before the TTL runs out, and
+    the backlog would not keep it longer. One that is pinned to its worker stays too.
     """
     unable = ~Q(worker__status=Worker.Status.ACTIVE) | unloaded.on_workers_without_code()
     waiting = movable().filter(unable)
@@ -118,10 +120,10 @@ def release_stranded(*, now: datetime) -> int:
 
 
 def release_waiting(*, now: datetime) -> int:
-    """Send elsewhere what waits behind a worker that has no free slot, or that did not claim it
-    when it was sent again, as far as others have free slots. Returns how many.
+    """Release dispatches that wait for a worker without a free slot, or that were sent twice and
+    not claimed, as far as other workers have free slots. Returns how many.
 
-    It was sent ahead because a slot was about to fall free, and then that slot's action took long.
+    They were sent early because a slot was about to become free, but its action took long.
     """
     waiting = movable().dispatched_for(PATIENCE, now)
     if not waiting.exists():
@@ -142,7 +144,7 @@ def release_waiting(*, now: datetime) -> int:
 
 
 def release_from(*, worker_id: int, now: datetime, actor: str) -> int:
-    """Send elsewhere what this worker was given and has not claimed; returns how many."""
+    """Release what this worker was given and has not claimed; returns how many."""
     waiting = movable().filter(worker_id=worker_id).without_contents()
     return len(give_back(unstarted=list(waiting), now=now, actor=actor))
 
@@ -153,19 +155,19 @@ def movable() -> ExecutionQuerySet:
 
 
 def _stuck(waiting: ExecutionQuerySet) -> list[Execution]:
-    """Those of them that their worker has no slot for, or was told of twice."""
+    """Those whose worker has no free slot, or that were sent to it twice."""
     running = Execution.objects.running_by_worker()
     workers = Worker.objects.filter(pk__in=running).values_list("pk", "capacity")
     full = [pk for pk, capacity in workers if running[pk] >= capacity]
-    told_twice = Q(dispatched_again_at__gte=F("scheduled_at"))
-    stuck = waiting.filter(Q(worker_id__in=full) | told_twice).order_by("-priority", "pk")
+    sent_twice = Q(dispatched_again_at__gte=F("scheduled_at"))
+    stuck = waiting.filter(Q(worker_id__in=full) | sent_twice).order_by("-priority", "pk")
     return stuck.without_contents().with_actions()
 
 
 def _first_that_could_take(execution: Execution, workers: Iterable[Worker]) -> Worker | None:
     need = fleet.Need.of_execution(execution)
     for worker in workers:
-        if need.may_go_to(worker.runtimes, worker.labels, worker.missing_code):
+        if need.may_go_to(worker, worker.missing_code):
             return worker
     return None
 

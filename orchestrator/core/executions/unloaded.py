@@ -1,4 +1,4 @@
-"""What a worker could not load, as its host lacks the code: it never began, and goes elsewhere."""
+"""Executions that a worker could not load, as its host lacks the code: they never began."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ MISSING = "missing"
 
 
 def note_missing_code(ended: Sequence[Ended], *, now: datetime) -> None:
-    """Have the workers of these attempts known to lack what they could not load.
+    """Record in the rows of the workers of these attempts which code they could not load.
 
-    Before these executions are given back: whoever places them then knows.
+    Called before these executions are given back, so that the next placement knows it.
     """
     missing: dict[tuple[int, int], dict[str, str]] = defaultdict(dict)
     for end in ended:
@@ -31,14 +31,14 @@ def note_missing_code(ended: Sequence[Ended], *, now: datetime) -> None:
             pack, action = execution.action_ref.partition(".")[0], execution.action_ref
             name = pack if end.result.get(MISSING) == pack else action
             missing[life][name] = str(end.result.get("message", ""))
-    for (worker_id, incarnation), found in missing.items():
-        fleet.lack_code(worker_id=worker_id, incarnation=incarnation, missing=found, now=now)
+    for (worker_id, incarnation), messages in missing.items():
+        fleet.lack_code(worker_id=worker_id, incarnation=incarnation, missing=messages, now=now)
 
 
 def are_among(executions: Sequence[Execution]) -> bool:
-    """Whether some of these are here again because a worker could not load them.
+    """Return True if some of these are in the backlog again because a worker could not load them.
 
-    Each dispatch is an attempt and each failure a retry, so what was given back has a difference.
+    Each dispatch raises `attempt` and each failure `retry_count`, so they differ after a give-back.
     """
     returned = [each.pk for each in executions if each.attempt > each.retry_count]
     if not returned:
@@ -48,7 +48,8 @@ def are_among(executions: Sequence[Execution]) -> bool:
 
 
 def on_workers_without_code() -> Q:
-    """Of executions: their worker lacks their code. Matches nothing while no worker lacks any."""
+    """A condition on executions: their worker lacks their code. Matches nothing while none lacks
+    any."""
     lacking = Q(pk__in=())
     for worker_id, missing in Worker.objects.lacking_code().values_list("pk", "missing_code"):
         code = Q(action__pack__name__in=missing) | Q(action_ref__in=missing)

@@ -1,7 +1,7 @@
-"""The workers: how they come, stay, go, are found missing, are looked after, and are chosen."""
+"""The workers: registration, heartbeats, loss, checks, orders of operators, and placement."""
 
 from orchestrator.core.fleet.lives import (
-    Told,
+    HeartbeatAnswer,
     UnknownWorker,
     admit,
     beat,
@@ -33,10 +33,10 @@ from orchestrator.core.fleet.why_none import BROKER_CHECK, present, present_unti
 __all__ = [
     "BROKER_CHECK",
     "FleetBusy",
+    "HeartbeatAnswer",
     "Need",
     "NoWorkerAvailable",
     "Placement",
-    "Told",
     "UnknownWorker",
     "WorkerHoldsWork",
     "WorkerIsUp",

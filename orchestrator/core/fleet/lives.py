@@ -1,6 +1,6 @@
-"""The life of a worker's process: it comes, beats, fails or passes its checks, leaves, is lost.
+"""The life of a worker's process: registration, heartbeats, checks, departure, loss.
 
-It also says which code of packs its host lacks: it gets no work that needs that.
+Also the code of packs that its host lacks: it gets no work that needs such code.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from django.conf import settings
 from django.db import transaction
 
 from orchestrator.core import clock
+from orchestrator.core import isolation as levels
 from orchestrator.core.errors import NotFound
 from orchestrator.core.models import Worker, WorkerEvent
 
@@ -21,6 +22,13 @@ log = structlog.get_logger(__name__)
 
 Kind = WorkerEvent.Kind
 Status = Worker.Status
+
+SET_BY_REGISTRATION = (
+    *("incarnation", "status", "status_reason", "failed_checks", "missing_code"),
+    *("gone_at", "retired_at", "capacity", "runtimes", "registered_at", "heartbeat_at"),
+    *("host", "pid", "version"),
+)
+"""Not the name, the labels and the cordon: those are not of one life."""
 
 LONGEST_REASON = 200
 CHECK = "heartbeat_staleness_check"
@@ -34,20 +42,20 @@ class UnknownWorker(NotFound):
     """No worker has this id or name."""
 
 
-class Told(enum.Enum):
-    """What a worker hears when it renews its heartbeat."""
+class HeartbeatAnswer(enum.Enum):
+    """The answer to a worker's heartbeat."""
 
     CARRY_ON = "carry_on"
     DRAIN = "drain"
-    """Take no more work, finish what runs, and go."""
+    """Take no more work, finish what runs, and leave."""
     LOST = "lost"
-    """It was declared lost or replaced: others act on its being gone."""
+    """It was declared lost or replaced, and others already act on that."""
 
 
 def enlist(*, name: str, labels: Mapping[str, str] | None = None) -> Worker:
-    """The worker of this name, made if it is new. Its id names its queues.
+    """Get the worker of this name, or create it. Its id names its queues.
 
-    New labels count from its next registration on.
+    New labels take effect at its next registration.
     """
     worker, _ = Worker.objects.get_or_create(name=name)
     if labels is not None and labels != worker.labels:
@@ -65,12 +73,13 @@ def register(
     version: str,
     now: datetime,
     is_ready: bool = True,
+    isolation: str = levels.PROCESS,
     missing_code: Mapping[str, str] | None = None,
 ) -> Worker:
-    """Begin a new life of a worker: its earlier incarnation is refused from here on.
+    """Begin a new life of a worker: its earlier incarnation is refused from now on.
 
-    One that is not ready gets no work until `admit`. A cordon stays: it is of the worker, not of
-    one life. Raises UnknownWorker.
+    One that is not ready gets no work until `admit`. A cordon stays: it belongs to the worker, not
+    to one life. Raises UnknownWorker.
     """
     with transaction.atomic():
         worker = locked(worker_id)
@@ -84,9 +93,10 @@ def register(
             worker.failed_checks = {STARTING: NOT_CONSUMING}
         worker.gone_at = worker.retired_at = None
         worker.capacity, worker.runtimes = capacity, sorted(runtimes)
+        worker.isolation = isolation
         worker.registered_at = worker.heartbeat_at = now
         worker.host, worker.pid, worker.version = host, pid, version
-        worker.save()
+        worker.save(update_fields=SET_BY_REGISTRATION)
         note(worker, Kind.REGISTERED, reason=f"{host}, pid {pid}", now=now)
         _set_missing_code(worker, missing_code or {}, now=now)
     log.info("worker registered", worker=worker.name, incarnation=worker.incarnation)
@@ -94,9 +104,9 @@ def register(
 
 
 def admit(*, worker_id: int, incarnation: int) -> bool:
-    """A worker that has registered is ready: it consumes its queue, and can stop in good order.
+    """Record that a registered worker is ready: it consumes its queue, and can stop properly.
 
-    It is given work from here on, unless it drains or fails a check. Returns whether that is news.
+    It gets work from now on, unless it drains or fails a check. Returns True if this is new.
     """
     with transaction.atomic():
         worker = _this_life(worker_id, incarnation)
@@ -106,19 +116,23 @@ def admit(*, worker_id: int, incarnation: int) -> bool:
     return True
 
 
-def beat(*, worker_id: int, incarnation: int, now: datetime) -> Told:
-    """Renew a heartbeat; returns what the worker is told.
+def beat(*, worker_id: int, incarnation: int, now: datetime) -> HeartbeatAnswer:
+    """Renew a heartbeat; returns the answer for the worker.
 
-    A late heartbeat never undoes what was decided meanwhile: it sets its own time alone.
+    A late heartbeat never undoes a decision made meanwhile: it sets only its own time.
     """
     mine = Worker.objects.filter(pk=worker_id, incarnation=incarnation, gone_at__isnull=True)
     if not mine.update(heartbeat_at=now):
-        return Told.LOST
-    return Told.DRAIN if mine.filter(status=Status.DRAINING).exists() else Told.CARRY_ON
+        return HeartbeatAnswer.LOST
+    return (
+        HeartbeatAnswer.DRAIN
+        if mine.filter(status=Status.DRAINING).exists()
+        else HeartbeatAnswer.CARRY_ON
+    )
 
 
 def drain(*, worker_id: int, incarnation: int, reason: str, now: datetime) -> bool:
-    """A worker that was told to stop says so: it gets no more work, and finishes what it runs."""
+    """Record that a worker is stopping: it gets no more work, and finishes what it runs."""
     with transaction.atomic():
         worker = _this_life(worker_id, incarnation)
         if worker is None or worker.status == Status.DRAINING:
@@ -129,7 +143,7 @@ def drain(*, worker_id: int, incarnation: int, reason: str, now: datetime) -> bo
 
 
 def leave(*, worker_id: int, incarnation: int, reason: str, now: datetime) -> bool:
-    """End this life of a worker in good order."""
+    """End this life of a worker properly."""
     with transaction.atomic():
         worker = _this_life(worker_id, incarnation)
         if worker is None:
@@ -140,11 +154,11 @@ def leave(*, worker_id: int, incarnation: int, reason: str, now: datetime) -> bo
 
 
 def mark_stale(*, now: datetime) -> list[Worker]:
-    """Declare lost every worker that was silent for longer than the staleness window.
+    """Declare every worker lost that was silent for longer than the staleness window.
 
-    The incarnation is compared: a worker that registered again meanwhile is not touched. One whose
-    row another session holds is passed over, and looked at again at the next tick. Nobody is lost
-    by a clock that was set just now.
+    The incarnation is compared: a worker that registered again meanwhile is not touched. A row that
+    another session holds is skipped, and looked at again at the next tick. No worker is declared
+    lost just after the clock was set.
     """
     if not clock_is_trusted(now):
         return []
@@ -162,12 +176,12 @@ def mark_stale(*, now: datetime) -> list[Worker]:
 
 
 def clock_is_trusted(now: datetime) -> bool:
-    """Whether the clock can be compared with what workers have written.
+    """Return True if the clock can be compared with the times that workers have written.
 
-    It can when this process has watched it run steadily for a staleness window: every worker that
-    lives has beaten since. One that has not watched for so long, and saw no step, may have begun
-    just after one. It takes the workers for its witnesses: a step makes the heartbeat of each look
-    old, or new, until the worker has beaten again.
+    It can if this process has watched it run steadily for a staleness window: every living worker
+    has sent a heartbeat since. A process that has watched for less, and saw no step, may have
+    started just after one. It checks the heartbeats instead: a step makes all of them look too old,
+    or too new, until the workers send new ones.
     """
     window_seconds = settings.MUSTER.staleness_seconds
     if clock.steady_seconds() >= window_seconds:
@@ -183,10 +197,10 @@ def clock_is_trusted(now: datetime) -> bool:
 def mark_unhealthy(
     *, worker_id: int, incarnation: int, check: str, reason: str, now: datetime
 ) -> bool:
-    """A check of this worker fails: it gets no more work until every check passes again.
+    """Record that a check of this worker fails: it gets no more work until every check passes.
 
-    It beats on, and what it runs goes on. A drain stays a drain. Returns whether that is news;
-    a worker that is gone, or in another life, is left alone.
+    Its heartbeats and its running actions continue. A drain stays a drain. Returns True if this is
+    new; a worker that is gone, or in another life, is left alone.
     """
     with transaction.atomic():
         worker = _this_life(worker_id, incarnation)
@@ -202,13 +216,13 @@ def mark_unhealthy(
 
 
 def mark_healthy(*, worker_id: int, incarnation: int, check: str, now: datetime) -> bool:
-    """A check of this worker passes; with the last one that failed, it is active again.
+    """Record that a check of this worker passes; if none fails any more, it is active again.
 
-    Undoes neither a drain nor a cordon. Returns whether that is news.
+    Undoes neither a drain nor a cordon. Returns True if this is new.
     """
     mine = Worker.objects.filter(pk=worker_id, incarnation=incarnation)
     if not mine.exclude(failed_checks={}).exists():
-        return False  # nearly always so, and then nothing is locked
+        return False  # nearly always the case, and then nothing is locked
     with transaction.atomic():
         worker = _this_life(worker_id, incarnation)
         if worker is None or check not in worker.failed_checks:
@@ -233,9 +247,9 @@ def _set_failed_checks(worker: Worker, failed: dict[str, str]) -> None:
     if worker.status == Status.DRAINING:
         change(worker, failed_checks=failed)
         return
-    told = "; ".join(f"{name}: {why}" for name, why in sorted(failed.items()))
+    reason = "; ".join(f"{name}: {why}" for name, why in sorted(failed.items()))
     status = Status.INACTIVE if failed else Status.ACTIVE
-    change(worker, failed_checks=failed, status=status, status_reason=told)
+    change(worker, failed_checks=failed, status=status, status_reason=reason)
 
 
 # --- the code of packs ---------------------------------------------------------------------------
@@ -244,9 +258,9 @@ def _set_failed_checks(worker: Worker, failed: dict[str, str]) -> None:
 def lack_code(
     *, worker_id: int, incarnation: int, missing: Mapping[str, str], now: datetime
 ) -> bool:
-    """A worker lacks the code of these packs, or of single actions of packs: by name, and why.
+    """Record that a worker lacks the code of these packs, or of single actions: name and reason.
 
-    Returns whether that is news. A worker that is gone, or in another life, is left alone.
+    Returns True if this is new. A worker that is gone, or in another life, is left alone.
     """
     with transaction.atomic():
         worker = _this_life(worker_id, incarnation)
@@ -256,8 +270,8 @@ def lack_code(
 
 
 def have_code(*, worker_id: int, incarnation: int, names: Collection[str], now: datetime) -> bool:
-    """A worker has the code of packs, or of single actions, that it lacked. Returns whether that
-    is news."""
+    """Record that a worker has the code of packs, or of single actions, that it lacked. Returns
+    True if this is new."""
     with transaction.atomic():
         worker = _this_life(worker_id, incarnation)
         if worker is None:
@@ -281,11 +295,11 @@ def _set_missing_code(worker: Worker, missing: Mapping[str, str], *, now: dateti
     return True
 
 
-# --- what the verbs have in common ---------------------------------------------------------------
+# --- shared by the verbs -------------------------------------------------------------------------
 
 
 def locked(worker_id: int) -> Worker:
-    """The worker, held until the transaction ends. Raises UnknownWorker."""
+    """Lock a worker until the transaction ends. Raises UnknownWorker."""
     worker = Worker.objects.select_for_update(no_key=True).filter(pk=worker_id).first()
     if worker is None:
         raise UnknownWorker(f"No worker has the id {worker_id}; `manage.py worker` makes one")
@@ -293,13 +307,13 @@ def locked(worker_id: int) -> Worker:
 
 
 def _this_life(worker_id: int, incarnation: int) -> Worker | None:
-    """The worker, held until the transaction ends, if this is its life and not over."""
+    """Lock the worker until the transaction ends; None if this life of it is over."""
     lives = Worker.objects.up().filter(pk=worker_id, incarnation=incarnation)
     return lives.select_for_update(no_key=True).first()
 
 
 def change(worker: Worker, **values: object) -> None:
-    """Write these columns of a worker that is held, and no other: a heartbeat may come between."""
+    """Write only these columns of a locked worker: a heartbeat may come in between."""
     for name, value in values.items():
         setattr(worker, name, value[:LONGEST_REASON] if isinstance(value, str) else value)
     worker.save(update_fields=list(values))
@@ -308,7 +322,7 @@ def change(worker: Worker, **values: object) -> None:
 def note(
     worker: Worker, kind: WorkerEvent.Kind, *, reason: str, now: datetime, actor: str = ""
 ) -> None:
-    """Keep what happened to a worker; without an actor it did it itself."""
+    """Record an event of a worker; without an actor, the worker itself is the actor."""
     WorkerEvent.objects.create(
         worker=worker,
         kind=kind,

@@ -1,54 +1,71 @@
-"""What an execution asks of its worker."""
+"""The requirements of executions on their workers."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+from orchestrator.core import isolation as levels
 from orchestrator.core.models import Execution
 
 RESERVED = "reserved"
-"""A worker with this label takes only what selects it by the same label, or by its id."""
+"""A worker with this label takes only executions that select it by the same label, or by its id."""
+
+
+class Offer(Protocol):
+    """What does not change during a worker's life: a row of it has this, and placement's copy."""
+
+    @property
+    def runtimes(self) -> Collection[str]: ...
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+    @property
+    def isolation(self) -> str: ...
 
 
 class Need(NamedTuple):
-    """What an execution asks of its worker."""
+    """The requirements of an execution on its worker."""
 
     runtime: str
     labels: tuple[tuple[str, str], ...] = ()
-    """Sorted; each must be as it is here."""
+    """Sorted; the worker must have each with the same value."""
     code: tuple[str, ...] = ()
-    """Its pack and its action, none of which the worker may lack."""
+    """Its pack and its action; the worker may lack neither."""
+    isolation: str = levels.PROCESS
+    """The least that the worker must give to processes."""
 
     @classmethod
-    def of(cls, runtime: str, selector: Mapping[str, str] | None, code: Iterable[str] = ()) -> Need:
-        return cls(runtime, tuple(sorted(selector.items())) if selector else (), tuple(code))
+    def of(
+        cls,
+        runtime: str,
+        selector: Mapping[str, str] | None,
+        code: Iterable[str] = (),
+        isolation: str = levels.PROCESS,
+    ) -> Need:
+        labels = tuple(sorted(selector.items())) if selector else ()
+        return cls(runtime, labels, tuple(code), isolation)
 
     @classmethod
     def of_execution(cls, execution: Execution) -> Need:
-        return cls.of(execution.action.runtime, execution.wanted_labels, execution.needed_code)
+        return cls.of(
+            execution.action.runtime,
+            execution.wanted_labels,
+            execution.needed_code,
+            execution.needed_isolation,
+        )
 
-    def is_met_by(
-        self,
-        runtimes: Iterable[str],
-        labels: Mapping[str, str],
-        missing_code: Collection[str] = (),
-    ) -> bool:
+    def is_met_by(self, offer: Offer, missing_code: Collection[str] = ()) -> bool:
         return (
-            self.runtime in runtimes
-            and all(labels.get(key) == value for key, value in self.labels)
+            self.runtime in offer.runtimes
+            and levels.is_enough(offer.isolation, self.isolation)
+            and all(offer.labels.get(key) == value for key, value in self.labels)
             and not any(name in missing_code for name in self.code)
         )
 
-    def may_go_to(
-        self,
-        runtimes: Iterable[str],
-        labels: Mapping[str, str],
-        missing_code: Collection[str] = (),
-    ) -> bool:
-        """Whether a worker meets it, and is not kept for others."""
-        return self.may_have(labels) and self.is_met_by(runtimes, labels, missing_code)
+    def may_go_to(self, offer: Offer, missing_code: Collection[str] = ()) -> bool:
+        """Return True if a worker meets it, and is not reserved for others."""
+        return self.may_have(offer.labels) and self.is_met_by(offer, missing_code)
 
     def may_have(self, labels: Mapping[str, str]) -> bool:
-        """Whether a worker of these labels is for everybody, or reserved for such as it."""
+        """Return True if a worker with these labels is for everybody, or reserved for this need."""
         return RESERVED not in labels or (RESERVED, labels[RESERVED]) in self.labels

@@ -1,6 +1,6 @@
-"""What an operator decides of a worker: cordon, uncordon, drain, retire.
+"""Orders of operators for a worker: cordon, uncordon, drain, retire.
 
-Each keeps who asked for it and why. None of it is undone by a heartbeat, late or not.
+Each records who ordered it and why. No heartbeat, late or not, undoes an order.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ class WorkerIsUp(Conflict):
 
 
 class WorkerHoldsWork(Conflict):
-    """Something still waits for this worker; retiring it would lose that."""
+    """Something still waits for this worker, and would be lost."""
 
     kind = "worker-holds-work"
     retry_after_seconds = 60
 
 
 def cordon(*, worker_id: int, actor: str, reason: str, now: datetime) -> Worker:
-    """Give this worker nothing more but what asks for it by its id; what it has goes on.
+    """Give this worker only executions that are pinned to it; what it has goes on.
 
-    Asking again changes the reason. Raises UnknownWorker.
+    Another call changes the reason. Raises UnknownWorker.
     """
     with transaction.atomic():
         worker = locked(worker_id)
@@ -50,8 +50,8 @@ def cordon(*, worker_id: int, actor: str, reason: str, now: datetime) -> Worker:
 
 
 def uncordon(*, worker_id: int, actor: str, reason: str, now: datetime) -> Worker:
-    """Let this worker have work again. One that drains ends this life all the same, and its next
-    has work again. Raises UnknownWorker."""
+    """Let this worker have work again. If it drains, it still ends this life, and gets work in its
+    next. Raises UnknownWorker."""
     with transaction.atomic():
         worker = locked(worker_id)
         if worker.cordoned:
@@ -61,10 +61,10 @@ def uncordon(*, worker_id: int, actor: str, reason: str, now: datetime) -> Worke
 
 
 def order_drain(*, worker_id: int, actor: str, reason: str, now: datetime) -> Worker:
-    """Cordon a worker and have it finish what it runs, take nothing more, and go.
+    """Cordon a worker and have it finish what it runs, take nothing more, and leave.
 
-    It hears so at its next heartbeat. The cordon outlives it: started again, by its supervisor
-    or by hand, it gets no work until it is uncordoned. Raises UnknownWorker.
+    It learns of that at its next heartbeat. The cordon stays: after a restart, by its supervisor or
+    by hand, it gets no work until it is uncordoned. Raises UnknownWorker.
     """
     with transaction.atomic():
         worker = cordon(worker_id=worker_id, actor=actor, reason=reason, now=now)
@@ -104,9 +104,9 @@ def retire(*, worker_id: int, actor: str, reason: str, now: datetime) -> Worker:
 
 
 def retire_gone(*, now: datetime) -> list[str]:
-    """Retire every worker that was gone for `retire_after_hours`; returns their names.
+    """Retire every worker that has been gone for `retire_after_hours`; returns their names.
 
-    One that still holds something is left for a later look. Raises BrokerUnavailable.
+    One that still holds something is left for later. Raises BrokerUnavailable.
     """
     hours = settings.MUSTER.retire_after_hours
     retired = []
@@ -121,8 +121,8 @@ def retire_gone(*, now: datetime) -> list[str]:
 
 
 def _remove_queues(worker: Worker) -> None:
-    """Delete its dispatch queue if that is empty, and its cancel queue with what is in it: a
-    cancel is a hint, and there is nobody left to take it."""
+    """Delete its dispatch queue if that is empty, and its cancel queue with all messages: a cancel
+    is a hint, and there is no process left to take it."""
     dispatches, cancels = topology.worker_queue(worker.pk), topology.cancel_queue(worker.pk)
     try:
         with publisher.connection() as link:

@@ -1,4 +1,5 @@
-"""Which worker gets an execution: the least loaded, for what it can hold, of those that may."""
+"""Choice of a worker for an execution: the least loaded, relative to its size, of those
+eligible."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
+from orchestrator.core import isolation as levels
 from orchestrator.core.errors import MusterError
 from orchestrator.core.fleet import quarantine, why_none
 from orchestrator.core.fleet.needs import Need
@@ -30,11 +32,12 @@ class FleetBusy(MusterError):
 
 
 class _Offer(NamedTuple):
-    """What does not change during a life of a worker."""
+    """The properties of a worker that do not change during its life."""
 
     incarnation: int
     runtimes: frozenset[str]
     labels: dict[str, str]
+    isolation: str
 
 
 @dataclass(eq=False, slots=True)
@@ -48,22 +51,22 @@ class _Seat:
     is_cordoned: bool
     held: int
     slow: int = 0
-    """Slots whose action has run for a while: nobody knows when they fall free."""
-    finished_lately: int = 0
+    """Slots whose action has run for a while: nobody knows when they become free."""
+    finished_recently: int = 0
     free: int = 0
-    """How many more it may hold, as it is counted in its fleet's room."""
+    """The number of executions that it may still take, as counted in the fleet's room."""
     window: int = 0
-    """Twice the slots, so that none falls idle, less the slow ones, behind which nothing is to
-    wait; and what it finished in the last second.
+    """Twice the slots, so that none is idle, minus the slow ones, behind which nothing should wait;
+    plus what it finished in the last second.
 
-    More would only wait in its queue, while other workers may fall free: a backlog belongs in
-    the database, where no TTL runs.
+    More would only wait in its queue, while other workers may become free: a backlog belongs in the
+    database, where no TTL runs.
     """
     is_closed: bool = False
-    """It holds, or is kept empty for, an execution that runs alone."""
+    """It holds an execution that must run alone, or is kept empty for one."""
     missing_code: Mapping[str, str] = field(default_factory=dict)
     heaps: list[list[_Entry]] = field(default_factory=list)
-    """Those that it is in; each holds an entry of its present load."""
+    """The heaps that contain it; each has an entry with its present load."""
 
     @property
     def load(self) -> float:
@@ -71,39 +74,40 @@ class _Seat:
 
 
 _Entry = tuple[float, float, _Seat]
-"""A load, a lot that breaks ties, and whose load it was: out of date once that has changed."""
+"""A load, a random number that breaks ties, and the seat; out of date once its load has changed."""
 
 
 @dataclass
 class Placement:
     """Chooses workers for one executor process.
 
-    It counts what it hands out and what it hears to be finished, and reads the truth from the
-    database once a second: of each worker four numbers, of a new one what it offers. Between two
-    reads nothing is done for all workers, so that a choice costs the same in a fleet of any size.
+    It counts what it assigns and what is reported as finished, and reads the true numbers from the
+    database once a second: a few of each worker, and the offer of each new one. Between two reads
+    nothing loops over all workers, so that a choice costs the same in a fleet of any size.
 
-    With several executors the windows are approximate for that second, which costs balance and
-    nothing else: the compare-and-swap gives each execution to one of them. Not thread-safe: one
-    thread schedules.
+    With several executors the windows are approximate for that second, which costs only balance:
+    the compare-and-swap gives each execution to one of them. Not thread-safe: one thread schedules.
     """
 
     seats: dict[int, _Seat] = field(default_factory=dict)
     _offers: dict[int, _Offer] = field(default_factory=dict)
     _heaps: dict[Need, list[_Entry]] = field(default_factory=dict)
     _room: dict[frozenset[str], int] = field(default_factory=dict)
-    """Free places by what a worker offers: there are few such kinds."""
+    """Free places by the set of runtimes that a worker offers: there are few such sets."""
     _window: int = 0
     _read_at: float = -REFRESH_SECONDS
     _finished: dict[int, int] = field(default_factory=dict)
     _turn: tuple[UUID, int] | None = None
     """The suspect that may be placed next, and the worker that is kept empty for it."""
     _missing_code: set[str] = field(default_factory=set)
-    """What some worker lacks: nearly always nothing, and then no choice has to ask for it."""
+    """Code that some worker lacks: nearly always none, and then no choice has to check it."""
     _missing: dict[Need, str] = field(default_factory=dict)
-    """What was found to be missing, so that a batch of the same asks once."""
+    """Explanations of what is missing for each need, so that a batch with the same need asks
+    once."""
 
     def refresh(self, *, now: datetime, older_than_seconds: float = REFRESH_SECONDS) -> None:
-        """Read the fleet again unless that was done so recently, by default in the last second."""
+        """Read the fleet again, unless the last read is more recent than this, by default a
+        second."""
         age = time.monotonic() - self._read_at
         if age < older_than_seconds:
             return
@@ -134,7 +138,8 @@ class Placement:
         self._read_at = time.monotonic()
 
     def _quarantine(self, now: datetime) -> None:
-        """Give nothing more to a worker that runs a suspect, or is emptied for the next one."""
+        """Close each worker that runs a suspect, and the one that is emptied for the next
+        suspect."""
         suspects = quarantine.look(now)
         closed = set(suspects.workers)
         self._turn = None
@@ -150,12 +155,12 @@ class Placement:
             self._count(seat)
 
     def _candidates(self, need: Need, pinned: int | None, now: datetime) -> list[int]:
-        """The workers that may have this need, full or not."""
+        """The workers that may take an execution with this need, full or not."""
         return [
             seat.worker_id
             for seat in self.seats.values()
             if self._is_fresh(seat, now)
-            and need.is_met_by(seat.offer.runtimes, seat.offer.labels, seat.missing_code)
+            and need.is_met_by(seat.offer, seat.missing_code)
             and (
                 seat.worker_id == pinned
                 if pinned is not None
@@ -164,7 +169,7 @@ class Placement:
         ]
 
     def _learn(self, incarnations: Mapping[int, int]) -> None:
-        """Read what workers offer that are in a life of which that is not known."""
+        """Read the offers of workers whose present life is not known yet."""
         kept = {
             pk: offer
             for pk, offer in self._offers.items()
@@ -172,15 +177,15 @@ class Placement:
         }
         if new := [pk for pk in incarnations if pk not in kept]:
             offers = Worker.objects.filter(pk__in=new).order_by()
-            for pk, *life, runtimes, labels in offers.values_list(
-                "pk", "incarnation", "runtimes", "labels"
+            for pk, *life, runtimes, labels, isolation in offers.values_list(
+                "pk", "incarnation", "runtimes", "labels", "isolation"
             ):
                 if life[0] == incarnations[pk]:
-                    kept[pk] = _Offer(life[0], frozenset(runtimes), labels)
+                    kept[pk] = _Offer(life[0], frozenset(runtimes), labels, isolation)
         self._offers = kept
 
     def expire(self) -> None:
-        """Read the fleet again before the next choice."""
+        """Have the fleet read again before the next choice."""
         self._read_at = -REFRESH_SECONDS
 
     # --- choosing ---
@@ -192,21 +197,22 @@ class Placement:
         now: datetime,
         selector: Mapping[str, str] | None = None,
         code: Iterable[str] = (),
+        isolation: str = levels.PROCESS,
         pinned: int | None = None,
         avoid: int | None = None,
         suspect: UUID | None = None,
     ) -> int:
-        """The id of the worker for one more execution, counted as held from here on.
+        """Choose the worker for one more execution; returns its id, and counts it as held from now
+        on.
 
-        `code`: its pack and its action, by which workers name what they lack.
-        A pinned worker is taken as long as it has room, or is down: then its queue's TTL
-        decides; a cordon does not count. `avoid` is passed over where another has room.
-        A suspect is placed alone, when it is its turn: see `fleet.quarantine`.
-        Raises NoWorkerAvailable (says what was missing) and FleetBusy.
+        `code`: its pack and its action, as workers name what they lack. A pinned worker is taken as
+        long as it has room, or is down: then its queue's TTL decides; a cordon does not count.
+        `avoid` is skipped if another has room. A suspect is placed alone, when it is its turn: see
+        `fleet.quarantine`. Raises NoWorkerAvailable (says what is missing) and FleetBusy.
         """
-        # what nobody lacks is left out, so that there are no more heaps than there must be
+        # code that nobody lacks is left out, so that there are no more heaps than needed
         lacked = [name for name in code if name in self._missing_code] if self._missing_code else ()
-        need = Need.of(runtime, selector, lacked)
+        need = Need.of(runtime, selector, lacked, isolation)
         if suspect is not None and self._candidates(need, pinned, now):
             return self._pick_alone(suspect)
         if pinned is not None:
@@ -218,7 +224,7 @@ class Placement:
                 entry = heapq.heappop(heap)
                 load, _, seat = entry
                 if load != seat.load or not self._is_fresh(seat, now):
-                    continue  # an entry of its present load is there too, or it fell silent
+                    continue  # the heap also has an entry with its present load, or it is silent
                 if seat.worker_id == avoid:
                     avoided = entry
                     continue
@@ -239,10 +245,9 @@ class Placement:
     def _pick_pinned(self, worker_id: int, need: Need, now: datetime) -> int:
         seat = self.seats.get(worker_id)
         if seat is not None and self._is_fresh(seat, now):
-            offer = seat.offer
-            if not need.is_met_by(offer.runtimes, offer.labels, seat.missing_code):
+            if not need.is_met_by(seat.offer, seat.missing_code):
                 raise NoWorkerAvailable(
-                    why_none.explain_pinned(need, offer.runtimes, offer.labels, seat.missing_code)
+                    why_none.explain_pinned(need, seat.offer, seat.missing_code)
                 )
             if not seat.free:
                 raise FleetBusy
@@ -280,8 +285,7 @@ class Placement:
             seats = [
                 seat
                 for seat in self.seats.values()
-                if not seat.is_cordoned
-                and need.may_go_to(seat.offer.runtimes, seat.offer.labels, seat.missing_code)
+                if not seat.is_cordoned and need.may_go_to(seat.offer, seat.missing_code)
             ]
             heap = [(seat.load, random.random(), seat) for seat in seats]  # noqa: S311 - no secret
             heapq.heapify(heap)
@@ -297,17 +301,17 @@ class Placement:
     # --- counting ---
 
     def finished(self, worker_id: int) -> None:
-        """A worker has ended one execution."""
+        """Count an execution that a worker has ended."""
         self._finished[worker_id] = self._finished.get(worker_id, 0) + 1
         if seat := self.seats.get(worker_id):
             seat.held = max(0, seat.held - 1)
-            seat.finished_lately = max(seat.finished_lately, self._finished[worker_id])
+            seat.finished_recently = max(seat.finished_recently, self._finished[worker_id])
             self._count(seat)
 
     def _count(self, seat: _Seat) -> None:
-        """Take over that a seat's load has changed: into the fleet's room, and into its heaps."""
+        """Update the fleet's room and the heaps after the load of a seat has changed."""
         ahead = seat.capacity - min(seat.slow, seat.capacity)
-        window = max(1, seat.capacity + ahead + seat.finished_lately)
+        window = max(1, seat.capacity + ahead + seat.finished_recently)
         free = 0 if seat.is_closed else max(0, window - seat.held)
         if not seat.is_cordoned:
             kind = seat.offer.runtimes
@@ -318,16 +322,16 @@ class Placement:
             heapq.heappush(heap, (seat.load, random.random(), seat))  # noqa: S311 - no secret
 
     def free(self) -> int:
-        """How many more executions the whole fleet may hold now."""
+        """The number of executions that the whole fleet may still take now."""
         return sum(self._room.values())
 
     def has_room(self) -> bool:
-        """Whether a look into the backlog is worth its statement: a quarter of what the fleet
-        may hold is free. Its workers have the rest to go on with meanwhile."""
+        """True if reading the backlog is worth a statement: a quarter of what the fleet may hold is
+        free. The rest keeps its workers busy meanwhile."""
         return 4 * self.free() >= self._window
 
     def room(self) -> dict[str, int]:
-        """How many more executions of each runtime the fleet may hold now."""
+        """The number of executions of each runtime that the fleet may still take now."""
         room: dict[str, int] = {}
         for runtimes, free in self._room.items():
             for runtime in runtimes:

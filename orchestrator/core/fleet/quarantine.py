@@ -1,8 +1,8 @@
-"""What has cost two workers runs alone, one such execution at a time, on one worker.
+"""Suspects, executions that have cost two workers, run alone: one at a time, on an empty worker.
 
-Its action may have killed them. Were it placed like any other, it would take what runs beside it
-along, and copies of it the whole fleet. So one suspect at a time has its turn: a worker is given
-nothing more until it is empty, runs the suspect, and only then has other work again.
+The action of a suspect may have killed its workers. Placed like any other, it could take down what
+runs beside it, and copies of it the whole fleet. So one suspect at a time gets its turn: a worker
+gets nothing more until it is empty, runs the suspect, and only then gets other work again.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class Suspects:
     """The suspects of an installation, as they were at one look."""
 
     workers: frozenset[int] = frozenset()
-    """These hold a suspect now: nobody else has a turn."""
+    """Workers that hold a suspect now: while there is one, no other suspect gets a turn."""
     waiting: Sequence[Execution] = ()
     """May have the next turn: the oldest first."""
 
 
 def look(now: datetime) -> Suspects:
-    """Read the suspects: hardly ever is there one, and an index has them alone."""
+    """Read the suspects: there is hardly ever one, and they have an index of their own."""
     suspects = Execution.objects.suspects().without_contents().with_actions()
     held_by = {suspect.worker_id for suspect in suspects if suspect.status in DISPATCHED}
     due = [
@@ -42,5 +42,5 @@ def look(now: datetime) -> Suspects:
 
 
 def worker_for(suspect: UUID, candidates: Sequence[int]) -> int:
-    """The worker that is emptied for a suspect: every executor comes to the same one."""
+    """The worker that is emptied for a suspect: every executor chooses the same one."""
     return sorted(candidates)[suspect.int % len(candidates)]

@@ -1,4 +1,4 @@
-"""Why there is no worker for an execution: said in words that name what is missing."""
+"""Explanations of why no worker can run an execution: they name what is missing."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db.models import Max, Q
 
+from orchestrator.core import isolation as levels
 from orchestrator.core.fleet.lives import STARTING
-from orchestrator.core.fleet.needs import Need
+from orchestrator.core.fleet.needs import Need, Offer
 from orchestrator.core.fleet.portrait import named
 from orchestrator.core.models import Worker, WorkerEvent
 
@@ -19,8 +20,8 @@ Kind = WorkerEvent.Kind
 KEEPS_WORK_AWAY = (Kind.CORDONED, Kind.DRAINING, Kind.UNHEALTHY)
 
 BROKER_CHECK = "broker"
-"""The check that fails on a worker which cannot reach its broker, or is not reached by it: no fault
-of its own."""
+"""The check of a worker that fails if it cannot reach its broker, or the broker cannot reach it:
+not its own fault."""
 
 NO_FAULT_OF_ITS_OWN = {BROKER_CHECK, STARTING}
 
@@ -37,25 +38,28 @@ def _has_a_fault(worker: Worker) -> bool:
 
 
 def explain(need: Need, *, now: datetime) -> str:
-    """What keeps every worker from this need: the runtime, a label, or the state of each, to which
-    belongs what code it lacks."""
+    """Explain why no worker can take this need: runtime, labels, or each worker's state and lacking
+    code."""
     workers = list(Worker.objects.known().filter(heartbeat_at__isnull=False))
     if not workers:
         return "no workers available: none has ever registered"
     offering = [worker for worker in workers if need.runtime in worker.runtimes]
     if not offering:
         return f"no workers available: {_no_runtime(need, _all_runtimes(workers))}"
-    matching = [w for w in offering if need.is_met_by(w.runtimes, w.labels)]
+    isolating = [w for w in offering if levels.is_enough(w.isolation, need.isolation)]
+    if not isolating:
+        return f"no workers available: {_no_isolation(need)}"
+    matching = [w for w in isolating if need.is_met_by(w)]
     if not matching:
-        found = {
+        labels = {
             f"{key}={worker.labels[key]}"
-            for worker in offering
+            for worker in isolating
             for key, _ in need.labels
             if key in worker.labels
         }
         return (
             f"no workers available: none with the runtime {need.runtime} has the labels "
-            f"{_labels(need)} (there are: {', '.join(sorted(found)) or 'none of these keys'})"
+            f"{_labels(need)} (there are: {', '.join(sorted(labels)) or 'none of these keys'})"
         )
     states: dict[str, list[str]] = {}
     for worker in matching:
@@ -63,45 +67,40 @@ def explain(need: Need, *, now: datetime) -> str:
         if worker.is_up and (lacking := lacks(need.code, worker.missing_code)):
             state = lacking
         states.setdefault(state, []).append(worker.name)
-    told = "; ".join(f"{state}: {_names(names)}" for state, names in sorted(states.items()))
-    return f"no workers available: {told}"
+    summary = "; ".join(f"{state}: {_names(names)}" for state, names in sorted(states.items()))
+    return f"no workers available: {summary}"
 
 
 def lacks(code: Iterable[str], missing_code: Mapping[str, str]) -> str:
-    """What of this code a worker lacks, as it is said of one; empty if it has all of it."""
+    """The first part of this code that a worker lacks, as text; empty if it has all of it."""
     for name in code:
         if name in missing_code:
             return f"lacks {named(name)} ({missing_code[name]})"
     return ""
 
 
-def explain_pinned(
-    need: Need,
-    runtimes: Iterable[str],
-    labels: Mapping[str, str],
-    missing_code: Mapping[str, str],
-) -> str:
-    """Why the one worker that was asked for cannot run it."""
+def explain_pinned(need: Need, offer: Offer, missing_code: Mapping[str, str]) -> str:
+    """Explain why the one worker that was asked for cannot run it."""
     if lacking := lacks(need.code, missing_code):
         return f"no workers available: the one asked for {lacking}"
-    if need.runtime not in runtimes:
-        missing = f"does not offer the runtime {need.runtime} (offered: {_joined(runtimes)})"
+    if need.runtime not in offer.runtimes:
+        missing = f"does not offer the runtime {need.runtime} (offered: {_joined(offer.runtimes)})"
+    elif not levels.is_enough(offer.isolation, need.isolation):
+        missing = f"gives the isolation {offer.isolation}, not {need.isolation}"
     else:
-        has = _joined(f"{key}={value}" for key, value in labels.items())
+        has = _joined(f"{key}={value}" for key, value in offer.labels.items())
         missing = f"does not have the labels {_labels(need)} (it has: {has or 'none'})"
     return f"no workers available: the one asked for {missing}"
 
 
 def present_until(need: Need, *, now: datetime) -> datetime | None:
-    """The latest moment at which some worker could be given this need; None if there was none.
+    """The latest moment at which some worker could take this need; None if there was none.
 
-    A worker that only cannot reach its broker counts as present: nobody can give it anything, and
-    that is no decision about what it may have.
+    A worker that only cannot reach its broker counts as present: nobody can send it anything now,
+    but that does not change what it may run.
     """
     workers = [
-        worker
-        for worker in Worker.objects.exclude(heartbeat_at=None)
-        if need.may_go_to(worker.runtimes, worker.labels)
+        worker for worker in Worker.objects.exclude(heartbeat_at=None) if need.may_go_to(worker)
     ]
     events = WorkerEvent.objects.filter(worker__in=workers, kind__in=KEEPS_WORK_AWAY).order_by()
     began_at = {
@@ -137,13 +136,13 @@ def _took_work_until(
 
 
 def _had_code_until(worker: Worker, need: Need, now: datetime) -> datetime:
-    """Until when a worker had the code for this need, as far as was known."""
+    """The latest moment at which a worker had the code for this need, as far as is known."""
     missing = [name for name in need.code if name in worker.missing_code]
     if not missing:
         return now
-    said = Q(*(("reason__startswith", f"{name}: ") for name in missing), _connector=Q.OR)
-    found = WorkerEvent.objects.filter(said, worker=worker, kind=Kind.LACKS_CODE)
-    since: datetime | None = found.aggregate(at=Max("at"))["at"]
+    names_code = Q(*(("reason__startswith", f"{name}: ") for name in missing), _connector=Q.OR)
+    events = WorkerEvent.objects.filter(names_code, worker=worker, kind=Kind.LACKS_CODE)
+    since: datetime | None = events.aggregate(at=Max("at"))["at"]
     return since or worker.registered_at or now
 
 
@@ -161,6 +160,13 @@ def _state(worker: Worker, now: datetime) -> str:
 
 def _no_runtime(need: Need, offered: Iterable[str]) -> str:
     return f"none offers the runtime {need.runtime} (offered: {_joined(offered)})"
+
+
+def _no_isolation(need: Need) -> str:
+    return (
+        f"none with the runtime {need.runtime} gives the isolation {need.isolation} "
+        "(see MUSTER_ACTION_USER)"
+    )
 
 
 def _all_runtimes(workers: Iterable[Worker]) -> set[str]:

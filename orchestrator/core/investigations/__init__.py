@@ -1,4 +1,4 @@
-"""Investigations of what died or got stuck: opened, annotated, closed. They change nothing else."""
+"""Investigations of what died or got stuck: open, annotate, close. They change nothing else."""
 
 from orchestrator.core.investigations.closing import (
     EntryIsClosed,

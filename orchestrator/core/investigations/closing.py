@@ -1,4 +1,4 @@
-"""What is done to an entry: a note, or the end. A closed entry changes no more."""
+"""Annotate and close entries. A closed entry never changes again."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def close(
 ) -> DLQEntry:
     """End the investigation; returns the entry as it stays.
 
-    Raises UnknownEntry and EntryIsClosed, also for whoever loses a race to close it.
+    Raises UnknownEntry, and EntryIsClosed, also after a lost race to close it.
     """
     return _change(
         entry_uuid,

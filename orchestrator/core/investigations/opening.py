@@ -1,4 +1,4 @@
-"""Open entries, in the transaction of whoever found the reason: both happen, or neither."""
+"""Open entries, in the transaction of the caller that found the reason: both happen, or neither."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from uuid import UUID
 
 from django.db import transaction
 
-from orchestrator.core import metrics
+from orchestrator.core import authority, metrics
+from orchestrator.core.authority import Principal
 from orchestrator.core.errors import Conflict
-from orchestrator.core.investigations.subjects import Subject, take
+from orchestrator.core.investigations.subjects import Subject, UnknownSubject, take
 from orchestrator.core.models import DLQEntry
+from orchestrator.core.models.dead_letters import place_of_subject
 
 
 class AlreadyOpen(Conflict):
@@ -23,11 +25,10 @@ class AlreadyOpen(Conflict):
 
 
 def keep(entries: Sequence[DLQEntry]) -> list[DLQEntry]:
-    """Insert entries in bulk; returns those that were not there yet.
+    """Insert entries in bulk; returns those that did not exist yet.
 
-    An entry is there if its letter was kept before, or if its subject has a pending one. A letter
-    that names no attempt is counted: identical ones have one entry between them while that is
-    pending.
+    An entry exists if its letter was kept before, or if its subject has a pending one. Letters that
+    name no attempt are counted: identical ones share one entry while it is pending.
     """
     if not entries:
         return []
@@ -42,7 +43,7 @@ def keep(entries: Sequence[DLQEntry]) -> list[DLQEntry]:
 
 
 def _counted(entries: Sequence[DLQEntry]) -> list[DLQEntry]:
-    """One entry for all that are identical."""
+    """Merge identical entries into one."""
     by_fingerprint: dict[str | None, DLQEntry] = {}
     for entry in entries:
         first = by_fingerprint.setdefault(entry.fingerprint, entry)
@@ -62,8 +63,8 @@ def open_for(
 ) -> list[DLQEntry]:
     """Open an entry for each, in the caller's transaction; returns those opened.
 
-    A subject that may have one pending entry, and has it, is left out. A fixed number of
-    statements, however many there are. `detail` says of all, or of each by its id, what was wrong;
+    A subject that has a pending entry, and may have only one, is left out. Takes a fixed number of
+    statements for any number of subjects. `detail` says what was wrong, for all of them or by id;
     it is shown as it is.
     """
     return keep(
@@ -81,7 +82,7 @@ def open_for(
 
 
 def of_subject(subject: Subject) -> dict[str, Any]:
-    """The columns of an entry that say what it is about."""
+    """The columns of an entry that describe its subject."""
     return {
         "subject_kind": subject.kind,
         "subject_id": subject.id,
@@ -92,14 +93,26 @@ def of_subject(subject: Subject) -> dict[str, Any]:
     }
 
 
-def open_manually(kind: str, id: UUID, *, detail: str, now: datetime, actor: str) -> DLQEntry:
+def open_manually(
+    kind: str,
+    id: UUID,
+    *,
+    detail: str,
+    now: datetime,
+    actor: str,
+    principal: Principal | None = None,
+) -> DLQEntry:
     """Open an entry because somebody asks for it; returns it.
 
-    Raises UnknownKind and UnknownSubject, and AlreadyOpen if there is a pending one: any at all, or
-    of an execution one that was asked for.
+    Raises UnknownKind and UnknownSubject, also for a subject beyond the reach of `principal`, and
+    AlreadyOpen if there is a pending one; for an execution, only a pending manual one counts.
     """
+    subject = take(kind, id, now=now)
+    place = place_of_subject(kind, subject.name)
+    if principal is not None and not authority.may(principal, "dlq.change", place):
+        raise UnknownSubject(f"No {kind} has the id {id}")
     opened = open_for(
-        [take(kind, id, now=now)],
+        [subject],
         reason=DLQEntry.Reason.MANUAL_DLQ,
         detail=detail,
         now=now,

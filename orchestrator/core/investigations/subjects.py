@@ -1,4 +1,4 @@
-"""What investigations are about: any row of any app that brings its kind of subject."""
+"""Subjects of investigations: any row of any app that brings its kind of subject."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ class UnknownSubject(NotFound):
 
 @dataclass(frozen=True)
 class Subject:
-    """What an entry is about, as it is when the entry is opened."""
+    """The subject of an entry, as it is when the entry is opened."""
 
     kind: str
     id: UUID
     name: str
-    """What people call it: its action, or its template."""
+    """Its name for people: its action, or its template."""
     state: str
     snapshot: Mapping[str, Any] = field(default_factory=dict)
-    """Enough to investigate when the row has moved on; secrets redacted."""
+    """Enough to investigate after the row has changed; secrets redacted."""
     attempt: int | None = None
 
 
 def kinds() -> dict[str, SubjectKind]:
-    """What installed apps bring, by name."""
+    """The kinds of subjects that installed apps bring, by name."""
     return {kind.name: kind for kind in frame.collect(lambda app: app.subject_kinds)}
 
 
 def kind_of(name: str) -> SubjectKind:
-    """Raises UnknownKind."""
+    """Return the kind of this name. Raises UnknownKind."""
     known = kinds()
     if name not in known:
-        raise UnknownKind(f"Expected one of {', '.join(known)} to investigate, found {name!r:.80}")
+        raise UnknownKind(f"Expected one of {', '.join(known)} to investigate, found {name!r:.40}")
     return known[name]
 
 
@@ -57,8 +57,8 @@ def model_of(kind: SubjectKind) -> type[Model]:
 
 
 def take(kind: str, id: UUID, *, now: datetime) -> Subject:
-    """The subject as it is now. Raises UnknownKind and UnknownSubject."""
-    found: list[Subject] = kind_of(kind).take([id], now=now)
-    if not found:
+    """Return the subject as it is now. Raises UnknownKind and UnknownSubject."""
+    subjects: list[Subject] = kind_of(kind).take([id], now=now)
+    if not subjects:
         raise UnknownSubject(f"No {kind} has the id {id}")
-    return found[0]
+    return subjects[0]

@@ -1,27 +1,62 @@
-"""Types of the commands' arguments, each with an error that says what was expected."""
+"""Types of the commands' arguments; the error of each names what was expected."""
 
 from __future__ import annotations
 
 import getpass
 import json
 from argparse import ArgumentTypeError
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from django.core.management.base import CommandParser
+
 from orchestrator.core import selectors
+
+PAGE_MAX = 1_000
 
 
 def user() -> str:
-    """Who types: the actor of whatever a command does."""
+    """The user at the terminal: the actor of a command."""
     try:
         return f"cli:{getpass.getuser()}"[:150]
-    except (KeyError, OSError):  # a container's user need not have a name
+    except (KeyError, OSError):  # the user of a container may have no name
         return "cli"
 
 
+def add_limit(parser: CommandParser, default: int, most: int = PAGE_MAX) -> None:
+    """Add `--limit`: the most rows to show."""
+    parser.add_argument("--limit", type=whole(1, most), default=default, metavar="N")
+
+
+def add_page(parser: CommandParser, default: int = 50) -> None:
+    """Add `--limit` and `--cursor`: one page of a long list."""
+    add_limit(parser, default)
+    parser.add_argument("--cursor", help="The cursor that the previous page printed.")
+
+
+def add_choices(parser: CommandParser, option: str, choices: Iterable[str]) -> None:
+    """Add an option that may be repeated; rows match that have any of its values."""
+    names = [str(each) for each in choices]
+    parser.add_argument(
+        option,
+        action="append",
+        default=[],
+        choices=names,
+        metavar=option.removeprefix("--").upper(),
+        help=f"Any of these; may be repeated: {', '.join(names)}.",
+    )
+
+
+def add_pairs(parser: CommandParser, option: str, help: str) -> None:
+    """Add `--option KEY=VALUE`, which may be repeated; each value is JSON or text."""
+    parser.add_argument(
+        option, action="append", default=[], type=pair, metavar="KEY=VALUE", help=help
+    )
+
+
 def pair(text: str) -> tuple[str, Any]:
-    """`KEY=VALUE`; the value is JSON where it can be read as such, and text otherwise."""
+    """`KEY=VALUE`; the value is JSON if it parses as JSON, otherwise text."""
     key, separator, value = text.partition("=")
     if not separator or not key:
         raise ArgumentTypeError(f"expected KEY=VALUE, found {text!r}")
@@ -32,41 +67,41 @@ def pair(text: str) -> tuple[str, Any]:
 
 
 def label(text: str) -> tuple[str, str]:
-    """`KEY=VALUE`, of which both are text."""
+    """`KEY=VALUE`, both text."""
     key, separator, value = text.partition("=")
-    if found := selectors.problems({key: value}):
-        raise ArgumentTypeError(f"expected KEY=VALUE, found {text!r}: {found[0][1]}")
+    if problems := selectors.problems({key: value}):
+        raise ArgumentTypeError(f"expected KEY=VALUE, found {text!r}: {problems[0][1]}")
     if not separator:
         raise ArgumentTypeError(f"expected KEY=VALUE, found {text!r}")
     return key, value
 
 
 def json_object(option: str) -> Callable[[str], dict[str, Any]]:
-    """A JSON object, or `@FILE` that holds one."""
+    """A JSON object, or `@FILE` that contains one."""
 
     def read(text: str) -> dict[str, Any]:
-        found = _json_argument(option, text, "a JSON object")
-        if not isinstance(found, dict):
-            where, kind = text[1:] if text.startswith("@") else option, type(found).__name__
+        value = _json_argument(option, text, "a JSON object")
+        if not isinstance(value, dict):
+            where, kind = text[1:] if text.startswith("@") else option, type(value).__name__
             raise ArgumentTypeError(f"{where}: expected a JSON object, found a {kind}")
-        return found
+        return value
 
     return read
 
 
 def json_value(option: str) -> Callable[[str], Any]:
-    """Any JSON, or `@FILE` that holds it."""
+    """Any JSON, or `@FILE` that contains it."""
     return lambda text: _json_argument(option, text, "JSON")
 
 
 def template_ref(*, parts: int) -> Callable[[str], list[str]]:
-    """`NAMESPACE/NAME/VERSION`, of which the first so many parts are needed."""
+    """`NAMESPACE/NAME/VERSION`, of which the first `parts` are required."""
 
     def read(text: str) -> list[str]:
-        found = text.split("/")
-        if not parts <= len(found) <= 3 or not all(found):
+        names = text.split("/")
+        if not parts <= len(names) <= 3 or not all(names):
             raise ArgumentTypeError(f"expected NAMESPACE/NAME/VERSION, found {text!r}")
-        return found
+        return names
 
     return read
 
@@ -85,7 +120,7 @@ def _json_argument(option: str, text: str, expected: str) -> Any:
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
-    """A whole number between these."""
+    """A whole number from `least` to `most`."""
 
     def read(text: str) -> int:
         try:
@@ -100,7 +135,7 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 
 
 def seconds(most: float) -> Callable[[str], float]:
-    """A duration of a millisecond at least."""
+    """A duration in seconds, at least a millisecond."""
 
     def read(text: str) -> float:
         try:
@@ -115,18 +150,18 @@ def seconds(most: float) -> Callable[[str], float]:
 
 
 def text(most: int) -> Callable[[str], str]:
-    """Printable text, not empty, of so many characters at most."""
+    """Printable text, not empty, of at most `most` characters."""
 
-    def read(found: str) -> str:
-        if not (0 < len(found) <= most and found.isprintable()):
-            raise ArgumentTypeError(f"expected 1 to {most} printable characters, found {found!r}")
-        return found
+    def read(value: str) -> str:
+        if not (0 < len(value) <= most and value.isprintable()):
+            raise ArgumentTypeError(f"expected 1 to {most} printable characters, found {value!r}")
+        return value
 
     return read
 
 
 def _json(text: str) -> Any:
     def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is no JSON")
+        raise ValueError(f"{constant} is not JSON")
 
     return json.loads(text, parse_constant=refuse)

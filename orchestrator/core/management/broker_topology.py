@@ -1,4 +1,4 @@
-"""The way from the broker's queues as they are to the topology: moving what must be redeclared."""
+"""Migration of the broker's queues to the topology: queues are declared again, messages moved."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from orchestrator.core.models import Worker
 from orchestrator.core.topology import QueueSpec
 
 EXPIRATION = "x-muster-expiration"
-"""Where a message's own TTL waits while it is in a queue that must lose nothing."""
+"""A header for a message's own TTL while it is in a queue that must lose nothing."""
 
 
 class BrokerUnreachable(MusterError):
@@ -25,12 +25,12 @@ class BrokerUnreachable(MusterError):
 
 
 class QueueInUse(MusterError):
-    """A queue that is to be declared again has consumers."""
+    """A queue that must be declared again has consumers."""
 
 
 @dataclass(frozen=True)
 class Moved:
-    """One queue that was redeclared, and how many messages that carried over."""
+    """A queue that was declared again, and the number of messages that were moved."""
 
     queue: str
     messages: int
@@ -38,10 +38,11 @@ class Moved:
 
 @contextlib.contextmanager
 def connected(*, confirm: bool = False) -> Iterator[Connection]:
-    """A connection to the broker. Raises BrokerUnreachable, also when it is lost inside."""
+    """Connect to the broker. Raises BrokerUnreachable, also when the connection is lost later."""
     limit = settings.MUSTER.publish_timeout_seconds
     link = Connection(
         settings.BROKER_URL,
+        ssl=publisher.tls(),
         connect_timeout=limit,
         transport_options={
             "read_timeout": limit,
@@ -54,8 +55,8 @@ def connected(*, confirm: bool = False) -> Iterator[Connection]:
             link.ensure_connection(max_retries=1, interval_start=0, timeout=max(1, int(limit)))
             yield link
     except publisher.errors() as error:
-        told = str(error) or repr(error)
-        raise BrokerUnreachable(f"Broker {link.as_uri()}: {told.splitlines()[0]}") from None
+        message = str(error) or repr(error)
+        raise BrokerUnreachable(f"Broker {link.as_uri()}: {message.splitlines()[0]}") from None
 
 
 def every_queue() -> list[QueueSpec]:
@@ -70,23 +71,23 @@ def every_queue() -> list[QueueSpec]:
 def migrate(
     link: Connection, specs: Iterable[QueueSpec], *, force: bool = False
 ) -> Iterator[Moved]:
-    """Redeclare the queues whose arguments differ, with all their messages.
+    """Redeclare the queues whose arguments differ, and keep all their messages.
 
-    A message is acknowledged in one queue once its copy is confirmed in the other, so killing
-    this at any point loses none; running it again ends what was begun. A message may then be
-    there twice, which every receiver is safe against. Raises QueueInUse unless `force`.
+    A message is acknowledged in one queue once its copy is confirmed in the other. So a kill at
+    any point loses none, and the next run completes the work. A message may then exist twice:
+    every receiver is safe to run twice. Raises QueueInUse unless `force`.
     """
     todo = []
-    # dead letters first: where they go must be whole before anything else is moved
+    # dead letters first: their queue must be right before other messages are moved
     for spec in sorted(specs, key=lambda spec: spec != topology.dead_letter_queue()):
         finding = declarations.inspect_queue(link, spec)
-        begun = _count(link, _aside(spec)) is not None
-        if finding.differences or begun:
+        started = _count(link, _aside(spec)) is not None
+        if finding.differences or started:
             todo.append((spec, finding))
     in_use = [finding for _, finding in todo if finding.consumers]
     if in_use and not force:
-        told = ", ".join(f"{finding.name} ({finding.consumers})" for finding in in_use)
-        raise QueueInUse(f"Queues have consumers: {told}; stop them first, or use --force")
+        names = ", ".join(f"{finding.name} ({finding.consumers})" for finding in in_use)
+        raise QueueInUse(f"Queues have consumers: {names}; stop them first, or use --force")
     for spec, finding in todo:
         yield _migrate(link, spec, finding, force=force)
 
@@ -95,10 +96,10 @@ def _migrate(link: Connection, spec: QueueSpec, finding: Finding, *, force: bool
     aside = _aside(spec)
     with declarations.throw_away(link) as channel:
         topology.declare_exchanges(channel)
-        # without TTL or length limit: what is set aside must not die there
+        # without TTL or length limit: the messages must not die there
         channel.queue_declare(aside, durable=True, auto_delete=False)
         if spec.exchange:
-            # first the new binding, then the old: what arrives in between is there twice
+            # first the new binding, then the old: messages in between exist twice
             channel.queue_bind(aside, spec.exchange, spec.routing_key)
     if finding.differences:
         _empty_and_delete(link, spec, aside, force=force)
@@ -119,12 +120,12 @@ def _empty_and_delete(link: Connection, spec: QueueSpec, aside: str, *, force: b
     _move(link, spec.name, aside)
     while not _delete_if_empty(link, spec.name, if_unused=not force):
         if not force and (_consumers(link, spec.name) or 0):
-            raise QueueInUse(f"{spec.name} got a consumer meanwhile; stop it and run this again")
+            raise QueueInUse(f"{spec.name} has a consumer now; stop it and run this again")
         _move(link, spec.name, aside)
 
 
 def _move(link: Connection, source: str, target: str) -> int:
-    """Carry every message over: confirmed there, then acknowledged here. Returns how many."""
+    """Move every message: publish, wait for the confirmation, acknowledge. Returns how many."""
     moved = 0
     with declarations.throw_away(link) as channel:
         while (raw := channel.basic_get(source)) is not None:
@@ -145,7 +146,7 @@ def _move(link: Connection, source: str, target: str) -> int:
                 headers=headers,
                 properties=properties,
             )
-            # the connection confirms: this returns when the broker has it
+            # returns when the broker has confirmed it
             channel.basic_publish(copy, exchange="", routing_key=target, mandatory=True)
             channel.basic_ack(message.delivery_tag)
             moved += 1
@@ -160,7 +161,7 @@ def _aside(spec: QueueSpec) -> str:
 
 
 def _count(link: Connection, name: str) -> int | None:
-    """How many messages wait in a queue; None if there is none."""
+    """The number of messages in a queue; None if there is no queue."""
     try:
         with declarations.throw_away(link) as channel:
             return int(channel.queue_declare(name, passive=True).message_count)

@@ -1,4 +1,4 @@
-"""Being a Celery worker: the commands that start one end here."""
+"""The Celery worker in the process of a command."""
 
 from __future__ import annotations
 
@@ -21,23 +21,20 @@ def run_worker(
     loglevel: str,
     sends_events: bool = False,
 ) -> NoReturn:
-    """Do what `celery -A settings worker` does, and exit as it exits.
+    """Run `celery -A settings worker` in this process, and exit with its exit code.
 
-    In this process: another one would start Python and Django again, and so take half as long again
-    to be ready. Gossip and mingle tell workers of each other, which nothing of ours listens to.
+    Another process would start Python and Django again, and take half as long again to be ready.
     """
     connections.close_all()  # a connection must not be shared with the pool's children
     sys.stdout.flush()
     worker = find_app("settings").Worker(
-        # a life of its own: the broker may still hold the control queue of an earlier one
+        # unique: the broker may still have the control queue of an earlier process
         hostname=host_format(f"{name}.{os.getpid()}@%h"),
         queues=list(queues),
         pool_cls=pool,
         concurrency=concurrency,
         loglevel=loglevel,
         task_events=sends_events,
-        without_gossip=True,
-        without_mingle=True,
     )
     worker.start()
     sys.exit(worker.exitcode)

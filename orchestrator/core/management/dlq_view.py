@@ -1,4 +1,4 @@
-"""DLQ entries for people and for scripts: lists, one whole, statistics."""
+"""DLQ entries in the terminal: lists, pages, statistics."""
 
 from __future__ import annotations
 
@@ -11,87 +11,92 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.core import words
+from orchestrator.core.authority import Principal
 from orchestrator.core.management import output
 from orchestrator.core.management.execution_view import ID_SHOWN
-from orchestrator.core.models import DLQDashboard, DLQEntry, InvestigationQueue
+from orchestrator.core.models import DLQEntry, InvestigationQueue
 from orchestrator.core.models.dead_letters import RESOLUTION_KINDS
 from orchestrator.core.shown import investigations as shown
 
 
 def listing(entries: Sequence[DLQEntry], now: datetime) -> Table:
-    made = output.table("id", ">opened", "reason", "resolution", "*about")
+    table = output.table("id", ">opened", "reason", "resolution", "*about")
     for entry in entries:
-        made.add_row(
+        table.add_row(
             str(entry.dlq_entry_uuid)[:ID_SHOWN],
             words.span((now - entry.dlq_timestamp).total_seconds()),
             output.plain(entry.dlq_reason),
             output.status(entry.resolution_status, RESOLUTION_KINDS),
             output.plain(_about(entry)),
         )
-    return made
+    return table
 
 
 def _about(entry: DLQEntry) -> str:
-    """Its subject, as short as can be told apart."""
+    """The subject, with a short id."""
     if entry.subject_id is None:
         return entry.about
     return f"{entry.subject_kind} {str(entry.subject_id)[:ID_SHOWN]} {entry.subject_name}"
 
 
-def stats(rows: Sequence[DLQDashboard], now: datetime) -> Table:
-    made = output.table(
+def stats(rows: Sequence[shown.DLQReasonStats], now: datetime) -> Table:
+    table = output.table(
         "reason", ">pending", ">resolved", ">failed", ">cancelled", ">all", ">oldest", ">closed in"
     )
     for row in rows:
         minutes = row.avg_resolution_time_minutes
-        made.add_row(
+        table.add_row(
             row.dlq_reason,
             *(f"{n:,}" for n in (row.pending, row.manually_resolved, row.permanent_failures)),
             *(f"{n:,}" for n in (row.cancelled, row.total_entries)),
             words.span((now - row.oldest_entry).total_seconds()),
             "" if minutes is None else words.span(minutes * 60),
         )
-    return made
+    return table
 
 
-def queue(rows: Sequence[InvestigationQueue]) -> Table:
-    made = output.table("id", ">score", ">waits", "reason", "*about")
+def queue(rows: Sequence[InvestigationQueue], *, seen_by: Principal) -> Table:
+    table = output.table("id", ">score", ">waits", "reason", "*about")
     for row in rows:
-        made.add_row(
+        table.add_row(
             str(row.dlq_entry_uuid)[:ID_SHOWN],
             f"{row.priority_score:,.0f}",
             words.span(row.minutes_in_dlq * 60),
             row.dlq_reason,
-            output.plain(row.about),
+            output.plain(shown.about(row, seen_by=seen_by)),
         )
-    return made
+    return table
 
 
-def page(entry: DLQEntry, now: datetime) -> Iterator[RenderableType]:
-    """One entry: what happened, who looked into it, and all that was kept."""
+def page(entry: DLQEntry, now: datetime, *, seen_by: Principal) -> Iterator[RenderableType]:
+    """The page of one entry: its situation, its notes, and everything that was stored."""
     about = ("About", f"{entry.about} {entry.subject_name}".strip())
-    yield output.facts([*shown.situation(entry, now), about])
+    yield output.facts([*shown.situation(entry, now, seen_by=seen_by), about])
     if entry.notes:
         yield Text("\nNotes", style="bold")
-        made = output.table("at", "by", "*note")
+        notes = output.table("at", "by", "*note")
         for note in entry.notes:
-            made.add_row(*(output.plain(note.get(name, "")) for name in ("at", "by", "text")))
-        yield made
+            notes.add_row(*(output.plain(note.get(name, "")) for name in ("at", "by", "text")))
+        yield notes
     if entry.x_death:
-        yield Text("\nx-death: the broker's account, newest first", style="bold")
-        yield _deaths(entry.x_death)
-    kept = {"Metadata": entry.metadata, "Headers": entry.headers, "Snapshot": entry.snapshot}
-    for name, value in kept.items():
-        if value:
-            yield Text(f"\n{name}", style="bold")
-            yield output.pretty(value)
-    if entry.raw_body is not None:
-        yield Text(f"\nBody, {len(entry.raw_body):,} bytes", style="bold")
-        yield Text("\n".join(words.hex_lines(bytes(entry.raw_body))))
+        yield Text("\nx-death: the broker's record, newest first", style="bold")
+        yield _deaths(shown.x_death(entry))
+    if entry.metadata:
+        yield Text("\nMetadata", style="bold")
+        yield output.pretty(shown.metadata(entry))
+    if entry.headers:
+        yield Text("\nHeaders", style="bold")
+        yield output.pretty(shown.headers(entry, seen_by=seen_by))
+    if entry.snapshot:
+        yield Text("\nSnapshot", style="bold")
+        yield output.pretty(shown.snapshot(entry, seen_by=seen_by))
+    if (body := shown.body(entry, seen_by=seen_by)) is not None:
+        yield Text(f"\nBody, {len(entry.raw_body or b''):,} bytes", style="bold")
+        yield Text(body if isinstance(body, str) else "\n".join(words.hex_lines(body)))
 
 
 def _deaths(x_death: Any) -> Table:
-    made = output.table(">count", "reason", "queue", "*exchange", "*routing keys", "*time")
+    table = output.table(">count", "reason", "queue", "*exchange", "*routing keys", "*time")
     for death in shown.deaths(x_death):
-        made.add_row(*map(output.plain, death))
-    return made
+        table.add_row(*map(output.plain, death))
+    return table

@@ -1,4 +1,4 @@
-"""The pages of docs/ that are written from the code, so that they cannot be wrong for long."""
+"""The pages of docs/ that are generated from the code, so that they stay correct."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from orchestrator.core.retry_policy import RETRYABLE
 from orchestrator.core.state_machine import Machine
 from orchestrator.core.topology import QueueSpec
 
-GENERATED = "<!-- Written by `manage.py docs generate`; change the code that it tells of. -->"
+GENERATED = "<!-- Written by `manage.py docs generate`; change the code that it describes. -->"
 WORKER_ID = "<id>"
 
 UNITS = {
@@ -44,17 +44,18 @@ def pages() -> dict[str, Callable[[], str]]:
         "topology.md": topology_page,
         "reference/settings.md": settings_page,
         "reference/reasons.md": reasons_page,
+        "reference/permissions.md": permissions_page,
         "reference/commands.md": commands_page,
     }
 
 
 def outdated(root: Path) -> list[str]:
-    """The pages below `root` that say something else than the code does."""
+    """The pages below `root` that differ from the code."""
     return [name for name, page in pages().items() if _read(root / name) != page()]
 
 
 def write(root: Path) -> list[str]:
-    """Write what is out of date; returns the paths."""
+    """Write the pages that are out of date; returns their paths."""
     names = outdated(root)
     for name in names:
         path = root / name
@@ -74,11 +75,10 @@ def state_machine_page() -> str:
     lives = frame.collect(lambda app: app.lives)
     return _page(
         f"The lives of {_listed([life.title.lower() for life in lives])}",
-        "Status and state change in one place, `orchestrator.core.state_machine`, and as a "
-        "compare-and-swap: a transition happens if the row still has the status and the attempt "
-        "that the caller saw, and otherwise not at all. Every transition leaves one row of "
-        "history. What is terminal is final: the database refuses to everybody every change of it, "
-        "and of history.",
+        "Status and state change in one place, `orchestrator.core.state_machine`, by "
+        "compare-and-swap: a transition happens only if the row still has the status and the "
+        "attempt that the caller read. Every transition writes one row of history. A terminal row "
+        "is final: the database refuses every change of it, and of its history.",
         *(part for life in lives for part in _life(life)),
     )
 
@@ -147,7 +147,7 @@ def _state_diagram(machine: Machine, begins: str) -> Iterator[str]:
 
 
 def every_queue() -> list[QueueSpec]:
-    """The shared queues, and those of a worker that stands for all."""
+    """The shared queues, and those of an example worker."""
     return [*topology.shared_queues(), *topology.worker_queues(WORKER_ID)]
 
 
@@ -155,11 +155,11 @@ def topology_page() -> str:
     queues = every_queue()
     return _page(
         "Exchanges and queues",
-        "Every service declares what it consumes and the dead letter queue, in any order; each "
-        "declaration is idempotent, and repeated every ten seconds, so that what somebody has "
-        "deleted is whole again. A queue that is there with other arguments ends the service, "
-        "with the queue, the argument, what was wanted and what was found. `manage.py topology "
-        "check` compares the broker with this page. The prefix "
+        "Every service declares the queues that it consumes and the dead letter queue, in any "
+        "order. Each declaration is idempotent and repeated every ten seconds, so that deleted "
+        "queues come back. If a queue exists with other arguments, the service exits with an "
+        "error that names the queue, the argument, and both values. `manage.py topology check` "
+        "compares the broker with this page. The prefix "
         f"`{settings.MUSTER.namespace}` is the setting `MUSTER_NAMESPACE`, and `{WORKER_ID}` is a "
         "worker's id. In any other namespace the names of workers' queues have it too: "
         "`blue.worker.<id>.executions`.",
@@ -186,14 +186,14 @@ def topology_page() -> str:
                 for spec in queues
             ],
         ),
-        "All queues are durable and none deletes itself: deleting, expiring or purging a queue "
-        "dead-letters nothing. A message of a worker's queue that waits longer than the TTL, or "
-        "is rejected, goes to the dead letter exchange and from there to the drain, which ends "
-        "or repeats the attempt that it was about.",
+        "All queues are durable, and none deletes itself: a queue that is deleted, expired or "
+        "purged dead-letters nothing. A message in a worker's queue that waits longer than the "
+        "TTL, or is rejected, goes to the dead letter exchange and from there to the drain, which "
+        "ends or repeats its attempt.",
         "## Flow",
         _mermaid(_flow(queues)),
-        "Messages carry ids and the attempt, never state: the row is the truth. Losing, "
-        "repeating or delaying any of them costs time and nothing else.",
+        "Messages carry ids and the attempt, never state: the row is the truth. A lost, "
+        "repeated or late message costs time and nothing else.",
     )
 
 
@@ -221,7 +221,7 @@ def _flow(queues: Sequence[QueueSpec]) -> Iterator[str]:
 
 def settings_page() -> str:
     kind = type(settings.MUSTER)
-    told = attribute_docstrings(kind)
+    meanings = attribute_docstrings(kind)
     rows = []
     for field in fields(kind):
         unit = next((unit for end, unit in UNITS.items() if field.name.endswith(end)), "")
@@ -237,28 +237,53 @@ def settings_page() -> str:
                 type(field.default).__name__,
                 f"`{default}`" if default else "empty",
                 unit,
-                told[field.name],
+                meanings[field.name],
             )
         )
     return _page(
         "Settings",
         "Settings are environment variables, read once at start. An unknown `MUSTER_` variable, a "
         "value of the wrong type, and settings that contradict each other are refused then. "
-        "`manage.py check` says what is wrong.",
-        _table(("Variable", "Type", "Default", "Unit", "What it says"), rows),
-        "Which servers are used:",
+        "`manage.py check` names the problem.",
+        _table(("Variable", "Type", "Default", "Unit", "Meaning"), rows),
+        "The servers, and Django's settings:",
         _table(
-            ("Variable", "Without it", "What it says"),
+            ("Variable", "Without it", "Meaning"),
             [
                 ("`DATABASE_URL`", "SQLite in `MUSTER_DATA_DIR`", "`postgresql://...`"),
-                ("`BROKER_URL`", "a SQLite file in `MUSTER_DATA_DIR`", "`amqp://...`"),
-                ("`REDIS_URL`", "each process caches for itself", "`redis://...`"),
-                ("`SECRET_KEY`", "made once, in `MUSTER_DATA_DIR`", "Django's secret key."),
+                (
+                    "`BROKER_URL`",
+                    "a SQLite file in `MUSTER_DATA_DIR`",
+                    "`amqp://...`, or `amqps://...` for TLS",
+                ),
+                (
+                    "`BROKER_CA_FILE`",
+                    "the host's authorities",
+                    "The file of the authority that signed the broker's certificate.",
+                ),
+                (
+                    "`REDIS_URL`",
+                    "each process caches for itself",
+                    "`redis://...`, or `rediss://...` for TLS",
+                ),
+                ("`SECRET_KEY`", "created once, in `MUSTER_DATA_DIR`", "Django's secret key."),
                 ("`ALLOWED_HOSTS`", "this machine's names", "Host names, separated by commas."),
                 (
                     "`CSRF_TRUSTED_ORIGINS`",
                     "none",
-                    "Origins of the admin behind a proxy, separated by commas.",
+                    "Origins of the admin behind a proxy, separated by commas. With "
+                    "`MUSTER_TLS=on`: `https://` and each of `ALLOWED_HOSTS`.",
+                ),
+                (
+                    "`FORWARDED_ALLOW_IPS`",
+                    "`127.0.0.1`",
+                    "Proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed, "
+                    "separated by commas.",
+                ),
+                (
+                    "`HTTP_THREADS`",
+                    "16",
+                    "Requests of the API and the admin that are handled at once, in a process.",
                 ),
                 ("`DEBUG`", "off", "Pages that show code and settings when something fails."),
                 ("`LOG_LEVEL`", "`INFO`", "`DEBUG`, `INFO`, `WARNING` or `ERROR`."),
@@ -268,13 +293,13 @@ def settings_page() -> str:
 
 
 def attribute_docstrings(kind: type) -> dict[str, str]:
-    """The texts that stand below the attributes of a class, by attribute."""
+    """The docstrings below the attributes of a class, by attribute."""
     (body,) = (
         node.body
         for node in ast.parse(textwrap.dedent(inspect.getsource(kind))).body
         if isinstance(node, ast.ClassDef)
     )
-    told = {}
+    docstrings = {}
     for attribute, text in pairwise(body):
         if (
             isinstance(attribute, ast.AnnAssign)
@@ -282,8 +307,8 @@ def attribute_docstrings(kind: type) -> dict[str, str]:
             and isinstance(text, ast.Expr)
             and isinstance(text.value, ast.Constant)
         ):
-            told[attribute.target.id] = " ".join(str(text.value.value).split())
-    return told
+            docstrings[attribute.target.id] = " ".join(str(text.value.value).split())
+    return docstrings
 
 
 # --- reasons -------------------------------------------------------------------------------------
@@ -291,8 +316,8 @@ def attribute_docstrings(kind: type) -> dict[str, str]:
 
 def reasons_page() -> str:
     parts = [
-        "Every attempt that ends has a reason. It says what is known of the action, and with "
-        "that whether running it again is safe.",
+        "Every attempt that ends has a reason. It says what is known about the action, and so "
+        "whether it is safe to run it again.",
     ]
     for known in Known:
         reasons = [reason for reason in Reason if reason.known is known]
@@ -300,11 +325,37 @@ def reasons_page() -> str:
             f"## `{known.value}`",
             f"{known.text}.",
             _table(
-                ("Code", "What people read", "May be retried"),
+                ("Code", "Text", "May be retried"),
                 [(f"`{r}`", r.text, "yes" if r in RETRYABLE else "no") for r in reasons],
             ),
         ]
     return _page("Reasons", *parts)
+
+
+# --- permissions ---------------------------------------------------------------------------------
+
+
+def permissions_page() -> str:
+    about = {frame.OWN: "one's own", frame.INSTALLATION: "the whole installation"}
+    return _page(
+        "Permissions",
+        "Every operation of the API, page and button of the admin, and verb of a command needs one "
+        "of these. Roles are fixed sets of them; [access](../access.md) says how they are granted. "
+        "A grant with a scope gives what is about packs, namespaces or workers, there, and nothing "
+        "that is about the whole installation.",
+        _table(
+            ("Permission", *(role.capitalize() for role in frame.ROLES), "About", "Permits"),
+            [
+                (
+                    f"`{each.name}`",
+                    *("yes" if role in (*each.roles, frame.ADMIN) else "" for role in frame.ROLES),
+                    ", ".join(about.get(name, name) for name in each.about),
+                    each.text,
+                )
+                for each in frame.collect(lambda app: app.permissions)
+            ],
+        ),
+    )
 
 
 # --- commands ------------------------------------------------------------------------------------
@@ -312,15 +363,15 @@ def reasons_page() -> str:
 
 def commands_page() -> str:
     parts = [
-        "Each of them is run as `manage.py COMMAND`. A command that fails says why in one line on "
-        "stderr and exits with status 1; wrong arguments exit with status 2. What Django itself "
-        "brings, such as `migrate` and `check`, is told by `manage.py help`.",
+        "Run each as `manage.py COMMAND`. A command that fails writes the reason in one line to "
+        "stderr and exits with status 1; wrong arguments exit with status 2. `manage.py help` also "
+        "lists Django's own commands, such as `migrate` and `check`.",
     ]
     for name, command in _own_commands():
         parser = command.create_parser("manage.py", name)
         parts += [f"## `{name}`", _sentence(command.help), *_arguments(parser)]
-        for verb, sub, told in _verbs(parser):
-            parts += [f"### `{name} {verb}`", _sentence(told), *_arguments(sub)]
+        for verb, sub, text in _verbs(parser):
+            parts += [f"### `{name} {verb}`", _sentence(text), *_arguments(sub)]
     return _page("Commands", *parts)
 
 
@@ -334,20 +385,20 @@ def _own_commands() -> Iterator[tuple[str, BaseCommand]]:
 def _verbs(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser, str]]:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            told = {each.dest: each.help or "" for each in action._choices_actions}
+            texts = {each.dest: each.help or "" for each in action._choices_actions}
             for verb, sub in action.choices.items():
-                yield verb, sub, told.get(verb, "")
+                yield verb, sub, texts.get(verb, "")
 
 
 def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
     ours = [action for action in parser._actions if not _is_everywhere(action)]
     if ours:
-        rows = [(f"`{_spelled(action)}`", _told(parser, action)) for action in ours]
-        yield _table(("Argument", "What it says"), rows)
+        rows = [(f"`{_spelled(action)}`", _help_text(parser, action)) for action in ours]
+        yield _table(("Argument", "Meaning"), rows)
 
 
 def _is_everywhere(action: argparse.Action) -> bool:
-    """Django's own options, what is hidden, and the verbs, which have sections of their own."""
+    """Return True for Django's own options, hidden ones, and the verbs, which have own sections."""
     common = {action.dest for action in BaseCommand().create_parser("manage.py", "x")._actions}
     is_hidden = action.help == argparse.SUPPRESS
     return is_hidden or action.dest in common or isinstance(action, argparse._SubParsersAction)
@@ -365,17 +416,17 @@ def _spelled(action: argparse.Action) -> str:
     return f"{option} {action.metavar or action.dest.upper()}"
 
 
-def _told(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+def _help_text(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
     formatter = parser._get_formatter()
-    told = _sentence(formatter._expand_help(action) if action.help else "")
+    text = _sentence(formatter._expand_help(action) if action.help else "")
     is_dull = action.default in (None, False, argparse.SUPPRESS) or action.default in ([], {})
     if action.option_strings and not is_dull and not _is_of_this_host(action):
-        told += f" Default: `{action.default}`."
-    return told.strip()
+        text += f" Default: `{action.default}`."
+    return text.strip()
 
 
 def _is_of_this_host(action: argparse.Action) -> bool:
-    """A number of cores or a folder would make the page differ from machine to machine."""
+    """Return True for defaults that differ between machines: a number of cores, or a folder."""
     return action.dest == "concurrency" or str(settings.BASE_DIR) in str(action.default)
 
 

@@ -1,4 +1,4 @@
-"""Executions as a terminal shows them: in a list, alone, and as they move."""
+"""Executions in the terminal: lists, pages, and transitions as they happen."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.core import words
+from orchestrator.core.authority import Principal
 from orchestrator.core.management import output
 from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent
 from orchestrator.core.shown import executions as shown
 
 ID_SHOWN = 18
-"""Characters of an id in a narrow table: they tell apart what was not made in one millisecond."""
+"""Characters of an id in a narrow table: rows of different milliseconds differ in them."""
 
 
 def listing(rows: Sequence[Execution], now: datetime) -> Table:
-    made = output.table("id", "*action", "status", ">try", "*worker", ">took", "*reason")
+    table = output.table("id", "*action", "status", ">try", "*worker", ">took", "*reason")
     for row in rows:
         took = ((row.ended_at or now) - row.created_at).total_seconds()
-        made.add_row(
+        table.add_row(
             str(row.pk),
             output.plain(row.action_ref),
             output.status(row.status),
@@ -31,12 +32,12 @@ def listing(rows: Sequence[Execution], now: datetime) -> Table:
             words.span(took),
             output.plain(row.reason or row.wait_reason),
         )
-    return made
+    return table
 
 
-def page(execution: Execution, now: datetime) -> Iterator[RenderableType]:
-    """One execution: where it is and why, what is due, what happened, what came of it."""
-    yield output.facts(shown.situation(execution, now))
+def page(execution: Execution, now: datetime, *, seen_by: Principal) -> Iterator[RenderableType]:
+    """The page of one execution: its situation, due times, history and result."""
+    yield output.facts(shown.situation(execution, now, seen_by=seen_by))
     yield _heading("Due")
     yield output.facts(shown.due(execution, now))
     yield _heading("Times")
@@ -47,17 +48,18 @@ def page(execution: Execution, now: datetime) -> Iterator[RenderableType]:
         yield _heading("Dead letters")
         yield dead_letters(letters)
     yield _heading("Parameters")
-    yield output.pretty(shown.parameters(execution))
+    yield output.pretty(shown.parameters(execution, seen_by=seen_by))
     yield _heading("Result")
-    yield Text("none yet") if execution.result is None else output.pretty(shown.result(execution))
+    result = shown.result(execution, seen_by=seen_by)
+    yield Text("none yet") if result is None else output.pretty(result)
     yield _heading("Request")
     yield output.facts(shown.request(execution))
 
 
 def dead_letters(letters: Sequence[DLQEntry]) -> Table:
-    made = output.table(">id", "drained", ">try", "reason", "queue", "*detail")
+    table = output.table(">id", "drained", ">try", "reason", "queue", "*detail")
     for letter in letters:
-        made.add_row(
+        table.add_row(
             str(letter.dlq_entry_uuid)[:ID_SHOWN],
             output.moment(letter.dlq_timestamp),
             str(letter.attempt or ""),
@@ -65,11 +67,11 @@ def dead_letters(letters: Sequence[DLQEntry]) -> Table:
             output.plain(letter.original_queue),
             output.plain(letter.detail),
         )
-    return made
+    return table
 
 
 def event_line(event: ExecutionEvent) -> Text:
-    """One transition as one line, for who watches."""
+    """One transition as one line, for `watch`."""
     line = Text(f"{output.moment(event.at, precise=True)[11:]}  {event.execution_id}  ")
     line += output.status(event.from_status)
     line += Text(" -> ")

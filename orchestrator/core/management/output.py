@@ -1,11 +1,11 @@
-"""How commands speak: tables of at most 100 columns, one JSON document, errors of one line."""
+"""Output of commands: tables of at most 100 columns, one JSON document, errors of one line."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error as DatabaseError
@@ -15,14 +15,17 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.core import checks, words
-from orchestrator.core.errors import MusterError
+from orchestrator.core import authority, checks, words
+from orchestrator.core.authority import Principal
+from orchestrator.core.errors import Forbidden, MusterError
 from orchestrator.core.shown.values import (
     At,
     Coded,
     Due,
     Happening,
+    Json,
     Link,
+    Links,
     Prose,
     Search,
     State,
@@ -31,8 +34,9 @@ from orchestrator.core.shown.values import (
 from orchestrator.core.words import Kind
 
 COLUMNS = 100
+YEAR = len("2026-")
 INTERRUPTED = 130
-"""What a shell reports of a program that was stopped by Ctrl-C."""
+"""The exit status that a shell reports after Ctrl-C."""
 
 STYLES: Mapping[Kind, str] = {
     Kind.PLAIN: "",
@@ -44,29 +48,62 @@ STYLES: Mapping[Kind, str] = {
 }
 
 
+NOBODY = ""
+"""Instead of a permission: the verb acts for nobody. It starts a service, or looks at no row."""
+
+
 class MusterCommand(BaseCommand):
-    """A command whose expected errors are one line on stderr and exit status 1."""
+    """A command whose expected errors are one line on stderr and exit status 1.
+
+    Whoever runs it is asked for the permission of its verb, by the same authorizer as the callers
+    of the API.
+    """
 
     requires_system_checks: tuple[str, ...] = (checks.CONFIGURATION,)
+    permissions: ClassVar[Mapping[str, str]] = {}
+    """The permission that each verb needs, or NOBODY; by "" if the command has no verbs. A verb
+    that is not here is refused."""
+    principal: Principal
+    """Whoever runs the command."""
+    permission: str
+    """What the verb needs."""
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         try:
-            return super().execute(*args, **options)
+            with authority.watched(_about(options)):
+                self._authorize(options.get("verb") or "")
+                return super().execute(*args, **options)
         except MusterError as error:
-            raise CommandError(str(error)) from None
+            raise CommandError(str(plain(error))) from None
         except DatabaseError as error:
             raise CommandError(_about_database(error)) from None
         except KeyboardInterrupt:
             self.stderr.write("")
             raise SystemExit(INTERRUPTED) from None
 
+    def _authorize(self, verb: str) -> None:
+        if verb not in self.permissions:
+            raise Forbidden("No permission is declared for this command, so nobody has it")
+        self.permission = self.permissions[verb]
+        if self.permission != NOBODY:
+            self.principal = authority.at_terminal()
+            authority.require(self.principal, self.permission)
+
+    def visible(self, rows: Any) -> Any:
+        """Those of the rows for which whoever runs the command has the verb's permission."""
+        return rows.visible_to(self.principal, self.permission)
+
     def show(self, *renderables: RenderableType) -> None:
-        """Write tables and texts to stdout, coloured where that is a terminal."""
+        """Write tables and texts to stdout, coloured if it is a terminal."""
         console = Console(file=self.stdout, highlight=False)  # type: ignore[arg-type]
         console.width = min(console.width, COLUMNS) if console.is_terminal else COLUMNS
         for renderable in renderables:
-            # a line of text is what a script may cut up: it is not wrapped
+            # scripts may cut up lines of text, so they are not wrapped
             console.print(renderable, soft_wrap=isinstance(renderable, Text))
+
+    def say(self, line: str) -> None:
+        """Write a line, which may quote what is stored."""
+        self.stdout.write(str(plain(line)))
 
     def show_json(self, document: Any) -> None:
         """Write one JSON document to stdout."""
@@ -76,39 +113,51 @@ class MusterCommand(BaseCommand):
         raise CommandError(message)
 
 
+NAMING = ("action_ref", "gives", "id", "identity", "ids", "name", "names", "path", "step", "task",
+          "worker")  # fmt: skip
+"""The arguments that name what a command acts on. Others may hold secrets."""
+
+
+def _about(options: Mapping[str, Any]) -> str:
+    """What a command was asked to act on, in words."""
+    named = (options.get(name) for name in NAMING)
+    values = [value if isinstance(value, list | tuple) else [value] for value in named if value]
+    return " ".join(str(each) for value in values for each in value)
+
+
 def add_json(parser: CommandParser) -> None:
-    """The option that every listing has."""
+    """Add `--json`, which every listing has."""
     parser.add_argument(
         "--json", action="store_true", dest="as_json", help="Print one JSON document."
     )
 
 
 def table(*headings: str, title: str = "") -> Table:
-    """A table; `>` before a heading sets its column to the right, `*` lets it be folded."""
-    made = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    """A table; `>` before a heading aligns its column to the right, `*` lets it fold."""
+    new = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in headings:
-        made.add_column(
+        new.add_column(
             heading.lstrip(">*"),
             justify="right" if heading.startswith(">") else "left",
             overflow="fold",
             no_wrap=not heading.startswith("*"),
         )
-    return made
+    return new
 
 
 def facts(pairs: Iterable[tuple[str, Value | RenderableType]]) -> Table:
-    """Names and values below each other; what is empty is left out."""
-    made = Table.grid(padding=(0, 2))
-    made.add_column(style="bright_black", no_wrap=True)
-    made.add_column(overflow="fold")
+    """Names and values below each other; empty values are left out."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bright_black", no_wrap=True)
+    grid.add_column(overflow="fold")
     for name, value in pairs:
         if value not in (None, ""):
-            made.add_row(name, said(value))
-    return made
+            grid.add_row(name, rendered(value))
+    return grid
 
 
-def said(value: Value | RenderableType) -> RenderableType:
-    """What a fact says."""
+def rendered(value: Value | RenderableType) -> RenderableType:
+    """Render the value of a fact."""
     match value:
         case State(name, kinds):
             return status(name, kinds)
@@ -119,6 +168,10 @@ def said(value: Value | RenderableType) -> RenderableType:
             return Text(f"{moment(at)} UTC  ") + left
         case Link(_, text, note):
             return plain(f"{text} {note}".strip())
+        case Links(rows):
+            return plain(", ".join(each.text for each in rows))
+        case Json(content):
+            return pretty(content)
         case Search(_, text) | Prose(text):
             return plain(text)
         case Coded(sentence, code):
@@ -131,34 +184,39 @@ def said(value: Value | RenderableType) -> RenderableType:
 
 
 def timeline(happenings: Sequence[Happening]) -> Table:
-    """What happened, oldest first."""
-    made = table("at", ">after", "what", ">try", "*by", "*reason")
+    """A table of transitions, oldest first, with the time between or, of several rows, the row."""
+    of_several = len({each.subject for each in happenings}) > 1
+    has_attempts = any(each.attempt is not None for each in happenings)
+    headings = ["at", "of" if of_several else ">after", "event", "to"]
+    lines = table(*headings, *([">try"] if has_attempts else []), "*by", "*reason")
     for each in happenings:
-        made.add_row(
-            moment(each.at, precise=True),
-            words.span(each.after_seconds) if each.after_seconds else "",
+        after = words.span(each.after_seconds) if each.after_seconds else ""
+        lines.add_row(
+            moment(each.at, precise=True)[YEAR:],
+            plain(each.subject) if of_several else after,
+            plain(each.event),
             status(each.to),
-            "" if each.attempt is None else str(each.attempt),
+            *([str(each.attempt or "")] if has_attempts else []),
             plain(each.actor),
             plain(each.reason),
         )
-    return made
+    return lines
 
 
 def status(text: str, kinds: Mapping[str, Kind] | None = None) -> Text:
-    """A state in its colour; `kinds` where several apps have one of this name."""
+    """A state in its colour; `kinds` is needed if several apps have one of this name."""
     kind = words.kind_of(text) if kinds is None else kinds.get(text, Kind.PLAIN)
     return Text(text, style=STYLES[kind])
 
 
 def plain(text: Any) -> Text:
-    """Text from outside, of which nothing is markup."""
+    """Text from outside, without markup and control characters."""
     shown = str(text).encode("utf-8", "backslashreplace").decode()
     return Text("".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in shown))
 
 
 def moment(at: datetime | None, *, precise: bool = False) -> str:
-    """`2026-03-01 12:00:00`, in UTC; with milliseconds where they tell something."""
+    """`2026-03-01 12:00:00`, in UTC; with milliseconds if `precise`."""
     if at is None:
         return ""
     utc = at.astimezone(UTC)
@@ -172,12 +230,12 @@ def due(at: datetime, now: datetime) -> Text:
 
 
 def pretty(value: Any) -> Text:
-    """JSON to read."""
+    """Indented JSON, for people."""
     return plain(json.dumps(value, indent=2, ensure_ascii=False, default=_plain))
 
 
 def described(row: Any, names: Sequence[str]) -> dict[str, Any]:
-    """These attributes of a row, for a JSON document."""
+    """The named attributes of a row, for a JSON document."""
     return {name: getattr(row, name) for name in names}
 
 

@@ -1,4 +1,4 @@
-"""How the installation is doing, in a few cheap reads, and the tables that show it."""
+"""An overview of the installation from a few cheap reads, and its tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from uuid import UUID
 
 from django.conf import settings
 from django.db.models import Count
@@ -16,12 +15,13 @@ from rich.text import Text
 
 from orchestrator.core.management import output
 from orchestrator.core.models import DLQEntry, Execution, Worker
+from orchestrator.core.models.time_ordered import uuid7_floor
 from orchestrator.core.states import OPEN, TERMINAL, ExecutionStatus
 
 COUNT_LIMIT = 100_000
-"""Counting what ended, and what died, goes no further back than this."""
+"""The most ended executions, or DLQ entries, that are counted."""
 
-LATELY = timedelta(hours=1)
+RECENT = timedelta(hours=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,34 +32,34 @@ class WorkerLine:
     status: str
     status_reason: str
     silent_seconds: float | None
-    """How old its heartbeat is; None if it never had one."""
+    """The age of its heartbeat; None if it never had one."""
     held: int
     capacity: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Overview:
-    """One look at the installation."""
+    """The state of the installation at one moment."""
 
     workers: Sequence[WorkerLine]
     open: Mapping[str, int]
     ended: Mapping[str, int]
-    """Of those created within the last hour, by how they ended."""
+    """The executions created within the last hour that have ended, by status."""
     dlq_entries: int
 
 
 def read(*, now: datetime) -> Overview:
-    """Look once. Raises DatabaseError."""
+    """Read the overview. Raises DatabaseError."""
     return Overview(
         workers=read_workers(now=now),
         open=count_open(),
-        ended=_count_ended_lately(now),
+        ended=_count_ended_recently(now),
         dlq_entries=DLQEntry.objects.order_by()[:COUNT_LIMIT].count(),
     )
 
 
 def read_workers(*, now: datetime) -> list[WorkerLine]:
-    """Every worker that this installation knows, with what it holds."""
+    """Every worker of this installation, with its load."""
     held = Execution.objects.load_by_worker()
     return [
         WorkerLine(
@@ -77,15 +77,14 @@ def read_workers(*, now: datetime) -> list[WorkerLine]:
 
 
 def count_open() -> dict[str, int]:
-    """Exact: the partial index holds the open ones only."""
+    """Count the open executions by status. Exact: the partial index holds only these."""
     rows = Execution.objects.open().order_by().values_list("status").annotate(Count("pk"))
     return _in_order(dict(rows), OPEN)
 
 
-def _count_ended_lately(now: datetime) -> dict[str, int]:
+def _count_ended_recently(now: datetime) -> dict[str, int]:
     # ids are in order of time, so this reads the newest rows through the primary key
-    since = UUID(int=int((now - LATELY).timestamp() * 1000) << 80)
-    newest = Execution.objects.filter(pk__gte=since).order_by("-pk")
+    newest = Execution.objects.filter(pk__gte=uuid7_floor(now - RECENT)).order_by("-pk")
     return _in_order(Counter(newest.values_list("status", flat=True)[:COUNT_LIMIT]), TERMINAL)
 
 
@@ -110,12 +109,12 @@ def worker_table(lines: Sequence[WorkerLine]) -> Table:
     table = new_table("Workers", "name", "status", *right, "why", right=right)
     for line in lines:
         table.add_row(
-            line.name,
+            output.plain(line.name),
             output.status(line.status),
             silence(line),
             str(line.held),
             str(line.capacity),
-            Text(line.status_reason, "dim"),
+            Text.assemble(output.plain(line.status_reason), style="dim"),
         )
     return table
 
@@ -141,7 +140,7 @@ def silence(line: WorkerLine) -> Text:
 
 
 def age(seconds: float) -> str:
-    """A span of time as people say it: 4.2 s, 3 min, 5 h, 2 d."""
+    """A duration for people: 4.2 s, 3 min, 5 h, 2 d."""
     for limit, divisor, unit in ((120, 1, "s"), (7_200, 60, "min"), (172_800, 3_600, "h")):
         if seconds < limit:
             number = (

@@ -1,4 +1,4 @@
-"""Is this worker well? One line for people, and whether a supervisor may be content."""
+"""A check of one worker: a line for people, and a verdict for supervisors."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from orchestrator.core.models import Worker
 
 
 def ping(name: str, *, now: datetime) -> tuple[bool, str]:
-    """Whether the worker of this name lives and is fit for work, and what is to be said of it.
+    """Check that the worker of this name lives and is fit for work; returns the verdict and a line.
 
-    One that drains, or is cordoned, is well: it does as it was told. So is one that lacks a pack:
-    it runs what else there is, and no restart would change that.
+    A worker that drains or is cordoned is well: it follows an order. So is a worker that lacks a
+    pack: it can run other actions, and a restart would not help.
     """
     worker = Worker.objects.filter(name=name).first()
     if worker is None:

@@ -1,4 +1,4 @@
-"""What a user types for a row: a name, an id, or the beginning of one."""
+"""Selection of a row by the text that a user types: a name, an id, or its beginning."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ HEX = re.compile(r"[0-9a-f]{1,32}")
 
 
 class AmbiguousPrefix(MusterError):
-    """Several ids begin like this."""
+    """Several ids begin with this text."""
 
 
-def execution_id(text: str) -> UUID:
-    """The id of the execution that this is, or begins.
+def execution_id(text: str, rows: QuerySet[Execution]) -> UUID:
+    """The id of the execution among these whose id is, or begins with, this text.
 
     Raises UnknownExecution and AmbiguousPrefix.
     """
-    return beginning_with(text, Execution.objects.values_list("pk"), "pk", UnknownExecution)
+    return beginning_with(text, rows.values_list("pk"), "pk", UnknownExecution)
 
 
 def subject_id(kind: str, text: str) -> UUID:
-    """The id of the subject of an investigation that this is, or begins.
+    """The id of the subject of an investigation whose id is, or begins with, this text.
 
     Raises UnknownSubject and AmbiguousPrefix.
     """
@@ -41,34 +41,40 @@ def subject_id(kind: str, text: str) -> UUID:
     return beginning_with(text, rows, "pk", investigations.UnknownSubject)
 
 
-def dlq_entry(text: str) -> UUID:
-    """The id of the DLQ entry that this is, or begins. Raises UnknownEntry and AmbiguousPrefix."""
-    rows = DLQEntry.objects.values_list("dlq_entry_uuid")
-    return beginning_with(text, rows, "dlq_entry_uuid", UnknownEntry)
+def dlq_entry(text: str, rows: QuerySet[DLQEntry]) -> UUID:
+    """The id of the DLQ entry among these whose id is, or begins with, this text.
+
+    Raises UnknownEntry and AmbiguousPrefix.
+    """
+    ids = rows.values_list("dlq_entry_uuid")
+    return beginning_with(text, ids, "dlq_entry_uuid", UnknownEntry)
 
 
 def beginning_with(
     text: str, rows: QuerySet[Any, tuple[UUID]], field: str, unknown: type[MusterError]
 ) -> UUID:
-    """The one id of these rows that this is, or begins. Raises `unknown` and AmbiguousPrefix."""
+    """The one id of these rows that is, or begins with, this text.
+
+    Raises `unknown` and AmbiguousPrefix.
+    """
     noun = rows.model._meta.verbose_name
     digits = text.strip().lower().replace("-", "")
     if not HEX.fullmatch(digits):
-        raise unknown(f"{text!r} is no id: expected a UUID, or the beginning of one")
+        raise unknown(f"{text!r} is not an id: expected a UUID, or the beginning of one")
     between = (UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f")))
-    found = list(rows.filter(**{f"{field}__range": between}).order_by()[:2])
-    if not found:
+    matches = list(rows.filter(**{f"{field}__range": between}).order_by()[:2])
+    if not matches:
         raise unknown(f"No {noun} has an id that begins with {text}")
-    if len(found) > 1:
+    if len(matches) > 1:
         raise AmbiguousPrefix(f"More than one {noun} has an id that begins with {text}")
-    return found[0][0]
+    return matches[0][0]
 
 
-def worker(text: str) -> Worker:
-    """The worker of this name, or else of this id. Raises UnknownWorker."""
-    found = Worker.objects.filter(name=text).first()
-    if found is None and text.isascii() and text.isdigit() and int(text) <= ID_MAX:
-        found = Worker.objects.filter(pk=int(text)).first()
-    if found is None:
+def worker(text: str, rows: QuerySet[Worker]) -> Worker:
+    """The worker among these with this name, or else with this id. Raises UnknownWorker."""
+    row = rows.filter(name=text).first()
+    if row is None and text.isascii() and text.isdigit() and int(text) <= ID_MAX:
+        row = rows.filter(pk=int(text)).first()
+    if row is None:
         raise UnknownWorker(f"No worker has the name or id {text!r}; see: manage.py workers list")
-    return found
+    return row

@@ -1,4 +1,4 @@
-"""What Prometheus is told. Numbers that must be true of all processes are the database's."""
+"""Prometheus metrics. Numbers that cover all processes come from the database."""
 
 from orchestrator.core.metrics.counters import DLQ_ENTRIES_CREATED, DLQ_HOURS, Counter, Histogram
 

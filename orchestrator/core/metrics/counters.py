@@ -1,4 +1,4 @@
-"""Counters and histograms that any process adds to, in the transaction that they tell of."""
+"""Counters and histograms that any process adds to, in the transaction that they count."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ INFINITE = "+Inf"
 
 @dataclass(frozen=True)
 class Counter:
-    """A number that grows, for each `reason`; with `""` for the reason it has no label."""
+    """A growing number for each `reason`; the reason `""` has no label."""
 
     name: str
     text: str
     reasons: Callable[[], Iterable[str]] | None = None
-    """Those that are 0 until they happen; None: it has no label."""
+    """Reasons to show as 0 until they happen; None: it has no label."""
 
     def add(self, amounts: Mapping[str, int]) -> None:
-        """Grow by so much for each reason; undone with the caller's transaction."""
+        """Add these amounts by reason; undone with the caller's transaction."""
         Tally.objects.add(
             {TallyKey(self.name, reason): amount for reason, amount in amounts.items()}
         )
@@ -32,7 +32,7 @@ class Counter:
 
 @dataclass(frozen=True)
 class Histogram:
-    """How often values fell below each of `buckets`, for each `reason`."""
+    """The numbers of values below each of `buckets`, for each `reason`."""
 
     name: str
     text: str
@@ -57,7 +57,7 @@ class Histogram:
 
 
 def reasons_of_entries() -> list[str]:
-    """Why entries are opened."""
+    """The reasons for which entries are opened."""
     return list(DLQEntry.Reason.values)
 
 

@@ -1,7 +1,7 @@
-"""All metrics as Prometheus reads them: made from the database at each scrape.
+"""All metrics as Prometheus reads them, from the database at each scrape.
 
-Whichever process answers, the numbers are those of the whole installation, and they outlive every
-process. Prometheus takes them from one API process, or from any behind a balancer.
+Any process can answer: the numbers are those of the whole installation, and outlive every process.
+Prometheus reads them from one API process, or from any behind a balancer.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from orchestrator.core.models import DLQEntry, Execution, Tally, Tick, Worker
 from orchestrator.core.states import OPEN
 
 PROMISE_SECONDS = 20
-"""After its deadline an execution may be open for this long."""
+"""An execution may stay open for this long after its deadline."""
 
 
 def rendered(accept: str) -> tuple[bytes, str]:
-    """All metrics, in the format that the scraper's `Accept` asks for, and its content type."""
+    """Render all metrics in the format that the scraper's `Accept` asks for; returns also its
+    content type."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collector(clock.now()))
     encoder, content_type = choose_encoder(accept)
@@ -36,7 +37,7 @@ def rendered(accept: str) -> tuple[bytes, str]:
 
 
 class _Collector(Collector):
-    """What all apps bring."""
+    """The metrics of all apps."""
 
     def __init__(self, now: datetime) -> None:
         self.now = now
@@ -92,15 +93,16 @@ def families(now: datetime) -> Iterator[Any]:
 
 
 def tallied(metrics: Sequence[Counter | Histogram]) -> Iterator[Any]:
-    """These metrics, with what was added to them so far."""
-    found: dict[str, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+    """Yield these metrics with their present values."""
+    stored: dict[str, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
     for tally in Tally.objects.filter(metric__in=[metric.name for metric in metrics]):
-        found[tally.metric][tally.reason][tally.part] = tally.value
+        stored[tally.metric][tally.reason][tally.part] = tally.value
     for metric in metrics:
-        # what has not happened yet is 0: a rate begins with the first scrape, not the first event
+        # a reason without events is 0: then a rate starts with the first scrape, not the first
+        # event
         reasons = metric.reasons() if metric.reasons else [""]
         values: dict[str, dict[str, float]] = {reason: {} for reason in reasons}
-        values |= found[metric.name]
+        values |= stored[metric.name]
         if isinstance(metric, Counter):
             yield _counter(metric, values)
         else:
@@ -135,7 +137,7 @@ def _histogram(
 
 
 def gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:
-    """A number for each value of a label."""
+    """Make a gauge with a number for each value of a label."""
     family = GaugeMetricFamily(name, text, labels=[label])
     for value, number in values.items():
         family.add_metric([value], number)
@@ -143,6 +145,6 @@ def gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> Gaug
 
 
 def counted(rows: Any, field: str, known: Iterable[str]) -> dict[str, float]:
-    """How many rows have each value; those known that none has are 0."""
+    """Count the rows of each value; known values without rows are 0."""
     counts = rows.order_by().values_list(field).annotate(n=Count("pk"))
     return dict.fromkeys(map(str, known), 0.0) | {str(value): float(n) for value, n in counts}

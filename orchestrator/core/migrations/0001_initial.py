@@ -182,7 +182,9 @@ class Migration(migrations.Migration):
                 (
                     "original_state",
                     models.CharField(
-                        blank=True, help_text="State or status of its subject, then.", max_length=40
+                        blank=True,
+                        help_text="State or status of its subject when it was opened.",
+                        max_length=40,
                     ),
                 ),
                 (
@@ -203,7 +205,7 @@ class Migration(migrations.Migration):
                         max_length=40,
                     ),
                 ),
-                ("detail", models.TextField(blank=True, help_text="What exactly was wrong.")),
+                ("detail", models.TextField(blank=True, help_text="What was wrong.")),
                 ("dlq_timestamp", models.DateTimeField(help_text="When it was opened.")),
                 ("opened_by", models.CharField(blank=True, max_length=150)),
                 (
@@ -232,14 +234,16 @@ class Migration(migrations.Migration):
                     models.JSONField(
                         blank=True,
                         default=list,
-                        help_text="Objects of at, by, text. Only ever appended to.",
+                        help_text="Objects of at, by, text; only appended.",
                     ),
                 ),
                 ("resolved_at", models.DateTimeField(blank=True, null=True)),
                 ("resolved_by", models.CharField(blank=True, max_length=150)),
                 (
                     "metadata",
-                    models.JSONField(blank=True, default=dict, help_text="The investigators' own."),
+                    models.JSONField(
+                        blank=True, default=dict, help_text="Set by the investigators."
+                    ),
                 ),
                 ("original_exchange", models.CharField(blank=True, max_length=255)),
                 ("original_queue", models.CharField(blank=True, max_length=255)),
@@ -256,7 +260,7 @@ class Migration(migrations.Migration):
                     "fingerprint",
                     models.CharField(
                         blank=True,
-                        help_text="Of a letter: makes draining the same one twice harmless.",
+                        help_text="Identifies a letter, so that draining it twice is harmless.",
                         max_length=80,
                         null=True,
                     ),
@@ -398,7 +402,7 @@ class Migration(migrations.Migration):
                     models.JSONField(
                         blank=True,
                         default=dict,
-                        help_text="Labels that its worker must have, each as it is here.",
+                        help_text="Labels that its worker must have, with these values.",
                     ),
                 ),
                 (
@@ -496,13 +500,15 @@ class Migration(migrations.Migration):
                 (
                     "cordoned",
                     models.BooleanField(
-                        default=False, help_text="Given nothing but what asks for this very worker."
+                        default=False, help_text="Gets only executions that name this worker."
                     ),
                 ),
                 ("cordon_reason", models.CharField(blank=True, max_length=200)),
                 (
                     "capacity",
-                    models.PositiveIntegerField(default=1, help_text="Actions it runs at once."),
+                    models.PositiveIntegerField(
+                        default=1, help_text="The most actions that it runs at the same time."
+                    ),
                 ),
                 (
                     "runtimes",
@@ -642,7 +648,7 @@ class Migration(migrations.Migration):
                     "next_retry_at",
                     models.DateTimeField(help_text="Not scheduled before this.", null=True),
                 ),
-                ("deadline_at", models.DateTimeField(help_text="Over by then, whatever happens.")),
+                ("deadline_at", models.DateTimeField(help_text="It ends at the latest then.")),
                 ("reason", models.CharField(blank=True, max_length=40)),
                 ("result", models.JSONField(null=True)),
                 ("requested_by", models.CharField(blank=True, max_length=150)),

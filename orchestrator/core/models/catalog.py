@@ -1,4 +1,4 @@
-"""What can be run: packs and their actions."""
+"""The catalog of what can be run: packs and their actions."""
 
 from __future__ import annotations
 
@@ -11,18 +11,32 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.signals import post_delete, post_save
 
+from orchestrator.core import authority
+from orchestrator.core import isolation as levels
+from orchestrator.core.authority import Place, Principal
+from orchestrator.core.frame import PACKS
+
 if TYPE_CHECKING:
     from django_stubs_ext.db.models.manager import RelatedManager
 
 
+class PackQuerySet(models.QuerySet["Pack"]):
+    def visible_to(self, principal: Principal, permission: str = "actions.read") -> PackQuerySet:
+        """The packs for which the caller has a permission."""
+        reach = authority.reach(principal, permission)
+        return self if reach.is_everywhere else self.filter(reach.condition(PACKS, "name"))
+
+
 class Pack(models.Model):
-    """A folder of actions that is installed, and upgraded, as one."""
+    """A folder of actions that is installed and upgraded as a unit."""
 
     name = models.CharField(max_length=60, unique=True)
     version = models.CharField(max_length=40)
     description = models.TextField(blank=True)
     path = models.CharField(max_length=500, help_text="The folder it was installed from.")
     installed_at = models.DateTimeField()
+
+    objects = PackQuerySet.as_manager()
 
     if TYPE_CHECKING:
         actions: RelatedManager[Action]
@@ -32,6 +46,11 @@ class Pack(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
+
+    @property
+    def place(self) -> Place:
+        """Itself, for scopes."""
+        return Place(PACKS, self.name)
 
 
 WITHOUT_CODE = frozenset({"http"})
@@ -44,17 +63,22 @@ K = TypeVar("K", int, str)
 
 
 class ActionQuerySet(models.QuerySet["Action"]):
+    def visible_to(self, principal: Principal, permission: str = "actions.read") -> ActionQuerySet:
+        """The actions for whose packs the caller has a permission."""
+        reach = authority.reach(principal, permission)
+        return self if reach.is_everywhere else self.filter(reach.condition(PACKS, "pack__name"))
+
     def known(self, ids: Collection[int]) -> dict[int, Action]:
         """These actions with their packs, as they were at most five seconds ago.
 
-        Every execution of a batch needs its action, which is nearly always one of the same few:
-        reading them again with each row took a third of the executor's time.
+        Every execution of a batch needs its action, nearly always one of the same few: reading it
+        with each row took a third of the executor's time.
         """
         return self._remembered("pk", ids, KNOWN_FOR_SECONDS)
 
     def known_by_ref(self, refs: Collection[str]) -> dict[str, Action]:
-        """The same for who asks for an execution, as they were at most a second ago: who has
-        upgraded a pack expects its new parameters to be taken."""
+        """The same for requests, as they were at most a second ago: after an upgrade of a pack, its
+        users expect the new parameters to be accepted."""
         return self._remembered("ref", refs, KNOWN_BY_REF_FOR_SECONDS)
 
     def _remembered(self, field: str, keys: Collection[K], seconds: float) -> dict[K, Action]:
@@ -73,11 +97,12 @@ class ActionQuerySet(models.QuerySet["Action"]):
 
 
 _read: dict[tuple[str, object], tuple[float, Action]] = {}
-"""When each action was read, by the field it was looked up by and its value there."""
+"""The time at which each action was read, and the action, by the field of the lookup and its
+value."""
 
 
 def forget_actions(**_: object) -> None:
-    """What this process itself changed it must not remember."""
+    """Drop the cache, after this process itself has changed an action."""
     _read.clear()
 
 
@@ -92,14 +117,18 @@ def longest_wait_ms(queue_ttl_ms: int | None, scheduled_timeout_seconds: float |
 def waits_too_long(
     queue_ttl_ms: int | None, scheduled_timeout_seconds: float | None
 ) -> Iterator[tuple[str, str]]:
-    """What asks for more than a worker's queue gives, and why it cannot be had: it would be cut."""
+    """The limits that exceed the TTL of a worker's queue, which would cut them, each with a
+    message."""
     limit_ms: int = settings.MUSTER.worker_queue_ttl_ms
     why = "the TTL of a worker's queue, MUSTER_WORKER_QUEUE_TTL_MS"
     if (queue_ttl_ms or 0) > limit_ms:
         yield "queue_ttl_ms", f"expected at most {limit_ms} ({why}), found {queue_ttl_ms}"
     if (scheduled_timeout_seconds or 0) * 1000 > limit_ms:
-        found = f"found {scheduled_timeout_seconds:g}"
-        yield "scheduled_timeout_seconds", f"expected at most {limit_ms / 1000:g} ({why}), {found}"
+        text = f"found {scheduled_timeout_seconds:g}"
+        yield (
+            "scheduled_timeout_seconds",
+            f"expected at most {limit_ms / 1000:g} ({why}), {text}",
+        )
 
 
 class Action(models.Model):
@@ -122,6 +151,12 @@ class Action(models.Model):
     limits = models.JSONField(
         default=dict, blank=True, help_text="What its processes may use at most."
     )
+    isolation = models.CharField(
+        max_length=10,
+        choices=[(level, level) for level in levels.LEVELS],
+        default=levels.PROCESS,
+        help_text="What its code is kept away from, at least.",
+    )
     parameters_schema = models.JSONField(default=dict, blank=True, help_text="JSON Schema.")
     timeout_seconds = models.FloatField(null=True, blank=True)
     queue_ttl_ms = models.PositiveIntegerField(
@@ -131,7 +166,7 @@ class Action(models.Model):
         null=True, blank=True, help_text="Longest wait from its dispatch to its start, or empty."
     )
     worker_selector = models.JSONField(
-        default=dict, blank=True, help_text="Labels that its worker must have, each as it is here."
+        default=dict, blank=True, help_text="Labels that its worker must have, with these values."
     )
     retry_policy = models.JSONField(
         default=dict, blank=True, help_text="See `orchestrator.core.retry_policy`."
@@ -141,6 +176,10 @@ class Action(models.Model):
     )
     on_no_worker = models.CharField(
         max_length=4, choices=OnNoWorker.choices, default=OnNoWorker.FAIL
+    )
+    dangerous = models.BooleanField(
+        default=False,
+        help_text="It does whatever its caller says: requests need actions.run_any_command, too.",
     )
     enabled = models.BooleanField(default=True)
     updated_at = models.DateTimeField()
@@ -162,6 +201,11 @@ class Action(models.Model):
 
     def __str__(self) -> str:
         return self.ref
+
+    @property
+    def place(self) -> Place:
+        """Its pack, for scopes."""
+        return Place.of_ref(PACKS, self.ref)
 
 
 post_save.connect(forget_actions, sender=Action)

@@ -1,7 +1,7 @@
-"""How a claim is written: both databases' ways, side by side.
+"""The claim, for both databases.
 
-On PostgreSQL one statement decides which attempts this worker may start, takes them, and returns
-their rows. SQLite, which has one writer at a time anyway, is asked first and told then.
+On PostgreSQL one statement decides which attempts this worker may start, claims them, and returns
+their rows. SQLite, which has one writer at a time anyway, gets a SELECT and then an UPDATE.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from orchestrator.core.state_machine import Fragment, MachineQuerySet, Move, Ter
 from orchestrator.core.states import ExecutionStatus
 
 E = TypeVar("E", bound=models.Model)
-"""Executions: whoever names them here would be named by them."""
+"""Executions; naming the model here would be a circular import."""
 
 AttemptKey = tuple[UUID, int]
 """An execution's id and the number of one of its attempts: what a message names."""
@@ -27,13 +27,14 @@ ONLY_TO_BE_LOOKED_AT = (
     "requested_by",
     "correlation_id",
     "idempotency_key",
+    "key_owner",
     "created_at",
     "cancel_requested_at",
     "ended_at",
     "wait_reason",
     "reason",
 )
-"""Columns that nothing on an execution's way reads: to make a time of each took a tenth of a
+"""Columns that nothing reads while an execution runs: parsing their times took a tenth of a
 worker's processor time."""
 
 
@@ -48,11 +49,11 @@ class ClaimQuerySet(MachineQuerySet[E]):
         now: datetime,
         actor: str,
     ) -> list[E]:
-        """Move to running what is dispatched to this life of this worker, at these attempts, and
-        not overdue; returns those rows as they are then.
+        """Move these attempts to running if they are dispatched to this life of this worker and not
+        overdue; returns those rows as they are then.
 
-        Several attempts of one execution may be asked for at once: the one that it is at moves.
-        Each gets its `run_deadline_at`: its timeout, cut short by its deadline, and the grace.
+        Several attempts of one execution may be asked for at once: only its present one moves. Each
+        gets its `run_deadline_at`: its timeout, cut short by its deadline, and the grace.
         """
         if not attempts:
             return []

@@ -1,4 +1,4 @@
-"""Numbers that only grow, kept where every process adds to them: what a scrape must find true."""
+"""Counters kept in the database, where every process adds to them, so that a scrape is correct."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.db import connections, models
 
 
 class TallyKey(NamedTuple):
-    """Which number: the metric, its `reason` label, and of a histogram the bucket."""
+    """The name of one number: the metric, its `reason` label, and for a histogram the bucket."""
 
     metric: str
     reason: str = ""
@@ -21,7 +21,7 @@ class TallyQuerySet(models.QuerySet["Tally"]):
     def add(self, amounts: Mapping[TallyKey, float]) -> None:
         """Add to each number, in one statement of the caller's transaction.
 
-        In the order of their keys: two that add to the same ones wait, and cannot deadlock.
+        In the order of their keys: two processes that add to the same numbers cannot deadlock.
         """
         if not amounts:
             return

@@ -1,7 +1,7 @@
-"""DLQ entries: what died or got stuck, where, why, what it was about, and who looked into it.
+"""DLQ entries: messages and work that died or got stuck, the reason, the subject, the investigator.
 
-An entry is an investigation. It never changes its subject, and keeps what is known of it: the
-subject may be of any app, or gone.
+An entry is an investigation. It never changes its subject, and keeps a snapshot of it: the subject
+may belong to any app, or be gone.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
 from django.db import connections, models
-from django.db.models import Q
+from django.db.models import Avg, Count, F, Max, Min, Q
 from uuid_utils import compat as uuid_utils
 
-from orchestrator.core import words
+from orchestrator.core import authority, frame, words
+from orchestrator.core.authority import WHOLE, Place, Principal
 
 REASON_KINDS = words.kinds(
     info="manual_dlq",
@@ -27,13 +28,73 @@ RESOLUTION_KINDS = words.kinds(
     success="manually_resolved", warning="pending", danger="permanently_failed"
 )
 
+IN_OUR_WORDS = ("manual_dlq", "staleness_timeout", "dependency_cycle_detected")
+"""Reasons whose detail quotes no message and no error of an action."""
+
+
+def quotes_payload(kind: str, reason: str) -> bool:
+    """Return True if the detail of such an entry may quote what an action or a message said."""
+    return kind != "execution" and reason not in IN_OUR_WORDS
+
+
+def place_of_subject(kind: str, name: str) -> Place:
+    """What an entry's subject belongs to; a letter without a subject belongs to nothing."""
+    about = {each.name: each.about for each in frame.collect(lambda app: app.subject_kinds)}
+    return Place.of_ref(about[kind], name) if about.get(kind) else WHOLE
+
+
+def is_about_visible(principal: Principal, permission: str) -> Q:
+    """The condition for entries whose subject's pack or namespace the caller has a permission
+    for."""
+    reach = authority.reach(principal, permission)
+    if reach.is_everywhere:
+        return Q()
+    wanted = authority.NOTHING
+    for kind in frame.collect(lambda app: app.subject_kinds):
+        if kind.about:
+            within = reach.condition(kind.about, "subject_name", is_ref=True)
+            wanted |= Q(within, subject_kind=kind.name)
+    return wanted
+
 
 class DLQEntryQuerySet(models.QuerySet["DLQEntry"]):
-    def insert(self, entries: Sequence[DLQEntry]) -> list[DLQEntry]:
-        """Insert in bulk; returns those that were not there yet, with their keys.
+    def visible_to(self, principal: Principal, permission: str = "dlq.read") -> DLQEntryQuerySet:
+        """Is about something for which the caller has a permission."""
+        return self.filter(is_about_visible(principal, permission))
 
-        An entry is there if its letter was kept before, or if its subject may have one pending
-        entry at a time and has it.
+    def counted_by_reason(self) -> list[dict[str, Any]]:
+        """The columns of the view `v_dlq_dashboard`, of these rows only."""
+        resolutions = {
+            "pending": DLQEntry.Resolution.PENDING,
+            "manually_resolved": DLQEntry.Resolution.MANUALLY_RESOLVED,
+            "permanent_failures": DLQEntry.Resolution.PERMANENTLY_FAILED,
+            "cancelled": DLQEntry.Resolution.CANCELLED,
+        }
+        rows = (
+            self.order_by("dlq_reason")
+            .values("dlq_reason")
+            .annotate(
+                total_entries=Count("pk"),
+                oldest_entry=Min("dlq_timestamp"),
+                newest_entry=Max("dlq_timestamp"),
+                took=Avg(F("resolved_at") - F("dlq_timestamp")),
+                **{
+                    name: Count("pk", filter=Q(resolution_status=resolution))
+                    for name, resolution in resolutions.items()
+                },
+            )
+        )
+        return [
+            row | {"avg_resolution_time_minutes": took and took.total_seconds() / 60}
+            for row in rows
+            for took in [row.pop("took")]
+        ]
+
+    def insert(self, entries: Sequence[DLQEntry]) -> list[DLQEntry]:
+        """Insert in bulk; returns those that did not exist yet, with their keys.
+
+        An entry exists if its letter was kept before, or if its subject has a pending entry and may
+        have only one.
         """
         if connections[self.db].vendor == "postgresql":
             keys = _insert_postgresql(self, entries, "ON CONFLICT DO NOTHING")
@@ -43,8 +104,8 @@ class DLQEntryQuerySet(models.QuerySet["DLQEntry"]):
 
     def insert_or_count(self, entries: Sequence[DLQEntry]) -> list[DLQEntry]:
         """Insert entries of letters that name no attempt, each fingerprint once; returns those that
-        were not there yet. Where one is pending, its occurrences grow instead."""
-        # in one order: two drains would otherwise wait for each other
+        did not exist yet. If one is pending, its occurrences grow instead."""
+        # in one order: otherwise two drains could deadlock
         ordered = sorted(entries, key=lambda entry: entry.fingerprint or "")
         if connections[self.db].vendor == "postgresql":
             return _opened(ordered, _insert_postgresql(self, ordered, COUNT_ON_CONFLICT))
@@ -62,26 +123,27 @@ class DLQEntryQuerySet(models.QuerySet["DLQEntry"]):
 
     def _insert_portably(self, entries: Sequence[DLQEntry]) -> dict[UUID, int]:
         DLQEntry.objects.using(self.db).bulk_create(entries, ignore_conflicts=True)
-        # nobody tells which were ignored, but each brings an id of its own
+        # the database does not say which were ignored, but each has an id of its own
         ids = [entry.dlq_entry_uuid for entry in entries]
         mine = self.filter(dlq_entry_uuid__in=ids).order_by()
         return dict(mine.values_list("dlq_entry_uuid", "pk"))
 
     def about(self, subject_id: UUID) -> DLQEntryQuerySet:
-        """Of one subject."""
+        """Entries about one subject."""
         return self.filter(subject_id=subject_id)
 
     def pending(self) -> DLQEntryQuerySet:
-        """Nobody has closed them yet."""
+        """Entries that are not closed yet."""
         return self.filter(resolution_status=DLQEntry.Resolution.PENDING)
 
     def without_contents(self) -> DLQEntryQuerySet:
-        """Leaves out what can be large, which no listing shows."""
+        """Leave out the columns that can be large, which no listing shows."""
         return self.defer("headers", "x_death", "snapshot", "raw_body", "metadata")
 
 
 class DLQEntry(models.Model):
-    """One investigation: of an execution whose message died, of garbage, of whatever is stuck."""
+    """One investigation: of an execution whose message died, of garbage, of anything that is
+    stuck."""
 
     class Reason(models.TextChoices):
         STALENESS_TIMEOUT = "staleness_timeout"
@@ -118,10 +180,10 @@ class DLQEntry(models.Model):
     )
     attempt = models.PositiveIntegerField(null=True, blank=True)
     original_state = models.CharField(
-        max_length=40, blank=True, help_text="State or status of its subject, then."
+        max_length=40, blank=True, help_text="State or status of its subject when it was opened."
     )
     dlq_reason = models.CharField(max_length=40, choices=Reason.choices)
-    detail = models.TextField(blank=True, help_text="What exactly was wrong.")
+    detail = models.TextField(blank=True, help_text="What was wrong.")
     dlq_timestamp = models.DateTimeField(help_text="When it was opened.")
     opened_by = models.CharField(max_length=150, blank=True)
     snapshot = models.JSONField(
@@ -132,11 +194,11 @@ class DLQEntry(models.Model):
         max_length=20, choices=Resolution.choices, default=Resolution.PENDING
     )
     notes = models.JSONField(
-        default=list, blank=True, help_text="Objects of at, by, text. Only ever appended to."
+        default=list, blank=True, help_text="Objects of at, by, text; only appended."
     )
     resolved_at = models.DateTimeField(null=True, blank=True)
     resolved_by = models.CharField(max_length=150, blank=True)
-    metadata = models.JSONField(default=dict, blank=True, help_text="The investigators' own.")
+    metadata = models.JSONField(default=dict, blank=True, help_text="Set by the investigators.")
 
     original_exchange = models.CharField(max_length=255, blank=True)
     original_queue = models.CharField(max_length=255, blank=True)
@@ -150,7 +212,7 @@ class DLQEntry(models.Model):
         max_length=80,
         null=True,
         blank=True,
-        help_text="Of a letter: makes draining the same one twice harmless.",
+        help_text="Identifies a letter, so that draining it twice is harmless.",
     )
     occurrences = models.PositiveIntegerField(
         default=1, help_text="How many identical letters came while it was pending, at least one."
@@ -215,13 +277,18 @@ class DLQEntry(models.Model):
         return f"{self.dlq_reason} {self.dlq_entry_uuid}"
 
     @property
+    def place(self) -> Place:
+        """What its subject belongs to, for scopes."""
+        return place_of_subject(self.subject_kind, self.subject_name)
+
+    @property
     def is_repeatable(self) -> bool:
-        """Whether it is of a letter that names no attempt: others may be identical."""
+        """True for a letter that names no attempt: others may be identical."""
         return self.fingerprint is not None and self.attempt is None
 
     @property
     def about(self) -> str:
-        """Its subject in words, or where the letter without one came from."""
+        """Its subject in words; for a letter without a subject, its origin."""
         if self.subject_id is not None:
             return f"{self.subject_kind} {self.subject_id}"
         letters = "a letter" if self.occurrences == 1 else f"{self.occurrences:,} identical letters"
@@ -233,7 +300,7 @@ class DLQEntry(models.Model):
 
 
 def _opened(entries: Sequence[DLQEntry], keys: dict[UUID, int]) -> list[DLQEntry]:
-    """Those of them that have a key now: it is set."""
+    """Those of them that were inserted, with their primary keys set."""
     opened = [entry for entry in entries if entry.dlq_entry_uuid in keys]
     for entry in opened:
         entry.pk = keys[entry.dlq_entry_uuid]
@@ -250,8 +317,8 @@ COUNT_ON_CONFLICT = """
 def _insert_postgresql(
     queryset: DLQEntryQuerySet, entries: Sequence[DLQEntry], on_conflict: str
 ) -> dict[UUID, int]:
-    """One statement with one array a column: a placeholder for each value takes longer to write
-    than the rows take to insert, and dead letters come by thousands."""
+    """Insert with one array for each column: a placeholder for each value takes longer to build
+    than the rows take to insert, and dead letters come by the thousand."""
     meta, connection = queryset.model._meta, connections[queryset.db]
     fields = [field for field in meta.concrete_fields if not field.primary_key]
     kinds = [str(field.db_type(connection)).split("(")[0] for field in fields]

@@ -11,6 +11,10 @@ from django.db import models, transaction
 from django.db.models import Exists, F, OuterRef, Q
 from uuid_utils import compat as uuid_utils
 
+from orchestrator.core import authority
+from orchestrator.core import isolation as levels
+from orchestrator.core.authority import Place, Principal
+from orchestrator.core.frame import PACKS
 from orchestrator.core.models.catalog import WITHOUT_CODE, Action, longest_wait_ms
 from orchestrator.core.models.claiming import ONLY_TO_BE_LOOKED_AT, AttemptKey, ClaimQuerySet
 from orchestrator.core.models.fleet import Worker
@@ -23,28 +27,38 @@ if TYPE_CHECKING:
 STARTED = (ExecutionStatus.RUNNING, ExecutionStatus.CANCELING)
 DISPATCHED = (ExecutionStatus.SCHEDULED, *STARTED)
 DEADLINE_GRACE = timedelta(seconds=10)
-"""What a worker is left with after a deadline to stop its action and say so: half of what the
+"""Time that a worker has after a deadline to stop its action and report it: half of what the
 promise allows."""
 SUSPECT_FROM = 2
-"""An execution that has lost so many workers may be what ends them."""
+"""An execution that has lost this many workers may be the cause."""
 
 SOON_OVER_SECONDS = 1.0
-"""An action that runs for longer may well run for long."""
+"""An action that has run for longer than this may well run for long."""
 
 LONGEST_PAUSE = timedelta(seconds=10)
-"""No execution that waits for a worker is left alone for longer than a part of this."""
+"""Longer than any pause of an execution that waits for a worker."""
 BACKLOG = (ExecutionStatus.REQUESTED, ExecutionStatus.SCHEDULING)
 
 
 class ExecutionQuerySet(ClaimQuerySet["Execution"]):
+    def visible_to(
+        self, principal: Principal, permission: str = "executions.read"
+    ) -> ExecutionQuerySet:
+        """Runs actions of packs for which the caller has a permission."""
+        if authority.reach(principal, permission).is_everywhere:
+            return self
+        # a list of refs rather than a join: the index is over (action_ref, id)
+        refs = Action.objects.visible_to(principal, permission).values_list("ref", flat=True)
+        return self.filter(action_ref__in=list(refs))
+
     def open(self) -> ExecutionQuerySet:
-        """Not terminal. `ended_at` rather than status: the partial index is over it."""
+        """Not terminal. Filters on `ended_at`, not on status: the partial index is on it."""
         return self.filter(ended_at__isnull=True)
 
     def backlog(self, now: datetime) -> ExecutionQuerySet:
         """Waits for the executor, and may be looked at now; most urgent first.
 
-        A pause of the executor's own is never long. One that seems to be was written before the
+        The executor's own pauses are never long. One that seems to be long was written before the
         clock was set back.
         """
         is_due = Q(next_retry_at__isnull=True) | Q(next_retry_at__lte=now)
@@ -67,7 +81,7 @@ class ExecutionQuerySet(ClaimQuerySet["Execution"]):
         return self.open().filter(status=ExecutionStatus.SCHEDULED)
 
     def dispatched_for(self, wait: timedelta, now: datetime) -> ExecutionQuerySet:
-        """Sent to a worker so long ago, or at a time of a clock that was set back since."""
+        """Sent to a worker at least this long ago, or by a clock that was set back since."""
         latest = now + PROCESSES_DIFFER_BY
         return self.filter(Q(scheduled_at__lte=now - wait) | Q(scheduled_at__gt=latest))
 
@@ -85,7 +99,7 @@ class ExecutionQuerySet(ClaimQuerySet["Execution"]):
         return self.open().filter(Q(run_deadline_at__lte=now) | out_of_grace, status__in=STARTED)
 
     def overdue_by_deadline(self, now: datetime) -> ExecutionQuerySet:
-        """Started, and still not over when the grace after the deadline is."""
+        """Started, and not over although the grace after the deadline is."""
         return self.open().filter(deadline_at__lte=now - DEADLINE_GRACE, status__in=STARTED)
 
     def past_deadline(self, now: datetime) -> ExecutionQuerySet:
@@ -93,11 +107,11 @@ class ExecutionQuerySet(ClaimQuerySet["Execution"]):
         return self.open().filter(deadline_at__lte=now).exclude(status__in=STARTED)
 
     def suspects(self) -> ExecutionQuerySet:
-        """Open, and cost as many workers as make an execution suspect; the oldest first."""
+        """Open, and has lost enough workers to be suspect; the oldest first."""
         return self.open().filter(lost_workers__gte=SUSPECT_FROM).order_by("pk")
 
     def offered_to(self, *, worker_id: int, incarnation: int, now: datetime) -> ExecutionQuerySet:
-        """Dispatched to this life of this worker, which may claim it still."""
+        """Dispatched to this life of this worker, which may still claim it."""
         return self.unclaimed(now).filter(
             deadline_at__gt=now,
             worker_id=worker_id,
@@ -120,19 +134,19 @@ class ExecutionQuerySet(ClaimQuerySet["Execution"]):
         return self.dispatched().filter(start_by__gt=now)
 
     def load_by_worker(self) -> dict[int, int]:
-        """How many executions each worker holds, by worker id."""
+        """The number of executions that each worker holds, by worker id."""
         return self._count_by_worker(DISPATCHED)
 
     def slow_by_worker(self, now: datetime) -> dict[int, tuple[int, int]]:
-        """How many executions each worker holds, and how many of these have run for so long that
-        nothing can be said of their end, by worker id."""
+        """The number of executions that each worker holds, and of those that have run for so long
+        that their end cannot be guessed, by worker id."""
         long_ago = now - timedelta(seconds=SOON_OVER_SECONDS)
         slow = models.Count("pk", filter=Q(status__in=STARTED, started_at__lte=long_ago))
         rows = self._by_worker(DISPATCHED).annotate(held=models.Count("pk"), slow=slow)
         return {worker_id: (held, slow) for worker_id, held, slow in rows}
 
     def running_by_worker(self) -> dict[int, int]:
-        """How many executions each worker has claimed and not ended, by worker id."""
+        """The number of executions that each worker has claimed and not ended, by worker id."""
         return self._count_by_worker(STARTED)
 
     def _count_by_worker(self, statuses: Collection[ExecutionStatus]) -> dict[int, int]:
@@ -147,21 +161,21 @@ class ExecutionQuerySet(ClaimQuerySet["Execution"]):
         return add_actions(list(self))
 
     def without_contents(self) -> ExecutionQuerySet:
-        """Leaves out what is not needed to decide: parameters and result, which can be large, and
-        what is only there to be looked at."""
+        """Leave out the columns that no decision needs: parameters and result, which can be large,
+        and those that are only displayed."""
         return self.defer("parameters", "result", *ONLY_TO_BE_LOOKED_AT)
 
     def locked_for_batch(self, limit: int) -> ExecutionQuerySet:
-        """The first `limit` rows, held until the transaction ends. On PostgreSQL those that another
-        session holds are passed over.
+        """Lock the first `limit` rows until the transaction ends. On PostgreSQL rows that another
+        session holds are skipped.
 
-        Call it inside a transaction. SQLite has one writer at a time and so nothing to pass over.
+        Call it inside a transaction. SQLite has one writer at a time, so there is nothing to skip.
         """
         return self._held()[:limit]
 
     def update_unheld(self, **values: Any) -> int:
-        """Update those rows that no other session holds; returns how many. The others stay as they
-        are, and nobody waits for them."""
+        """Update the rows that no other session holds; returns how many. The others stay as they
+        are, and are not waited for."""
         with transaction.atomic():
             ids = list(self.order_by("pk")._held().values_list("pk", flat=True))
             return self.model.objects.filter(pk__in=ids).update(**values)
@@ -171,7 +185,8 @@ class ExecutionQuerySet(ClaimQuerySet["Execution"]):
 
 
 def add_actions(executions: list[Execution]) -> list[Execution]:
-    """The same executions, each with its action, nearly always without asking the database."""
+    """Set the action of each execution, nearly always without a query; returns the same
+    executions."""
     actions = Action.objects.known({execution.action_id for execution in executions})
     for execution in executions:
         execution.action = actions[execution.action_id]
@@ -225,13 +240,17 @@ class Execution(models.Model):
     start_by = models.DateTimeField(null=True, help_text="A claim after this is refused.")
     run_deadline_at = models.DateTimeField(null=True)
     next_retry_at = models.DateTimeField(null=True, help_text="Not scheduled before this.")
-    deadline_at = models.DateTimeField(help_text="Over by then, whatever happens.")
+    deadline_at = models.DateTimeField(help_text="It ends at the latest then.")
 
     reason = models.CharField(max_length=40, blank=True)
     result = models.JSONField(null=True)
     requested_by = models.CharField(max_length=150, blank=True)
     correlation_id = models.CharField(max_length=100, null=True)  # noqa: DJ001 - NULL is not indexed
     idempotency_key = models.CharField(max_length=200, null=True)  # noqa: DJ001 - NULL is unique
+    key_owner = models.BigIntegerField(
+        null=True,
+        help_text="Whose key it is, as a number of the authorizer; 0 is the installation itself.",
+    )
 
     created_at = models.DateTimeField()
     scheduled_at = models.DateTimeField(null=True)
@@ -272,8 +291,9 @@ class Execution(models.Model):
         ]
         constraints = [
             models.UniqueConstraint(
+                "key_owner",
                 "idempotency_key",
-                name="execution_idempotency_key_is_unique",
+                name="execution_idempotency_key_of_owner_is_unique",
                 condition=Q(idempotency_key__isnull=False),
             ),
             models.CheckConstraint(
@@ -317,12 +337,17 @@ class Execution(models.Model):
         return self.pk, self.attempt
 
     @property
+    def place(self) -> Place:
+        """The pack of its action, for scopes."""
+        return Place.of_ref(PACKS, self.action_ref)
+
+    @property
     def is_terminal(self) -> bool:
         return self.status in TERMINAL
 
     @property
     def is_suspect(self) -> bool:
-        """Whether it may be what ended the workers that it ran on."""
+        """True if it may be the cause of the loss of its workers."""
         return self.lost_workers >= SUSPECT_FROM
 
     @property
@@ -334,11 +359,17 @@ class Execution(models.Model):
 
     @property
     def needed_code(self) -> tuple[str, ...]:
-        """What its worker's host must have: its pack, and in it its action. Named as workers name
-        what they lack."""
+        """Code that its worker's host must have: its pack and its action, named as in
+        `missing_code`."""
         if self.action.runtime in WITHOUT_CODE:
             return ()
         return self.action_ref.partition(".")[0], self.action_ref
+
+    @property
+    def needed_isolation(self) -> str:
+        """The isolation that its worker must give to processes: containers have their own."""
+        stated: str = self.action.isolation
+        return stated if stated == levels.USER else levels.PROCESS
 
     @property
     def wanted_retries(self) -> dict[str, Any]:
@@ -349,12 +380,20 @@ class Execution(models.Model):
 
     @property
     def dispatch_ttl_ms(self) -> int:
-        """The longest wait for its worker: in its queue, where it is the message's TTL, and, with
-        a grace, to the claim."""
+        """The longest wait in its worker's queue: the TTL of the message, and, with a grace, the
+        limit of its claim."""
         return longest_wait_ms(self.queue_ttl_ms, self.scheduled_timeout_seconds)
 
 
 class ExecutionEventQuerySet(models.QuerySet["ExecutionEvent"]):
+    def visible_to(
+        self, principal: Principal, permission: str = "executions.read"
+    ) -> ExecutionEventQuerySet:
+        """Belongs to an execution for which the caller has a permission."""
+        if authority.reach(principal, permission).is_everywhere:
+            return self
+        return self.filter(execution__in=Execution.objects.visible_to(principal, permission))
+
     def of(self, execution_id: UUID) -> ExecutionEventQuerySet:
         """The history of one execution, oldest first."""
         return self.filter(execution_id=execution_id).order_by("pk")

@@ -1,4 +1,4 @@
-"""The workers, and what was done to them."""
+"""Workers and their events."""
 
 from __future__ import annotations
 
@@ -8,23 +8,26 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from orchestrator.core import clock, words
+from orchestrator.core import authority, clock, words
+from orchestrator.core import isolation as levels
+from orchestrator.core.authority import Place, Principal
+from orchestrator.core.frame import WORKERS
 
 HEARTBEATS_AHEAD_BY = timedelta(seconds=15)
-"""A heartbeat is of the future only if it is later than what processes on slow machines, which each
-count on by themselves, may differ by."""
+"""A heartbeat counts as being in the future only if it is ahead by more than this: processes on
+slow machines, each with its own clock, may differ by so much."""
 
 KINDS = words.kinds(
     success="active fresh healthy", warning="draining", danger="stale unhealthy lost"
 )
-"""Of a worker's status, of its heartbeat, and of what happened to it."""
+"""Kinds of a worker's status, of its heartbeat, and of its events."""
 
 
 def fresh_between(now: datetime) -> tuple[datetime, datetime]:
     """The oldest and the newest heartbeat of a worker that is fresh.
 
-    For one staleness window after the clock was set, heartbeats that were written before that count
-    as if it had not been.
+    For one staleness window after the clock was set, the range also covers heartbeats that were
+    written before.
     """
     window_seconds = settings.MUSTER.staleness_seconds
     behind, ahead = clock.displaced(within_seconds=window_seconds)
@@ -32,6 +35,17 @@ def fresh_between(now: datetime) -> tuple[datetime, datetime]:
 
 
 class WorkerQuerySet(models.QuerySet["Worker"]):
+    def visible_to(self, principal: Principal, permission: str = "workers.read") -> WorkerQuerySet:
+        """Has labels for which the caller has a permission."""
+        reach = authority.reach(principal, permission)
+        if reach.is_everywhere:
+            return self
+        # labels are compared here: the databases differ in how they look into JSON
+        every = Worker.objects.values_list("pk", "labels")
+        return self.filter(
+            pk__in=[pk for pk, labels in every if reach.covers(Place(WORKERS, labels=labels))]
+        )
+
     def known(self) -> WorkerQuerySet:
         """Not retired."""
         return self.filter(retired_at__isnull=True)
@@ -41,15 +55,15 @@ class WorkerQuerySet(models.QuerySet["Worker"]):
         return self.filter(heartbeat_at__isnull=False, gone_at__isnull=True)
 
     def fresh(self, now: datetime) -> WorkerQuerySet:
-        """Heartbeat not older than the staleness window, and not of the future."""
+        """Heartbeat not older than the staleness window, and not in the future."""
         return self.filter(heartbeat_at__range=fresh_between(now))
 
     def reachable(self, now: datetime) -> WorkerQuerySet:
-        """Active and fresh: works off what it is given. It may be cordoned all the same."""
+        """Active and fresh: processes what it is given. It may still be cordoned."""
         return self.fresh(now).filter(status=Worker.Status.ACTIVE)
 
     def eligible(self, now: datetime) -> WorkerQuerySet:
-        """May be given work that could go elsewhere as well."""
+        """May be given work that is not pinned to it."""
         return self.reachable(now).filter(cordoned=False)
 
     def lacking_code(self) -> WorkerQuerySet:
@@ -59,13 +73,13 @@ class WorkerQuerySet(models.QuerySet["Worker"]):
     def stale(self, now: datetime) -> WorkerQuerySet:
         """Believed to be up, but silent for longer than the staleness window.
 
-        So is one whose heartbeat is of the future: it has not beaten since the clock was set back.
+        This includes a heartbeat in the future: none has come since the clock was set back.
         """
         oldest, newest = fresh_between(now)
         return self.up().filter(Q(heartbeat_at__lt=oldest) | Q(heartbeat_at__gt=newest))
 
     def unheld(self) -> WorkerQuerySet:
-        """Those that no other session holds, held until the transaction ends.
+        """Lock those that no other session holds, until the transaction ends.
 
         Call it inside a transaction. SQLite has one writer at a time.
         """
@@ -79,8 +93,8 @@ class WorkerQuerySet(models.QuerySet["Worker"]):
 class Worker(models.Model):
     """A named place where executions run. Its `incarnation` grows with each life of its process.
 
-    Three things may keep work from it, each on its own, and undoing one does not undo another:
-    its `status`, a cordon, and, in that it makes an active worker inactive, a failed check.
+    Three independent things may keep work from it, and undoing one does not undo another: its
+    `status`, a cordon, and a failed check, which makes an active worker inactive.
     """
 
     class Status(models.TextChoices):
@@ -97,11 +111,18 @@ class Worker(models.Model):
         default=dict, blank=True, help_text="Name of each check that fails, and what it found."
     )
     cordoned = models.BooleanField(
-        default=False, help_text="Given nothing but what asks for this very worker."
+        default=False, help_text="Gets only executions that name this worker."
     )
     cordon_reason = models.CharField(max_length=200, blank=True)
-    capacity = models.PositiveIntegerField(default=1, help_text="Actions it runs at once.")
+    capacity = models.PositiveIntegerField(
+        default=1, help_text="The most actions that it runs at the same time."
+    )
     runtimes = models.JSONField(default=list, help_text="Kinds of action it offers.")
+    isolation = models.CharField(
+        max_length=10,
+        default=levels.PROCESS,
+        help_text="The isolation that it gives to the processes of actions.",
+    )
     labels = models.JSONField(default=dict, blank=True)
     missing_code = models.JSONField(
         default=dict,
@@ -143,19 +164,24 @@ class Worker(models.Model):
         return self.name
 
     @property
+    def place(self) -> Place:
+        """Its labels, for scopes."""
+        return Place(WORKERS, self.name, self.labels)
+
+    @property
     def is_up(self) -> bool:
-        """Whether its process lives, as far as is known."""
+        """True if its process is alive, as far as is known."""
         return self.heartbeat_at is not None and self.gone_at is None
 
     def is_fresh(self, now: datetime) -> bool:
-        """Whether its heartbeat is not older than the staleness window."""
+        """Return True if its heartbeat is not older than the staleness window."""
         if self.heartbeat_at is None:
             return False
         oldest, newest = fresh_between(now)
         return bool(oldest <= self.heartbeat_at <= newest)
 
     def heartbeat_state(self, now: datetime) -> str:
-        """`fresh` or `stale`; of one that is down `gone`, `retired`, or `never`."""
+        """`fresh` or `stale`; for a worker that is down `gone`, `retired`, or `never`."""
         if self.is_up:
             return "fresh" if self.is_fresh(now) else "stale"
         if self.retired_at:
@@ -169,7 +195,7 @@ class Worker(models.Model):
 
 class WorkerEventQuerySet(models.QuerySet["WorkerEvent"]):
     def of(self, worker_id: int) -> WorkerEventQuerySet:
-        """What happened to one worker, newest first."""
+        """The events of one worker, newest first."""
         return self.filter(worker_id=worker_id).order_by("-pk")
 
 

@@ -1,4 +1,4 @@
-"""What the database says of investigations as a whole: its views."""
+"""Database views that summarize investigations."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Mapping
 
 from django.db import models
 
+from orchestrator.core.authority import Place, Principal
+from orchestrator.core.models.dead_letters import is_about_visible, place_of_subject
 from orchestrator.core.models.view_definitions import MINUTES_SINCE
 
 
 class DLQDashboard(models.Model):
-    """How the investigations of one reason stand. A view."""
+    """The numbers of investigations with one reason. A view."""
 
     dlq_reason = models.CharField(max_length=40, primary_key=True)
     total_entries = models.BigIntegerField()
@@ -31,8 +33,17 @@ class DLQDashboard(models.Model):
         return f"{self.dlq_reason}: {self.pending} of {self.total_entries} pending"
 
 
+class InvestigationQueueQuerySet(models.QuerySet["InvestigationQueue"]):
+    def visible_to(
+        self, principal: Principal, permission: str = "dlq.read"
+    ) -> InvestigationQueueQuerySet:
+        """Is about something for which the caller has a permission."""
+        return self.filter(is_about_visible(principal, permission))
+
+
 class InvestigationQueue(models.Model):
-    """What is to be looked into next: the base of its reason, and a point a minute. A view."""
+    """Pending investigations, most urgent first: a base score by reason, plus a point a minute. A
+    view."""
 
     dlq_entry_uuid = models.UUIDField(primary_key=True)
     entry_id = models.BigIntegerField()
@@ -46,6 +57,8 @@ class InvestigationQueue(models.Model):
     minutes_in_dlq = models.FloatField()
     priority_score = models.FloatField()
 
+    objects = InvestigationQueueQuerySet.as_manager()
+
     class Meta:
         managed = False
         db_table = "v_dlq_investigation_queue"
@@ -56,9 +69,9 @@ class InvestigationQueue(models.Model):
         return f"{self.priority_score:.0f} {self.dlq_reason}"
 
     @property
-    def about(self) -> str:
-        """What it is called; of a letter, what was wrong with it."""
-        return f"{self.subject_kind} {self.subject_name}" if self.subject_name else self.detail
+    def place(self) -> Place:
+        """What its subject belongs to, for scopes."""
+        return place_of_subject(self.subject_kind, self.subject_name)
 
 
 BASES = """
@@ -72,13 +85,13 @@ BASES = """
         ELSE 0
     END
 """
-"""What each reason counts in the queue of investigations; a minute counts one."""
+"""The base score of each reason in the queue of investigations; each minute adds one."""
 
 AGE_LIMIT = 10_000
 
 
 def view_definitions(vendor: str) -> Mapping[str, str]:
-    """Both views in a database's words."""
+    """Both views in the SQL of a database."""
     if vendor == "postgresql":
         took = "CAST(EXTRACT(EPOCH FROM resolved_at - dlq_timestamp) / 60 AS double precision)"
         smaller = "LEAST"

@@ -1,4 +1,4 @@
-"""When each maintenance function last ran, over all processes."""
+"""The last run of each maintenance function, in any process."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from django.db.models import Q
 from orchestrator.core.database import LOCK_NOT_AVAILABLE, sqlstate
 
 PROCESSES_DIFFER_BY = timedelta(seconds=1)
-"""Two processes that ask the same database for the time are never further apart, unless it was
+"""Two processes that ask the same database for the time never differ by more, unless its clock was
 set."""
 
 CLOCK, SET_BACK = "clock", "clock set back"
-"""The rows that say what the database's clock showed last, and when it was found to be set back."""
+"""The rows with the last time of the database's clock, and with the moment at which it was seen to
+be set back."""
 
 
 class TickQuerySet(models.QuerySet["Tick"]):
@@ -23,12 +24,12 @@ class TickQuerySet(models.QuerySet["Tick"]):
     ) -> bool:
         """Take the next run of `name` unless somebody ran it within `not_within`.
 
-        Beat, a second beat and every executor's watchdog ask here; one of them gets it. What never
-        ran is due `at_once`, or counts from now on. What ran in the future is due: the clock was
-        set back since, and nobody is to wait until it is there again.
+        Beat, a second beat and every executor's watchdog ask here; one of them gets the run. A
+        function that never ran is due `at_once`, or after `not_within` from now. One that ran in
+        the future is due: the clock was set back since.
 
-        A row that another session holds for longer than the database's `lock_timeout` is given to
-        whoever asks: a function that runs too often does no harm, one that never runs does.
+        If another session holds the row for longer than the database's `lock_timeout`, the run is
+        granted: a function that runs too often does no harm, one that never runs does.
         """
         ran_long_ago = Q(ran_at__lte=now - not_within)
         runs_in_the_future = Q(ran_at__gt=now + PROCESSES_DIFFER_BY)
@@ -44,8 +45,8 @@ class TickQuerySet(models.QuerySet["Tick"]):
         return created and at_once
 
     def clock_was_set_back(self, *, now: datetime, within: timedelta) -> bool:
-        """Whether the database's clock was found, so short a time ago, to show less than before:
-        by whoever asked here, in whatever process."""
+        """Return True if any process that asked here within this time saw the database's clock go
+        back."""
         clock, _ = self.get_or_create(name=CLOCK, defaults={"ran_at": now})
         if clock.ran_at > now + PROCESSES_DIFFER_BY:
             self.update_or_create(name=SET_BACK, defaults={"ran_at": now})

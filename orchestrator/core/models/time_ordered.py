@@ -1,4 +1,4 @@
-"""Ids that begin with the time at which they were made (UUIDv7), as ranges of time."""
+"""Ranges of time as ranges of ids that begin with their creation time (UUIDv7)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 CLOCK_SKEW = timedelta(minutes=1)
-"""An id is made by a process, `created_at` by the database: their clocks may differ by this."""
+"""A process creates the id, the database `created_at`: their clocks may differ by this."""
 
 
 def uuid7_floor(at: datetime) -> UUID:

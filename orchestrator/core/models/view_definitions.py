@@ -1,7 +1,7 @@
-"""The database's views that apps bring, and when they are made.
+"""Creation and removal of the database views that apps bring.
 
-They hold nothing, so no migration is about them: all are dropped before one of ours runs, and made
-again with the last one. Neither database lets a table be rebuilt under a view of it.
+Views hold no data, so migrations ignore them: all are dropped before one of ours runs, and created
+again after the last one. Neither database lets a table be rebuilt under a view of it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ MINUTES_SINCE: Mapping[str, str] = {
     "postgresql": "CAST(EXTRACT(EPOCH FROM now() - {}) / 60 AS double precision)",
     "sqlite": "((julianday('now') - julianday({})) * 1440)",
 }
-"""How many minutes ago a column's time is, by vendor."""
+"""SQL for the minutes since a column's time, by vendor."""
 
 
 def drop(*, using: str, plan: Sequence[tuple[Any, bool]], **_: Any) -> None:
-    """Before migrations: out of their way, if there are any of ours."""
+    """Drop the views before migrations, if any of ours are to run."""
     labels = {app.label for app in frame.ours()}
     if any(migration.app_label in labels for migration, _ in plan):
         with transaction.atomic(using=using):
@@ -30,7 +30,7 @@ def drop(*, using: str, plan: Sequence[tuple[Any, bool]], **_: Any) -> None:
 
 
 def make(*, using: str, **_: Any) -> None:
-    """After migrations: again, if all of ours have run; the tables of earlier ones lack things."""
+    """Create the views after migrations, if all of ours have run: earlier tables lack columns."""
     executor = MigrationExecutor(connections[using])
     graph = executor.loader.graph
     leaves = [leaf for app in frame.ours() for leaf in graph.leaf_nodes(app.label)]
@@ -50,9 +50,9 @@ def _drop(using: str) -> None:
 
 
 def _definitions(using: str) -> dict[str, str]:
-    """All of them, each after those that it reads."""
+    """All views, each after those that it reads."""
     vendor = connections[using].vendor
-    found: dict[str, str] = {}
+    views: dict[str, str] = {}
     for definitions in frame.collect(lambda app: app.database_views):
-        found |= definitions(vendor)
-    return found
+        views |= definitions(vendor)
+    return views

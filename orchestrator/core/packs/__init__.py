@@ -1,4 +1,4 @@
-"""Packs: folders of actions, and of what apps keep there; read, checked, and installed as one.
+"""Packs: folders of actions and of apps' own files; read, checked, and installed as a unit.
 
 definition = packs.load(path)              # pure: no database; raises InvalidPack
 packs.install(definition, now=now)         # in one transaction, safe to repeat
@@ -22,10 +22,11 @@ from orchestrator.core.packs.presence import (
     missing_folder,
 )
 from orchestrator.core.packs.runtimes import GROUP as RUNTIMES_GROUP
-from orchestrator.core.packs.runtimes import in_process
+from orchestrator.core.packs.runtimes import NO_NETWORK, in_process, may_join
 from orchestrator.core.packs.source import Source, SourceProblem
 
 __all__ = [
+    "NO_NETWORK",
     "RUNTIMES_GROUP",
     "UNEXPLAINED",
     "WITHOUT_CODE",
@@ -42,6 +43,7 @@ __all__ = [
     "install",
     "kinds",
     "load",
+    "may_join",
     "missing_code",
     "missing_entry_point",
     "missing_folder",

@@ -1,4 +1,5 @@
-"""What a pack's folder says, checked. Every problem is reported, not only the first."""
+"""Definitions read from a pack's folder and checked. Every problem is reported, not only the
+first."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orchestrator.core import frame, retry_policy, selectors
+from orchestrator.core import frame, isolation, retry_policy, selectors
 from orchestrator.core.errors import MusterError
 from orchestrator.core.frame import PackContent
 from orchestrator.core.models.catalog import waits_too_long
@@ -41,13 +42,14 @@ class InvalidPack(MusterError):
 
 @dataclass(frozen=True)
 class ActionDefinition:
-    """An action as its file has it; the names are those of the model."""
+    """An action as its file defines it; the field names are those of the model."""
 
     ref: str
     runtime: str
     entry_point: str | list[str]
     runtime_options: dict[str, Any] = field(default_factory=dict)
     limits: dict[str, Any] = field(default_factory=dict)
+    isolation: str = isolation.PROCESS
     description: str = ""
     parameters_schema: dict[str, Any] = field(default_factory=dict)
     timeout_seconds: float | None = None
@@ -57,12 +59,13 @@ class ActionDefinition:
     retry_policy: dict[str, Any] = field(default_factory=dict)
     idempotent: bool = False
     on_no_worker: str = "fail"
+    dangerous: bool = False
     enabled: bool = True
 
 
 @dataclass(frozen=True)
 class PackDefinition:
-    """A pack as its folder has it."""
+    """A pack as its folder defines it."""
 
     name: str
     version: str
@@ -70,7 +73,7 @@ class PackDefinition:
     path: str
     actions: tuple[ActionDefinition, ...]
     contents: Mapping[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)
-    """What it holds for apps, checked by them, by folder."""
+    """Content for apps, checked by them, by folder."""
 
 
 def load(path: Path | str) -> PackDefinition:
@@ -78,9 +81,9 @@ def load(path: Path | str) -> PackDefinition:
     folder = Path(path)
     if not folder.is_dir():
         raise InvalidPack([SourceProblem(str(folder), 0, 0, "expected a folder, found none")])
-    pack = source.read(folder / "pack.yaml")
+    pack = source.read(folder / "pack.yaml", folder=folder)
     check(pack, PACK_KEYS)
-    actions = [source.read(file) for file in sorted(folder.glob("actions/*.yaml"))]
+    actions = _read_all(folder, "actions")
     for action in actions:
         _check_action(action, folder)
     problems = [*pack.problems, *_misnamed(folder)]
@@ -88,7 +91,7 @@ def load(path: Path | str) -> PackDefinition:
     problems += _duplicates(actions, ("name",))
     contents: dict[str, list[Source]] = {}
     for kind in kinds():
-        files = [source.read(file) for file in sorted(folder.glob(f"{kind.folder}/*.yaml"))]
+        files = _read_all(folder, kind.folder)
         for file in files:
             kind.check(file)
             problems += file.problems
@@ -103,8 +106,12 @@ def load(path: Path | str) -> PackDefinition:
     return definition
 
 
+def _read_all(folder: Path, name: str) -> list[Source]:
+    return [source.read(file, folder=folder) for file in sorted(folder.glob(f"{name}/*.yaml"))]
+
+
 def kinds() -> list[PackContent]:
-    """What packs may hold beside their actions."""
+    """The kinds of content that packs may hold besides actions."""
     return frame.collect(lambda app: app.pack_contents)
 
 
@@ -126,10 +133,11 @@ def _pack(
 
 def _action(pack_name: str, values: Mapping[str, Any], folder: Path) -> ActionDefinition:
     renamed = {"parameters": "parameters_schema", "retry": "retry_policy"}
-    own = {"name", "options"}
+    own = {"name", "options", "isolation"}
     return ActionDefinition(
         ref=f"{pack_name}.{values['name']}",
         runtime_options=runtimes.options_of(values, folder),
+        isolation=runtimes.isolation_of(values),
         **{renamed.get(key, key): value for key, value in values.items() if key not in own},
     )
 
@@ -156,7 +164,8 @@ def _check_action(file: Source, folder: Path) -> None:
 
 
 def _duplicates(files: Iterable[Source], keys: tuple[str, ...]) -> Iterable[SourceProblem]:
-    """What is called the same as something before it, where these keys make the name."""
+    """Problems with files that have the same name as an earlier one; these keys make up the
+    name."""
     first: dict[str, Source] = {}
     for file in files:
         names = [file.at((key,)) for key in keys]
@@ -173,7 +182,7 @@ def _duplicates(files: Iterable[Source], keys: tuple[str, ...]) -> Iterable[Sour
 
 
 def _misnamed(folder: Path) -> Iterable[SourceProblem]:
-    """Files that would be overlooked without a word."""
+    """Problems with files that would be silently ignored."""
     places = ["", "actions/", *(f"{kind.folder}/" for kind in kinds())]
     for file in (file for place in places for file in folder.glob(f"{place}*.yml")):
         yield SourceProblem(str(file), 0, 0, "expected a name that ends in .yaml, found .yml")
@@ -216,6 +225,7 @@ ACTION_KEYS: dict[str, Key] = {
     ),
     "options": MAPPING,
     "limits": MAPPING,
+    "isolation": one_of(*isolation.LEVELS),
     "parameters": Key("a JSON Schema", lambda value: isinstance(value, dict)),
     "timeout_seconds": NUMBER,
     "queue_ttl_ms": WHOLE_NUMBER,
@@ -224,5 +234,6 @@ ACTION_KEYS: dict[str, Key] = {
     "retry": MAPPING,
     "idempotent": YES_OR_NO,
     "on_no_worker": one_of("fail", "wait"),
+    "dangerous": YES_OR_NO,
     "enabled": YES_OR_NO,
 }

@@ -16,12 +16,15 @@ PYTHON = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)+):(?P<function>[A-
 
 URL = re.compile(r"https?://.|\{[A-Za-z_]\w*\}", re.IGNORECASE)
 
+LARGEST_MODULE_BYTES = 4_194_304
+"""Largest module that is parsed for its functions."""
+
 Finding = tuple[tuple[int, ...], str]
-"""Where in the entry point, and what is wrong."""
+"""The place in the entry point, and the problem."""
 
 
 def problems(runtime: str, entry_point: Any, *, folder: Path, schema: Any) -> Iterator[Finding]:
-    """What is wrong with the entry point of an action of a built-in runtime."""
+    """Find the problems with the entry point of an action of a built-in runtime."""
     match runtime:
         case "python":
             yield from python_problems(entry_point, folder=folder)
@@ -29,12 +32,15 @@ def problems(runtime: str, entry_point: Any, *, folder: Path, schema: Any) -> It
             yield from http_problems(entry_point, schema=schema)
         case _:
             yield from shell_problems(entry_point, schema=schema)
-            if runtime == "node" and isinstance(entry_point, list) and entry_point:
-                yield from _script_problems(entry_point[0], folder)
+            if isinstance(entry_point, list) and entry_point:
+                if runtime == "node":
+                    yield from _script_problems(entry_point[0], folder)
+                elif runtime == "shell":
+                    yield from _command_problems(entry_point[0], folder)
 
 
 def http_problems(entry_point: Any, *, schema: Any) -> Iterator[Finding]:
-    """A URL, in which parameters may stand, or that is one."""
+    """Check a URL, which may contain parameters, or be a parameter as a whole."""
     if not isinstance(entry_point, str) or not URL.match(entry_point):
         yield (), f"expected a URL that begins with http:// or https://, found {entry_point!r}"
         return
@@ -45,8 +51,8 @@ def http_problems(entry_point: Any, *, schema: Any) -> Iterator[Finding]:
 
 
 def template_problems(item: str, *, schema: Any) -> Iterator[str]:
-    """What is wrong with a text of an HTTP action, other than its URL. One that is nothing but a
-    parameter is that parameter, and is left out if that is not given."""
+    """Find the problems with a text of an HTTP action, other than its URL. A text that is only a
+    placeholder becomes that parameter, and is left out if the parameter is not given."""
     properties, required = _declared(schema)
     for name in placeholders.names(item):
         if placeholders.whole(item) is None or name not in properties:
@@ -60,8 +66,23 @@ def _script_problems(script: Any, folder: Path) -> Iterator[Finding]:
             yield (0,), f"expected a script in the pack's folder, found no {script!r}"
 
 
+def _command_problems(command: Any, folder: Path) -> Iterator[Finding]:
+    """Check that a relative path stays in the pack. An absolute one names a program of the host."""
+    if not isinstance(command, str) or "/" not in command or command.startswith("/"):
+        return
+    if placeholders.names(command):
+        yield (0,), f"expected a name or a path without parameters, found {command!r:.80}"
+    elif not (folder / command).resolve().is_relative_to(folder.resolve()):
+        yield (
+            (0,),
+            "expected a path in the pack's folder, or one that begins with /, "
+            f"found {command!r:.80}",
+        )
+
+
 def python_problems(entry_point: Any, *, folder: Path) -> Iterator[Finding]:
-    """A module inside the pack is parsed, not imported. What it imports is the workers' affair."""
+    """Check a Python entry point. A module inside the pack is parsed, not imported; its own imports
+    are checked by the workers."""
     match = PYTHON.fullmatch(entry_point) if isinstance(entry_point, str) else None
     if match is None:
         yield (), f"expected package.module:function, found {entry_point!r}"
@@ -78,8 +99,9 @@ def python_problems(entry_point: Any, *, folder: Path) -> Iterator[Finding]:
 
 
 def missing(runtime: str, entry_point: Any, *, folder: Path) -> str:
-    """The file, or the function, of an action that its pack's folder lacks on this host; empty if
-    it has all that can be seen without running anything. `folder` is absolute, and there."""
+    """The file or function of an action that its pack's folder lacks on this host, as text; empty
+    if nothing is missing, as far as can be seen without running anything. `folder` is absolute, and
+    exists."""
     if runtime == "python":
         return _missing_function(entry_point, folder)
     script = entry_point[0] if isinstance(entry_point, list) and entry_point else None
@@ -103,8 +125,8 @@ def _missing_function(entry_point: Any, folder: Path) -> str:
         return f"no such file: {files[0]}"
     try:
         module = _parsed(file, file.stat().st_mtime_ns)
-    except (OSError, SyntaxError, ValueError):
-        return ""  # it is there; what is wrong with it will be said by who runs it
+    except (OSError, SyntaxError, ValueError, MemoryError, RecursionError):
+        return ""  # it exists; running it will show what is wrong with it
     function = match["function"]
     return "" if _definition(function, module) else f"{file} has no function {function!r}"
 
@@ -124,7 +146,7 @@ def shell_problems(entry_point: Any, *, schema: Any) -> Iterator[Finding]:
 
 
 def _declared(schema: Any) -> tuple[Mapping[str, Any], list[Any]]:
-    """The properties that a schema of parameters declares, and which are required."""
+    """The properties that a schema of parameters declares, and the required ones."""
     if not isinstance(schema, Mapping):
         return {}, []
     properties, required = schema.get("properties"), schema.get("required")
@@ -142,7 +164,7 @@ def _placeholder_problems(
     *,
     lists: bool = True,
 ) -> Iterator[str]:
-    """`lists`: whether a list may stand here, as arguments of its own."""
+    """`lists`: True if a list may stand here, as several arguments."""
     if name not in properties:
         known = ", ".join(properties) or "none"
         yield (
@@ -166,7 +188,7 @@ def _placeholder_problems(
 
 
 def _inside(module: str, folder: Path) -> Iterator[Path]:
-    """Where the module would be, if that is in the pack's folder, without suffix."""
+    """The possible paths of the module inside the pack's folder, without suffix."""
     for root in [folder.parent, *(Path(entry or ".").resolve() for entry in sys.path)]:
         base = root.joinpath(*module.split("."))
         if base.is_relative_to(folder):
@@ -174,10 +196,14 @@ def _inside(module: str, folder: Path) -> Iterator[Path]:
 
 
 def _missing(function: str, file: Path) -> str | None:
+    if file.stat().st_size > LARGEST_MODULE_BYTES:
+        return f"expected at most {LARGEST_MODULE_BYTES:,} bytes, found more"
     try:
         module = ast.parse(file.read_bytes(), filename=str(file))
     except (SyntaxError, ValueError) as error:
         return f"not Python: {error}"
+    except (MemoryError, RecursionError):
+        return "nested too deeply"
     definition = _definition(function, module)
     if definition is None:
         return f"expected a function {function!r}, found none"

@@ -1,4 +1,4 @@
-"""A pack into the database: what is new, what changed, what left."""
+"""Installation of a pack into the database."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from datetime import datetime
 
 from django.db import transaction
 
+from orchestrator.core import authority
+from orchestrator.core.authority import Place, Principal
 from orchestrator.core.errors import MusterError
+from orchestrator.core.frame import PACKS
 from orchestrator.core.models import Action, Pack
 from orchestrator.core.models.catalog import forget_actions
 from orchestrator.core.packs.definitions import ActionDefinition, PackDefinition, kinds
@@ -22,7 +25,7 @@ class RefTaken(MusterError):
 
 @dataclass(frozen=True)
 class ContentReport:
-    """The refs of what was installed, by what became of them."""
+    """The refs of installed contents, by outcome."""
 
     created: tuple[str, ...] = ()
     updated: tuple[str, ...] = ()
@@ -36,19 +39,24 @@ class ContentReport:
 
 @dataclass(frozen=True, kw_only=True)
 class InstallReport(ContentReport):
-    """The refs of a pack's actions and other contents, by what became of them."""
+    """The refs of a pack's actions and other contents, by outcome."""
 
     pack: str
     version: str
 
 
 @transaction.atomic
-def install(definition: PackDefinition, *, now: datetime) -> InstallReport:
-    """Make the database say what the definition says; installing it again changes nothing.
+def install(
+    definition: PackDefinition, *, now: datetime, principal: Principal | None = None
+) -> InstallReport:
+    """Bring the database in line with the definition; installing it again changes nothing.
 
-    An action that left the pack is disabled, not deleted: its executions remain. So is the rest.
-    Raises RefTaken, and what the apps raise whose contents it has.
+    An action that left the pack is disabled, not deleted: its executions remain. So is other
+    content. `principal`: whose permissions count; without one, Muster itself installs it. Raises
+    PermissionMissing, RefTaken, and the errors of the apps whose contents it has.
     """
+    if principal is not None:
+        authority.require(principal, "packs.install", Place(PACKS, definition.name))
     pack = _pack(definition, now)
     refs = [action.ref for action in definition.actions]
     owned = {action.ref: action for action in pack.actions.select_for_update()}
@@ -74,7 +82,8 @@ def install(definition: PackDefinition, *, now: datetime) -> InstallReport:
         disabled=_refs(gone),
     )
     for kind in kinds():
-        report += kind.install(definition.contents.get(kind.folder, ()), pack=pack, now=now)
+        values = definition.contents.get(kind.folder, ())
+        report += kind.install(values, pack=pack, now=now, principal=principal)
     return InstallReport(pack=pack.name, version=pack.version, **vars(report))
 
 
@@ -92,7 +101,7 @@ def _pack(definition: PackDefinition, now: datetime) -> Pack:
 
 
 def _change(action: Action, definition: ActionDefinition) -> bool:
-    """Take over what the definition says; False if the action says so already."""
+    """Copy the definition into the action; returns False if nothing differs."""
     differs = False
     for name in ACTION_FIELDS:
         value = getattr(definition, name)

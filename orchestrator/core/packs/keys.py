@@ -1,4 +1,4 @@
-"""What may stand under the keys of a pack's files."""
+"""Checks of the keys and values in a pack's files."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.core import redaction
 from orchestrator.core.packs.source import Source, Where
 
 LARGEST_INTEGER = 2_147_483_647
-"""What an integer column holds."""
+"""The most that an integer column holds."""
 
 
 @dataclass(frozen=True)
 class Key:
-    """What may stand under a key."""
+    """The rule for the value of a key."""
 
     expected: str
     fits: Callable[[Any], bool]
@@ -24,7 +25,8 @@ class Key:
 
 
 def check(file: Source, keys: Mapping[str, Key], where: Where = ()) -> bool:
-    """Note unknown, missing and unfit keys of the mapping there; False if there is none."""
+    """Note the unknown, missing and invalid keys of the mapping there; False if there is no
+    mapping."""
     value = file.at(where, {})
     prefix = "".join(f"{name}." for name in where)
     if not isinstance(value, dict):
@@ -41,8 +43,8 @@ def check(file: Source, keys: Mapping[str, Key], where: Where = ()) -> bool:
             if key.required:
                 file.problem(where, f"{prefix}{name}: missing key, expected {key.expected}")
         elif not key.fits(value[name]):
-            found = shown(value[name])
-            file.problem((*where, name), f"{prefix}{name}: expected {key.expected}, found {found}")
+            quoted = shown(value[name])
+            file.problem((*where, name), f"{prefix}{name}: expected {key.expected}, found {quoted}")
     return True
 
 
@@ -52,8 +54,7 @@ def _no_mapping(value: Any) -> str:
 
 def shown(value: Any) -> str:
     """The value as a problem quotes it."""
-    text = "nothing" if value is None else repr(value)
-    return text if len(text) <= 80 else f"{text[:80]}…"
+    return "nothing" if value is None else redaction.quoted(value)
 
 
 def is_text(value: Any) -> bool:

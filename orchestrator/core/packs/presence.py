@@ -1,8 +1,8 @@
-"""Whether this host has the code of the packs that are installed.
+"""Presence of the code of installed packs on this host.
 
-A pack is installed once, in the database; its folder has to be on every host that runs its
-actions, at the same path. Only what is certain is said to be missing: a folder, a file, or a
-function that its file does not define. Nothing is imported.
+A pack is installed once, in the database; its folder has to be on every host that runs its actions,
+at the same path. Only what is certainly missing is reported: a folder, a file, or a function that
+its file does not define. Nothing is imported.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from orchestrator.core.models.catalog import WITHOUT_CODE
 from orchestrator.core.packs import entry_points
 
 UNEXPLAINED = "cannot be loaded: "
-"""How it is said that an import did not find what a look at the pack's folder does not miss."""
+"""The start of a message about code that looks complete but failed to import."""
 
 
 def missing_code(packs: Collection[str] | None = None) -> dict[str, str]:
-    """What this host lacks of these packs, or of all, and why: a pack by its name, or a single
-    action of one by its ref."""
+    """The code of these packs, or of all, that this host lacks, with the reason: a pack by its
+    name, or a single action by its ref."""
     actions = Action.objects.filter(enabled=True).exclude(runtime__in=WITHOUT_CODE)
     if packs is not None:
         actions = actions.filter(pack__name__in=packs)
@@ -39,7 +39,7 @@ def missing_code(packs: Collection[str] | None = None) -> dict[str, str]:
 
 
 def missing_folder(pack_path: str) -> str:
-    """Why the folder of a pack cannot be used on this host; empty if it can."""
+    """The reason why the folder of a pack cannot be used on this host; empty if it can."""
     if os.path.isdir(pack_path):
         return ""
     what = "not a folder" if os.path.lexists(pack_path) else "no such folder"
@@ -47,5 +47,5 @@ def missing_folder(pack_path: str) -> str:
 
 
 def missing_entry_point(runtime: str, entry_point: str | list[str], *, pack_path: str) -> str:
-    """What the folder of a pack, which is there, lacks of one of its actions; empty if nothing."""
+    """The part of an action that the existing folder of its pack lacks, as text; empty if none."""
     return entry_points.missing(runtime, entry_point, folder=Path(os.path.abspath(pack_path)))

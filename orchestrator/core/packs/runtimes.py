@@ -1,7 +1,7 @@
-"""What an action may say to its runtime: the keys of `options` and of `limits`.
+"""The settings of an action for its runtime: the keys of `options` and of `limits`.
 
-What a runtime does with them is in `workers.runtimes`, which a pack can be checked without. A
-runtime that somebody added (an entry point of the group `muster.runtimes`) takes any.
+Their effect is implemented in `workers.runtimes`, which is not needed to check a pack. An added
+runtime (an entry point of the group `muster.runtimes`) accepts any keys.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
+
+from orchestrator.core import isolation
 from orchestrator.core.packs import entry_points
 from orchestrator.core.packs.keys import (
     NUMBER,
@@ -28,21 +31,25 @@ from orchestrator.core.packs.source import Source
 
 GROUP = "muster.runtimes"
 REQUIREMENTS = "requirements.txt"
-"""A pack that has this file has a Python environment of its own."""
+"""A pack with this file gets a Python environment of its own."""
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 IMAGE = re.compile(r"[A-Za-z0-9][\w./:@-]*")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 MOST_REDIRECTS = 20
+NO_NETWORK = "none"
+COMMAND_ISOLATION = (isolation.PROCESS, isolation.USER)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A built-in runtime: the keys that it knows."""
+    """A built-in runtime: the keys that it knows, and the isolation that it can give."""
 
     options: Mapping[str, Key] = field(default_factory=dict)
     limits: Mapping[str, Key] = field(default_factory=dict)
+    isolation: tuple[str, ...] = COMMAND_ISOLATION
+    """The first is the default."""
 
 
 def _is_environment(value: Any) -> bool:
@@ -85,6 +92,8 @@ COMMAND_LIMITS: Mapping[str, Key] = {
     "output_mb": NUMBER,
 }
 
+IN_POOL_OR_PROCESS = (isolation.PROCESS, isolation.USER, isolation.TRUSTED)
+
 KINDS: Mapping[str, Kind] = {
     "python": Kind(
         {
@@ -94,6 +103,7 @@ KINDS: Mapping[str, Kind] = {
             "detached": COMMAND_OPTIONS["detached"],
         },
         COMMAND_LIMITS,
+        IN_POOL_OR_PROCESS,
     ),
     "shell": Kind(COMMAND_OPTIONS, COMMAND_LIMITS),
     "node": Kind(COMMAND_OPTIONS, COMMAND_LIMITS),
@@ -106,6 +116,7 @@ KINDS: Mapping[str, Kind] = {
             "redirects": Key(f"a whole number from 0 to {MOST_REDIRECTS}", _is_redirects),
         },
         {"output_mb": NUMBER},
+        IN_POOL_OR_PROCESS,
     ),
     "container": Kind(
         {
@@ -115,8 +126,7 @@ KINDS: Mapping[str, Kind] = {
                 required=True,
             ),
             "network": Key(
-                "the name of a network, `none` for no network",
-                lambda value: isinstance(value, str) and bool(IMAGE.fullmatch(value)),
+                "`none`, or a network of MUSTER_CONTAINER_NETWORKS", lambda value: may_join(value)
             ),
             "pull": one_of("missing", "always", "never"),
             "result": COMMAND_OPTIONS["result"],
@@ -130,24 +140,39 @@ KINDS: Mapping[str, Kind] = {
             "open_files": WHOLE_NUMBER,
             "output_mb": NUMBER,
         },
+        (isolation.CONTAINER,),
     ),
 }
 
 
 def names() -> list[str]:
-    """Every runtime that an action may name here: the built-in ones, then those added."""
+    """Every runtime that an action may name on this host: the built-in ones, then the added
+    ones."""
     added = {point.name for point in metadata.entry_points(group=GROUP)}
     return [*KINDS, *sorted(added - KINDS.keys())]
 
 
 def in_process(runtime: str, options: Mapping[str, Any]) -> bool:
-    """Whether an action of a built-in runtime runs in the worker's own process, where no limit but
-    time holds."""
+    """Return True if an action of a built-in runtime gets no process of its own for each execution:
+    it runs in a warm process, or in the worker's own if it is trusted."""
     return runtime == "http" or (runtime == "python" and not options.get("process"))
 
 
+def may_join(network: Any) -> bool:
+    """Return True if the installation lets container actions join this network."""
+    networks = settings.MUSTER.container_networks.split(",")
+    return network == NO_NETWORK or (bool(network) and network in map(str.strip, networks))
+
+
+def isolation_of(values: Mapping[str, Any]) -> str:
+    """The isolation that an action states, or the default of its runtime."""
+    kind = KINDS.get(values["runtime"])
+    default = kind.isolation[0] if kind else isolation.PROCESS
+    return str(values.get("isolation", default))
+
+
 def options_of(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """An action's options with what follows from them, and from its pack, made plain."""
+    """An action's options, completed by what follows from them and from its pack."""
     options = dict(values.get("options", {}))
     if values["runtime"] == "python" and "process" not in options:
         own = "interpreter" in options or (folder / REQUIREMENTS).is_file()
@@ -156,12 +181,13 @@ def options_of(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def note_problems(file: Source, folder: Path) -> None:
-    """Note all that is wrong with an action's entry point, options and limits."""
+    """Note all problems with an action's entry point, options and limits."""
     runtime = file.value.get("runtime")
     kind = KINDS.get(runtime) if isinstance(runtime, str) else None
     if kind is None:
         return
     _note_options(file, kind, folder)
+    _note_isolation(file, kind, folder)
     if "entry_point" in file.value:
         schema = file.value.get("parameters", {})
         findings = entry_points.problems(
@@ -188,16 +214,35 @@ def _note_options(file: Source, kind: Kind, folder: Path) -> None:
             ("options", "process"),
             "options.process: expected true, as options.interpreter needs it, found False",
         )
-    if not options_of(values, folder).get("process"):
-        for name in ("limits", "env", "detached"):
-            where = (name,) if name == "limits" else ("options", name)
-            if name in (values if name == "limits" else options):
-                file.problem(
-                    where,
-                    f"{'.'.join(where)}: needs `options: {{process: true}}`: an action in the "
-                    "worker's own process cannot have it",
-                    at_key=True,
-                )
+    if options_of(values, folder).get("process"):
+        return
+    if "limits" in values:
+        file.problem(
+            ("limits",),
+            "limits: needs `options: {process: true}`: the actions of a pack share processes, "
+            "which have the installation's limits",
+            at_key=True,
+        )
+    for name in {"env", "detached"} & options.keys():
+        if values.get("isolation") == isolation.TRUSTED:
+            file.problem(
+                ("options", name),
+                f"options.{name}: an action in the worker's own process cannot have it",
+                at_key=True,
+            )
+
+
+def _note_isolation(file: Source, kind: Kind, folder: Path) -> None:
+    stated = file.value.get("isolation")
+    if stated not in isolation.LEVELS:
+        return
+    possible, why = kind.isolation, f"the runtime {file.value['runtime']}"
+    options = file.value.get("options", {})
+    if isinstance(options, dict) and options_of(file.value, folder).get("process"):
+        possible, why = COMMAND_ISOLATION, "a process for each execution"
+    if stated not in possible:
+        message = f"isolation: expected {' or '.join(possible)}, as {why} gives, found {stated!r}"
+        file.problem(("isolation",), message)
 
 
 def _template_problems(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
@@ -209,7 +254,7 @@ def _template_problems(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str | 
 def _texts(
     value: Any, where: tuple[str | int, ...], schema: Any
 ) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Problems of every text in a template, however deep."""
+    """Find the problems of every text in a template, at any depth."""
     if isinstance(value, str):
         for message in entry_points.template_problems(value, schema=schema):
             yield where, message

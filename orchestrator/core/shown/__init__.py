@@ -1,1 +1,1 @@
-"""What is said of each noun, once: the API, `--json`, the terminal and the admin render it."""
+"""The description of each noun, once: the API, `--json`, the terminal and the admin render it."""

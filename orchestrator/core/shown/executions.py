@@ -1,4 +1,4 @@
-"""An execution: as JSON, as facts, as what happened. Secrets are taken out here, for all faces."""
+"""An execution: as JSON, as facts, as a timeline. Secrets are removed here, for all faces."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from uuid import UUID
 
 from pydantic import Field
 
-from orchestrator.core import frame, words
+from orchestrator.core import authority, contents, frame, words
+from orchestrator.core.authority import Principal
+from orchestrator.core.contents import Secrets
 from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent
 from orchestrator.core.reasons import Reason
-from orchestrator.core.redaction import redacted
+from orchestrator.core.shown.documents import Shown
 from orchestrator.core.shown.values import (
     At,
     Coded,
@@ -22,7 +24,6 @@ from orchestrator.core.shown.values import (
     Link,
     Prose,
     Search,
-    Shown,
     State,
     said,
 )
@@ -36,7 +37,10 @@ DUE: dict[str, tuple[str, Collection[ExecutionStatus]]] = {
     "run_deadline_at": ("Action ends by", (S.RUNNING, S.CANCELING)),
     "deadline_at": ("Over by", OPEN),
 }
-"""Each due time, and the statuses in which it acts; the others have passed or have not begun."""
+"""Each due time, and the statuses in which it acts; the others have passed or have not started."""
+
+KNOWN = "_known_secrets"
+"""Where an instance keeps what apps know to be secret in it."""
 
 STAMPS = {
     "created_at": "Created",
@@ -56,11 +60,11 @@ class ExecutionSummary(Shown):
     id: UUID
     action_ref: str
     status: ExecutionStatus
-    reason: str = Field(description="Why it ended; empty while it is open.")
+    reason: str = Field(description="The reason of its end; empty while it is open.")
     priority: int
     attempt: int
     retry_count: int
-    worker_id: int | None = Field(description="Where its latest attempt was sent.")
+    worker_id: int | None = Field(description="The worker of its latest attempt.")
     pinned_worker_id: int | None
     timeout_seconds: float
     queue_ttl_ms: int | None
@@ -81,17 +85,20 @@ class ExecutionSummary(Shown):
 
 
 class ExecutionOut(ExecutionSummary):
-    """An execution with what it was given and what it gave."""
+    """An execution with its parameters and its result."""
 
     worker_selector: dict[str, str] = Field(
-        validation_alias="wanted_labels", description="Its own, or its action's."
+        validation_alias="wanted_labels", description="The request's, or else the action's."
     )
     retry_policy: dict[str, Any] = Field(
-        validation_alias="wanted_retries", description="Its own, or its action's."
+        validation_alias="wanted_retries", description="The request's, or else the action's."
     )
-    parameters: dict[str, Any] = Field(description="Secrets are `***`.")
+    parameters: Any = Field(
+        description="An object; secrets are `***`, and all of it without `payloads.read`."
+    )
     result: Any = Field(
-        description="What the action returned, or error, message, failed_by. Secrets are `***`."
+        description="The action's return value, or error, message, failed_by. Secrets are `***`, "
+        "and all of it without `payloads.read`."
     )
 
 
@@ -108,7 +115,7 @@ class HistoryEntry(Shown):
 
 
 class LetterOut(Shown):
-    """A DLQ entry, as the execution that it is about shows it."""
+    """A DLQ entry about an execution."""
 
     dlq_entry_uuid: UUID
     attempt: int | None
@@ -121,39 +128,54 @@ class LetterOut(Shown):
 class ExecutionDetail(ExecutionOut):
     """An execution with its history, oldest first."""
 
-    worker: str | None = Field(description="The name of the worker that has or had it.")
+    worker: str | None = Field(description="The name of the worker of its latest attempt.")
     history: list[HistoryEntry]
     dead_letters: list[LetterOut] = Field(description="DLQ entries about it, newest first.")
 
 
-def whole(execution: Execution) -> ExecutionOut:
-    """It comes with its action."""
+def new(execution: Execution, *, seen_by: Principal) -> ExecutionOut:
+    """Convert an execution that was just requested by itself: no app knows more of it."""
+    execution.__dict__[KNOWN] = contents.UNKNOWN
+    return whole(execution, seen_by=seen_by)
+
+
+def whole(execution: Execution, *, seen_by: Principal) -> ExecutionOut:
+    """Convert an execution, loaded with its action."""
     shown = ExecutionOut.model_validate(execution)
-    shown.parameters, shown.result = parameters(execution), result(execution)
+    shown.parameters = parameters(execution, seen_by=seen_by)
+    shown.result = result(execution, seen_by=seen_by)
     return shown
 
 
-def detail(execution: Execution) -> ExecutionDetail:
-    """It comes with its action and its worker."""
+def detail(execution: Execution, *, seen_by: Principal) -> ExecutionDetail:
+    """Convert an execution, loaded with its action and its worker, and add its history."""
     return ExecutionDetail.model_construct(
-        **dict(whole(execution)),
+        **dict(whole(execution, seen_by=seen_by)),
         worker=execution.worker.name if execution.worker else None,
         history=[HistoryEntry.model_validate(event) for event in history(execution)],
         dead_letters=[LetterOut.model_validate(entry) for entry in letters(execution)],
     )
 
 
-def parameters(execution: Execution) -> dict[str, Any]:
-    """What it was given, without what its action's schema, or a name, calls a secret."""
-    shown: dict[str, Any] = redacted(
-        execution.parameters, schema=execution.action.parameters_schema
-    )
-    return shown
+def parameters(execution: Execution, *, seen_by: Principal) -> Any:
+    """Its parameters, without their secrets."""
+    shown = contents.parameters(execution, _secrets(execution))
+    return authority.payload(shown, of=execution.place, seen_by=seen_by)
 
 
-def result(execution: Execution) -> Any:
-    """What came of it. No schema tells of it: names of secrets do."""
-    return redacted(execution.result)
+def result(execution: Execution, *, seen_by: Principal) -> Any:
+    """Its result, without its secrets."""
+    shown = contents.result(execution, _secrets(execution))
+    return authority.payload(shown, of=execution.place, seen_by=seen_by)
+
+
+def _secrets(execution: Execution) -> Secrets:
+    """What apps know to be secret in it, asked once."""
+    known: Secrets | None = execution.__dict__.get(KNOWN)
+    if known is None:
+        known = contents.secrets_of([execution]).get(execution.pk, contents.UNKNOWN)
+        execution.__dict__[KNOWN] = known
+    return known
 
 
 def history(execution: Execution) -> list[ExecutionEvent]:
@@ -169,10 +191,10 @@ def letters(execution: Execution) -> list[DLQEntry]:
 # --- as facts ------------------------------------------------------------------------------------
 
 
-def situation(execution: Execution, now: datetime) -> list[Fact]:
-    """Where it is, why, and who moves it on."""
-    brought = [of_it(execution) for of_it in frame.collect(lambda app: app.execution_facts)]
-    shown = result(execution)
+def situation(execution: Execution, now: datetime, *, seen_by: Principal) -> list[Fact]:
+    """Its status, the reason, its worker, and the process that moves it on."""
+    brought = [facts_of(execution) for facts_of in frame.collect(lambda app: app.execution_facts)]
+    shown = result(execution, seen_by=seen_by)
     message = shown.get("message") if isinstance(shown, dict) else None
     return said(
         [
@@ -192,7 +214,7 @@ def situation(execution: Execution, now: datetime) -> list[Fact]:
 
 
 def why(code: str) -> Coded | str:
-    """The reason's sentence, what is known of the action, and the code to filter by."""
+    """The reason as a sentence, the knowledge about the action, and the code to filter by."""
     if code not in Reason.__members__.values():
         return code
     reason = Reason(code)
@@ -200,7 +222,7 @@ def why(code: str) -> Coded | str:
 
 
 def attempts(execution: Execution) -> str:
-    """`2, after 1 retry`; no attempt yet is said so."""
+    """`2, after 1 retry`, or `not dispatched yet`."""
     if not execution.attempt:
         return "not dispatched yet"
     retries = execution.retry_count
@@ -213,15 +235,15 @@ def _where(execution: Execution, now: datetime) -> Link | str:
     worker = execution.worker
     if worker is None:
         return "at no worker"
-    life = "?" if execution.worker_incarnation is None else execution.worker_incarnation
-    note = f"in its life {life}"
+    life = execution.worker_incarnation
+    note = "has not claimed it" if life is None else f"in its life {life}"
     if not execution.is_terminal:
         note += f", {worker.heartbeat_state(now)}"
     return Link(worker, worker.name, note)
 
 
 def due(execution: Execution, now: datetime) -> list[Fact]:
-    """What it waits for, and until when."""
+    """Its due times, and whether each acts now."""
     idle = "no longer acts" if execution.is_terminal else "does not act now"
     facts: list[Fact] = []
     for field, (name, statuses) in DUE.items():
@@ -235,7 +257,7 @@ def due(execution: Execution, now: datetime) -> list[Fact]:
 
 
 def times(execution: Execution, now: datetime) -> list[Fact]:
-    """What has happened to it when."""
+    """The times of its stages, and how long it ran."""
     facts: list[Fact] = []
     for field, name in STAMPS.items():
         at: datetime | None = getattr(execution, field)
@@ -251,7 +273,7 @@ def times(execution: Execution, now: datetime) -> list[Fact]:
 
 
 def request(execution: Execution) -> list[Fact]:
-    """What was asked for."""
+    """The request."""
     pinned, correlation_id = execution.pinned_worker, execution.correlation_id
     return said(
         [
@@ -268,13 +290,13 @@ def request(execution: Execution) -> list[Fact]:
     )
 
 
-# --- as what happened ----------------------------------------------------------------------------
+# --- as a timeline -------------------------------------------------------------------------------
 
 
 def timeline(execution: Execution, events: list[ExecutionEvent]) -> list[Happening]:
-    """These transitions, each with the time since the one before; the first is the request."""
+    """The transitions as lines, the request first, each with the time since the line before."""
     lines = [
-        Happening(execution.created_at, 0, "request", S.REQUESTED.value, execution.requested_by)
+        Happening(execution.created_at, 0, "accepted", S.REQUESTED.value, execution.requested_by)
     ]
     for event in events:
         lines.append(

@@ -10,20 +10,23 @@ from uuid import UUID
 
 from pydantic import BaseModel, Field, model_validator
 
-from orchestrator.core import words
-from orchestrator.core.models import DLQEntry
-from orchestrator.core.models.dead_letters import REASON_KINDS, RESOLUTION_KINDS
-from orchestrator.core.shown.values import At, Fact, Shown, State, said
+from orchestrator.core import authority, words
+from orchestrator.core.authority import Principal
+from orchestrator.core.models import DLQDashboard, DLQEntry, InvestigationQueue
+from orchestrator.core.models.dead_letters import REASON_KINDS, RESOLUTION_KINDS, quotes_payload
+from orchestrator.core.redaction import redacted, redacted_text
+from orchestrator.core.shown.documents import Shown
+from orchestrator.core.shown.values import At, Fact, State, said
 
 NAMES = {"task": "task_uuid", "execution": "execution_id"}
-"""What the API calls the ids of some kinds of subjects, beside `subject_id`."""
+"""Names that the API gives to the ids of some kinds of subjects, in addition to `subject_id`."""
 
 
 Described = TypeVar("Described", bound=Any)
 
 
 def named_by_kind(described: Described) -> Described:
-    """Say the subject's id by its kind's own name, too: clients of tasks know `task_uuid`."""
+    """Add the subject's id under the name of its kind: clients of tasks expect `task_uuid`."""
     for kind, name in NAMES.items():
         if described.subject_kind == kind:
             setattr(described, name, described.subject_id)
@@ -31,7 +34,7 @@ def named_by_kind(described: Described) -> Described:
 
 
 class Note(BaseModel):
-    """What somebody found out."""
+    """A note of an investigator."""
 
     at: datetime
     by: str
@@ -42,23 +45,29 @@ class DLQSummary(Shown):
     """An entry as listings show it."""
 
     dlq_entry_uuid: UUID
-    subject_kind: str = Field(description="What it is about, such as `task`; empty: a letter.")
+    subject_kind: str = Field(
+        description="The kind of its subject, such as `task`; empty for a letter."
+    )
     subject_id: UUID | None
-    subject_name: str = Field(description="Its action, or its template.")
+    subject_name: str = Field(description="The subject's action or template.")
     task_uuid: UUID | None = Field(None, description="`subject_id`, if it is about a task.")
     execution_id: UUID | None = Field(
         None, description="`subject_id`, if it is about an execution."
     )
     attempt: int | None
-    original_state: str = Field(description="State or status of its subject, then.")
+    original_state: str = Field(description="State or status of its subject at that time.")
     dlq_reason: DLQEntry.Reason
-    detail: str
-    dlq_timestamp: datetime = Field(description="When it was opened.")
+    detail: str = Field(
+        description="What was wrong; `***` without `payloads.read` if it quotes a payload."
+    )
+    dlq_timestamp: datetime = Field(description="The time when it was opened.")
     opened_by: str
     occurrences: int = Field(
-        description="How many identical letters that name no attempt came while it was pending."
+        description="Number of identical letters without an attempt that came while it was pending."
     )
-    last_seen_at: datetime | None = Field(description="When the last of these was drained.")
+    last_seen_at: datetime | None = Field(
+        description="The time when the last of these was drained."
+    )
     resolution_status: DLQEntry.Resolution
     resolved_at: datetime | None
     resolved_by: str
@@ -72,18 +81,23 @@ class DLQSummary(Shown):
 
 
 class DLQDetail(DLQSummary):
-    """An entry with all that was kept."""
+    """An entry with everything that was stored."""
 
-    task_snapshot: Any = Field(description="Its subject when it was opened; secrets redacted.")
+    task_snapshot: Any = Field(
+        description="Its subject at that time; secrets are redacted. `***` without `payloads.read`."
+    )
     notes: list[Note]
     metadata: dict[str, Any]
-    headers: Any
-    x_death: Any = Field(description="The broker's own account of a dead letter.")
-    raw_body: str | None = Field(description="Base64; kept when it could not be read.")
+    headers: Any = Field(description="`***` without `payloads.read`.")
+    x_death: Any = Field(description="The broker's own record of a dead letter.")
+    raw_body: str | None = Field(
+        description="Base64; stored if it could not be read. Secrets that have a name are `***`, "
+        "and all of it without `payloads.read`."
+    )
 
 
 class DLQReasonStats(Shown):
-    """How the investigations of one reason stand."""
+    """Counts and times of the investigations of one reason."""
 
     dlq_reason: str
     total_entries: int
@@ -93,7 +107,7 @@ class DLQReasonStats(Shown):
     cancelled: int
     oldest_entry: datetime
     newest_entry: datetime
-    avg_resolution_time_minutes: float | None = Field(description="Of those that are closed.")
+    avg_resolution_time_minutes: float | None = Field(description="Only closed entries count.")
 
 
 class Investigation(Shown):
@@ -119,33 +133,115 @@ class Investigation(Shown):
         return named_by_kind(self)
 
 
-def whole(entry: DLQEntry) -> DLQDetail:
-    """An entry with all that was kept."""
-    body = None if entry.raw_body is None else base64.b64encode(entry.raw_body).decode()
+def summary(entry: DLQEntry, *, seen_by: Principal) -> DLQSummary:
+    """An entry as listings show it."""
+    shown = DLQSummary.model_validate(entry)
+    shown.detail = detail(entry, seen_by=seen_by)
+    return shown
+
+
+def urgency(row: InvestigationQueue, *, seen_by: Principal) -> Investigation:
+    """A pending entry, and how urgent it is."""
+    shown = Investigation.model_validate(row)
+    shown.detail = detail(row, seen_by=seen_by)
+    return shown
+
+
+def stats(*, seen_by: Principal) -> list[DLQReasonStats]:
+    """Counts and times of the investigations of each reason, of those that the caller may see."""
+    if authority.reach(seen_by, "dlq.read").is_everywhere:
+        return [DLQReasonStats.model_validate(row) for row in DLQDashboard.objects.all()]
+    rows = DLQEntry.objects.visible_to(seen_by).counted_by_reason()
+    return [DLQReasonStats(**row) for row in rows]
+
+
+def whole(entry: DLQEntry, *, seen_by: Principal) -> DLQDetail:
+    """An entry with everything that was stored, without its secrets."""
     return DLQDetail.model_construct(
-        **dict(DLQSummary.model_validate(entry)),
-        task_snapshot=entry.snapshot,
+        **dict(summary(entry, seen_by=seen_by)),
+        task_snapshot=snapshot(entry, seen_by=seen_by),
         notes=[Note.model_validate(note) for note in entry.notes],
-        metadata=entry.metadata,
-        headers=entry.headers,
-        x_death=entry.x_death,
-        raw_body=body,
+        metadata=metadata(entry),
+        headers=headers(entry, seen_by=seen_by),
+        x_death=x_death(entry),
+        raw_body=_encoded(body(entry, seen_by=seen_by)),
     )
 
 
-def situation(entry: DLQEntry, now: datetime) -> list[Fact]:
-    """What happened, and who looked into it. Its subject is a link, which each face makes."""
+def snapshot(entry: DLQEntry, *, seen_by: Principal) -> Any:
+    """Its subject then. It was stored without its secrets; this is for names that came since."""
+    return payload(redacted(entry.snapshot), entry, seen_by)
+
+
+def metadata(entry: DLQEntry) -> Any:
+    """What the investigators have added."""
+    return redacted(entry.metadata)
+
+
+def headers(entry: DLQEntry, *, seen_by: Principal) -> Any:
+    """The headers of its letter, of which anybody may have written any."""
+    return payload(redacted(entry.headers), entry, seen_by)
+
+
+def x_death(entry: DLQEntry) -> Any:
+    """The broker's record of its letter."""
+    return redacted(entry.x_death)
+
+
+def body(entry: DLQEntry, *, seen_by: Principal) -> bytes | str | None:
+    """The body of its letter, as received but for secrets that have a name; or `***`."""
+    if entry.raw_body is None:
+        return None
+    shown: bytes | str = payload(_without_secrets(bytes(entry.raw_body)), entry, seen_by)
+    return shown
+
+
+def _without_secrets(content: bytes) -> bytes:
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return content
+    shown = redacted_text(text)
+    return content if shown == text else shown.encode("utf-8", "replace")
+
+
+def _encoded(body: bytes | str | None) -> str | None:
+    return base64.b64encode(body).decode() if isinstance(body, bytes) else body
+
+
+def payload(value: Any, entry: DLQEntry | InvestigationQueue, seen_by: Principal) -> Any:
+    """A part of an entry that a message or its subject brought."""
+    return authority.payload(value, of=entry.place, seen_by=seen_by)
+
+
+def detail(entry: DLQEntry | InvestigationQueue, *, seen_by: Principal) -> str:
+    """What was wrong. It may quote the errors of actions, or a message."""
+    text: str = entry.detail
+    if text and quotes_payload(entry.subject_kind, entry.dlq_reason):
+        text = payload(text, entry, seen_by)
+    return text
+
+
+def about(row: InvestigationQueue, *, seen_by: Principal) -> str:
+    """The kind and name of its subject; for a letter, what was wrong with it."""
+    if row.subject_name:
+        return f"{row.subject_kind} {row.subject_name}"
+    return detail(row, seen_by=seen_by)
+
+
+def situation(entry: DLQEntry, now: datetime, *, seen_by: Principal) -> list[Fact]:
+    """The event, and the people who looked into it. Each face adds the link to its subject."""
     seen = None
     if entry.occurrences > 1 and entry.last_seen_at:
-        seen = At(entry.last_seen_at, f"{entry.occurrences:,} in all, this was the last one")
+        seen = At(entry.last_seen_at, f"{entry.occurrences:,} in total, this was the last one")
     return said(
         [
             ("Entry", str(entry.dlq_entry_uuid)),
             ("Reason", State(entry.dlq_reason, REASON_KINDS)),
             ("Resolution", State(entry.resolution_status, RESOLUTION_KINDS)),
-            ("Detail", entry.detail),
+            ("Detail", detail(entry, seen_by=seen_by)),
             ("Attempt", entry.attempt),
-            ("It was", State(entry.original_state) if entry.original_state else None),
+            ("State then", State(entry.original_state) if entry.original_state else None),
             ("Opened", _by(entry.opened_by, entry.dlq_timestamp, now)),
             ("Last seen", seen),
             ("Closed", _by(entry.resolved_by, entry.resolved_at, now)),
@@ -184,7 +280,7 @@ def deaths(x_death: Any) -> Iterator[tuple[Any, ...]]:
 
 
 def _time(value: Any) -> Any:
-    """AMQP's timestamp: seconds since 1970, or what JSON made of the client's datetime."""
+    """An AMQP timestamp: seconds since 1970, or the client's datetime as JSON text."""
     try:
         if isinstance(value, int):
             return datetime.fromtimestamp(value, UTC)

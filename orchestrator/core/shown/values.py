@@ -1,4 +1,4 @@
-"""What a fact says, whichever face says it: each kind of value has a renderer in each face."""
+"""The values of facts, for all faces: each face has a renderer for each kind of value."""
 
 from __future__ import annotations
 
@@ -8,15 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from django.db.models import Model
-from pydantic import BaseModel, ConfigDict
 
 from orchestrator.core.words import Kind
-
-
-class Shown(BaseModel):
-    """A row as JSON: what the API answers, and what `--json` prints."""
-
-    model_config = ConfigDict(from_attributes=True)
 
 
 @dataclass(frozen=True)
@@ -25,12 +18,12 @@ class State:
 
     name: str
     kinds: Mapping[str, Kind] | None = None
-    """Where several apps have a state of this name."""
+    """Needed if several apps have a state of this name."""
 
 
 @dataclass(frozen=True)
 class At:
-    """A point in time, and what there is to say of it."""
+    """A point in time, and a note about it."""
 
     at: datetime
     note: str = ""
@@ -43,7 +36,7 @@ class Due:
     at: datetime
     now: datetime
     note: str = ""
-    """Said instead of how long that is, where it does not act."""
+    """Shown instead of the time left, if it does not act."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +71,27 @@ class Prose:
     text: str
 
 
-Value = str | int | None | State | At | Due | Link | Search | Coded | Prose
+@dataclass(frozen=True)
+class Links:
+    """Several rows, each with a page of its own."""
+
+    rows: tuple[Link, ...]
+
+
+@dataclass(frozen=True)
+class Json:
+    """A value as its JSON."""
+
+    value: Any
+
+
+Value = str | int | None | State | At | Due | Link | Search | Coded | Prose | Links | Json
 Fact = tuple[str, Value]
 
 
 def said(facts: Sequence[Fact]) -> list[Fact]:
-    """Those that say something."""
-    return [(name, value) for name, value in facts if value not in (None, "")]
+    """The facts that have a value."""
+    return [(name, value) for name, value in facts if value not in (None, "", Links(()))]
 
 
 @dataclass(frozen=True)
@@ -93,7 +100,7 @@ class Happening:
 
     at: datetime
     after_seconds: float
-    """Since the one before."""
+    """Since the line before."""
     event: str
     to: str
     actor: str
@@ -101,12 +108,8 @@ class Happening:
     attempt: int | None = None
     reason: str = ""
     why: Value = None
-    """The reason as a sentence, where there is one."""
+    """The reason as a sentence, if there is one."""
     subject: str = ""
-    """Of what it tells, where a timeline is of several."""
+    """The row of the transition, if a timeline is about several rows."""
     processor: str = ""
-
-
-def document(shown: BaseModel) -> dict[str, Any]:
-    """As `--json` prints it."""
-    return shown.model_dump(mode="json")
+    """The process that made the transition, if it is known."""

@@ -11,7 +11,8 @@ from pydantic import Field
 
 from orchestrator.core import fleet, words
 from orchestrator.core.models import Execution, Worker, WorkerEvent
-from orchestrator.core.shown.values import At, Fact, Shown, State, said
+from orchestrator.core.shown.documents import Shown
+from orchestrator.core.shown.values import At, Fact, State, said
 
 
 class WorkerOut(Shown):
@@ -21,32 +22,39 @@ class WorkerOut(Shown):
     name: str
     status: Worker.Status
     status_reason: str
-    incarnation: int = Field(description="How many lives its process has had.")
-    capacity: int = Field(description="How many actions it runs at once.")
-    load: int = Field(description="How many executions it holds: waiting for it, or running.")
+    incarnation: int = Field(description="The number of lives that its process has had.")
+    capacity: int = Field(description="The number of actions it runs at the same time.")
+    load: int = Field(description="The number of executions it holds: waiting for it, or running.")
     runtimes: list[str]
+    isolation: str = Field(description="The isolation that it gives to processes: process or user.")
     labels: dict[str, Any]
     registered_at: datetime | None
     heartbeat_at: datetime | None
     heartbeat_age_seconds: float | None
-    heartbeat: str = Field(description="fresh or stale; of one that is down gone, retired, never.")
-    fresh: bool = Field(description="Whether its heartbeat is younger than the staleness window.")
-    eligible: bool = Field(description="Active, fresh and not cordoned: may be given work.")
-    failed_checks: dict[str, str] = Field(description="What each check that fails has found.")
+    heartbeat: str = Field(
+        description="fresh or stale; gone, retired or never if the worker is down."
+    )
+    fresh: bool = Field(description="true if its heartbeat is younger than the staleness window.")
+    eligible: bool = Field(
+        description="true if it is active, fresh and not cordoned: it may get work."
+    )
+    failed_checks: dict[str, str] = Field(
+        description="The problem that each failing check reports."
+    )
     missing_code: dict[str, str] = Field(
         description="Each pack, or single action of one, whose code its host lacks, and why."
     )
-    cordoned: bool = Field(description="Given nothing but what is pinned to it.")
+    cordoned: bool = Field(description="true if it gets only work that is pinned to it.")
     cordon_reason: str
-    gone_at: datetime | None = Field(description="Since when it has left, or is lost.")
-    retired_at: datetime | None = Field(description="Since when it has no queues.")
+    gone_at: datetime | None = Field(description="The time when it left or was lost.")
+    retired_at: datetime | None = Field(description="The time when its queues were removed.")
     host: str
     pid: int | None
     version: str
 
 
 class WorkerEventOut(Shown):
-    """Something that happened to a worker."""
+    """An event in the life of a worker."""
 
     kind: WorkerEvent.Kind
     incarnation: int
@@ -56,15 +64,16 @@ class WorkerEventOut(Shown):
 
 
 COPIED = (
-    "name", "status", "status_reason", "incarnation", "capacity", "runtimes", "labels",
+    "name", "status", "status_reason", "incarnation", "capacity", "runtimes", "isolation",
+    "labels",
     "registered_at", "heartbeat_at", "failed_checks", "missing_code", "cordoned", "cordon_reason",
     "gone_at", "retired_at", "host", "pid", "version",
 )  # fmt: skip
-"""What is shown as the row has it."""
+"""The fields that are copied from the row."""
 
 
 def whole(worker: Worker, *, load: int, now: datetime) -> WorkerOut:
-    """`load`: how many executions it holds."""
+    """Convert a worker; `load` is the number of executions it holds."""
     age = None if worker.heartbeat_at is None else (now - worker.heartbeat_at).total_seconds()
     return WorkerOut(
         **{name: getattr(worker, name) for name in COPIED},
@@ -78,18 +87,18 @@ def whole(worker: Worker, *, load: int, now: datetime) -> WorkerOut:
 
 
 def all_of(workers: Iterable[Worker], *, now: datetime) -> list[WorkerOut]:
-    """Each with its load, which one query counts for all."""
+    """Convert workers, each with its load; one query counts for all."""
     load = Execution.objects.load_by_worker()
     return [whole(worker, load=load.get(worker.pk, 0), now=now) for worker in workers]
 
 
 def one(worker: Worker, *, now: datetime) -> WorkerOut:
-    """With its load."""
+    """Convert one worker, with its load."""
     return whole(worker, load=Execution.objects.held_by(worker).count(), now=now)
 
 
 def hindrances(worker: WorkerOut) -> str:
-    """What keeps work from it."""
+    """The reasons why it gets no work, or less."""
     reasons = [worker.status_reason] if worker.status_reason else []
     reasons += [f"lacks {what}" for what in fleet.lacking(worker.missing_code)]
     if worker.cordoned:
@@ -98,7 +107,7 @@ def hindrances(worker: WorkerOut) -> str:
 
 
 def situation(worker: WorkerOut, now: datetime) -> list[Fact]:
-    """How it is."""
+    """Its status, heartbeat and load."""
     heartbeat = None
     if worker.heartbeat_at is not None:
         age, window = worker.heartbeat_age_seconds or 0.0, settings.MUSTER.staleness_seconds
@@ -119,12 +128,13 @@ def situation(worker: WorkerOut, now: datetime) -> list[Fact]:
 
 
 def offers(worker: WorkerOut) -> list[Fact]:
-    """What it can run."""
+    """Its runtimes, labels and slots, and the code that it lacks."""
     return said(
         [
             ("Runtimes", ", ".join(worker.runtimes)),
+            ("Isolation", worker.isolation),
             ("Labels", words.labels(worker.labels)),
-            ("Runs at once", worker.capacity),
+            ("Slots", worker.capacity),
             ("Lacks", "; ".join(fleet.lacking(worker.missing_code))),
         ]
     )

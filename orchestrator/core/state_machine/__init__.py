@@ -1,12 +1,11 @@
-"""Tables of states, and the only functions that go from one to another.
+"""State tables, and the only functions that move a row from one state to another.
 
-A transition is a compare-and-swap on (id, status, attempt): it happens if the row still is what
-the caller saw, and otherwise not at all. Losing that race is normal and is called
-`TransitionConflict`. Database triggers keep rows in a terminal status, and all history, as they
-are, whoever tries.
+A transition is a compare-and-swap on (id, status, attempt): it happens only if the row is still
+what the caller saw. Losing that race is normal and raises `TransitionConflict`. Database triggers
+protect rows in a terminal status, and all history, against every change.
 
-Whatever has a life has a `Machine`: a table of transitions, and the columns that it writes. A model
-names its own in its class. Each app's tables are in its `states`.
+Each model with states has a `Machine`: a table of transitions, and the columns that it writes. The
+model names it in its class. Each app's tables are in its `states`.
 """
 
 from orchestrator.core.state_machine.machine import (

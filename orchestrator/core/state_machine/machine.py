@@ -1,4 +1,4 @@
-"""What a state machine is: states, the ways between them, and the columns that hold them."""
+"""State machines: states, the transitions between them, and the columns that hold them."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class TransitionConflict(Conflict):
 
 @dataclass(frozen=True)
 class Transition:
-    """One row of a table: what may happen, from where, to where, and by whom."""
+    """One row of a table: an event, its source states, its target, and who triggers it."""
 
     event: str
     sources: frozenset[enum.StrEnum]
     target: enum.StrEnum
     who: str
     new_attempt: bool = False
-    """Whether the fence moves: what belongs to earlier attempts is refused from then on."""
+    """True: the fence rises, so that anything from an earlier attempt is refused from then on."""
 
 
 class Move(NamedTuple):
-    """One row's compare and what it is swapped for."""
+    """The compare-and-swap of one row: what is expected, and what is written."""
 
     id: UUID
     status: enum.StrEnum | str
@@ -50,23 +50,23 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """One table of transitions, and how the rows that it governs are written."""
+    """One table of transitions, and the columns that they write."""
 
     states: type[enum.StrEnum]
     initial: enum.StrEnum
     terminal: frozenset[enum.StrEnum]
-    """Never left again: the database refuses it to everybody."""
+    """Final states: the database lets nobody leave them."""
     ended: frozenset[enum.StrEnum]
-    """Where `ended_at` is set: the terminal ones, and what only a repair leads out of."""
+    """States with an `ended_at`: the terminal ones, and those that only a repair can leave."""
     transitions: Mapping[str, Transition]
     who_moves_it_on: Mapping[Any, str]
 
     column: str = "state"
     """Holds the state; its history calls it `from_...` and `to_...`."""
     fence: str = "fence"
-    """Grows, and nothing resets it; compared together with the state."""
+    """Only grows; compared together with the state."""
     history_keys: Mapping[str, str] = field(default_factory=dict)
-    """Columns of a row of history that come from the row itself: theirs -> its own."""
+    """Columns of history copied from the row itself: column of history -> column of the row."""
     reason_column: str | None = None
     """Takes the reason of the last transition that had one."""
     entered_columns: tuple[str, ...] = ()
@@ -74,14 +74,14 @@ class Machine:
     stamps: Mapping[Any, str] = field(default_factory=dict)
     """Columns that take the time at which a state was entered."""
     cleared_columns: tuple[str, ...] = ()
-    """Become NULL with every transition that does not say otherwise."""
+    """Set to NULL by every transition that does not set them."""
     keeps_processor: bool = False
-    """Whether the history says which process wrote it."""
+    """True: the history names the process that wrote it."""
     waits_for_locks: bool = True
-    """Whether a batch waits for rows that another transaction holds, or passes over them."""
+    """True: a batch waits for rows that another transaction holds. False: it skips them."""
 
     def rule(self, event: str) -> Transition:
-        """Raises UnknownEvent."""
+        """Return the transition of this event. Raises UnknownEvent."""
         try:
             return self.transitions[event]
         except KeyError:
@@ -99,19 +99,19 @@ class Machine:
         return rules
 
     def allows(self, event: str, state: enum.StrEnum | str) -> bool:
-        """Whether `event` may happen in `state`."""
+        """Return True if `event` may happen in `state`."""
         return self.states(state) in self.rule(event).sources
 
 
 def table(
     states: type[enum.StrEnum], *rows: tuple[str, str, enum.StrEnum, str]
 ) -> Mapping[str, Transition]:
-    """Transitions from rows of event (with `+` in front if it raises the fence), sources, target,
-    and who does it."""
-    made = {}
+    """Build transitions from rows of event (with `+` in front if it raises the fence), sources,
+    target, and who triggers it."""
+    transitions = {}
     for event, sources, target, who in rows:
         name = event.removeprefix("+")
-        made[name] = Transition(
+        transitions[name] = Transition(
             name, frozenset(map(states, sources.split())), target, who, event.startswith("+")
         )
-    return MappingProxyType(made)
+    return MappingProxyType(transitions)

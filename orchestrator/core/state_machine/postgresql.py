@@ -15,8 +15,8 @@ from orchestrator.core.state_machine.swap import Swap
 
 
 class Fragment(NamedTuple):
-    """A piece of SQL with the parameters of its own placeholders, so that no two lists have to
-    agree in their order."""
+    """A piece of SQL with the parameters of its own placeholders, so that no two lists must be kept
+    in the same order."""
 
     sql: str
     parameters: Sequence[Any] = ()
@@ -27,10 +27,10 @@ ALWAYS = Fragment("TRUE")
 
 @dataclass(frozen=True)
 class Terms:
-    """What one event asks of a row besides the comparison."""
+    """Conditions and assignments of one event, besides the comparison."""
 
     columns: Sequence[str] = ()
-    """Those that the condition reads, as `locked.<column>`."""
+    """Columns that the condition reads, as `locked.<column>`."""
     condition: Fragment = ALWAYS
     """Such as `locked.start_by > %s`."""
     assignments: Sequence[Fragment] = ()
@@ -41,7 +41,7 @@ NO_TERMS = Terms()
 
 
 def carry_out(swap: Swap, *, using: str, wait_for_locks: bool) -> set[UUID]:
-    """Swap what still compares; returns the ids that moved."""
+    """Swap the rows that still match; returns the ids that moved."""
     statement = Statement(swap, using).fragment(["id"], wait_for_locks=wait_for_locks)
     with connections[using].cursor() as cursor:
         cursor.execute(*statement)
@@ -51,8 +51,8 @@ def carry_out(swap: Swap, *, using: str, wait_for_locks: bool) -> set[UUID]:
 def carry_out_on_terms(
     swap: Swap, terms: Terms, *, without: Collection[str], using: str
 ) -> list[Any]:
-    """Swap what still compares and meets the terms; returns the rows as they are now, without
-    these fields. Rows that another transaction holds are passed over."""
+    """Swap the rows that still match and meet the terms; returns them as they are now, without
+    these fields. Rows that another transaction holds are skipped."""
     fields = [field for field in swap.model._meta.concrete_fields if field.name not in without]
     columns = [str(field.column) for field in fields]
     sql, parameters = Statement(swap, using).fragment(columns, terms=terms)
@@ -60,12 +60,12 @@ def carry_out_on_terms(
 
 
 class Statement:
-    """The statement of one swap, put together from its four parts:
+    """The statement of one swap, built from four parts:
 
     1. `batch`: the moves, as rows.
-    2. `locked`: the rows that they name, held against others.
-    3. `moved`: those of them that still compare, updated.
-    4. `history`: what happened to each.
+    2. `locked`: the rows that they name, locked.
+    3. `moved`: the locked rows that still match, updated.
+    4. `history`: a row for each transition of each.
     """
 
     def __init__(self, swap: Swap, using: str) -> None:
@@ -78,7 +78,7 @@ class Statement:
     def fragment(
         self, returning: Sequence[str], *, wait_for_locks: bool = False, terms: Terms = NO_TERMS
     ) -> Fragment:
-        """All of it; it answers with these columns of the rows that moved."""
+        """Build the whole statement; it returns these columns of the rows that moved."""
         batch = self.batch()
         locked = self.locked(terms, wait_for_locks=wait_for_locks)
         moved = self.moved(returning, terms)
@@ -94,7 +94,7 @@ class Statement:
         return Fragment(sql, [value for part in parts for value in part.parameters])
 
     def batch(self) -> Fragment:
-        """Each move as a row of `new_...` columns."""
+        """Turn each move into a row of `new_...` columns."""
         unnested = [f"unnest(%s::{kind}[])" for _, kind, _ in self.arrays]
         unnested += ["jsonb_array_elements(%s::jsonb)"] * len(self.documents)
         names = ", ".join(f"new_{column}" for column, *_ in (*self.arrays, *self.documents))
@@ -104,11 +104,10 @@ class Statement:
         )
 
     def locked(self, terms: Terms, *, wait_for_locks: bool) -> Fragment:
-        """The rows, locked in the order of their ids, so that two batches that overlap cannot
-        deadlock.
+        """Lock the rows in the order of their ids, so that two overlapping batches cannot deadlock.
 
         FOR NO KEY UPDATE, as rows that refer to this one lock it FOR KEY SHARE. Without
-        `wait_for_locks`, what another transaction holds is passed over, and does not move.
+        `wait_for_locks`, rows that another transaction holds are skipped, and do not move.
         """
         compared = [self.machine.column, self.machine.fence, *terms.columns]
         columns = ", ".join(f"subject.{self.quote(name)}" for name in compared)
@@ -120,10 +119,10 @@ class Statement:
         """)  # noqa: S608 - every interpolated name is a column of our own model
 
     def moved(self, returning: Sequence[str], terms: Terms) -> Fragment:
-        """The comparison and the update.
+        """Compare and update.
 
-        All that is compared is compared in what was locked: conditions on the table itself made
-        the planner expect one row of it, and read the whole table for each row of the batch.
+        Every comparison reads `locked`: with conditions on the table itself, the planner expected
+        one row, and read the whole table for each row of the batch.
         """
         column, fence = self.machine.column, self.machine.fence
         assigned = [*self._assignments(), *terms.assignments]
@@ -141,7 +140,7 @@ class Statement:
         return Fragment(sql, [*_parameters(assigned), *terms.condition.parameters])
 
     def history(self) -> Fragment:
-        """A row for each hop of each row that moved, in the order of the hops."""
+        """Insert a row for each hop of each row that moved, in the order of the hops."""
         column, fence, same = self.machine.column, self.machine.fence, self.swap.history
         keys, hops = self.machine.history_keys, self.swap.hops
         table = self.quote(self.swap.history_model._meta.db_table)
@@ -158,7 +157,7 @@ class Statement:
         return Fragment(sql, [*same.values(), *(value for hop in hops for value in hop)])
 
     def _assignments(self) -> Iterable[Fragment]:
-        """What every row gets, what each gets from its move, and its fence."""
+        """The values common to all rows, those of each move, and the fence."""
         for name, value in self.swap.common.items():
             yield Fragment(f"{self._column(name)} = %s", [value])
         for column, kind, _ in self.arrays[3:]:
@@ -172,11 +171,11 @@ class Statement:
         return self.quote(self.swap.field(name).column)
 
     def _values_of_moves(self) -> tuple[list[tuple[str, str, list[Any]]], list[tuple[str, str]]]:
-        """Arrays of (column, type, values), the first three of which are compared, and JSON
+        """Arrays of (column, type, values), of which the first three are compared, and JSON
         documents of (column, values).
 
-        Not arrays of text for JSON: the driver escapes their elements character by character, in
-        Python, which takes a second for a megabyte of output, and holds up the whole process.
+        JSON does not go as an array of text: the driver escapes its elements character by
+        character, in Python, which takes a second for a megabyte and blocks the whole process.
         """
         moves = self.swap.moves
         documents: list[tuple[str, str]] = []

@@ -1,7 +1,7 @@
 """A swap on SQLite: one statement for the rows, and one for their history.
 
-SQLite has one writer at a time and locks everything or nothing, so there are no locks to wait for
-or to skip. It knows no INSERT of what an UPDATE returns, hence two statements.
+SQLite has one writer at a time and locks everything or nothing, so there are no row locks to wait
+for or to skip. It cannot INSERT what an UPDATE returns, hence two statements.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from orchestrator.core.state_machine.swap import Swap
 
 
 def carry_out(swap: Swap, *, using: str) -> set[UUID]:
-    """Swap what still compares; returns the ids that moved."""
+    """Swap the rows that still match; returns the ids that moved."""
     with transaction.atomic(using=using):
         moved = _update(swap, using)
         _insert_history(swap, moved, using)
@@ -25,7 +25,7 @@ def carry_out(swap: Swap, *, using: str) -> set[UUID]:
 
 
 def _update(swap: Swap, using: str) -> set[UUID]:
-    """The rows: `json_each` brings the batch, whose elements are
+    """Update the rows. `json_each` reads the batch, whose elements are
     `[id, status, fence, value of the first field, ...]`."""
     meta, connection = swap.model._meta, connections[using]
     column, fence = swap.machine.column, swap.machine.fence
@@ -84,7 +84,7 @@ def _insert_history(swap: Swap, ids: Collection[UUID], using: str) -> None:
 
 
 def _history_keys(swap: Swap, ids: Collection[UUID], using: str) -> dict[UUID, dict[str, Any]]:
-    """What a row of history takes over from the row that it tells of."""
+    """The values that each row's history copies from it."""
     keys = swap.machine.history_keys
     if set(keys.values()) == {"id"}:
         return {id: dict.fromkeys(keys, id) for id in ids}

@@ -1,4 +1,4 @@
-"""What a compare-and-swap writes, whichever database writes it."""
+"""The content of a compare-and-swap, the same for every database."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from orchestrator.core.state_machine.machine import Machine, Move, Transition
 
 
 class Hop(NamedTuple):
-    """One of the transitions that a row makes at once, as its history tells of it."""
+    """One of the transitions that a row makes at once, as its history records it."""
 
     number: int
     event: str
     origin: str | None
-    """None: where the row was."""
+    """None: the state in which the row was."""
     target: str
     raised: int
-    """How far the fence is above where it was."""
+    """By how much the fence has risen with this hop."""
 
 
 @dataclass(frozen=True)
 class Swap:
-    """A batch of rows that make the same transitions, if each still is what its move says."""
+    """A batch of rows that make the same transitions, each only if it is still what its move
+    says."""
 
     model: type[models.Model]
     machine: Machine
@@ -74,7 +75,7 @@ class Swap:
 
     @property
     def raised(self) -> int:
-        """How far the fence is raised altogether."""
+        """By how much the fence rises in total."""
         return self.hops[-1].raised
 
 
@@ -95,7 +96,7 @@ def _common(
     now: datetime,
     reason: str | None,
 ) -> dict[str, Any]:
-    """What the transitions themselves write, unless the moves say it."""
+    """Values that the transitions write themselves, except those that the moves give."""
     target = way[-1].target
     values: dict[str, Any] = {machine.column: target.value}
     values |= dict.fromkeys(machine.cleared_columns)

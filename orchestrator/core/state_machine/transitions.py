@@ -1,7 +1,7 @@
-"""The only functions that change a status or a state: `transition`, and two of a query set.
+"""The only functions that change a status or a state: `transition`, and two methods of a query set.
 
-Each is a compare-and-swap: a row changes if its state and its fence still are what the caller saw,
-together with its history, or not at all.
+Each is a compare-and-swap: a row changes, together with its history, only if its state and its
+fence are still what the caller saw.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ M = TypeVar("M", bound=models.Model)
 
 
 def machine_of(model: type[models.Model]) -> Machine:
-    """The machine that a model names in its class, as in `machine = EXECUTIONS`."""
+    """Return the machine that a model names in its class, as in `machine = EXECUTIONS`."""
     machine: Machine = model.machine  # type: ignore[attr-defined]
     return machine
 
 
 class MachineQuerySet(models.QuerySet[M]):
-    """The rows of a machine. Filters do not count for transitions: the moves name the rows."""
+    """The rows of a machine. Transitions ignore filters: the moves name the rows."""
 
     def transition_many(
         self,
@@ -40,18 +40,17 @@ class MachineQuerySet(models.QuerySet[M]):
         reason: str | None = None,
         wait_for_locks: bool | None = None,
     ) -> set[UUID]:
-        """Carry out one event on many rows in one statement, each with its row of history.
+        """Apply one event to many rows in one statement, each with its row of history.
 
-        Several events are carried out as one: nobody sees a state between them, and each leaves
-        its row of history. Returns the ids that moved; what is not among them lost its race and is
-        unchanged.
+        Several events are applied as one: nobody sees a state between them, and each leaves its row
+        of history. Returns the ids that moved; every other row lost its race and is unchanged.
 
-        `wait_for_locks`: whether to wait, up to the database's `lock_timeout`, for rows that
-        another transaction holds. Otherwise those are passed over, and are not among what is
-        returned. By default a batch of executions passes over them, as backlog and sweep find them
-        again, and tasks and steps wait, as who moves those holds their task and expects the whole
-        batch. SQLite locks no rows, only everything.
-        Raises UnknownEvent, and TransitionConflict if a caller expects an impossible source.
+        `wait_for_locks`: wait, up to the database's `lock_timeout`, for rows that another
+        transaction holds. Otherwise those are skipped and not returned. By default a batch of
+        executions skips them, as backlog and sweep find them again; tasks and steps wait, as their
+        caller holds the lock of the task and expects the whole batch to move. SQLite locks no rows,
+        only everything. Raises UnknownEvent, and TransitionConflict if a move starts from an
+        impossible state.
         """
         machine = machine_of(self.model)
         way = machine.way(*([event] if isinstance(event, str) else event))
@@ -73,10 +72,10 @@ class MachineQuerySet(models.QuerySet[M]):
         now: datetime,
         actor: str,
     ) -> list[M]:
-        """Carry out one event on the rows that meet the terms as well; returns those rows as they
-        are now, without these fields. Rows that another transaction holds are passed over.
+        """Apply one event to the rows that also meet the terms; returns those rows as they are now,
+        without these fields. Rows that another transaction holds are skipped.
 
-        For the hot path on PostgreSQL: what would be a SELECT and an UPDATE is one statement.
+        For the hot path on PostgreSQL: one statement instead of a SELECT and an UPDATE.
         """
         way = machine_of(self.model).way(event)
         swap = self._swap(way, moves, now=now, actor=actor, reason=None)
@@ -91,7 +90,7 @@ class MachineQuerySet(models.QuerySet[M]):
         actor: str,
         reason: str | None,
     ) -> Swap:
-        """Raises TransitionConflict for a move that is not possible from where it begins."""
+        """Prepare the swap. Raises TransitionConflict for a move that its state does not allow."""
         for move in moves:
             if move.status not in way[0].sources:
                 raise TransitionConflict(
@@ -110,11 +109,11 @@ def transition(
     reason: str | None = None,
     **values: Any,
 ) -> M:
-    """Carry out one event on one row, and return it as it is now.
+    """Apply one event to one row, and return the row as it is now.
 
-    Waits for a row that another transaction holds: whoever asks for this one wants an answer.
-    Raises TransitionConflict if it has moved since `row` was read, and OperationalError if it is
-    held for longer than the database's `lock_timeout`.
+    Waits if another transaction holds the row, as the caller needs an answer. Raises
+    TransitionConflict if the row has moved since it was read, and OperationalError if it is held
+    for longer than the database's `lock_timeout`.
     """
     machine = machine_of(type(row))
     state, fence = getattr(row, machine.column), getattr(row, machine.fence)

@@ -1,4 +1,4 @@
-"""What must hold in the end, read back from the database and counted."""
+"""The final account: what must hold in the end, counted from the database."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Ends:
-    """How executions ended that ended alike, by the number of attempts that they took."""
+    """Executions that ended in the same way, by the number of attempts that they took."""
 
     status: str
     reason: str
@@ -45,7 +45,7 @@ class Account:
 
     ends: list[Ends]
     repeated: Mapping[str, int]
-    """How many attempts were followed by another, by reason."""
+    """The number of attempts that were followed by another, by reason."""
     letters: Mapping[str, int]
     """Dead letters by the queue that they died in."""
     checks: list[Check]
@@ -56,7 +56,7 @@ class Account:
 
 
 def draw_up(play: Play) -> Account:
-    """Read everything back; trusts nothing that the play saw on its way."""
+    """Count everything in the database, without trusting what the play saw."""
     repeated = ExecutionEvent.objects.filter(event="retry").order_by().values_list("reason")
     letters = DLQEntry.objects.order_by().values_list("original_queue").annotate(Count("pk"))
     return Account(
@@ -69,13 +69,13 @@ def draw_up(play: Play) -> Account:
             _digests_are_right(play.asked),
             _losses_noticed(play),
             _letters_drained(play.asked),
-            _told_why(
+            _gave_reason(
                 play.asked.pinned,
                 ExecutionStatus.FAILED,
                 Reason.QUEUE_TTL_EXPIRED,
                 f"could run on {STOPPED} only",
             ),
-            _told_why(
+            _gave_reason(
                 play.asked.sleeps,
                 ExecutionStatus.ABANDONED,
                 Reason.WORKER_LOST,
@@ -111,7 +111,7 @@ def _everything_ended(asked: Asked) -> Check:
 
 
 def _ended_once(asked: Asked) -> Check:
-    """The history has one terminal entry for each, and no more."""
+    """Check that the history has exactly one terminal entry for each."""
     ends = Counter(
         ExecutionEvent.objects.filter(to_status__in=TERMINAL).values_list("execution_id", flat=True)
     )
@@ -134,12 +134,12 @@ def _digests_are_right(asked: Asked) -> Check:
 
 
 def _losses_noticed(play: Play) -> Check:
-    told = [
+    noticed = [
         f"{name} ({loss.how}) after {loss.noticed_after_seconds:.1f} s"
         for name, loss in play.losses.items()
         if loss.noticed_after_seconds is not None
     ]
-    return Check(f"lost workers noticed: {', '.join(told) or 'none'}", len(told) == 2)
+    return Check(f"lost workers noticed: {', '.join(noticed) or 'none'}", len(noticed) == 2)
 
 
 def _letters_drained(asked: Asked) -> Check:
@@ -150,6 +150,6 @@ def _letters_drained(asked: Asked) -> Check:
     return Check(text, died.count("expired") == len(died) > 0 and settled >= set(asked.pinned))
 
 
-def _told_why(ids: list[Any], status: ExecutionStatus, reason: Reason, what: str) -> Check:
-    found = Execution.objects.filter(pk__in=ids, status=status, reason=reason).count()
-    return Check(f"{status}, {reason}: {found} that {what}", found == len(ids) > 0)
+def _gave_reason(ids: list[Any], status: ExecutionStatus, reason: Reason, what: str) -> Check:
+    count = Execution.objects.filter(pk__in=ids, status=status, reason=reason).count()
+    return Check(f"{status}, {reason}: {count} that {what}", count == len(ids) > 0)

@@ -22,9 +22,10 @@ class Input:
 
 
 def standard_library(*, limit: int | None = None) -> Input:
-    """Readable `.py` files below the standard library, in order; installed packages are not."""
+    """Find the readable `.py` files of the standard library, in order, without installed
+    packages."""
     root = Path(sysconfig.get_path("stdlib"))
-    found = sorted(
+    paths = sorted(
         path
         for path in root.rglob("*.py")
         if not {"site-packages", "dist-packages"} & set(path.parts)
@@ -32,10 +33,10 @@ def standard_library(*, limit: int | None = None) -> Input:
         and os.access(path, os.R_OK)
     )
     if limit is not None:
-        found = found[:: max(1, len(found) // limit)][:limit]
-    return Input(found, sum(path.stat().st_size for path in found))
+        paths = paths[:: max(1, len(paths) // limit)][:limit]
+    return Input(paths, sum(path.stat().st_size for path in paths))
 
 
 def digest(path: Path) -> str:
-    """What the action should have found, computed here and now."""
+    """The digest that the action should have computed."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,6 +1,6 @@
-"""What happens in the demo. `Play.script` reads from top to bottom; each `yield` is a look later.
+"""The play of the demo. `Play.script` reads from top to bottom; each `yield` waits for a look.
 
-Nothing here helps the executions along: the play asks for them, takes workers away, and watches.
+Nothing here helps the executions: the play requests them, takes workers away, and watches.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ ACTOR = "demo"
 BATCH_SIZE = 250
 PINNED_COUNT = 8
 KILL_AT, STOP_AT = 0.2, 0.4
-"""How much of the files is done, at least, when a worker is taken away."""
+"""The least part of the files that is done when a worker is taken away."""
 
 AT_A_BAD_MOMENT = 0.2
-"""How much longer to wait for a moment at which it holds more than it can run at once."""
+"""The further part to wait for a moment at which it holds more than it can run at once."""
 
 START_LIMIT_SECONDS = 60.0
 END_LIMIT_SECONDS = 100.0
@@ -50,7 +50,7 @@ class Stuck(MusterError):
 
 @dataclass(frozen=True)
 class Happening:
-    """Something worth a line, and when: seconds since the workers were up."""
+    """An event to show, and its time: seconds since the workers were up."""
 
     at_seconds: float
     text: str
@@ -84,7 +84,7 @@ class Asked:
 
 
 class Play:
-    """The state of the play, for whoever shows it, and the script that moves it on."""
+    """The state of the play, for display, and the script that advances it."""
 
     def __init__(self, given: Input, supervisor: Supervisor) -> None:
         self.given = given
@@ -113,7 +113,7 @@ class Play:
         return sum(self.counts.get(status, 0) for status in TERMINAL)
 
     def step(self) -> bool:
-        """Look, then go on with the script; False when it is over. Raises Stuck."""
+        """Look, then continue the script; returns False when it is over. Raises Stuck."""
         self.look()
         if next(self._script, "over") is None:
             return True
@@ -143,7 +143,8 @@ class Play:
         yield from self._resume()
 
     def _ask_for_sleeps(self) -> None:
-        """What will certainly run when its worker is taken away, and may not be repeated."""
+        """Request executions that certainly run when their worker is taken away, and may not be
+        repeated."""
         self.asked.sleeps = self._request(
             NewExecution(action_ref="core.sleep", parameters={"seconds": 600}, worker_id=_id(name))
             for name in (KILLED, STOPPED)
@@ -164,7 +165,8 @@ class Play:
         self._tell(f"{len(paths):,} executions of core.sha256 accepted in {took_seconds:.1f} s")
 
     def _ask_for_pinned(self) -> None:
-        """What can run nowhere else, and has one attempt: it can only fail, and must say why."""
+        """Request executions that can run nowhere else, and have one attempt: they can only fail,
+        and must say why."""
         new = NewExecution(
             action_ref="core.echo", parameters={"for": STOPPED}, worker_id=_id(STOPPED)
         )
@@ -192,10 +194,10 @@ class Play:
         )
 
     def _resume(self) -> Iterator[None]:
-        """Let the stopped worker go on: it must find out by itself that it was given up."""
+        """Let the stopped worker continue: it must find out by itself that it was given up."""
         child = self.supervisor.children[STOPPED]
         self.supervisor.signal_tree(STOPPED, signal.SIGCONT)
-        self._tell(f"SIGCONT {STOPPED}: it goes on where it was stopped")
+        self._tell(f"SIGCONT {STOPPED}: it continues where it was stopped")
         yield from self._until(lambda: child.death is not None, 15.0, f"{STOPPED} gives up")
         assert child.death is not None
         self.stopped_exit_status = child.death.exit_status
@@ -205,7 +207,7 @@ class Play:
     # --- looking ---
 
     def look(self) -> None:
-        """Read how things are, and note what changed."""
+        """Read the present state, and note what changed."""
         for death in self.supervisor.look():
             if death.name not in self.losses:
                 self._tell(f"{death.name} died ({death.cause}): {death.last_words}", "red")

@@ -1,4 +1,4 @@
-"""How the play looks: live in a terminal, as plain lines elsewhere, and as a picture."""
+"""Display of the play: live in a terminal, as plain lines elsewhere, and as a picture."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from orchestrator.drills.demo.play import Happening, Play
 WIDTH = 100
 BAR_WIDTH = 50
 HEIGHT_OF_THE_REST = 12
-"""Lines of the live picture besides what happened."""
+"""Lines of the live picture besides the events."""
 
 FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 
 
 def opening(play: Play) -> RenderableType:
-    """What is going to happen, and with which times."""
+    """An introduction to the play and its times."""
     muster = settings.MUSTER
     lines = [
         Text(f"Muster demo: SHA-256 of {play.given}, one execution each", "bold"),
@@ -46,13 +46,13 @@ def opening(play: Play) -> RenderableType:
 
 
 def live(play: Play, *, height: int) -> RenderableType:
-    """The picture while it goes on, no higher than the terminal."""
+    """The live picture, no higher than the terminal."""
     latest = play.happenings[-max(3, height - HEIGHT_OF_THE_REST) :]
-    return Group(_progress(play), _workers(play), *map(told, latest))
+    return Group(_progress(play), _workers(play), *map(described, latest))
 
 
 def line(play: Play) -> str:
-    """The same in one line."""
+    """The state of the play in one line."""
     if not play.asked.all:
         return f"{_at(play.elapsed_seconds)}  starting executor, beat and three workers"
     open_ = ", ".join(f"{n} {status}" for status, n in _open(play).items()) or "none"
@@ -60,14 +60,14 @@ def line(play: Play) -> str:
     return f"{_at(play.elapsed_seconds)}  ended {play.ended:,}; open: {open_}; {states}"
 
 
-def told(happening: Happening) -> Text:
+def described(happening: Happening) -> Text:
     return Text.assemble(
         (f"{_at(happening.at_seconds)}  ", "dim"), (happening.text, happening.style)
     )
 
 
 def closing(play: Play, account: Account) -> RenderableType:
-    """The account: how everything ended, and whether what must hold does."""
+    """The account: the ends of all executions, and the checks."""
     rate = len(play.asked.files) / play.seconds if play.seconds else 0.0
     repeated = ", ".join(f"{count} {reason}" for reason, count in account.repeated.items())
     letters = ", ".join(f"{count} in {queue}" for queue, count in account.letters.items())
@@ -83,7 +83,7 @@ def closing(play: Play, account: Account) -> RenderableType:
 
 
 def save_svg(path: Path, *parts: RenderableType) -> None:
-    """Export as SVG that needs no font from elsewhere."""
+    """Export as SVG that needs no external font."""
     console = Console(
         record=True, file=io.StringIO(), width=WIDTH, force_terminal=True, color_system="truecolor"
     )
@@ -97,8 +97,8 @@ def save_svg(path: Path, *parts: RenderableType) -> None:
 
 
 def final(play: Play) -> RenderableType:
-    """What is left of the live picture when it is over."""
-    return Group(_progress(play), _workers(play), *map(told, play.happenings))
+    """The live picture as it remains in the end."""
+    return Group(_progress(play), _workers(play), *map(described, play.happenings))
 
 
 def _progress(play: Play) -> RenderableType:

@@ -1,5 +1,4 @@
-"""Where the demo takes place: a data directory that is wiped first, and times short enough to
-watch."""
+"""The stage of the demo: a data directory that is wiped first, and times short enough to watch."""
 
 from __future__ import annotations
 
@@ -12,13 +11,14 @@ from typing import NoReturn
 
 from django.core.management import CommandError
 
+from orchestrator.core import private_files
 from orchestrator.drills.supervisor import AnotherRuns, alone
 
 TIMES: Mapping[str, str] = {
     "MUSTER_HEARTBEAT_INTERVAL_SECONDS": "1",
     "MUSTER_STALENESS_MULTIPLIER": "5",
     "MUSTER_WORKER_QUEUE_TTL_MS": "6000",
-    "MUSTER_START_GRACE_SECONDS": "3",
+    "MUSTER_START_GRACE_SECONDS": "10",
     "MUSTER_MAINTENANCE_INTERVAL_SECONDS": "1",
     "MUSTER_SHUTDOWN_TIMEOUT_SECONDS": "5",
 }
@@ -31,9 +31,9 @@ MARKER = ".muster-demo"
 
 
 def enter(directory: Path, arguments: list[str]) -> NoReturn:
-    """Begin again in an empty directory with the demo's environment: settings are read once a
-    process. Raises CommandError rather than wipe what no demo made."""
-    directory.mkdir(parents=True, exist_ok=True)
+    """Start this program again in an empty directory with the demo's environment, as a process
+    reads its settings once. Raises CommandError if the directory has content that no demo made."""
+    private_files.make_directory(directory)
     if any(directory.iterdir()) and not (directory / MARKER).exists():
         raise CommandError(
             f"{directory} is not empty and was not made by a demo: it will not be wiped. "
@@ -48,7 +48,7 @@ def enter(directory: Path, arguments: list[str]) -> NoReturn:
 
 
 def remove_broker(directory: Path) -> None:
-    """Forget the queues, which are empty now: their short TTL would not fit other settings."""
+    """Remove the queues, which are empty now: their short TTL would not match other settings."""
     for path in directory.glob("broker.db*"):
         path.unlink()
 
@@ -59,7 +59,7 @@ def _wipe(directory: Path) -> None:
             shutil.rmtree(path)
         elif path.name not in (MARKER, "supervisor.lock"):
             path.unlink()
-    (directory / MARKER).touch()
+    private_files.make(directory / MARKER)
 
 
 def _environment(directory: Path) -> dict[str, str]:

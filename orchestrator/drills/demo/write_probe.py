@@ -1,7 +1,7 @@
-"""Whether SQLite files can be written: `write_probe.py SECONDS FILE...`, exit status 0 if so.
+"""Check that SQLite files can be written: `write_probe.py SECONDS FILE...`, exit status 0 if so.
 
-A process of its own: POSIX locks belong to a process, and closing any descriptor of a file drops
-all of them, so whoever uses the embedded broker must not open its files a second time.
+A separate process: POSIX locks belong to a process, and closing any descriptor of a file drops all
+of them, so a process that uses the embedded broker must not open its files a second time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 FIRST_BYTE = 0
-"""Of a broker's lock file: its mutex, taken around each write."""
+"""The byte of a broker's lock file that is its mutex, taken around each write."""
 
 
 def main(seconds: float, paths: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""The drills. Each takes something away, watches, and returns what was measured.
+"""The drills. Each breaks something, watches, and returns measurements.
 
 Each execution of a drill waits for `run_seconds`.
 """
@@ -23,7 +23,13 @@ from orchestrator.drills.drill.relay import Relay
 from orchestrator.drills.drill.stage import NAMES, SLOTS, DrillStopped, Stage, Timeline, set_up
 
 END_SECONDS = 120.0
-"""Beyond what the settings give for noticing."""
+"""Added to the time that the settings allow for noticing."""
+
+RUN_SECONDS = 60.0
+"""Longest wait until the executions of a drill run."""
+
+BUSY_SECONDS = 5.0
+"""The time that a look may take on a busy machine."""
 
 Figures = dict[str, Any]
 
@@ -32,16 +38,16 @@ Figures = dict[str, Any]
 class Result:
     figures: Figures
     wrong: list[str]
-    """What did not go as it should."""
+    """Problems: whatever did not go as promised."""
 
 
 def worker_loss(timeline: Timeline, *, run_seconds: float) -> Result:
-    """kill -9 of a worker and all below it, as when its machine goes."""
+    """Kill a worker and all its descendants with SIGKILL, as when its machine fails."""
     with set_up(timeline) as stage:
         once = stage.request("wait_once", count=SLOTS, seconds=run_seconds)
         stage.request("wait", count=3 * SLOTS, seconds=run_seconds)
         lost = stage.wait_for(
-            lambda: _runs(stage, run_seconds / 2), "its executions run", within_seconds=30
+            lambda: _runs(stage, run_seconds / 2), "its executions run", within_seconds=RUN_SECONDS
         )
         ran = stage.held_by(lost, ExecutionStatus.RUNNING)
         held = stage.held_by(lost, ExecutionStatus.SCHEDULED)
@@ -72,11 +78,11 @@ def worker_loss(timeline: Timeline, *, run_seconds: float) -> Result:
 
 
 def drain(timeline: Timeline, *, run_seconds: float) -> Result:
-    """SIGTERM to a worker: it finishes what it runs, and gives back the rest."""
+    """Send SIGTERM to a worker: it finishes what it runs, and gives back the rest."""
     with set_up(timeline) as stage:
         stage.request("wait", count=4 * SLOTS, seconds=run_seconds)
         left = stage.wait_for(
-            lambda: _runs(stage, run_seconds / 2), "its executions run", within_seconds=30
+            lambda: _runs(stage, run_seconds / 2), "its executions run", within_seconds=RUN_SECONDS
         )
         ran = stage.held_by(left, ExecutionStatus.RUNNING)
         held = stage.held_by(left, ExecutionStatus.SCHEDULED)
@@ -87,7 +93,7 @@ def drain(timeline: Timeline, *, run_seconds: float) -> Result:
         assert process is not None
         process.send_signal(signal.SIGTERM)
         draining_at = stage.wait_for(
-            lambda: _status_is(stage, left, Worker.Status.DRAINING), "it drains", within_seconds=10
+            lambda: _status_is(stage, left, Worker.Status.DRAINING), "it drains", within_seconds=60
         )
         timeline.add("noticed", f"{left.name} is draining: no more work for it", at=draining_at)
         _watch(stage, left, fault_at)
@@ -111,7 +117,7 @@ def drain(timeline: Timeline, *, run_seconds: float) -> Result:
 
 
 def broker_loss(timeline: Timeline, *, seconds: float, run_seconds: float) -> Result:
-    """Cut a worker's way to the broker for so long; everybody else's stays."""
+    """Cut one worker's connection to the broker for this long; all others stay."""
     with ExitStack() as held:
         relay = held.enter_context(Relay(*_broker_address()))
         name = NAMES[0]
@@ -123,7 +129,7 @@ def broker_loss(timeline: Timeline, *, seconds: float, run_seconds: float) -> Re
         stage.wait_for(
             lambda: stage.held_by(worker, ExecutionStatus.RUNNING) == SLOTS,
             "its executions run",
-            within_seconds=30,
+            within_seconds=RUN_SECONDS,
         )
         fault_at = timeline.add(
             "fault", f"{name} is cut off from the broker for {seconds:g} s; it runs {SLOTS}"
@@ -162,9 +168,9 @@ def broker_loss(timeline: Timeline, *, seconds: float, run_seconds: float) -> Re
 
 
 def _runs(stage: Stage, least_left_seconds: float) -> Worker | None:
-    """The worker of the drill with the most that runs, once all its slots are taken and what it
-    runs has begun just now."""
-    fullest: Worker | None = None
+    """A worker of the drill whose slots are all taken by executions that have just started; None if
+    there is none yet."""
+    busy: Worker | None = None
     for worker in Worker.objects.filter(name__in=NAMES):
         running = [
             row
@@ -173,28 +179,28 @@ def _runs(stage: Stage, least_left_seconds: float) -> Worker | None:
         ]
         ages = [(clock.now() - row.started_at).total_seconds() for row in running if row.started_at]
         if len(running) == SLOTS and max(ages) < least_left_seconds:
-            fullest = worker
-    return fullest
+            busy = worker
+    return busy
 
 
 def _watch(stage: Stage, worker: Worker, since: datetime) -> None:
-    """Tell of what happens until every execution has ended, or time is up."""
+    """Report events until every execution has ended, or the time is up."""
     until = time.monotonic() + END_SECONDS + settings.MUSTER.staleness_seconds
-    told: set[int] = set()
+    shown: set[int] = set()
     gone = False
     while time.monotonic() < until:
-        found = stage.worker(worker.name)
-        if not gone and found.gone_at is not None:
+        current = stage.worker(worker.name)
+        if not gone and current.gone_at is not None:
             gone = True
-            what = f"{found.name} is inactive: {found.status_reason}"
-            stage.timeline.add("noticed", what, at=found.gone_at)
-        news = [e for e in stage.events() if e.pk not in told and e.at > since]
+            what = f"{current.name} is inactive: {current.status_reason}"
+            stage.timeline.add("noticed", what, at=current.gone_at)
+        news = [e for e in stage.events() if e.pk not in shown and e.at > since]
         for (event, reason), group in _grouped(news).items():
             what = "rescheduled" if event in ("retry", "give_back", "schedule") else "started"
             if group[0].to_status in TERMINAL:
                 what = "finished"
             stage.timeline.add(what, _detail(event, reason, group), at=group[0].at)
-        told |= {event.pk for event in news}
+        shown |= {event.pk for event in news}
         if all(row.status in TERMINAL for row in stage.rows()):
             return
         time.sleep(0.1)
@@ -215,7 +221,7 @@ def _detail(event: str, reason: str, group: list[ExecutionEvent]) -> str:
 
 
 def _status_is(stage: Stage, worker: Worker, status: str) -> datetime | None:
-    """Since when it is so, as the worker's own history has it."""
+    """The time since which a worker has this status, by its history; None if it has another one."""
     if stage.worker(worker.name).status != status:
         return None
     event = WorkerEvent.objects.of(worker.pk).filter(kind=status).first()
@@ -226,9 +232,10 @@ def _status_is(stage: Stage, worker: Worker, status: str) -> datetime | None:
 
 
 def _notice_seconds() -> float:
-    """Heartbeat window, one look, and a second for a busy machine."""
+    """The limit for noticing: heartbeat window, two looks, and some time for a busy machine."""
     muster = settings.MUSTER
-    return float(muster.staleness_seconds + 2 * muster.maintenance_interval_seconds + 1)
+    looks_seconds = 2 * muster.maintenance_interval_seconds
+    return float(muster.staleness_seconds + looks_seconds + BUSY_SECONDS)
 
 
 def _not_ended(rows: list[Execution]) -> list[str]:
@@ -254,7 +261,7 @@ def _too_late(what: str, seconds: float | None, limit_seconds: float) -> list[st
 
 
 def _broker_address() -> tuple[str, int]:
-    """Host and port. Raises DrillStopped where there is nothing that could be cut."""
+    """Host and port of the broker. Raises DrillStopped if there is no connection to cut."""
     url = urlsplit(settings.BROKER_URL.split(";")[0])
     if url.scheme == "sqlitemq":
         raise DrillStopped(

@@ -11,7 +11,7 @@ CHUNK_BYTES = 65_536
 
 
 class Relay:
-    """Listens on a port of 127.0.0.1 and passes on what comes, until it is cut."""
+    """Listens on a port of 127.0.0.1 and forwards all data until it is cut."""
 
     def __init__(self, host: str, port: int) -> None:
         self.target = (host, port)

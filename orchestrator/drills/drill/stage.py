@@ -1,4 +1,4 @@
-"""What a drill needs of an installation, and what it leaves of it: its executions, as evidence."""
+"""The stage of a drill: its workers, its timeline, and its executions, which remain as evidence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from orchestrator.core import clock, executions, fleet, packs, publisher, topology
+from orchestrator.core import clock, executions, fleet, packs, private_files, publisher, topology
 from orchestrator.core.errors import MusterError
 from orchestrator.core.executions import NewExecution
 from orchestrator.core.fleet.needs import RESERVED
@@ -48,7 +48,7 @@ class Moment:
 
 @dataclass
 class Timeline:
-    """What happened, told as it happens. Seconds count from the fault."""
+    """The events of a drill, reported as they happen. Seconds count from the fault."""
 
     tell: Callable[[Moment, float | None], None]
     moments: list[Moment] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Timeline:
         return moment.at
 
     def seconds_to(self, at: datetime | None) -> float | None:
-        """From the fault; None before it."""
+        """Seconds from the fault; None without a fault or a time."""
         if at is None or self.fault_at is None:
             return None
         return round((at - self.fault_at).total_seconds(), 3)
@@ -79,7 +79,7 @@ class Stage:
         self.ids: list[UUID] = []
 
     def request(self, action: str, *, count: int, seconds: float) -> list[UUID]:
-        """Ask for executions that only the drill's workers may have."""
+        """Request executions that only the drill's workers may run."""
         new = NewExecution(
             action_ref=f"drill.{action}",
             parameters={"seconds": seconds, "journal": str(self.journal)},
@@ -88,7 +88,7 @@ class Stage:
         with transaction.atomic():
             rows = executions.request_many([new] * count, requested_by=ACTOR, now=clock.now())
             ids = [row.pk for row in rows]
-            # in the same transaction: no executor sees them without it
+            # in the same transaction: no executor sees them without the selector
             Execution.objects.filter(pk__in=ids).update(worker_selector=SELECTOR)
         self.ids += ids
         return ids
@@ -106,9 +106,9 @@ class Stage:
         return sum(row.worker_id == worker.pk and row.status in statuses for row in self.rows())
 
     def wait_for(self, look: Callable[[], Any], what: str, *, within_seconds: float) -> Any:
-        """Look until there is something. Raises DrillStopped."""
+        """Look until there is a result, and return it. Raises DrillStopped."""
         until = time.monotonic() + within_seconds
-        while not (found := look()):
+        while not (result := look()):
             for death in self.supervisor.look():
                 self.timeline.add("note", f"{death.name} ended ({death.cause})")
             if time.monotonic() > until:
@@ -116,11 +116,11 @@ class Stage:
                     f"Waited {within_seconds:.0f} s for this, and it did not happen: {what}"
                 )
             time.sleep(LOOK_SECONDS)
-        return found
+        return result
 
     def overlap_seconds(self) -> float:
-        """The longest that two attempts at one execution ran at the same time, as they witness
-        themselves: on one machine, by one clock."""
+        """The longest time for which two attempts at one execution ran at once, by their own
+        journal: on one machine, by one clock."""
         spans: dict[str, dict[int, tuple[float, float]]] = {}
         lines = self.journal.read_text().splitlines() if self.journal.exists() else []
         for line in lines:
@@ -143,12 +143,13 @@ def set_up(
     names: Sequence[str] = NAMES,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Stage]:
-    """Workers of the drill's own, up and reserved; afterwards they are stopped and retired."""
+    """Start the drill's own reserved workers; stop and retire them afterwards."""
     _refuse_another_drill()
     packs.install(packs.load(settings.BASE_DIR / "packs" / "drill"), now=clock.now())
     directory = Path(settings.DATA_DIR) / "drill"
-    directory.mkdir(exist_ok=True)
+    private_files.make_directory(directory)
     journal = directory / f"{clock.now():%Y%m%dT%H%M%S}.jsonl"
+    private_files.make(journal)
     labels = [f"{key}={value}" for key, value in SELECTOR.items()]
     supervisor = Supervisor(
         [services.worker(n, concurrency=SLOTS, restarts=False, labels=labels) for n in names],
@@ -180,8 +181,8 @@ def _are_up(names: Sequence[str]) -> bool:
 
 
 def _retire(names: Sequence[str]) -> None:
-    """Remove their queues. What is in them is out of date: nothing of the drill is open, or will
-    start there; should something be, the workers stay, and the janitor looks again."""
+    """Remove their queues. Messages in them are out of date, as nothing of the drill is open. If
+    something is still open, the workers stay, and the janitor tries again."""
     expected: tuple[type[Exception], ...] = (MusterError, *publisher.errors())
     for worker in Worker.objects.filter(name__in=names):
         try:

@@ -1,4 +1,4 @@
-"""A graph of steps as SVG: made here, so that the page needs no script and no other host."""
+"""A graph of steps as SVG, drawn here, so that the page needs no script and no other host."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ NAME_CHARACTERS = 23
 PAD = 14
 BAR_WIDTH = NODE_WIDTH - 2 * PAD
 LEAST_SHARE = 0.02
-"""Of a bar: one failure in a thousand is what one looks for."""
+"""The smallest part of a bar: one failure in a thousand must be visible."""
 
 Link = Callable[[Node], str]
-"""Where a click on a node leads; empty for nowhere."""
+"""The URL that a node links to; empty for none."""
 
 
 def drawn(graph: Graph, *, link: Link) -> SafeString:
-    """The graph in a box that scrolls, and what its colours mean."""
+    """Draw the graph in a box that scrolls, with a legend."""
     if not graph.nodes:
         return format_html('<p class="m-muted">{}</p>', "It has no steps.")
     if len(graph.nodes) > DRAWN_LIMIT:
         return format_html(
-            '<p class="m-muted">{} steps that all stand differently are more than a picture '
-            "can show.</p>",
+            '<p class="m-muted">{} steps in different positions are too many for a picture.</p>',
             f"{len(graph.nodes):,}",
         )
     layout = lay_out(graph.parents)
@@ -67,7 +66,7 @@ def _node(node: Node, layout: Layout, url: str) -> SafeString:
         "" if node.states else " m-unmade",
         " m-by-hand" if node.state == "resolved_manually" else "",
         round(x, 1), round(y, 1),
-        _told(node), _shadow(node), NODE_WIDTH, NODE_HEIGHT, _stripe(node), PAD,
+        _tooltip(node), _shadow(node), NODE_WIDTH, NODE_HEIGHT, _stripe(node), PAD,
         _cut(node.name), _bar(node) if node.count > 1 and node.states else _second_line(node),
     )  # fmt: skip
     return format_html('<a href="{}">{}</a>', url, box) if url else box
@@ -86,7 +85,7 @@ def _second_line(node: Node) -> SafeString:
 
 
 def _bar(node: Node) -> SafeString:
-    """How many of a crowd are in which state, as parts of one bar."""
+    """A bar of the states of a crowd."""
     shares = [max(count / node.count, LEAST_SHARE) for count in node.states.values()]
     widths = [BAR_WIDTH * share / sum(shares) for share in shares]
     lefts = [PAD + start for start in accumulate([0.0, *widths[:-1]])]
@@ -101,7 +100,7 @@ def _bar(node: Node) -> SafeString:
 
 
 def _shadow(node: Node) -> SafeString | str:
-    """A crowd looks like a pile."""
+    """A second box behind the first, so that a crowd looks like a pile."""
     if node.count == 1:
         return ""
     return format_html(
@@ -112,7 +111,7 @@ def _shadow(node: Node) -> SafeString | str:
 
 
 def _stripe(node: Node) -> SafeString:
-    """The kind of step, for those that are not plain."""
+    """The kind of a step, unless it is a standard one."""
     if node.kind == "standard":
         return SafeString("")
     return format_html(
@@ -121,21 +120,21 @@ def _stripe(node: Node) -> SafeString:
 
 
 def _kind(node: Node) -> str:
-    """The colour: the state's, or for a crowd that of its worst."""
+    """The colour: that of the state, or of the worst state of a crowd."""
     if node.state is not None:
         return words.kind_of(node.state)
-    found = {words.kind_of(state) for state in node.states}
-    return next((k for k in ("danger", "warning", "primary", "info") if k in found), "")
+    kinds = {words.kind_of(state) for state in node.states}
+    return next((k for k in ("danger", "warning", "primary", "info") if k in kinds), "")
 
 
 def _edge_class(graph: Graph, parent: str) -> str:
-    """An edge is open once its parent is satisfied."""
+    """The CSS classes of an edge: it is open if its parent is satisfied."""
     kinds = {words.kind_of(state) for state in graph.nodes[parent].states}
     return "m-way m-way-open" if kinds == {"success"} else "m-way"
 
 
 def _path(route: Sequence[Point]) -> str:
-    """Curves between columns, straight lines through them."""
+    """An SVG path: curves between columns, straight lines through them."""
     parts = [f"M{route[0][0]:.1f} {route[0][1]:.1f}"]
     for number, ((x, y), (to_x, to_y)) in enumerate(pairwise(route)):
         if number % 2:
@@ -147,11 +146,11 @@ def _path(route: Sequence[Point]) -> str:
 
 
 def _legend(graph: Graph, layout: Layout) -> SafeString:
-    """States and how many steps are in each; and what the picture leaves out."""
+    """The number of steps in each state, and the edges that are not drawn."""
     counts = format_html_join(" ", '<span class="whitespace-nowrap">{} {}</span>', _counts(graph))
     left_out = ", ".join(f"{parent} → {child}" for parent, child in sorted(layout.backward))
     warning = (
-        format_html('<p class="m-overdue">Closes a cycle, not drawn: {}</p>', left_out)
+        format_html('<p class="m-overdue">Not drawn, because they close a cycle: {}</p>', left_out)
         if left_out
         else ""
     )
@@ -165,17 +164,17 @@ def _counts(graph: Graph) -> Iterator[tuple[SafeString, str]]:
             yield render.state_badge(state), f"{count:,}"
 
 
-def _told(node: Node) -> str:
+def _tooltip(node: Node) -> str:
     if not node.states:
-        return f"{node.name}: {node.kind}, not made yet"
-    told = ", ".join(f"{count:,} {state}" for state, count in node.states.items())
+        return f"{node.name}: {node.kind}, not created yet"
+    states = ", ".join(f"{count:,} {state}" for state, count in node.states.items())
     if node.count > 1:
-        return f"{node.name}: {told}"
-    return f"{node.name}: {told}, {node.attempts} of {node.max_attempts} attempts"
+        return f"{node.name}: {states}"
+    return f"{node.name}: {states}, {node.attempts} of {node.max_attempts} attempts"
 
 
 def _cut(name: str) -> str:
-    """Without its middle, if it is too long: workers of a batch differ in their ends."""
+    """Cut the middle out of a long name: batch workers differ at the end of their names."""
     if len(name) <= NAME_CHARACTERS:
         return name
     half = NAME_CHARACTERS // 2

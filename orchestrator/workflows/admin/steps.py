@@ -1,4 +1,4 @@
-"""Steps: what each waits for, what was tried, and what an operator can do to it."""
+"""Steps: list, page, and repairs by an operator."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from unfold.enums import ActionVariant
 from unfold.views import ChangeList
 from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldBooleanSwitchWidget
 
-from orchestrator.core import clock
+from orchestrator.core import authority, clock
 from orchestrator.core.admin import dialogs, render
 from orchestrator.core.admin.listing import id_starts_with
 from orchestrator.core.admin.read_only import AsOfChangeList, ReadOnlyAdmin, Section
+from orchestrator.core.authority import Principal
 from orchestrator.workflows import engine
 from orchestrator.workflows.admin import task_page
 from orchestrator.workflows.models import Step
@@ -31,15 +32,15 @@ HOME = "admin:workflows_step_changelist"
 
 
 class RepairForm(dialogs.ReasonForm):
-    """A reason, and for a step that is being run whether to stop it."""
+    """A reason, and for a step in flight the choice to stop its execution."""
 
     form_before_template = "workflows/admin/step_named.html"
 
     force = forms.BooleanField(
         required=False,
-        label="Stop what runs",
+        label="Stop its execution",
         widget=UnfoldBooleanSwitchWidget,
-        help_text="Its execution is cancelled, and whatever comes of it no longer counts.",
+        help_text="Its execution is cancelled, and its result is ignored.",
     )
 
     def __init__(self, *args: Any, object_id: Any = None, **kwargs: Any) -> None:
@@ -51,18 +52,18 @@ class RepairForm(dialogs.ReasonForm):
     def get_before_template_context(
         self, request: HttpRequest, object_id: Any = None
     ) -> dict[str, Any]:
-        """Which step it is: the dialog may have been opened on a page of many."""
+        """Name the step: the dialog may have been opened on a page with many."""
         return {"step": self.step}
 
 
 class ResultForm(RepairForm):
-    """A reason, and the result that the step could not give."""
+    """A reason, and the result to use for the step."""
 
     result = forms.JSONField(
         required=False,
         initial=dict,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 6}),
-        help_text="JSON: what the steps after it see as its result. Empty means null.",
+        help_text="JSON: the result that the steps after it see. Empty means null.",
     )
     field_order = ("result", "reason", "force")
 
@@ -75,13 +76,15 @@ class StepChangeList(AsOfChangeList):
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         now = clock.now()
-        views = steps.views(list(self.result_list), now=now)
+        principal = authority.of_request(request)
+        views = steps.views(list(self.result_list), now=now, seen_by=principal)
         for step, view in zip(self.result_list, views, strict=True):
             step.view = view
 
 
 @admin.register(Step)
 class StepAdmin(ReadOnlyAdmin):
+    view_permission = "tasks.read"
     list_display = ("label", "of_task", "state_label", "tried", "blocked_by")
     list_select_related = ("task",)
     list_filter = ("state", "kind")
@@ -96,7 +99,7 @@ class StepAdmin(ReadOnlyAdmin):
         return StepChangeList
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
-        """Of one task in its order; of all the newest first."""
+        """Sort the steps of one task in its order, all steps newest first."""
         return ("pk",) if "task" in request.GET else ("-pk",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Step]:
@@ -114,8 +117,8 @@ class StepAdmin(ReadOnlyAdmin):
             return queryset.none(), False
         return queryset.filter(Q(by_id) | Q(by_task)), False
 
-    def sections(self, obj: Step, now: datetime) -> list[Section]:
-        return task_page.of_step(obj, now)
+    def sections(self, obj: Step, now: datetime, *, seen_by: Principal) -> list[Section]:
+        return task_page.of_step(obj, now, seen_by=seen_by)
 
     # --- columns
 
@@ -133,7 +136,7 @@ class StepAdmin(ReadOnlyAdmin):
 
     @display(description="Attempts")
     def tried(self, step: Step) -> str:
-        return task_page.attempts(step)
+        return steps.attempts(step)
 
     @display(description="Blocked by")
     def blocked_by(self, step: Step) -> str:
@@ -142,15 +145,15 @@ class StepAdmin(ReadOnlyAdmin):
     # --- repairs
 
     def has_repair_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
-        return self.may_change(request)
+        return self.may_act(request, "steps.repair", object_id)
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        """Only the buttons of what is possible now."""
-        found = self.get_object(request, object_id)
-        if found is None or found.task.is_terminal:
+        """Leave only the buttons that are possible now."""
+        step = self.get_object(request, object_id)
+        if step is None or step.task.is_terminal:
             return []
         allowed: list[Any] = super().get_actions_detail(request, object_id)
-        verbs = {verb for verb, _ in task_page.verbs_of(found)}
+        verbs = {verb for verb, _ in task_page.verbs_of(step)}
         return [each for each in allowed if each.action_name.rpartition("_")[2] in verbs]
 
     @dialogs.button(
@@ -159,7 +162,7 @@ class StepAdmin(ReadOnlyAdmin):
         permission="repair",
         question="Try this step again?",
         explanation=(
-            "Its attempts count from 0 again, without a backoff. The task goes on by itself."
+            "Its attempts count from 0 again, without a backoff. The task continues by itself."
         ),
         submit="Reset",
         form=RepairForm,
@@ -174,7 +177,7 @@ class StepAdmin(ReadOnlyAdmin):
         permission="repair",
         question="Count this step as satisfied?",
         explanation=(
-            "It ends without a result, and the steps after it begin. This cannot be undone."
+            "It ends without a result, and the steps after it start. This cannot be undone."
         ),
         submit="Resolve",
         form=RepairForm,
@@ -199,6 +202,7 @@ class StepAdmin(ReadOnlyAdmin):
             engine.complete_manually,
             "is complete",
             result=form.cleaned_data["result"],
+            principal=self.principal(request),
         )
 
     def _repair(

@@ -1,4 +1,4 @@
-"""Task templates: the graph that their tasks run, and what is said of each step."""
+"""Task templates: their graph, steps and definition."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from unfold.decorators import display
 from orchestrator.core import words
 from orchestrator.core.admin import render
 from orchestrator.core.admin.read_only import ReadOnlyAdmin, Section
+from orchestrator.core.authority import Principal
 from orchestrator.workflows.admin import graph_svg
 from orchestrator.workflows.models import TaskTemplate
-from orchestrator.workflows.shown import graph
+from orchestrator.workflows.shown import graph, secrets
 from orchestrator.workflows.task_templates import TemplateDefinition
 from orchestrator.workflows.task_templates.definitions import StepDefinition
 
 
 @admin.register(TaskTemplate)
 class TaskTemplateAdmin(ReadOnlyAdmin):
+    view_permission = "templates.read"
     list_display = ("ref", "pack", "enabled", "description", "installed_at")
     list_select_related = ("pack",)
-    list_filter = ("namespace", "enabled", "pack")
+    list_filter = ("namespace", "enabled", ("pack", admin.RelatedOnlyFieldListFilter))
     list_filter_submit = False
     search_fields = ("namespace", "name", "description")
 
@@ -37,7 +39,7 @@ class TaskTemplateAdmin(ReadOnlyAdmin):
         queryset: QuerySet[TaskTemplate] = super().get_queryset(request)
         return queryset.select_related("pack")
 
-    def sections(self, obj: TaskTemplate, now: datetime) -> list[Section]:
+    def sections(self, obj: TaskTemplate, now: datetime, *, seen_by: Principal) -> list[Section]:
         definition = TemplateDefinition.of(obj.definition)
         shown = graph.folded(graph.of_template(obj))
         tasks = f"{reverse('admin:workflows_task_changelist')}?template={obj.pk}"
@@ -46,7 +48,7 @@ class TaskTemplateAdmin(ReadOnlyAdmin):
         facts = [
             ("Template", render.mono(obj.ref)),
             ("Description", obj.description),
-            ("Pack", render.link_to(obj.pack) or "none: installed by itself"),
+            ("Pack", render.link_to(obj.pack) or "none: installed without a pack"),
             ("May be requested", "yes" if obj.enabled else "no: disabled"),
             ("The same task again", definition.identity_strategy),
             ("Installed", render.moment(obj.installed_at)),
@@ -56,7 +58,7 @@ class TaskTemplateAdmin(ReadOnlyAdmin):
             Section(facts=facts, kind="success" if obj.enabled else "warning"),
             Section(title="Graph", body=graph_svg.drawn(shown, link=lambda _: "")),
             Section(title="Steps", body=render.table(headers, rows)),
-            Section(title="Definition", body=render.pretty_json(obj.definition)),
+            Section(title="Definition", body=render.pretty_json(secrets.definition(obj))),
         ]
 
 

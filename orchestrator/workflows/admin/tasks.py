@@ -1,4 +1,4 @@
-"""Tasks: listed, shown with their graphs, cancelled, resolved."""
+"""Tasks: list, page with graph, cancellation and resolution."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from unfold.decorators import display
 from unfold.enums import ActionVariant
 from unfold.views import ChangeList
 
-from orchestrator.core import clock, words
+from orchestrator.core import authority, clock, words
 from orchestrator.core.admin import dialogs, render
 from orchestrator.core.admin.listing import CreatedBetween, CreatedWithin, id_starts_with
 from orchestrator.core.admin.read_only import AsOfChangeList, ReadOnlyAdmin, Section
+from orchestrator.core.authority import Principal
 from orchestrator.workflows import engine
 from orchestrator.workflows.admin import task_page
 from orchestrator.workflows.models import Task, TaskTemplate
 from orchestrator.workflows.shown import steps
+from orchestrator.workflows.shown import tasks as shown
 from orchestrator.workflows.states import TASKS, TaskState
-from orchestrator.workflows.states.steps import SATISFIED
 from orchestrator.workflows.states.tasks import KINDS as TASK_KINDS
 
 TEMPLATE_LIMIT = 500
@@ -37,7 +38,7 @@ class ByState(DropdownFilter):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         each = [(state.value, state.value) for state in TaskState]
-        return [("open", "open: neither over nor in error"), *each]
+        return [("open", "open: not ended, not in error"), *each]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Task]) -> QuerySet[Task]:
         value = self.value()
@@ -51,7 +52,8 @@ class ByTemplate(DropdownFilter):
     parameter_name = "template"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        rows = TaskTemplate.objects.defer("definition")[:TEMPLATE_LIMIT]
+        visible = TaskTemplate.objects.visible_to(authority.of_request(request))
+        rows = visible.defer("definition")[:TEMPLATE_LIMIT]
         return [(str(template.pk), template.ref) for template in rows]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Task]) -> QuerySet[Task]:
@@ -73,13 +75,14 @@ class TaskChangeList(AsOfChangeList):
 
 @admin.register(Task)
 class TaskAdmin(ReadOnlyAdmin):
+    view_permission = "tasks.read"
     list_display = ("short_id", "state_label", "template_ref", "progress", "by", "took", "created")
     list_select_related = ("template",)
     list_filter = (ByState, ByTemplate, CreatedWithin, ("created_at", CreatedBetween))
     show_facets = admin.ShowFacets.NEVER
     search_fields = ("id",)
     search_help_text = "Start of an id, name of a template, or correlation id"
-    actions_detail = ("resolve", "cancel")
+    actions_detail = ("release", "resolve", "cancel")
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return TaskChangeList
@@ -91,20 +94,19 @@ class TaskAdmin(ReadOnlyAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Task], search_term: str
     ) -> tuple[QuerySet[Task], bool]:
-        """By id prefix, template or correlation id: each of them has its index."""
+        """Search by id prefix, template or correlation id: each has an index."""
         term = search_term.strip()
         if not term:
             return queryset, False
-        # looked up among the few templates: a LIKE over tasks would read them all
+        # names are searched among the few templates: a LIKE over tasks would read them all
         templates = TaskTemplate.objects.filter(name__icontains=term).values_list("pk", flat=True)
         wanted = Q(correlation_id=term) | Q(template_id__in=list(templates))
         if by_id := id_starts_with(term):
             wanted |= by_id
         return queryset.filter(wanted), False
 
-    def sections_for(self, request: HttpRequest, obj: Task, now: datetime) -> list[Section]:
-        may_repair = request.user.has_perm("workflows.change_step")
-        return task_page.of_task(obj, now, may_repair=may_repair)
+    def sections(self, obj: Task, now: datetime, *, seen_by: Principal) -> list[Section]:
+        return task_page.of_task(obj, now, seen_by=seen_by)
 
     # --- columns
 
@@ -126,7 +128,7 @@ class TaskAdmin(ReadOnlyAdmin):
         total = sum(counts.values())
         if not total:
             return "-"
-        done = f"{sum(counts[state] for state in SATISFIED):,} of {total:,}"
+        done = f"{shown.done(counts):,} of {total:,}"
         return format_html('<span class="whitespace-nowrap">{}</span>', done)
 
     @display(description="By")
@@ -146,29 +148,45 @@ class TaskAdmin(ReadOnlyAdmin):
 
     # --- ending it by hand
 
-    def has_end_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
-        return self.may_change(request)
+    def has_cancel_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        return self.may_act(request, "tasks.cancel", object_id)
+
+    def has_repair_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        return self.may_act(request, "steps.repair", object_id)
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        """Only the buttons of what is possible now."""
-        found = self.get_object(request, object_id)
-        if found is None:
+        """Leave only the buttons that are possible now."""
+        task = self.get_object(request, object_id)
+        if task is None:
             return []
         allowed: list[Any] = super().get_actions_detail(request, object_id)
         return [
             each
             for each in allowed
-            if TASKS.allows(each.action_name.rpartition("_")[2], found.state)
+            if TASKS.allows(each.action_name.rpartition("_")[2], task.state)
         ]
+
+    @dialogs.button(
+        "Release",
+        icon="restart_alt",
+        permission="repair",
+        question="Have this task tried again as it is?",
+        explanation=(
+            "An executor advances it again. If executors died of it, repair what they died of "
+            "first: a step, or the pack."
+        ),
+        submit="Release",
+    )
+    def release(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
+        return self._end(request, form, object_id, engine.release, "Released.")
 
     @dialogs.button(
         "Resolve as it is",
         icon="task_alt",
-        permission="end",
+        permission="repair",
         question="Close this task as it is?",
         explanation=(
-            "What had to be done was done elsewhere. Its open steps are cancelled. This "
-            "cannot be undone."
+            "Its work was done in another way. Its open steps are cancelled. This cannot be undone."
         ),
         submit="Resolve",
     )
@@ -178,10 +196,10 @@ class TaskAdmin(ReadOnlyAdmin):
     @dialogs.button(
         "Cancel task",
         icon="cancel",
-        permission="end",
+        permission="cancel",
         question="Cancel this task?",
         explanation=(
-            "Its open steps are cancelled, and what runs of it is told to stop. This cannot "
+            "Its open steps are cancelled, and its running executions are stopped. This cannot "
             "be undone."
         ),
         submit="Cancel it",

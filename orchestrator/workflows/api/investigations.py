@@ -9,7 +9,7 @@ from ninja import Query, Router
 from pydantic import BaseModel
 
 from orchestrator.core.api import pages
-from orchestrator.core.api.access import AuthenticatedRequest
+from orchestrator.core.api.access import AuthenticatedRequest, needs
 from orchestrator.core.api.application import refuse_unknown_parameters
 from orchestrator.core.api.dlq import DLQPage, EntryPageQuery, page_of
 from orchestrator.core.api.dlq_reports import TopQuery
@@ -32,21 +32,23 @@ class StalenessQuery(TopQuery):
     health_status: TaskStaleness.Health | None = None
 
 
-@router.get("/task/{task_uuid}", response=documented(404, 422, _200=DLQPage))
+@router.get(
+    "/task/{task_uuid}", auth=needs("dlq.read"), response=documented(404, 422, _200=DLQPage)
+)
 def list_dlq_entries_of_task(
     request: AuthenticatedRequest, task_uuid: UUID, query: Query[EntryPageQuery]
 ) -> HttpResponse:
     """All entries of one task, newest first; at most one of them is pending."""
     refuse_unknown_parameters(request, EntryPageQuery)
-    task = known(task_uuid)
+    task = known(request, task_uuid, "dlq.read")
     return page_of(request, DLQEntry.objects.about(task.pk).without_contents(), query)
 
 
-@router.get("/staleness", response=documented(422, _200=StalenessList))
+@router.get("/staleness", auth=needs("dlq.read"), response=documented(422, _200=StalenessList))
 def task_staleness(request: AuthenticatedRequest, query: Query[StalenessQuery]) -> HttpResponse:
-    """Open tasks by how much of a limit they have used up: the stale ones first."""
+    """Open tasks by the share of a limit that they have used: stale ones first."""
     refuse_unknown_parameters(request, StalenessQuery)
-    rows = TaskStaleness.objects.all()
+    rows = TaskStaleness.objects.visible_to(request.auth.principal)
     if query.health_status is not None:
         rows = rows.filter(health_status=query.health_status)
     return reply(StalenessList(items=pages.each(TaskHealth, rows[: query.limit])))

@@ -1,9 +1,8 @@
-"""The steps of a task: where each is, what it waits for, what came of it."""
+"""The steps of a task: list, show, and repairs by hand."""
 
 from __future__ import annotations
 
 import enum
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -11,8 +10,9 @@ from django.http import HttpResponse
 from ninja import Body, Query, Router
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from orchestrator.core import authority
 from orchestrator.core.api import pages, problems
-from orchestrator.core.api.access import AuthenticatedRequest
+from orchestrator.core.api.access import AuthenticatedRequest, needs
 from orchestrator.core.api.application import refuse_unknown_parameters
 from orchestrator.core.api.problems import FieldProblem
 from orchestrator.core.api.replies import documented, reply
@@ -33,13 +33,15 @@ class StepPage(pages.Page):
 class StepQuery(pages.PageQuery):
     """Filters; all of them must hold."""
 
-    state: list[StepState] = Field([], description="May be repeated: any of these.")
+    state: list[StepState] = Field([], description="May be repeated; any of them matches.")
     name: pages.Text | None = None
-    template_step: pages.Text | None = Field(None, description="Such as all workers of a batch.")
+    template_step: pages.Text | None = Field(
+        None, description="All steps of this template step, such as a batch's workers."
+    )
 
 
 class ActionType(enum.StrEnum):
-    """What can be done to a step by hand."""
+    """A repair of a step by hand."""
 
     RESET_FOR_RETRY = "reset_for_retry"
     RESOLVE_MANUALLY = "resolve_manually"
@@ -47,25 +49,26 @@ class ActionType(enum.StrEnum):
 
 
 class CompletionData(BaseModel):
-    """What the step would have given."""
+    """The result to use for the step."""
 
     model_config = ConfigDict(extra="forbid")
 
-    result: Any = Field(description="What its children see.")
+    result: Any = Field(description="The result that its children see.")
 
 
 class StepChange(BaseModel):
-    """A repair. The task goes on by itself."""
+    """A repair. The task continues by itself."""
 
     model_config = ConfigDict(extra="forbid")
 
     action_type: ActionType
-    reason: pages.Text = Field(min_length=1, max_length=500, description="Kept in the audit.")
+    reason: pages.Text = Field(min_length=1, max_length=500, description="Stored in the audit.")
     completion_data: CompletionData | None = Field(
-        None, description="Of `complete_manually`, and of nothing else."
+        None, description="For `complete_manually` only."
     )
     force: bool = Field(
-        False, description="Also while it is being run: its execution is cancelled and fenced out."
+        False,
+        description="true to repair it even in flight: its execution is cancelled and fenced out.",
     )
 
     @model_validator(mode="after")
@@ -78,38 +81,51 @@ class StepChange(BaseModel):
         return self
 
 
-@router.get("/{task_uuid}/workflow_steps", response=documented(404, 422, _200=StepPage))
+@router.get(
+    "/{task_uuid}/workflow_steps",
+    auth=needs("tasks.read"),
+    response=documented(404, 422, _200=StepPage),
+)
 def list_steps(
     request: AuthenticatedRequest, task_uuid: UUID, query: Query[StepQuery]
 ) -> HttpResponse:
-    """The steps of a task, in the order in which they were made."""
+    """The steps of a task, in the order of their creation."""
     refuse_unknown_parameters(request, StepQuery)
-    rows = Step.objects.without_contents().filter(task=known(task_uuid))
+    rows = Step.objects.without_contents().filter(task=known(request, task_uuid))
     if query.state:
         rows = rows.filter(state__in=query.state)
     wanted = query.model_dump(include={"name", "template_step"}, exclude_none=True)
-    found, cursor = pages.oldest_first(rows.filter(**wanted), query, key=UUID)
-    views = steps.views(found, now=request.auth.now)
+    page, cursor = pages.oldest_first(rows.filter(**wanted), query, key=UUID)
+    views = steps.views(page, now=request.auth.now, seen_by=request.auth.principal)
     items = [steps.summary(view) for view in views]
     return reply(StepPage(items=items, next=pages.link(request, cursor), next_cursor=cursor))
 
 
-@router.get("/{task_uuid}/workflow_steps/{step_uuid}", response=documented(404, _200=StepDetail))
+@router.get(
+    "/{task_uuid}/workflow_steps/{step_uuid}",
+    auth=needs("tasks.read"),
+    response=documented(404, _200=StepDetail),
+)
 def get_step(request: AuthenticatedRequest, task_uuid: UUID, step_uuid: UUID) -> HttpResponse:
     """One step, with its result and its executions."""
-    return reply(_detail(_known_step(task_uuid, step_uuid), request.auth.now))
+    return _reply(request, _known_step(request, task_uuid, step_uuid))
 
 
 @router.patch(
     "/{task_uuid}/workflow_steps/{step_uuid}",
+    auth=needs("steps.repair"),
     response=documented(404, 409, _200=StepDetail),
 )
 def change_step(
     request: AuthenticatedRequest, task_uuid: UUID, step_uuid: UUID, change: Body[StepChange]
 ) -> HttpResponse:
-    """Reset, resolve or complete a step by hand; the actor is the caller. Final states: 409."""
-    step = _known_step(task_uuid, step_uuid)
-    told: dict[str, Any] = {
+    """Reset, resolve or complete a step by hand; the actor is the caller. 409 in a final state.
+
+    A result may decide what later steps do: 403 unless the caller may run each action that the
+    template names.
+    """
+    step = _known_step(request, task_uuid, step_uuid, "steps.repair")
+    common: dict[str, Any] = {
         "reason": change.reason,
         "force": change.force,
         "actor": request.auth.name,
@@ -118,22 +134,24 @@ def change_step(
     try:
         match change.action_type:
             case ActionType.RESET_FOR_RETRY:
-                engine.reset_for_retry(step.pk, **told)
+                engine.reset_for_retry(step.pk, **common)
             case ActionType.RESOLVE_MANUALLY:
-                engine.resolve_manually(step.pk, **told)
+                engine.resolve_manually(step.pk, **common)
             case ActionType.COMPLETE_MANUALLY:
                 result = change.completion_data.result if change.completion_data else None
-                engine.complete_manually(step.pk, result=result, **told)
+                principal = request.auth.principal
+                engine.complete_manually(step.pk, result=result, principal=principal, **common)
     except engine.ResultRefused as error:
         pointer = "/completion_data/result"
         raise problems.invalid([FieldProblem(pointer=pointer, message=str(error))]) from None
     except engine.ReasonMissing as error:
         raise problems.invalid([FieldProblem(pointer="/reason", message=str(error))]) from None
-    return reply(_detail(_known_step(task_uuid, step_uuid), request.auth.now))
+    return _reply(request, _known_step(request, task_uuid, step_uuid, "steps.repair"))
 
 
 @router.get(
     "/{task_uuid}/workflow_steps/{step_uuid}/audit",
+    auth=needs("tasks.read"),
     response=documented(404, 422, _200=TransitionPage),
 )
 def get_step_audit(
@@ -143,21 +161,27 @@ def get_step_audit(
     query: Query[pages.PageQuery],
 ) -> HttpResponse:
     """Every transition of the step, oldest first."""
-    step = _known_step(task_uuid, step_uuid)
+    step = _known_step(request, task_uuid, step_uuid)
     return audit(request, TransitionRecord.objects.filter(step=step), query)
 
 
-def _known_step(task_uuid: UUID, step_uuid: UUID) -> Step:
+def _known_step(
+    request: AuthenticatedRequest,
+    task_uuid: UUID,
+    step_uuid: UUID,
+    permission: str = "tasks.read",
+) -> Step:
     step = (
         Step.objects.select_related("task__template")
         .filter(pk=step_uuid, task_id=task_uuid)
         .first()
     )
-    if step is None:
+    if step is None or not authority.may(request.auth.principal, permission, step.place):
         raise problems.not_found(f"Task {task_uuid} has no step with the id {step_uuid}")
     return step
 
 
-def _detail(step: Step, now: datetime) -> StepDetail:
-    (view,) = steps.views([step], now=now)
-    return steps.detail(view, step.task.template)
+def _reply(request: AuthenticatedRequest, step: Step) -> HttpResponse:
+    principal = request.auth.principal
+    (view,) = steps.views([step], now=request.auth.now, seen_by=principal)
+    return reply(steps.detail(view, step.task.template, seen_by=principal))

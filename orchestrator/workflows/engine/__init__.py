@@ -9,7 +9,9 @@ from orchestrator.workflows.engine.advancing import advance
 from orchestrator.workflows.engine.cancellation import (
     TaskIsFinal,
     TaskIsNotBlocked,
+    TaskIsNotInError,
     cancel,
+    release,
     resolve,
 )
 from orchestrator.workflows.engine.outcomes import ResultRefused
@@ -52,6 +54,7 @@ __all__ = [
     "TaskExists",
     "TaskIsFinal",
     "TaskIsNotBlocked",
+    "TaskIsNotInError",
     "TaskProblem",
     "TaskRefused",
     "UnknownStep",
@@ -67,6 +70,7 @@ __all__ = [
     "detect_stale",
     "look",
     "note_ended",
+    "release",
     "request",
     "reset_for_retry",
     "resolve",

@@ -1,10 +1,11 @@
-"""`advance`: whatever a task can do now, it does. Safe to call at any time, from anywhere."""
+"""`advance`: move a task as far as it can go now. Safe to call at any time, from anywhere."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
@@ -27,7 +28,7 @@ from orchestrator.workflows.task_templates.definitions import BATCH_WORKER, CONT
 T = TaskState
 
 STUCK = (TaskState.BLOCKED_BY_FAILURES, TaskState.ERROR)
-"""Only a repair leads on from here."""
+"""Only a repair leads out of these states."""
 
 _GO_ON = ("enqueue_steps", "process_steps")
 _AFTER_WORK: Mapping[TaskState, tuple[str, ...]] = {
@@ -61,38 +62,39 @@ WAYS: Mapping[TaskState, Mapping[TaskState, tuple[str, ...]]] = {
     T.BLOCKED_BY_FAILURES: {**_AFTER_A_HALT, T.ERROR: ("fail",)},
     T.ERROR: _AFTER_A_HALT,
 }
-"""The events that lead from a state to another, as few as the table of transitions allows."""
+"""The events that lead from one state to another, as few as the table of transitions allows."""
 
 
 def advance(task_id: UUID, *, now: datetime, actor: str) -> TaskState:
-    """Take in what ended, request what is ready, and say where the task is; all or nothing.
+    """Settle ended steps, request ready ones, and move the task, all or nothing; returns its state.
 
-    Idempotent: with nothing new it changes nothing. Two that call it at once take turns.
-    Raises UnknownTask.
+    Idempotent: with nothing new it changes nothing. Concurrent calls take turns. A task that is
+    quarantined is left alone. Raises UnknownTask.
     """
     with transaction.atomic():
         turn = begin(task_id, now=now, actor=actor)
-        if not turn.task.is_terminal:
+        if not (turn.task.is_terminal or turn.task.is_quarantined):
             take(turn)
         return TaskState(turn.task.state)
 
 
 def take(turn: Turn, *, repaired: bool = False) -> None:
-    """What `advance` does, when the caller holds the task's lock already.
+    """Do the work of `advance` when the caller already holds the task's lock.
 
     1. A new task gets its first steps.
     2. Settle the steps whose executions have ended; that may create others.
     3. Request executions for the steps that are ready.
-    4. Conclude from where the steps are where the task is.
+    4. Derive the task's state from the states of its steps.
 
-    `repaired`: an operator has changed it just now, so that it may go on.
+    `repaired`: an operator has just changed it, so that it may go on.
     """
     if turn.state is TaskState.PENDING:
         create_initial(turn)
         turn.events.append("initialize")
     settled = settle(turn)
     if turn.state in STUCK and not repaired:
-        # what still ends is taken in, and nothing new begins
+        # steps that still end are settled, and nothing new begins
+        _write(turn)
         return
     enqueued = 0 if turn.problem else enqueue(turn)
     _conclude(turn, _look(turn), settled=settled, enqueued=enqueued)
@@ -100,18 +102,19 @@ def take(turn: Turn, *, repaired: bool = False) -> None:
 
 @dataclass(frozen=True)
 class Standing:
-    """How many of a task's steps are in which situation."""
+    """The numbers of a task's steps in each situation."""
 
     in_flight: int
     pending: int
     waiting: int
     failed: int
-    """In error, and something or somebody must be told of it."""
+    """In error or cancelled, and not tolerated by a batch."""
     retry_at: datetime | None
 
 
 def _look(turn: Turn) -> Standing:
-    """One query; a second one if there are errors that a batch may tolerate."""
+    """Count the steps with one query; a second one if there are errors that a batch may
+    tolerate."""
     rows = turn.steps.order_by().values_list("state")
     counts = {s: (n, due) for s, n, due in rows.annotate(Count("pk"), Min("next_retry_at"))}
 
@@ -136,7 +139,7 @@ def _look(turn: Turn) -> Standing:
 
 
 def _conclude(turn: Turn, standing: Standing, *, settled: int, enqueued: int) -> None:
-    """Move the task to where its steps are, and open an investigation if it is stuck there."""
+    """Move the task to the state that its steps imply, and open an investigation if it is stuck."""
     state, goal = turn.state, _goal(turn, standing, settled=settled, enqueued=enqueued)
     if goal is not state or enqueued:
         turn.events += WAYS[state][goal]
@@ -174,33 +177,41 @@ def _goal(turn: Turn, standing: Standing, *, settled: int, enqueued: int) -> Tas
 
 
 def _stay(turn: Turn, standing: Standing, *, settled: int) -> None:
-    """The state is the same; progress starts its clock again, and retries may be due later."""
-    task = turn.task
-    if task.next_retry_at != standing.retry_at:
-        Task.objects.filter(pk=task.pk).update(next_retry_at=standing.retry_at)
+    """Keep the state, but restart its clock after progress, and note when retries are due."""
+    values: dict[str, Any] = {}
+    if turn.task.next_retry_at != standing.retry_at:
+        values["next_retry_at"] = standing.retry_at
     if settled:
-        _touch(task, turn.now)
+        values["clock_started_at"] = turn.now
+    _write(turn, **values)
 
 
-def _touch(task: Task, now: datetime) -> None:
-    Task.objects.filter(pk=task.pk).update(clock_started_at=now)
+def _write(turn: Turn, **values: Any) -> None:
+    """Write what changes besides the state; the try has come to its end, which a transition notes
+    by itself."""
+    task = turn.task
+    if task.advance_tries is not None:
+        values["advance_tries"] = None
+    if values:
+        Task.objects.filter(pk=task.pk).update(**values)
 
 
 def _why_blocked(turn: Turn) -> tuple[DLQEntry.Reason, str]:
-    """For whoever looks into it: whose fault it is, and which steps failed of what."""
+    """The reason and the detail for an investigation: the cause, and the errors of the failed
+    steps."""
     failed = turn.steps.filter(state=StepState.ERROR).order_by("pk").values_list("name", "error")
     errors = [(name, error or {}) for name, error in failed]
-    told = "; ".join(_told(name, error) for name, error in errors[:5])
+    detail = "; ".join(_summary(name, error) for name, error in errors[:5])
     if any(error.get("lost_workers", 0) >= SUSPECT_FROM for _, error in errors):
-        return DLQEntry.Reason.POISON, told
+        return DLQEntry.Reason.POISON, detail
     if errors and all(error.get("reason") in WITHOUT_A_WORKER for _, error in errors):
-        # their actions are not to blame: what is to be repaired is the fleet
-        return DLQEntry.Reason.WORKER_UNAVAILABLE, told
-    told = told or "a step that others depend on was cancelled"
-    return DLQEntry.Reason.MAX_RETRIES_EXCEEDED, told
+        # their actions are not to blame: the fleet needs repair
+        return DLQEntry.Reason.WORKER_UNAVAILABLE, detail
+    detail = detail or "a step that others depend on was cancelled"
+    return DLQEntry.Reason.MAX_RETRIES_EXCEEDED, detail
 
 
-def _told(name: str, error: dict[str, str]) -> str:
+def _summary(name: str, error: dict[str, str]) -> str:
     return ": ".join(filter(None, (name, error.get("error"), error.get("message", "")[:200])))
 
 

@@ -1,4 +1,4 @@
-"""The end of a task by an operator: cancelled, or resolved as it is."""
+"""A task as a whole, by an operator: cancel it, resolve it as it is, or have it tried again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.db import transaction
 
 from orchestrator.core.errors import Conflict, MusterError
 from orchestrator.core.state_machine import Move
-from orchestrator.workflows.engine.repairs import stop
+from orchestrator.workflows.engine.repairs import check_reason, stop
 from orchestrator.workflows.engine.turn import Turn, begin
 from orchestrator.workflows.models import Task
 from orchestrator.workflows.states import STEPS, TASKS
@@ -26,33 +26,57 @@ class TaskIsNotBlocked(MusterError):
     """Only a task that is blocked by failures can be resolved."""
 
 
+class TaskIsNotInError(Conflict):
+    """Only a task in error can be released."""
+
+    kind = "not-in-error"
+
+
 def cancel(task_id: UUID, *, reason: str, actor: str, now: datetime) -> Task:
     """Cancel the task, its steps and their executions; returns the task as it is now.
 
-    Executions that run are told to stop, and their end no longer counts for the task. Raises
+    Running executions are cancelled, and their end no longer counts for the task. Raises
     UnknownTask, and TaskIsFinal if the task is over.
     """
     with transaction.atomic():
-        turn = begin(task_id, now=now, actor=actor)
-        if turn.task.is_terminal:
-            raise TaskIsFinal(f"Task {task_id} is {turn.task.state}, which is final")
+        turn = _begin_open(task_id, now=now, actor=actor)
         _end(turn, "cancel", reason)
     return turn.task
 
 
 def resolve(task_id: UUID, *, reason: str, actor: str, now: datetime) -> Task:
-    """Close a task that is blocked by failures as it is: what had to be done was done elsewhere.
+    """Close a task that is blocked by failures, because its work was done elsewhere.
 
     Its open steps are cancelled. Raises UnknownTask, TaskIsFinal and TaskIsNotBlocked.
     """
     with transaction.atomic():
-        turn = begin(task_id, now=now, actor=actor)
-        if turn.task.is_terminal:
-            raise TaskIsFinal(f"Task {task_id} is {turn.task.state}, which is final")
+        turn = _begin_open(task_id, now=now, actor=actor)
         if not TASKS.allows("resolve", turn.task.state):
             raise TaskIsNotBlocked(f"Task {task_id} is {turn.task.state}, not blocked_by_failures")
         _end(turn, "resolve", reason)
     return turn.task
+
+
+def release(task_id: UUID, *, reason: str, actor: str, now: datetime) -> Task:
+    """Have a task that is in error advanced again by an executor, as it is; returns the task.
+
+    Raises UnknownTask, ReasonMissing, TaskIsFinal and TaskIsNotInError.
+    """
+    check_reason(reason)
+    with transaction.atomic():
+        turn = _begin_open(task_id, now=now, actor=actor)
+        if not TASKS.allows("release", turn.task.state):
+            raise TaskIsNotInError(f"Task {task_id} is {turn.task.state}, not error")
+        turn.release(reason)
+    return turn.task
+
+
+def _begin_open(task_id: UUID, *, now: datetime, actor: str) -> Turn:
+    """Lock the task for a change by hand. Raises UnknownTask, and TaskIsFinal if it is over."""
+    turn = begin(task_id, now=now, actor=actor)
+    if turn.task.is_terminal:
+        raise TaskIsFinal(f"Task {task_id} is {turn.task.state}, which is final")
+    return turn
 
 
 def _end(turn: Turn, event: str, reason: str) -> None:

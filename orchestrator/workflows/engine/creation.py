@@ -1,4 +1,4 @@
-"""Steps and the edges between them: at the beginning, by a decision, for a batch."""
+"""Creation of steps and the edges between them: initially, by a decision, for a batch."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ class Created:
     definition: TemplateDefinition
     rows: dict[str, list[Step]] = field(default_factory=lambda: defaultdict(list))
     new: set[str] = field(default_factory=set)
-    """Names in the template of what was created now."""
+    """Template names of the steps that were created now."""
 
     def __contains__(self, name: str) -> bool:
         return bool(self.rows.get(name))
 
     def available(self, name: str) -> bool:
-        """Whether it is there, or will be without anybody's decision."""
+        """Return True if the step exists, or will exist without a decision."""
         if self.definition.steps[name].kind == BATCH_WORKER:
             return self.definition.batchable_of(name) in self
         return name in self
 
     def parents_of(self, name: str) -> Iterator[str]:
-        """What a step waits for: its dependencies, and in place of one that is not there the
-        step that may still create it."""
+        """The steps that a step waits for: its dependencies, and instead of a missing one the step
+        that may still create it."""
         for parent in self.definition.steps[name].parents:
             yield from [parent] if parent in self else self._creators(parent)
 
@@ -55,7 +55,7 @@ class Created:
 
 
 def create_initial(turn: Turn) -> None:
-    """The steps that nobody needs to create."""
+    """Create the steps that do not depend on a decision or a batch."""
     definition = turn.definition
     created = Created(definition)
     names = [name for name in definition.steps if name not in definition.conditional]
@@ -64,10 +64,10 @@ def create_initial(turn: Turn) -> None:
 
 
 def create_chosen(turn: Turn, chosen: Mapping[UUID, tuple[str, Sequence[Branch]]]) -> None:
-    """The steps that decisions named, and what depends on nothing else than on these.
+    """Create the steps that decisions named, and those whose dependencies then all exist.
 
-    `chosen`: by the id of the decision its name and what it named. A cycle that comes of the
-    dependencies it gave is noted as the turn's problem.
+    `chosen`: by the id of the decision, its name and the steps that it named. If the dependencies
+    that it added make a cycle, that becomes the turn's problem.
     """
     definition = turn.definition
     created = _existing(turn)
@@ -88,7 +88,8 @@ def create_chosen(turn: Turn, chosen: Mapping[UUID, tuple[str, Sequence[Branch]]
 
 
 def create_workers(turn: Turn, batches: Mapping[UUID, tuple[str, Batches]]) -> None:
-    """The workers of batchable steps: by the step's id its name, and how it is divided."""
+    """Create the workers of batchable steps. `batches`: by the step's id, its name and its
+    division."""
     created = _existing(turn)
     rows = []
     for batchable_id, (name, each) in batches.items():
@@ -111,9 +112,9 @@ def _existing(turn: Turn) -> Created:
 
 
 def _followers(created: Created) -> list[StepDefinition]:
-    """Steps that exist now because all that they depend on does, in the order of the graph."""
+    """Steps to create now because all their dependencies exist, in the order of the graph."""
     definition = created.definition
-    found: list[StepDefinition] = []
+    followers: list[StepDefinition] = []
     names: set[str] = set()
     for name in dag.in_order(definition.parents):
         step = definition.steps[name]
@@ -123,9 +124,9 @@ def _followers(created: Created) -> list[StepDefinition]:
         if DECISION not in kinds and all(
             parent in names or created.available(parent) for parent in step.parents
         ):
-            found.append(step)
+            followers.append(step)
             names.add(name)
-    return found
+    return followers
 
 
 def _insert(
@@ -156,7 +157,8 @@ def _insert(
 def _connect(
     created: Created, extra: Mapping[str, tuple[str, ...]], *, tolerant: Iterable[str] = ()
 ) -> None:
-    """Edges of what is new, to both sides: a step that was there may have waited for it."""
+    """Create the edges of new steps in both directions: an existing step may have waited for
+    one."""
     edges = []
     tolerated = set(tolerant)
     for name in list(created.rows):
@@ -172,10 +174,10 @@ def _connect(
 
 
 def cycle_of(turn: Turn) -> str:
-    """A cycle among the steps as they are now, told; empty if there is none."""
+    """Describe a cycle among the present steps; empty if there is none."""
     parents: dict[str, set[str]] = defaultdict(set)
     edges = StepDependency.objects.filter(child__task=turn.task)
     for child, parent in edges.values_list("child__name", "parent__name"):
         parents[child].add(parent)
-    found = dag.cycle(parents)
-    return f"the steps depend on each other: {dag.told(found)}" if found else ""
+    names = dag.cycle(parents)
+    return f"the steps depend on each other: {dag.described(names)}" if names else ""

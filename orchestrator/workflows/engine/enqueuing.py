@@ -1,18 +1,24 @@
-"""From steps that are ready to executions, however many, in the same few statements."""
+"""Requests of executions for ready steps, in a few statements for any number of steps."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
+
+import structlog
+from django.db import transaction
 
 from orchestrator.core import executions
 from orchestrator.core.executions import NewExecution, RequestRefused
 from orchestrator.core.models import Execution
 from orchestrator.core.state_machine import Move
+from orchestrator.workflows.engine import outcomes
 from orchestrator.workflows.engine.turn import Turn
 from orchestrator.workflows.models import Step, StepExecution
+from orchestrator.workflows.models.tasks import MOST_TRIES
 from orchestrator.workflows.states import StepState
 from orchestrator.workflows.states.steps import IN_FLIGHT
 from orchestrator.workflows.task_templates import expressions
@@ -22,14 +28,19 @@ from orchestrator.workflows.task_templates.definitions import (
     StepDefinition,
 )
 
+log = structlog.get_logger(__name__)
+
 REFUSED = (expressions.InvalidExpression, expressions.CannotEvaluate)
+
+Failure = tuple[Step, dict[str, Any]]
+"""A step, and the error that it stores."""
 
 
 def enqueue(turn: Turn) -> int:
     """Request an execution for every step that is ready; returns how many.
 
-    Steps whose `when` is false are complete at once, which may make others ready: those are
-    looked at, too. A step whose parameters have no value is in error.
+    Steps whose `when` is false are complete at once, which may make others ready: those are handled
+    too. A step whose parameters cannot be evaluated, or are too much, is in error.
     """
     number = 0
     while True:
@@ -39,18 +50,24 @@ def enqueue(turn: Turn) -> int:
         data = _data(turn, ready)
         asked: list[tuple[Step, NewExecution]] = []
         skipped: list[Step] = []
-        failed: list[tuple[Step, str]] = []
+        failed: list[Failure] = []
         for step in ready:
             definition = turn.definition.steps[step.template_step]
             seen = data | {"batch": step.batch or {}}
+            budget = expressions.Budget()
             try:
-                if step.state == StepState.PENDING and not _is_wanted(definition, seen):
+                if step.state == StepState.PENDING and not _is_wanted(definition, seen, budget):
                     skipped.append(step)
                 else:
-                    parameters = expressions.render(definition.parameters, seen)
+                    parameters = expressions.render(definition.parameters, seen, budget)
                     asked.append((step, _request(turn, definition, parameters)))
             except REFUSED as error:
-                failed.append((step, str(error)))
+                failed.append((step, _not_requested(str(error))))
+            except Exception as error:
+                # whatever the template makes of its data: the other steps and tasks go on
+                if not turn.blames(error):
+                    raise
+                failed.append(_blamed(step, error))
         number += _request_all(turn, asked, failed)
         _fail(turn, failed)
         if not _skip(turn, skipped):
@@ -58,8 +75,8 @@ def enqueue(turn: Turn) -> int:
 
 
 def _chosen(turn: Turn, ready: Sequence[Step]) -> list[Step]:
-    """Of the workers of each batch no more than may work at once, and no new one after a failure
-    if the batch is to fail fast."""
+    """Limit the workers of each batch to its parallelism, with no new one after a failure if the
+    batch is to fail fast."""
     if not any(step.kind == BATCH_WORKER for step in ready):
         return list(ready)
     workers = turn.steps.filter(kind=BATCH_WORKER)
@@ -85,18 +102,15 @@ def _chosen(turn: Turn, ready: Sequence[Step]) -> list[Step]:
     return chosen
 
 
-# --- what expressions see ------------------------------------------------------------------------
+# --- data for expressions ------------------------------------------------------------------------
 
 
 def _data(turn: Turn, ready: Iterable[Step]) -> dict[str, Any]:
-    """The task, and of the steps those that some ready one refers to."""
+    """The task, and the steps that ready steps refer to."""
     referred: set[str] = set()
     for name in {step.template_step for step in ready}:
-        definition = turn.definition.steps[name]
-        for _, text in expressions.texts(definition.parameters):
-            referred |= expressions.read(text).steps
-        if isinstance(definition.when, str):
-            referred |= expressions.read(definition.when, bare=True).steps
+        with suppress(*REFUSED):  # its step fails with that when it is rendered
+            referred |= _referred(turn.definition.steps[name])
     task = turn.task
     return {
         "task": {
@@ -119,14 +133,28 @@ def _data(turn: Turn, ready: Iterable[Step]) -> dict[str, Any]:
     }
 
 
+def _referred(step: StepDefinition) -> set[str]:
+    """The steps that a step's expressions refer to. Raises InvalidExpression, and CannotEvaluate if
+    reading them all takes too long."""
+    budget = expressions.Budget()
+    referred: set[str] = set()
+    for _, text in expressions.texts(step.parameters):
+        budget.check_time()
+        referred |= expressions.read(text).steps
+    if isinstance(step.when, str):
+        referred |= expressions.read(step.when, bare=True).steps
+    return referred
+
+
 def _results(turn: Turn, names: Iterable[str]) -> dict[str, Any]:
-    """By name in the template; the workers of a batch together. Absent: not created."""
-    found: dict[str, list[tuple[str, Any]]] = defaultdict(list)
+    """Results by name in the template; the workers of a batch together. A step that was not created
+    is absent."""
+    entries_of: dict[str, list[tuple[str, Any]]] = defaultdict(list)
     rows = turn.steps.filter(template_step__in=names).order_by("pk")
     for name, state, result in rows.values_list("template_step", "state", "result"):
-        found[name].append((state, result))
+        entries_of[name].append((state, result))
     results: dict[str, Any] = {}
-    for name, entries in found.items():
+    for name, entries in entries_of.items():
         if turn.definition.steps[name].kind == BATCH_WORKER:
             results[name] = {
                 "results": [result for _, result in entries],
@@ -143,13 +171,13 @@ def _results(turn: Turn, names: Iterable[str]) -> dict[str, Any]:
     return results
 
 
-def _is_wanted(step: StepDefinition, data: Mapping[str, Any]) -> bool:
+def _is_wanted(step: StepDefinition, data: Mapping[str, Any], budget: expressions.Budget) -> bool:
     if isinstance(step.when, bool):
         return step.when
-    return bool(expressions.read(step.when, bare=True).value(data))
+    return bool(expressions.read(step.when, bare=True).value(data, budget))
 
 
-# --- what becomes of them ------------------------------------------------------------------------
+# --- outcomes ------------------------------------------------------------------------
 
 
 def _request(turn: Turn, step: StepDefinition, parameters: Mapping[str, Any]) -> NewExecution:
@@ -162,21 +190,39 @@ def _request(turn: Turn, step: StepDefinition, parameters: Mapping[str, Any]) ->
     )
 
 
-def _request_all(
-    turn: Turn, asked: list[tuple[Step, NewExecution]], failed: list[tuple[Step, str]]
+def _request_all(turn: Turn, asked: list[tuple[Step, NewExecution]], failed: list[Failure]) -> int:
+    """Request executions; refused ones are added to `failed`."""
+    if (turn.task.advance_tries or 0) < MOST_TRIES:
+        return _request_together(turn, asked, failed)
+    number = 0
+    for each in asked:  # one by one: one of them may have been why the first try failed
+        try:
+            with transaction.atomic():
+                number += _request_together(turn, [each], failed)
+        except Exception as error:
+            if not turn.blames(error):
+                raise
+            failed.append(_blamed(each[0], error))
+    return number
+
+
+def _request_together(
+    turn: Turn, asked: list[tuple[Step, NewExecution]], failed: list[Failure]
 ) -> int:
-    """Request what can be; what is refused is added to `failed`."""
     by = f"task:{turn.task.pk}"
     if not asked:
         return 0
     try:
         accepted = executions.request_many([new for _, new in asked], requested_by=by, now=turn.now)
     except RequestRefused as error:
-        told: dict[int, list[str]] = defaultdict(list)
+        problems: dict[int, list[str]] = defaultdict(list)
         for refusal in error.refusals:
-            told[refusal.index].append(f"{refusal.pointer}: {refusal.message}")
-        failed += [(asked[index][0], "; ".join(each[:3])) for index, each in told.items()]
-        asked = [each for index, each in enumerate(asked) if index not in told]
+            problems[refusal.index].append(f"{refusal.pointer}: {refusal.message}")
+        failed += [
+            (asked[index][0], _not_requested("; ".join(each[:3])))
+            for index, each in problems.items()
+        ]
+        asked = [each for index, each in enumerate(asked) if index not in problems]
         if not asked:
             return 0
         accepted = executions.request_many([new for _, new in asked], requested_by=by, now=turn.now)
@@ -204,15 +250,20 @@ def _skip(turn: Turn, skipped: Iterable[Step]) -> int:
     return len(turn.move_steps("skip", moves, reason="its `when` is false"))
 
 
-def _fail(turn: Turn, failed: Iterable[tuple[Step, str]]) -> None:
-    moves = [
-        Move(
-            step.pk, step.state, step.fence,
-            {
-                "error": {"error": "not requested", "message": why, "failed_by": "workflows"},
-                "last_failure_at": turn.now,
-            },
-        )
-        for step, why in failed
-    ]  # fmt: skip
-    turn.move_steps("fail", moves, reason="it could not be requested")
+def _not_requested(why: str) -> dict[str, Any]:
+    return {"error": "not requested", "message": why, "failed_by": "workflows"}
+
+
+def _blamed(step: Step, error: Exception) -> Failure:
+    log.error("step not requested", step_id=str(step.pk), exc_info=error)
+    return step, outcomes.error_of_template(error)
+
+
+def _fail(turn: Turn, failed: Iterable[Failure]) -> None:
+    groups: dict[str, list[Move]] = defaultdict(list)
+    for step, error in failed:
+        values = {"error": turn.masker.value(error), "last_failure_at": turn.now}
+        reason = error.get("reason", "it could not be requested")
+        groups[reason].append(Move(step.pk, step.state, step.fence, values))
+    for reason, moves in groups.items():
+        turn.move_steps("fail", moves, reason=reason)

@@ -1,14 +1,17 @@
-"""What the end of an execution means for its step."""
+"""Meaning of the end of an execution for its step."""
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from orchestrator.core import packs
 from orchestrator.core.errors import MusterError
 from orchestrator.core.models import Execution
+from orchestrator.core.redaction import quoted
 from orchestrator.core.states import ExecutionStatus
 from orchestrator.workflows.task_templates.definitions import (
     BATCHABLE,
@@ -19,7 +22,11 @@ from orchestrator.workflows.task_templates.definitions import (
 )
 
 WORKER_LIMIT = 10_000
-"""Workers of one batchable step."""
+"""The most workers of one batchable step."""
+
+
+TEMPLATE_FAILED = "template_failed"
+"""The executor failed at what the template asks for, twice."""
 
 
 class ResultRefused(MusterError):
@@ -37,7 +44,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Batches:
-    """A range of a cursor, and how it is divided among workers."""
+    """A range of a cursor, and its division among workers."""
 
     start: int
     end: int
@@ -57,7 +64,7 @@ class Batches:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A step's result, and what it creates."""
+    """A step's result, and the steps that it creates."""
 
     result: Any
     branches: tuple[Branch, ...] = ()
@@ -65,12 +72,12 @@ class Outcome:
 
 
 def of_result(step: StepDefinition, definition: TemplateDefinition, result: Any) -> Outcome:
-    """What a result means. Raises ResultRefused."""
+    """Interpret a result. Raises ResultRefused."""
     if step.result_schema is not None:
         problems = packs.validate_value(step.result_schema, result)
         if problems:
-            told = "; ".join(f"{p.pointer or '/'}: {p.message}" for p in problems[:3])
-            raise ResultRefused(f"the result does not fit result_schema: {told}")
+            summary = "; ".join(f"{p.pointer or '/'}: {p.message}" for p in problems[:3])
+            raise ResultRefused(f"the result does not fit result_schema: {summary}")
     if step.kind == DECISION:
         return Outcome(result, branches=tuple(_branches(step, definition, result)))
     if step.kind == BATCHABLE:
@@ -79,23 +86,39 @@ def of_result(step: StepDefinition, definition: TemplateDefinition, result: Any)
 
 
 def error_of(execution: Execution | None) -> dict[str, Any]:
-    """Why an attempt failed, as the step keeps it."""
+    """The error of a failed attempt, as the step stores it."""
     if execution is None:
         return {"error": "lost", "message": "its execution was deleted", "failed_by": "workflows"}
-    told = execution.result if isinstance(execution.result, dict) else {}
+    result = execution.result if isinstance(execution.result, dict) else {}
     return {
         "execution_id": str(execution.pk),
         "status": str(execution.status),
         "reason": execution.reason,
-        "error": told.get("error", execution.reason),
-        "message": told.get("message", ""),
-        "failed_by": told.get("failed_by", ""),
+        "error": result.get("error", execution.reason),
+        "message": result.get("message", ""),
+        "failed_by": result.get("failed_by", ""),
         "lost_workers": execution.lost_workers,
     }
 
 
+def described(error: Exception) -> str:
+    """Which exception it was, and where it was raised. Its text may quote a secret: that is for
+    the log."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}{place} in the executor, whose log has more"
+
+
+def error_of_template(error: Exception) -> dict[str, Any]:
+    """The error of a step at which the executor failed, as the step stores it."""
+    return {
+        "error": TEMPLATE_FAILED, "reason": TEMPLATE_FAILED, "message": described(error),
+        "failed_by": "workflows",
+    }  # fmt: skip
+
+
 def may_be_retried(execution: Execution | None) -> bool:
-    """Whether another attempt could help: what somebody cancelled stays cancelled."""
+    """Return True if another attempt could help; a cancelled execution stays cancelled."""
     return execution is None or execution.status != ExecutionStatus.CANCELLED
 
 
@@ -114,11 +137,11 @@ def _branches(
         name = each.get("name") if isinstance(each, dict) else each
         more = each.get("dependencies", []) if isinstance(each, dict) else []
         if name not in possible:
-            told = ", ".join(possible)
-            raise ResultRefused(f"the decision names {name!r}, expected one of {told}")
+            names = ", ".join(possible)
+            raise ResultRefused(f"the decision names {quoted(name)}, expected one of {names}")
         unknown = [one for one in more if one not in definition.steps]
         if unknown:
-            raise ResultRefused(f"{name!r} is to depend on {unknown[0]!r}, which is no step")
+            raise ResultRefused(f"{name!r} is to depend on {quoted(unknown[0])}, which is no step")
         yield Branch(name, tuple(more))
 
 
@@ -131,9 +154,10 @@ def _batches(step: StepDefinition, result: Any) -> Batches:
     }
     strategy = values.get("failure_strategy", step.batching.failure_strategy)
     if not all(_is_whole(size) and size >= 1 for size in sizes.values()):
-        raise ResultRefused(f"batch_size and parallelism must be at least 1, found {sizes}")
+        found = " and ".join(map(quoted, sizes.values()))
+        raise ResultRefused(f"batch_size and parallelism must be at least 1, found {found}")
     if strategy not in FAILURE_STRATEGIES:
-        raise ResultRefused(f"failure_strategy {strategy!r} is none of {FAILURE_STRATEGIES}")
+        raise ResultRefused(f"failure_strategy {quoted(strategy)} is none of {FAILURE_STRATEGIES}")
     batches = Batches(start, max(start, end), failure_strategy=strategy, **sizes)
     workers = -(-(batches.end - start) // batches.batch_size)
     if workers > WORKER_LIMIT:

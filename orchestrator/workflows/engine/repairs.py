@@ -1,5 +1,5 @@
-"""What an operator does to a step that is stuck. The task goes on by itself, in the same
-transaction."""
+"""Repairs of a stuck step by an operator. The task continues in the same transaction, or with an
+executor if it was quarantined."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from uuid import UUID
 from django.db import transaction
 
 from orchestrator.core import executions, json_values
+from orchestrator.core.authority import Principal
 from orchestrator.core.errors import Conflict, MusterError, NotFound
 from orchestrator.core.state_machine import Move, TransitionConflict
 from orchestrator.workflows.engine import outcomes
 from orchestrator.workflows.engine.advancing import take
+from orchestrator.workflows.engine.requests import require_permission
 from orchestrator.workflows.engine.settling import complete
 from orchestrator.workflows.engine.turn import Turn, begin
 from orchestrator.workflows.models import Step
@@ -48,9 +50,9 @@ class StepIsBusy(Conflict):
 def reset_for_retry(
     step_id: UUID, *, reason: str, actor: str, now: datetime, force: bool = False
 ) -> Step:
-    """Count its attempts from 0 again, at once: attempts 0, no backoff.
+    """Retry a step at once, with its attempts counted from 0 again.
 
-    Raises as `resolve_manually` does, and StepIsFinal also where there is nothing to reset.
+    Raises as `resolve_manually` does, and StepIsFinal also if there is nothing to reset.
     """
     with _repair(step_id, reason=reason, actor=actor, now=now, force=force) as (turn, step):
         if step.state == StepState.PENDING:
@@ -63,12 +65,11 @@ def reset_for_retry(
 def resolve_manually(
     step_id: UUID, *, reason: str, actor: str, now: datetime, force: bool = False
 ) -> Step:
-    """Count it as satisfied, without a result.
+    """Count a step as satisfied, without a result.
 
     Raises UnknownStep, ReasonMissing; StepIsFinal from `complete`, `cancelled` and
-    `resolved_manually`, or if its task is over; StepIsBusy where it has an execution in process
-    and `force` is not given. With `force` that execution is cancelled, and its end no longer
-    counts.
+    `resolved_manually`, or if its task is over; StepIsBusy if it has an execution in process and
+    `force` is not given. With `force` that execution is cancelled, and its end no longer counts.
     """
     with _repair(step_id, reason=reason, actor=actor, now=now, force=force) as (turn, step):
         _move(turn, step, "resolve", reason, {"execution": step.execution_id})
@@ -76,13 +77,24 @@ def resolve_manually(
 
 
 def complete_manually(
-    step_id: UUID, *, result: Any, reason: str, actor: str, now: datetime, force: bool = False
+    step_id: UUID,
+    *,
+    result: Any,
+    reason: str,
+    actor: str,
+    now: datetime,
+    force: bool = False,
+    principal: Principal | None = None,
 ) -> Step:
-    """Complete it with this result, which its children see as if the step had given it.
+    """Complete a step with this result, which its children see like one of its own.
 
-    Raises as `resolve_manually` does, and ResultRefused if the step may not give such a result.
+    The result may decide what later steps do, so `principal` must be permitted to run each action
+    that the template names. Raises as `resolve_manually` does, PermissionMissing, and ResultRefused
+    if the step may not have such a result.
     """
     with _repair(step_id, reason=reason, actor=actor, now=now, force=force) as (turn, step):
+        if principal is not None:
+            require_permission(turn.definition, principal)
         for place, what in json_values.faults(result):
             raise outcomes.ResultRefused(f"the result{place} {what}")
         definition = turn.definition.steps[step.template_step]
@@ -96,9 +108,9 @@ def complete_manually(
 def _repair(
     step_id: UUID, *, reason: str, actor: str, now: datetime, force: bool
 ) -> Iterator[tuple[Turn, Step]]:
-    """Hold the step's task, check, let the caller move the step, stop what it ran, go on."""
-    if not 0 < len(reason.strip()) <= LONGEST_REASON:
-        raise ReasonMissing(f"expected a reason of 1 to {LONGEST_REASON} characters")
+    """Lock the step's task, check, let the caller move the step, stop its execution, advance the
+    task."""
+    check_reason(reason)
     with transaction.atomic():
         task_id = Step.objects.filter(pk=step_id).values_list("task_id", flat=True).first()
         if task_id is None:
@@ -111,8 +123,18 @@ def _repair(
         yield turn, step
         if stopped is not None:
             stop([stopped], now=now, actor=actor)
-        take(turn, repaired=True)
+        if turn.task.is_quarantined:
+            # what executors died of is not for this process to try
+            turn.release(reason)
+        else:
+            take(turn, repaired=True)
         step.refresh_from_db()
+
+
+def check_reason(reason: str) -> None:
+    """Raise ReasonMissing unless there is one."""
+    if not 0 < len(reason.strip()) <= LONGEST_REASON:
+        raise ReasonMissing(f"expected a reason of 1 to {LONGEST_REASON} characters")
 
 
 def _refuse(turn: Turn, step: Step, *, force: bool) -> None:
@@ -139,4 +161,4 @@ def stop(execution_ids: list[UUID], *, now: datetime, actor: str) -> None:
         try:
             executions.cancel(execution_id=execution_id, actor=actor, now=now)
         except (executions.AlreadyOver, executions.UnknownExecution):
-            continue  # it ended meanwhile, which is as good
+            continue  # it ended meanwhile, which is fine too

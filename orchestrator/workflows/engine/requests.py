@@ -1,4 +1,4 @@
-"""Accepting tasks: what can be refused is refused here, before there is a row."""
+"""Accept tasks. All validation happens here, before any row is written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from orchestrator.core import json_values, packs, publisher
+from orchestrator.core import (
+    authority,
+    executions,
+    json_values,
+    key_references,
+    packs,
+    publisher,
+)
+from orchestrator.core.authority import Principal
 from orchestrator.core.errors import Conflict, MusterError
 from orchestrator.workflows import messages
 from orchestrator.workflows.models import Task, TaskTemplate
@@ -35,7 +43,7 @@ TAGS, LONGEST_TAG = 50, 100
 
 @dataclass(frozen=True, kw_only=True)
 class NewTask:
-    """What a caller asks for."""
+    """A task as a caller asks for it."""
 
     namespace: str
     name: str
@@ -53,7 +61,7 @@ class NewTask:
 
 @dataclass(frozen=True)
 class TaskProblem:
-    """One thing that was wrong with a request: where in it, as a JSON pointer, and what."""
+    """One problem with a request: a JSON pointer to its place, and what is wrong."""
 
     pointer: str
     message: str
@@ -85,22 +93,30 @@ class TaskExists(Conflict):
         self.task_id = task_id
 
 
-def request(new: NewTask, *, requested_by: str, now: datetime) -> Task:
-    """Accept a task. The message goes out after the commit: accepting needs no broker.
+def request(
+    new: NewTask, *, requested_by: str, now: datetime, principal: Principal | None = None
+) -> Task:
+    """Accept a task. The message is sent after the commit: accepting needs no broker.
 
-    What counts as the same task again is the template's `identity_strategy`: `strict`, the same
-    template and context, raises TaskExists; `caller_provided` needs an idempotency_key and raises
-    KeyMissing; `always_unique` never finds one. A repeated idempotency_key returns the task that
-    it made the first time, and raises TaskExists if that one was of another template or context.
-    Raises UnknownTemplate and TaskRefused, with everything that was wrong.
+    `principal`: whose permissions and idempotency keys count; without one, Muster itself asks. A
+    template beyond its reach is unknown, and it must be permitted to run each action that the
+    template names: the steps run with its permissions. Raises PermissionMissing.
+
+    The template's `identity_strategy` says which tasks are the same: `strict` raises TaskExists for
+    the same template and context; `caller_provided` needs an idempotency_key and raises KeyMissing;
+    `always_unique` treats every task as new. A repeated idempotency_key returns the task of its
+    first use, and raises TaskExists if that one has another template or context. Raises
+    UnknownTemplate, and TaskRefused with all problems.
     """
     template = TaskTemplate.objects.filter(
         namespace=new.namespace, name=new.name, version=new.version, enabled=True
     ).first()
-    if template is None:
-        raise UnknownTemplate(_unknown(new))
+    if template is None or not _may_run(template, principal):
+        raise UnknownTemplate(_unknown(new, principal))
     environment: str = settings.MUSTER.environment
     definition = TemplateDefinition.of(template.definition, environment=environment)
+    if principal is not None:
+        require_permission(definition, principal)
     if problems := list(_problems(new, definition)):
         raise TaskRefused(problems)
     task = Task(
@@ -108,7 +124,7 @@ def request(new: NewTask, *, requested_by: str, now: datetime) -> Task:
         environment=environment,
         context=dict(new.context),
         priority=new.priority,
-        identity=_identity(new, definition),
+        identity=_identity(new, definition, key_owner=principal.key_owner if principal else 0),
         idempotency_key=new.idempotency_key or "",
         initiator=new.initiator,
         source_system=new.source_system,
@@ -130,20 +146,36 @@ def request(new: NewTask, *, requested_by: str, now: datetime) -> Task:
     return task
 
 
-def _unknown(new: NewTask) -> str:
-    told = f"{new.namespace}/{new.name}/{new.version}"
+def _may_run(template: TaskTemplate, principal: Principal | None) -> bool:
+    return principal is None or authority.may(principal, "tasks.run", template.place)
+
+
+def require_permission(definition: TemplateDefinition, principal: Principal) -> None:
+    """Raise PermissionMissing unless the caller may run every action that the template names."""
+    refs = {step.action_ref for step in definition.steps.values()}
+    by = f"the template {definition.namespace}/{definition.name}/{definition.version}"
+    executions.require_permission(refs, principal=principal, by=by)
+
+
+def _unknown(new: NewTask, principal: Principal | None) -> str:
+    ref = f"{new.namespace}/{new.name}/{new.version}"
     others = TaskTemplate.objects.filter(namespace=new.namespace, name=new.name, enabled=True)
+    if principal is not None:
+        others = others.visible_to(principal, "tasks.run")
     versions = ", ".join(others.values_list("version", flat=True)[:10])
-    return f"No template is called {told}" + (f"; its versions are {versions}" if versions else "")
+    return f"No template is called {ref}" + (f"; its versions are {versions}" if versions else "")
 
 
-def _identity(new: NewTask, definition: TemplateDefinition) -> str | None:
-    """The same for two requests of the same task; None if no two ever are. Raises KeyMissing."""
+def _identity(new: NewTask, definition: TemplateDefinition, *, key_owner: int) -> str | None:
+    """A hash that is equal for requests of the same task; None if each is new. Raises
+    KeyMissing."""
     strategy, key = definition.identity_strategy, new.idempotency_key
     if strategy == CALLER_PROVIDED and key is None:
         raise KeyMissing(f"Tasks of {new.namespace}/{new.name} need an idempotency_key")
     if key is not None:
         parts: list[Any] = ["key", new.namespace, new.name, key]
+        # the installation's own keys are hashed as they were before keys had owners
+        parts += [key_owner] if key_owner else []
     elif strategy == STRICT:
         parts = ["context", new.namespace, new.name, new.version, new.context]
     else:
@@ -152,7 +184,7 @@ def _identity(new: NewTask, definition: TemplateDefinition) -> str | None:
 
 
 def _holder(task: Task) -> Task | None:
-    """The task that has this one's identity already."""
+    """The task that already has this one's identity."""
     if task.identity is None:
         return None
     others = Task.objects.filter(identity=task.identity).exclude(pk=task.pk)
@@ -179,6 +211,9 @@ def _problems(new: NewTask, definition: TemplateDefinition) -> Iterator[TaskProb
     faults = list(json_values.faults(dict(new.context)))
     for place, what in faults:
         yield TaskProblem(f"/context{place}", what)
+    for path, _ in () if faults else key_references.found(dict(new.context)):
+        place = json_values.pointer(path)
+        yield TaskProblem(f"/context{place}", "a context refers to no keys: templates do")
     if not faults:
         for problem in packs.validate_value(definition.input_schema, dict(new.context)):
             yield TaskProblem(f"/context{problem.pointer}", problem.message)

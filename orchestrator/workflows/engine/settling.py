@@ -1,4 +1,4 @@
-"""From executions that ended to steps that are complete, retried or in error."""
+"""Settlement of steps whose executions ended: complete, retried or in error."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import Any
 from uuid import UUID
 
+import structlog
 from django.db.models import Q
 
 from orchestrator.core.state_machine import Move
@@ -17,11 +18,14 @@ from orchestrator.workflows.engine.turn import Turn
 from orchestrator.workflows.models import Step
 from orchestrator.workflows.states import StepState
 
+log = structlog.get_logger(__name__)
+
 
 def settle(turn: Turn) -> int:
-    """Take in what ended, and create what it asks for; returns how many steps moved.
+    """Settle steps whose executions ended, and create the steps that they ask for; returns how many
+    steps moved.
 
-    One query finds all of it; what the executions say decides, and no message.
+    One query finds them; only the rows of the executions count, no message.
     """
     ended = turn.steps.filter(
         Q(execution__ended_at__isnull=False) | Q(execution__isnull=True),
@@ -42,6 +46,12 @@ def settle(turn: Turn) -> int:
                 "error": "result refused", "message": str(refused), "failed_by": "workflows",
             }  # fmt: skip
             failed.append((step, error))
+        except Exception as error:
+            # whatever the schema makes of the result: the other steps and tasks go on
+            if not turn.blames(error):
+                raise
+            log.exception("result not evaluated", step_id=str(step.pk))
+            failed.append((step, outcomes.error_of_template(error)))
         else:
             completed[step.pk] = (step, outcome)
     moved = complete(turn, completed, ("hand_in", "complete"))
@@ -55,7 +65,7 @@ def complete(
     *,
     reason: str = "",
 ) -> set[UUID]:
-    """Complete steps with their results, and create what these ask for."""
+    """Complete steps with their results, and create the steps that these ask for."""
     plain, batchable = [], []
     for step, outcome in completed.values():
         values: dict[str, Any] = {"result": outcome.result}
@@ -77,13 +87,17 @@ def complete(
 
 
 def _fail(turn: Turn, failed: list[tuple[Step, dict[str, Any]]]) -> int:
-    """Another attempt where the step has one left, `error` where not."""
+    """Give each step another attempt if it has one left, and move it to `error` otherwise."""
     groups: dict[tuple[str, str], list[Move]] = defaultdict(list)
     for step, error in failed:
         retry = turn.definition.steps[step.template_step].retry
-        values: dict[str, Any] = {"error": error, "last_failure_at": turn.now}
+        values: dict[str, Any] = {
+            "error": turn.masker.value(error),
+            "last_failure_at": turn.now,
+        }
         event = "fail"
         again = step.retryable and step.attempts < step.max_attempts
+        again &= error["error"] != outcomes.TEMPLATE_FAILED
         if again and outcomes.may_be_retried(step.execution):
             values["next_retry_at"] = turn.now + retry.delay(step.attempts)
             event = "wait_for_retry"

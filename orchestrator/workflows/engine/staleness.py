@@ -1,4 +1,4 @@
-"""Tasks that are stuck: found by their limits, investigated, and moved to `error`."""
+"""Detection of stuck tasks: find those over a limit, investigate them, move them to `error`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ACTOR = "staleness_detection"
 
 @dataclass(frozen=True)
 class Detected:
-    """What one run found, and what it did about it: ids of tasks."""
+    """The outcome of one run, as ids of tasks."""
 
     stale: tuple[UUID, ...] = ()
     opened: tuple[UUID, ...] = ()
@@ -36,7 +36,7 @@ class Detected:
 
 @dataclass(frozen=True)
 class _Stale:
-    """A task over a limit or two, and what is to be done about it: all that any of them wants."""
+    """A task over one or more limits; every action that one of its limits asks for is taken."""
 
     task: Task
     limits: Sequence[Overstepped]
@@ -59,17 +59,17 @@ class _Stale:
 
 
 def detect_stale(now: datetime, batch_size: int | None = None, dry_run: bool = False) -> Detected:
-    """Find tasks over a limit, at most `batch_size` (the setting's), and do what their templates
-    want: open an entry, move them to `error`, or both together in one transaction.
+    """Find tasks over a limit, at most `batch_size` (the setting's), and act as their templates
+    say: open an entry, move them to `error`, or both in one transaction.
 
-    Tasks that have a pending entry are left alone, and so are those that somebody else is at work
-    on at the moment: a later run finds them. With `dry_run` nothing is done or counted.
+    Tasks that have a pending entry are left alone. Those that another session holds are left for a
+    later run. With `dry_run` nothing is done or counted.
     """
     began = time.monotonic()
     limit: int = batch_size or settings.MUSTER.staleness_batch_size
     if dry_run:
-        found = TaskLimit.objects.overstepped(now=now, limit=limit, lock=False)
-        return Detected(stale=tuple(dict.fromkeys(over.task_id for over in found)))
+        overstepped = TaskLimit.objects.overstepped(now=now, limit=limit, lock=False)
+        return Detected(stale=tuple(dict.fromkeys(over.task_id for over in overstepped)))
     with transaction.atomic():
         StalenessDefault.objects.follow_settings()
         stale = _read(TaskLimit.objects.overstepped(now=now, limit=limit, lock=True), now=now)
@@ -83,10 +83,10 @@ def detect_stale(now: datetime, batch_size: int | None = None, dry_run: bool = F
     return detected
 
 
-def _read(found: Sequence[Overstepped], *, now: datetime) -> list[_Stale]:
-    """The tasks, as they are now that they are held: one may have moved on before it was."""
+def _read(overstepped: Sequence[Overstepped], *, now: datetime) -> list[_Stale]:
+    """Read the tasks again now that they are locked: one may have moved before that."""
     limits: Mapping[UUID, list[Overstepped]] = defaultdict(list)
-    for over in found:
+    for over in overstepped:
         limits[over.task_id].append(over)
     tasks = Task.objects.open().filter(pk__in=limits).select_related("template").defer("context")
     read = [
@@ -97,12 +97,12 @@ def _read(found: Sequence[Overstepped], *, now: datetime) -> list[_Stale]:
 
 
 def _is_over(task: Task, over: Overstepped, now: datetime) -> bool:
-    there = over.limit_name in (DURATION, task.state)
-    return there and _since(task, over) <= now - timedelta(minutes=over.limit_minutes)
+    applies = over.limit_name in (DURATION, task.state)
+    return applies and _since(task, over) <= now - timedelta(minutes=over.limit_minutes)
 
 
 def _since(task: Task, over: Overstepped) -> datetime:
-    """From when this limit counts."""
+    """The time from which this limit counts."""
     return task.created_at if over.limit_name == DURATION else task.clock_started_at
 
 
@@ -116,7 +116,7 @@ def _settle(stale: Sequence[_Stale], *, now: datetime) -> Detected:
         detail={one.task.pk: one.detail(now) for one in wanted},
     )
     opened = {entry.subject_id for entry in entries}
-    # one that was given an entry by somebody else just now is in hand: neither, for it
+    # a task that just got an entry from somebody else is already handled: nothing is done for it
     dealt_with = [one for one in stale if one.task.pk in opened or not one.opens_entry]
     moving = [one for one in dealt_with if one.moves_to_error]
     moved = Task.objects.transition_many(
@@ -127,7 +127,7 @@ def _settle(stale: Sequence[_Stale], *, now: datetime) -> Detected:
         reason=DLQEntry.Reason.STALENESS_TIMEOUT,
     )
     if len(moved) != len(moving):
-        # they are held: this cannot be, and an entry without its move must not be either
+        # impossible, as they are locked; but an entry without its move must not be kept
         raise TransitionConflict("A stale task moved while it was held")
     metrics.STALE_DETECTED.add(Counter(one.limits[0].limit_name for one in dealt_with))
     metrics.STALE_TO_ERROR.add(Counter(one.limits[0].limit_name for one in moving))

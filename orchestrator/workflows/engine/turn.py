@@ -1,16 +1,19 @@
-"""One turn of a task: what its functions share while they hold its row."""
+"""One turn of a task: the state that its functions share while they hold its lock."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 from uuid import UUID
 
 from django.db import connection
 
+from orchestrator.core import masking, redaction
+from orchestrator.core.database import is_outage
 from orchestrator.core.errors import NotFound
+from orchestrator.core.masking import Masker
 from orchestrator.core.state_machine import Move
 from orchestrator.workflows.models import Step, Task, TaskTemplate
 from orchestrator.workflows.models.tasks import StepQuerySet
@@ -24,16 +27,30 @@ class UnknownTask(NotFound):
 
 @dataclass
 class Turn:
-    """A task whose row is locked, its template, and what was decided so far."""
+    """A task whose row is locked, its template, and the decisions so far."""
 
     task: Task
-    definition: TemplateDefinition
     now: datetime
     actor: str
     events: list[str] = field(default_factory=list)
-    """What happens to the task, in this order, when the turn is over."""
+    """The events to apply to the task, in this order, at the end of the turn."""
     problem: str = ""
-    """Why the task cannot go on at all."""
+    """The reason why the task cannot go on at all."""
+
+    @cached_property
+    def definition(self) -> TemplateDefinition:
+        """The task's template, read when it is needed: a task whose template cannot be read can
+        still be cancelled."""
+        return definition_of(self.task)
+
+    @cached_property
+    def masker(self) -> Masker:
+        """Masks the values that `input_schema` marks in the context, in what steps store."""
+        schema = self.definition.input_schema
+        if not redaction.marks_anything(schema):
+            return Masker(())
+        marked = redaction.marked(self.task.context, schema=schema)
+        return Masker(text for each in marked for text in masking.worth_masking(each))
 
     @property
     def steps(self) -> StepQuerySet:
@@ -42,7 +59,7 @@ class Turn:
 
     @property
     def state(self) -> TaskState:
-        """Where the task is after `events`."""
+        """The state of the task after `events`."""
         if self.events:
             return TaskState(TASKS.rule(self.events[-1]).target)
         return TaskState(self.task.state)
@@ -50,13 +67,13 @@ class Turn:
     def move_steps(
         self, event: str | tuple[str, ...], moves: list[Move], *, reason: str = ""
     ) -> set[UUID]:
-        """Transitions of steps, all in one statement; returns the ids that moved."""
+        """Move steps in one statement; returns the ids that moved."""
         return Step.objects.transition_many(
             event, moves, now=self.now, actor=self.actor, reason=reason[:500]
         )
 
     def move_task(self, *, reason: str = "", **values: Any) -> None:
-        """Carry out `events`. Nobody can get in between: the row is locked."""
+        """Apply `events`. Nobody can interfere: the row is locked."""
         task = self.task
         move = Move(task.pk, task.state, task.fence, values)
         Task.objects.transition_many(
@@ -69,7 +86,20 @@ class Turn:
         task.state = self.state
         task.fence += sum(TASKS.rule(event).new_attempt for event in self.events)
         task.state_entered_at = self.now
+        task.advance_tries = None
         self.events.clear()
+
+    def release(self, reason: str) -> None:
+        """Have an executor advance the task again, which was given up."""
+        self.events.append("release")
+        self.move_task(reason=reason, next_retry_at=self.now)
+
+    def blames(self, error: Exception) -> bool:
+        """Return True if this error fails the step at which it happened.
+
+        At an executor's first try it does not, and is raised instead: the next try may pass.
+        """
+        return self.task.advance_tries != 1 and not is_outage(error)
 
 
 def begin(task_id: UUID, *, now: datetime, actor: str) -> Turn:
@@ -84,7 +114,7 @@ def begin(task_id: UUID, *, now: datetime, actor: str) -> Turn:
         task = rows.get(pk=task_id)
     except Task.DoesNotExist:
         raise UnknownTask(f"No task has the id {task_id}") from None
-    return Turn(task, definition_of(task), now, actor)
+    return Turn(task, now, actor)
 
 
 def definition_of(task: Task) -> TemplateDefinition:
@@ -94,7 +124,8 @@ def definition_of(task: Task) -> TemplateDefinition:
 
 
 class _Source:
-    """Where a definition is read if it is not known yet; equal to every other one."""
+    """The template from which to read a definition that is not cached; equal to every other
+    source."""
 
     def __init__(self, template: TaskTemplate) -> None:
         self.template = template
@@ -108,5 +139,5 @@ class _Source:
 
 @lru_cache(maxsize=256)
 def _definition(digest: str, environment: str, source: _Source) -> TemplateDefinition:
-    """Known by what it says, so that it cannot be out of date."""
+    """Read a definition; cached by the digest of its content, so it cannot be out of date."""
     return TemplateDefinition.of(source.template.definition, environment=environment)

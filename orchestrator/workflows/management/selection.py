@@ -1,28 +1,33 @@
-"""What a user types for a task or a step: an id or the beginning of one, or a step's name."""
+"""Selection of a task or a step by the text that a user types: an id, its beginning, or a name."""
 
 from __future__ import annotations
 
 import difflib
 from uuid import UUID
 
+from django.db.models import QuerySet
+
 from orchestrator.core.management.selection import HEX, beginning_with
 from orchestrator.workflows.engine import UnknownStep, UnknownTask
 from orchestrator.workflows.models import Step, Task
 
 
-def task_id(text: str) -> UUID:
-    """The id of the task that this is, or begins. Raises UnknownTask and AmbiguousPrefix."""
-    return beginning_with(text, Task.objects.values_list("pk"), "pk", UnknownTask)
+def task_id(text: str, rows: QuerySet[Task]) -> UUID:
+    """The id of the task among these whose id is, or begins with, this text.
+
+    Raises UnknownTask and AmbiguousPrefix.
+    """
+    return beginning_with(text, rows.values_list("pk"), "pk", UnknownTask)
 
 
 def step(task: UUID, text: str) -> Step:
-    """The step of this name in the task, or else of this id or beginning of one.
+    """The step of the task with this name, or else the one whose id is, or begins with, this text.
 
     Raises UnknownStep and AmbiguousPrefix.
     """
     rows = Step.objects.filter(task_id=task).select_related("task__template")
-    if (found := rows.filter(name=text).first()) is not None:
-        return found
+    if (named := rows.filter(name=text).first()) is not None:
+        return named
     if not HEX.fullmatch(text.strip().lower().replace("-", "")):
         names = list(rows.order_by("pk").values_list("name", flat=True)[:2_000])
         near = difflib.get_close_matches(text, names, n=1)

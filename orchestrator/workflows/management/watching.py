@@ -11,10 +11,10 @@ from orchestrator.workflows.states import TASKS, TaskState
 
 
 def wait_for_task(task_id: UUID) -> Task:
-    """The task, once it is over, in error, or blocked until somebody repairs a step."""
-    standing = [*TASKS.ended, TaskState.BLOCKED_BY_FAILURES]
+    """Wait until a task has ended, is in error, or is blocked by failures; returns it."""
+    awaited = [*TASKS.ended, TaskState.BLOCKED_BY_FAILURES]
     while True:
         task = Task.objects.select_related("template").get(pk=task_id)
-        if task.state in standing:
+        if task.state in awaited:
             return task
         time.sleep(LOOK_EVERY_SECONDS)

@@ -94,12 +94,18 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "environment",
-                    models.CharField(blank=True, help_text="Whose overrides apply.", max_length=60),
+                    models.CharField(
+                        blank=True,
+                        help_text="The environment whose overrides apply.",
+                        max_length=60,
+                    ),
                 ),
                 ("context", models.JSONField(default=dict)),
                 (
                     "priority",
-                    models.SmallIntegerField(default=0, help_text="That of its executions."),
+                    models.SmallIntegerField(
+                        default=0, help_text="The priority of its executions."
+                    ),
                 ),
                 (
                     "state",
@@ -176,7 +182,7 @@ class Migration(migrations.Migration):
                 (
                     "template_step",
                     models.CharField(
-                        help_text="Its name in the template: all workers of a batch share one.",
+                        help_text="Its name in the template; all workers of a batch have the same.",
                         max_length=60,
                     ),
                 ),
@@ -266,7 +272,7 @@ class Migration(migrations.Migration):
                     models.ForeignKey(
                         blank=True,
                         db_index=False,
-                        help_text="The latest one: only its end counts.",
+                        help_text="The latest one; only its end counts.",
                         null=True,
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="+",
@@ -302,7 +308,9 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "fence",
-                    models.PositiveIntegerField(help_text="The step's, when it was enqueued."),
+                    models.PositiveIntegerField(
+                        help_text="The step's attempt when it was enqueued."
+                    ),
                 ),
                 (
                     "step",

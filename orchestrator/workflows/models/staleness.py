@@ -1,8 +1,7 @@
-"""How long tasks may be where they are, and which of them have been there for too long.
+"""Limits of the time that tasks may spend in a state, and the tasks that are over them.
 
-A limit is the template's own, in the task's environment, or else the setting's. Views of the
-database say what they come to: `v_task_staleness_limits` for whoever detects,
-`v_task_staleness_monitoring` for whoever looks.
+A limit is the template's own, in the task's environment, or else the setting's. Two database views
+compute them: `v_task_staleness_limits` for detection, `v_task_staleness_monitoring` for people.
 """
 
 from __future__ import annotations
@@ -14,17 +13,19 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connections, models
 
-from orchestrator.core import words
+from orchestrator.core import authority, words
+from orchestrator.core.authority import Principal
+from orchestrator.core.frame import NAMESPACES
 
 KINDS = words.kinds(success="healthy", warning="warning", danger="stale")
 
 DURATION = "duration"
-"""The limit of a task's whole life; the others are named after the state that they are for."""
+"""The limit of a task's whole life; the other limits are named after their state."""
 
 
 class StalenessDefaultQuerySet(models.QuerySet["StalenessDefault"]):
     def follow_settings(self) -> None:
-        """Let the views know what the settings say now."""
+        """Copy the present settings to the table that the views read."""
         wanted = settings.MUSTER.task_limits_minutes
         if dict(self.values_list("limit_name", "minutes")) != wanted:
             self.bulk_create(
@@ -48,7 +49,7 @@ class StalenessDefault(models.Model):
 
 
 class Overstepped(NamedTuple):
-    """A task over one of its limits, and what its template wants to be done about it."""
+    """A task over one of its limits, and the actions that its template asks for."""
 
     task_id: UUID
     limit_name: str
@@ -59,11 +60,11 @@ class Overstepped(NamedTuple):
 
 class TaskLimitQuerySet(models.QuerySet["TaskLimit"]):
     def overstepped(self, *, now: datetime, limit: int, lock: bool) -> list[Overstepped]:
-        """Tasks over a limit about which something is to be done, the first `limit` that are
-        found; none that has a pending entry. A task over two limits comes twice.
+        """The first `limit` tasks over a limit that asks for an action, without those that have a
+        pending entry. A task over two limits comes twice.
 
         One statement. With `lock`, inside a transaction: rows that others hold are left out, the
-        rest is held. SQLite has one writer at a time and so nothing to hold.
+        rest is locked. SQLite has one writer at a time, so there is nothing to lock.
         """
         connection = connections[self.db]
         if connection.vendor == "postgresql":
@@ -81,8 +82,8 @@ class TaskLimitQuerySet(models.QuerySet["TaskLimit"]):
 
 
 class TaskLimit(models.Model):
-    """One limit of one template in one environment; the empty one is for all that it names none
-    of. A view."""
+    """One limit of one template in one environment; the empty environment stands for all that the
+    template does not name. A view."""
 
     key = models.CharField(max_length=200, primary_key=True)
     template_id = models.BigIntegerField()
@@ -102,8 +103,19 @@ class TaskLimit(models.Model):
         return f"{self.key}: {self.minutes:g} min"
 
 
+class TaskStalenessQuerySet(models.QuerySet["TaskStaleness"]):
+    def visible_to(
+        self, principal: Principal, permission: str = "dlq.read"
+    ) -> TaskStalenessQuerySet:
+        """Is of a namespace for which the caller has a permission."""
+        reach = authority.reach(principal, permission)
+        return (
+            self if reach.is_everywhere else self.filter(reach.condition(NAMESPACES, "namespace"))
+        )
+
+
 class TaskStaleness(models.Model):
-    """One open task, how long it has been where it is, and how long it may be. A view."""
+    """One open task, its time in its state, and the limit of that time. A view."""
 
     class Health(models.TextChoices):
         HEALTHY = "healthy"
@@ -126,6 +138,8 @@ class TaskStaleness(models.Model):
     health_status = models.CharField(max_length=10, choices=Health.choices)
     has_pending_entry = models.BooleanField()
 
+    objects = TaskStalenessQuerySet.as_manager()
+
     class Meta:
         managed = False
         db_table = "v_task_staleness_monitoring"
@@ -139,7 +153,7 @@ def _uuid(value: UUID | str) -> UUID:
     return value if isinstance(value, UUID) else UUID(value)
 
 
-# --- both databases' ways, side by side ----------------------------------------------------------
+# --- SQL for both databases ----------------------------------------------------------------------
 
 _HAS_NO_PENDING_ENTRY = """
     NOT EXISTS (
@@ -150,11 +164,11 @@ _HAS_NO_PENDING_ENTRY = """
 
 
 def _over_postgresql(clock: str, *, kind: str) -> str:
-    """The tasks over each limit of a kind.
+    """SQL of the tasks over each limit of a kind.
 
-    It goes through the limits, of which there are few, and reads of each no more than the oldest
-    tasks that it is for, from an index in that order: the cost grows with the templates and with
-    what is found, not with the tasks. LATERAL with LIMIT leaves the planner no other way.
+    It loops over the limits, which are few, and for each reads only the oldest tasks, from an index
+    in that order: the cost grows with the number of templates and of stale tasks, not with all
+    tasks. LATERAL with LIMIT leaves the planner no other plan.
     """
     return f"""
         SELECT over.id, allowed.limit_name, allowed.minutes, allowed.opens_entry,

@@ -1,4 +1,4 @@
-"""Task templates, tasks, their steps, and what happened to them."""
+"""Task templates, tasks, their steps, and their history."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from django.db import models
 from django.db.models import Exists, F, OuterRef, Q
 from uuid_utils import compat as uuid_utils
 
+from orchestrator.core import authority
+from orchestrator.core.authority import Place, Principal
+from orchestrator.core.frame import NAMESPACES
 from orchestrator.core.models.catalog import Pack
 from orchestrator.core.models.executions import Execution
 from orchestrator.core.models.maintenance import PROCESSES_DIFFER_BY
@@ -21,24 +24,41 @@ if TYPE_CHECKING:
     from django_stubs_ext.db.models.manager import RelatedManager
 
 
+MOST_TRIES = 2
+"""An executor that died, or failed, so often while it advanced a task leaves it to a person."""
+QUARANTINED = MOST_TRIES + 1
+"""`advance_tries` of a task that no executor advances."""
+
+
 class StepKind(models.TextChoices):
-    """What the end of a step does to its task, besides letting its children begin."""
+    """Effect of the end of a step on its task, besides letting its children begin."""
 
     STANDARD = "standard"
     DECISION = "decision"
     """Names the steps to create."""
     DEFERRED = "deferred"
-    """Waits for those of its parents that were created."""
+    """Waits only for those of its parents that were created."""
     BATCHABLE = "batchable"
-    """Says what there is to do; workers are created for it."""
+    """Returns a range of work; workers are created for it."""
     BATCH_WORKER = "batch_worker"
-    """Does one batch of it."""
+    """Does one batch of a batchable step."""
+
+
+class TaskTemplateQuerySet(models.QuerySet["TaskTemplate"]):
+    def visible_to(
+        self, principal: Principal, permission: str = "templates.read"
+    ) -> TaskTemplateQuerySet:
+        """Is in a namespace for which the caller has a permission."""
+        reach = authority.reach(principal, permission)
+        return (
+            self if reach.is_everywhere else self.filter(reach.condition(NAMESPACES, "namespace"))
+        )
 
 
 class TaskTemplate(models.Model):
-    """Steps in a graph, called `namespace/name/version`. Several versions stand side by side.
+    """A graph of steps, named `namespace/name/version`. Several versions can coexist.
 
-    What a version says is never changed once a task has run it.
+    A version never changes once a task has run it.
     """
 
     pack = models.ForeignKey(
@@ -52,6 +72,8 @@ class TaskTemplate(models.Model):
     digest = models.CharField(max_length=64, help_text="SHA-256 of the definition.")
     enabled = models.BooleanField(default=True, help_text="Whether tasks may be requested.")
     installed_at = models.DateTimeField()
+
+    objects = TaskTemplateQuerySet.as_manager()
 
     if TYPE_CHECKING:
         tasks: RelatedManager[Task]
@@ -71,10 +93,22 @@ class TaskTemplate(models.Model):
     def ref(self) -> str:
         return f"{self.namespace}/{self.name}/{self.version}"
 
+    @property
+    def place(self) -> Place:
+        """Its namespace, for scopes."""
+        return Place(NAMESPACES, self.namespace)
+
 
 class TaskQuerySet(MachineQuerySet["Task"]):
+    def visible_to(self, principal: Principal, permission: str = "tasks.read") -> TaskQuerySet:
+        """Runs templates of namespaces for which the caller has a permission."""
+        if authority.reach(principal, permission).is_everywhere:
+            return self
+        return self.filter(template__in=TaskTemplate.objects.visible_to(principal, permission))
+
     def open(self) -> TaskQuerySet:
-        """Neither terminal nor in error. `ended_at` rather than state: indexes are over it."""
+        """Neither terminal nor in error. Filters on `ended_at`, not on state: the indexes are on
+        it."""
         return self.filter(ended_at__isnull=True)
 
     def retry_due(self, now: datetime) -> TaskQuerySet:
@@ -82,8 +116,8 @@ class TaskQuerySet(MachineQuerySet["Task"]):
         return self.open().filter(next_retry_at__lte=now)
 
     def not_begun(self, wait: timedelta, now: datetime) -> TaskQuerySet:
-        """Requested so long ago, or at a time of a clock that was set back since, and not yet
-        advanced by anybody."""
+        """Requested at least this long ago, or by a clock that was set back since, and not advanced
+        yet."""
         latest = now + PROCESSES_DIFFER_BY
         long_ago = Q(state_entered_at__lte=now - wait) | Q(state_entered_at__gt=latest)
         return self.open().filter(long_ago, state=TaskState.PENDING)
@@ -98,9 +132,11 @@ class Task(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid_utils.uuid7, editable=False)
     template = models.ForeignKey(TaskTemplate, on_delete=models.PROTECT, related_name="tasks")
     template_id: int
-    environment = models.CharField(max_length=60, blank=True, help_text="Whose overrides apply.")
+    environment = models.CharField(
+        max_length=60, blank=True, help_text="The environment whose overrides apply."
+    )
     context = models.JSONField(default=dict)
-    priority = models.SmallIntegerField(default=0, help_text="That of its executions.")
+    priority = models.SmallIntegerField(default=0, help_text="The priority of its executions.")
 
     state = models.CharField(
         max_length=24,
@@ -116,6 +152,11 @@ class Task(models.Model):
     next_retry_at = models.DateTimeField(
         null=True, blank=True, help_text="When the first of its steps may be tried again."
     )
+    advance_tries = models.PositiveSmallIntegerField(
+        null=True, blank=True,
+        help_text="How often an executor began to advance it and did not come to the end; "
+        "beyond the most it is quarantined.",
+    )  # fmt: skip
 
     identity = models.CharField(max_length=64, null=True, blank=True, unique=True)
     idempotency_key = models.CharField(max_length=200, blank=True)
@@ -139,8 +180,8 @@ class Task(models.Model):
     class Meta:
         ordering = ["-pk"]
         indexes = [
-            # open tasks by how long they have been where they are, and by their age: only these
-            # can become stale, and a template's limits are looked for in them
+            # open tasks by the time in their state, and by their age: only these can become stale,
+            # and the detection reads these indexes
             models.Index(
                 "template",
                 "state",
@@ -156,7 +197,7 @@ class Task(models.Model):
                 include=["environment", "id"],
                 condition=Q(ended_at__isnull=True),
             ),
-            # what nobody has advanced yet, should its message be lost
+            # tasks that nobody has advanced yet, in case their message was lost
             models.Index(
                 "state_entered_at",
                 name="task_not_begun",
@@ -189,17 +230,41 @@ class Task(models.Model):
         return f"task {self.id}"
 
     @property
+    def place(self) -> Place:
+        """The namespace of its template, for scopes."""
+        return self.template.place
+
+    @property
     def is_terminal(self) -> bool:
         return self.state in TASKS.terminal
 
+    @property
+    def is_quarantined(self) -> bool:
+        """Return True if no executor advances it until somebody repairs or releases it."""
+        return self.advance_tries is not None and self.advance_tries > MOST_TRIES
+
 
 class StepQuerySet(MachineQuerySet["Step"]):
+    def visible_to(self, principal: Principal, permission: str = "tasks.read") -> StepQuerySet:
+        """Is of a task for which the caller has a permission."""
+        if authority.reach(principal, permission).is_everywhere:
+            return self
+        templates = TaskTemplate.objects.visible_to(principal, permission)
+        return self.filter(task__template__in=templates)
+
     def in_flight(self) -> StepQuerySet:
         """Has an execution whose end is not evaluated yet."""
         return self.filter(state__in=sorted(IN_FLIGHT))
 
+    def not_quarantined(self) -> StepQuerySet:
+        """Belongs to a task that executors advance."""
+        # IS NULL first: `advance_tries` is in no index, as writing it must stay cheap
+        return self.filter(
+            Q(task__advance_tries__isnull=True) | Q(task__advance_tries__lte=MOST_TRIES)
+        )
+
     def handed_in(self) -> StepQuerySet:
-        """Its execution has ended, and nobody has looked at the result."""
+        """Its execution has ended, and the result is not evaluated yet."""
         return self.filter(state=StepState.ENQUEUED_FOR_ORCHESTRATION)
 
     def ready(self, now: datetime) -> StepQuerySet:
@@ -213,12 +278,12 @@ class StepQuerySet(MachineQuerySet["Step"]):
         )
 
     def without_contents(self) -> StepQuerySet:
-        """Leaves out what can be large."""
+        """Leave out the columns that can be large."""
         return self.defer("result", "error")
 
 
 class Step(models.Model):
-    """One step of one task; each try at it is an execution."""
+    """One step of one task; each attempt at it is an execution."""
 
     State = StepState
     Kind = StepKind
@@ -229,7 +294,7 @@ class Step(models.Model):
     task_id: UUID
     name = models.CharField(max_length=70)
     template_step = models.CharField(
-        max_length=60, help_text="Its name in the template: all workers of a batch share one."
+        max_length=60, help_text="Its name in the template; all workers of a batch have the same."
     )
     kind = models.CharField(max_length=12, choices=StepKind.choices, default=StepKind.STANDARD)
     created_by = models.ForeignKey(
@@ -260,7 +325,7 @@ class Step(models.Model):
 
     execution = models.ForeignKey(
         Execution, null=True, blank=True, on_delete=models.SET_NULL, related_name="+",
-        db_index=False, help_text="The latest one: only its end counts.",
+        db_index=False, help_text="The latest one; only its end counts.",
     )  # fmt: skip
     execution_id: UUID | None
     result = models.JSONField(null=True, blank=True, help_text="What its children see.")
@@ -277,7 +342,7 @@ class Step(models.Model):
     class Meta:
         ordering = ["pk"]
         indexes = [
-            # what lost messages are looked for in
+            # read to find steps whose message was lost
             models.Index("id", name="step_in_flight", condition=Q(state__in=sorted(IN_FLIGHT))),
         ]
         constraints = [
@@ -300,11 +365,16 @@ class Step(models.Model):
         return f"{self.name} of {self.task_id}"
 
     @property
+    def place(self) -> Place:
+        """That of its task, for scopes."""
+        return self.task.place
+
+    @property
     def is_terminal(self) -> bool:
         return self.state in STEPS.terminal
 
     def retry_eligible(self, now: datetime) -> bool:
-        """Whether another attempt may be made now."""
+        """Return True if another attempt may be made now."""
         return (
             self.retryable
             and self.attempts < self.max_attempts
@@ -315,7 +385,7 @@ class Step(models.Model):
 
 class StepDependencyQuerySet(models.QuerySet["StepDependency"]):
     def unsatisfied(self) -> StepDependencyQuerySet:
-        """Those because of which a child waits."""
+        """Dependencies that keep their child waiting."""
         return self.exclude(parent__state__in=sorted(SATISFIED)).exclude(
             tolerates_failure=True, parent__state__in=[StepState.ERROR, StepState.CANCELLED]
         )
@@ -346,7 +416,7 @@ class StepDependency(models.Model):
 
 
 class StepExecution(models.Model):
-    """An execution that was a try at a step. Executions themselves know nothing of tasks."""
+    """An execution that was an attempt at a step. Executions themselves know nothing of tasks."""
 
     step = models.ForeignKey(Step, on_delete=models.CASCADE, related_name="executions")
     step_id: UUID
@@ -354,7 +424,7 @@ class StepExecution(models.Model):
         Execution, on_delete=models.CASCADE, primary_key=True, related_name="+"
     )
     execution_id: UUID
-    fence = models.PositiveIntegerField(help_text="The step's, when it was enqueued.")
+    fence = models.PositiveIntegerField(help_text="The step's attempt when it was enqueued.")
 
     class Meta:
         ordering = ["fence"]
@@ -365,12 +435,13 @@ class StepExecution(models.Model):
 
 class TransitionRecordQuerySet(models.QuerySet["TransitionRecord"]):
     def of_task(self, task_id: UUID) -> TransitionRecordQuerySet:
-        """All that happened to a task and its steps, oldest first."""
+        """The history of a task and its steps, oldest first."""
         return self.filter(task_id=task_id).order_by("pk")
 
 
 class TransitionRecord(models.Model):
-    """One transition of a task, or of the step that it names. Written with it, never changed."""
+    """One transition of a task, or of the step that it names. Written in the same transaction,
+    never changed."""
 
     task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="history", db_index=False)
     task_id: UUID

@@ -1,4 +1,4 @@
-"""The database's views of tasks, in both databases' words."""
+"""Database views of tasks, in SQL for both databases."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def _limits(*, scopes: str, minutes: str, text: str, flag: str, named: str) -> s
 
 
 def _monitoring(*, minutes_since: str, larger: str, collected: str, looked_up: str) -> str:
-    """`minutes_since` takes a column with `{}`, `looked_up` a key; `larger` is the function of two,
-    `collected` makes one object of all limits of a template: one join then finds them."""
+    """`minutes_since` takes a column with `{}`, `looked_up` a key; `larger` is the function of two
+    values, `collected` makes one object of all limits of a template, for a single join."""
 
     def allowed(limit: str) -> str:
         own, base = f"task.environment || ':' || {limit}", f"':' || {limit}"

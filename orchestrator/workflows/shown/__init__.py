@@ -1,1 +1,1 @@
-"""What is said of tasks, steps and templates, once: all faces render it."""
+"""The description of tasks, steps and templates, once: all faces render it."""

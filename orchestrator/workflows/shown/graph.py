@@ -1,4 +1,4 @@
-"""The graph of a task, or of a template, as it is shown: what is alike in it may be folded."""
+"""The graph of a task, or of a template, as it is shown: similar steps may be folded."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from orchestrator.workflows.models import Step, StepDependency, StepKind, Task, 
 from orchestrator.workflows.states import StepState
 
 FOLD_FROM = 7
-"""So many steps with the same parents and the same children are shown as one."""
+"""From this number on, steps with the same parents and children are shown as one."""
 
 DRAWN_LIMIT = 200
-"""More nodes than this make a picture that nobody reads."""
+"""Larger graphs are not drawn: nobody could read the picture."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class Node:
     name: str
     kind: str = StepKind.STANDARD
     states: Mapping[StepState, int] = field(default_factory=dict)
-    """How many of them are in which state; empty for a step that is not made yet."""
+    """The number of steps in each state; empty for a step that is not created yet."""
     id: UUID | None = None
     attempts: int = 0
     max_attempts: int = 0
@@ -35,7 +35,7 @@ class Node:
 
     @property
     def state(self) -> StepState | None:
-        """The one state of all of them; None if they are in several, or not made."""
+        """The state of all its steps; None if they are in several, or not created."""
         return next(iter(self.states)) if len(self.states) == 1 else None
 
 
@@ -46,7 +46,7 @@ class Graph:
     nodes: Mapping[str, Node]
     parents: Mapping[str, Sequence[str]]
     is_made: bool = True
-    """Whether it shows steps, rather than what a template says."""
+    """False if it shows a template's steps, not the steps of a task."""
 
     @cached_property
     def edges(self) -> list[tuple[str, str]]:
@@ -63,7 +63,7 @@ class Graph:
 
 
 def of_task(task: Task) -> Graph:
-    """Its steps, however many, in two queries; its template's, while none are made."""
+    """The graph of a task's steps, in two queries; of its template's, until they are created."""
     fields = ("id", "name", "kind", "state", "attempts", "max_attempts", "template_step")
     rows = Step.objects.filter(task=task).order_by("pk").only(*fields)
     nodes = {
@@ -83,14 +83,14 @@ def of_task(task: Task) -> Graph:
     parents: dict[str, list[str]] = {name: [] for name in nodes}
     edges = StepDependency.objects.filter(child__task=task).order_by("pk")
     for child, parent in edges.values_list("child__name", "parent__name"):
-        # a step that was made between the two queries is shown the next time
+        # a step that was created between the two queries is shown the next time
         if child in nodes and parent in nodes:
             parents[child].append(parent)
     return Graph(nodes=nodes, parents=parents)
 
 
 def of_template(template: TaskTemplate, *, environment: str = "") -> Graph:
-    """The steps as a template has them."""
+    """The graph of a template's steps."""
     definition = task_templates.TemplateDefinition.of(template.definition, environment=environment)
     nodes = {
         step.name: Node(
@@ -105,7 +105,7 @@ def of_template(template: TaskTemplate, *, environment: str = "") -> Graph:
 
 
 def folded(graph: Graph) -> Graph:
-    """The graph with each crowd of steps that have the same parents and children as one node."""
+    """Merge each large group of steps with the same parents and children into one node."""
     children: dict[str, list[str]] = {name: [] for name in graph.nodes}
     for parent, child in graph.edges:
         if parent in children:
@@ -131,7 +131,7 @@ def folded(graph: Graph) -> Graph:
 
 
 def _together(crowd: Sequence[Node]) -> Node:
-    """One node for many. Its name has a character that no step's has, so it is never taken."""
+    """One node for many. Its name has a character that no step's name may have, so it is unique."""
     states: Counter[StepState] = Counter()
     for node in crowd:
         states.update(node.states)

@@ -1,8 +1,8 @@
-"""Where the nodes of a graph are drawn: in columns from left to right, every edge forwards.
+"""The positions of a graph's nodes: in columns from left to right, every edge forwards.
 
-The method is Sugiyama's: columns by the longest way from the start, edges over several columns
-led through the ones between, an order in each column that crosses few edges, and then positions
-as near to their neighbours' as that order allows. Pure functions: no database, no models.
+The method is Sugiyama's: columns by the longest path from the start, edges over several columns
+led through those between, an order in each column that crosses few edges, and then positions
+as close to their neighbours' as that order allows. Pure functions: no database, no models.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NODE_HEIGHT = 54
 COLUMN_GAP = 56
 ROW_GAP = 18
 LANE_HEIGHT = 6
-"""What an edge takes of a column that it passes through."""
+"""The height that an edge needs in a column that it passes through."""
 MARGIN = 16
 SWEEPS = 8
 
@@ -27,7 +27,7 @@ Point = tuple[float, float]
 Edge = tuple[str, str]
 """Parent and child."""
 Slot = str | tuple[str, str, int]
-"""What takes room in a column: a node by its name, or the lane of an edge that passes."""
+"""An item that needs room in a column: a node by its name, or the lane of a passing edge."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Layout:
     width: float
     height: float
     corners: Mapping[str, Point]
-    """Of each node, the one at the top left."""
+    """The top left corner of each node."""
     routes: Mapping[Edge, Sequence[Point]]
     """From the right side of the parent to the left side of the child; horizontal through the
     columns that it passes."""
@@ -46,7 +46,7 @@ class Layout:
 
 
 def lay_out(parents: Parents) -> Layout:
-    """Place every name; edges from names that are not there are left out."""
+    """Place every name; edges from unknown names are left out."""
     columns, backward = _columns(parents)
     column_of = {name: number for number, names in enumerate(columns) for name in names}
     edges = [
@@ -80,13 +80,13 @@ def lay_out(parents: Parents) -> Layout:
 
 
 def _columns(parents: Parents) -> tuple[list[list[str]], set[Edge]]:
-    """Names by their longest way from the start, and the edges that close a cycle."""
+    """Names by their longest path from the start, and the edges that close a cycle."""
     waiting = {name: {p for p in above if p in parents} for name, above in parents.items()}
     columns: list[list[str]] = []
     backward: set[Edge] = set()
     while waiting:
         free = [name for name, above in waiting.items() if not above]
-        if not free:  # a cycle: let go of whatever is nearest to being free
+        if not free:  # a cycle: break it at the name with the fewest open parents
             least = min(waiting, key=lambda name: len(waiting[name]))
             backward |= {(parent, least) for parent in waiting[least]}
             free = [least]
@@ -99,7 +99,7 @@ def _columns(parents: Parents) -> tuple[list[list[str]], set[Edge]]:
 
 
 def _line(edge: Edge, column_of: Mapping[str, int]) -> list[Slot]:
-    """The parent, a lane in each column between, and the child."""
+    """The slots of an edge: the parent, a lane in each column between, and the child."""
     parent, child = edge
     between = range(column_of[parent] + 1, column_of[child])
     return [parent, *((parent, child, number) for number in between), child]
@@ -152,8 +152,8 @@ def _middles(
 
 
 def _spread(wanted: Sequence[float], column: Sequence[Slot]) -> list[float]:
-    """Nearest to what is wanted, in the sense of least squares, of all that keep the order and
-    do not overlap: isotonic regression, by pooling adjacent violators."""
+    """The positions closest to the wanted ones (least squares) that keep the order and do not
+    overlap: isotonic regression, by pooling adjacent violators."""
     offsets = [0.0]
     for upper, lower in pairwise(column):
         offsets.append(offsets[-1] + (_height(upper) + _height(lower)) / 2 + ROW_GAP)
@@ -168,8 +168,8 @@ def _spread(wanted: Sequence[float], column: Sequence[Slot]) -> list[float]:
 
 
 def _mean(slots: Iterable[Slot], place: Mapping[Slot, float], otherwise: float) -> float:
-    found = [place[slot] for slot in slots]
-    return fmean(found) if found else otherwise
+    places = [place[slot] for slot in slots]
+    return fmean(places) if places else otherwise
 
 
 def _height(slot: Slot) -> float:

@@ -1,4 +1,4 @@
-"""Graphs in Mermaid's language, for whatever draws it: documents, issues, notebooks."""
+"""Graphs in Mermaid's language, which documents, issue trackers and notebooks draw."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLOURS = {
 
 
 def written(graph: Graph) -> str:
-    """The graph as Mermaid, left to right. Fold it before: Mermaid draws 500 edges at most."""
+    """Write a graph as Mermaid, left to right. Fold it first: Mermaid draws at most 500 edges."""
     ids = {name: f"s{number}" for number, name in enumerate(graph.nodes)}
     lines = ["flowchart LR"]
     for name, node in graph.nodes.items():
@@ -52,5 +52,5 @@ def _lines_of(node: Node) -> Iterator[str]:
 
 
 def _escaped(text: str) -> str:
-    """Mermaid's own escapes: it takes code points between `#` and `;`."""
-    return re.sub(r"[^\w ×….,:/-]", lambda found: f"#{ord(found[0])};", text)  # noqa: RUF001
+    """Escape for Mermaid, which reads code points between `#` and `;`."""
+    return re.sub(r"[^\w ×….,:/-]", lambda match: f"#{ord(match[0])};", text)  # noqa: RUF001

@@ -1,28 +1,116 @@
-"""What tasks were given and gave, with the secrets taken out."""
+"""Contexts, results, errors and templates of tasks, without the secrets."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Mapping
 from typing import Any
+from uuid import UUID
 
+from orchestrator.core import authority, contents, masking, redaction
+from orchestrator.core.authority import Principal
+from orchestrator.core.models import Execution
 from orchestrator.core.redaction import redacted
-from orchestrator.workflows.models import Step, Task, TaskTemplate
+from orchestrator.workflows.models import Step, StepExecution, Task, TaskTemplate
+from orchestrator.workflows.task_templates import expressions
+
+WHOLE = re.compile(r"\{\{[^{}]*\}\}")
 
 
-def context(task: Task) -> Any:
-    """The context, by the template's `input_schema`."""
-    return redacted(task.context, schema=task.template.definition.get("input_schema"))
+def context(task: Task, *, seen_by: Principal) -> Any:
+    """A task's context; the template's `input_schema` marks the secrets."""
+    shown = redacted(task.context, schema=task.template.definition.get("input_schema"))
+    return authority.payload(shown, of=task.place, seen_by=seen_by)
 
 
-def result(step: Step, template: TaskTemplate) -> Any:
-    """The result, by the `result_schema` of the template's step."""
-    return redacted(step.result, schema=_of_step(step, template).get("result_schema"))
+def result(step: Step, template: TaskTemplate, *, seen_by: Principal) -> Any:
+    """A step's result; the `result_schema` of the template's step marks the secrets. Those of the
+    task's context are masked in it."""
+    shown = redacted(step.result, schema=_schema_of_result(template, step.template_step))
+    input_schema = template.definition.get("input_schema")
+    if shown is not None and redaction.marks_anything(input_schema):
+        shown = masking.Masker(_marked(step.task.context, input_schema)).value(shown)
+    return authority.payload(shown, of=template.place, seen_by=seen_by)
 
 
-def error(step: Step) -> Any:
-    """Why the last attempt failed. No schema tells of it: names of secrets do."""
-    return redacted(step.error)
+def error(step: Step, *, seen_by: Principal) -> Any:
+    """The error of the last attempt. It was stored without the secrets of context and parameters;
+    names mark what is left."""
+    return authority.payload(redacted(step.error), of=step.place, seen_by=seen_by)
 
 
-def _of_step(step: Step, template: TaskTemplate) -> dict[str, Any]:
+def definition(template: TaskTemplate) -> dict[str, Any]:
+    """A template as it was written, without the parameters and metadata that a name marks. What is
+    an expression is shown: it is no value."""
+    shown = dict(template.definition)
+    shown["steps"] = [_step(step) for step in shown.get("steps", ())]
+    if "metadata" in shown:
+        shown["metadata"] = redacted(shown["metadata"])
+    if environments := shown.get("environments"):
+        shown["environments"] = {
+            name: _environment(overrides) for name, overrides in environments.items()
+        }
+    return shown
+
+
+def of_executions(executions: Collection[Execution]) -> Mapping[UUID, contents.Secrets]:
+    """What is secret in executions of steps: results by the step's `result_schema`, and the values
+    that the `input_schema` marks in the task's context. For `MusterApp.execution_secrets`."""
+    tries = StepExecution.objects.filter(execution__in=[execution.pk for execution in executions])
+    names = ("execution_id", "step__template_step", "step__task_id", "step__task__template_id")
+    rows = list(tries.values_list(*names))
+    templates = TaskTemplate.objects.in_bulk({template_id for *_, template_id in rows})
+    marking = {
+        template_id
+        for template_id, template in templates.items()
+        if redaction.marks_anything(template.definition.get("input_schema"))
+    }
+    tasks = Task.objects.filter(pk__in={task for _, _, task, of in rows if of in marking})
+    contexts = dict(tasks.values_list("pk", "context"))
+    return {
+        execution_id: contents.Secrets(
+            _schema_of_result(templates[template_id], step),
+            _marked(contexts.get(task_id), templates[template_id].definition.get("input_schema")),
+        )
+        for execution_id, step, task_id, template_id in rows
+    }
+
+
+def _marked(value: Any, schema: Any) -> list[str]:
+    """The values in it that a schema marks, long enough to be masked."""
+    marked = redaction.marked(value, schema=schema) if value is not None else ()
+    return [text for each in marked for text in masking.worth_masking(each)]
+
+
+def _schema_of_result(template: TaskTemplate, name: str) -> Any:
     steps: list[dict[str, Any]] = template.definition.get("steps", [])
-    return next((each for each in steps if each.get("name") == step.template_step), {})
+    return next((step.get("result_schema") for step in steps if step.get("name") == name), None)
+
+
+def _environment(overrides: Any) -> Any:
+    if not isinstance(overrides, Mapping):
+        return overrides
+    shown = dict(overrides)
+    if "metadata" in shown:
+        shown["metadata"] = redacted(shown["metadata"])
+    if isinstance(steps := shown.get("steps"), Mapping):
+        shown["steps"] = {name: _step(step) for name, step in steps.items()}
+    return shown
+
+
+def _step(step: Any) -> Any:
+    if not isinstance(step, Mapping) or "parameters" not in step:
+        return step
+    return {**step, "parameters": _with_expressions(step["parameters"])}
+
+
+def _with_expressions(parameters: Any) -> Any:
+    """Parameters without what a name marks, but with what is nothing else than an expression."""
+    shown = redacted(parameters)
+    for path, text in expressions.texts(parameters):
+        place = shown
+        for part in path[:-1]:
+            place = place[part] if place != redaction.REDACTED else place
+        if path and place != redaction.REDACTED and WHOLE.fullmatch(text):
+            place[path[-1]] = text
+    return shown

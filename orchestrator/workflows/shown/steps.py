@@ -1,4 +1,4 @@
-"""Steps and what they wait for, for a page of them at a time."""
+"""Steps and the parents that they wait for, for one page at a time."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ from django.db.models import Count, F, Window
 from django.db.models.functions import RowNumber
 from pydantic import Field
 
+from orchestrator.core import authority, words
+from orchestrator.core.authority import Place, Principal
+from orchestrator.core.frame import NAMESPACES
 from orchestrator.core.redaction import redacted
-from orchestrator.core.shown.values import Shown
+from orchestrator.core.shown.documents import Shown
+from orchestrator.core.shown.values import At, Due, Fact, Happening, Json, Link, Prose, State, said
 from orchestrator.core.states import ExecutionStatus
 from orchestrator.workflows.models import (
     Step,
@@ -23,15 +27,16 @@ from orchestrator.workflows.models import (
     StepKind,
     Task,
     TaskTemplate,
+    TransitionRecord,
 )
 from orchestrator.workflows.shown import secrets
-from orchestrator.workflows.states import StepState
+from orchestrator.workflows.states import STEPS, StepState, TaskState
 
 EXECUTION_LIMIT = 200
-"""Of one step, the newest: more than 100 attempts come of resets only."""
+"""The newest executions of a step: only resets lead to more than 100 attempts."""
 
 NAMED_LIMIT = 5
-"""A step after a batch may wait for thousands: so many are named."""
+"""The number of parents that are named: a step after a batch may wait for thousands."""
 
 MESSAGE_CHARACTERS = 200
 
@@ -46,7 +51,7 @@ class WaitsFor:
 
 @dataclass(frozen=True, kw_only=True)
 class StepView:
-    """A step, and what becomes of it next."""
+    """A step, and what happens to it next."""
 
     step: Step
     waits_for: Sequence[WaitsFor]
@@ -54,9 +59,9 @@ class StepView:
     waits_for_count: int
     retry_eligible: bool
     ready_for_execution: bool
-    """Whether `advance` would enqueue it now."""
+    """True if `advance` would enqueue it now."""
     message: str = ""
-    """Why its last attempt failed, if it is in error."""
+    """The message of its last attempt, if it is in error."""
 
     @property
     def dependencies_satisfied(self) -> bool:
@@ -64,7 +69,7 @@ class StepView:
 
     @property
     def blocked_by(self) -> str:
-        """What keeps it, in words; empty if it goes on by itself, or is over."""
+        """The obstacle, in words; empty if it continues without help, or has ended."""
         if self.step.is_terminal:
             return ""
         if self.waits_for_count:
@@ -83,12 +88,12 @@ class StepView:
         return ""
 
 
-def views(steps: Sequence[Step], *, now: datetime) -> list[StepView]:
-    """Each of these as it is now, in three queries however many they are."""
+def views(steps: Sequence[Step], *, now: datetime, seen_by: Principal) -> list[StepView]:
+    """Describe steps as they are now, in three queries for any number of steps."""
     ids = [step.pk for step in steps]
     ready = set(Step.objects.ready(now).filter(pk__in=ids).values_list("pk", flat=True))
     waits, counts = _unsatisfied(ids)
-    messages = _messages([step.pk for step in steps if step.state == StepState.ERROR])
+    messages = _messages([s.pk for s in steps if s.state == StepState.ERROR], seen_by)
     return [
         StepView(
             step=step,
@@ -103,36 +108,41 @@ def views(steps: Sequence[Step], *, now: datetime) -> list[StepView]:
 
 
 def counts(task_ids: Iterable[UUID]) -> Mapping[UUID, Counter[StepState]]:
-    """How many steps of each of these tasks are in which state, in one query."""
-    found: dict[UUID, Counter[StepState]] = {id: Counter() for id in task_ids}
-    rows = Step.objects.filter(task_id__in=list(found)).order_by().values_list("task_id", "state")
+    """Count the steps of each task by state, in one query."""
+    by_task: dict[UUID, Counter[StepState]] = {id: Counter() for id in task_ids}
+    rows = Step.objects.filter(task_id__in=list(by_task)).order_by().values_list("task_id", "state")
     for id, state, count in rows.annotate(Count("pk")):
-        found[id][StepState(state)] = count
-    return found
+        by_task[id][StepState(state)] = count
+    return by_task
 
 
 def standing_in_the_way(task: Task) -> list[Step]:
-    """The steps that failed and keep the task from its end, a few of them, the oldest first."""
+    """A few of the failed steps that prevent the task from ending, the oldest first."""
     failed = task.steps.filter(state=StepState.ERROR).defer("result")
     return list(failed.order_by("pk")[:NAMED_LIMIT])
 
 
-def _messages(ids: Sequence[UUID]) -> dict[UUID, str]:
-    """What the errors of these steps say, cut to a line."""
+def _messages(ids: Sequence[UUID], seen_by: Principal) -> dict[UUID, str]:
+    """The error messages of these steps, each cut to one line."""
     if not ids:
         return {}
-    found = Step.objects.filter(pk__in=ids).values_list("pk", "error__message")
+    columns = ("pk", "error__message", "task__template__namespace")
+    rows = Step.objects.filter(pk__in=ids).values_list(*columns)
     return {
-        id: " ".join(redacted(message).split())[:MESSAGE_CHARACTERS]
-        for id, message in found
+        id: authority.payload(_line(message), of=Place(NAMESPACES, namespace), seen_by=seen_by)
+        for id, message, namespace in rows
         if isinstance(message, str)
     }
+
+
+def _line(message: str) -> str:
+    return " ".join(redacted(message).split())[:MESSAGE_CHARACTERS]
 
 
 def _unsatisfied(
     ids: Sequence[UUID],
 ) -> tuple[dict[UUID, list[WaitsFor]], dict[UUID, int]]:
-    """The first unsatisfied parents of each step, and how many there are."""
+    """The first unsatisfied parents of each step, and their number."""
     edges = StepDependency.objects.unsatisfied().filter(child_id__in=ids)
     rows = edges.annotate(
         place=Window(RowNumber(), partition_by=F("child_id"), order_by=F("parent_id").asc()),
@@ -146,6 +156,83 @@ def _unsatisfied(
         waits.setdefault(child, []).append(WaitsFor(name=name, state=StepState(state)))
         totals[child] = total
     return waits, totals
+
+
+# --- as facts ------------------------------------------------------------------------------------
+
+
+def situation(view: StepView, now: datetime) -> list[Fact]:
+    """Its state, its obstacle, and the process that moves it on."""
+    step, creator = view.step, view.step.created_by
+    return said(
+        [
+            ("Step", step.name),
+            ("Id", str(step.pk)),
+            ("Task", Link(step.task, str(step.task_id))),
+            ("State", State(step.state)),
+            since(step, now),
+            ("Moved on by", Prose(STEPS.who_moves_it_on[StepState(step.state)])),
+            ("Attempts", attempts(step) + ("" if step.retryable else ", not retryable")),
+            ("Kind", step.kind),
+            ("Waits for" if view.waits_for_count else "Blocked by", view.blocked_by),
+            (
+                "Ready",
+                "yes: it is enqueued when its task is advanced"
+                if view.ready_for_execution
+                else None,
+            ),
+            ("Next attempt", Due(step.next_retry_at, now) if step.next_retry_at else None),
+            ("Last failed", At(step.last_failure_at) if step.last_failure_at else None),
+            ("Its part", Json(step.batch) if step.batch else None),
+            ("Created by", Link(creator, creator.name) if creator else None),
+        ]
+    )
+
+
+def since(row: Task | Step, now: datetime) -> Fact:
+    """The time when it entered its state."""
+    ago = words.span((now - row.state_entered_at).total_seconds())
+    return "Since", At(row.state_entered_at, f"{ago} ago")
+
+
+def attempts(step: Step) -> str:
+    """`1/3`: attempts used, and attempts allowed."""
+    return f"{step.attempts}/{step.max_attempts}"
+
+
+def timeline(records: Sequence[TransitionRecord], *, task: Task | None = None) -> list[Happening]:
+    """The transitions as lines, each with its step and the time since the line before.
+
+    They are loaded with their steps. `task`: start with its request.
+    """
+    lines = []
+    if task is not None:
+        lines.append(
+            Happening(
+                at=task.created_at,
+                after_seconds=0,
+                event="accepted",
+                to=TaskState.PENDING,
+                actor=task.requested_by,
+                subject="task",
+            )
+        )
+    for record in records:
+        before = lines[-1].at if lines else record.at
+        lines.append(
+            Happening(
+                at=record.at,
+                after_seconds=(record.at - before).total_seconds(),
+                event=record.event,
+                was=record.from_state,
+                to=record.to_state,
+                actor=record.actor,
+                reason=record.reason,
+                subject=record.step.name if record.step else "task",
+                processor=record.processor,
+            )
+        )
+    return lines
 
 
 # --- as JSON -------------------------------------------------------------------------------------
@@ -166,14 +253,14 @@ class StepSummary(Shown):
     name: str
     template_step: str = Field(description="Its name in the template.")
     kind: StepKind
-    batch: Any = Field(description="Of a batch worker: which part of the work is its.")
+    batch: Any = Field(description="For a batch worker: its part of the work.")
     created_by: UUID | None = Field(description="The step that created it.")
     current_state: StepState
     state_entered_at: datetime
     dependencies_satisfied: bool
     waits_for: list[WaitsForOut] = Field(description="The first 5 parents that it waits for.")
     waits_for_count: int
-    blocked_by: str = Field(description="What keeps it, in words.")
+    blocked_by: str = Field(description="The obstacle, in words.")
     retry_eligible: bool
     ready_for_execution: bool
     attempts: int
@@ -200,10 +287,13 @@ class StepTry(Shown):
 
 
 class StepDetail(StepSummary):
-    """A step with its result and its executions, the oldest first."""
+    """A step with its result and its executions, oldest first."""
 
-    result: Any = Field(description="What its children see; secrets are `***`.")
-    error: Any = Field(description="Why its last attempt failed.")
+    result: Any = Field(
+        description="The result that its children see; secrets are `***`, and all of it without "
+        "`payloads.read`."
+    )
+    error: Any = Field(description="The error of its last attempt; `***` without `payloads.read`.")
     executions: list[StepTry]
 
 
@@ -211,7 +301,7 @@ COPIED = (
     "name", "template_step", "kind", "batch", "state_entered_at", "attempts", "max_attempts",
     "retryable", "last_failure_at", "next_retry_at", "execution_id", "ended_at",
 )  # fmt: skip
-"""What is shown as the row has it."""
+"""The fields that are copied from the row."""
 
 
 def summary(view: StepView) -> StepSummary:
@@ -219,21 +309,21 @@ def summary(view: StepView) -> StepSummary:
     return StepSummary(**_summary(view))
 
 
-def detail(view: StepView, template: TaskTemplate) -> StepDetail:
-    """A step with its result, and every execution that was a try at it, the oldest first."""
+def detail(view: StepView, template: TaskTemplate, *, seen_by: Principal) -> StepDetail:
+    """A step with its result, and every execution that was a try at it, oldest first."""
     return StepDetail(
         **_summary(view),
-        result=secrets.result(view.step, template),
-        error=secrets.error(view.step),
+        result=secrets.result(view.step, template, seen_by=seen_by),
+        error=secrets.error(view.step, seen_by=seen_by),
         executions=[_try(each) for each in executions_of(view.step)],
     )
 
 
 def executions_of(step: Step) -> list[StepExecution]:
-    """The executions that were tries at a step, the oldest first, of many the newest."""
-    found = step.executions.select_related("execution__worker").order_by("-fence")
+    """The executions that were tries at a step, oldest first; if they are many, the newest."""
+    newest = step.executions.select_related("execution__worker").order_by("-fence")
     heavy = ("execution__parameters", "execution__result")
-    return list(found.defer(*heavy)[:EXECUTION_LIMIT])[::-1]
+    return list(newest.defer(*heavy)[:EXECUTION_LIMIT])[::-1]
 
 
 def _summary(view: StepView) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What is said of tasks and steps, whichever face says it."""
+"""Tasks: as JSON, and as facts."""
 
 from __future__ import annotations
 
@@ -9,15 +9,24 @@ from uuid import UUID
 
 from pydantic import Field
 
+from orchestrator.core import words
+from orchestrator.core.authority import Principal
 from orchestrator.core.models import Execution
-from orchestrator.core.shown.values import Fact, Link, Shown
+from orchestrator.core.shown.documents import Shown
+from orchestrator.core.shown.values import At, Due, Fact, Link, Links, Prose, Search, State, said
 from orchestrator.workflows.models import StepExecution, Task, TaskStaleness
 from orchestrator.workflows.shown import graph, secrets, steps
-from orchestrator.workflows.states import StepState, TaskState
+from orchestrator.workflows.states import TASKS, StepState, TaskState
+from orchestrator.workflows.states.steps import SATISFIED
+
+QUARANTINE = (
+    "executors died of it, or failed at it: none advances it until somebody repairs a step or "
+    "releases it"
+)
 
 
 def of_execution(execution: Execution) -> list[Fact]:
-    """For an execution's page: the steps that it was run for."""
+    """The steps that an execution was run for, for its page."""
     tries = StepExecution.objects.filter(execution=execution).select_related("step__task")
     facts: list[Fact] = []
     for step in (each.step for each in tries):
@@ -26,8 +35,60 @@ def of_execution(execution: Execution) -> list[Fact]:
     return facts
 
 
+def situation(task: Task, counts: Mapping[StepState, int], now: datetime) -> list[Fact]:
+    """Its state, its obstacle, and the process that moves it on; `counts`: steps by state."""
+    failed = steps.standing_in_the_way(task)
+    took = words.span(((task.ended_at or now) - task.created_at).total_seconds())
+    return said(
+        [
+            ("Task", str(task.pk)),
+            ("Template", Link(task.template, task.template.ref)),
+            ("State", State(task.state)),
+            steps.since(task, now),
+            ("Moved on by", Prose(TASKS.who_moves_it_on[TaskState(task.state)])),
+            ("Quarantined", Prose(QUARANTINE) if task.is_quarantined else None),
+            ("Steps done", progress(counts)),
+            ("Next attempt", Due(task.next_retry_at, now) if task.next_retry_at else None),
+            ("Blocked by", Links(tuple(Link(step, step.name) for step in failed))),
+            ("Took" if task.ended_at else "Age", took),
+        ]
+    )
+
+
+def progress(counts: Mapping[StepState, int]) -> str:
+    """The steps that are done, of all: `12/30`; `-` if none is created yet."""
+    total = sum(counts.values())
+    return f"{done(counts):,}/{total:,}" if total else "-"
+
+
+def done(counts: Mapping[StepState, int]) -> int:
+    """The number of steps that no other step waits for any more."""
+    return sum(counts.get(state, 0) for state in SATISFIED)
+
+
+def request(task: Task) -> list[Fact]:
+    """The request, and who sent it."""
+    correlation_id = task.correlation_id
+    return said(
+        [
+            ("Requested by", task.requested_by),
+            ("Initiator", task.initiator),
+            ("Source system", task.source_system),
+            ("Why", task.reason),
+            ("Tags", ", ".join(map(str, task.tags))),
+            ("Priority", task.priority),
+            ("Environment", task.environment),
+            ("Correlation id", Search(Task, correlation_id) if correlation_id else None),
+            ("Parent correlation id", task.parent_correlation_id),
+            ("Idempotency key", task.idempotency_key),
+            ("Created", At(task.created_at)),
+            ("Ended", At(task.ended_at) if task.ended_at else None),
+        ]
+    )
+
+
 class TaskHealth(Shown):
-    """An open task, how long it has been where it is, and how long it may be."""
+    """An open task, the time it has been in its state, and the limit for that time."""
 
     task_uuid: UUID
     namespace: str
@@ -58,10 +119,13 @@ class TaskSummary(Shown):
     state: TaskState
     state_entered_at: datetime
     next_retry_at: datetime | None
+    is_quarantined: bool = Field(
+        description="No executor advances it until a step is repaired or it is released."
+    )
     priority: int
     initiator: str
     source_system: str
-    reason: str = Field(description="Why it was requested.")
+    reason: str = Field(description="The reason of the request.")
     tags: list[str]
     correlation_id: str | None
     parent_correlation_id: str | None
@@ -69,14 +133,14 @@ class TaskSummary(Shown):
     requested_by: str
     created_at: datetime
     ended_at: datetime | None
-    steps: dict[StepState, int] = Field(description="How many of its steps are in which state.")
+    steps: dict[StepState, int] = Field(description="The number of its steps in each state.")
 
 
 class TaskDetail(TaskSummary):
-    """A task with what it was given."""
+    """A task with its context."""
 
-    context: Any = Field(description="Secrets are `***`.")
-    blocked_by: list[str] = Field(description="Failed steps that keep it from its end; up to 5.")
+    context: Any = Field(description="Secrets are `***`, and all of it without `payloads.read`.")
+    blocked_by: list[str] = Field(description="Failed steps that prevent it from ending; up to 5.")
 
 
 class GraphNode(Shown):
@@ -85,30 +149,32 @@ class GraphNode(Shown):
     name: str
     kind: str
     step_uuid: UUID | None
-    state: StepState | None = Field(description="null: its step is not made yet.")
+    state: StepState | None = Field(description="null if the step is not created yet.")
     attempts: int
     max_attempts: int
 
 
 class GraphEdge(Shown):
-    """The child waits for the parent."""
+    """A dependency: the child waits for the parent."""
 
     parent: str
     child: str
 
 
 class GraphOut(Shown):
-    """Every step and what it waits for."""
+    """Every step, and the steps that it waits for."""
 
     task_uuid: UUID
     state: TaskState
-    is_made: bool = Field(description="false: what the template says; no step is made yet.")
+    is_made: bool = Field(
+        description="false if no step is created yet: then these are the template's."
+    )
     nodes: list[GraphNode]
     edges: list[GraphEdge]
 
 
 class TransitionOut(Shown):
-    """One transition that happened: of the task, or of the step that it names."""
+    """One transition that happened, of the task or of the named step."""
 
     step_uuid: UUID | None = Field(validation_alias="step_id")
     event: str
@@ -121,34 +187,34 @@ class TransitionOut(Shown):
 
 
 COPIED = (
-    "environment", "state", "state_entered_at", "next_retry_at", "priority", "initiator",
-    "source_system", "reason", "tags", "correlation_id", "parent_correlation_id",
+    "environment", "state", "state_entered_at", "next_retry_at", "is_quarantined", "priority",
+    "initiator", "source_system", "reason", "tags", "correlation_id", "parent_correlation_id",
     "idempotency_key", "requested_by", "created_at", "ended_at",
 )  # fmt: skip
-"""What is shown as the row has it."""
+"""The fields that are copied from the row."""
 
 
 def summary(task: Task, counts: Mapping[StepState, int]) -> TaskSummary:
-    """It comes with its template. `counts`: how many steps are in which state."""
+    """Convert a task, loaded with its template. `counts`: the number of steps in each state."""
     return TaskSummary(**_summary(task, counts))
 
 
-def detail(task: Task) -> TaskDetail:
-    """A task with its context, and what keeps it from its end."""
+def detail(task: Task, *, seen_by: Principal) -> TaskDetail:
+    """A task with its context, and the steps that prevent it from ending."""
     return TaskDetail(
         **_summary(task, steps.counts([task.pk])[task.pk]),
-        context=secrets.context(task),
+        context=secrets.context(task, seen_by=seen_by),
         blocked_by=[step.name for step in steps.standing_in_the_way(task)],
     )
 
 
 def graph_of(task: Task) -> GraphOut:
-    """Every step and what it waits for."""
-    found = graph.of_task(task)
+    """Every step, and the steps that it waits for."""
+    task_graph = graph.of_task(task)
     return GraphOut(
         task_uuid=task.pk,
         state=TaskState(task.state),
-        is_made=found.is_made,
+        is_made=task_graph.is_made,
         nodes=[
             GraphNode(
                 name=node.name,
@@ -158,9 +224,9 @@ def graph_of(task: Task) -> GraphOut:
                 attempts=node.attempts,
                 max_attempts=node.max_attempts,
             )
-            for node in found.nodes.values()
+            for node in task_graph.nodes.values()
         ],
-        edges=[GraphEdge(parent=parent, child=child) for parent, child in found.edges],
+        edges=[GraphEdge(parent=parent, child=child) for parent, child in task_graph.edges],
     )
 
 

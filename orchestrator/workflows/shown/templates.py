@@ -7,8 +7,9 @@ from typing import Any
 
 from pydantic import Field
 
-from orchestrator.core.shown.values import Shown
+from orchestrator.core.shown.documents import Shown
 from orchestrator.workflows.models import TaskTemplate
+from orchestrator.workflows.shown import secrets
 from orchestrator.workflows.task_templates import TemplateDefinition
 
 
@@ -19,31 +20,33 @@ class TemplateSummary(Shown):
     name: str
     version: str
     description: str
-    enabled: bool = Field(description="Whether tasks may be requested of it.")
+    enabled: bool = Field(description="true if tasks may be requested of it.")
     pack: str | None
     installed_at: datetime
 
 
 class TemplateDetail(TemplateSummary):
-    """A template with all that it says."""
+    """A template with its definition."""
 
     digest: str
     identity_strategy: str
-    definition: dict[str, Any]
+    definition: dict[str, Any] = Field(
+        description="Parameters with a name like password are `***`."
+    )
 
 
 def summary(template: TaskTemplate) -> TemplateSummary:
-    """It comes with its pack."""
+    """Convert a template, loaded with its pack."""
     return TemplateSummary(**_summary(template))
 
 
 def detail(template: TaskTemplate) -> TemplateDetail:
-    """With all that it says."""
+    """Convert a template, with its definition."""
     return TemplateDetail(
         **_summary(template),
         digest=template.digest,
         identity_strategy=TemplateDefinition.of(template.definition).identity_strategy,
-        definition=template.definition,
+        definition=secrets.definition(template),
     )
 
 

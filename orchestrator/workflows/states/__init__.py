@@ -1,4 +1,4 @@
-"""The states of tasks and steps, and every way from one to another."""
+"""The states of tasks and steps, and the transitions between them."""
 
 from orchestrator.workflows.states.steps import STEPS, StepState
 from orchestrator.workflows.states.tasks import TASKS, TaskState

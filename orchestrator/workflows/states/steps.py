@@ -10,7 +10,7 @@ from orchestrator.core.state_machine.machine import Machine, table
 
 
 class StepState(enum.StrEnum):
-    """Where a step is."""
+    """The states of a step."""
 
     PENDING = "pending"
     ENQUEUED = "enqueued"
@@ -29,9 +29,9 @@ TERMINAL = frozenset({W.COMPLETE, W.CANCELLED, W.RESOLVED_MANUALLY})
 ENDED = TERMINAL | {W.ERROR}
 OPEN = frozenset(W) - ENDED
 SATISFIED = frozenset({W.COMPLETE, W.RESOLVED_MANUALLY})
-"""What lets the steps that depend on it begin."""
+"""States that let dependent steps begin."""
 IN_FLIGHT = frozenset({W.ENQUEUED, W.IN_PROGRESS, W.ENQUEUED_FOR_ORCHESTRATION})
-"""Has an execution whose end is not evaluated yet."""
+"""States with an execution whose end is not evaluated yet."""
 KINDS = words.kinds(
     info="enqueued enqueued_for_orchestration",
     primary="in_progress",

@@ -10,7 +10,7 @@ from orchestrator.core.state_machine.machine import Machine, table
 
 
 class TaskState(enum.StrEnum):
-    """Where a task is."""
+    """The states of a task."""
 
     PENDING = "pending"
     INITIALIZING = "initializing"
@@ -40,7 +40,7 @@ KINDS = words.kinds(
 )
 
 WHO_MOVES_IT_ON: Mapping[TaskState, str] = {
-    T.PENDING: "the executor, told by `task.requested` or by looking every second",
+    T.PENDING: "the executor, by the message `task.requested` or by looking every second",
     T.INITIALIZING: "`advance`, in the same transaction",
     T.ENQUEUING_STEPS: "`advance`, in the same transaction",
     T.STEPS_IN_PROCESS: "`advance`, when an execution of a step has ended",
@@ -49,7 +49,7 @@ WHO_MOVES_IT_ON: Mapping[TaskState, str] = {
     T.WAITING_FOR_RETRY: "`advance`, when `next_retry_at` has come",
     T.BLOCKED_BY_FAILURES: "an operator, who repairs a step, resolves the task or cancels it",
     T.COMPLETE: "nobody: terminal",
-    T.ERROR: "an operator, who repairs a step or cancels the task",
+    T.ERROR: "an operator, who repairs a step, releases the task or cancels it",
     T.CANCELLED: "nobody: terminal",
     T.RESOLVED_MANUALLY: "nobody: terminal",
 }
@@ -90,6 +90,14 @@ TRANSITIONS = table(
         "`advance`: its steps cannot be run as they depend on each other",
     ),
     ("+expire", _OPEN, T.ERROR, "staleness detection: too long in one state, or altogether"),
+    (
+        "+give_up", _OPEN, T.ERROR,
+        "the executor: it could not be advanced, or two executors died of it",
+    ),
+    (
+        "+release", "error", T.WAITING_FOR_RETRY,
+        "an operator: it is advanced again, as it is or with a step repaired",
+    ),
     ("+resolve", "blocked_by_failures", T.RESOLVED_MANUALLY, "an operator"),
     ("+cancel", f"{_OPEN} error", T.CANCELLED, "api"),
 )  # fmt: skip
@@ -103,6 +111,6 @@ TASKS = Machine(
     who_moves_it_on=WHO_MOVES_IT_ON,
     history_keys={"task_id": "id"},
     entered_columns=("state_entered_at", "clock_started_at"),
-    cleared_columns=("next_retry_at",),
+    cleared_columns=("next_retry_at", "advance_tries"),
     keeps_processor=True,
 )

@@ -11,6 +11,7 @@ from orchestrator.workflows.task_templates.installation import (
     TemplateInUse,
     TemplateTaken,
     UnknownAction,
+    UnknownNamespace,
     install_templates,
 )
 
@@ -20,6 +21,7 @@ __all__ = [
     "TemplateInUse",
     "TemplateTaken",
     "UnknownAction",
+    "UnknownNamespace",
     "check_template",
     "install_templates",
     "load_template",

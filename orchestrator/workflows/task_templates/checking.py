@@ -1,4 +1,4 @@
-"""What a task template says, checked. Every problem is reported, not only the first."""
+"""Checks of task templates. Every problem is reported, not only the first."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from orchestrator.core import key_references
 from orchestrator.core.errors import MusterError
 from orchestrator.core.packs import parameters, source
 from orchestrator.core.packs.keys import (
@@ -78,7 +79,7 @@ def template_from_values(values: Any) -> dict[str, Any]:
 
 
 def check_template(file: Source) -> None:
-    """Note everything that is wrong with the template in this file."""
+    """Note all problems with the template in this file."""
     if not check(file, TEMPLATE_KEYS):
         return
     _check_schema(file, ("input_schema",))
@@ -105,8 +106,8 @@ def _check_step(file: Source, where: Where, step: Any) -> None:
     if not check(file, STEP_KEYS, where):
         return
     if ("action" in step) == ("handler" in step):
-        found = "both" if "action" in step else "neither"
-        file.problem(where, f"{_at(where)}: expected action or handler, found {found}")
+        given = "both" if "action" in step else "neither"
+        file.problem(where, f"{_at(where)}: expected action or handler, found {given}")
     if "dependencies" in step and "depends_on" in step:
         file.problem(
             (*where, "depends_on"), f"{_at(where)}.depends_on: dependencies are given already"
@@ -130,7 +131,7 @@ def _check_schema(file: Source, where: Where) -> None:
 
 
 def _check_kind(file: Source, where: Where, step: Mapping[str, Any]) -> None:
-    """What a kind of step needs around it."""
+    """Check what a kind of step needs around it."""
     steps = {each["name"]: each for each in file.value["steps"]}
     kind, name = step.get("type", STANDARD), step["name"]
     parents = [steps[p].get("type", STANDARD) for p in _parents(step) if p in steps]
@@ -160,7 +161,7 @@ def _check_kind(file: Source, where: Where, step: Mapping[str, Any]) -> None:
 
 
 def _check_names(file: Source) -> bool:
-    """Whether every step has a name of its own; the rest cannot be told without."""
+    """Return True if every step has a unique name; the other checks need that."""
     first: dict[str, int] = {}
     sound = True
     for index, step in enumerate(file.value["steps"]):
@@ -190,7 +191,7 @@ def _check_names(file: Source) -> bool:
 
 
 def _graph(file: Source) -> dict[str, list[str]]:
-    """Each step's dependencies, those that exist; what is wrong with them is noted."""
+    """Return each step's existing dependencies, and note the problems with them."""
     names = [step["name"] for step in file.value["steps"]]
     graph: dict[str, list[str]] = {}
     for index, step in enumerate(file.value["steps"]):
@@ -212,19 +213,19 @@ def _graph(file: Source) -> dict[str, list[str]]:
 
 
 def _check_cycle(file: Source, parents: Mapping[str, list[str]]) -> None:
-    if found := dag.cycle(parents):
+    if cycle := dag.cycle(parents):
         names = [step["name"] for step in file.value["steps"]]
         file.problem(
-            ("steps", names.index(found[0])),
-            f"steps: the steps depend on each other in a cycle: {dag.told(found)}",
+            ("steps", names.index(cycle[0])),
+            f"steps: the steps depend on each other in a cycle: {dag.described(cycle)}",
         )
 
 
 def _parents(step: Any) -> list[Any]:
     if not isinstance(step, dict):
         return []
-    found = step.get("dependencies", step.get("depends_on", []))
-    return found if isinstance(found, list) else []
+    names = step.get("dependencies", step.get("depends_on", []))
+    return names if isinstance(names, list) else []
 
 
 # --- expressions ---------------------------------------------------------------------------------
@@ -233,18 +234,20 @@ def _parents(step: Any) -> list[Any]:
 def _check_expressions(
     file: Source, where: Where, step: Mapping[str, Any], name: str, parents: dag.Parents
 ) -> None:
-    """Syntax, and that an expression sees only what is over when its step begins."""
-    found = [
+    """Check the syntax, and that an expression uses only steps that are over when its step
+    begins."""
+    _check_references(file, (*where, "parameters"))
+    expressions_of_step = [
         (("parameters", *place), text, False)
         for place, text in expressions.texts(step.get("parameters"))
     ]
     if isinstance(step.get("when"), str):
-        found.append((("when",), step["when"], True))
-    if not found:
+        expressions_of_step.append((("when",), step["when"], True))
+    if not expressions_of_step:
         return
     above = dag.ancestors(parents, name)
     kinds = {each["name"]: each.get("type") for each in file.value["steps"]}
-    for place, text, bare in found:
+    for place, text, bare in expressions_of_step:
         place = (*where, *place)
         try:
             expression = expressions.read(text, bare=bare)
@@ -258,6 +261,18 @@ def _check_expressions(
             file.problem(place, f"{_at(place)}: steps.{other}: {name!r} {what}{hint}")
         if "batch" in expression.names and kinds[name] != BATCH_WORKER:
             file.problem(place, f"{_at(place)}: batch: only a batch worker has it")
+
+
+def _check_references(file: Source, where: Where) -> None:
+    """Check references to keys that are written as parameters have them."""
+    parameters = file.at(where)
+    for path, message in key_references.faults(parameters):
+        place = (*where, *path)
+        file.problem(place, f"{_at(place)}: {message}")
+    for path, text in expressions.texts(parameters):
+        if key_references.TEXT in path:
+            place = (*where, *path)
+            file.problem(place, f"{_at(place)}: expected plain text here, found {text!r:.60}")
 
 
 # --- environments --------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 """A task template as the engine reads it: every default filled in, one environment's overrides
-applied. What is wrong with a template is found in `templates`; here it is known to be right.
+applied. The problems of templates are found in `checking`; here they are valid.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STALENESS_ACTIONS = ("dlq", "error", "none")
 
 @dataclass(frozen=True, kw_only=True)
 class StepRetry:
-    """How often a step is tried, and how soon again."""
+    """The number of attempts of a step, and the pauses between them."""
 
     retryable: bool = True
     max_attempts: int = 3
@@ -37,7 +37,7 @@ class StepRetry:
     max_backoff_ms: int = 30_000
 
     def delay(self, attempts: int) -> timedelta:
-        """How long to wait after so many attempts: 1 s, 2 s, 4 s by default."""
+        """The pause after this many attempts: 1 s, 2 s, 4 s by default."""
         policy = RetryPolicy(
             backoff=self.backoff,
             backoff_base_ms=self.backoff_base_ms,
@@ -49,17 +49,17 @@ class StepRetry:
 
 @dataclass(frozen=True, kw_only=True)
 class Batching:
-    """How a batchable step's work is divided."""
+    """The division of a batchable step's work."""
 
     batch_size: int = 100
     parallelism: int = 10
-    """Most workers in process at once."""
+    """The most workers in process at once."""
     failure_strategy: str = CONTINUE_ON_FAILURE
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lifecycle:
-    """How long a task may be where it is. None: the setting's."""
+    """Limits of the time that a task may spend in a state. None: the setting's."""
 
     max_waiting_for_dependencies_minutes: float | None = None
     max_waiting_for_retry_minutes: float | None = None
@@ -122,27 +122,27 @@ class TemplateDefinition:
 
     @cached_property
     def conditional(self) -> frozenset[str]:
-        """The steps that exist only once they are created: by a decision that names them, with
-        all that they depend on, or as the workers of a batch."""
-        found: set[str] = set()
+        """The steps that do not exist from the start: a decision names them, or all their
+        dependencies were created, or they are the workers of a batch."""
+        names: set[str] = set()
         for name in dag.in_order(self.parents):
             step = self.steps[name]
             depends = any(
                 self.steps[parent].kind == DECISION
-                or (parent in found and self.steps[parent].kind != BATCH_WORKER)
-                or (parent in found and self.batchable_of(parent) in found)
+                or (parent in names and self.steps[parent].kind != BATCH_WORKER)
+                or (parent in names and self.batchable_of(parent) in names)
                 for parent in step.parents
             )
             if step.kind == BATCH_WORKER or (depends and step.kind != DEFERRED):
-                found.add(name)
-        return frozenset(found)
+                names.add(name)
+        return frozenset(names)
 
     def batchable_of(self, worker: str) -> str:
-        """The batchable step whose workers are made after this batch worker."""
+        """The batchable step whose workers follow this batch worker."""
         return next(p for p in self.steps[worker].parents if self.steps[p].kind == BATCHABLE)
 
     def worker_of(self, batchable: str) -> StepDefinition:
-        """The batch worker after which the workers of a batchable step are made."""
+        """The batch worker that the workers of a batchable step follow."""
         return next(
             step
             for step in self.steps.values()
@@ -151,7 +151,7 @@ class TemplateDefinition:
 
 
 def overridden(values: Mapping[str, Any], environment: str) -> Mapping[str, Any]:
-    """The template with one environment's overrides in it: mappings are merged key by key."""
+    """Apply one environment's overrides to a template: mappings are merged key by key."""
     overrides = values.get("environments", {}).get(environment)
     if not overrides:
         return values

@@ -1,10 +1,16 @@
 """Expressions in task templates: `{{ task.context.amount }}`, `{{ steps.charge.result.id }}`.
 
-Jinja2's immutable sandbox with strict undefined names, narrowed to what is only data. A sandbox
-does not cap time and memory, so what could use much of either is not in the language: no calls,
-loops, macros, powers or `~`; products and remainders of numbers only; a few filters, of which
-those that can make more than they are given are our own. What is left costs, for each part of a
-text of bounded length, at most as long as it takes to look at the data once.
+Jinja2's immutable sandbox with strict undefined names, reduced to data. A sandbox does not limit
+time and memory, so the language has nothing that could use much of either: no calls, loops, macros,
+powers or `~`; products and remainders of numbers only; a few filters, of which those whose output
+can be larger than their input are our own. Each part of a text of bounded length costs at most one
+pass over the data.
+
+`keys.billing.stripe` is a reference to a key: it may be put somewhere, alone or into a text, and
+nothing can be made of it. Data cannot refer to a key.
+
+All that one step makes is charged to one `Budget`, value by value and before it is made. What an
+expression only passes on is charged for and handed over as it is: nothing is copied.
 """
 
 from __future__ import annotations
@@ -12,15 +18,18 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, wraps
+from itertools import islice
 from typing import Any
 
 from jinja2 import StrictUndefined, TemplateError, Undefined, nodes
 from jinja2.filters import FILTERS
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from orchestrator.core import key_references
 from orchestrator.core.errors import MusterError
 
 SOURCE_LIMIT = 4_096
@@ -28,16 +37,18 @@ SOURCE_LIMIT = 4_096
 NODE_LIMIT = 200
 """Parts of one expression."""
 OUTPUT_LIMIT = 262_144
-"""Characters, or items, of anything that an expression makes on its way."""
+"""Characters, or items, of any intermediate value of an expression."""
 ITEM_LIMIT = 10_000
-"""Items of a list that a filter looks at: sorting is dearer than looking once."""
+"""Items of a list that a filter takes: sorting costs more than one pass."""
 RENDERED_LIMIT = 1_048_576
-"""Characters and items of all that is rendered together."""
+"""Characters and items of all values that one step is given."""
+CPU_LIMIT_SECONDS = 5.0
+"""Processor time of all expressions of one step: each is cheap, but a step may have thousands."""
 NUMBER_LIMIT = 2**63
-"""Whole numbers beyond it are no numbers of a workflow, but somebody's try at memory."""
+"""No workflow needs larger whole numbers; they would only be an attempt to use up memory."""
 
-NAMES = ("task", "steps", "batch")
-"""What an expression may begin with."""
+NAMES = ("task", "steps", "batch", "keys")
+"""The names that an expression may begin with."""
 
 BEGINS = ("{{", "{%", "{#")
 
@@ -50,7 +61,80 @@ class CannotEvaluate(MusterError):
     """The expression has no value with the data that there is."""
 
 
-# --- what the language is made of ----------------------------------------------------------------
+# --- keys ----------------------------------------------------------------------------------------
+
+
+class KeyReference(str):
+    """What `keys.billing.stripe` gives: the text `billing/stripe`, and no plain text."""
+
+    __slots__ = ()
+
+    def __str__(self) -> KeyReference:
+        return self  # it stays what it is where a text is put together
+
+    @property
+    def plain(self) -> dict[str, str]:
+        """As parameters have it."""
+        return {key_references.KEY: str.__str__(self)}
+
+
+class _Keys:
+    """`keys`, or with an owner `keys.billing`."""
+
+    def __init__(self, owner: str = "") -> None:
+        self.owner = owner
+
+    def member(self, name: str) -> _Keys | KeyReference:
+        return KeyReference(f"{self.owner}/{name}") if self.owner else _Keys(name)
+
+
+KEYS = {"keys": _Keys()}
+
+
+# --- the budget of a step ------------------------------------------------------------------------
+
+
+class Budget:
+    """The characters and items that one step may still make, and its processor time."""
+
+    def __init__(self, *, limit: int = RENDERED_LIMIT) -> None:
+        self.limit = limit
+        self.spent = 0
+        self.until = time.thread_time() + CPU_LIMIT_SECONDS
+        self.measured: dict[int, tuple[Any, int]] = {}
+        """Values that were passed on, by their identity, with their sizes."""
+
+    def spend(self, size: int) -> None:
+        """Charge for a value that is about to be made. Raises CannotEvaluate."""
+        self.spent += size
+        if self.spent > self.limit:
+            raise CannotEvaluate(
+                f"the step's values together make more than {self.limit:,} characters and items"
+                if self.limit == RENDERED_LIMIT
+                else f"it makes more than {self.limit:,} characters and items"
+            )
+
+    def plain(self, value: Any) -> Any:
+        """The value as JSON, charged for. One that is passed on again is not measured again."""
+        if known := self.measured.get(id(value)):
+            self.spend(known[1])
+            return value
+        before = self.spent
+        plain = _plain(value, self)
+        if plain is value:
+            # kept, so that no other value takes its identity
+            self.measured[id(value)] = value, self.spent - before
+        return plain
+
+    def check_time(self) -> None:
+        """Raise CannotEvaluate if the step has used up its processor time."""
+        if time.thread_time() > self.until:
+            raise CannotEvaluate(
+                f"the step's expressions take more than {CPU_LIMIT_SECONDS:g} s of processor time"
+            )
+
+
+# --- parts of the language -----------------------------------------------------------------------
 
 ALLOWED_NODES: tuple[type[nodes.Node], ...] = (
     nodes.Template, nodes.Output, nodes.TemplateData, nodes.Name, nodes.Const, nodes.Getattr,
@@ -79,15 +163,23 @@ def _limited(value: Any) -> Any:
     return value
 
 
+def _short(value: Any) -> Any:
+    """The value, whose text is about to be made. Raises CannotEvaluate for one that is too large,
+    before that takes memory."""
+    if isinstance(value, KeyReference):
+        return value
+    return value if isinstance(value, str) else _plain(value, Budget(limit=OUTPUT_LIMIT))
+
+
 def _replace(text: str, old: str, new: str) -> str:
-    text, old, new = str(text), str(old), str(new)
+    text, old, new = str(_short(text)), str(_short(old)), str(_short(new))
     if len(text) + text.count(old) * len(new) > OUTPUT_LIMIT:
         raise CannotEvaluate(f"replace makes more than {OUTPUT_LIMIT:,} characters")
     return text.replace(old, new)
 
 
 def _join(values: Iterable[Any], separator: str = "") -> str:
-    parts = [str(value) for value in values]
+    parts = [str(value) for value in _short(values)]
     if sum(map(len, parts)) + len(parts) * len(separator) > OUTPUT_LIMIT:
         raise CannotEvaluate(f"join makes more than {OUTPUT_LIMIT:,} characters")
     return separator.join(parts)
@@ -111,7 +203,7 @@ def _round(value: Any, precision: int = 0) -> Any:
 
 
 def _tojson(value: Any) -> str:
-    return json.dumps(_plain(value), ensure_ascii=False)
+    return json.dumps(_plain(value, Budget()), ensure_ascii=False)
 
 
 FROM_JINJA = (
@@ -134,21 +226,35 @@ def _bounded(filter: Callable[..., Any]) -> Callable[..., Any]:
     return bounded
 
 
+def _of_texts(filter: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(filter)
+    def of_texts(value: Any, *args: Any, **kwargs: Any) -> Any:
+        return filter(_short(value), *args, **kwargs)
+
+    return of_texts
+
+
+OF_TEXTS = ("lower", "upper", "trim", "string")
+"""Jinja's filters that make a text of whatever they are given."""
 UNBOUNDED = ("default", "d", "length", "count", "first", "tojson")
-"""Cost the same, or no more than reading, however many items there are."""
+"""Filters that cost no more than reading their items, for any number of items."""
 
 
 def _member(value: Any, name: Any) -> Any:
-    """A mapping's item; nothing else has members, and of what is missing everything is."""
+    """An item of a mapping; nothing else has members, and a member of a missing value is
+    missing."""
     if isinstance(value, Undefined):
         return value
+    if isinstance(value, _Keys):
+        return value.member(str(name))
     if isinstance(value, Mapping) and name in value:
         return value[name]
     return StrictUndefined(hint=f"there is no {str(name)!r}")
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """Sees data: items of mappings and lists, and never an attribute of a Python object."""
+    """An environment that sees only data: items of mappings and lists, never attributes of
+    objects."""
 
     intercepted_binops = frozenset(["+", "-", "*", "/", "//", "%"])
 
@@ -156,7 +262,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         return _member(obj, attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
-        if isinstance(obj, Mapping | Undefined):
+        if isinstance(obj, Mapping | Undefined | _Keys):
             return _member(obj, argument)
         if isinstance(obj, str | list | tuple) and isinstance(argument, int | slice):
             try:
@@ -175,10 +281,16 @@ class _Environment(ImmutableSandboxedEnvironment):
         return _limited(super().call_binop(context, operator, left, right))
 
 
-_environment = _Environment(undefined=StrictUndefined, autoescape=False, cache_size=0)
+_environment = _Environment(
+    undefined=StrictUndefined, autoescape=False, cache_size=0, finalize=_short
+)
 _environment.filters = {
     name: filter if name in UNBOUNDED else _bounded(filter)
-    for name, filter in ({name: FILTERS[name] for name in FROM_JINJA} | OURS).items()
+    for name, filter in (
+        {name: FILTERS[name] for name in FROM_JINJA}
+        | {name: _of_texts(FILTERS[name]) for name in OF_TEXTS}
+        | OURS
+    ).items()
 }
 _environment.globals.clear()
 _environment.tests = {name: _environment.tests[name] for name in ALLOWED_TESTS}
@@ -193,18 +305,22 @@ class Expression:
 
     source: str
     steps: frozenset[str]
-    """The steps that it refers to: no other one is needed to evaluate it."""
+    """The steps that it refers to: evaluation needs no others."""
     names: frozenset[str]
-    """Which of NAMES it uses."""
-    _evaluate: Callable[[Mapping[str, Any]], Any]
+    """The ones of NAMES that it uses."""
+    _evaluate: Callable[[Mapping[str, Any], Budget], Any]
 
-    def value(self, data: Mapping[str, Any]) -> Any:
-        """Evaluate once. A text that is one `{{ }}` gives the value itself, any other gives text.
+    def value(self, data: Mapping[str, Any], budget: Budget | None = None) -> Any:
+        """Evaluate once. A text that is a single `{{ }}` gives the value itself, any other gives
+        text.
 
-        Raises CannotEvaluate. What comes out is not looked at for expressions again.
+        The value shares with the data whatever is in both: change neither. Raises CannotEvaluate,
+        also for what is over the budget. Expressions in the output are not evaluated again.
         """
+        budget = budget or Budget()
         try:
-            return self._evaluate(data)
+            budget.check_time()
+            return self._evaluate(data, budget)
         except CannotEvaluate as error:
             raise CannotEvaluate(f"{_quoted(self.source)}: {error}") from None
         except TemplateError as error:
@@ -214,7 +330,7 @@ class Expression:
 
 
 def is_expression(text: str) -> bool:
-    """Whether there is an expression in this text."""
+    """Return True if this text contains an expression."""
     return any(begin in text for begin in BEGINS)
 
 
@@ -234,6 +350,8 @@ def read(source: str, *, bare: bool = False) -> Expression:
         whole = _whole(tree)
         if bare and whole is None:
             raise InvalidExpression("expected one expression and no text around it")
+        if bare and "keys" in names:
+            raise InvalidExpression("a condition cannot depend on a key")
         evaluate = _native(whole) if whole is not None else _text(tree)
     except TemplateError as error:
         raise InvalidExpression(str(error.message)) from None
@@ -243,10 +361,12 @@ def read(source: str, *, bare: bool = False) -> Expression:
 
 
 def _checked(tree: nodes.Template) -> tuple[set[str], set[str]]:
-    """The steps and names that it uses; raises InvalidExpression for what is not allowed."""
+    """Return the steps and names that it uses. Raises InvalidExpression for anything not
+    allowed."""
     steps: set[str] = set()
     names: set[str] = set()
-    told: set[int] = set()
+    nodes_of_steps: set[int] = set()
+    names_of_keys = set(map(id, _checked_keys(tree)))
     for number, node in enumerate(_walk(tree), 1):
         if number > NODE_LIMIT:
             raise InvalidExpression(f"expected at most {NODE_LIMIT} parts")
@@ -255,20 +375,61 @@ def _checked(tree: nodes.Template) -> tuple[set[str], set[str]]:
         _check_filter(node)
         if (step := _step_of(node)) is not None:
             steps.add(step)
-            told.add(id(node.node))  # type: ignore[attr-defined]
+            nodes_of_steps.add(id(node.node))  # type: ignore[attr-defined]
         if isinstance(node, nodes.Name):
             if node.name not in NAMES:
                 raise InvalidExpression(
                     f"expected {', '.join(NAMES)} or a text in quotes, found {node.name!r}"
                 )
             names.add(node.name)
-            if node.name == "steps" and id(node) not in told:
+            if node.name == "steps" and id(node) not in nodes_of_steps:
                 raise InvalidExpression("expected the name of a step after `steps.`")
+            if node.name == "keys" and id(node) not in names_of_keys:
+                raise InvalidExpression(
+                    "a key may only be put somewhere, as in {{ keys.billing.stripe }}: no filter, "
+                    "test or operator takes it"
+                )
     return steps, names
 
 
+def _checked_keys(tree: nodes.Node) -> Iterator[nodes.Node]:
+    """Find every `keys` that is put somewhere: in the output, in a list or mapping, or as one of
+    the two values of a condition. Raises InvalidExpression for what cannot be a key."""
+    waiting: list[nodes.Node] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, nodes.Template):
+            waiting += node.body
+        elif isinstance(node, nodes.Output):
+            waiting += node.nodes
+        elif isinstance(node, nodes.List | nodes.Tuple):
+            waiting += node.items
+        elif isinstance(node, nodes.Dict):
+            waiting += [pair.value for pair in node.items]
+        elif isinstance(node, nodes.CondExpr):
+            waiting += [each for each in (node.expr1, node.expr2) if each is not None]
+        elif isinstance(node, nodes.Getattr | nodes.Getitem):
+            name, owner = _member_of(node), _member_of(node.node)
+            root = owner[1] if owner else None
+            if name and owner and isinstance(root, nodes.Name) and root.name == "keys":
+                reference = f"{owner[0]}/{name[0]}"
+                if key_references.REFERENCE.fullmatch(reference) is None:
+                    expected = key_references.EXPECTED
+                    raise InvalidExpression(f"keys: expected {expected}, found {reference!r:.60}")
+                yield root
+
+
+def _member_of(node: nodes.Node) -> tuple[str, nodes.Node] | None:
+    """The name and the object of `object.name` and `object['name']`."""
+    if isinstance(node, nodes.Getattr):
+        return node.attr, node.node
+    if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const):
+        return str(node.arg.value), node.node
+    return None
+
+
 def _walk(tree: nodes.Node) -> Iterator[nodes.Node]:
-    """Every node, each before its children, without recursion."""
+    """Iterate over all nodes, each before its children, without recursion."""
     waiting: list[nodes.Node] = [tree]
     while waiting:
         node = waiting.pop()
@@ -306,7 +467,7 @@ def _is_steps(node: nodes.Node) -> bool:
 
 
 def _whole(tree: nodes.Template) -> nodes.Expr | None:
-    """The expression that the whole text is, or None."""
+    """Return the expression if it is the whole text, else None."""
     match tree.body:
         case [nodes.Output(nodes=[nodes.TemplateData()])] | []:
             return None
@@ -315,55 +476,114 @@ def _whole(tree: nodes.Template) -> nodes.Expr | None:
     return None
 
 
-def _native(expression: nodes.Expr) -> Callable[[Mapping[str, Any]], Any]:
+def _native(expression: nodes.Expr) -> Callable[[Mapping[str, Any], Budget], Any]:
     target = nodes.Name("result", "store")
     body: list[nodes.Node] = [nodes.Assign(target, expression, lineno=1)]
     tree = nodes.Template(body, lineno=1)
     tree.set_environment(_environment)
     template = _environment.from_string(tree)
 
-    def evaluate(data: Mapping[str, Any]) -> Any:
-        context = template.new_context(dict(data))
+    def evaluate(data: Mapping[str, Any], budget: Budget) -> Any:
+        context = template.new_context(dict(data) | KEYS)
         for _ in template.root_render_func(context):
             pass
-        return _plain(context.vars["result"])
+        return budget.plain(context.vars["result"])
 
     return evaluate
 
 
-def _text(tree: nodes.Template) -> Callable[[Mapping[str, Any]], str]:
+def _text(tree: nodes.Template) -> Callable[[Mapping[str, Any], Budget], Any]:
     template = _environment.from_string(tree)
 
-    def evaluate(data: Mapping[str, Any]) -> str:
+    def evaluate(data: Mapping[str, Any], budget: Budget) -> Any:
         pieces: list[str] = []
         length = 0
-        for piece in template.root_render_func(template.new_context(dict(data))):
+        for piece in template.root_render_func(template.new_context(dict(data) | KEYS)):
             pieces.append(piece)
             length += len(piece)
             if length > OUTPUT_LIMIT:
                 raise CannotEvaluate(f"it makes more than {OUTPUT_LIMIT:,} characters")
+        budget.spend(length + 1)
+        if any(isinstance(piece, KeyReference) for piece in pieces):
+            return _text_with_keys(pieces)
         return "".join(pieces)
 
     return evaluate
 
 
-def _plain(value: Any) -> Any:
-    """The same in JSON's types. Raises CannotEvaluate, and UndefinedError for a missing name."""
-    if isinstance(value, Undefined):
-        str(value)  # raises, and says which name it is
+def _text_with_keys(pieces: Iterable[str]) -> dict[str, Any]:
+    """A text of which some pieces are not known yet, as parameters have it."""
+    parts: list[Any] = []
+    for piece in pieces:
+        if isinstance(piece, KeyReference):
+            parts.append(piece.plain)
+        elif parts and isinstance(parts[-1], str):
+            parts[-1] += piece
+        else:
+            parts.append(piece)
+    return {key_references.TEXT: parts}
+
+
+def _plain(value: Any, budget: Budget) -> Any:
+    """Convert to JSON's types, charging for each value before it is made. What is JSON already is
+    not copied.
+
+    Raises CannotEvaluate, and UndefinedError for a missing name.
+    """
+    if isinstance(value, KeyReference):
+        budget.spend(len(value) + 1)
+        return value.plain
     if isinstance(value, str):
+        budget.spend(len(value) + 1)
         return str(value)
+    if isinstance(value, Mapping):
+        return _plain_mapping(value, lambda item: _plain(item, budget), budget)
+    if isinstance(value, list | tuple | Iterator):
+        return _plain_list(value, lambda item: _plain(item, budget), budget)
+    budget.spend(1)
     if value is None or isinstance(value, bool | int):
         return _limited(value)
+    if isinstance(value, Undefined):
+        str(value)  # raises, and names what is missing
     if isinstance(value, float):
         if not math.isfinite(value):
             raise CannotEvaluate("it makes no finite number")
         return value
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | Iterator):
-        return [_plain(item) for item in value]
     raise CannotEvaluate(f"it makes a {type(value).__name__}, which is no data")
+
+
+def _plain_mapping(
+    value: Mapping[Any, Any], convert: Callable[[Any], Any], budget: Budget
+) -> Mapping[str, Any]:
+    """The mapping with its items converted: itself if that changes none of them."""
+    budget.spend(1)
+    changed: dict[Any, Any] | None = None if type(value) is dict else {}
+    for number, (key, item) in enumerate(value.items()):
+        name = str(key)
+        if name in (key_references.KEY, key_references.TEXT):
+            raise CannotEvaluate(f"its data has {name} in it: only a template refers to keys")
+        budget.spend(len(name) + 1)
+        converted = convert(item)
+        if changed is None and (converted is not item or name is not key):
+            changed = dict(islice(value.items(), number))
+        if changed is not None:
+            changed[name] = converted
+    return value if changed is None else changed
+
+
+def _plain_list(
+    values: Iterable[Any], convert: Callable[[Any], Any], budget: Budget
+) -> Iterable[Any]:
+    """The same for a list; whatever else has items becomes one."""
+    budget.spend(1)
+    changed: list[Any] | None = None if type(values) is list else []
+    for number, item in enumerate(values):
+        converted = convert(item)
+        if changed is None and converted is not item:
+            changed = list(islice(values, number))
+        if changed is not None:
+            changed.append(converted)
+    return values if changed is None else changed
 
 
 def _quoted(source: str) -> str:
@@ -374,7 +594,7 @@ def _quoted(source: str) -> str:
 
 
 def texts(value: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Every text with an expression inside a JSON value, with the way to it."""
+    """Find every text with an expression inside a JSON value, with its path."""
     waiting: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
     while waiting:
         where, item = waiting.pop()
@@ -387,35 +607,24 @@ def texts(value: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
             waiting += [((*where, index), each) for index, each in enumerate(item)]
 
 
-def render(value: Any, data: Mapping[str, Any]) -> Any:
-    """The same JSON value with every expression in it replaced by what it says.
+def render(value: Any, data: Mapping[str, Any], budget: Budget | None = None) -> Any:
+    """Return the same JSON value with every expression in it replaced by its value.
 
-    Raises InvalidExpression and CannotEvaluate.
+    What it shares with the template and the data is not copied: change neither. Raises
+    InvalidExpression, and CannotEvaluate also for what is over the budget.
     """
-    rendered = _render(value, data)
-    _check_size(rendered)
-    return rendered
+    return _render(value, data, budget or Budget())
 
 
-def _render(value: Any, data: Mapping[str, Any]) -> Any:
-    if isinstance(value, str):
-        return read(value).value(data) if is_expression(value) else value
+def _render(value: Any, data: Mapping[str, Any], budget: Budget) -> Any:
+    if isinstance(value, str) and is_expression(value):
+        return read(value).value(data, budget)
     if isinstance(value, Mapping):
-        return {key: _render(item, data) for key, item in value.items()}
+        if key_references.is_reference(value):
+            budget.spend(len(json.dumps(value)))
+            return value
+        return _plain_mapping(value, lambda item: _render(item, data, budget), budget)
     if isinstance(value, list):
-        return [_render(item, data) for item in value]
+        return _plain_list(value, lambda item: _render(item, data, budget), budget)
+    budget.spend(len(value) + 1 if isinstance(value, str) else 1)
     return value
-
-
-def _check_size(value: Any) -> None:
-    size = 0
-    waiting = [value]
-    while waiting:
-        item = waiting.pop()
-        size += len(item) + 1 if isinstance(item, str) else 1
-        if size > RENDERED_LIMIT:
-            raise CannotEvaluate(f"it makes more than {RENDERED_LIMIT:,} characters and items")
-        if isinstance(item, Mapping):
-            waiting += [*item, *item.values()]
-        elif isinstance(item, list):
-            waiting += item

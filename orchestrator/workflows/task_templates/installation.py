@@ -1,4 +1,4 @@
-"""Task templates into the database: what is new, what changed, what left."""
+"""Installation of task templates into the database."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from typing import Any
 
 from django.db import transaction
 
+from orchestrator.core import authority
+from orchestrator.core.authority import Place, Principal
 from orchestrator.core.errors import Conflict, MusterError
+from orchestrator.core.frame import NAMESPACES
 from orchestrator.core.models import Action, Pack
 from orchestrator.core.packs import ContentReport
 from orchestrator.workflows.models import TaskTemplate
@@ -19,6 +22,10 @@ from orchestrator.workflows.models import TaskTemplate
 
 class UnknownAction(MusterError):
     """A step names an action that is not installed."""
+
+
+class UnknownNamespace(MusterError):
+    """The caller may install no templates in this namespace."""
 
 
 class TemplateTaken(Conflict):
@@ -35,14 +42,21 @@ class TemplateInUse(Conflict):
 
 @transaction.atomic
 def install_templates(
-    definitions: Sequence[Mapping[str, Any]], *, pack: Pack | None = None, now: datetime
+    definitions: Sequence[Mapping[str, Any]],
+    *,
+    pack: Pack | None = None,
+    now: datetime,
+    principal: Principal | None = None,
 ) -> ContentReport:
-    """Make the database say what these checked templates say; all of them or none.
+    """Bring the database in line with these checked templates, all of them or none.
 
-    `pack`: theirs; templates of it that are not among them are disabled. Raises UnknownAction,
-    TemplateTaken, and TemplateInUse: what a version says is final once a task has run it.
+    `pack`: the owner; its templates that are not among these are disabled. `principal`: whose
+    permissions count; actions beyond its reach are unknown. Raises UnknownNamespace, UnknownAction,
+    TemplateTaken, and TemplateInUse: a version is final once a task has run it.
     """
-    _refuse_unknown_actions(definitions)
+    if principal is not None:
+        _refuse_namespaces_of_others(definitions, principal)
+    _refuse_unknown_actions(definitions, principal)
     owned = TaskTemplate.objects.select_for_update()
     names = {definition["name"] for definition in definitions}
     known = {_key(template): template for template in owned.filter(name__in=names)}
@@ -68,7 +82,7 @@ def install_templates(
 
 
 def digest_of(definition: Mapping[str, Any]) -> str:
-    """The same for two templates if and only if they say the same."""
+    """Return a digest that is equal for two templates only if their content is equal."""
     return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
 
 
@@ -105,7 +119,17 @@ def _key(template: TaskTemplate) -> tuple[str, str, str]:
     return template.namespace, template.name, template.version
 
 
-def _refuse_unknown_actions(definitions: Iterable[Mapping[str, Any]]) -> None:
+def _refuse_namespaces_of_others(
+    definitions: Iterable[Mapping[str, Any]], principal: Principal
+) -> None:
+    for namespace in sorted({definition["namespace_name"] for definition in definitions}):
+        if not authority.may(principal, "templates.install", Place(NAMESPACES, namespace)):
+            raise UnknownNamespace(f"you may install no templates in the namespace {namespace!r}")
+
+
+def _refuse_unknown_actions(
+    definitions: Iterable[Mapping[str, Any]], principal: Principal | None
+) -> None:
     wanted: dict[str, str] = {}
     for definition in definitions:
         overrides = definition.get("environments", {}).values()
@@ -114,14 +138,15 @@ def _refuse_unknown_actions(definitions: Iterable[Mapping[str, Any]]) -> None:
         for name, step in steps:
             if ref := step.get("action") or step.get("handler"):
                 wanted.setdefault(ref, f"{definition['name']}, step {name}")
-    known = set(Action.objects.filter(ref__in=wanted).values_list("ref", flat=True))
+    visible = Action.objects.all() if principal is None else Action.objects.visible_to(principal)
+    known = set(visible.filter(ref__in=wanted).values_list("ref", flat=True))
     missing = [ref for ref in wanted if ref not in known]
     if missing:
-        every = list(Action.objects.values_list("ref", flat=True))
-        raise UnknownAction("\n".join(_told(ref, wanted[ref], every) for ref in missing))
+        every = list(visible.values_list("ref", flat=True))
+        raise UnknownAction("\n".join(_message(ref, wanted[ref], every) for ref in missing))
 
 
-def _told(ref: str, where: str, known: list[str]) -> str:
+def _message(ref: str, where: str, known: list[str]) -> str:
     near = difflib.get_close_matches(ref, known, n=1)
     hint = f", did you mean {near[0]!r}?" if near else ""
     return f"{where}: no action is called {ref!r}{hint}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 from django.test import Client
@@ -14,7 +13,7 @@ from orchestrator.core.models import (
     Execution,
     Worker,
 )
-from orchestrator.core.states import TERMINAL
+from tests.factories import make_execution
 
 SCRIPT = "<script>alert(1)</script>"
 ESCAPED = "&lt;script&gt;alert(1)&lt;/script&gt;"
@@ -22,28 +21,8 @@ EXECUTIONS = "admin:orchestrator_execution_changelist"
 
 
 def make(action: Action, worker: Worker, status: str = "running", **values: Any) -> Execution:
-    """An execution in `status`, with the due times and timestamps that the database asks for."""
-    now = timezone.now()
-    return Execution.objects.create(
-        action=action,
-        action_ref=action.ref,
-        status=status,
-        **{
-            "attempt": 1,
-            "worker": worker,
-            "worker_incarnation": worker.incarnation,
-            "timeout_seconds": 60,
-            "created_at": now,
-            "scheduled_at": now,
-            "started_at": now,
-            "start_by": now + timedelta(seconds=310),
-            "run_deadline_at": now + timedelta(seconds=70),
-            "deadline_at": now + timedelta(days=1),
-            "ended_at": now if status in TERMINAL else None,
-            "reason": "worker_lost" if status in TERMINAL else "",
-        }
-        | values,
-    )
+    """An execution of today: pages look at the clock."""
+    return make_execution(status, action=action, worker=worker, now=timezone.now(), **values)
 
 
 def page(client: Client, name: str, *args: Any, **query: Any) -> str:

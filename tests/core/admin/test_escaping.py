@@ -19,6 +19,7 @@ from orchestrator.core.models import (
     Worker,
 )
 from tests.core.admin.pages import ESCAPED, SCRIPT, make, page
+from tests.factories import make_dlq_entry
 
 pytestmark = pytest.mark.django_db
 
@@ -42,7 +43,8 @@ def test_parameters_and_result_are_escaped(
 
 
 def test_dead_letter_is_escaped_and_dumped(admin_client: Client) -> None:
-    entry = DLQEntry.objects.create(
+    entry = make_dlq_entry(
+        now=timezone.now(),
         dlq_reason="message_invalid",
         detail=SCRIPT,
         original_queue=SCRIPT,
@@ -51,7 +53,6 @@ def test_dead_letter_is_escaped_and_dumped(admin_client: Client) -> None:
         snapshot={"parameters": SCRIPT},
         raw_body=SCRIPT.encode() + b"\x00\xff",
         fingerprint="f",
-        dlq_timestamp=timezone.now(),
     )
     in_list = page(admin_client, "admin:orchestrator_dlqentry_changelist")
     html = page(admin_client, "admin:orchestrator_dlqentry_change", entry.pk)
@@ -59,11 +60,6 @@ def test_dead_letter_is_escaped_and_dumped(admin_client: Client) -> None:
     assert ESCAPED in in_list
     assert ESCAPED in html
     assert "00000000  3c 73 63 72 69 70 74 3e" in html
-
-
-def dlq_entry(**values: Any) -> DLQEntry:
-    known = {"dlq_reason": "queue_ttl_expired", "dlq_timestamp": timezone.now()}
-    return DLQEntry.objects.create(**known | values)
 
 
 @pytest.mark.parametrize(
@@ -78,10 +74,10 @@ def dlq_entry(**values: Any) -> DLQEntry:
 def test_investigation_is_closed_with_a_note(
     admin_client: Client, verb: str, resolution: str
 ) -> None:
-    entry = dlq_entry()
+    entry = make_dlq_entry(now=timezone.now())
     path = reverse(f"admin:orchestrator_dlqentry_{verb}", args=[entry.pk])
     asked = admin_client.get(path)
-    assert "notes are never changed" in asked.content.decode()
+    assert "A note is never changed" in asked.content.decode()
     admin_client.post(path, {"_form_submitted": "true", "note": ""})
     assert DLQEntry.objects.get().notes == []
     admin_client.post(path, {"_form_submitted": "true", "note": SCRIPT})
@@ -95,7 +91,7 @@ def test_investigation_is_closed_with_a_note(
 
 
 def test_selected_investigations_are_closed(admin_client: Client) -> None:
-    ids = [dlq_entry().pk for _ in range(3)]
+    ids = [make_dlq_entry(now=timezone.now()).pk for _ in range(3)]
     admin_client.post(
         reverse("admin:orchestrator_dlqentry_changelist"),
         {"action": "cancel_selected", "_selected_action": ids[:2]},
@@ -104,9 +100,9 @@ def test_selected_investigations_are_closed(admin_client: Client) -> None:
 
 
 def test_queue_of_investigations_leads_to_its_entries(admin_client: Client) -> None:
-    old = dlq_entry(dlq_timestamp=timezone.now() - timedelta(minutes=90), detail=SCRIPT)
-    cycle = dlq_entry(dlq_reason="dependency_cycle_detected")
-    closed = dlq_entry()
+    old = make_dlq_entry(now=timezone.now() - timedelta(minutes=90), detail=SCRIPT)
+    cycle = make_dlq_entry(now=timezone.now(), dlq_reason="dependency_cycle_detected")
+    closed = make_dlq_entry(now=timezone.now())
     path = reverse("admin:orchestrator_dlqentry_cancel", args=[closed.pk])
     admin_client.post(path, {"_form_submitted": "true", "note": "n"})
     html = page(admin_client, "admin:orchestrator_investigationqueue_changelist")

@@ -15,13 +15,14 @@ from orchestrator.access.models import ApiToken
 from orchestrator.core.admin import dashboard
 from orchestrator.core.models import (
     Action,
-    DLQEntry,
     ExecutionEvent,
     Tick,
     Worker,
 )
 from orchestrator.core.states import TERMINAL, ExecutionStatus
 from tests.core.admin.pages import EXECUTIONS, make, page
+from tests.factories import make_dlq_entry
+from tests.principals import ROOT, service
 
 pytestmark = pytest.mark.django_db
 
@@ -48,15 +49,9 @@ def one_of_each(action: Action, worker: Worker) -> dict[str, Any]:
         "worker": worker,
         "pack": action.pack,
         "action": action,
-        "dlqentry": DLQEntry.objects.create(
-            subject_kind="execution",
-            subject_id=execution.pk,
-            dlq_reason="queue_ttl_expired",
-            fingerprint="f",
-            dlq_timestamp=now,
-        ),
+        "dlqentry": make_dlq_entry(about=execution, now=now),
         "apitoken": ApiToken.objects.create(
-            name="ci", prefix="mst_1234", digest="d", created_at=now
+            name="ci", identity=service("ci"), prefix="mst_1234", digest="d", created_at=now
         ),
     }
 
@@ -74,7 +69,6 @@ def test_list_and_detail_render(
     "model",
     [
         "auth_user",
-        "auth_group",
         "django_celery_beat_periodictask",
         "django_celery_beat_intervalschedule",
         "django_celery_beat_crontabschedule",
@@ -131,7 +125,7 @@ def test_dashboard_counts_no_more_than_the_newest(
     monkeypatch.setattr(dashboard, "ENDED_LIMIT", 2)
     for _ in range(5):
         make(action, worker, "failed")
-    cards = dashboard.ended_executions("1h", timedelta(hours=1), timezone.now())
+    cards = dashboard.ended_executions("1h", timedelta(hours=1), timezone.now(), ROOT)
     assert [card.number for card in cards if "failed" in card.url] == ["2"]
     assert cards[0].note == "of the newest 2"
 

@@ -6,40 +6,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.access import tokens
 from orchestrator.core import clock, executions
-from orchestrator.core.models import Action, Execution, Pack, Worker
-from tests.core.api.client import NOW, SCHEMA, Caller
-
-
-@pytest.fixture
-def action() -> Action:
-    pack = Pack.objects.create(name="core", version="1", path="/nowhere", installed_at=NOW)
-    return Action.objects.create(
-        pack=pack,
-        ref="core.echo",
-        runtime="python",
-        entry_point="actions:echo",
-        parameters_schema=SCHEMA,
-        updated_at=NOW,
-    )
-
-
-@pytest.fixture
-def worker() -> Worker:
-    return Worker.objects.create(
-        name="w1", status="active", capacity=4, runtimes=["python"], heartbeat_at=clock.now()
-    )
-
-
-@pytest.fixture
-def token() -> str:
-    return tokens.create(name="ci", now=NOW)[1]
-
-
-@pytest.fixture
-def caller(token: str) -> Caller:
-    return Caller(token)
+from orchestrator.core.models import Action, Execution
 
 
 @pytest.fixture

@@ -8,21 +8,16 @@ from typing import Any
 
 import pytest
 
-from orchestrator.core.models import DLQEntry
-from tests.core.api.client import BASE, NOW, pointers
+from tests.core.api.client import BASE, pointers
+from tests.factories import make_dlq_entry
 
 pytestmark = pytest.mark.django_db
 
 
-def dlq_entry(**values: Any) -> DLQEntry:
-    known: dict[str, Any] = {"dlq_reason": "queue_ttl_expired", "dlq_timestamp": NOW}
-    return DLQEntry.objects.create(**known | values)
-
-
 def test_dlq_entries(caller, request_one):
     execution = request_one()
-    first = dlq_entry(subject_kind="execution", subject_id=execution.pk)
-    second = dlq_entry(
+    first = make_dlq_entry(about=execution)
+    second = make_dlq_entry(
         dlq_reason="message_invalid", raw_body=b"\xff\x00", fingerprint="2", headers={"task": "x"}
     )
 
@@ -41,7 +36,7 @@ def test_dlq_entries(caller, request_one):
     assert found(offset=2) == []
     page = caller.get("/dlq", limit=1).json()
     assert found(cursor=page["next_cursor"]) == [one]
-    dlq_entry()
+    make_dlq_entry()
     page = caller.get("/dlq", limit=1, offset=1).json()
     assert [item["dlq_entry_uuid"] for item in page["items"]] == [two]
     assert "offset" not in page["next"]
@@ -99,7 +94,7 @@ def test_dlq_entry_is_opened_by_hand_annotated_and_closed(caller, request_one, t
     ],
 )
 def test_change_of_a_dlq_entry_that_makes_no_sense_is_refused(caller, body, wrong):
-    entry = dlq_entry()
+    entry = make_dlq_entry()
     assert pointers(caller.patch(f"/dlq/entry/{entry.dlq_entry_uuid}", body)) == [wrong]
     entry.refresh_from_db()
     assert (entry.resolution_status, entry.notes, entry.metadata) == ("pending", [], {})

@@ -38,6 +38,10 @@ def test_every_route_of_the_design_is_documented():
         ("post", "/workers/{worker_id}/uncordon"),
         ("post", "/workers/{worker_id}/drain"),
         ("post", "/workers/{worker_id}/retire"),
+        ("get", "/keys"),
+        ("post", "/keys"),
+        ("post", "/keys/{owner}/{name}/rotate"),
+        ("delete", "/keys/{owner}/{name}"),
         ("get", "/dlq"),
         ("post", "/dlq"),
         ("get", "/dlq/entry/{dlq_entry_uuid}"),
@@ -52,6 +56,7 @@ def test_every_route_of_the_design_is_documented():
         ("get", "/tasks/{task_uuid}"),
         ("post", "/tasks"),
         ("delete", "/tasks/{task_uuid}"),
+        ("post", "/tasks/{task_uuid}/release"),
         ("patch", "/tasks/{task_uuid}/workflow_steps/{step_uuid}"),
         ("get", "/tasks/{task_uuid}/graph"),
         ("get", "/tasks/{task_uuid}/audit"),
@@ -63,6 +68,17 @@ def test_every_route_of_the_design_is_documented():
         ("get", "/templates/{namespace}/{name}/{version}"),
         ("get", "/actions"),
         ("get", "/actions/{ref}"),
+        ("get", "/tokens"),
+        ("post", "/tokens"),
+        ("post", "/tokens/{token_id}/rotate"),
+        ("delete", "/tokens/{token_id}"),
+        ("get", "/identities"),
+        ("post", "/identities"),
+        ("get", "/identities/{identity_id}"),
+        ("post", "/identities/{identity_id}/disable"),
+        ("post", "/identities/{identity_id}/enable"),
+        ("post", "/identities/{identity_id}/grants"),
+        ("delete", "/identities/{identity_id}/grants/{grant_id}"),
         ("get", "/health/live"),
         ("get", "/health/ready"),
     }
@@ -88,8 +104,8 @@ def test_documentation_is_complete(method, path, operation):
         assert response["content"][kind]["schema"]
     if "/health/" not in path:
         assert operation["security"] == [{"BearerToken": []}]
-        assert {401, 500, 503} <= operation["responses"].keys()
-    if method in ("post", "patch") and not path.endswith("/cancel"):
+        assert {401, 403, 500, 503} <= operation["responses"].keys()
+    if method in ("post", "patch") and not path.endswith(("/cancel", "/disable", "/enable")):
         assert "application/json" in operation["requestBody"]["content"]
 
 

@@ -10,10 +10,10 @@ from django.test import Client
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.access import tokens
 from orchestrator.core.api.executions import ExecutionQuery, NewExecution
-from orchestrator.core.clock import now
-from orchestrator.core.models import Action, Execution, Pack
+from orchestrator.core.models import Execution
+from tests.core.api.client import Caller
+from tests.factories import make_action
 
 pytestmark = pytest.mark.django_db
 
@@ -48,13 +48,10 @@ quick = settings(
 
 
 @pytest.fixture
-def client() -> Client:
-    pack = Pack.objects.create(name="core", version="1", path="/nowhere", installed_at=now())
-    Action.objects.create(
-        pack=pack, ref="core.any", runtime="python", entry_point="a:b", updated_at=now()
-    )
-    _, text = tokens.create(name="fuzz", now=now())
-    return Client(headers={"authorization": f"Bearer {text}"}, raise_request_exception=False)
+def fuzzer(caller: Caller) -> Client:
+    """A client that may send anything, and an action that takes anything."""
+    make_action("core.any")
+    return caller.client
 
 
 def _post(client: Client, path: str, body: bytes) -> Any:
@@ -70,26 +67,26 @@ def _post(client: Client, path: str, body: bytes) -> Any:
 
 @quick
 @given(new=news)
-def test_any_request_is_accepted_and_kept_as_it_was_or_refused(client, new):
-    response = _post(client, "/executions", json.dumps(new).encode())
+def test_any_request_is_accepted_and_kept_as_it_was_or_refused(fuzzer, new):
+    response = _post(fuzzer, "/executions", json.dumps(new).encode())
     if response.status_code == 201:
-        shown = client.get(f"{BASE}/executions/{response.json()['id']}")
+        shown = fuzzer.get(f"{BASE}/executions/{response.json()['id']}")
         assert shown.status_code == 200
         assert shown.json()["parameters"] == new.get("parameters", {})
 
 
 @quick
 @given(several=st.lists(news, max_size=3))
-def test_any_bulk_request_is_accepted_whole_or_refused(client, several):
-    response = _post(client, "/executions/bulk", json.dumps({"executions": several}).encode())
+def test_any_bulk_request_is_accepted_whole_or_refused(fuzzer, several):
+    response = _post(fuzzer, "/executions/bulk", json.dumps({"executions": several}).encode())
     if response.status_code == 201:
         assert len(response.json()["ids"]) == len(several)
 
 
 @quick
 @given(body=st.binary(max_size=200))
-def test_any_bytes_are_answered(client, body):
-    _post(client, "/executions", body)
+def test_any_bytes_are_answered(fuzzer, body):
+    _post(fuzzer, "/executions", body)
 
 
 @quick
@@ -100,19 +97,19 @@ def test_any_bytes_are_answered(client, body):
         max_size=3,
     )
 )
-def test_any_query_is_answered(client, query):
+def test_any_query_is_answered(fuzzer, query):
     utf8 = {
         name.encode("utf-8", "surrogatepass"): value.encode("utf-8", "surrogatepass")
         for name, value in query.items()
     }
     for noun in ("executions", "dlq"):
-        response = client.get(f"{BASE}/{noun}", utf8)
+        response = fuzzer.get(f"{BASE}/{noun}", utf8)
         assert response.status_code in (200, 422), response.content
 
 
 @quick
 @given(id=texts)
-def test_any_path_is_answered(client, id):
+def test_any_path_is_answered(fuzzer, id):
     for noun in ("executions", "workers", "dlq", "actions", "nothing"):
         path = f"{BASE}/{noun}/{id.encode('utf-8', 'replace').decode()}"
-        assert client.get(path).status_code in (200, 404, 405), path
+        assert fuzzer.get(path).status_code in (200, 404, 405), path

@@ -157,18 +157,20 @@ def test_bulk_is_all_or_none(caller, action):
     assert not Execution.objects.exists()
 
 
-def test_bulk_with_a_key_of_something_else_leaves_no_row(caller, action, request_one):
-    request_one(idempotency_key="k", parameters={"message": "first"})
+def test_bulk_with_a_key_of_something_else_leaves_no_row(caller, action):
+    first = {"action_ref": "core.echo", "parameters": {"message": "first"}}
+    caller.post("/executions", {**first, "idempotency_key": "k"})
     news = [{"action_ref": "core.echo"}, {"action_ref": "core.echo", "idempotency_key": "k"}]
     assert caller.post("/executions/bulk", {"executions": news}).status_code == 409
     assert Execution.objects.count() == 1
 
 
-def test_bulk_returns_the_rows_of_keys_that_were_used(caller, action, request_one):
-    first = request_one(idempotency_key="k")
+def test_bulk_returns_the_rows_of_keys_that_were_used(caller, action):
+    body = {"action_ref": "core.echo", "idempotency_key": "k"}
+    first = caller.post("/executions", body).json()["id"]
     news = [{"action_ref": "core.echo"}, {"action_ref": "core.echo", "idempotency_key": "k"}]
     ids = caller.post("/executions/bulk", {"executions": news}).json()["ids"]
-    assert ids[1] == str(first.pk)
+    assert ids[1] == first
     assert ids[0] != ids[1]
 
 

@@ -9,7 +9,7 @@ import pytest
 from orchestrator.core import clock
 from orchestrator.core.models import Worker
 from orchestrator.core.state_machine import transition
-from tests.core.api.client import NOW
+from tests.factories import NOW
 
 pytestmark = pytest.mark.django_db
 

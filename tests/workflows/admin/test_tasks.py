@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from orchestrator.core import clock
+from orchestrator.access.models import Identity
 from orchestrator.core.models import DLQEntry
-from orchestrator.workflows import engine, task_templates
+from orchestrator.core.state_machine import transition
 from orchestrator.workflows.admin import graph_svg
 from orchestrator.workflows.models import (
     Step,
@@ -26,11 +26,13 @@ from orchestrator.workflows.models import (
     TaskTemplate,
     TransitionRecord,
 )
+from orchestrator.workflows.models.tasks import QUARANTINED
 from orchestrator.workflows.shown.graph import DRAWN_LIMIT, Graph, Node
 from orchestrator.workflows.states import StepState, TaskState
-from tests.core.admin.pages import ESCAPED, SCRIPT
-from tests.factories import NOW, make_action, make_execution, make_step, make_task, make_template
-from tests.workflows.api.test_tasks import DEFINITION
+from tests import principals
+from tests.core.admin.pages import ESCAPED, SCRIPT, page
+from tests.factories import NOW, make_execution, make_step, make_task, make_template
+from tests.workflows.laundry import DEFINITION, make_laundry
 
 pytestmark = pytest.mark.usefixtures("database", "sent")
 
@@ -48,16 +50,9 @@ def staff() -> Iterator[Client]:
     User.objects.all().delete()
 
 
-def page(client: Client, name: str, *args: Any, **query: Any) -> str:
-    response = client.get(reverse(f"admin:{name}", args=args), query)
-    assert response.status_code == 200
-    return response.content.decode()
-
-
 def order(crowd: int = 0) -> Task:
     """A task with one step of each interesting state, and if asked for a crowd of workers."""
-    template = make_template("laundry", definition=DEFINITION)
-    task = make_task(TaskState.BLOCKED_BY_FAILURES, template=template, context={"door": "4711"})
+    task = make_laundry(TaskState.BLOCKED_BY_FAILURES, context={"door": "4711"})
     first = make_step(S.COMPLETE, task=task, name="sort", result={"note": SCRIPT})
     failed = make_step(S.ERROR, task=task, name="wash", error={"message": SCRIPT})
     last = make_step(task=task, name="dry")
@@ -85,7 +80,7 @@ def order(crowd: int = 0) -> Task:
 
 def test_task_page_has_graph_steps_executions_timeline_and_entries(staff: Client) -> None:
     task = order()
-    html = page(staff, "workflows_task_change", task.pk)
+    html = page(staff, "admin:workflows_task_change", task.pk)
     svg = re.search(r"<svg class=\"m-graph\".*?</svg>", html, re.DOTALL)
     assert svg is not None
     assert re.findall(r'class="m-name"[^>]*>([^<]+)<', svg[0]) == ["sort", "wash", "dry"]
@@ -105,26 +100,32 @@ def test_task_page_has_graph_steps_executions_timeline_and_entries(staff: Client
 def test_step_and_template_pages_render(staff: Client) -> None:
     task = order()
     for step in task.steps.all():
-        html = page(staff, "workflows_step_change", step.pk)
+        html = page(staff, "admin:workflows_step_change", step.pk)
         assert step.name in html
         assert SCRIPT not in html
-    html = page(staff, "workflows_tasktemplate_change", task.template_id)
+    html = page(staff, "admin:workflows_tasktemplate_change", task.template_id)
     assert html.count("m-unmade") >= 2
     for noun in ("task", "step", "tasktemplate"):
-        page(staff, f"workflows_{noun}_changelist")
-    assert "3 tasks" not in page(staff, "workflows_task_changelist", state="open")
+        page(staff, f"admin:workflows_{noun}_changelist")
+    assert "3 tasks" not in page(staff, "admin:workflows_task_changelist", state="open")
 
 
 def test_page_of_an_execution_leads_to_its_step_and_task(staff: Client) -> None:
     task = order()
-    html = page(staff, "orchestrator_execution_change", StepExecution.objects.get().execution_id)
+    html = page(
+        staff,
+        "admin:orchestrator_execution_change",
+        StepExecution.objects.get().execution_id,
+    )
     assert reverse("admin:workflows_task_change", args=[task.pk]) in html
 
 
 def test_task_page_renders_in_every_state(staff: Client) -> None:
     template = make_template("laundry", definition=DEFINITION)
     for state in TaskState:
-        assert state in page(staff, "workflows_task_change", make_task(state, template=template).pk)
+        assert state in page(
+            staff, "admin:workflows_task_change", make_task(state, template=template).pk
+        )
 
 
 @pytest.mark.usefixtures("still_clock")
@@ -135,10 +136,10 @@ def test_queries_do_not_grow_with_rows_and_a_thousand_steps_are_shown_in_part(
 
     def taken(name: str, *args: Any, **query: Any) -> int:
         with CaptureQueriesContext(connection) as captured:
-            page(staff, name, *args, **query)
+            page(staff, f"admin:{name}", *args, **query)
         return len(captured)
 
-    page(staff, "workflows_task_change", few.pk)
+    page(staff, "admin:workflows_task_change", few.pk)
     for task in (few, many):
         Step.objects.filter(task=task)
     assert taken("workflows_task_change", many.pk) <= taken("workflows_task_change", few.pk)
@@ -150,7 +151,7 @@ def test_queries_do_not_grow_with_rows_and_a_thousand_steps_are_shown_in_part(
     for _ in range(5):
         order()
     assert taken("workflows_task_changelist") == with_two
-    html = page(staff, "workflows_task_change", many.pk)
+    html = page(staff, "admin:workflows_task_change", many.pk)
     assert "row ×1,000" in html  # noqa: RUF001
     assert "All 1,003 steps" in html
     assert html.index("wash (error)") < html.index("row_000")
@@ -171,21 +172,10 @@ def test_a_graph_that_nobody_could_read_is_not_drawn() -> None:
     graph = Graph(nodes={name: Node(name=name) for name in names}, parents=parents)
     assert "<svg" not in graph_svg.drawn(graph, link=lambda _: "")
     cycle = Graph(nodes={name: Node(name=name) for name in "ab"}, parents={"a": ["b"], "b": ["a"]})
-    assert "Closes a cycle" in graph_svg.drawn(cycle, link=lambda _: "")
+    assert "they close a cycle" in graph_svg.drawn(cycle, link=lambda _: "")
 
 
 # --- repairs -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def begun() -> Step:
-    """A step that is enqueued, of a task that really runs."""
-    make_action()
-    task_templates.install_templates([DEFINITION], now=NOW)
-    new = engine.NewTask(namespace="tests", name="laundry", version="1.0.0")
-    task = engine.request(new, requested_by="ada", now=clock.now())
-    engine.advance(task.pk, now=clock.now(), actor="executor")
-    return Step.objects.get(task=task, name="wash")
 
 
 def post(client: Client, step: Step, verb: str, **data: Any) -> Any:
@@ -204,64 +194,77 @@ def post(client: Client, step: Step, verb: str, **data: Any) -> Any:
     ],
 )
 def test_button_asks_for_a_reason_and_repairs(
-    staff: Client, begun: Step, verb: str, data: dict[str, Any], state: StepState
+    staff: Client, enqueued: Step, verb: str, data: dict[str, Any], state: StepState
 ) -> None:
-    html = page(staff, "workflows_task_change", begun.task_id)
-    assert f'hx-get="{reverse(f"admin:workflows_step_{verb}", args=[begun.pk])}"' in html
-    assert "<strong>wash</strong>: enqueued" in page(staff, f"workflows_step_{verb}", begun.pk)
-    assert "HX-Redirect" not in post(staff, begun, verb, reason="", **data)
-    response = post(staff, begun, verb, reason="it hangs", **data)
-    assert response["HX-Redirect"].endswith(f"/task/{begun.task_id}/change/")
-    begun.refresh_from_db()
-    assert begun.state == S.ENQUEUED  # it is being run, and nobody said to stop that
-    post(staff, begun, verb, reason="it hangs", force="on", **data)
-    begun.refresh_from_db()
-    assert begun.state == state
-    record = TransitionRecord.objects.filter(step=begun, actor="user:ada").first()
+    html = page(staff, "admin:workflows_task_change", enqueued.task_id)
+    assert f'hx-get="{reverse(f"admin:workflows_step_{verb}", args=[enqueued.pk])}"' in html
+    assert "<strong>wash</strong>: enqueued" in page(
+        staff, f"admin:workflows_step_{verb}", enqueued.pk
+    )
+    assert "HX-Redirect" not in post(staff, enqueued, verb, reason="", **data)
+    response = post(staff, enqueued, verb, reason="it hangs", **data)
+    assert response["HX-Redirect"].endswith(f"/task/{enqueued.task_id}/change/")
+    enqueued.refresh_from_db()
+    assert enqueued.state == S.ENQUEUED  # it is being run, and nobody said to stop that
+    post(staff, enqueued, verb, reason="it hangs", force="on", **data)
+    enqueued.refresh_from_db()
+    assert enqueued.state == state
+    record = TransitionRecord.objects.filter(step=enqueued, actor="user:ada").first()
     assert record is not None
     assert record.reason == "it hangs"
-    assert LogEntry.objects.filter(object_id=str(begun.pk)).exists()
+    assert LogEntry.objects.filter(object_id=str(enqueued.pk)).exists()
 
 
-def test_result_that_is_no_json_is_refused(staff: Client, begun: Step) -> None:
-    response = post(staff, begun, "complete", reason="x", force="on", result="{")
+def test_result_that_is_no_json_is_refused(staff: Client, enqueued: Step) -> None:
+    response = post(staff, enqueued, "complete", reason="x", force="on", result="{")
     assert "HX-Redirect" not in response
-    begun.refresh_from_db()
-    assert begun.state == S.ENQUEUED
+    enqueued.refresh_from_db()
+    assert enqueued.state == S.ENQUEUED
 
 
-def test_task_is_cancelled_by_its_button_and_then_has_none(staff: Client, begun: Step) -> None:
-    url = reverse("admin:workflows_task_cancel", args=[begun.task_id])
-    assert "Cancel task" in page(staff, "workflows_task_change", begun.task_id)
+def test_task_is_cancelled_by_its_button_and_then_has_none(staff: Client, enqueued: Step) -> None:
+    url = reverse("admin:workflows_task_cancel", args=[enqueued.task_id])
+    assert "Cancel task" in page(staff, "admin:workflows_task_change", enqueued.task_id)
     staff.post(url, {"_form_submitted": "True", "reason": "not needed"})
     assert Task.objects.get().state == TaskState.CANCELLED
-    html = page(staff, "workflows_task_change", begun.task_id)
+    html = page(staff, "admin:workflows_task_change", enqueued.task_id)
     assert "Cancel task" not in html
     assert 'class="m-button"' not in html
 
 
-def test_viewers_see_no_buttons_and_may_not_repair(begun: Step) -> None:
-    viewer = User.objects.create_user("viewer", is_staff=True)
-    viewer.user_permissions.set(Permission.objects.filter(codename__startswith="view_"))
-    client = Client()
-    client.force_login(viewer)
+def test_quarantined_task_is_released_by_its_button(staff: Client, enqueued: Step) -> None:
+    transition(enqueued.task, "give_up", now=NOW, actor="executor", advance_tries=QUARANTINED)
+    html = page(staff, "admin:workflows_task_change", enqueued.task_id)
+    assert "Quarantined" in html
+    assert "Release" in html
+    url = reverse("admin:workflows_task_release", args=[enqueued.task_id])
+    staff.post(url, {"_form_submitted": "True", "reason": "the pack is repaired"})
+    assert Task.objects.get().state == TaskState.WAITING_FOR_RETRY
+    assert "Release" not in page(staff, "admin:workflows_task_change", enqueued.task_id)
+
+
+def test_viewers_see_no_buttons_and_may_not_repair(enqueued: Step) -> None:
+    client = principals.staff("viewer", principals.given("viewer"))
     try:
-        assert 'class="m-button"' not in page(client, "workflows_task_change", begun.task_id)
-        assert post(client, begun, "reset", reason="x", force="on").status_code == 403
+        assert 'class="m-button"' not in page(
+            client, "admin:workflows_task_change", enqueued.task_id
+        )
+        assert post(client, enqueued, "reset", reason="x", force="on").status_code == 403
     finally:
-        viewer.delete()
+        Identity.objects.all().delete()
+        User.objects.filter(username="viewer").delete()
 
 
-def test_dialog_leads_back_to_no_other_host(staff: Client, begun: Step) -> None:
-    url = reverse("admin:workflows_step_resolve", args=[begun.pk])
+def test_dialog_leads_back_to_no_other_host(staff: Client, enqueued: Step) -> None:
+    url = reverse("admin:workflows_step_resolve", args=[enqueued.pk])
     for place in ("https://example.org//evil", "https://example.org/x", "javascript:alert(1)"):
         headers = {"HX-Request": "true", "HX-Current-URL": place}
         data = {"_form_submitted": "True", "reason": "x"}
         found = staff.post(url, data, headers=headers)["HX-Redirect"]
-        assert found.endswith(f"/step/{begun.pk}/change/")
+        assert found.endswith(f"/step/{enqueued.pk}/change/")
 
 
 def test_unused_template_of_no_pack_is_listed(staff: Client) -> None:
     make_template()
     assert TaskTemplate.objects.count() == 1
-    assert "tests/tidy/1.0.0" in page(staff, "workflows_tasktemplate_changelist")
+    assert "tests/tidy/1.0.0" in page(staff, "admin:workflows_tasktemplate_changelist")

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import io
-import json
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.core.management import CommandError, call_command
 
-from orchestrator.access import tokens
 from orchestrator.core import clock, investigations
 from orchestrator.core.models import DLQEntry
 from orchestrator.core.states import ExecutionStatus
 from orchestrator.workflows import engine, snapshots
 from orchestrator.workflows.models import StepExecution, Task
 from orchestrator.workflows.states import StepState, TaskState
+from tests import commands
 from tests.core.api.client import Caller, pointers
 from tests.factories import make_execution, make_step, make_task, make_template, make_worker
 
@@ -25,26 +22,13 @@ pytestmark = pytest.mark.usefixtures("database", "sent")
 
 Reason = DLQEntry.Reason
 
-
-@pytest.fixture
-def caller(database: str) -> Caller:
-    return Caller(tokens.create(name="ci", now=clock.now())[1])
+dlq, of_task = commands.of("dlq"), commands.of("task")
 
 
 def stuck(minutes: float = 31, **values: Any) -> Task:
     """A task that has been running for so long, by the database's clock."""
     since = clock.now() - timedelta(minutes=minutes)
     return make_task(TaskState.STEPS_IN_PROCESS, clock_started_at=since, created_at=since, **values)
-
-
-def command(*arguments: str, name: str = "dlq") -> Any:
-    out = io.StringIO()
-    call_command(name, *arguments, stdout=out)
-    return out.getvalue()
-
-
-def of_command(*arguments: str, name: str = "dlq") -> Any:
-    return json.loads(command(*arguments, "--json", name=name))
 
 
 def opened(reason: Reason, *, minutes_ago: float, task: Task | None = None) -> DLQEntry:
@@ -67,13 +51,12 @@ def test_entries_of_a_task(caller: Caller) -> None:
     assert entry["task_snapshot"]["task_uuid"] == str(task.pk)
     caller.patch(f"/dlq/entry/{listed['dlq_entry_uuid']}", {"resolution_status": "cancelled"})
     assert (
-        of_command("list", "--task", str(task.pk)[:30])["items"][0]["dlq_entry_uuid"]
+        dlq.document("list", "--task", str(task.pk)[:30])["items"][0]["dlq_entry_uuid"]
         == (listed["dlq_entry_uuid"])
     )
     assert caller.get(f"/dlq/task/{uuid4()}").status_code == 404
     assert caller.get(f"/dlq/task/{other.pk}").json()["items"][0]["resolution_status"] == "pending"
-    with pytest.raises(CommandError, match="No task has an id"):
-        command("list", "--task", "ffffffff")
+    assert "No task has an id" in dlq.refused("list", "--task", "ffffffff")
 
 
 def test_manual_entry_for_a_task_changes_nothing_of_it(caller: Caller) -> None:
@@ -92,9 +75,9 @@ def test_manual_entry_for_a_task_changes_nothing_of_it(caller: Caller) -> None:
     assert pointers(caller.post("/dlq", both)) == [""]
     nobody = caller.post("/dlq", {"task_uuid": str(uuid4()), "detail": "d"})
     assert pointers(nobody) == ["/task_uuid"]
-    with pytest.raises(CommandError, match="There is a pending entry for task"):
-        command("open", "--task", str(task.pk), "--detail", "d")
-    assert of_command("open", "--task", str(stuck().pk), "--detail", "d")["subject_id"]
+    complaint = dlq.refused("open", "--task", str(task.pk), "--detail", "d")
+    assert "There is a pending entry for task" in complaint
+    assert dlq.document("open", "--task", str(stuck().pk), "--detail", "d")["subject_id"]
 
 
 # --- reports -------------------------------------------------------------------------------------
@@ -102,7 +85,7 @@ def test_manual_entry_for_a_task_changes_nothing_of_it(caller: Caller) -> None:
 
 def test_stats(caller: Caller) -> None:
     assert caller.get("/dlq/stats").json() == {"items": []}
-    assert command("stats") == "No DLQ entry.\n"
+    assert dlq.run("stats") == "No DLQ entry.\n"
     entries = [opened(Reason.QUEUE_TTL_EXPIRED, minutes_ago=n) for n in (50, 30, 20, 10)]
     opened(Reason.MANUAL_DLQ, minutes_ago=1)
     at = entries[0].dlq_timestamp
@@ -127,8 +110,8 @@ def test_stats(caller: Caller) -> None:
         "permanent_failures": 1,
         "cancelled": 1,
     }
-    assert [row["total_entries"] for row in of_command("stats")] == [1, 4]
-    assert max(map(len, command("stats").splitlines())) <= 100
+    assert [row["total_entries"] for row in dlq.document("stats")] == [1, 4]
+    assert max(map(len, dlq.run("stats").splitlines())) <= 100
 
 
 def test_investigation_queue_is_ordered_by_base_and_age(caller: Caller) -> None:
@@ -169,14 +152,14 @@ def test_investigation_queue_is_ordered_by_base_and_age(caller: Caller) -> None:
     assert (found[2]["task_uuid"], found[2]["subject_name"]) == (str(task.pk), task.template.ref)
     assert found[2]["minutes_in_dlq"] == pytest.approx(700, abs=0.5)
     assert len(caller.get("/dlq/investigation-queue", limit=2).json()["items"]) == 2
-    assert len(of_command("queue", "--limit", "3")) == 3
-    table = command("queue")
+    assert len(dlq.document("queue", "--limit", "3")) == 3
+    table = dlq.run("queue")
     assert "10,000" in table
     assert max(map(len, table.splitlines())) <= 100
 
 
 def test_staleness(caller: Caller) -> None:
-    assert command("staleness", name="task") == "No open task.\n"
+    assert of_task.run("staleness") == "No open task.\n"
     warning, stale = stuck(25).pk, stuck(45).pk
     make_task(TaskState.COMPLETE)
     found = caller.get("/dlq/staleness").json()["items"]
@@ -190,10 +173,10 @@ def test_staleness(caller: Caller) -> None:
     assert [row["task_uuid"] for row in only] == [str(warning)]
     assert pointers(caller.get("/dlq/staleness", health_status="ill")) == ["?health_status"]
     assert pointers(caller.get("/dlq/staleness", limit=0)) == ["?limit"]
-    assert [
-        row["task_uuid"] for row in of_command("staleness", "--health", "stale", name="task")
-    ] == [str(stale)]
-    table = command("staleness", name="task")
+    assert [row["task_uuid"] for row in of_task.document("staleness", "--health", "stale")] == [
+        str(stale)
+    ]
+    table = of_task.run("staleness")
     assert "150 %" in table
     assert max(map(len, table.splitlines())) <= 100
 

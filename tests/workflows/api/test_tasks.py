@@ -11,45 +11,19 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from orchestrator.access import tokens
 from orchestrator.core import clock
 from orchestrator.core.state_machine import transition
-from orchestrator.workflows import engine, task_templates
+from orchestrator.workflows import engine
 from orchestrator.workflows.models import Step, StepDependency, StepExecution, Task, TaskTemplate
+from orchestrator.workflows.models.tasks import QUARANTINED
 from orchestrator.workflows.states import StepState, TaskState
 from tests.core.api.client import BASE, Caller, pointers
 from tests.factories import NOW, make_action, make_execution, make_step, make_task, make_template
+from tests.workflows.laundry import DEFINITION, make_laundry
 
 pytestmark = pytest.mark.usefixtures("database", "sent")
 
 S = StepState
-DEFINITION: dict[str, Any] = {
-    "name": "laundry",
-    "namespace_name": "tests",
-    "version": "1.0.0",
-    "input_schema": {
-        "type": "object",
-        "properties": {"shirts": {"type": "integer"}, "door": {"type": "string", "secret": True}},
-    },
-    "steps": [
-        {
-            "name": "wash",
-            "action": "core.echo",
-            "result_schema": {"properties": {"pin": {"type": "integer", "writeOnly": True}}},
-        },
-        {"name": "dry", "action": "core.echo", "dependencies": ["wash"]},
-    ],
-}
-
-
-@pytest.fixture
-def caller() -> Caller:
-    return Caller(tokens.create(name="ci", now=NOW)[1])
-
-
-def laundry(state: str = TaskState.STEPS_IN_PROCESS, **values: Any) -> Task:
-    template = make_template("laundry", definition=DEFINITION)
-    return make_task(state, template=template, **values)
 
 
 def after(parent: Step, child: Step) -> None:
@@ -66,7 +40,7 @@ def queries(caller: Caller, path: str, **query: Any) -> int:
 
 
 def test_one_task_has_its_context_without_secrets_and_what_blocks_it(caller: Caller) -> None:
-    task = laundry(
+    task = make_laundry(
         TaskState.BLOCKED_BY_FAILURES,
         context={"shirts": 3, "door": "4711", "password": "x", "note": "a token"},
         tags=["blue"],
@@ -83,7 +57,7 @@ def test_one_task_has_its_context_without_secrets_and_what_blocks_it(caller: Cal
 
 
 def test_tasks_are_listed_newest_first_in_pages_that_hold_each_once(caller: Caller) -> None:
-    ids = [str(laundry().pk) for _ in range(5)]
+    ids = [str(make_laundry().pk) for _ in range(5)]
     seen: list[str] = []
     path = "/tasks?limit=2"
     while path:
@@ -95,8 +69,8 @@ def test_tasks_are_listed_newest_first_in_pages_that_hold_each_once(caller: Call
 
 
 def test_filters_of_tasks(caller: Caller) -> None:
-    failed = laundry(TaskState.ERROR, correlation_id="c", initiator="ada")
-    running = laundry(parent_correlation_id="c", source_system="shop")
+    failed = make_laundry(TaskState.ERROR, correlation_id="c", initiator="ada")
+    running = make_laundry(parent_correlation_id="c", source_system="shop")
     other = make_task(template=make_template("other", version="2.0.0"))
 
     def found(**query: Any) -> set[str]:
@@ -121,7 +95,7 @@ def test_filters_of_tasks(caller: Caller) -> None:
 @pytest.mark.usefixtures("still_clock")
 def test_queries_do_not_grow_with_rows(caller: Caller) -> None:
     def add() -> Task:
-        task = laundry()
+        task = make_laundry()
         steps = [make_step(task=task, name=f"s{number}") for number in range(8)]
         for parent in steps[:-1]:
             after(parent, steps[-1])
@@ -152,7 +126,7 @@ def test_nothing_is_found_of_a_task_that_is_not_there(caller: Caller) -> None:
 
 
 def test_graph_has_every_step_and_edge(caller: Caller) -> None:
-    task = laundry()
+    task = make_laundry()
     wash = make_step(S.COMPLETE, task=task, attempts=1)
     dry = make_step(task=task, name="dry")
     after(wash, dry)
@@ -167,7 +141,7 @@ def test_graph_has_every_step_and_edge(caller: Caller) -> None:
 
 
 def test_graph_of_a_task_without_steps_is_that_of_its_template(caller: Caller) -> None:
-    shown = caller.get(f"/tasks/{laundry(TaskState.PENDING).pk}/graph").json()
+    shown = caller.get(f"/tasks/{make_laundry(TaskState.PENDING).pk}/graph").json()
     assert shown["is_made"] is False
     assert [(n["name"], n["state"]) for n in shown["nodes"]] == [("wash", None), ("dry", None)]
     assert shown["edges"] == [{"parent": "wash", "child": "dry"}]
@@ -184,7 +158,7 @@ ACCEPTED = [
 
 
 def test_graph_is_mermaid_by_accept(caller: Caller) -> None:
-    path = f"{BASE}/tasks/{laundry().pk}/graph"
+    path = f"{BASE}/tasks/{make_laundry().pk}/graph"
     for accept, kind in ACCEPTED:
         response = caller.client.get(path, headers={"accept": accept})
         assert response["Content-Type"].startswith(kind)
@@ -195,7 +169,7 @@ def test_graph_is_mermaid_by_accept(caller: Caller) -> None:
 
 
 def test_step_shows_what_becomes_of_it_next(caller: Caller) -> None:
-    task = laundry()
+    task = make_laundry()
     late = NOW + timedelta(days=9999)
     sort = make_step(S.WAITING_FOR_RETRY, task=task, name="sort")
     used_up = make_step(S.ERROR, task=task, name="used_up", attempts=3)
@@ -226,7 +200,7 @@ def test_step_shows_what_becomes_of_it_next(caller: Caller) -> None:
 
 
 def test_step_after_a_crowd_names_the_first_and_counts_the_rest(caller: Caller) -> None:
-    task = laundry()
+    task = make_laundry()
     total = make_step(task=task, name="total")
     for number in range(12):
         after(make_step(task=task, name=f"row_{number:03}"), total)
@@ -237,7 +211,7 @@ def test_step_after_a_crowd_names_the_first_and_counts_the_rest(caller: Caller) 
 
 
 def test_one_step_has_its_result_and_its_executions(caller: Caller) -> None:
-    task = laundry()
+    task = make_laundry()
     step = make_step(S.COMPLETE, task=task, result={"clean": True, "pin": 1234})
     runs = [make_execution("failed"), make_execution("completed")]
     for fence, execution in enumerate(runs, 1):
@@ -249,12 +223,12 @@ def test_one_step_has_its_result_and_its_executions(caller: Caller) -> None:
         (str(runs[1].pk), "completed"),
     ]
     assert shown["executions"][0]["worker"] == "w1"
-    other = laundry()
+    other = make_laundry()
     assert caller.get(f"/tasks/{other.pk}/workflow_steps/{step.pk}").status_code == 404
 
 
 def test_steps_are_filtered_and_paged(caller: Caller) -> None:
-    task = laundry()
+    task = make_laundry()
     for number in range(5):
         state = S.ERROR if number == 3 else S.PENDING
         make_step(state, task=task, name=f"row_{number:03}", template_step="row")
@@ -271,7 +245,7 @@ def test_steps_are_filtered_and_paged(caller: Caller) -> None:
 
 
 def test_audit_tells_who_did_what_oldest_first(caller: Caller) -> None:
-    task = laundry()
+    task = make_laundry()
     step, beside = make_step(task=task), make_step(task=task, name="beside")
     transition(step, "fail", now=NOW, actor="executor", reason="could not be requested")
     transition(beside, "cancel", now=NOW, actor="ada")
@@ -292,13 +266,6 @@ def test_audit_tells_who_did_what_oldest_first(caller: Caller) -> None:
 
 
 # --- requests and repairs -------------------------------------------------------------------------
-
-
-@pytest.fixture
-def installed() -> TaskTemplate:
-    make_action()
-    task_templates.install_templates([DEFINITION], now=NOW)
-    return TaskTemplate.objects.get()
 
 
 NEW: dict[str, Any] = {
@@ -392,6 +359,20 @@ def test_cancelled_task_has_cancelled_steps_and_is_cancelled_once(
     assert caller.delete(f"/tasks/{uuid.uuid4()}").status_code == 404
 
 
+def test_task_in_error_is_released_with_a_reason(caller: Caller, installed: TaskTemplate) -> None:
+    id, _ = begun(caller)
+    path = f"/tasks/{id}"
+    told = {"reason": "the pack is repaired"}
+    assert caller.post(f"{path}/release", told).status_code == 409
+    task = Task.objects.get(pk=id)
+    transition(task, "give_up", now=NOW, actor="executor", advance_tries=QUARANTINED)
+    assert caller.get(path).json()["is_quarantined"]
+    assert caller.post(f"{path}/release", {"reason": " "}).status_code == 422
+    shown = caller.post(f"{path}/release", told).json()
+    assert (shown["state"], shown["is_quarantined"]) == ("waiting_for_retry", False)
+    assert caller.post(f"/tasks/{uuid.uuid4()}/release", told).status_code == 404
+
+
 def test_step_in_process_is_repaired_by_force_only(caller: Caller, installed: TaskTemplate) -> None:
     _, path = begun(caller)
     action = {"action_type": "reset_for_retry", "reason": "it hangs"}
@@ -481,7 +462,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "/steps/0/dependencies/0",
     ),
     ({"steps": [{"name": "a", "action": "core.nothing"}]}, "/steps"),
-]
+    ({"input_schema": {"properties": {"a": {"pattern": "(?=a)"}}}},
+     "/input_schema/properties/a/pattern"),
+    ({"input_schema": {"allOf": [{"$ref": "#"}]}}, "/input_schema/allOf/0/$ref"),
+]  # fmt: skip
 
 
 def test_wrong_template_is_refused_where_it_is_wrong(caller: Caller) -> None:
@@ -490,6 +474,19 @@ def test_wrong_template_is_refused_where_it_is_wrong(caller: Caller) -> None:
         response = caller.post("/templates", DEFINITION | change)
         assert (response.status_code, pointers(response)) == (422, [pointer])
         assert not TaskTemplate.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "schema", [{"properties": {"shirts": {"pattern": "(?=a)"}}}, {"allOf": [{"$ref": "#"}]}]
+)
+def test_task_of_a_stored_template_that_would_be_refused_now_is_refused(
+    caller: Caller, installed: TaskTemplate, schema: Any
+) -> None:
+    definition = installed.definition | {"input_schema": schema}
+    TaskTemplate.objects.filter(pk=installed.pk).update(definition=definition)
+    response = caller.post("/tasks", NEW)
+    assert (response.status_code, pointers(response)) == (422, ["/context"])
+    assert "cannot be used" in response.content.decode()
 
 
 def test_version_that_tasks_have_run_is_final(caller: Caller) -> None:

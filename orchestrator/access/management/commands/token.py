@@ -1,119 +1,190 @@
-"""`manage.py token`: make, list and revoke API tokens."""
+"""`manage.py token`: create, list, rotate and revoke API tokens."""
 
 from __future__ import annotations
 
-import json
-from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
-from rich.console import Console
-from rich.table import Table
+from django.core.management.base import CommandError, CommandParser
+from django.db import transaction
 
-from orchestrator.access import tokens
-from orchestrator.access.models import ApiToken
-from orchestrator.core import checks, clock
-from orchestrator.core.errors import MusterError
+from orchestrator.access import identities, shown, tokens
+from orchestrator.access.authorizer import Identified
+from orchestrator.access.management import options as access_options
+from orchestrator.access.models import ApiToken, Identity
+from orchestrator.core import authority, clock
+from orchestrator.core.management import output
+from orchestrator.core.shown.documents import document
 
-LONGEST_DAYS = 36_500
 
+class Command(output.MusterCommand):
+    help = "Create, list, rotate and revoke the tokens that the API requires."
+    permissions = {
+        "create": "tokens.manage",
+        "list": "tokens.own",
+        "rotate": "tokens.manage",
+        "revoke": "tokens.own",
+    }
 
-class Command(BaseCommand):
-    requires_system_checks = (checks.CONFIGURATION,)
-    help = "Make, list and revoke the tokens that the API asks for."
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
+    def add_arguments(self, parser: CommandParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True, title="verbs")
-        create = verbs.add_parser("create", help="Make a token; its text is shown once.")
-        create.add_argument("name", help="Who will use it: the actor of whatever it is used for.")
-        create.add_argument(
-            "--expires-in-days",
-            type=_days,
-            metavar="DAYS",
-            help="Refused after that; never if left out.",
-        )
-        create.add_argument("--json", action="store_true", dest="as_json")
+        _add_create(verbs.add_parser("create", help="Create a token; its text is shown once."))
         listing = verbs.add_parser("list", help="All tokens, without their texts.")
-        listing.add_argument("--json", action="store_true", dest="as_json")
-        revoke = verbs.add_parser("revoke", help="Refuse a token from now on.")
+        output.add_json(listing)
+        rotate = verbs.add_parser("rotate", help="Give a token another text, which is shown once.")
+        rotate.add_argument("name")
+        rotate.add_argument(
+            "--overlap",
+            type=access_options.duration(tokens.LONGEST_OVERLAP),
+            default=timedelta(hours=1),
+            metavar="DURATION",
+            help="How long the old text is still accepted, such as 30m; 1h if left out.",
+        )
+        output.add_json(rotate)
+        revoke = verbs.add_parser("revoke", help="Refuse a token from now on; its name is free.")
         revoke.add_argument("name")
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
-        now = clock.now()
-        if verb == "create":
-            self.create(
-                options["name"], options["expires_in_days"], now=now, as_json=options["as_json"]
-            )
-        elif verb == "revoke":
-            self.revoke(options["name"], now=now)
-        else:
-            self.list_all(now=now, as_json=options["as_json"])
+        verbs: dict[str, Callable[..., None]] = {
+            "create": self.create,
+            "list": self.list_all,
+            "rotate": self.rotate,
+            "revoke": self.revoke,
+        }
+        verbs[verb](now=clock.now(), **options)
 
-    def create(self, name: str, days: float | None, *, now: datetime, as_json: bool) -> None:
-        expires_at = None if days is None else now + timedelta(days=days)
-        try:
-            token, text = tokens.create(name=name, now=now, expires_at=expires_at)
-        except MusterError as error:
-            raise CommandError(str(error)) from None
+    def create(self, *, name: str, now: datetime, as_json: bool, **options: Any) -> None:
+        only = [access_options.given(gives, options) for gives in options["only"]]
+        if access_options.has_scope(options) and not only:
+            raise CommandError("--pack, --namespace and --label need --only ROLE")
+        with transaction.atomic():  # if there is no token, no service account is made for it
+            owner = self._owner(name, options["owner"], now)
+            row, text = tokens.create(
+                name=name,
+                owner=owner,
+                by=self.principal,
+                only=only or None,
+                networks=options["network"],
+                lifetime=options["expires_in_days"],
+                now=now,
+            )
+        self._show_text(row, text, now=now, as_json=as_json)
+        if not identities.given_to(owner):
+            self.stderr.write(
+                f"It may do nothing yet: manage.py access grant {owner} ROLE; the roles are in: "
+                "manage.py access roles"
+            )
+
+    def _owner(self, name: str, owner: str | None, now: datetime) -> Identity:
+        """The identity that is named, or the service account with the token's own name."""
+        if owner is not None:
+            return identities.find(owner, now=now)
+        known = Identity.objects.services().filter(service_name=name).first()
+        return known or identities.create_service(name, now=now)
+
+    def rotate(
+        self, *, name: str, overlap: timedelta, now: datetime, as_json: bool, **options: Any
+    ) -> None:
+        row, text = tokens.rotate(self._token(name), by=self.principal, overlap=overlap, now=now)
+        self._show_text(row, text, now=now, as_json=as_json)
+        until = output.moment(now + overlap)
+        self.stderr.write(f"The old text is accepted until {until} UTC.")
+
+    def revoke(self, *, name: str, now: datetime, **options: Any) -> None:
+        self._token(name)
+        tokens.revoke(name, now=now)
+        self.stdout.write(f"{name} is revoked.")
+
+    def list_all(self, *, now: datetime, as_json: bool, **options: Any) -> None:
+        listed = [shown.token(row, now=now) for row in self._known()]
         if as_json:
-            self.stdout.write(json.dumps({**_described(token, now), "token": text}, indent=2))
+            self.show_json([document(each) for each in listed])
+            return
+        if not listed:
+            self.stdout.write("There is no token. Create one: manage.py token create NAME")
+            return
+        table = output.table(
+            "*name", "starts with", "state", "*owner", "last used", "expires", "*narrowed to"
+        )
+        for row, each in zip(self._known(), listed, strict=True):
+            table.add_row(
+                output.plain(each.name),
+                each.prefix,
+                output.status(each.state, tokens.KINDS),
+                output.plain(each.owner),
+                output.moment(each.last_used_at)[:16] or "never",
+                output.moment(each.expires_at)[:16] or "never",
+                output.plain(_narrowed(row)),
+            )
+        self.show(table)
+
+    def _known(self) -> list[ApiToken]:
+        rows = ApiToken.objects.select_related("identity__user")
+        if authority.may(self.principal, "tokens.manage"):
+            return list(rows)
+        own = self.principal.identity_id if isinstance(self.principal, Identified) else None
+        return list(rows.filter(identity=own))
+
+    def _token(self, name: str) -> ApiToken:
+        """The token that is in use under this name."""
+        known = [row for row in self._known() if row.name == name]
+        for row in reversed(known):
+            if row.revoked_at is None:
+                return row
+        if known:
+            at = known[-1].revoked_at
+            raise CommandError(f"{name} was revoked at {output.moment(at)[:16]} already")
+        raise CommandError(f"No token is called {name!r}; see: manage.py token list")
+
+    def _show_text(self, row: ApiToken, text: str, *, now: datetime, as_json: bool) -> None:
+        if as_json:
+            self.show_json(document(shown.with_text(row, text, now=now)))
             return
         # the text alone on stdout, so that TOKEN=$(manage.py token create ci) works
         self.stdout.write(text)
-        self.stderr.write("Keep it: only its digest is stored, and it is not shown again.")
-
-    def revoke(self, name: str, *, now: datetime) -> None:
-        token = ApiToken.objects.filter(name=name).first()
-        if token is None:
-            raise CommandError(f"No token is called {name!r}; see: manage.py token list")
-        if token.revoked_at is not None:
-            raise CommandError(f"{name} was revoked at {token.revoked_at:%Y-%m-%d %H:%M} already")
-        tokens.revoke(token, now=now)
-        self.stdout.write(f"{name} is revoked.")
-
-    def list_all(self, *, now: datetime, as_json: bool) -> None:
-        found = [_described(token, now) for token in ApiToken.objects.all()]
-        if as_json:
-            self.stdout.write(json.dumps(found, indent=2))
-            return
-        if not found:
-            self.stdout.write("There is no token. Make one: manage.py token create NAME")
-            return
-        table = Table()
-        table.add_column("name", overflow="fold")
-        for heading in ("begins with", "state", "created", "last used", "expires"):
-            table.add_column(heading)
-        for row in found:
-            times = (
-                (row[key] or "never")[:16] for key in ("created_at", "last_used_at", "expires_at")
-            )
-            table.add_row(row["name"], row["prefix"], row["state"], *times)
-        console = Console(file=self.stdout)  # type: ignore[arg-type]
-        console.print(table, width=min(console.width, 100) if console.is_terminal else 100)
+        end = output.moment(row.expires_at)[:16]
+        self.stderr.write(
+            f"Keep it: only its digest is stored, and it is not shown again. It expires {end} UTC."
+        )
 
 
-def _days(text: str) -> float:
-    try:
-        days = float(text)
-    except ValueError:
-        days = 0
-    if not 0 < days <= LONGEST_DAYS:
-        raise ArgumentTypeError(f"expected days above 0 and up to {LONGEST_DAYS}, found {text!r}")
-    return days
+def _add_create(parser: CommandParser) -> None:
+    parser.add_argument("name", help="Its name: the actor in the history of its requests.")
+    parser.add_argument(
+        "--owner",
+        metavar="IDENTITY",
+        help="service:NAME or user:NAME; by default the service account with the token's name, "
+        "which is made if there is none.",
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="ROLE|PERMISSION",
+        help="Narrows what it may do of what its owner may. May be repeated.",
+    )
+    access_options.add_scope(parser)
+    parser.add_argument(
+        "--network",
+        action="append",
+        default=[],
+        metavar="CIDR",
+        help="Accepted from these addresses only, such as 10.1.0.0/16. May be repeated.",
+    )
+    most = tokens.LONGEST_LIFETIME.days
+    parser.add_argument(
+        "--expires-in-days",
+        type=access_options.days(most),
+        default=tokens.LIFETIME,
+        metavar="DAYS",
+        help=f"It expires after this time, at most {most} days; {tokens.LIFETIME.days} if left "
+        "out.",
+    )
+    output.add_json(parser)
 
 
-def _described(token: ApiToken, now: datetime) -> dict[str, Any]:
-    return {
-        "name": token.name,
-        "prefix": token.prefix,
-        "state": tokens.state(token, now=now),
-        "created_at": _text(token.created_at),
-        "last_used_at": _text(token.last_used_at),
-        "expires_at": _text(token.expires_at),
-        "revoked_at": _text(token.revoked_at),
-    }
-
-
-def _text(at: datetime | None) -> str | None:
-    return None if at is None else at.isoformat()
+def _narrowed(row: ApiToken) -> str:
+    parts = [str(each) for each in shown.only(row) or ()]
+    parts += [f"from {', '.join(row.networks)}"] if row.networks else []
+    return "; ".join(parts)

@@ -1,5 +1,4 @@
-"""`manage.py advise`: whether the waits and time limits of the actions suit what they do, and what
-the hosts of workers lack."""
+"""`manage.py advise`: advice on waits and time limits of actions, and on code that hosts lack."""
 
 from __future__ import annotations
 
@@ -21,9 +20,10 @@ VERDICT_STYLES = {"fits": "green", "short": "red", "long": "yellow"}
 
 class Command(output.MusterCommand):
     help = (
-        "What the last days say of each action's longest wait (queue_ttl_ms) and time limit: two "
-        "to five times its typical run, never under 2 min. And which pack's code a worker lacks."
+        "Advise on each action's longest wait (queue_ttl_ms) and time limit, from the last days: "
+        "two to five times its typical run, at least 2 min. And list the code that workers lack."
     )
+    permissions = {"": "metrics.read"}
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
@@ -31,52 +31,52 @@ class Command(output.MusterCommand):
             type=arguments.whole(1, 366),
             default=7,
             metavar="N",
-            help="How far to look back: 7, unless said otherwise.",
+            help="The number of days to look back (7).",
         )
         output.add_json(parser)
 
     def handle(self, *args: Any, days: int, as_json: bool, **options: Any) -> None:
-        found = advice.advise(days=days, now=clock.now())
+        advised = advice.advise(days=days, now=clock.now())
         lacks = advice.lacks()
         if as_json:
             self.show_json(
                 {
-                    "actions": [_document(each) for each in found],
+                    "actions": [_document(each) for each in advised],
                     "missing_code": [asdict(each) for each in lacks],
                 }
             )
             return
         for lack in lacks:
-            self.stdout.write(_told(lack))
-        if not found:
+            self.say(_lack_text(lack))
+        if not advised:
             self.stdout.write(f"No action completed in the last {days} days.")
             return
-        self.show(_table(found))
-        for each in found:
+        self.show(_table(advised))
+        for each in advised:
             for line in _sentences(each):
-                self.stdout.write(line)
-        fits = all(each.wait.verdict == each.run.verdict == "fits" for each in found)
+                self.say(line)
+        fits = all(each.wait.verdict == each.run.verdict == "fits" for each in advised)
         if fits and not lacks:
             self.stdout.write("Nothing to change.")
 
 
-def _told(lack: Lack) -> str:
-    folder, there = shlex.quote(lack.pack_path), shlex.quote(str(Path(lack.pack_path).parent))
+def _lack_text(lack: Lack) -> str:
+    folder, parent = shlex.quote(lack.pack_path), shlex.quote(str(Path(lack.pack_path).parent))
     return (
-        f"{lack.worker} lacks {fleet.named(lack.name)}: {lack.why}. It gets nothing that needs it. "
-        "Bring the pack's folder to its host, to the same path, from one that has it: "
-        f"rsync -a {folder} {lack.host}:{there}/. The worker looks every few seconds and needs no "
-        "restart, unless it has an older version of the pack in memory."
+        f"{lack.worker} lacks {fleet.named(lack.name)}: {lack.why}. It gets no work that needs "
+        "it. Copy the pack's folder to the same path on its host, from a host that has it: "
+        f"rsync -a {folder} {lack.host}:{parent}/. The worker checks every few seconds and needs "
+        "no restart, unless it has an older version of the pack in memory."
     )
 
 
-def _table(found: list[Advice]) -> Any:
-    made = output.table(
+def _table(advised: list[Advice]) -> Any:
+    table = output.table(
         "*action",
         *(">runs", ">typical", ">slowest", ">wait", "", ">limit", "", ">expired", ">would run"),
     )
-    for each in found:
-        made.add_row(
+    for each in advised:
+        table.add_row(
             output.plain(each.action_ref),
             str(each.runs),
             words.span(each.typical_seconds),
@@ -88,7 +88,7 @@ def _table(found: list[Advice]) -> Any:
             str(each.expired),
             str(each.would_have_run),
         )
-    return made
+    return table
 
 
 def _verdict(limit: Limit) -> Text:
@@ -96,22 +96,22 @@ def _verdict(limit: Limit) -> Text:
 
 
 def _sentences(each: Advice) -> list[str]:
-    told = []
+    lines = []
     if each.wait.verdict != "fits":
         advised = f"queue_ttl_ms: {each.wait.advised * 1000:.0f}"
         queue_ttl_ms = settings.MUSTER.worker_queue_ttl_ms
         if each.wait.advised * 1000 > queue_ttl_ms:
             advised += f", for which MUSTER_WORKER_QUEUE_TTL_MS (now {queue_ttl_ms}) must be raised"
-        told.append(_sentence(each, "waits for a worker", each.wait, advised))
+        lines.append(_sentence(each, "waits for a worker", each.wait, advised))
     if each.run.verdict != "fits":
         advised = f"timeout_seconds: {each.run.advised:.0f}"
-        told.append(_sentence(each, "may run", each.run, advised))
+        lines.append(_sentence(each, "may run", each.run, advised))
     if each.would_have_run:
-        told.append(
-            f"{each.action_ref}: of {each.expired} that expired, {each.would_have_run} would have "
-            f"run, had they waited as long as the rule allows: {words.span(each.wait.most)}."
+        lines.append(
+            f"{each.action_ref}: {each.would_have_run} of {each.expired} that expired would have "
+            f"run within the longest wait that the rule allows: {words.span(each.wait.most)}."
         )
-    return told
+    return lines
 
 
 def _sentence(each: Advice, what: str, limit: Limit, advised: str) -> str:

@@ -11,33 +11,48 @@ from django.core.management.base import CommandError, CommandParser
 
 from orchestrator.core import clock, cursors, dead_letters, investigations, publisher
 from orchestrator.core.management import arguments, dlq_view, output, selection
-from orchestrator.core.models import DLQDashboard, DLQEntry, InvestigationQueue
+from orchestrator.core.models import DLQEntry, InvestigationQueue
 from orchestrator.core.shown import investigations as shown
-from orchestrator.core.shown.values import document
+from orchestrator.core.shown.documents import document
 
 NOTE_MAX = 10_000
 
 
 class Command(output.MusterCommand):
-    help = "What died or got stuck: list it, look into it, close it; drain the dead letters."
+    help = "Dead letters and stuck work: list, show, open, close; drain the dead letters."
+    permissions = {
+        "list": "dlq.read",
+        "show": "dlq.read",
+        "open": "dlq.change",
+        "update": "dlq.change",
+        "stats": "dlq.read",
+        "queue": "dlq.read",
+        "drain": "topology.change",
+    }
 
     def add_arguments(self, parser: CommandParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True, title="verbs")
         _add_list(verbs.add_parser("list", help="Entries, newest first."))
-        show = verbs.add_parser("show", help="One entry, whole.")
+        show = verbs.add_parser("show", help="One entry, with everything that was stored.")
         show.add_argument("id", help="Its id, or the beginning of it.")
         output.add_json(show)
-        opening = verbs.add_parser("open", help="Open one by hand; what it is about goes on.")
+        opening = verbs.add_parser(
+            "open", help="Open an entry by hand; its subject continues as before."
+        )
         subject = opening.add_mutually_exclusive_group(required=True)
         for kind in investigations.kinds():
             subject.add_argument(f"--{kind}", metavar="ID", help="Or the beginning of its id.")
         opening.add_argument("--detail", type=arguments.text(NOTE_MAX), required=True)
         output.add_json(opening)
-        _add_update(verbs.add_parser("update", help="Add a note or metadata, or close it."))
-        stats = verbs.add_parser("stats", help="How the investigations of each reason stand.")
+        _add_update(verbs.add_parser("update", help="Add a note or metadata, or close entries."))
+        stats = verbs.add_parser(
+            "stats", help="Counts and times of the investigations of each reason."
+        )
         output.add_json(stats)
-        _add_top(verbs.add_parser("queue", help="What to look into next."))
-        drain = verbs.add_parser("drain", help="Settle what waits in the dead letter queue, once.")
+        _add_top(verbs.add_parser("queue", help="Pending entries, the most urgent first."))
+        drain = verbs.add_parser(
+            "drain", help="Settle the messages in the dead letter queue, once."
+        )
         output.add_json(drain)
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
@@ -53,7 +68,7 @@ class Command(output.MusterCommand):
         verbs[verb](**options)
 
     def list_rows(self, *, as_json: bool, limit: int, cursor: str | None, **options: Any) -> None:
-        rows = DLQEntry.objects.without_contents()
+        rows = self.visible(DLQEntry.objects).without_contents()
         for name in ("dlq_reason", "resolution_status"):
             if options[name]:
                 rows = rows.filter(**{name: options[name]})
@@ -61,64 +76,71 @@ class Command(output.MusterCommand):
             rows = rows.filter(subject_kind=kind, subject_id=id)
         if cursor is not None:
             rows = rows.filter(pk__lt=cursors.read(cursor, cursors.whole_number))
-        found = list(rows.order_by("-pk")[: limit + 1])
-        more = cursors.write(found[limit - 1].pk) if len(found) > limit else None
-        found = found[:limit]
+        page = list(rows.order_by("-pk")[: limit + 1])
+        more = cursors.write(page[limit - 1].pk) if len(page) > limit else None
+        page = page[:limit]
         if as_json:
-            items = [document(shown.DLQSummary.model_validate(row)) for row in found]
+            items = [document(shown.summary(row, seen_by=self.principal)) for row in page]
             self.show_json({"items": items, "next_cursor": more})
-        elif not found:
+        elif not page:
             self.stdout.write("No DLQ entry.")
         else:
-            self.show(dlq_view.listing(found, clock.now()))
+            self.show(dlq_view.listing(page, clock.now()))
             if more:
                 self.stdout.write(f"More: --cursor {more}")
 
     def show_one(self, *, id: str, as_json: bool, **options: Any) -> None:
-        self._show(DLQEntry.objects.get(dlq_entry_uuid=selection.dlq_entry(id)), as_json=as_json)
+        self._show(DLQEntry.objects.get(dlq_entry_uuid=self._id(id)), as_json=as_json)
 
     def open(self, *, detail: str, as_json: bool, **options: Any) -> None:
         [(kind, id)] = _subjects(options)
         entry = investigations.open_manually(
-            kind, id, detail=detail, now=clock.now(), actor=arguments.user()
+            kind,
+            id,
+            detail=detail,
+            now=clock.now(),
+            actor=self.principal.actor,
+            principal=self.principal,
         )
         self._show(entry, as_json=as_json)
 
     def update(self, *, ids: list[str], as_json: bool, **options: Any) -> None:
-        told: dict[str, Any] = {
+        common: dict[str, Any] = {
             "note": options["note"] or "",
             "metadata": options["metadata"],
             "now": clock.now(),
-            "actor": arguments.user(),
+            "actor": self.principal.actor,
         }
         entries = []
-        for uuid in [selection.dlq_entry(id) for id in ids]:
+        for uuid in [self._id(id) for id in ids]:
             if resolution := options["resolution_status"]:
-                entries.append(investigations.close(uuid, resolution=resolution, **told))
+                entries.append(investigations.close(uuid, resolution=resolution, **common))
             else:
-                entries.append(investigations.annotate(uuid, **told))
+                entries.append(investigations.annotate(uuid, **common))
         if as_json:
-            self.show_json([document(shown.whole(entry)) for entry in entries])
+            whole = [shown.whole(entry, seen_by=self.principal) for entry in entries]
+            self.show_json([document(entry) for entry in whole])
         else:
-            self.show(dlq_view.listing(entries, told["now"]))
+            self.show(dlq_view.listing(entries, common["now"]))
 
     def stats(self, *, as_json: bool, **options: Any) -> None:
-        rows = list(DLQDashboard.objects.all())
+        rows = shown.stats(seen_by=self.principal)
         if as_json:
-            self.show_json([document(shown.DLQReasonStats.model_validate(row)) for row in rows])
+            self.show_json([document(row) for row in rows])
         elif rows:
             self.show(dlq_view.stats(rows, clock.now()))
         else:
             self.stdout.write("No DLQ entry.")
 
     def queue(self, *, as_json: bool, limit: int, **options: Any) -> None:
-        rows = list(InvestigationQueue.objects.all()[:limit])
+        rows = list(self.visible(InvestigationQueue.objects)[:limit])
         if as_json:
-            self.show_json([document(shown.Investigation.model_validate(row)) for row in rows])
+            described = [shown.urgency(row, seen_by=self.principal) for row in rows]
+            self.show_json([document(row) for row in described])
         elif rows:
-            self.show(dlq_view.queue(rows))
+            self.show(dlq_view.queue(rows, seen_by=self.principal))
         else:
-            self.stdout.write("Nothing is to be looked into.")
+            self.stdout.write("No pending entry.")
 
     def drain(self, *, as_json: bool, **options: Any) -> None:
         try:
@@ -128,15 +150,18 @@ class Command(output.MusterCommand):
         if as_json:
             self.show_json(asdict(drained))
             return
-        made = output.table(">settled", ">stale", ">unreadable")
-        made.add_row(str(drained.settled), str(drained.stale), str(drained.unreadable))
-        self.show(made)
+        table = output.table(">settled", ">stale", ">unreadable")
+        table.add_row(str(drained.settled), str(drained.stale), str(drained.unreadable))
+        self.show(table)
 
     def _show(self, entry: DLQEntry, *, as_json: bool) -> None:
         if as_json:
-            self.show_json(document(shown.whole(entry)))
+            self.show_json(document(shown.whole(entry, seen_by=self.principal)))
         else:
-            self.show(*dlq_view.page(entry, clock.now()))
+            self.show(*dlq_view.page(entry, clock.now(), seen_by=self.principal))
+
+    def _id(self, text: str) -> UUID:
+        return selection.dlq_entry(text, self.visible(DLQEntry.objects))
 
 
 def _add_list(parser: CommandParser) -> None:
@@ -144,8 +169,7 @@ def _add_list(parser: CommandParser) -> None:
     parser.add_argument("--resolution-status", choices=DLQEntry.Resolution.values)
     for kind in investigations.kinds():
         parser.add_argument(f"--{kind}", metavar="ID", help="Or the beginning of its id.")
-    parser.add_argument("--limit", type=arguments.whole(1, 1_000), default=50, metavar="N")
-    parser.add_argument("--cursor", help="Where the page before ended.")
+    arguments.add_page(parser)
     output.add_json(parser)
 
 
@@ -154,25 +178,25 @@ def _add_update(parser: CommandParser) -> None:
     parser.add_argument(
         "--resolution-status",
         choices=[str(closing) for closing in DLQEntry.CLOSINGS],
-        help="Closes it, for good.",
+        help="Close them. They cannot be opened again.",
     )
-    parser.add_argument("--note", type=arguments.text(NOTE_MAX), help="Appended.")
+    parser.add_argument("--note", type=arguments.text(NOTE_MAX), help="A note to add.")
     parser.add_argument(
         "--metadata",
         type=arguments.json_object("--metadata"),
         default={},
         metavar="JSON|@FILE",
-        help="Merged into what is there.",
+        help="Merged into the metadata of the entries.",
     )
     output.add_json(parser)
 
 
 def _add_top(parser: CommandParser) -> None:
-    parser.add_argument("--limit", type=arguments.whole(1, 1_000), default=100, metavar="N")
+    arguments.add_limit(parser, default=100)
     output.add_json(parser)
 
 
 def _subjects(options: Mapping[str, Any]) -> list[tuple[str, UUID]]:
-    """The kinds and ids that are named. Raises UnknownSubject and AmbiguousPrefix."""
+    """The subjects that the options name. Raises UnknownSubject and AmbiguousPrefix."""
     named = [kind for kind in investigations.kinds() if options[kind]]
     return [(kind, selection.subject_id(kind, options[kind])) for kind in named]

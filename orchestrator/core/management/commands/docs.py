@@ -1,4 +1,4 @@
-"""`manage.py docs`: writes the pages of docs/ that tell of the code."""
+"""`manage.py docs`: write the pages of docs/ that describe the code."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from orchestrator.core.management import documents, output
 
 
 class Command(output.MusterCommand):
-    help = "Write the pages of docs/ that tell of the code: state machine, topology, reference."
+    help = "Write the pages of docs/ that describe the code: state machine, topology, reference."
     requires_system_checks = ()
+    permissions = {"generate": output.NOBODY}
 
     def add_arguments(self, parser: CommandParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True, title="verbs")
-        generate = verbs.add_parser("generate", help="Write what is out of date.")
+        generate = verbs.add_parser("generate", help="Write the pages that are out of date.")
         generate.add_argument(
-            "--check", action="store_true", help="Write nothing; fail if something is."
+            "--check", action="store_true", help="Write nothing; fail if a page is out of date."
         )
 
     def handle(self, *args: Any, check: bool, **options: Any) -> None:

@@ -18,18 +18,24 @@ from orchestrator.core.management import (
     selection,
     watching,
 )
-from orchestrator.core.models import Execution
+from orchestrator.core.models import Execution, ExecutionEvent, Worker
 from orchestrator.core.reasons import Reason
 from orchestrator.core.shown import executions as shown
-from orchestrator.core.shown.values import document
+from orchestrator.core.shown.documents import document
 from orchestrator.core.states import ExecutionStatus
 
-LIMIT_DEFAULT = 50
 COUNT_MAX = 1_000_000
 
 
 class Command(output.MusterCommand):
     help = "Submit, list, show, watch and cancel executions."
+    permissions = {
+        "submit": "executions.run",
+        "list": "executions.read",
+        "show": "executions.read",
+        "watch": "executions.read",
+        "cancel": "executions.cancel",
+    }
 
     def add_arguments(self, parser: CommandParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True, title="verbs")
@@ -40,9 +46,11 @@ class Command(output.MusterCommand):
         output.add_json(show)
         watch = verbs.add_parser("watch", help="Print each transition as it happens.")
         which = watch.add_mutually_exclusive_group(required=True)
-        which.add_argument("id", nargs="?", help="Until this one is over; or the beginning of it.")
-        which.add_argument("--all", action="store_true", help="Of all, until Ctrl-C.")
-        cancel = verbs.add_parser("cancel", help="Cancel: at once, or through its worker.")
+        which.add_argument(
+            "id", nargs="?", help="Its id, or the beginning of it; stops when it has ended."
+        )
+        which.add_argument("--all", action="store_true", help="All executions, until Ctrl-C.")
+        cancel = verbs.add_parser("cancel", help="Cancel: immediately, or through its worker.")
         cancel.add_argument("id", help="Its id, or the beginning of it.")
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
@@ -56,9 +64,9 @@ class Command(output.MusterCommand):
         verbs[verb](**options)
 
     def submit(self, *, count: int, wait: bool, as_json: bool, **options: Any) -> None:
-        new = _new(options)
+        new = self._new(options)
         if count > 1 and new.idempotency_key is not None:
-            raise CommandError("--idempotency-key makes one execution: leave out --count")
+            raise CommandError("--idempotency-key creates one execution: leave out --count")
         ids: list[UUID] = []
         size: int = settings.MUSTER.bulk_limit
         for start in range(0, count, size):
@@ -67,13 +75,18 @@ class Command(output.MusterCommand):
             self.stdout.write("\n".join(map(str, ids)))
         ended = self._wait(ids, quiet=as_json) if wait else []
         if as_json:
-            described = [document(shown.detail(row)) for row in ended]
+            described = [document(shown.detail(row, seen_by=self.principal)) for row in ended]
             self.show_json({"ids": ids} | ({"executions": described} if wait else {}))
         if any(row.status != ExecutionStatus.COMPLETED for row in ended):
             raise SystemExit(1)
 
     def _accept(self, news: list[executions.NewExecution]) -> list[Execution]:
-        rows = executions.request_many(news, requested_by=arguments.user(), now=clock.now())
+        rows = executions.request_many(
+            news,
+            requested_by=self.principal.actor,
+            principal=self.principal,
+            now=clock.now(),
+        )
         publisher.flush()
         return rows
 
@@ -88,72 +101,111 @@ class Command(output.MusterCommand):
         return ended
 
     def list_rows(self, *, as_json: bool, limit: int, cursor: str | None, **options: Any) -> None:
-        rows = _filtered(options).defer("parameters", "result")
+        rows = self._filtered(options).defer("parameters", "result")
         if cursor is not None:
             rows = rows.filter(pk__lt=cursors.read(cursor, UUID))
-        found = list(rows.select_related("worker").order_by("-pk")[: limit + 1])
-        more = cursors.write(found[limit - 1].pk) if len(found) > limit else None
-        found = found[:limit]
+        page = list(rows.select_related("worker").order_by("-pk")[: limit + 1])
+        more = cursors.write(page[limit - 1].pk) if len(page) > limit else None
+        page = page[:limit]
         if as_json:
-            items = [document(shown.ExecutionSummary.model_validate(row)) for row in found]
+            items = [document(shown.ExecutionSummary.model_validate(row)) for row in page]
             self.show_json({"items": items, "next_cursor": more})
-        elif not found:
+        elif not page:
             self.stdout.write("No execution. Submit one: manage.py execution submit ACTION_REF")
         else:
-            self.show(execution_view.listing(found, clock.now()))
+            self.show(execution_view.listing(page, clock.now()))
             if more:
                 self.stdout.write(f"More: --cursor {more}")
 
     def show_one(self, *, id: str, as_json: bool, **options: Any) -> None:
         rows = Execution.objects.select_related("worker", "action")
-        execution = rows.get(pk=selection.execution_id(id))
+        execution = rows.get(pk=self._id(id))
         if as_json:
-            self.show_json(document(shown.detail(execution)))
+            self.show_json(document(shown.detail(execution, seen_by=self.principal)))
         else:
-            self.show(*execution_view.page(execution, clock.now()))
+            self.show(*execution_view.page(execution, clock.now(), seen_by=self.principal))
 
     def watch(self, *, id: str | None, **options: Any) -> None:
         events = (
-            watching.follow_all() if id is None else watching.follow(selection.execution_id(id))
+            watching.follow_all(self.visible(ExecutionEvent.objects))
+            if id is None
+            else watching.follow(self._id(id))
         )
         for event in events:
             self.show(execution_view.event_line(event))
 
     def cancel(self, *, id: str, **options: Any) -> None:
         execution = executions.cancel(
-            execution_id=selection.execution_id(id), actor=arguments.user(), now=clock.now()
+            execution_id=self._id(id), actor=self.principal.actor, now=clock.now()
         )
         publisher.flush()
         what = {
             ExecutionStatus.CANCELLED: "is cancelled",
-            ExecutionStatus.CANCELING: "is told to its worker; watch it: manage.py execution watch",
+            ExecutionStatus.CANCELING: "is being stopped by its worker: manage.py execution watch",
         }[ExecutionStatus(execution.status)]
         self.stdout.write(f"{execution.pk} {what}")
+
+    def _id(self, text: str) -> UUID:
+        return selection.execution_id(text, self.visible(Execution.objects))
+
+    def _worker(self, text: str) -> Worker:
+        return selection.worker(text, Worker.objects.visible_to(self.principal))
+
+    def _filtered(self, options: dict[str, Any]) -> Any:
+        rows = self.visible(Execution.objects)
+        if options["open"]:
+            rows = rows.open()
+        if options["status"]:
+            rows = rows.filter(status__in=options["status"])
+        if options["action"]:
+            rows = rows.filter(action_ref=options["action"])
+        if options["reason"]:
+            rows = rows.filter(reason=options["reason"])
+        if options["worker"]:
+            rows = rows.filter(worker=self._worker(options["worker"]))
+        return rows
+
+    def _new(self, options: dict[str, Any]) -> executions.NewExecution:
+        same = (
+            "action_ref",
+            "priority",
+            "timeout_seconds",
+            "queue_ttl_ms",
+            "scheduled_timeout_seconds",
+            "deadline_seconds",
+            "idempotency_key",
+            "correlation_id",
+        )
+        worker = options["worker"]
+        return executions.NewExecution(
+            parameters=options["parameters"] | dict(options["param"]),
+            worker_id=None if worker is None else self._worker(worker).pk,
+            worker_selector=dict(options["label"]) or None,
+            retry=dict(options["retry"]) or None,
+            **{name: options[name] for name in same},
+        )
 
 
 def _add_submit(parser: CommandParser) -> None:
     parser.add_argument("action_ref", help="Such as core.echo; see: manage.py pack list")
-    parser.add_argument(
+    arguments.add_pairs(
+        parser,
         "--param",
-        action="append",
-        default=[],
-        type=arguments.pair,
-        metavar="KEY=VALUE",
-        help="A parameter; JSON where it parses as JSON, otherwise text. May be repeated.",
+        "A parameter; JSON where it parses as JSON, otherwise text. May be repeated.",
     )
     parser.add_argument(
         "--parameters",
         type=arguments.json_object("--parameters"),
         default={},
         metavar="JSON|@FILE",
-        help="All of them.",
+        help="All parameters.",
     )
     parser.add_argument("--worker", metavar="NAME|ID", help="Run on this worker only.")
     parser.add_argument(
         "--priority",
         type=arguments.whole(*BOUNDS["priority"]),
         default=0,
-        help="Higher is first.",
+        help="Higher is scheduled first.",
     )
     parser.add_argument("--queue-ttl-ms", type=arguments.whole(*BOUNDS["queue_ttl_ms"]))
     for name in ("timeout_seconds", "scheduled_timeout_seconds", "deadline_seconds"):
@@ -167,79 +219,34 @@ def _add_submit(parser: CommandParser) -> None:
         metavar="KEY=VALUE",
         help="Only on workers with this label. May be repeated.",
     )
-    parser.add_argument(
+    arguments.add_pairs(
+        parser,
         "--retry",
-        action="append",
-        default=[],
-        type=arguments.pair,
-        metavar="KEY=VALUE",
-        help="Other than its action's: max_attempts=3, backoff=linear, ... May be repeated.",
+        "A change to the action's policy: max_attempts=3, backoff=linear, ... May be repeated.",
     )
     parser.add_argument("--idempotency-key", type=arguments.text(200))
     parser.add_argument("--correlation-id", type=arguments.text(100))
     parser.add_argument(
-        "--count", type=arguments.whole(1, COUNT_MAX), default=1, help="So many of it."
+        "--count", type=arguments.whole(1, COUNT_MAX), default=1, help="The number of executions."
     )
     parser.add_argument(
         "--wait",
         action="store_true",
-        help="Until all are over; exit status 1 unless all completed.",
+        help="Wait until all have ended; exit status 1 unless all completed.",
     )
     output.add_json(parser)
 
 
 def _add_list(parser: CommandParser) -> None:
-    parser.add_argument(
-        "--status",
-        action="append",
-        default=[],
-        choices=[status.value for status in ExecutionStatus],
-        metavar="STATUS",
-        help=f"Any of these; may be repeated: {', '.join(ExecutionStatus)}.",
-    )
+    arguments.add_choices(parser, "--status", ExecutionStatus)
     parser.add_argument("--action", metavar="ACTION_REF")
     parser.add_argument("--worker", metavar="NAME|ID")
     parser.add_argument(
         "--reason",
         choices=[reason.value for reason in Reason],
         metavar="CODE",
-        help="Why it ended.",
+        help="The reason of its end.",
     )
-    parser.add_argument("--open", action="store_true", help="Only what is not over yet.")
-    parser.add_argument("--limit", type=arguments.whole(1, 1_000), default=LIMIT_DEFAULT)
-    parser.add_argument("--cursor", help="Where the page before ended.")
+    parser.add_argument("--open", action="store_true", help="Only executions that have not ended.")
+    arguments.add_page(parser)
     output.add_json(parser)
-
-
-def _filtered(options: dict[str, Any]) -> Any:
-    rows = Execution.objects.open() if options["open"] else Execution.objects.all()
-    if options["status"]:
-        rows = rows.filter(status__in=options["status"])
-    if options["action"]:
-        rows = rows.filter(action_ref=options["action"])
-    if options["reason"]:
-        rows = rows.filter(reason=options["reason"])
-    if options["worker"]:
-        rows = rows.filter(worker=selection.worker(options["worker"]))
-    return rows
-
-
-def _new(options: dict[str, Any]) -> executions.NewExecution:
-    same = (
-        "action_ref",
-        "priority",
-        "timeout_seconds",
-        "queue_ttl_ms",
-        "scheduled_timeout_seconds",
-        "deadline_seconds",
-        "idempotency_key",
-        "correlation_id",
-    )
-    worker = options["worker"]
-    return executions.NewExecution(
-        parameters=options["parameters"] | dict(options["param"]),
-        worker_id=None if worker is None else selection.worker(worker).pk,
-        worker_selector=dict(options["label"]) or None,
-        retry=dict(options["retry"]) or None,
-        **{name: options[name] for name in same},
-    )

@@ -1,4 +1,4 @@
-"""`manage.py executor`: schedules what is accepted, settles what dies, watches over the promise."""
+"""`manage.py executor`: schedule executions, settle dead letters, keep deadlines."""
 
 from __future__ import annotations
 

@@ -6,25 +6,30 @@ import json
 from argparse import ArgumentParser
 from typing import Any, NoReturn
 
-from django.core.management.base import BaseCommand
 from rich.console import Console
 from rich.table import Table
 
-from orchestrator.core import checks, clock, packs
+from orchestrator.core import clock, isolation, packs
+from orchestrator.core.management import output
+from orchestrator.core.management.output import plain
 from orchestrator.core.models import Pack
 
 
-class Command(BaseCommand):
-    requires_system_checks = (checks.CONFIGURATION,)
+class Command(output.MusterCommand):
     help = "Check, install and list packs: folders of actions."
+    permissions = {
+        "install": "packs.install",
+        "validate": output.NOBODY,
+        "list": "actions.read",
+    }
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True, title="verbs")
-        install = verbs.add_parser("install", help="Install a pack, or what changed in it.")
+        install = verbs.add_parser("install", help="Install a pack, or its changes.")
         install.add_argument("path", help="The pack's folder.")
         validate = verbs.add_parser("validate", help="Check a pack; touches no database.")
         validate.add_argument("path", help="The pack's folder.")
-        listing = verbs.add_parser("list", help="The packs that are installed.")
+        listing = verbs.add_parser("list", help="Installed packs.")
         listing.add_argument("--json", action="store_true", dest="as_json")
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
@@ -39,21 +44,26 @@ class Command(BaseCommand):
         definition = self._load(path)
         table = _table(f"{definition.name} {definition.version} is valid")
         for action in definition.actions:
-            table.add_row(action.ref, action.runtime, action.description)
+            name = action.ref + (" (dangerous)" if action.dangerous else "")
+            _add(table, name, action.runtime, action.isolation, action.description)
         for kind in packs.kinds():
             for values in definition.contents.get(kind.folder, ()):
-                names = (values[key] for key in kind.name_keys)
+                names = "/".join(values[key] for key in kind.name_keys)
                 noun = kind.folder.removesuffix("s")
-                table.add_row("/".join(names), noun, values.get("description", ""))
+                _add(table, names, noun, "", values.get("description", ""))
         self._show(table)
+        levels = {action.isolation for action in definition.actions}
+        for level in sorted(levels, key=isolation.LEVELS.index):
+            if note := isolation.note(level):
+                self.stdout.write(f"isolation {level}: {note}")
 
     def install(self, path: str) -> None:
         definition = self._load(path)
         try:
-            report = packs.install(definition, now=clock.now())
+            report = packs.install(definition, now=clock.now(), principal=self.principal)
         except packs.RefTaken as error:
             self._refuse([f"{path}: {error}"])
-        table = Table(title=f"{report.pack} {report.version}", title_justify="left")
+        table = Table(title=plain(f"{report.pack} {report.version}"), title_justify="left")
         for heading in ("created", "updated", "unchanged", "disabled"):
             table.add_column(heading, justify="right")
         groups = (report.created, report.updated, report.unchanged, report.disabled)
@@ -61,17 +71,19 @@ class Command(BaseCommand):
         self._show(table)
 
     def list_installed(self, *, as_json: bool) -> None:
-        found = [_described(pack) for pack in Pack.objects.prefetch_related("actions")]
+        packs_seen = self.visible(Pack.objects).prefetch_related("actions")
+        installed = [_described(pack) for pack in packs_seen]
         if as_json:
-            self.stdout.write(json.dumps(found, indent=2))
+            self.stdout.write(json.dumps(installed, indent=2))
             return
-        for pack in found:
+        for pack in installed:
             table = _table(f"{pack['name']} {pack['version']}  {pack['path']}")
             for action in pack["actions"]:
-                state = "" if action["enabled"] else " (disabled)"
-                table.add_row(action["ref"] + state, action["runtime"], action["description"])
+                notes = [n for n in ("dangerous", "disabled") if _is(action, n)]
+                name = action["ref"] + (f" ({', '.join(notes)})" if notes else "")
+                _add(table, name, action["runtime"], action["isolation"], action["description"])
             self._show(table)
-        if not found:
+        if not installed:
             self.stdout.write("No pack is installed. Install one: manage.py pack install PATH")
 
     def _load(self, path: str) -> packs.PackDefinition:
@@ -82,7 +94,7 @@ class Command(BaseCommand):
 
     def _refuse(self, problems: list[str]) -> NoReturn:
         for problem in problems:
-            self.stderr.write(problem)
+            self.stderr.write(str(plain(problem)))
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
         self.stderr.write(f"{count}; nothing was changed.")
         raise SystemExit(1)
@@ -93,11 +105,21 @@ class Command(BaseCommand):
 
 
 def _table(title: str) -> Table:
-    table = Table(title=title, title_justify="left")
+    table = Table(title=plain(title), title_justify="left")
     table.add_column("action", overflow="fold")
     table.add_column("runtime")
+    table.add_column("isolation")
     table.add_column("description")
     return table
+
+
+def _is(action: dict[str, Any], what: str) -> bool:
+    return not action["enabled"] if what == "disabled" else bool(action[what])
+
+
+def _add(table: Table, *cells: str) -> None:
+    """Add a row of texts that a pack has written."""
+    table.add_row(*map(plain, cells))
 
 
 def _described(pack: Pack) -> dict[str, Any]:
@@ -111,8 +133,10 @@ def _described(pack: Pack) -> dict[str, Any]:
             {
                 "ref": action.ref,
                 "runtime": action.runtime,
+                "isolation": action.isolation,
                 "description": action.description,
                 "enabled": action.enabled,
+                "dangerous": action.dangerous,
             }
             for action in pack.actions.all()
         ],

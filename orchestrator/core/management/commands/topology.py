@@ -1,4 +1,4 @@
-"""`manage.py topology`: the queues as they should be, as the broker has them, and the way there."""
+"""`manage.py topology`: show the queues, compare them with the broker, declare, migrate."""
 
 from __future__ import annotations
 
@@ -16,10 +16,16 @@ from orchestrator.core.topology import QueueSpec
 
 class Command(output.MusterCommand):
     help = "Exchanges and queues: show, check, apply, migrate."
+    permissions = {
+        "show": output.NOBODY,
+        "check": "topology.read",
+        "apply": "topology.change",
+        "migrate": "topology.change",
+    }
 
     def add_arguments(self, parser: CommandParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True, title="verbs")
-        show = verbs.add_parser("show", help="Every queue, as it should be; asks no broker.")
+        show = verbs.add_parser("show", help="Every queue of the topology; asks no broker.")
         show.add_argument("--format", choices=["table", "markdown", "json"], default="table")
         check = verbs.add_parser(
             "check", help="Compare with the broker; changes nothing, fails on any difference."
@@ -32,7 +38,7 @@ class Command(output.MusterCommand):
         migrate.add_argument(
             "--force",
             action="store_true",
-            help="Although they have consumers, whose unacknowledged messages the sweep replaces.",
+            help="Even if queues have consumers; the sweep replaces their unacknowledged messages.",
         )
         output.add_json(migrate)
 
@@ -56,15 +62,15 @@ class Command(output.MusterCommand):
             queues = [_described(spec) for spec in documents.every_queue()]
             self.show_json({"exchanges": exchanges, "queues": queues})
         else:
-            made = output.table("queue", "*exchange, routing key", "*arguments", "owner")
+            table = output.table("queue", "*exchange, routing key", "*arguments", "owner")
             for spec in documents.every_queue():
-                made.add_row(
+                table.add_row(
                     output.plain(spec.name),
                     output.plain(f"{spec.exchange or '(default)'}\n{spec.routing_key}"),
                     output.plain("\n".join(f"{k}\n= {v}" for k, v in spec.arguments.items())),
                     spec.owner,
                 )
-            self.show(made)
+            self.show(table)
 
     def check_broker(self, *, as_json: bool, **options: Any) -> None:
         with broker_topology.connected() as link:
@@ -82,11 +88,11 @@ class Command(output.MusterCommand):
             )
         if wrong:
             raise CommandError(
-                f"{len(wrong)} of {len(findings)} missing; make them: manage.py topology apply"
+                f"{len(wrong)} of {len(findings)} missing; declare them: manage.py topology apply"
             )
 
     def _show_findings(self, findings: list[Finding]) -> None:
-        made = output.table(
+        table = output.table(
             "*name", "state", "argument", "*wanted", "*found", ">ready", ">consumers"
         )
         for finding in findings:
@@ -98,10 +104,10 @@ class Command(output.MusterCommand):
                 (difference.argument, _text(difference.wanted), _text(difference.found))
                 for difference in finding.differences
             ] or [("", "", "")]
-            made.add_row(output.plain(finding.name), state, *lines[0], *counts)
+            table.add_row(output.plain(finding.name), state, *lines[0], *counts)
             for line in lines[1:]:
-                made.add_row("", "", *line)
-        self.show(made)
+                table.add_row("", "", *line)
+        self.show(table)
 
     def apply(self, **options: Any) -> None:
         specs = broker_topology.every_queue()
@@ -110,17 +116,17 @@ class Command(output.MusterCommand):
         self.stdout.write(f"{len(specs)} queues are declared and bound.")
 
     def migrate(self, *, force: bool, as_json: bool, **options: Any) -> None:
-        made = output.table("*queue", ">messages moved")
+        table = output.table("*queue", ">messages moved")
         moved = []
         with broker_topology.connected(confirm=True) as link:
             specs = broker_topology.every_queue()
             for each in broker_topology.migrate(link, specs, force=force):
                 moved.append(each)
-                made.add_row(output.plain(each.queue), f"{each.messages:,}")
+                table.add_row(output.plain(each.queue), f"{each.messages:,}")
         if as_json:
             self.show_json([asdict(each) for each in moved])
         elif moved:
-            self.show(made)
+            self.show(table)
         else:
             self.stdout.write("No queue differs; nothing was moved.")
 

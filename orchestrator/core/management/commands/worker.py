@@ -1,4 +1,4 @@
-"""`manage.py worker --name w1`: runs executions."""
+"""`manage.py worker --name w1`: run executions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from orchestrator.core.management import arguments, celery_process, output, ping
 
 
 class Command(output.MusterCommand):
-    help = "Run a worker. Its name is its identity: one process a name, at any time."
+    help = "Run a worker. Its name is its identity: only one process may use it at a time."
+    permissions = {"": output.NOBODY}
 
     def add_arguments(self, parser: CommandParser) -> None:
         which = parser.add_mutually_exclusive_group(required=True)
@@ -24,10 +25,13 @@ class Command(output.MusterCommand):
         which.add_argument(
             "--runtimes",
             action="store_true",
-            help="start nothing; show what a worker would offer here, and why not more",
+            help="start nothing; show which runtimes this host offers, and why others are missing",
         )
         parser.add_argument(
-            "--concurrency", type=int, default=os.cpu_count() or 1, help="actions at once"
+            "--concurrency",
+            type=int,
+            default=os.cpu_count() or 1,
+            help="the number of actions at the same time",
         )
         parser.add_argument(
             "--pool",
@@ -41,17 +45,17 @@ class Command(output.MusterCommand):
             default=[],
             type=arguments.label,
             metavar="KEY=VALUE",
-            help="what a worker_selector may ask for; may be repeated",
+            help="a label that a worker_selector may ask for; may be repeated",
         )
         parser.add_argument("--events", action="store_true", help="send task events (Flower)")
         parser.add_argument("--loglevel", default="INFO")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["ping"]:
-            is_well, told = ping.ping(options["ping"], now=clock.now())
+            is_well, line = ping.ping(options["ping"], now=clock.now())
             if not is_well:
-                raise CommandError(told)
-            self.stdout.write(told)
+                raise CommandError(str(output.plain(line)))
+            self.say(line)
             return
         if options["runtimes"]:
             os.execv(sys.executable, [sys.executable, "-m", "workers.survey"])  # noqa: S606

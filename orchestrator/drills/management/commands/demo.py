@@ -1,4 +1,4 @@
-"""`manage.py demo`: real files, three workers, two of them taken away; nothing is lost."""
+"""`manage.py demo`: real files and three workers; it loses two workers, and no execution."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ FEWEST_FILES = 50
 
 class Command(BaseCommand):
     requires_system_checks = (checks.CONFIGURATION,)
-    help = "See Muster lose two of three workers, and no execution. Needs no servers."
+    help = "Watch Muster lose two of three workers, and no execution. Needs no servers."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
-            "--files", type=_file_count, metavar="N", help="so many files instead of all"
+            "--files", type=_file_count, metavar="N", help="the number of files, instead of all"
         )
         parser.add_argument(
             "--data-dir",
             type=Path,
             default=settings.BASE_DIR / "var" / "demo",
-            help="wiped at the start, kept afterwards (var/demo)",
+            help="emptied at the start, kept afterwards (var/demo)",
         )
         parser.add_argument("--svg", type=Path, metavar="PATH", help="save the last screen")
         parser.add_argument("--plain", action="store_true", help="lines instead of a live table")
@@ -68,7 +68,7 @@ class Command(BaseCommand):
         console.print(screen.opening(play), highlight=False)
         first_start.prepare(now=clock.now())
         for name in WORKERS:
-            fleet.enlist(name=name)  # here, so that their ids are in the order of their names
+            fleet.enlist(name=name)  # so that their ids are in the order of their names
         try:
             supervisor.start()
             if plain or not console.is_terminal:
@@ -83,10 +83,10 @@ class Command(BaseCommand):
         console.print(ending, highlight=False)
         if svg is not None:
             screen.save_svg(svg, screen.opening(play), screen.final(play), ending)
-        self._tell_how_to_look(console)
+        self._show_next_commands(console)
         return closing.holds
 
-    def _tell_how_to_look(self, console: Console) -> None:
+    def _show_next_commands(self, console: Console) -> None:
         directory = settings.DATA_DIR
         if directory.is_relative_to(Path.cwd()):
             directory = directory.relative_to(Path.cwd())
@@ -124,13 +124,13 @@ def _show_live(play: Play, console: Console) -> None:
 
 
 def _show_plainly(play: Play, console: Console) -> None:
-    told, line_at = 0, 0.0
-    going_on = True
-    while going_on:
-        going_on = play.step()
-        for happening in play.happenings[told:]:
-            console.print(screen.told(happening), soft_wrap=True)
-        told = len(play.happenings)
+    shown, line_at = 0, 0.0
+    continues = True
+    while continues:
+        continues = play.step()
+        for happening in play.happenings[shown:]:
+            console.print(screen.described(happening), soft_wrap=True)
+        shown = len(play.happenings)
         if time.monotonic() >= line_at:
             line_at = time.monotonic() + PLAIN_LINE_SECONDS
             console.print(screen.line(play), highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`manage.py drill worker-loss|broker-loss|drain`: does this installation keep its promise?"""
+"""`manage.py drill worker-loss|broker-loss|drain`: test the promise of this installation."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ STYLES = {"fault": "bold red", "noticed": "yellow", "finished": "green", "mended
 
 class Command(output.MusterCommand):
     help = (
-        "Take something away from this installation and time what follows. Hurts only throwaway "
-        "workers of its own; exit 1 if something did not go as promised."
+        "Break a part of this installation and time what follows. Affects only throwaway workers "
+        "of its own; exit 1 if something did not go as promised."
     )
+    permissions = {"": "drills.run"}
 
     def add_arguments(self, parser: CommandParser) -> None:
         drills = parser.add_subparsers(dest="drill", required=True, title="drills")
         loss = drills.add_parser("worker-loss", help="kill -9 of a worker at work")
         cut = drills.add_parser("broker-loss", help="a worker cut off from RabbitMQ")
-        cut.add_argument("--seconds", type=float, default=15.0, help="for how long (15)")
+        cut.add_argument("--seconds", type=float, default=15.0, help="seconds of the cut (15)")
         drain = drills.add_parser("drain", help="SIGTERM to a worker at work")
         for parser in (loss, cut, drain):
             parser.add_argument(
-                "--run-seconds", type=float, default=3.0, help="how long each execution takes (3)"
+                "--run-seconds", type=float, default=3.0, help="seconds of each execution (3)"
             )
             output.add_json(parser)
 
@@ -41,7 +42,7 @@ class Command(output.MusterCommand):
         seconds: float = 0.0,
         **options: Any,
     ) -> None:
-        timeline = Timeline(tell=(lambda *_: None) if as_json else self._tell)
+        timeline = Timeline(tell=(lambda *_: None) if as_json else self._show_moment)
         if drill == "worker-loss":
             result = plays.worker_loss(timeline, run_seconds=run_seconds)
         elif drill == "drain":
@@ -56,7 +57,7 @@ class Command(output.MusterCommand):
         if result.wrong:
             self.fail("Not as promised:\n  " + "\n  ".join(result.wrong))
 
-    def _tell(self, moment: Moment, seconds: float | None) -> None:
+    def _show_moment(self, moment: Moment, seconds: float | None) -> None:
         when = f"{seconds:+9.2f} s" if seconds is not None else " " * 11
         line = Text.assemble(
             (f"{when}  ", "bright_black"),

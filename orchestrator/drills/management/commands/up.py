@@ -10,7 +10,7 @@ import time
 from argparse import ArgumentParser, ArgumentTypeError
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,32 +25,39 @@ from rich.text import Text
 
 from orchestrator.core import checks, clock, fleet
 from orchestrator.core.management import overview
+from orchestrator.core.management.output import plain
 from orchestrator.drills import first_start, services
 from orchestrator.drills.supervisor import AnotherRuns, Death, Supervisor, alone
 
 LOOK_SECONDS = 0.25
 REFRESH_SECONDS = 1.0
 PLAIN_LINE_SECONDS = 5.0
+TOKEN_LOOK_SECONDS = 600.0
 GRACE_SECONDS = 5.0
-"""Beyond what a worker gives to what it runs: for its own goodbye."""
+"""Added to the time that a worker gives its actions: for its own shutdown."""
 
 
 class Command(BaseCommand):
     requires_system_checks = (checks.CONFIGURATION,)
-    help = "Start all services here and look after them; Ctrl-C stops them."
+    help = "Start all services here and restart them if they die; Ctrl-C stops them."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--port", type=_port, default=8000, help="of API and admin (8000)")
-        parser.add_argument("--workers", type=_count, default=2, help="how many (2)")
         parser.add_argument(
-            "--concurrency", type=_count, default=2, help="actions at once, for each worker (2)"
+            "--port", type=_port, default=8000, help="the port of API and admin (8000)"
+        )
+        parser.add_argument("--workers", type=_count, default=2, help="the number of workers (2)")
+        parser.add_argument(
+            "--concurrency",
+            type=_count,
+            default=2,
+            help="actions at the same time, for each worker (2)",
         )
         parser.add_argument(
             "--worker-prefix",
             default="w",
             metavar="TEXT",
-            help="workers are called TEXT1, TEXT2 ...; machines that share a database need "
-            "prefixes of their own (w)",
+            help="workers are called TEXT1, TEXT2 ...; each machine that shares a database needs "
+            "its own prefix (w)",
         )
         parser.add_argument("--plain", action="store_true", help="lines instead of a live table")
 
@@ -63,8 +70,8 @@ class Command(BaseCommand):
             first_start.check_servers()
             first_start.prepare(now=clock.now())
             for name in names:
-                fleet.enlist(name=name)  # here, so that their ids are in the order of their names
-            self._tell(console, port)
+                fleet.enlist(name=name)  # so that their ids are in the order of their names
+            self._show_addresses(console, port)
             supervisor = Supervisor(
                 [
                     services.api(port=port),
@@ -85,29 +92,29 @@ class Command(BaseCommand):
             finally:
                 self._stop(supervisor, console, asked)
 
-    def _tell(self, console: Console, port: int) -> None:
-        """Where it is, and how to get in. Secrets are shown once, when they are made."""
-        made = {
+    def _show_addresses(self, console: Console, port: int) -> None:
+        """Show the addresses and the logins. Secrets are shown once, when they are created, and
+        only on a terminal: a file or a journal would keep them."""
+        secrets = {
             "password of the user admin": first_start.make_admin(),
-            "API token": first_start.make_token(now=clock.now()),
+            "API token, for this machine and for a day": first_start.make_token(now=clock.now()),
         }
         url = f"http://127.0.0.1:{port}"
         console.print(f"Admin     {url}/admin/\nAPI docs  {url}/api/v1/docs", highlight=False)
-        console.print(f"Data      {settings.DATA_DIR}", highlight=False, soft_wrap=True)
-        for what, secret in made.items():
+        console.print(plain(f"Data      {settings.DATA_DIR}"), soft_wrap=True)
+        for what, secret in secrets.items():
             if secret is not None:
-                console.print(
-                    f"\n[bold]{what}:[/] {secret.text}\n  shown this once, kept in {secret.path}",
-                    highlight=False,
-                    soft_wrap=True,
-                )
+                shown = f"stored in {secret.path}"
+                if self.stdout.isatty():
+                    shown = f"{secret.text}\n  shown only now, {shown}"
+                console.print(Text(f"\n{what}: {shown}"), soft_wrap=True)
         console.print()
 
     def _stop(self, supervisor: Supervisor, console: Console, asked: _Stopping) -> None:
         grace_seconds = settings.MUSTER.shutdown_timeout_seconds + GRACE_SECONDS
         console.print(
-            f"Stopping: what runs has {settings.MUSTER.shutdown_timeout_seconds:g} s to finish; "
-            "Ctrl-C again ends it now."
+            f"Stopping: running actions have {settings.MUSTER.shutdown_timeout_seconds:g} s to "
+            "finish; Ctrl-C again kills them now."
         )
         urgent_at = asked.times + 1
         killed = supervisor.stop(
@@ -117,7 +124,7 @@ class Command(BaseCommand):
 
 
 class _Stopping:
-    """How often somebody asked to stop: SIGINT, SIGTERM, SIGHUP."""
+    """Counts the requests to stop: SIGINT, SIGTERM, SIGHUP."""
 
     def __init__(self) -> None:
         self.times = 0
@@ -133,14 +140,30 @@ class _Stopping:
         return self._asked.wait(seconds)
 
 
+class _FreshToken:
+    """Replaces the stored token before it expires, as long as `up` runs."""
+
+    def __init__(self) -> None:
+        self._look_at = time.monotonic() + TOKEN_LOOK_SECONDS
+
+    def look(self) -> None:
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + TOKEN_LOOK_SECONDS
+        with suppress(DatabaseError, CommandError, OSError):  # the next look may succeed
+            first_start.make_token(now=clock.now())
+
+
 def _watch_live(supervisor: Supervisor, console: Console, asked: _Stopping) -> None:
     log: deque[Text] = deque(maxlen=6)
     screen: RenderableType = ""
     refresh_at = 0.0
+    token = _FreshToken()
     with Live(console=console, auto_refresh=False) as live:
         while not asked.within(LOOK_SECONDS):
+            token.look()
             deaths = supervisor.look()
-            log.extend(Text(f"{_time()} {_told(death)}", "yellow") for death in deaths)
+            log.extend(_summary(death) for death in deaths)
             if deaths or time.monotonic() >= refresh_at:
                 refresh_at = time.monotonic() + REFRESH_SECONDS
                 screen = Group(service_table(supervisor), *_installation(), *log)
@@ -149,9 +172,11 @@ def _watch_live(supervisor: Supervisor, console: Console, asked: _Stopping) -> N
 
 def _watch_plainly(supervisor: Supervisor, console: Console, asked: _Stopping) -> None:
     line_at = 0.0
+    token = _FreshToken()
     while not asked.within(LOOK_SECONDS):
+        token.look()
         for death in supervisor.look():
-            console.print(f"{_time()} {_told(death)}", highlight=False, soft_wrap=True)
+            console.print(_summary(death), soft_wrap=True)
         if time.monotonic() >= line_at:
             line_at = time.monotonic() + PLAIN_LINE_SECONDS
             console.print(_line(supervisor), highlight=False, soft_wrap=True)
@@ -174,10 +199,10 @@ def service_table(supervisor: Supervisor) -> Table:
 
 def _installation() -> list[RenderableType]:
     try:
-        found = overview.read(now=clock.now())
+        state = overview.read(now=clock.now())
     except DatabaseError as error:
         return [_no_database(error)]
-    return [overview.worker_table(found.workers), overview.execution_table(found)]
+    return [overview.worker_table(state.workers), overview.execution_table(state)]
 
 
 def _line(supervisor: Supervisor) -> Text:
@@ -186,13 +211,13 @@ def _line(supervisor: Supervisor) -> Text:
     if down:
         services_up += f", down: {', '.join(down)}"
     try:
-        found = overview.read(now=clock.now())
+        state = overview.read(now=clock.now())
     except DatabaseError as error:
         return Text(f"{_time()} {services_up}; ").append(_no_database(error))
-    states = ", ".join(f"{w.name} {w.status}" for w in found.workers) or "none yet"
-    return Text(
-        f"{_time()} {services_up}; workers: {states}; open: {_listed(found.open)}; "
-        f"ended in the last hour: {_listed(found.ended)}; DLQ entries: {found.dlq_entries}"
+    states = ", ".join(f"{w.name} {w.status}" for w in state.workers) or "none yet"
+    return plain(
+        f"{_time()} {services_up}; workers: {states}; open: {_listed(state.open)}; "
+        f"ended in the last hour: {_listed(state.ended)}; DLQ entries: {state.dlq_entries}"
     )
 
 
@@ -202,17 +227,21 @@ def _listed(counts: Mapping[str, int]) -> str:
 
 def _no_database(error: Exception) -> Text:
     connection.close()
-    return Text(f"The database does not answer: {' '.join(str(error).split())[:200]}", "red")
+    text = plain(f"The database does not answer: {' '.join(str(error).split())[:200]}")
+    text.stylize("red")
+    return text
 
 
-def _told(death: Death) -> str:
+def _summary(death: Death) -> Text:
     again = ""
     if death.again_in_seconds is not None:
         again = (
             f"; again in {death.again_in_seconds:g} s" if death.again_in_seconds else "; again now"
         )
     words = f"; its log ends: {death.last_words[:120]}" if death.last_words else ""
-    return f"{death.name} died ({death.cause}){again}{words}"
+    text = plain(f"{_time()} {death.name} died ({death.cause}){again}{words}")
+    text.stylize("yellow")
+    return text
 
 
 def _time() -> str:
@@ -232,7 +261,7 @@ def _alone_on(directory: Path) -> Iterator[None]:
 
 
 def refuse_taken_port(port: int) -> None:
-    """Raises CommandError if somebody listens there."""
+    """Check that the port is free. Raises CommandError if not."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -240,7 +269,7 @@ def refuse_taken_port(port: int) -> None:
         except OSError as error:
             raise CommandError(
                 f"Port {port} of 127.0.0.1 cannot be used ({error.strerror}). "
-                "Stop what listens there, or choose another: --port"
+                "Stop the program that uses it, or choose another: --port"
             ) from None
 
 

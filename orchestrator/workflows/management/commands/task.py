@@ -1,8 +1,9 @@
-"""`manage.py task`: request, list, show and cancel tasks; look at their steps, and repair them."""
+"""`manage.py task`: request, list, show, release, cancel tasks; show and repair their steps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -10,7 +11,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from orchestrator.core import clock, cursors, executions, publisher
 from orchestrator.core.management import arguments, output
-from orchestrator.core.shown.values import document
+from orchestrator.core.shown.documents import document
 from orchestrator.workflows import engine
 from orchestrator.workflows.management import selection, task_tables, watching
 from orchestrator.workflows.models import Step, Task, TaskStaleness, TransitionRecord
@@ -21,40 +22,66 @@ from orchestrator.workflows.states import StepState, TaskState
 
 REASON_MAX = 500
 REPAIRS = {
-    "reset-step": "Try steps again: their attempts count from 0 again.",
+    "reset-step": "Try steps again; their attempts count from 0 again.",
     "resolve-step": "Count steps as satisfied, without results.",
     "complete-step": "Complete steps with a result that the steps after them see.",
 }
 
 
 class Command(output.MusterCommand):
-    help = "Tasks: request, list, show, cancel; look at their steps, and repair them."
+    help = "Tasks: request, list, show, cancel; show and repair their steps."
+    permissions = {
+        "create": "tasks.run",
+        "list": "tasks.read",
+        "show": "tasks.read",
+        "cancel": "tasks.cancel",
+        "release": "steps.repair",
+        "steps": "tasks.read",
+        "step": "tasks.read",
+        "reset-step": "steps.repair",
+        "resolve-step": "steps.repair",
+        "complete-step": "steps.repair",
+        "audit": "tasks.read",
+        "staleness": "dlq.read",
+        "graph": "tasks.read",
+    }
 
     def add_arguments(self, parser: CommandParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True, title="verbs")
         _add_create(verbs.add_parser("create", help="Request a task; prints its id."))
         _add_list(verbs.add_parser("list", help="Tasks, newest first."))
-        _of_task(verbs.add_parser("show", help="One task: where it is, and its steps."))
-        cancel = verbs.add_parser("cancel", help="Cancel it, its steps and their executions.")
+        _of_task(verbs.add_parser("show", help="One task, with its steps."))
+        cancel = verbs.add_parser("cancel", help="Cancel a task, its steps and their executions.")
         _of_task(cancel)
         cancel.add_argument("--reason", type=arguments.text(REASON_MAX))
-        _add_steps(verbs.add_parser("steps", help="Its steps, and what each waits for."))
+        release = verbs.add_parser("release", help="Have a task in error advanced again, as it is.")
+        _of_task(release)
+        release.add_argument("--reason", type=arguments.text(REASON_MAX), required=True)
+        _add_steps(
+            verbs.add_parser(
+                "steps", help="The steps of a task, and the steps that each waits for."
+            )
+        )
         step = verbs.add_parser("step", help="One step, with its result and executions.")
         _of_task(step)
         step.add_argument("step", help="Its name, its id, or the beginning of its id.")
         for verb, text in REPAIRS.items():
             _add_repair(verbs.add_parser(verb, help=text), verb)
-        audit = verbs.add_parser("audit", help="What happened to it and its steps, oldest first.")
+        audit = verbs.add_parser(
+            "audit", help="The transitions of a task and its steps, oldest first."
+        )
         _of_task(audit)
-        audit.add_argument("--step", help="Only of this one.")
-        audit.add_argument("--limit", type=arguments.whole(1, 10_000), default=500)
+        audit.add_argument("--step", help="Only the transitions of this step.")
+        arguments.add_limit(audit, default=500, most=10_000)
         staleness = verbs.add_parser("staleness", help="Open tasks, the most stale first.")
         staleness.add_argument("--health", choices=TaskStaleness.Health.values)
-        staleness.add_argument("--limit", type=arguments.whole(1, 1_000), default=100, metavar="N")
+        arguments.add_limit(staleness, default=100)
         output.add_json(staleness)
-        drawn = verbs.add_parser("graph", help="Its steps in order, each after what it waits for.")
+        drawn = verbs.add_parser(
+            "graph", help="The steps of a task in order, each after those it waits for."
+        )
         _of_task(drawn)
-        drawn.add_argument("--mermaid", action="store_true", help="As Mermaid, to be drawn.")
+        drawn.add_argument("--mermaid", action="store_true", help="Print the graph as Mermaid.")
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
         verbs: dict[str, Callable[..., None]] = {
@@ -62,6 +89,7 @@ class Command(output.MusterCommand):
             "list": self.list_rows,
             "show": self.show_one,
             "cancel": self.cancel,
+            "release": self.release,
             "steps": self.list_steps,
             "step": self.show_step,
             "reset-step": self.reset_steps,
@@ -77,7 +105,12 @@ class Command(output.MusterCommand):
 
     def create(self, *, wait: bool, as_json: bool, **options: Any) -> None:
         try:
-            task = engine.request(_new(options), requested_by=arguments.user(), now=clock.now())
+            task = engine.request(
+                _new(options),
+                requested_by=self.principal.actor,
+                principal=self.principal,
+                now=clock.now(),
+            )
         except engine.KeyMissing as error:
             raise CommandError(f"{error}: give --idempotency-key") from None
         publisher.flush()
@@ -86,80 +119,88 @@ class Command(output.MusterCommand):
         if wait:
             task = watching.wait_for_task(task.pk)
         if as_json:
-            self.show_json(document(shown.detail(task)))
+            self.show_json(document(shown.detail(task, seen_by=self.principal)))
         elif wait:
             self.show(output.status(task.state))
         if wait and task.state not in (TaskState.COMPLETE, TaskState.RESOLVED_MANUALLY):
             raise SystemExit(1)
 
     def list_rows(self, *, as_json: bool, limit: int, cursor: str | None, **options: Any) -> None:
-        rows = _filtered(options).select_related("template")
+        rows = _filtered(self.visible(Task.objects), options).select_related("template")
         if cursor is not None:
             rows = rows.filter(pk__lt=cursors.read(cursor, UUID))
         heavy = ("context", "template__definition")
-        found = list(rows.defer(*heavy).order_by("-pk")[: limit + 1])
-        more = cursors.write(found[limit - 1].pk) if len(found) > limit else None
-        found = found[:limit]
-        counts = steps.counts(task.pk for task in found)
+        page = list(rows.defer(*heavy).order_by("-pk")[: limit + 1])
+        more = cursors.write(page[limit - 1].pk) if len(page) > limit else None
+        page = page[:limit]
+        counts = steps.counts(task.pk for task in page)
         if as_json:
-            items = [document(shown.summary(task, counts[task.pk])) for task in found]
+            items = [document(shown.summary(task, counts[task.pk])) for task in page]
             self.show_json({"items": items, "next_cursor": more})
-        elif not found:
+        elif not page:
             self.stdout.write("No task. Request one: manage.py task create NAMESPACE/NAME/VERSION")
         else:
-            self.show(task_tables.tasks(found, counts, clock.now()))
+            self.show(task_tables.tasks(page, counts, clock.now()))
             if more:
                 self.stdout.write(f"More: --cursor {more}")
 
     def show_one(self, *, task: str, as_json: bool, **options: Any) -> None:
-        found = _task(task)
+        row = self._task(task)
         if as_json:
-            self.show_json(document(shown.detail(found)))
+            self.show_json(document(shown.detail(row, seen_by=self.principal)))
         else:
-            self.show(*task_tables.task_page(found, clock.now()))
+            self.show(*task_tables.task_page(row, clock.now(), seen_by=self.principal))
 
     def staleness(self, *, as_json: bool, limit: int, health: str | None, **options: Any) -> None:
-        rows = TaskStaleness.objects.all()
+        rows = self.visible(TaskStaleness.objects)
         if health:
             rows = rows.filter(health_status=health)
-        found = list(rows[:limit])
+        listed = list(rows[:limit])
         if as_json:
-            self.show_json([document(TaskHealth.model_validate(row)) for row in found])
-        elif found:
-            self.show(task_tables.staleness(found))
+            self.show_json([document(TaskHealth.model_validate(row)) for row in listed])
+        elif listed:
+            self.show(task_tables.staleness(listed))
         else:
             self.stdout.write("No open task.")
 
     def cancel(self, *, task: str, reason: str | None, as_json: bool, **options: Any) -> None:
-        id = selection.task_id(task)
-        engine.cancel(id, reason=reason or "", actor=arguments.user(), now=clock.now())
+        id = self._id(task)
+        engine.cancel(id, reason=reason or "", actor=self.principal.actor, now=clock.now())
         publisher.flush()
         if as_json:
-            self.show_json(document(shown.detail(_task(str(id)))))
+            self.show_json(document(shown.detail(self._task(str(id)), seen_by=self.principal)))
         else:
             self.stdout.write(f"{id} is cancelled")
 
+    def release(self, *, task: str, reason: str, as_json: bool, **options: Any) -> None:
+        id = self._id(task)
+        engine.release(id, reason=reason, actor=self.principal.actor, now=clock.now())
+        if as_json:
+            self.show_json(document(shown.detail(self._task(str(id)), seen_by=self.principal)))
+        else:
+            self.stdout.write(f"{id} is advanced again")
+
     def audit(self, *, task: str, limit: int, as_json: bool, **options: Any) -> None:
-        found = _task(task)
-        records = TransitionRecord.objects.of_task(found.pk)
+        row = self._task(task)
+        records = TransitionRecord.objects.of_task(row.pk)
         if options["step"]:
-            records = records.filter(step=selection.step(found.pk, options["step"]))
-        # the newest, if there are more; one more tells whether there are
+            records = records.filter(step=selection.step(row.pk, options["step"]))
+        # the newest, plus one that shows whether there are more
         newest = list(records.select_related("step").order_by("-pk")[: limit + 1])
         listed = newest[:limit][::-1]
         if as_json:
             self.show_json([document(TransitionOut.model_validate(record)) for record in listed])
             return
-        self.show(task_tables.timeline(listed))
+        self.show(output.timeline(steps.timeline(listed)))
         if len(newest) > limit:
-            self.stdout.write(f"Older ones are left out: --limit {min(10 * limit, 10_000)}")
+            self.stdout.write(f"Older transitions are left out: --limit {min(10 * limit, 10_000)}")
 
     def graph(self, *, task: str, as_json: bool, **options: Any) -> None:
-        found = _task(task)
+        row = self._task(task)
         if as_json:
-            self.show_json(document(shown.graph_of(found)))
+            self.show_json(document(shown.graph_of(row)))
             return
-        folded = graph.folded(graph.of_task(found))
+        folded = graph.folded(graph.of_task(row))
         if options["mermaid"]:
             self.stdout.write(mermaid.written(folded), ending="")
         else:
@@ -168,15 +209,15 @@ class Command(output.MusterCommand):
     # --- steps
 
     def list_steps(self, *, task: str, limit: int, as_json: bool, **options: Any) -> None:
-        rows = Step.objects.without_contents().filter(task_id=selection.task_id(task))
+        rows = Step.objects.without_contents().filter(task_id=self._id(task))
         if options["state"]:
             rows = rows.filter(state__in=options["state"])
         if options["cursor"]:
             rows = rows.filter(pk__gt=cursors.read(options["cursor"], UUID))
-        found = list(rows.order_by("pk")[: limit + 1])
-        more = cursors.write(found[limit - 1].pk) if len(found) > limit else None
+        page = list(rows.order_by("pk")[: limit + 1])
+        more = cursors.write(page[limit - 1].pk) if len(page) > limit else None
         now = clock.now()
-        views = steps.views(found[:limit], now=now)
+        views = steps.views(page[:limit], now=now, seen_by=self.principal)
         if as_json:
             items = [document(steps.summary(view)) for view in views]
             self.show_json({"items": items, "next_cursor": more})
@@ -188,13 +229,14 @@ class Command(output.MusterCommand):
                 self.stdout.write(f"More: --cursor {more}")
 
     def show_step(self, *, task: str, step: str, as_json: bool, **options: Any) -> None:
-        found = selection.step(selection.task_id(task), step)
+        row = selection.step(self._id(task), step)
         now = clock.now()
-        (view,) = steps.views([found], now=now)
+        (view,) = steps.views([row], now=now, seen_by=self.principal)
         if as_json:
-            self.show_json(document(steps.detail(view, found.task.template)))
+            detail = steps.detail(view, row.task.template, seen_by=self.principal)
+            self.show_json(document(detail))
         else:
-            self.show(*task_tables.step_page(view, now))
+            self.show(*task_tables.step_page(view, now, seen_by=self.principal))
 
     def reset_steps(self, **options: Any) -> None:
         self._repair(engine.reset_for_retry, **options)
@@ -203,7 +245,8 @@ class Command(output.MusterCommand):
         self._repair(engine.resolve_manually, **options)
 
     def complete_steps(self, *, result: Any, **options: Any) -> None:
-        self._repair(engine.complete_manually, result=result, **options)
+        verb = partial(engine.complete_manually, principal=self.principal)
+        self._repair(verb, result=result, **options)
 
     def _repair(
         self,
@@ -217,33 +260,35 @@ class Command(output.MusterCommand):
         failed: bool = False,
         **options: Any,
     ) -> None:
-        id = selection.task_id(task)
+        id = self._id(task)
         chosen = [selection.step(id, name) for name in names]
         if failed:
             chosen += Step.objects.filter(task_id=id, state=StepState.ERROR).order_by("pk")
         if not chosen:
             raise CommandError("No step to repair: name some" + (", none failed" * failed))
-        told = {name: options[name] for name in ("result",) if name in options}
-        told |= {"reason": reason, "force": force, "actor": arguments.user()}
+        values = {name: options[name] for name in ("result",) if name in options}
+        values |= {"reason": reason, "force": force, "actor": self.principal.actor}
         for step in chosen:
-            verb(step.pk, now=clock.now(), **told)
+            verb(step.pk, now=clock.now(), **values)
         publisher.flush()
         now = clock.now()
         rows = Step.objects.filter(pk__in=[step.pk for step in chosen]).order_by("pk")
-        views = steps.views(list(rows), now=now)
+        views = steps.views(list(rows), now=now, seen_by=self.principal)
         if as_json:
             self.show_json([document(steps.summary(view)) for view in views])
         else:
             self.show(task_tables.steps_table(views, now))
 
+    def _id(self, text: str) -> UUID:
+        return selection.task_id(text, self.visible(Task.objects))
 
-def _task(text: str) -> Task:
-    return Task.objects.select_related("template").get(pk=selection.task_id(text))
+    def _task(self, text: str) -> Task:
+        return Task.objects.select_related("template").get(pk=self._id(text))
 
 
 def _new(options: dict[str, Any]) -> engine.NewTask:
     namespace, name, version = options["template"]
-    told: dict[str, Any] = {
+    texts: dict[str, Any] = {
         name: options[name] or "" for name in ("initiator", "source_system", "reason")
     }
     same = ("priority", "correlation_id", "parent_correlation_id", "idempotency_key")
@@ -253,13 +298,14 @@ def _new(options: dict[str, Any]) -> engine.NewTask:
         version=version,
         context=options["context"] | dict(options["set"]),
         tags=options["tag"],
-        **told,
+        **texts,
         **{name: options[name] for name in same},
     )
 
 
-def _filtered(options: dict[str, Any]) -> Any:
-    rows = Task.objects.open() if options["open"] else Task.objects.all()
+def _filtered(rows: Any, options: dict[str, Any]) -> Any:
+    if options["open"]:
+        rows = rows.open()
     if options["state"]:
         rows = rows.filter(state__in=options["state"])
     if options["correlation_id"]:
@@ -285,15 +331,10 @@ def _add_create(parser: CommandParser) -> None:
         type=arguments.json_object("--context"),
         default={},
         metavar="JSON|@FILE",
-        help="What the task is given.",
+        help="The context of the task.",
     )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        type=arguments.pair,
-        metavar="KEY=VALUE",
-        help="One key of the context; JSON where it parses as JSON, otherwise text.",
+    arguments.add_pairs(
+        parser, "--set", "One key of the context; JSON where it parses as JSON, otherwise text."
     )
     parser.add_argument("--initiator", type=arguments.text(150))
     parser.add_argument("--source-system", type=arguments.text(150))
@@ -305,7 +346,7 @@ def _add_create(parser: CommandParser) -> None:
         "--priority",
         type=arguments.whole(*executions.BOUNDS["priority"]),
         default=0,
-        help="That of its executions.",
+        help="The priority of its executions.",
     )
     parser.add_argument("--correlation-id", type=arguments.text(100))
     parser.add_argument("--parent-correlation-id", type=arguments.text(100))
@@ -313,44 +354,30 @@ def _add_create(parser: CommandParser) -> None:
     parser.add_argument(
         "--wait",
         action="store_true",
-        help="Until it is over, in error or blocked; exit status 1 unless it is complete.",
+        help="Wait until it ends, is in error or blocked; exit status 1 unless it is complete.",
     )
     output.add_json(parser)
 
 
 def _add_list(parser: CommandParser) -> None:
-    parser.add_argument(
-        "--state",
-        action="append",
-        default=[],
-        choices=[state.value for state in TaskState],
-        metavar="STATE",
-        help=f"Any of these; may be repeated: {', '.join(TaskState)}.",
-    )
+    arguments.add_choices(parser, "--state", TaskState)
     parser.add_argument(
         "--template",
         type=arguments.template_ref(parts=1),
         metavar="NAMESPACE[/NAME[/VERSION]]",
     )
     parser.add_argument("--correlation-id")
-    parser.add_argument("--open", action="store_true", help="Neither over nor in error.")
-    parser.add_argument("--limit", type=arguments.whole(1, 1_000), default=50)
-    parser.add_argument("--cursor", help="Where the page before ended.")
+    parser.add_argument(
+        "--open", action="store_true", help="Only tasks that have not ended and are not in error."
+    )
+    arguments.add_page(parser)
     output.add_json(parser)
 
 
 def _add_steps(parser: CommandParser) -> None:
     _of_task(parser)
-    parser.add_argument(
-        "--state",
-        action="append",
-        default=[],
-        choices=[state.value for state in StepState],
-        metavar="STATE",
-        help=f"Any of these; may be repeated: {', '.join(StepState)}.",
-    )
-    parser.add_argument("--limit", type=arguments.whole(1, 1_000), default=200)
-    parser.add_argument("--cursor", help="Where the page before ended.")
+    arguments.add_choices(parser, "--state", StepState)
+    arguments.add_page(parser, default=200)
 
 
 def _add_repair(parser: CommandParser, verb: str) -> None:
@@ -358,20 +385,20 @@ def _add_repair(parser: CommandParser, verb: str) -> None:
     several = "*" if verb == "reset-step" else "+"
     parser.add_argument("names", nargs=several, metavar="STEP", help="Names or ids of steps.")
     if verb == "reset-step":
-        parser.add_argument("--failed", action="store_true", help="Every step in error.")
+        parser.add_argument("--failed", action="store_true", help="Reset every step in error.")
     if verb == "complete-step":
         parser.add_argument(
             "--result",
             type=arguments.json_value("--result"),
             required=True,
             metavar="JSON|@FILE",
-            help="What the steps after it see.",
+            help="The result that the steps after it see.",
         )
     parser.add_argument(
-        "--reason", type=arguments.text(REASON_MAX), required=True, help="Kept in the audit."
+        "--reason", type=arguments.text(REASON_MAX), required=True, help="Stored in the audit."
     )
     parser.add_argument(
         "--force",
         action="store_true",
-        help="Also while it is being run: its execution is cancelled and no longer counts.",
+        help="Repair it even in flight: its execution is cancelled, and its result is ignored.",
     )

@@ -11,7 +11,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from orchestrator.core import clock, packs
 from orchestrator.core.management import arguments, output
-from orchestrator.core.shown.values import document
+from orchestrator.core.shown.documents import document
 from orchestrator.workflows import task_templates
 from orchestrator.workflows.management import task_tables
 from orchestrator.workflows.models import TaskTemplate
@@ -23,10 +23,16 @@ SUFFIXES = (".yaml", ".yml")
 
 class Command(output.MusterCommand):
     help = "Task templates: list, show, check, install."
+    permissions = {
+        "list": "templates.read",
+        "show": "templates.read",
+        "validate": output.NOBODY,
+        "install": "templates.install",
+    }
 
     def add_arguments(self, parser: CommandParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True, title="verbs")
-        listing = verbs.add_parser("list", help="The templates that are installed.")
+        listing = verbs.add_parser("list", help="Installed templates.")
         listing.add_argument("--namespace")
         output.add_json(listing)
         show = verbs.add_parser("show", help="One template, step by step.")
@@ -51,44 +57,50 @@ class Command(output.MusterCommand):
         verbs[verb](**options)
 
     def list_rows(self, *, namespace: str | None, as_json: bool, **options: Any) -> None:
-        rows = TaskTemplate.objects.select_related("pack").defer("definition")
+        rows = self.visible(TaskTemplate.objects).select_related("pack").defer("definition")
         if namespace:
             rows = rows.filter(namespace=namespace)
-        found = list(rows)
+        templates = list(rows)
         if as_json:
-            self.show_json([document(shown.summary(template)) for template in found])
-        elif not found:
+            self.show_json([document(shown.summary(template)) for template in templates])
+        elif not templates:
             self.stdout.write("No template. Install one: manage.py template install PATH")
         else:
-            self.show(task_tables.templates(found))
+            self.show(task_tables.templates(templates))
 
     def show_one(self, *, template: list[str], as_json: bool, **options: Any) -> None:
         namespace, name, version = template
-        rows = TaskTemplate.objects.filter(namespace=namespace, name=name)
-        found = rows.select_related("pack").filter(version=version).first()
-        if found is None:
+        rows = self.visible(TaskTemplate.objects).filter(namespace=namespace, name=name)
+        row = rows.select_related("pack").filter(version=version).first()
+        if row is None:
             others = ", ".join(rows.values_list("version", flat=True))
             hint = f"; its versions are {others}" if others else "; see: manage.py template list"
             raise CommandError(f"No template is called {'/'.join(template)}{hint}")
         if as_json:
-            self.show_json(document(shown.detail(found)))
+            self.show_json(document(shown.detail(row)))
         else:
-            definition = TemplateDefinition.of(found.definition)
-            self.show(task_tables.templates([found]), *task_tables.template_page(definition))
+            definition = TemplateDefinition.of(row.definition)
+            self.show(task_tables.templates([row]), *task_tables.template_page(definition))
 
     def validate(self, *, paths: list[str], as_json: bool, **options: Any) -> None:
-        found = self._load(paths, as_json=as_json)
+        definitions = self._load(paths, as_json=as_json)
         if as_json:
-            self.show_json({"templates": [_ref(each) for each in found.values()], "problems": []})
+            self.show_json(
+                {"templates": [_ref(each) for each in definitions.values()], "problems": []}
+            )
             return
-        for path, values in found.items():
+        for path, values in definitions.items():
             definition = TemplateDefinition.of(values)
             self.stdout.write(f"{path}: {_ref(values)} is valid, {len(definition.steps)} steps")
             self.show(*task_tables.template_page(definition))
 
     def install(self, *, paths: list[str], as_json: bool, **options: Any) -> None:
-        found = self._load(paths, as_json=as_json)
-        report = asdict(task_templates.install_templates(list(found.values()), now=clock.now()))
+        definitions = self._load(paths, as_json=as_json)
+        report = asdict(
+            task_templates.install_templates(
+                list(definitions.values()), now=clock.now(), principal=self.principal
+            )
+        )
         if as_json:
             self.show_json(report)
             return
@@ -97,23 +109,23 @@ class Command(output.MusterCommand):
                 self.stdout.write(f"{ref} {what}")
 
     def _load(self, paths: list[str], *, as_json: bool) -> dict[Path, dict[str, Any]]:
-        """The templates by their files; what is wrong with any is told, and ends the command."""
-        found: dict[Path, dict[str, Any]] = {}
+        """Load the templates by their files. Shows all problems, and exits if there are any."""
+        loaded: dict[Path, dict[str, Any]] = {}
         problems: list[packs.SourceProblem] = []
         for path in _files(paths):
             try:
-                found[path] = task_templates.load_template(path)
+                loaded[path] = task_templates.load_template(path)
             except task_templates.InvalidTemplate as error:
                 problems += error.problems
         if not problems:
-            return found
+            return loaded
         if as_json:
-            told = ("file", "line", "column", "message")
+            keys = ("file", "line", "column", "message")
             self.show_json(
-                {"templates": [], "problems": [output.described(p, told) for p in problems]}
+                {"templates": [], "problems": [output.described(p, keys) for p in problems]}
             )
         for problem in problems if not as_json else ():
-            self.stderr.write(str(problem))
+            self.stderr.write(str(output.plain(problem)))
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
         self.stderr.write(f"{count}; nothing was changed.")
         raise SystemExit(1)
@@ -133,7 +145,7 @@ def _files(paths: list[str]) -> list[Path]:
         else:
             files.append(path)
     if not files:
-        raise CommandError(f"{', '.join(paths)}: no *.yaml in there")
+        raise CommandError(f"{', '.join(paths)}: no *.yaml there")
     return files
 
 

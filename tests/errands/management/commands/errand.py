@@ -14,6 +14,7 @@ from tests.errands.models import Errand
 
 class Command(output.MusterCommand):
     help = "Errands: ask for one, list them."
+    permissions = {"ask": "errands.ask", "list": "errands.read"}
 
     def add_arguments(self, parser: CommandParser) -> None:
         parsers = parser.add_subparsers(dest="verb", required=True)

@@ -1,0 +1,1 @@
+"""Tokens, identities and grants over the API, and the authentication of its callers."""

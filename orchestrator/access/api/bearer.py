@@ -1,0 +1,34 @@
+"""Authentication of the API's callers by a bearer token."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest
+from ninja.security import HttpBearer
+
+from orchestrator.access import tokens
+from orchestrator.core import clock
+from orchestrator.core.api import problems
+from orchestrator.core.api.access import Caller, address_of
+
+
+class BearerToken(HttpBearer):
+    """`Authorization: Bearer mst_...`; sessions are not accepted, so no form can be forged."""
+
+    def __call__(self, request: HttpRequest) -> Caller:
+        scheme, _, text = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
+        if scheme.lower() != "bearer":
+            raise problems.unauthorized(
+                "Send Authorization: Bearer mst_...; `manage.py token create NAME` creates a token"
+            )
+        return self.authenticate(request, text.strip())
+
+    def authenticate(self, request: HttpRequest, token: str) -> Caller:
+        now = clock.now()
+        known = tokens.authenticate(token, now=now, address=address_of(request))
+        if known is None:
+            # one answer for all cases: only operators may see which one it is
+            raise problems.unauthorized(
+                "The token is unknown, revoked or expired, or not accepted from here",
+                challenge=', error="invalid_token"',
+            )
+        return Caller(principal=known, now=now)

@@ -1,0 +1,44 @@
+"""The audit: who did what, who was refused what, in rows that nobody changes.
+
+audit.record("tokens.revoke", actor=actor, object_kind="token", object_id=token.name)
+"""
+
+from orchestrator.access.audit.chain import GENESIS, Head, content_of, seal, verify
+from orchestrator.access.audit.recording import (
+    SYSTEM,
+    Actor,
+    Origin,
+    flush,
+    origin,
+    record,
+    record_soon,
+)
+from orchestrator.access.audit.requests import (
+    decided,
+    of_principal,
+    of_user,
+    required,
+    watched_command,
+    whoever,
+)
+
+__all__ = [
+    "GENESIS",
+    "SYSTEM",
+    "Actor",
+    "Head",
+    "Origin",
+    "content_of",
+    "decided",
+    "flush",
+    "of_principal",
+    "of_user",
+    "origin",
+    "record",
+    "record_soon",
+    "required",
+    "seal",
+    "verify",
+    "watched_command",
+    "whoever",
+]

@@ -1,0 +1,217 @@
+"""Users of RabbitMQ, as definitions that it imports: permissions by name, and by routing key.
+
+RabbitMQ matches regular expressions with the names of exchanges and queues: `configure` to declare
+and delete, `write` to publish to an exchange and to bind a queue, `read` to consume, to purge, and
+to bind to an exchange. Where an exchange has topic permissions, they match routing keys besides.
+https://www.rabbitmq.com/docs/access-control
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import httpx
+from django.conf import settings
+
+from orchestrator.access import privileges
+from orchestrator.core import topology
+from orchestrator.core.errors import MusterError
+
+NOTHING = "^$"
+NO_KEY = "(?!)"
+"""Matches no routing key, not even the empty one."""
+
+DEFAULT_EXCHANGE = "amq.default"
+"""Its name in permissions. It reaches any queue by the queue's name."""
+
+EVENTS = "celeryev"
+MARK = "WORKER_ID"
+ANY_WORKER = "[0-9]+"
+SALT_BYTES = 4
+TIMEOUT_SECONDS = 20
+
+
+class NotImported(MusterError):
+    """RabbitMQ did not take the definitions."""
+
+
+@dataclass(frozen=True)
+class Permissions:
+    """What a user may do with exchanges and queues, as regular expressions."""
+
+    configure: str = NOTHING
+    write: str = NOTHING
+    read: str = NOTHING
+    topics: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Routing keys to write and to bind, by exchange."""
+
+
+def permissions(
+    service: str, *, worker_id: int | None = None, sends_events: bool = False
+) -> Permissions:
+    """The permissions of a service; of a worker of its own user with `worker_id`."""
+    if service == privileges.WORKER:
+        return _of_worker(ANY_WORKER if worker_id is None else str(worker_id), sends_events)
+    return {"api": _of_api, "executor": _of_executor, "beat": _of_beat}[service]()
+
+
+def _of_executor() -> Permissions:
+    """It declares everything, and takes what the shared queues bring."""
+    queues = [re.escape(spec.name) for spec in topology.shared_queues()]
+    all_of_it = _any([*_exchanges(), *queues, *_worker_queues(ANY_WORKER)])
+    return Permissions(all_of_it, all_of_it, all_of_it)
+
+
+def _of_api() -> Permissions:
+    """It publishes requests and cancels, and removes the queues of a worker that is retired."""
+    return Permissions(
+        configure=_any(_worker_queues(ANY_WORKER)),
+        write=_any([re.escape(topology.executions_exchange())]),
+        topics={
+            topology.executions_exchange(): (
+                _any([*_hot_keys(), _key(topology.cancel_key(MARK), ANY_WORKER)]),
+                NO_KEY,
+            )
+        },
+    )
+
+
+def _of_beat() -> Permissions:
+    """It sends ticks to the queue of maintenance, by the default exchange."""
+    return Permissions(
+        configure=_any([re.escape(topology.maintenance_queue().name)]),
+        write=_any([re.escape(DEFAULT_EXCHANGE)]),
+    )
+
+
+def _of_worker(id: str, sends_events: bool) -> Permissions:
+    """It declares and consumes its own two queues, and publishes what it ended or gave back.
+
+    A queue with a dead letter exchange may only be declared by who may write to that exchange; the
+    routing keys leave it nothing to write there.
+    """
+    events = [re.escape(_events_exchange())] if sends_events else []
+    own = _worker_queues(id)
+    executions = topology.executions_exchange()
+    keys = [_key(key(MARK), id) for key in (topology.dispatch_key, topology.cancel_key)]
+    return Permissions(
+        configure=_any([*own, *events]),
+        write=_any([*own, *events, *_exchanges()]),
+        read=_any([*own, re.escape(executions)]),
+        topics={
+            executions: (
+                _any(map(re.escape, (topology.REQUESTED, topology.COMPLETED))),
+                _any(keys),
+            ),
+            topology.dead_letter_exchange(): (NO_KEY, NO_KEY),
+        },
+    )
+
+
+def _exchanges() -> list[str]:
+    return [re.escape(name) for name in topology.exchange_purposes()]
+
+
+def _worker_queues(id: str) -> list[str]:
+    return [re.escape(spec.name).replace(MARK, id) for spec in topology.worker_queues(MARK)]
+
+
+def _hot_keys() -> list[str]:
+    """The keys with which the hot queues are bound, whose `*` and `#` stand for words."""
+    return [
+        re.escape(spec.routing_key).replace(r"\*", "[^.]+").replace(r"\#", ".*")
+        for spec in topology.hot_queues()
+    ]
+
+
+def _key(routing_key: str, id: str) -> str:
+    return re.escape(routing_key).replace(MARK, id)
+
+
+def _events_exchange() -> str:
+    namespace = settings.MUSTER.namespace
+    return EVENTS if namespace == topology.DEFAULT_NAMESPACE else f"{namespace}.{EVENTS}"
+
+
+def _any(patterns: Iterable[str]) -> str:
+    return f"^({'|'.join(patterns)})$"
+
+
+# --- definitions ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BrokerUser:
+    """A user with what it may do, and its password, if that is to be set."""
+
+    name: str
+    permissions: Permissions
+    password: str | None = None
+
+
+def definitions(users: Iterable[BrokerUser], *, virtual_host: str) -> dict[str, Any]:
+    """A document for `rabbitmqctl import_definitions`. It has hashes, and no password."""
+    listed = list(users)
+    return {
+        "users": [
+            {
+                "name": user.name,
+                "password_hash": password_hash(user.password),
+                "hashing_algorithm": "rabbit_password_hashing_sha256",
+                "tags": "",
+            }
+            for user in listed
+            if user.password is not None
+        ],
+        "permissions": [
+            {
+                "user": user.name,
+                "vhost": virtual_host,
+                "configure": user.permissions.configure,
+                "write": user.permissions.write,
+                "read": user.permissions.read,
+            }
+            for user in listed
+        ],
+        "topic_permissions": [
+            {
+                "user": user.name,
+                "vhost": virtual_host,
+                "exchange": exchange,
+                "write": write,
+                "read": read,
+            }
+            for user in listed
+            for exchange, (write, read) in user.permissions.topics.items()
+        ],
+    }
+
+
+def send(definitions: Mapping[str, Any], *, url: str, broker_url: str) -> None:
+    """Import definitions over the API of the management plugin. Raises NotImported."""
+    login = urlsplit(broker_url)
+    try:
+        response = httpx.post(
+            f"{url.rstrip('/')}/api/definitions",
+            json=definitions,
+            auth=(unquote(login.username or ""), unquote(login.password or "")),
+            timeout=TIMEOUT_SECONDS,
+        )
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise NotImported(f"{url}: {error}") from None
+    if not response.is_success:
+        raise NotImported(f"{url}: {response.status_code} {' '.join(response.text.split()):.500}")
+
+
+def password_hash(password: str, *, salt: bytes | None = None) -> str:
+    """What RabbitMQ stores of a password: https://www.rabbitmq.com/docs/passwords."""
+    salt = os.urandom(SALT_BYTES) if salt is None else salt
+    digest = hashlib.sha256(salt + password.encode()).digest()
+    return base64.b64encode(salt + digest).decode()

@@ -1,0 +1,54 @@
+"""What executions are given and give, without their secrets.
+
+API, `--json`, terminal, admin and the snapshots of investigations all take it from here. Secrets
+are the values that a schema or a name marks, see `redaction`, and what an app that requested the
+execution knows to be secret in it (`MusterApp.execution_secrets`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from orchestrator.core import frame
+from orchestrator.core.masking import Masker
+from orchestrator.core.models import Execution
+from orchestrator.core.redaction import redacted
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """What an app knows to be secret in an execution."""
+
+    result_schema: Any = None
+    values: Collection[str] = field(default=(), repr=False)
+    """Masked wherever they stand."""
+
+    @property
+    def masker(self) -> Masker:
+        return Masker(self.values)
+
+
+UNKNOWN = Secrets()
+
+
+def secrets_of(executions: Collection[Execution]) -> Mapping[UUID, Secrets]:
+    """Ask the apps for what is secret in these executions; none is asked for one alone."""
+    known: dict[UUID, Secrets] = {}
+    for secrets_of in frame.collect(lambda app: app.execution_secrets):
+        known |= secrets_of(executions)
+    return known
+
+
+def parameters(execution: Execution, secrets: Secrets = UNKNOWN) -> dict[str, Any]:
+    """Its parameters, without the values that its action's schema, or a name, marks."""
+    schema = execution.action.parameters_schema
+    shown: dict[str, Any] = secrets.masker.value(redacted(execution.parameters, schema=schema))
+    return shown
+
+
+def result(execution: Execution, secrets: Secrets = UNKNOWN) -> Any:
+    """Its result. Only names mark its secrets, unless an app knows a schema of it."""
+    return secrets.masker.value(redacted(execution.result, schema=secrets.result_schema))

@@ -1,0 +1,273 @@
+"""Masking of known secret values in what is about to be stored or logged.
+
+A value is found as it is, in base64 (anywhere in a longer text, standard and URL-safe), in
+hexadecimal, and with any of its characters written as in URLs or in JSON. All values in all forms
+are one pattern of RE2, so a text is read once, however many there are.
+
+What an action encodes in its own way, or takes apart itself, is not found.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import re2
+
+MASK = "***"
+
+LEAST_CHARACTERS = 6
+"""A shorter value is not looked for: it would be found in too much that is none."""
+
+LEAST_OF_A_LINE = 16
+"""A line of a value is looked for by itself, if it has so many characters."""
+
+LONGEST_PIECE = 256
+"""Characters. A longer value is looked for in pieces, which bounds the pattern's states."""
+
+MEMORY_LIMIT = 64 << 20
+"""Bytes that the pattern may take; twenty ordinary values take about one of these."""
+
+AS_JSON = json.JSONEncoder(ensure_ascii=False, check_circular=False, default=str)
+
+SEPARATOR = b"\0"
+"""Between the texts of one JSON value. No value contains it, as no parameter may."""
+
+
+def worth_masking(value: Any) -> Iterator[str]:
+    """Find the texts and numbers inside a JSON value that are long enough to be looked for."""
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            waiting += each.values()
+        elif isinstance(each, list | tuple):
+            waiting += each
+        elif isinstance(each, str | int | float) and not isinstance(each, bool):
+            text = str(each).strip()
+            if len(text) >= LEAST_CHARACTERS:
+                yield text
+
+
+class Masker:
+    """Masks the given values; those that are too short are left out."""
+
+    def __init__(self, values: Iterable[str]) -> None:
+        pieces = sorted({piece for value in values for piece in _pieces(value.strip())})
+        self._pattern = _compiled(pieces) if pieces else None
+        self.longest_bytes = max(map(_longest_form, pieces), default=0)
+        """The most bytes that a form of one piece has."""
+
+    def __bool__(self) -> bool:
+        return self._pattern is not None
+
+    def content(self, content: bytes) -> bytes:
+        """Replace every value in the bytes by `***`; returns the same bytes if there is none."""
+        if self._pattern is None or self._pattern.search(content) is None:
+            return content
+        masked: bytes = self._pattern.sub(MASK.encode(), content)
+        return masked
+
+    def text(self, text: str) -> str:
+        """Replace every value in the text by `***`."""
+        if self._pattern is None:
+            return text
+        content = _encoded(text)
+        masked = self.content(content)
+        return text if masked is content else _decoded(masked)
+
+    def value(self, value: Any) -> Any:
+        """Replace every value in a JSON value, names of properties included, by `***`.
+
+        It is searched as one text. A value with nothing to hide is returned as it is.
+        """
+        if self._pattern is None:
+            return value
+        try:
+            if self._pattern.search(_encoded(AS_JSON.encode(value))) is None:
+                return value
+            texts: list[bytes] = []
+            _collect(value, texts)
+            whole = SEPARATOR.join(texts)
+            parts = self.content(whole).split(SEPARATOR)
+            if len(parts) != len(texts):  # a text has a NUL in it
+                parts = [self.content(text) for text in texts]
+            return _rebuilt(value, zip(texts, parts, strict=True))
+        except RecursionError:
+            return MASK  # too deep to be read
+
+    def spans(self, content: bytes) -> Iterator[tuple[int, int]]:
+        """Find the places of the values in the bytes."""
+        if self._pattern is not None:
+            for match in self._pattern.finditer(content):
+                yield match.span()
+
+    def stream(self) -> Stream:
+        """Begin a stream, in which a value is found across chunks too."""
+        return Stream(self)
+
+
+class Stream:
+    """Bytes that come in chunks. The last ones are held back, as a value may begin in them."""
+
+    def __init__(self, masker: Masker) -> None:
+        self._masker = masker
+        self._held = b""
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Take a chunk; returns what can be told by now, masked."""
+        if not self._masker:
+            return chunk
+        self._held += chunk
+        # a match that begins before this place is whole, and none can be longer
+        return self._taken(before=len(self._held) - self._masker.longest_bytes + 1)
+
+    def end(self) -> bytes:
+        """Take the end of the stream; returns the rest, masked."""
+        return self._taken(before=len(self._held))
+
+    def _taken(self, *, before: int) -> bytes:
+        if before <= 0:
+            return b""
+        parts, at = [], 0
+        for start, end in self._masker.spans(self._held):
+            if start >= before:
+                break
+            parts += [self._held[at:start], MASK.encode()]
+            at = end
+        until = max(at, before)
+        parts.append(self._held[at:until])
+        self._held = self._held[until:]
+        return b"".join(parts)
+
+
+# --- the texts of a JSON value -------------------------------------------------------------------
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _decoded(content: bytes) -> str:
+    return content.decode("utf-8", "replace")
+
+
+def _collect(value: Any, texts: list[bytes]) -> None:
+    """Collect texts, names and numbers, in the order of `_rebuilt`."""
+    if isinstance(value, str):
+        texts.append(_encoded(value))
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            texts.append(_encoded(str(name)))
+            _collect(item, texts)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _collect(item, texts)
+    elif value is not None and not isinstance(value, bool):
+        texts.append(_encoded(str(value)))
+
+
+def _rebuilt(value: Any, texts: Iterator[tuple[bytes, bytes]]) -> Any:
+    """Build the value again from its texts, each as it was and as it is masked."""
+    if isinstance(value, str):
+        before, masked = next(texts)
+        return value if masked == before else _decoded(masked)
+    if isinstance(value, dict):
+        return {_rebuilt(str(name), texts): _rebuilt(item, texts) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rebuilt(item, texts) for item in value]
+    if value is not None and not isinstance(value, bool):
+        before, masked = next(texts)
+        return value if masked == before else MASK
+    return value
+
+
+# --- the pattern ---------------------------------------------------------------------------------
+
+
+def _pieces(value: str) -> Iterator[str]:
+    """Split a value into the texts to look for."""
+    if len(value) < LEAST_CHARACTERS:
+        return
+    for start in range(0, len(value), LONGEST_PIECE):
+        piece = value[start : start + LONGEST_PIECE]
+        yield piece if len(piece) >= LEAST_CHARACTERS else value[-LEAST_CHARACTERS:]
+    lines = value.splitlines() if len(value) > LEAST_OF_A_LINE else []
+    for line in lines if len(lines) > 1 else ():
+        # the frame of a PEM file is no secret
+        if len(line.strip()) >= LEAST_OF_A_LINE and not line.startswith("-----"):
+            yield from _pieces(line.strip())
+
+
+def _compiled(pieces: Iterable[str]) -> Any:
+    options = re2.Options()
+    options.encoding = re2.Options.Encoding.LATIN1  # bytes
+    options.longest_match = True
+    options.never_capture = True
+    options.log_errors = False
+    options.max_mem = MEMORY_LIMIT
+    forms = dict.fromkeys(form for piece in pieces for form in _forms(piece))
+    # `re2.compile` would keep the pattern, and so the values, in a cache
+    return re2._Regexp(b"|".join(forms), options)
+
+
+def _forms(piece: str) -> Iterator[bytes]:
+    content = _encoded(piece)
+    yield b"".join(map(_character, piece))
+    yield b"(?i:%s)" % content.hex().encode()
+    for before in range(3):
+        yield _base64(content, before=before)
+
+
+def _longest_form(piece: str) -> int:
+    """The most bytes of any of the forms: base64 with line ends, or all characters escaped up to
+    three times."""
+    return max(7 * len(_encoded(piece)), sum(1 if _is_plain(c) else 26 for c in piece))
+
+
+def _base64(content: bytes, *, before: int) -> bytes:
+    """The part that does not depend on what else was encoded, after so many bytes modulo 3."""
+    encoded = base64.b64encode(bytes(before) + content)
+    form = b""
+    for at in range((8 * before + 5) // 6, 8 * (before + len(content)) // 6):
+        if form and at % 4 == 0:
+            form += LINE_END
+        character = encoded[at : at + 1]
+        form += {b"+": b"[+-]", b"/": b"[/_]"}.get(character, character)
+    return form
+
+
+LINE_END = rb"(?:[\r\n]|\\[rn])*"
+"""Encoders that break lines do so after a multiple of four characters."""
+
+ESCAPES = {"\n": b"n", "\r": b"r", "\t": b"t", "\b": b"b", "\f": b"f"}
+
+
+def _character(character: str) -> bytes:
+    """One character as it is, as in a URL, as in JSON and Python; escaped any number of times."""
+    if _is_plain(character):
+        return character.encode()
+    content, code = _encoded(character), ord(character)
+    forms = [rb"(?i:%s)" % b"".join(b"%%%02x" % byte for byte in content)]
+    if character == " ":
+        forms.append(rb"\+")
+    if character in ESCAPES:
+        forms.append(rb"\\+%s" % ESCAPES[character])
+    if code < 32 or code > 126 or character in "\"'/<>&":
+        utf16 = character.encode("utf-16-be", "surrogatepass")
+        codes = [utf16[at : at + 2].hex().encode() for at in range(0, len(utf16), 2)]
+        forms.append(b"".join(rb"\\+u(?i:%s)" % code for code in codes))
+    if code < 32 or 126 < code < 256:
+        forms.append(rb"\\+x(?i:%02x)" % code)
+    elif code > 0xFFFF:
+        forms.append(rb"\\+U(?i:%08x)" % code)
+    escaped = rb"\\*" if character.isascii() else b""
+    forms.append(escaped + b"".join(rb"\x%02x" % byte for byte in content))
+    return b"(?:%s)" % b"|".join(forms)
+
+
+def _is_plain(character: str) -> bool:
+    """Return True if nothing encodes it by itself."""
+    return character.isascii() and character.isalnum()

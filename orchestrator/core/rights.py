@@ -1,0 +1,106 @@
+"""The rights of each service to the tables of core, of Django's content types, and of beat.
+
+A worker reads and writes what claim, finish, heartbeat and its registration need. Nobody but the
+owner changes or removes history.
+"""
+
+from __future__ import annotations
+
+from orchestrator.core.frame import ADD, ALL, CHANGE, READ, Rights, TableRights
+
+WRITTEN_BY_WORKERS = (
+    "status",
+    "attempt",
+    "retry_count",
+    "lost_workers",
+    "worker_incarnation",
+    "start_by",
+    "run_deadline_at",
+    "next_retry_at",
+    "reason",
+    "result",
+    "started_at",
+    "ended_at",
+)
+"""Columns of executions that claims and ends set."""
+
+OWN_TO_WORKERS = (
+    "incarnation",
+    "status",
+    "status_reason",
+    "failed_checks",
+    "capacity",
+    "runtimes",
+    "labels",
+    "missing_code",
+    "registered_at",
+    "heartbeat_at",
+    "gone_at",
+    "retired_at",
+    "host",
+    "pid",
+    "version",
+)
+"""Columns that a worker writes to its row: all but its name and an operator's cordon."""
+
+SCHEDULE = (
+    "clockedschedule",
+    "crontabschedule",
+    "intervalschedule",
+    "periodictask",
+    "periodictasks",
+    "solarschedule",
+)
+
+TABLES = (
+    TableRights(table="orchestrator_pack", api=READ, executor=READ, worker=READ),
+    # the admin enables and disables actions
+    TableRights(
+        table="orchestrator_action",
+        api=Rights(read=True, change=("enabled", "updated_at")),
+        executor=READ,
+        worker=READ,
+    ),
+    TableRights(
+        table="orchestrator_execution",
+        api=CHANGE,
+        executor=CHANGE,
+        worker=Rights(
+            read=True,
+            hidden=("result", "requested_by", "idempotency_key"),
+            change=WRITTEN_BY_WORKERS,
+        ),
+    ),
+    TableRights(
+        table="orchestrator_executionevent", api=ADD, executor=ADD, worker=Rights(add=True)
+    ),
+    TableRights(
+        table="orchestrator_worker",
+        api=Rights(read=True, change=True),
+        executor=Rights(read=True, change=True),
+        worker=Rights(read=True, add=True, change=OWN_TO_WORKERS),
+    ),
+    TableRights(
+        table="orchestrator_workerevent",
+        api=ADD,
+        executor=ADD,
+        # the id, which an INSERT returns
+        worker=Rights(add=True, read=("id",)),
+    ),
+    TableRights(
+        table="orchestrator_dlqentry",
+        api=CHANGE,
+        executor=CHANGE,
+        worker=Rights(add=True, read=("id", "dlq_entry_uuid")),
+    ),
+    TableRights(table="v_dlq_dashboard", api=READ, executor=READ),
+    TableRights(table="v_dlq_investigation_queue", api=READ, executor=READ),
+    TableRights(table="orchestrator_tally", api=CHANGE, executor=CHANGE, worker=CHANGE),
+    TableRights(table="orchestrator_tick", api=READ, executor=CHANGE),
+    TableRights(table="django_migrations"),
+    TableRights(table="django_content_type", api=READ),
+    *(
+        TableRights(table=f"django_celery_beat_{name}", api=ALL, executor=READ, beat=CHANGE)
+        for name in SCHEDULE
+    ),
+)

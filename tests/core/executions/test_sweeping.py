@@ -1,0 +1,135 @@
+"""The guarantee: what is overdue or lost ends, with no message, worker or beat at work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import OperationalError
+
+from orchestrator.core import executions, publisher
+from orchestrator.core.executions import attempts, sweeping
+from orchestrator.core.models import ExecutionEvent
+from orchestrator.core.reasons import Reason
+from orchestrator.core.states import OPEN, ExecutionStatus
+from tests.factories import NOW, make_action, make_execution, make_worker
+from tests.rows import ended, reread
+
+pytestmark = pytest.mark.usefixtures("database", "sent")
+
+S = ExecutionStatus
+NONE = {"deadline_passed": 0, "not_started": 0, "not_ended": 0, "cancel_unconfirmed": 0}
+RETRY = {"max_attempts": 2, "backoff": "none"}
+
+
+def soon(**values: float) -> dict[str, Any]:
+    return {name: NOW + timedelta(seconds=seconds) for name, seconds in values.items()}
+
+
+CASES: list[tuple[ExecutionStatus, dict[str, Any], str, tuple[str, str]]] = [
+    (S.REQUESTED, soon(deadline_at=1), "deadline_passed", ("failed", "deadline_passed")),
+    (S.SCHEDULING, soon(deadline_at=1), "deadline_passed", ("failed", "deadline_passed")),
+    (S.SCHEDULED, soon(deadline_at=1), "deadline_passed", ("failed", "deadline_passed")),
+    (S.SCHEDULED, soon(start_by=1), "not_started", ("failed", "scheduled_timeout")),
+    (S.RUNNING, soon(run_deadline_at=1), "not_ended", ("timeout", "run_deadline_passed")),
+    (
+        S.CANCELING,
+        soon(run_deadline_at=1),
+        "cancel_unconfirmed",
+        ("cancelled", "cancel_unconfirmed"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("status", "due", "kind", "end"), CASES)
+def test_sweep_ends_what_is_overdue_and_not_a_moment_earlier(
+    status: ExecutionStatus,
+    due: dict[str, Any],
+    kind: str,
+    end: tuple[str, str],
+    sent: list[publisher.Message],
+) -> None:
+    gone = make_worker(status="inactive")
+    execution = make_execution(status, worker=gone, **due)
+    bystander = make_execution(status)
+    (due_at,) = due.values()
+    assert executions.sweep(now=due_at - timedelta(microseconds=1)) == NONE
+    assert sent == []
+    assert executions.sweep(now=due_at) == NONE | {kind: 1}
+    assert ended(execution) == end
+    assert ended(bystander)[0] == status
+    result = reread(execution).result
+    assert result is not None
+    assert result["failed_by"] == "execution_timeout_monitor"
+    assert [message.task for message in sent] == [publisher.COMPLETED]
+    assert executions.sweep(now=due_at) == NONE, "sweeping again finds nothing"
+
+
+@pytest.mark.parametrize("status", sorted(OPEN))
+def test_nothing_is_open_after_its_deadline(status: str) -> None:
+    execution = make_execution(status, deadline_at=NOW)
+    executions.sweep(now=NOW + timedelta(seconds=10))
+    assert reread(execution).is_terminal
+
+
+def test_sweep_leaves_what_has_ended_alone() -> None:
+    for status in set(S) - OPEN:
+        make_execution(status)
+    assert executions.sweep(now=NOW + timedelta(days=30)) == NONE
+    assert not ExecutionEvent.objects.exists()
+
+
+def test_sweep_retries_where_the_policy_allows(sent: list[publisher.Message]) -> None:
+    action = make_action("core.again", retry_policy=RETRY)
+    never_started = make_execution(S.SCHEDULED, action=action, start_by=NOW)
+    not_idempotent = make_execution(S.RUNNING, action=action, run_deadline_at=NOW)
+    assert executions.sweep(now=NOW) == NONE | {"not_started": 1, "not_ended": 1}
+    assert ended(never_started) == ("requested", "scheduled_timeout")
+    assert ended(not_idempotent)[0] == "timeout"
+    assert {message.task for message in sent} == {publisher.SCHEDULE, publisher.COMPLETED}
+
+
+def test_passed_deadline_is_not_retried() -> None:
+    action = make_action("core.again", retry_policy=RETRY, idempotent=True)
+    execution = make_execution(S.RUNNING, action=action, deadline_at=NOW)
+    executions.sweep(now=NOW + timedelta(seconds=10))
+    assert ended(execution)[0] == "timeout"
+
+
+def test_dispatch_that_a_worker_was_too_busy_for_goes_back_and_counts_for_no_policy(
+    sent: list[publisher.Message],
+) -> None:
+    execution = make_execution(S.SCHEDULED, start_by=NOW)
+    assert executions.sweep(now=NOW) == NONE | {"not_started": 1}
+    assert ended(execution) == ("requested", "scheduled_timeout")
+    assert reread(execution).retry_count == 0
+    assert [message.task for message in sent] == [publisher.SCHEDULE]
+
+
+def test_sweep_works_through_more_than_one_batch(settings: Any) -> None:
+    settings.MUSTER = replace(settings.MUSTER, batch_size=4)
+    action, worker = make_action(), make_worker()
+    for _ in range(11):
+        make_execution(S.SCHEDULED, action=action, worker=worker, start_by=NOW)
+    assert executions.sweep(now=NOW)["not_started"] == 11
+
+
+def test_kind_that_cannot_be_ended_keeps_no_other_from_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    past_deadline = make_execution(S.REQUESTED, deadline_at=NOW)
+    not_started = make_execution(S.SCHEDULED, start_by=NOW)
+    not_ended = make_execution(S.RUNNING, run_deadline_at=NOW)
+
+    def end_all(overdue: Any, *, reason: Reason, **values: Any) -> int:
+        if reason is Reason.DEADLINE_PASSED:
+            raise OperationalError("deadlock detected")
+        return attempts.end_all(overdue, reason=reason, **values)
+
+    monkeypatch.setattr(sweeping, "end_all", end_all)
+    with pytest.raises(OperationalError, match="deadlock"):
+        executions.sweep(now=NOW)
+    assert ended(past_deadline)[0] == "requested"
+    assert [ended(each)[0] for each in (not_started, not_ended)] == ["requested", "timeout"]

@@ -1,0 +1,123 @@
+"""`manage.py dlq`: entries are listed, shown, opened and closed, dead letters drained."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from orchestrator.core import publisher, topology
+from orchestrator.core.models import DLQEntry
+from orchestrator.core.words import hex_lines
+from tests import commands
+from tests.factories import make_dlq_entry, make_execution
+
+pytestmark = pytest.mark.django_db
+
+run, document, refused = commands.of("dlq")
+
+
+def entry(number: int = 1, **values: Any) -> DLQEntry:
+    known: dict[str, Any] = {
+        "dlq_reason": "message_invalid",
+        "detail": "not a task message of ours",
+        "original_queue": "muster.execution.requests.queue",
+        "fingerprint": str(number),
+    }
+    return make_dlq_entry(**known | values)
+
+
+def listed(*arguments: str) -> list[str]:
+    found = document("list", *arguments)
+    return [item["dlq_entry_uuid"] for item in found["items"]]
+
+
+def test_dlq_entries_are_listed_newest_first_page_by_page() -> None:
+    execution = make_execution()
+    ids = [str(entry(n).dlq_entry_uuid) for n in range(3)]
+    letter = entry(9, about=execution, attempt=1, dlq_reason="queue_ttl_expired")
+    about = str(letter.dlq_entry_uuid)
+    first = document("list", "--limit", "2")
+    assert [item["dlq_entry_uuid"] for item in first["items"]] == [about, ids[2]]
+    assert listed("--cursor", first["next_cursor"]) == [ids[1], ids[0]]
+    assert listed("--execution", str(execution.pk)) == [about]
+    assert listed("--reason", "queue_ttl_expired") == [about]
+    assert listed("--resolution-status", "cancelled") == []
+    table = run("list")
+    assert max(map(len, table.splitlines())) <= 100
+    assert f"execution {str(execution.pk)[:18]}" in table
+
+
+def test_dlq_entry_is_opened_annotated_and_closed() -> None:
+    execution = make_execution()
+    opened = document("open", "--execution", str(execution.pk), "--detail", "looks odd")
+    id = opened["dlq_entry_uuid"]
+    assert (opened["dlq_reason"], opened["opened_by"][:3]) == ("manual_dlq", "cli")
+    run("update", id, "--note", "asked ada", "--metadata", '{"ticket": 7}')
+    closing = ("--resolution-status", "permanently_failed", "--note", "gone")
+    (closed,) = document("update", id[:30], *closing)
+    assert (closed["resolution_status"], closed["metadata"]) == (
+        "permanently_failed",
+        {"ticket": 7},
+    )
+    page = run("show", id)
+    for text in ("permanently_failed", "asked ada", "gone", "looks odd", str(execution.pk)):
+        assert text in page
+    assert "a closed entry is final" in refused("update", id, "--note", "more")
+    assert "Expected a resolution, a note or metadata" in refused("update", id)
+
+
+def test_many_entries_are_closed_at_once() -> None:
+    ids = [str(entry(n).dlq_entry_uuid) for n in range(3)]
+    run("update", *ids, "--resolution-status", "cancelled")
+    assert set(DLQEntry.objects.values_list("resolution_status", flat=True)) == {"cancelled"}
+
+
+def test_dead_letter_is_shown_with_the_brokers_account_and_its_bytes() -> None:
+    death = {
+        "count": 2,
+        "reason": "expired",
+        "queue": "worker.7.executions",
+        "exchange": "muster.executions",
+        "routing-keys": ["execution.dispatch.worker.7"],
+        "time": "2026-03-01T12:00:00+00:00",
+    }
+    body = b"\x00\xffhello [red]\x1b[31m"
+    one = entry(x_death=[death], headers={"task": "x"}, raw_body=body)
+    page = run("show", str(one.dlq_entry_uuid))
+    assert "worker.7.executions" in page
+    assert "00 ff 68 65 6c 6c 6f" in page
+    assert "..hello [red].[3" in page
+    assert "\x1b" not in page
+    found = document("show", str(one.dlq_entry_uuid))
+    assert base64.b64decode(found["raw_body"]) == body
+    assert found["x_death"] == [death]
+
+
+def test_long_body_is_cut_off_and_says_so() -> None:
+    lines = list(hex_lines(b"x" * 5_000))
+    assert len(lines) == 257
+    assert lines[-1] == "... 904 more bytes"
+    assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize("id", ["4711", "0", "x", "01a1fc03-4d96-75ec-8c37-9598e7ef21ba"])
+def test_unknown_dlq_entry_is_one_line(id: str) -> None:
+    complaint = refused("show", id)
+    assert f"No DLQ entry has an id that begins with {id}" in complaint or "not an id" in complaint
+
+
+def test_drain_prints_what_was_done(channel: Any) -> None:
+    topology.declare(channel, [])
+    channel.basic_publish(channel.prepare_message(b"odd"), topology.dead_letter_exchange(), "x")
+    told = document("drain")
+    assert told == {"settled": 0, "returned": 0, "stale": 0, "unreadable": 1}
+    assert "unreadable" in run("drain")
+
+
+def test_drain_without_a_broker_is_one_line(settings: Any) -> None:
+    publisher.errors.cache_clear()
+    settings.BROKER_URL = "amqp://127.0.0.1:1//"
+    assert "Broker: not drained" in refused("drain")
+    publisher.errors.cache_clear()

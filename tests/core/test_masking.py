@@ -1,0 +1,205 @@
+"""Values that are known to be secret are found in every form, and nothing else is."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import string
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from orchestrator.core.masking import LEAST_CHARACTERS, LONGEST_PIECE, MASK, Masker, worth_masking
+
+VALUE = 'sk_live_7f3K/a+b="c\\d'
+PEM = (
+    "-----BEGIN KEY-----\n" + "\n".join(f"{n:02}abcdefghijklmnopqrstuvwx" for n in range(40)) + "\n"
+)
+
+FORMS: dict[str, Callable[[str], str]] = {
+    "plain": str,
+    "json": lambda value: json.dumps(value)[1:-1],
+    "json in json": lambda value: json.dumps(json.dumps(value))[3:-3],
+    "json with escaped slashes": lambda value: json.dumps(value)[1:-1].replace("/", "\\/"),
+    "repr": lambda value: repr(value)[1:-1],
+    "url": lambda value: quote(value, safe=""),
+    "url with slashes": quote,
+    "form": quote_plus,
+    "url in lower case": lambda value: quote(value, safe="").replace("%2F", "%2f"),
+    "hex": lambda value: value.encode().hex(),
+    "HEX": lambda value: value.encode().hex().upper(),
+}
+VALUES = [
+    VALUE,
+    "p\u00e4ssw\u00f6rd \U0001f511 two",
+    "0123456789",
+    "line one\nline two\ttab",
+    "a" * 600,
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("value", VALUES)
+def test_value_is_found_in_this_form(value: str, form: str) -> None:
+    text = f"<{FORMS[form](value)}>"
+    masked = Masker([value]).text(text)
+    assert masked.strip("<>*") == "", masked
+    assert MASK in masked
+
+
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode, base64.encodebytes])
+@pytest.mark.parametrize("after", range(3))
+@pytest.mark.parametrize("before", range(4))
+@pytest.mark.parametrize("value", [*VALUES, "?>?>?>?>"])
+def test_value_is_found_in_base64_wherever_it_begins(
+    value: str, before: int, after: int, encode: Callable[[bytes], bytes]
+) -> None:
+    content = b"x" * before + value.encode() + b"y" * after
+    masked = Masker([value]).text(encode(content).decode())
+    # what is left tells of the neighbours, and a few bits of the value's ends
+    left = masked.replace(MASK, "").replace("\n", "").rstrip("=")
+    ends = 2 + len(value) // LONGEST_PIECE
+    assert len(left) <= (before * 8 + 5) // 6 + (after * 8 + 5) // 6 + ends, masked
+    assert MASK in masked
+
+
+def test_lines_of_a_value_are_found_by_themselves() -> None:
+    indented = "\n".join(f"    {line}" for line in PEM.splitlines())
+    masked = Masker([PEM]).text(indented)
+    assert "abcdef" not in masked
+    assert "BEGIN KEY" in masked
+
+
+def test_longer_of_two_values_is_masked_whole() -> None:
+    masker = Masker(["secret-one", "secret-one-and-more"])
+    assert masker.text("secret-one-and-more, secret-one") == "***, ***"
+
+
+def test_short_value_is_not_looked_for() -> None:
+    short = "x" * (LEAST_CHARACTERS - 1)
+    assert not Masker([short, "", " " * 20])
+    assert Masker([short]).text(f"a {short} b") == f"a {short} b"
+    assert Masker([f"{short}y"]).text(f"a {short}y b") == "a *** b"
+
+
+def test_json_value_is_masked_with_its_names_and_numbers() -> None:
+    masker = Masker(["hunter22", "4711471147"])
+    value = {
+        "hunter22": [1, None, True, "x hunter22 y", {"n": 4711471147, "f": 1.5}],
+        "fine": "nothing",
+    }
+    before = json.dumps(value)
+    assert masker.value(value) == {
+        "***": [1, None, True, "x *** y", {"n": "***", "f": 1.5}],
+        "fine": "nothing",
+    }
+    assert json.dumps(value) == before
+
+
+def test_value_without_a_secret_is_returned_as_it_is() -> None:
+    value = {"a": [1, {"b": "hunter2"}]}
+    assert Masker(["hunter22"]).value(value) is value
+
+
+def test_texts_of_a_json_value_do_not_run_together() -> None:
+    value = ["hunt", "er22", "a\0b", "hunter22"]
+    assert Masker(["hunter22"]).value(value) == ["hunt", "er22", "a\0b", "***"]
+
+
+def test_what_is_nested_too_deeply_is_masked_whole() -> None:
+    deep: Any = "hunter22"
+    for _ in range(100_000):
+        deep = [deep]
+    assert Masker(["hunter22"]).value(deep) == MASK
+
+
+def test_texts_and_numbers_that_are_long_enough_are_worth_masking() -> None:
+    value = {"a": ["short", "long enough"], "b": {"n": 123456, "t": True, "z": None, "p": 1234}}
+    assert sorted(worth_masking(value)) == ["123456", "long enough"]
+
+
+SECRETS = st.text(min_size=6, max_size=40).filter(lambda text: len(text.strip()) >= 6)
+
+
+@hypothesis.given(secret=SECRETS, around=st.text(max_size=20), form=st.sampled_from(sorted(FORMS)))
+def test_no_text_reveals_a_value(secret: str, around: str, form: str) -> None:
+    text = around + FORMS[form](secret.strip()) + around
+    masked = Masker([secret]).text(text)
+    assert len(masked) <= 2 * len(around) + len(MASK)
+
+
+# --- streams -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 50, 10_000])
+def test_value_is_found_across_chunks(size: int) -> None:
+    value = "sk_live_0123456789"
+    text = f"before {value} {base64.b64encode(value.encode()).decode()} {value}{value} after"
+    stream = Masker([value]).stream()
+    content = text.encode()
+    chunks = [content[at : at + size] for at in range(0, len(content), size)]
+    masked = b"".join([*map(stream.feed, chunks), stream.end()])
+    assert masked == b"before *** *** ****** after"
+
+
+@hypothesis.given(
+    parts=st.lists(
+        st.sampled_from(["abc", "secret-value", "secret-", "value-too", " "]), max_size=30
+    ),
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=10),
+)
+def test_stream_says_what_the_whole_text_says(parts: list[str], sizes: list[int]) -> None:
+    masker = Masker(["secret-value", "value-too-long"])
+    content = "".join(parts).encode()
+    stream, masked, at, turn = masker.stream(), b"", 0, 0
+    while at < len(content):
+        size = sizes[turn % len(sizes)]
+        masked += stream.feed(content[at : at + size])
+        at, turn = at + size, turn + 1
+    assert masked + stream.end() == masker.content(content)
+
+
+def test_stream_without_values_holds_nothing_back() -> None:
+    stream = Masker([]).stream()
+    assert stream.feed(b"at once") == b"at once"
+    assert stream.end() == b""
+
+
+# --- cost ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def twenty() -> list[str]:
+    chance = random.Random(1)
+    return ["".join(chance.choices(string.ascii_letters + string.digits + "-_+/=$!", k=40))
+            for _ in range(20)]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["text", "many small parts"])
+def test_megabyte_and_twenty_values_take_little_time(twenty: list[str], kind: str) -> None:
+    chance = random.Random(2)
+    text = "".join(chance.choices(string.printable, k=1 << 20))
+    value: Any = text
+    if kind != "text":
+        value = {f"k{n}": [text[n * 10 : n * 10 + 8], n, None] for n in range(28_000)}
+    best = float("inf")
+    for _ in range(5):
+        began = time.thread_time()
+        assert Masker(twenty).value(value) is value
+        best = min(best, time.thread_time() - began)
+    assert best < 0.060  # 20 ms on a machine that does nothing else, see docs/adr/0033
+
+
+def test_values_stay_in_no_cache(twenty: list[str]) -> None:
+    import re2
+
+    Masker(twenty)
+    before = re2._Regexp._make.cache_info().currsize
+    Masker([value + "x" for value in twenty])
+    assert re2._Regexp._make.cache_info().currsize == before

@@ -1,0 +1,23 @@
+"""Which of the processes that share the tests runs which."""
+
+from __future__ import annotations
+
+from xdist.scheduler import LoadScopeScheduling
+
+
+class WholeFiles(LoadScopeScheduling):
+    """Each process takes whole files: what a file has set up for itself is set up once.
+
+    `xdist_group` marks would say the same, but pytest 9.2 takes no notice of them
+    (pytest-dev/pytest-xdist#1386).
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit(nodeid)
+
+
+def unit(nodeid: str) -> str:
+    """The tests that one process runs: those of a file, and on servers apart."""
+    file, _, test = nodeid.partition("::")
+    parameters = test.partition("[")[2].rstrip("]").split("-")
+    return f"{file}, on servers" if "servers" in parameters else file

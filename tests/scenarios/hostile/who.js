@@ -1,0 +1,1 @@
+setTimeout(() => console.log(process.getuid()), 1000 * Number(process.argv[2]));

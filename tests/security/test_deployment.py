@@ -1,0 +1,187 @@
+"""What deploy/ ships: no default password, no shared key, services without privileges."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+import yaml
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
+
+from tests.scenarios.installation import REPOSITORY
+from tests.servers import free_port
+
+DEPLOY = REPOSITORY / "deploy"
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+SECRETS = ("POSTGRES_PASSWORD", "RABBITMQ_PASSWORD", "REDIS_PASSWORD", "SECRET_KEY")
+LOGINS = {
+    f"{service}_{server}_PASSWORD"
+    for service in ("API", "EXECUTOR", "BEAT", "WORKER")
+    for server in ("DATABASE", "BROKER")
+}
+OURS = ("migrate", "api", "executor", "beat", "worker")
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return (DEPLOY / "compose.yaml").read_text()
+
+
+@pytest.fixture(scope="module")
+def services(text: str) -> dict[str, Any]:
+    services: dict[str, Any] = yaml.safe_load(text)["services"]
+    return services
+
+
+class TestCompose:
+    def test_has_the_services(self, services):
+        assert set(services) == {"postgres", "rabbitmq", "redis", *OURS}
+
+    @pytest.mark.parametrize("name", SECRETS)
+    def test_refuses_to_start_without_a_secret(self, text, name):
+        uses = re.findall(rf"\$\{{{name}([^}}]*)\}}", text)
+        assert uses
+        assert all(use.startswith(":?") for use in uses), uses
+
+    def test_knows_no_password_of_its_own(self, text):
+        text = re.sub(r"(?m)^ *#.*$", "", text)
+        assert not re.findall(r"(?i)(?:password|key|pass): +(?!\$\{)\S+", text)
+        assert not re.findall(r"(?i)\$\{\w*(PASSWORD|KEY|PASS)\w*:-", text)
+        assert not re.findall(r"://\w+:(?!\$\{)[^@{}\s]+@", text)
+
+    def test_only_the_api_has_the_secret_key(self, services):
+        having = {name for name in services if "SECRET_KEY" in services[name]["environment"]}
+        assert having == {"api"}
+
+    def test_no_two_services_share_a_volume(self, services):
+        volumes = [
+            each.split(":")[0]
+            for service in services.values()
+            for each in service.get("volumes", ())
+        ]
+        assert len(volumes) == len(set(volumes))
+        assert not any("volumes" in services[name] for name in OURS if name != "worker")
+
+    @pytest.mark.parametrize("name", OURS)
+    def test_our_services_have_no_privileges(self, services, name):
+        service = services[name]
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert service.get("read_only", False) == (name != "worker")
+        assert "privileged" not in service
+
+    @pytest.mark.parametrize("name", ["api", "executor", "beat", "worker"])
+    def test_each_kind_of_service_has_logins_of_its_own(self, services, name):
+        kind = name.upper()
+        environment = services[name]["environment"]
+        owner = services["migrate"]["environment"]
+        for what, scheme in (("DATABASE", "postgresql"), ("BROKER", "amqp")):
+            url = environment[f"{what}_URL"]
+            assert url.startswith(f"${{{kind}_{what}_URL:-{scheme}://muster_{name}:")
+            assert f"${{{kind}_{what}_PASSWORD:?" in url
+            assert owner[f"{kind}_{what}_URL"] == url, "who makes the login knows it"
+        assert not {"POSTGRES_PASSWORD", "RABBITMQ_PASSWORD"} & set(
+            re.findall(r"\w+", str(environment))
+        )
+
+    def test_everything_listens_on_this_host_alone(self, services):
+        ports = [port for service in services.values() for port in service.get("ports", ())]
+        assert ports
+        assert all(port.startswith("127.0.0.1:") for port in ports)
+
+    def test_images_may_be_named_by_digest(self, text, services):
+        for name in ("postgres", "rabbitmq", "redis"):
+            assert services[name]["image"].startswith(f"${{{name.upper()}_IMAGE:-")
+        dockerfile = (DEPLOY / "Dockerfile").read_text()
+        assert dockerfile.count("FROM ${PYTHON_IMAGE}") == 2
+        assert "--require-hashes" in dockerfile
+
+    def test_redis_password_is_no_argument(self, services):
+        redis = services["redis"]
+        command = " ".join(redis["command"])
+        assert "requirepass %s" in command
+        assert "$$REDISCLI_AUTH" in command
+        assert "REDIS_PASSWORD" not in command
+
+
+def test_passwords_are_made_once_and_are_their_owners(tmp_path: Path) -> None:
+    shutil.copy(DEPLOY / "make-env.sh", tmp_path)
+    subprocess.run(["sh", str(tmp_path / "make-env.sh")], check=True, capture_output=True)
+    made = (tmp_path / ".env").read_text()
+    assert (tmp_path / ".env").stat().st_mode & 0o777 == 0o600
+    values = dict(line.split("=") for line in made.splitlines())
+    assert set(values) == {*SECRETS, *LOGINS}
+    assert len(set(values.values())) == len(values)
+    assert all(len(value) >= 32 and value.isalnum() for value in values.values())
+    subprocess.run(["sh", str(tmp_path / "make-env.sh")], check=True, capture_output=True)
+    assert (tmp_path / ".env").read_text() == made
+
+
+@pytest.mark.skipif(not shutil.which("redis-server"), reason="redis-server is not installed")
+def test_redis_takes_its_password_from_its_input(services: dict[str, Any], tmp_path: Path) -> None:
+    port = free_port()
+    script = services["redis"]["command"][2].replace("$$", "$")
+    script = script.replace("redis-server -", f"redis-server - --port {port} --dir {tmp_path}")
+    process = subprocess.Popen(
+        ["sh", "-c", script],
+        env={"PATH": "/usr/bin:/bin:/usr/local/bin", "REDISCLI_AUTH": "made-up-1"},
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        patient = Retry(ConstantBackoff(0.1), 50)
+        known = redis.Redis(port=port, password="made-up-1", retry=patient)
+        assert known.ping()
+        with pytest.raises(redis.AuthenticationError):
+            redis.Redis(port=port, retry=Retry(ConstantBackoff(0), 0)).ping()
+    finally:
+        process.kill()
+        process.wait()
+
+
+class TestUnits:
+    def test_there_is_one_for_each_kind_of_service(self):
+        names = [unit.name for unit in UNITS]
+        assert names == [
+            "muster-api.service", "muster-beat.service", "muster-executor.service",
+            "muster-worker@.service",
+        ]  # fmt: skip
+
+    @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+    def test_is_exposed_to_little(self, unit):
+        if not shutil.which("systemd-analyze"):
+            pytest.skip("systemd-analyze is not installed")
+        analysed = subprocess.run(
+            ["systemd-analyze", "security", "--offline=true", "--threshold=40", "--no-pager",
+             str(unit)],
+            capture_output=True, text=True, check=False, env={"PATH": "/usr/bin:/bin", "LANG": "C"},
+        )  # fmt: skip
+        assert analysed.returncode == 0, analysed.stdout + analysed.stderr
+        (level,) = re.findall(r"exposure level for \S+: ([\d.]+)", analysed.stdout)
+        assert float(level) <= 4.0
+
+    def test_api_executor_and_worker_are_different_users_with_different_variables(self):
+        users = {unit.name: _value(unit, "User") for unit in UNITS}
+        files = {unit.name: _value(unit, "EnvironmentFile") for unit in UNITS}
+        for values in (users, files):
+            assert len(set(values.values())) >= 3
+        assert users["muster-beat.service"] == users["muster-executor.service"]
+        assert len(set(files.values())) == 4, "each has its own login"
+        assert "root" not in users.values()
+
+    @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+    def test_keeps_its_data_in_a_directory_of_its_own(self, unit):
+        directory = _value(unit, "StateDirectory")
+        assert f"MUSTER_DATA_DIR=%S/{directory}" in unit.read_text()
+        others = [_value(other, "StateDirectory") for other in UNITS if other != unit]
+        assert directory not in others
+
+
+def _value(unit: Path, name: str) -> str:
+    (value,) = re.findall(rf"^{name}=(.+)$", unit.read_text(), re.MULTILINE)
+    return str(value)

@@ -1,0 +1,157 @@
+"""Masking of secrets in what a process of ours writes itself: its log, its output, cut texts.
+
+While an execution is in hand, its secrets are active in the worker's parent and in the process that
+runs it. What is stored is masked once more, whole, when it has ended (`attempts.Desk.ended`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import sys
+import threading
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
+from orchestrator.core.masking import Masker, Stream
+
+NOTHING = Masker(())
+
+_active: dict[int, Masker] = {}
+"""Maskers of the executions in hand. Without a lock, which a fork might leave locked."""
+
+
+def begin(secrets: Collection[str]) -> Masker:
+    """Mask these values in this process, until `end`."""
+    masker = Masker(secrets) if secrets else NOTHING
+    if masker:
+        _active[id(masker)] = masker
+    return masker
+
+
+def end(masker: Masker) -> None:
+    """Forget the values of a masker. May be called again."""
+    if _active.pop(id(masker), None):
+        for output in _outputs:
+            output.finish(masker)
+
+
+def forget_all() -> None:
+    """Forget what a parent had in hand when it forked this process."""
+    _active.clear()
+    for output in _outputs:
+        output.forget()
+
+
+@contextlib.contextmanager
+def of(secrets: Collection[str]) -> Iterator[None]:
+    """Mask these values meanwhile."""
+    masker = begin(secrets)
+    try:
+        yield
+    finally:
+        end(masker)
+
+
+def hidden(text: str) -> str:
+    """Mask the secrets that are active here. For a text that is to be cut: half of a value could
+    not be found afterwards."""
+    for masker in tuple(_active.values()):
+        text = masker.text(text)
+    return text
+
+
+def streams() -> list[Stream]:
+    """Begin streams that, one after the other, mask what is active here."""
+    return [masker.stream() for masker in tuple(_active.values())]
+
+
+def guard() -> None:
+    """Have all that this process logs and prints masked. Children that are forked inherit it.
+
+    What a child process, or a library in C, writes to the same file by itself is not masked.
+    """
+    for name in ("stdout", "stderr"):
+        if not isinstance(getattr(sys, name), _Output):
+            setattr(sys, name, _Output(getattr(sys, name)))
+    for handler in logging.getLogger().handlers:
+        if not isinstance(handler.formatter, _Guarded):
+            handler.setFormatter(_Guarded(handler.formatter or logging.Formatter()))
+
+
+class _Guarded(logging.Formatter):
+    """Masks whole lines, so that neither fields nor tracebacks are forgotten."""
+
+    def __init__(self, inner: logging.Formatter) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def format(self, record: logging.LogRecord) -> str:
+        return hidden(self.inner.format(record))
+
+
+class _Raw(io.BufferedIOBase):
+    """Passes on to a text stream what certainly is no part of a secret in hand."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self.name = str(getattr(stream, "name", ""))
+        self.forget()
+
+    def forget(self) -> None:
+        # a new lock: a fork might have left the old one locked
+        self._lock = threading.Lock()
+        self._streams: dict[int, Stream] = {}
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return int(self._stream.fileno())
+
+    def isatty(self) -> bool:
+        return bool(self._stream.isatty())
+
+    def write(self, content: Any) -> int:
+        written = bytes(content)
+        with self._lock:
+            for key, masker in tuple(_active.items()):
+                self._streams.setdefault(key, masker.stream())
+            self._pass_on(written, tuple(self._streams.values()))
+        return len(written)
+
+    def finish(self, masker: Masker) -> None:
+        """Pass on what was held back for this masker."""
+        with self._lock:
+            if stream := self._streams.pop(id(masker), None):
+                self._pass_on(stream.end(), tuple(self._streams.values()))
+
+    def _pass_on(self, content: bytes, streams: Iterable[Stream]) -> None:
+        for stream in streams:
+            content = stream.feed(content)
+        if content:
+            self._stream.write(content.decode("utf-8", "backslashreplace"))
+            self._stream.flush()
+
+
+class _Output(io.TextIOWrapper):
+    """Standard output or standard error, masked. Pieces that belong together are put together: they
+    are held back while a secret may begin in them."""
+
+    def __init__(self, stream: Any) -> None:
+        self.inner = stream
+        self._raw = _Raw(stream)
+        super().__init__(self._raw, "utf-8", "backslashreplace", write_through=True)
+        _outputs.append(self)
+
+    def finish(self, masker: Masker) -> None:
+        with contextlib.suppress(OSError, ValueError):  # closed by an action
+            self.flush()
+        self._raw.finish(masker)
+
+    def forget(self) -> None:
+        self._raw.forget()
+
+
+_outputs: list[_Output] = []
