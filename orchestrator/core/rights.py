@@ -31,6 +31,7 @@ OWN_TO_WORKERS = (
     "failed_checks",
     "capacity",
     "runtimes",
+    "isolation",
     "labels",
     "missing_code",
     "registered_at",

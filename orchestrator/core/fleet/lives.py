@@ -25,8 +25,8 @@ Status = Worker.Status
 
 SET_BY_REGISTRATION = (
     *("incarnation", "status", "status_reason", "failed_checks", "missing_code"),
-    *("gone_at", "retired_at", "capacity", "runtimes", "registered_at", "heartbeat_at"),
-    *("host", "pid", "version"),
+    *("gone_at", "retired_at", "registered_at", "heartbeat_at"),
+    *("capacity", "runtimes", "isolation", "host", "pid", "version"),
 )
 """Not the name, the labels and the cordon: those are not of one life."""
 

@@ -56,6 +56,16 @@ def admit(worker: Worker, *, incarnation: int | None = None) -> bool:
 # --- the life of a worker ------------------------------------------------------------------------
 
 
+def test_all_that_a_process_says_of_itself_is_stored() -> None:
+    said = {"capacity": 7, "runtimes": ["shell"], "isolation": "user", "host": "node-2",
+            "pid": 12, "version": "9"}  # fmt: skip
+    worker = reread(register(fleet.enlist(name="w1"), **said, missing_code={"acme": "not there"}))
+
+    assert {name: getattr(worker, name) for name in said} == said
+    assert worker.missing_code == {"acme": "not there"}
+    assert worker.registered_at == worker.heartbeat_at == NOW
+
+
 def test_worker_that_is_not_ready_is_given_no_work_until_it_is() -> None:
     worker = register(fleet.enlist(name="w1"), is_ready=False)
     assert not is_eligible()
