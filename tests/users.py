@@ -4,30 +4,18 @@ from __future__ import annotations
 
 import os
 import pwd
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
 
 OTHER = "nobody"
+REPOSITORY = Path(__file__).parents[1]
 
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0 or sys.platform != "linux", reason="only root can change users"
 )
-
-# in a mount namespace of its own, the folder that is closed to others holds nothing but the
-# interpreter, and is open
-REACHABLE = """
-set -e
-closed=$1 kept=$2 place=$3
-shift 3
-mkdir -p "$place"
-mount --bind "$closed" "$place"
-mount -t tmpfs -o mode=755 none "$closed"
-mkdir -p "$kept"
-mount --bind "$place${kept#"$closed"}" "$kept"
-exec "$@"
-"""
 
 
 def uid() -> int:
@@ -35,12 +23,35 @@ def uid() -> int:
 
 
 def reachable(place: Path) -> list[str]:
-    """A wrapper for a command, in whose view all users can execute this interpreter. `place` is a
-    folder for its use."""
-    python = Path(sys.executable).resolve()
-    folders = [folder for folder in reversed(python.parents) if not folder.stat().st_mode & 1]
-    if not folders:
+    """A wrapper for a command, in whose view all users can reach this interpreter and this
+    repository. `place` is a folder for its use.
+
+    In a mount namespace of its own, each folder above them that is closed to others holds nothing
+    but them, and is open.
+    """
+    closed: dict[Path, list[Path]] = {}
+    for wanted in (Path(sys.executable).resolve().parents[1], REPOSITORY):
+        if folder := next((up for up in reversed(wanted.parents) if not _is_open(up)), None):
+            closed.setdefault(folder, []).append(wanted)
+    if not closed:
         return []
-    closed, kept = folders[0], python.parents[1]
-    inside = place / "closed"
-    return ["unshare", "--mount", "sh", "-c", REACHABLE, "sh", str(closed), str(kept), str(inside)]
+    steps = ["set -e", "umask 022"]
+    for number, (folder, inside) in enumerate(closed.items()):
+        kept = place / f"closed-{number}"
+        steps += [
+            shlex.join(["mkdir", "-p", str(kept)]),
+            shlex.join(["mount", "--bind", str(folder), str(kept)]),
+            shlex.join(["mount", "-t", "tmpfs", "-o", "mode=755", "none", str(folder)]),
+        ]
+        for wanted in inside:
+            original = kept / wanted.relative_to(folder)
+            steps += [
+                shlex.join(["mkdir", "-p", str(wanted)]),
+                shlex.join(["mount", "--bind", str(original), str(wanted)]),
+            ]
+    steps += ['cd "$PWD"', 'exec "$@"']
+    return ["unshare", "--mount", "sh", "-c", "\n".join(steps), "sh"]
+
+
+def _is_open(folder: Path) -> bool:
+    return bool(folder.stat().st_mode & 0o001)
