@@ -206,8 +206,12 @@ class Backend:
             "permissions": [{**each, "vhost": at} for at in wanted for each in permissions],
             "topic_permissions": [{**each, "vhost": at} for at in wanted for each in topics],
         }
+        self.import_definitions(json.dumps(definitions))
+
+    def import_definitions(self, definitions: str) -> None:
+        assert self.rabbit is not None
         path = self.rabbit.directory / "definitions.json"
-        path.write_text(json.dumps(definitions))
+        path.write_text(definitions)
         self.rabbit.control("import_definitions", str(path))
 
 
@@ -469,6 +473,12 @@ class Installation:
     def login(self, service: str) -> dict[str, str]:
         """The variables with which a service logs in at the servers."""
         return self.backend.login(service, self.environment) if self.has_logins else {}
+
+    def renew_rights(self) -> None:
+        """Give the logins the rights that the present apps need, as who adds one does."""
+        if self.login("executor"):
+            self.command("privileges", "postgresql", "--apply")
+            self.backend.import_definitions(self.command("privileges", "rabbitmq"))
 
     def service(self, name: str) -> Service:
         """The service of this name that was started last."""

@@ -27,10 +27,11 @@ print(Errand.objects.create(kind=kind, state="under_way", created_at=now - timed
 
 @pytest.fixture
 def muster(install: Callable[..., Installation]) -> Installation:
-    """With errands: by a settings module, and nothing else."""
+    """With errands: by a settings module and their rights, and nothing else."""
     muster = install()
     muster.environment["DJANGO_SETTINGS_MODULE"] = "tests.errands.settings"
     muster.command("migrate", "--verbosity", "0")
+    muster.renew_rights()
     muster.command("pack", "install", PACK)
     return muster
 
