@@ -94,10 +94,10 @@ def test_second_process_of_a_name_takes_over_and_the_first_is_refused(
 
     assert first.exit_status() == EXIT_LOST
     muster.wait_for(lambda: _is_gone(first), "its children live on")
-    assert [(row.status, row.reason, row.attempt) for row in rows] == [
-        ("abandoned", "worker_lost", 1),
-        ("cancelled", "cancelled_running", 2),
-    ]
+    assert [(row.status, row.attempt) for row in rows] == [("abandoned", 1), ("cancelled", 2)]
+    # the second process kills those of the first, which may be quicker to say that one has died
+    # than an executor to say that all of it has
+    assert rows[0].reason in {"worker_lost", "process_lost"}
     assert [row.worker_incarnation for row in rows] == [1, 2]
     # it may wait for the second process, which is given work when it consumes
     story = [event for event in muster.story(again) if event != "wait"]
