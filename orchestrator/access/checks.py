@@ -22,7 +22,7 @@ ACCESS = "access"
 
 @register(ACCESS)
 def check_access(**_: Any) -> Sequence[CheckMessage]:
-    """Check for tokens of before there were owners, for tokens that never expire, and for staff
+    """Check for tokens without an owner of their own, for tokens that never expire, and for staff
     without a grant."""
     try:
         return list(_findings())
@@ -31,9 +31,9 @@ def check_access(**_: Any) -> Sequence[CheckMessage]:
 
 
 def _findings() -> Iterator[CheckMessage]:
-    of_before = ApiToken.objects.filter(identity__of_before=True, revoked_at=None)
-    if names := sorted(set(of_before.values_list("name", flat=True))):
-        owner = Identity.objects.get(of_before=True)
+    legacy = ApiToken.objects.filter(identity__is_legacy=True, revoked_at=None)
+    if names := sorted(set(legacy.values_list("name", flat=True))):
+        owner = Identity.objects.get(is_legacy=True)
         yield Warning(
             f"Tokens that were made before tokens had owners may do everything: {_listed(names)}.",
             hint="Replace each: `token create NAME` for a service account with the role that it "

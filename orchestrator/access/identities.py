@@ -57,7 +57,7 @@ def is_name(text: str) -> bool:
 
 
 def create_service(
-    name: str, *, now: datetime, description: str = "", of_before: bool = False
+    name: str, *, now: datetime, description: str = "", is_legacy: bool = False
 ) -> Identity:
     """Create a service account, which may do nothing yet. Raises InvalidName and IdentityTaken."""
     if not is_name(name) or ":" in name:
@@ -66,7 +66,7 @@ def create_service(
         with transaction.atomic():
             _tell("identities.create", f"service:{name}", description)
             return Identity.objects.create(
-                service_name=name, description=description, of_before=of_before, created_at=now
+                service_name=name, description=description, is_legacy=is_legacy, created_at=now
             )
     except IntegrityError:
         raise IdentityTaken(f"A service account is called {name!r} already") from None

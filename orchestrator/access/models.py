@@ -40,7 +40,7 @@ class Identity(models.Model):
         max_length=100, blank=True, help_text="Empty for a person, who has the name of its user."
     )
     description = models.CharField(max_length=200, blank=True)
-    of_before = models.BooleanField(
+    is_legacy = models.BooleanField(
         default=False,
         help_text="Owns the tokens that were made before tokens had owners.",
     )
@@ -91,8 +91,8 @@ class Identity(models.Model):
 
     @property
     def key_owner(self) -> int:
-        """The number of its idempotency keys. Keys of before had no owner: they are 0's."""
-        return 0 if self.of_before else self.pk
+        """The number of its idempotency keys. Earlier keys have no owner: they are 0's."""
+        return 0 if self.is_legacy else self.pk
 
 
 class Grant(models.Model):

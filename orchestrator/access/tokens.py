@@ -29,7 +29,7 @@ KINDS = words.kinds(success="usable", warning="expired rotated", danger="revoked
 PREFIX = "mst_"
 SECRET_BYTES = 32
 OLD_TEXT_LENGTH = len(PREFIX) + 43
-"""43 characters of base64 hold the 256 random bits. Texts of before had no more than this."""
+"""43 characters of base64 hold the 256 random bits. Earlier texts have no more than this."""
 CHECKSUM_LENGTH = 6
 TEXT_LENGTH = OLD_TEXT_LENGTH + CHECKSUM_LENGTH
 DIGITS = string.digits + string.ascii_uppercase + string.ascii_lowercase
@@ -272,7 +272,7 @@ class _Row(NamedTuple):
     last_used_at: datetime | None
     identity_id: int
     service_name: str
-    of_before: bool
+    is_legacy: bool
     disabled_at: datetime | None
     username: str | None
     is_active: bool | None
@@ -284,7 +284,7 @@ class _Row(NamedTuple):
 _BY_DIGEST = """
     SELECT token.id, token.name, token.prefix, token.grants, token.networks, token.expires_at,
         token.revoked_at, token.last_used_at, token.identity_id, identity.service_name,
-        identity.of_before, identity.disabled_at, person.username, person.is_active,
+        identity.is_legacy, identity.disabled_at, person.username, person.is_active,
         person.is_superuser, given.gives, given.scope
     FROM access_apitoken AS token
     JOIN access_identity AS identity ON identity.id = token.identity_id
@@ -335,8 +335,8 @@ def _identified(rows: Sequence[_Row]) -> Identified:
     if name is None:
         kind, name = "service", first.service_name
     return Identified(
-        actor=first.name if first.of_before or name == first.name else f"{name}/{first.name}"[:150],
-        key_owner=0 if first.of_before else first.identity_id,
+        actor=first.name if first.is_legacy or name == first.name else f"{name}/{first.name}"[:150],
+        key_owner=0 if first.is_legacy else first.identity_id,
         layers=layers,
         identity=f"{kind}:{name}",
         identity_id=first.identity_id,

@@ -66,11 +66,11 @@ def before(database: str, sent: Any) -> None:
 
 
 @pytest.mark.usefixtures("before")
-def test_installation_of_before_goes_on() -> None:
+def test_earlier_installation_goes_on() -> None:
     caller = Caller(TEXT)
     # who is who
     owner = Identity.objects.get()
-    assert (str(owner), owner.of_before) == ("service:tokens-of-before", True)
+    assert (str(owner), owner.is_legacy) == ("service:legacy-tokens", True)
     assert [str(each) for each in identities.given_to(owner)] == ["admin"]
     assert {row.identity_id for row in ApiToken.objects.all()} == {owner.pk}
     # what they may do
@@ -91,7 +91,7 @@ def test_installation_of_before_goes_on() -> None:
 
 
 @pytest.mark.usefixtures("before")
-def test_check_names_the_tokens_of_before_until_they_are_gone() -> None:
+def test_check_names_legacy_tokens_until_they_are_gone() -> None:
     found = findings()
     assert found["muster.W004"].endswith("had owners may do everything: ci, up.")
     assert found["muster.W005"] == "Tokens that never expire: ci, up."

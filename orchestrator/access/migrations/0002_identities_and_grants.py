@@ -31,7 +31,7 @@ class Migration(migrations.Migration):
                 ),
                 ("description", models.CharField(blank=True, max_length=200)),
                 (
-                    "of_before",
+                    "is_legacy",
                     models.BooleanField(
                         default=False,
                         help_text="Owns the tokens that were made before tokens had owners.",

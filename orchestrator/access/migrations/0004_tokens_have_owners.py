@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("access", "0003_tokens_of_before")]
+    dependencies = [("access", "0003_legacy_tokens")]
 
     operations = [
         migrations.AlterModelOptions(

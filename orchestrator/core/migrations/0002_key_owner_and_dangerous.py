@@ -16,7 +16,7 @@ class Migration(migrations.Migration):
                 "actions.run_any_command, too.",
             ),
         ),
-        # nullable, and 0 for the rows of before: neither database reads or rebuilds the table for
+        # nullable, and 0 for earlier rows: neither database reads or rebuilds the table for
         # that, so its triggers stay, and final rows need no update. Django would rebuild it
         migrations.SeparateDatabaseAndState(
             database_operations=[

@@ -4,7 +4,7 @@ may do what they could do."""
 from django.db import migrations
 from django.utils import timezone
 
-NAME = "tokens-of-before"
+NAME = "legacy-tokens"
 
 
 def adopt(apps, schema_editor):
@@ -19,7 +19,7 @@ def adopt(apps, schema_editor):
         .create(
             service_name=NAME,
             description="Owns the tokens that were made before tokens had owners.",
-            of_before=True,
+            is_legacy=True,
             created_at=now,
         )
     )
