@@ -247,15 +247,11 @@ class Desk:
 
     def claim_waiting(self) -> None:
         """Take the granted claims, and let the claimer ask for as many more as have room."""
-        for answer in self.agent.claimer.take_answers():
-            self.claiming -= len(answer.batch)
-            if answer.granted is None:
-                # not claimed, as far as is known, and not acknowledged
-                self.in_hand.let_go(attempt.key for attempt in answer.batch)
-                self.waiting.extendleft(reversed(answer.batch))
-            else:
-                self._take(answer, {each.key: each for each in answer.granted})
-        self._feed()
+        try:
+            for answer in self.agent.claimer.take_answers():
+                self._take(answer)
+        finally:
+            self._feed()  # also if the broker has gone: what is claimed runs
         room = self.room()
         if self.waiting and self.worth_asking(room) and self.agent.takes_work:
             batch = [self.waiting.popleft() for _ in range(min(room, len(self.waiting)))]
@@ -263,7 +259,14 @@ class Desk:
             self.in_hand.take(attempt.key for attempt in batch)
             self.agent.claimer.ask(batch)
 
-    def _take(self, answer: Answer, granted: dict[AttemptKey, Execution]) -> None:
+    def _take(self, answer: Answer) -> None:
+        self.claiming -= len(answer.batch)
+        if answer.granted is None:
+            # not claimed, as far as is known, and not acknowledged
+            self.in_hand.let_go(attempt.key for attempt in answer.batch)
+            self.waiting.extendleft(reversed(answer.batch))
+            return
+        granted = {each.key: each for each in answer.granted}
         settled = []
         for attempt in answer.batch:
             # two copies of one message in a batch: only the first gets the claim
@@ -277,7 +280,7 @@ class Desk:
                     continue
                 state.task_ready(attempt)
             settled.append(attempt)
-        # last: without a connection to the broker this raises, and claimed attempts must run
+        # last: without a connection to the broker this raises
         for attempt in settled:
             attempt.acknowledge()
 

@@ -80,6 +80,23 @@ def test_message_whose_claim_was_refused_is_acknowledged_and_not_started(agent: 
     assert story == ["acknowledged"]
 
 
+def test_what_was_claimed_starts_though_the_broker_has_gone_before_it_is_acknowledged(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(attempt: Offered) -> None:
+        raise ConnectionResetError
+
+    monkeypatch.setattr(Offered, "acknowledge", gone)
+    story: list[str] = []
+    one = Offered(story, uuid.uuid4())
+    offer(agent, one)
+
+    with pytest.raises(ConnectionResetError):
+        answer(agent, (one.execution_id, 1))
+
+    assert story == ["started"]
+
+
 def test_of_two_copies_in_one_batch_one_is_started(agent: Agent) -> None:
     story: list[str] = []
     id = uuid.uuid4()
