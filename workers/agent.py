@@ -76,6 +76,7 @@ class Agent:
         self.code = CodeWatch(self)
         self.admission = Admission(self)
         self.consumer: Any = None
+        self.cancel_consumers: list[Any] = []
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_reader, False)
         os.set_blocking(self._wake_writer, False)
@@ -234,6 +235,16 @@ class Agent:
         if self.is_connected:
             self.consumer.task_consumer.consume()
             self.desk.claim_waiting()
+
+    def hear_cancels_again(self) -> None:
+        """Consume the cancel queue again. May be called from any thread."""
+        self.on_loop(self._hear_cancels)
+
+    def _hear_cancels(self) -> None:
+        if self.is_connected:
+            for consumer in self.cancel_consumers:
+                consumer.cancel()
+                consumer.consume()
 
     @property
     def is_connected(self) -> bool:

@@ -154,6 +154,7 @@ class CancelStep(bootsteps.ConsumerStep):
     def start(self, consumer: Any) -> None:
         self.agent: Agent = consumer.controller.muster_agent
         super().start(consumer)
+        self.agent.cancel_consumers = self.consumers
 
     def _on_message(self, message: Message) -> None:
         try:

@@ -1,6 +1,7 @@
 """The worker's watch of its connection to the broker: messages for it must arrive.
 
-Its connection must work, and its queue must exist and have a consumer. Queues that somebody has
+Its connection must work, and its queues must exist and have a consumer each: a library may lose the
+message that a consumer is cancelled while it waits for another answer. Queues that somebody has
 deleted are declared again. Bindings cannot be queried, so they are declared periodically.
 """
 
@@ -78,18 +79,21 @@ class BrokerWatch(threading.Thread):
         if not self.agent.is_connected:
             return fleet.BROKER_CHECK, "no connection to the broker"
         try:
-            consumers = self._count_consumers()
+            unconsumed = self._look_at_queues()
         except declarations.TopologyDiffers as differs:
             return QUEUE_CHECK, str(differs).splitlines()[0]
         except publisher.errors() as error:
             log.debug("the broker does not answer", error=repr(error))
             return fleet.BROKER_CHECK, "no answer from the broker"
-        if consumers or self.agent.is_paused:
-            return None
-        return QUEUE_CHECK, f"{topology.worker_queue(self.agent.worker_id).name} has no consumer"
+        if self.agent.is_paused:
+            unconsumed.discard(topology.worker_queue(self.agent.worker_id).name)
+        if unconsumed:
+            return QUEUE_CHECK, f"{' and '.join(sorted(unconsumed))}: no consumer"
+        return None
 
-    def _count_consumers(self) -> int:
-        """Declare again if it is time to, and count. Raises the errors of the broker's library."""
+    def _look_at_queues(self) -> set[str]:
+        """Declare again if it is time to; returns the queues without a consumer. Raises the errors
+        of the broker's library."""
         was_connected = self.link is not None
         try:
             return self._ask()
@@ -99,17 +103,21 @@ class BrokerWatch(threading.Thread):
                 raise
         return self._ask()  # the old connection was closed between two looks
 
-    def _ask(self) -> int:
+    def _ask(self) -> set[str]:
         link = self._connected()
-        name = topology.worker_queue(self.agent.worker_id).name
         if time.monotonic() >= self.declare_at:
             self._declare(link)
+        names = [spec.name for spec in topology.worker_queues(self.agent.worker_id)]
         try:
             with declarations.throw_away(link) as channel:
-                return int(channel.queue_declare(name, passive=True).consumer_count)
+                return {
+                    name
+                    for name in names
+                    if not channel.queue_declare(name, passive=True).consumer_count
+                }
         except NotFound:
             self._declare(link)
-            return 0
+            return set(names)
 
     def _declare(self, link: Connection) -> None:
         declarations.declare(link, topology.worker_queues(self.agent.worker_id))

@@ -51,7 +51,8 @@ class Fitness:
             connections.close_all()
 
     def consume_again(self) -> None:
-        """Consume again, unless the worker is paused."""
+        """Consume both queues again; a worker that is paused, that of cancels."""
+        self.agent.hear_cancels_again()
         with self._lock:
             if not self.agent.is_paused:
                 self.agent.pause()

@@ -1,0 +1,83 @@
+"""The watch of a worker's queues: what is not consumed is noticed, and consumed again."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from orchestrator.core import topology
+from workers.agent import Agent
+from workers.broker_watch import BrokerWatch
+from workers.fitness import QUEUE_CHECK, Fitness
+
+MAIN, CANCEL = (spec.name for spec in topology.worker_queues(1))
+
+
+class Consumed:
+    """A consumer that notes down what becomes of it."""
+
+    def __init__(self) -> None:
+        self.story: list[str] = []
+
+    def cancel(self) -> None:
+        self.story.append("cancel")
+
+    def consume(self) -> None:
+        self.story.append("consume")
+
+
+@pytest.fixture
+def connected(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> Agent:
+    """A worker with a connection, whose loop is this thread."""
+    monkeypatch.setattr(agent, "on_loop", lambda do: do())
+    loop: Any = SimpleNamespace(connection=object(), task_consumer=Consumed())
+    agent.consumer, agent.cancel_consumers = loop, [Consumed()]
+    agent.admission.has_consumed = True
+    return agent
+
+
+def watch(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch, *unconsumed: str
+) -> tuple[BrokerWatch, list[dict[str, str]]]:
+    """A watch that always finds these queues without a consumer, and what it has told."""
+    told: list[dict[str, str]] = []
+    fitness = Fitness(agent)
+    monkeypatch.setattr(fitness, "tell", lambda checks, failures: told.append(failures))
+    watch = BrokerWatch(agent, fitness)
+    watch.patience_seconds = 0.0
+    monkeypatch.setattr(watch, "_look_at_queues", lambda: set(unconsumed))
+    return watch, told
+
+
+@pytest.mark.parametrize("name", [MAIN, CANCEL])
+def test_queue_without_a_consumer_is_consumed_again_and_told(
+    connected: Agent, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    looking, told = watch(connected, monkeypatch, name)
+    looking.look()
+    assert told == []
+    looking.look()
+
+    assert list(told[0]) == [QUEUE_CHECK]
+    assert told[0][QUEUE_CHECK].startswith(f"{name}: no consumer since ")
+    assert connected.cancel_consumers[0].story == ["cancel", "consume"]
+    assert connected.consumer.task_consumer.story == ["cancel", "consume"]
+
+
+def test_worker_that_is_paused_need_not_consume_its_work_but_its_cancels(
+    connected: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connected.is_paused = True
+    looking, told = watch(connected, monkeypatch, MAIN)
+    looking.look()
+    looking.look()
+    assert told == [{}, {}]
+
+    looking, told = watch(connected, monkeypatch, MAIN, CANCEL)
+    looking.look()
+    looking.look()
+    assert told[0][QUEUE_CHECK].startswith(f"{CANCEL}: no consumer since ")
+    assert connected.cancel_consumers[0].story == ["cancel", "consume"]
+    assert connected.consumer.task_consumer.story == []
