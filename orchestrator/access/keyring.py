@@ -19,14 +19,18 @@ from pathlib import Path
 from django.conf import settings
 from django.db import connection
 
-from orchestrator.core.errors import MusterError
+from orchestrator.core.errors import Unavailable
 
 KEY_BYTES = 32
 HEADER = "# Keys of MUSTER_KEYRING. The first line seals, all of them open. Keep a copy.\n"
 
 
-class RingFault(MusterError):
+class RingFault(Unavailable):
     """The ring cannot be used."""
+
+    kind = "key-ring"
+    title = "The key ring cannot be used"
+    retry_after_seconds = 60
 
 
 @dataclass(frozen=True, repr=False)

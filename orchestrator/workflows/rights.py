@@ -1,4 +1,7 @@
-"""The rights of each service to the tables of workflows; workers have none."""
+"""The rights of each service to the tables of workflows; workers have none.
+
+Who repairs a step advances its task, so the API adds what the executor adds.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ TABLES = (
     TableRights(table="workflows_tasktemplate", api=CHANGE, executor=READ),
     TableRights(table="workflows_task", api=CHANGE, executor=CHANGE),
     TableRights(table="workflows_step", api=CHANGE, executor=CHANGE),
-    TableRights(table="workflows_stepdependency", api=READ, executor=ADD),
-    TableRights(table="workflows_stepexecution", api=READ, executor=ADD),
+    TableRights(table="workflows_stepdependency", api=ADD, executor=ADD),
+    TableRights(table="workflows_stepexecution", api=ADD, executor=ADD),
     TableRights(table="workflows_transitionrecord", api=ADD, executor=ADD),
     TableRights(table="workflows_stalenessdefault", api=READ, executor=CHANGE),
     TableRights(table="v_task_staleness_limits", api=READ, executor=READ),

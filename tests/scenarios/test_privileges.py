@@ -150,6 +150,76 @@ def test_task_runs_its_steps_and_is_cancelled_while_it_does(muster: Installation
     )
 
 
+VERBS: list[tuple[str, dict[str, Any]]] = [
+    ("resolve_manually", {}),
+    ("reset_for_retry", {}),
+    (
+        "complete_manually",
+        {"completion_data": {"result": {"payment": "cheque", "amount": 1}}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("verb", "values"), VERBS, ids=[verb for verb, _ in VERBS])
+def test_failed_step_is_repaired_and_its_task_goes_on(
+    muster: Installation, api: Api, verb: str, values: dict[str, Any], tmp_path: Path
+) -> None:
+    items = [{"sku": "a", "count": 1, "price": 1}]
+    context = {"order": verb, "items": items, "provider": str(tmp_path / "provider")}
+    new = {"namespace": "examples", "name": "order_fulfilment", "version": "1.0.0",
+           "context": context | {"card": "visa"}, "idempotency_key": verb}  # fmt: skip
+    path = f"/tasks/{api('POST', '/tasks', new)['task_uuid']}"
+    muster.wait_for(lambda: api("GET", path)["state"] == "blocked_by_failures", "it is not blocked")
+    (tmp_path / "provider").touch()
+    steps = api("GET", f"{path}/workflow_steps")["items"]
+    (failed,) = [step for step in steps if step["current_state"] == "error"]
+    change = {"action_type": verb, "reason": "a test", **values}
+    api("PATCH", f"{path}/workflow_steps/{failed['step_uuid']}", change)
+    goal = {"complete", "blocked_by_failures"} if verb == "resolve_manually" else {"complete"}
+    muster.wait_for(lambda: api("GET", path)["state"] in goal, "it does not go on")
+
+
+def test_accounts_tokens_and_keys_are_kept(muster: Installation, api: Api) -> None:
+    account = f"/identities/{api('POST', '/identities', {'name': 'walker'})['id']}"
+    grant = api("POST", f"{account}/grants", {"gives": "viewer", "scope": {"packs": ["core"]}})
+    token = f"/tokens/{api('POST', '/tokens', {'name': 'walk', 'owner': 'service:walker'})['id']}"
+    api("POST", f"{token}/rotate", {"overlap_seconds": 60})
+    api("DELETE", token)
+    api("DELETE", f"{account}/grants/{grant['id']}")
+    api("POST", f"{account}/disable")
+    api("POST", f"{account}/enable")
+    asked = {"reference": "core/walk", "value": "the first value"}
+    refused = api.http.post("keys", json=asked)
+    assert (refused.status_code, refused.json()["title"]) == (503, "The key ring cannot be used")
+    muster.command("keys", "ring", "--add")
+    api("POST", "/keys", asked)
+    api("POST", "/keys/core/walk/rotate", {"value": "the second value"})
+    api("DELETE", "/keys/core/walk")
+
+
+def test_worker_is_cordoned_and_an_execution_is_investigated(
+    muster: Installation, api: Api
+) -> None:
+    worker = f"/workers/{muster.worker('w2').id}"
+    for order in ("cordon", "uncordon"):
+        api("POST", f"{worker}/{order}", {"reason": "a test"})
+    id = api.run("core.fail", {"message": "on purpose"})
+    muster.wait_for_end(id)
+    asked = {"subject_kind": "execution", "subject_id": str(id), "detail": "why?"}
+    entry = f"/dlq/entry/{api('POST', '/dlq', asked)['dlq_entry_uuid']}"
+    api("PATCH", entry, {"note": "seen", "metadata": {"ticket": 7}})
+    api("PATCH", entry, {"resolution_status": "cancelled", "note": "it was a test"})
+
+
+def test_every_list_is_shown(muster: Installation, api: Api) -> None:
+    """And each document that needs no id."""
+    paths = api("GET", "/openapi.json")["paths"]
+    listed = [path for path, verbs in paths.items() if "get" in verbs and "{" not in path]
+    assert len(listed) >= 12
+    for path in listed:
+        api("GET", path.removeprefix("/api/v1"))
+
+
 def test_dead_letter_becomes_an_entry_that_is_closed(muster: Installation, api: Api) -> None:
     (queue, *_), _ = muster.client.call("queues_of_worker", id=muster.worker("w1").id)
     muster.client.call("publish", body=b"garbage", queue=queue)
