@@ -286,6 +286,9 @@ def answers_are_honest(evidence: Evidence) -> Iterator[Violation]:
 
 def neighbours_are_undisturbed(evidence: Evidence) -> Iterator[Violation]:
     """Another installation on the same virtual host does its own work, all of it."""
+    came = any(fault.kind == "second installation" for fault in evidence.faults)
+    if came and not evidence.neighbours:
+        yield Violation("neighbours_are_undisturbed", "none of them says what became of its work")
     for execution, status in evidence.neighbours.items():
         if status != "completed":
             detail = f"{execution} of the second installation is {status}"

@@ -63,7 +63,7 @@ class Load(threading.Thread):
         self.tasks: list[str] = []
         """Ids of the tasks that were accepted."""
         self.wrong_answers: list[str] = []
-        """5xx other than 503."""
+        """5xx other than 503, to whoever asked."""
         self.workers: list[int] = []
         """Ids of workers, for executions that name one."""
         self.ghosts: list[int] = []
@@ -91,7 +91,14 @@ class Load(threading.Thread):
             headers={"Authorization": f"Bearer {self._token}"},
             timeout=15.0,
             limits=httpx.Limits(max_connections=2),
+            event_hooks={"response": [self._look_at]},
         )
+
+    def _look_at(self, answer: httpx.Response) -> None:
+        if answer.status_code > 499 and answer.status_code != 503:
+            answer.read()
+            told = f"{answer.request.method} {answer.request.url.path}: {answer.status_code}"
+            self.wrong_answers.append(f"{time.time():.3f} {told} {answer.text[:200]}")
 
     def run(self) -> None:
         try:
@@ -182,9 +189,6 @@ class Load(threading.Thread):
             except httpx.HTTPError:
                 repeatable = repeat
             else:
-                if answer.status_code != 503 and answer.status_code >= 500:
-                    told = f"{method} {path}: {answer.status_code} {answer.text[:200]}"
-                    self.wrong_answers.append(f"{time.time():.3f} {told}")
                 if answer.status_code < 500:
                     return answer
                 repeatable = repeat or answer.status_code == 503

@@ -191,6 +191,10 @@ LIES: dict[str, tuple[Callable[..., Any], Evidence]] = {
         checker.neighbours_are_undisturbed,
         truth(neighbours={"n1": "completed", "n2": "scheduled"}),
     ),
+    "neighbour of whom nothing is heard": (
+        checker.neighbours_are_undisturbed,
+        truth(faults=[fault("second installation", 100.0, 1.0)]),
+    ),
     "row at another attempt than its history": (
         checker.attempts_grow_by_one,
         truth(rows=[row(attempt=2)]),
