@@ -141,6 +141,9 @@ def new(execution: Execution, *, seen_by: Principal) -> ExecutionOut:
 
 def whole(execution: Execution, *, seen_by: Principal) -> ExecutionOut:
     """Convert an execution, loaded with its action."""
+    if missing := execution.get_deferred_fields():
+        # with one query, and not by pydantic: it would make "not valid" of a database that is away
+        execution.refresh_from_db(fields=missing)
     shown = ExecutionOut.model_validate(execution)
     shown.parameters = parameters(execution, seen_by=seen_by)
     shown.result = result(execution, seen_by=seen_by)

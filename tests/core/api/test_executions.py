@@ -7,10 +7,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 
 from orchestrator.core import clock, executions
+from orchestrator.core.models import Execution
+from orchestrator.core.shown import executions as shown
 from orchestrator.core.state_machine import TransitionConflict, transition
 from tests.core.api.client import BASE, pointers
+from tests.principals import ROOT
 
 pytestmark = pytest.mark.django_db
 
@@ -138,6 +142,19 @@ def test_one_execution_has_its_history(caller, request_one):
 @pytest.mark.parametrize("noun", ["executions", "dlq", "workers", "actions"])
 def test_nothing_has_this_id(caller, noun, id):
     assert caller.get(f"/{noun}/{id}").status_code in (404, 422)
+
+
+def test_database_that_goes_before_the_answer_is_no_invalid_document(request_one, monkeypatch):
+    """A decision reads few columns; the answer to it needs the others."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OperationalError("terminating connection due to administrator command")
+
+    rows = Execution.objects.without_contents().select_related("action")
+    execution = rows.get(pk=request_one().pk)
+    monkeypatch.setattr(Execution, "refresh_from_db", fail)
+    with pytest.raises(OperationalError):
+        shown.whole(execution, seen_by=ROOT)
 
 
 def test_cancel_before_it_runs_is_done_at_once(caller, request_one):
