@@ -129,7 +129,8 @@ def postgresql_lender(django_db_blocker: Any, postgres_url: str) -> Iterator[dat
 @pytest.fixture(autouse=True)
 def audit_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the audit writes soon, in a thread, is written at once, in the test's transaction."""
-    monkeypatch.setattr(audit_of_requests, "record_soon", audit.record)
+    for module in (audit, audit_of_requests):
+        monkeypatch.setattr(module, "record_soon", audit.record)
 
 
 @pytest.fixture

@@ -330,7 +330,7 @@ def test_events_that_come_by_the_hundred_are_written_soon(monkeypatch: pytest.Mo
     # one that an earlier test has started may be connected to that test's database
     monkeypatch.setattr(recording, "_the_writer", None)
     for each in range(300):
-        audit.record_soon("executions.run", actor=ADA, object_id=str(each), now=NOW)
+        recording.record_soon("executions.run", actor=ADA, object_id=str(each), now=NOW)
     assert audit.flush(10)
     assert sorted(int(event.object_id) for event in events()) == list(range(300))
 
@@ -348,7 +348,7 @@ def test_events_wait_while_the_database_is_away(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(recording, "_insert", fail_twice)
     monkeypatch.setattr(recording, "_the_writer", None)
-    audit.record_soon("executions.run", actor=ADA, now=NOW)
+    recording.record_soon("executions.run", actor=ADA, now=NOW)
     assert audit.flush(10)
     assert len(events()) == 1
 
@@ -360,7 +360,7 @@ def test_full_queue_makes_the_request_write_itself(monkeypatch: pytest.MonkeyPat
             return False
 
     monkeypatch.setattr(recording, "_writer", Full)
-    audit.record_soon("executions.run", actor=ADA, now=NOW)
+    recording.record_soon("executions.run", actor=ADA, now=NOW)
     assert len(events()) == 1
 
 
