@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any
 
@@ -137,19 +137,9 @@ class IdentityAdmin(ReadOnlyAdmin):
     def has_manage_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
         return self.may_act(request, "access.manage", object_id)
 
-    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        """Leave only the buttons that change something."""
-        identity = self.get_object(request, object_id)
-        if identity is None:
-            return []
-        useful = {
-            "grant": True,
-            "revoke": bool(identity.grants.all()),
-            "disable": not identity.is_disabled,
-            "enable": identity.is_disabled,
-        }
-        allowed: list[Any] = super().get_actions_detail(request, object_id)
-        return [each for each in allowed if useful[each.action_name.rpartition("_")[2]]]
+    def buttons(self, obj: Identity) -> Collection[str]:
+        useful = {"grant", "enable" if obj.is_disabled else "disable"}
+        return useful | {"revoke"} if obj.grants.all() else useful
 
     @dialogs.button(
         "Grant",

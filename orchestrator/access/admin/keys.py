@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
 from django import forms
-from django.contrib import admin, messages
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 from unfold.enums import ActionVariant
@@ -19,9 +20,8 @@ from orchestrator.access.keys import shown
 from orchestrator.access.models import Key
 from orchestrator.core import clock
 from orchestrator.core.admin import dialogs, render
-from orchestrator.core.admin.read_only import ReadOnlyAdmin, Section
+from orchestrator.core.admin.read_only import AddableAdmin, Section
 from orchestrator.core.authority import Principal
-from orchestrator.core.errors import MusterError
 
 LEAST_TO_MOST = (
     f"{keys.LEAST_CHARACTERS} characters to {keys.LONGEST_BYTES:,} bytes. Not shown again."
@@ -68,7 +68,7 @@ class RotateForm(BaseDialogForm):
 
 
 @admin.register(Key)
-class KeyAdmin(ReadOnlyAdmin):
+class KeyAdmin(AddableAdmin):
     """The keys within reach; changed by who has `keys.manage` there."""
 
     view_permission = "keys.read"
@@ -83,17 +83,6 @@ class KeyAdmin(ReadOnlyAdmin):
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return () if obj else ("reference", "value", "for_packs", "description")
-
-    def add_view(
-        self, request: HttpRequest, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
-        buttons = {"show_save_and_continue": False, "show_save_and_add_another": False}
-        try:
-            response: HttpResponse = super().add_view(request, form_url, extra_context or buttons)
-        except MusterError as error:
-            messages.error(request, str(error))
-            return HttpResponseRedirect(request.get_full_path())
-        return response
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         given = form.cleaned_data
@@ -134,13 +123,8 @@ class KeyAdmin(ReadOnlyAdmin):
     def has_change_value_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
         return self.may_act(request, "keys.manage", object_id)
 
-    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        """Leave out the buttons for a key that is revoked."""
-        key = self.get_object(request, object_id)
-        if key is None or key.revoked_at:
-            return []
-        allowed: list[Any] = super().get_actions_detail(request, object_id)
-        return allowed
+    def buttons(self, obj: Key) -> Collection[str]:
+        return () if obj.revoked_at else self.actions_detail
 
     @dialogs.button(
         "Rotate",

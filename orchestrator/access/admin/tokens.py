@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.safestring import SafeString
@@ -26,7 +27,7 @@ from orchestrator.access.authorizer import Identified
 from orchestrator.access.models import ApiToken, Identity
 from orchestrator.core import clock
 from orchestrator.core.admin import render
-from orchestrator.core.admin.read_only import ReadOnlyAdmin, Section, go_to
+from orchestrator.core.admin.read_only import AddableAdmin, Section, go_to
 from orchestrator.core.authority import Principal
 from orchestrator.core.errors import MusterError
 
@@ -68,7 +69,7 @@ class ApiTokenForm(ScopeFields, forms.ModelForm):
 
 
 @admin.register(ApiToken)
-class ApiTokenAdmin(ReadOnlyAdmin):
+class ApiTokenAdmin(AddableAdmin):
     """Everybody's tokens for who has `tokens.manage`, one's own for who has `tokens.own`."""
 
     view_permission = "tokens.own"
@@ -105,17 +106,6 @@ class ApiTokenAdmin(ReadOnlyAdmin):
         else:
             form.base_fields.pop("owner", None)
         return form
-
-    def add_view(
-        self, request: HttpRequest, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
-        buttons = {"show_save_and_continue": False, "show_save_and_add_another": False}
-        try:
-            response: HttpResponse = super().add_view(request, form_url, extra_context or buttons)
-        except MusterError as error:
-            messages.error(request, str(error))
-            return HttpResponseRedirect(request.get_full_path())
-        return response
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         now = clock.now()
@@ -200,16 +190,11 @@ class ApiTokenAdmin(ReadOnlyAdmin):
     def has_revoke_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
         return self.may_act(request, "tokens.own", object_id)
 
-    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        """Leave only the buttons that change something."""
-        token = self.get_object(request, object_id)
-        if token is None or token.revoked_at:
-            return []
-        useful = ["revoke"]
-        if tokens.state(token, now=clock.now()) == "usable":
-            useful.append("rotate")
-        allowed: list[Any] = super().get_actions_detail(request, object_id)
-        return [each for each in allowed if each.action_name.rpartition("_")[2] in useful]
+    def buttons(self, obj: ApiToken) -> Collection[str]:
+        if obj.revoked_at:
+            return ()
+        is_usable = tokens.state(obj, now=clock.now()) == "usable"
+        return {"revoke", "rotate"} if is_usable else {"revoke"}
 
     @action(
         description="Rotate",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
@@ -112,12 +113,8 @@ class ActionAdmin(ReadOnlyAdmin):
     def has_toggle_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
         return self.may_act(request, "packs.install", object_id)
 
-    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        """Leave only the button that changes something."""
-        obj = self.get_object(request, object_id)
-        useful = "disable" if obj is not None and obj.enabled else "enable"
-        allowed: list[Any] = super().get_actions_detail(request, object_id)
-        return [each for each in allowed if each.action_name.endswith(f"_{useful}")]
+    def buttons(self, obj: Action) -> Collection[str]:
+        return {"disable" if obj.enabled else "enable"}
 
     @action(
         description="Disable",

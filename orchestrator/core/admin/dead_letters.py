@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any
 
@@ -124,13 +124,9 @@ class DLQEntryAdmin(ReadOnlyAdmin):
     def has_investigate_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
         return self.may_act(request, "dlq.change", object_id)
 
-    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        """Leave out all buttons for a closed entry: it is final."""
-        entry = self.get_object(request, object_id)
-        if entry is None or entry.is_closed:
-            return []
-        allowed: list[Any] = super().get_actions_detail(request, object_id)
-        return allowed
+    def buttons(self, obj: DLQEntry) -> Collection[str]:
+        """None for a closed entry: it is final."""
+        return () if obj.is_closed else self.actions_detail
 
     @dialogs.button(
         "Resolved",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
@@ -122,13 +123,8 @@ class ExecutionAdmin(ReadOnlyAdmin):
     def has_cancel_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
         return self.may_act(request, "executions.cancel", object_id)
 
-    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        """Leave out the button for an execution that has ended: it cannot be cancelled."""
-        execution = self.get_object(request, object_id)
-        if execution is None or execution.is_terminal:
-            return []
-        allowed: list[Any] = super().get_actions_detail(request, object_id)
-        return allowed
+    def buttons(self, obj: Execution) -> Collection[str]:
+        return () if obj.is_terminal else self.actions_detail
 
     @action(
         description="Cancel execution",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.contrib import messages
 from django.db.models import Model
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.safestring import SafeString
@@ -17,6 +18,7 @@ from orchestrator.core import clock
 from orchestrator.core.admin.guarded import Guarded
 from orchestrator.core.admin.listing import CappedPaginator
 from orchestrator.core.authority import Principal
+from orchestrator.core.errors import MusterError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,10 +58,23 @@ class ReadOnlyAdmin(Guarded, ModelAdmin):
     list_per_page = 50
     sortable_by: Sequence[str] = ()
     fields: Sequence[str] = ()
+    actions_detail: Sequence[str] = ()
 
     def sections(self, obj: Any, now: datetime, *, seen_by: Principal) -> list[Section]:
         """The boxes of the detail page, as this user may see them."""
         raise NotImplementedError
+
+    def buttons(self, obj: Any) -> Collection[str]:
+        """Those of `actions_detail` that change something for this row now."""
+        return self.actions_detail
+
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        obj = self.get_object(request, object_id) if self.actions_detail else None
+        if obj is None:
+            return []
+        useful = self.buttons(obj)
+        allowed: list[Any] = super().get_actions_detail(request, object_id)
+        return [each for each in allowed if each.action_name.rpartition("_")[2] in useful]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return AsOfChangeList
@@ -79,6 +94,21 @@ class ReadOnlyAdmin(Guarded, ModelAdmin):
         response: HttpResponse = super().render_change_form(
             request, context, *args, obj=obj, **kwargs
         )
+        return response
+
+
+class AddableAdmin(ReadOnlyAdmin):
+    """Rows are added one at a time, by a verb that may refuse."""
+
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        buttons = {"show_save_and_continue": False, "show_save_and_add_another": False}
+        try:
+            response: HttpResponse = super().add_view(request, form_url, extra_context or buttons)
+        except MusterError as error:
+            messages.error(request, str(error))
+            return HttpResponseRedirect(request.get_full_path())
         return response
 
 

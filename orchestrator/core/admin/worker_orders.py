@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from django import forms
@@ -44,19 +44,14 @@ class WorkerOrders(ReadOnlyAdmin):
     def has_retire_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
         return self.may_act(request, "workers.retire", object_id)
 
-    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        """Leave only the buttons that change something."""
-        worker = self.get_object(request, object_id)
-        if worker is None:
-            return []
+    def buttons(self, obj: Worker) -> Collection[str]:
         useful = {
-            "cordon": not worker.cordoned,
-            "uncordon": worker.cordoned,
-            "drain": worker.is_up and worker.status != Worker.Status.DRAINING,
-            "retire": not worker.is_up and worker.retired_at is None,
+            "cordon": not obj.cordoned,
+            "uncordon": obj.cordoned,
+            "drain": obj.is_up and obj.status != Worker.Status.DRAINING,
+            "retire": not obj.is_up and obj.retired_at is None,
         }
-        allowed: list[Any] = super().get_actions_detail(request, object_id)
-        return [each for each in allowed if useful[each.action_name.rsplit("_", 1)[-1]]]
+        return {name for name, is_useful in useful.items() if is_useful}
 
     @dialogs.button(
         "Cordon",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any
 
@@ -147,14 +147,8 @@ class StepAdmin(ReadOnlyAdmin):
     def has_repair_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
         return self.may_act(request, "steps.repair", object_id)
 
-    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        """Leave only the buttons that are possible now."""
-        step = self.get_object(request, object_id)
-        if step is None or step.task.is_terminal:
-            return []
-        allowed: list[Any] = super().get_actions_detail(request, object_id)
-        verbs = {verb for verb, _ in task_page.verbs_of(step)}
-        return [each for each in allowed if each.action_name.rpartition("_")[2] in verbs]
+    def buttons(self, obj: Step) -> Collection[str]:
+        return () if obj.task.is_terminal else {verb for verb, _ in task_page.verbs_of(obj)}
 
     @dialogs.button(
         "Reset for retry",

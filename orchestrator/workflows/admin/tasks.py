@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
@@ -154,17 +155,8 @@ class TaskAdmin(ReadOnlyAdmin):
     def has_repair_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
         return self.may_act(request, "steps.repair", object_id)
 
-    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        """Leave only the buttons that are possible now."""
-        task = self.get_object(request, object_id)
-        if task is None:
-            return []
-        allowed: list[Any] = super().get_actions_detail(request, object_id)
-        return [
-            each
-            for each in allowed
-            if TASKS.allows(each.action_name.rpartition("_")[2], task.state)
-        ]
+    def buttons(self, obj: Task) -> Collection[str]:
+        return [verb for verb in self.actions_detail if TASKS.allows(verb, obj.state)]
 
     @dialogs.button(
         "Release",
