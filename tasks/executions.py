@@ -49,7 +49,7 @@ def completed(*, execution_ids: list[str], **_: Any) -> None:
 
 
 @shared_task(name=publisher.RUN, base=Claimed)
-def run(*, execution_id: str, attempt: int, **_: Any) -> None:
+def run(**_: Any) -> None:
     raise NotAWorker
 
 

@@ -12,10 +12,12 @@ here at once, if the first of them was given up.
 
 from __future__ import annotations
 
+import copy
 import re
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -24,10 +26,10 @@ from celery.worker import state
 from celery.worker.request import Request
 from django.conf import settings
 
-from orchestrator.core import executions, isolation
+from orchestrator.core import executions, isolation, publisher
 from orchestrator.core.models import Execution
-from orchestrator.core.models.claiming import AttemptKey
 from orchestrator.core.reasons import Reason
+from orchestrator.core.states import AttemptKey
 from workers import child, hiding, processes
 from workers.audit import InHand
 from workers.runtimes import Call, Outcome
@@ -43,9 +45,10 @@ BACKSTOP_SECONDS = 5.0
 
 
 class Attempt(Request):
-    """One dispatch message, from its delivery to the end of its attempt.
+    """One attempt that a dispatch message names, from its delivery to the end of the attempt.
 
-    A Celery request, so that `celery inspect active`, events and Flower see it as a task.
+    A Celery request, so that `celery inspect active`, events and Flower see it as a task: one for
+    each attempt, also where a message lists many.
     """
 
     execution_id: UUID
@@ -60,6 +63,9 @@ class Attempt(Request):
     claimed_at: float
     """By `time.monotonic`."""
     desk: Desk
+    _on_ack: Callable[..., None]
+    _kwargs: dict[str, Any]
+    _kwargsrepr: str
     is_canceling = False
     is_stopped = False
     """Its worker has to stop, and kills it."""
@@ -67,6 +73,20 @@ class Attempt(Request):
     @property
     def key(self) -> AttemptKey:
         return self.execution_id, self.number
+
+    def divided(self, keys: Sequence[AttemptKey]) -> list[Attempt]:
+        """A request for each of these attempts, which the message of this one names; this one is
+        the first."""
+        acknowledge = _LastOne(self._on_ack, len(keys))
+        attempts = [self, *(copy.copy(self) for _ in keys[1:])]
+        for attempt, key in zip(attempts, keys, strict=True):
+            attempt.execution_id, attempt.number = key
+            attempt._on_ack = acknowledge
+            if len(keys) > 1:
+                attempt.id = publisher.name_of(key)
+                attempt._kwargs = {"execution_id": str(key[0]), "attempt": key[1]}
+                attempt._kwargsrepr = repr(attempt._kwargs)
+        return attempts
 
     def start(self, pool: Any) -> None:
         """Hand the claimed execution to a pool child."""
@@ -147,6 +167,18 @@ class Attempt(Request):
         return float(self.time_start or time.time())
 
 
+class _LastOne:
+    """Acknowledges a message when each of its attempts has been acknowledged."""
+
+    def __init__(self, acknowledge: Callable[..., None], attempts: int) -> None:
+        self.acknowledge, self.left = acknowledge, attempts
+
+    def __call__(self, *about: Any) -> None:
+        self.left -= 1
+        if not self.left:
+            self.acknowledge(*about)
+
+
 def _explained(reason: Reason, message: str) -> dict[str, Any]:
     return {"error": reason.text, "message": message, "failed_by": "worker"}
 
@@ -203,10 +235,11 @@ class Desk:
         self._taking_back = threading.Lock()
         self._second, self._ended_this_second, self._ended_last_second = 0, 0, 0
 
-    def offer(self, attempt: Attempt) -> None:
-        """Take a delivered message."""
-        attempt.desk = self
-        self.waiting.append(attempt)
+    def offer(self, attempts: Sequence[Attempt]) -> None:
+        """Take the attempts of a delivered message."""
+        for attempt in attempts:
+            attempt.desk = self
+        self.waiting.extend(attempts)
         self.agent.wake()
 
     def forget_waiting(self) -> None:

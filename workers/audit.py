@@ -47,8 +47,7 @@ from django.conf import settings
 
 from orchestrator.core import executions
 from orchestrator.core.models import Execution
-from orchestrator.core.models.claiming import AttemptKey
-from orchestrator.core.states import ExecutionStatus
+from orchestrator.core.states import AttemptKey, ExecutionStatus
 
 if TYPE_CHECKING:
     from workers.host import Host

@@ -18,7 +18,7 @@ from workers import processes, runtimes
 from workers.runtimes import limits, warm
 
 if TYPE_CHECKING:
-    from orchestrator.core.models.claiming import AttemptKey
+    from orchestrator.core.states import AttemptKey
     from workers.attempts import Attempt
     from workers.host import Host
 

@@ -23,8 +23,8 @@ from django.db import Error as DatabaseError
 from orchestrator.core import clock, executions
 from orchestrator.core.executions import Contents, Ended
 from orchestrator.core.models import Execution
-from orchestrator.core.models.claiming import AttemptKey
 from orchestrator.core.reasons import Reason
+from orchestrator.core.states import AttemptKey
 from workers.host import Answer, Host, Offered
 
 T = TypeVar("T")

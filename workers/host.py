@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from orchestrator.core.executions import Contents, Ended
     from orchestrator.core.models import Execution
-    from orchestrator.core.models.claiming import AttemptKey
+    from orchestrator.core.states import AttemptKey
 
 
 class Desk(Protocol):

@@ -1,7 +1,8 @@
 """The worker's handling of its messages, at Celery's extension point `Task.Strategy`.
 
 Celery asks for a strategy whenever its consumer comes up, and calls the function that it returns
-with every message of the task. Here a message becomes an Attempt on the worker's Desk.
+with every message of the task. Here each attempt that a message names becomes an Attempt on the
+worker's Desk.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from typing import Any
-from uuid import UUID
 
 import structlog
 from celery import signals
 from celery.worker import state
 
+from orchestrator.core import publisher
 from workers.agent import Agent
 from workers.attempts import Attempt
 
@@ -33,7 +34,7 @@ def run_claimed(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., N
         message: Any, body: Any, ack: Callable[..., None], reject: Callable[..., None], *_: Any
     ) -> None:
         try:
-            attempt = Attempt(
+            first = Attempt(
                 message,
                 on_ack=ack,
                 on_reject=reject,
@@ -43,18 +44,18 @@ def run_claimed(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., N
                 task=task,
                 connection_errors=consumer.connection_errors,
             )
-            attempt.execution_id = UUID(attempt.kwargs["execution_id"])
-            attempt.number = int(attempt.kwargs["attempt"])
+            attempts = first.divided(publisher.dispatched(first.kwargs))
         except Exception as error:  # noqa: BLE001 - decoding foreign bytes can raise anything
             log.warning("unreadable dispatch rejected", error=repr(error))
             message.reject_log_error(logging.getLogger(__name__), consumer.connection_errors)
             return
-        signals.task_received.send(sender=consumer, request=attempt)
-        attempt.send_event(
-            "task-received", name=attempt.name, args="()", kwargs=attempt.kwargsrepr, retries=0
-        )
-        state.task_reserved(attempt)
-        agent.desk.offer(attempt)
+        for attempt in attempts:
+            signals.task_received.send(sender=consumer, request=attempt)
+            attempt.send_event(
+                "task-received", name=attempt.name, args="()", kwargs=attempt.kwargsrepr, retries=0
+            )
+            state.task_reserved(attempt)
+        agent.desk.offer(attempts)
 
     return on_message
 

@@ -26,7 +26,7 @@ from orchestrator.core import clock, declarations, executions, investigations, p
 from orchestrator.core.investigations import Subject
 from orchestrator.core.models import DLQEntry, Execution
 from orchestrator.core.reasons import Reason
-from orchestrator.core.states import ExecutionStatus
+from orchestrator.core.states import AttemptKey, ExecutionStatus
 
 log = structlog.get_logger(__name__)
 
@@ -47,14 +47,14 @@ REASONS = {
 
 @dataclass(frozen=True)
 class Drained:
-    """The outcome of one drain, in numbers of letters."""
+    """The outcome of one drain, in numbers of attempts, and of letters that name none."""
 
     settled: int = 0
-    """Ended or retried their execution, and were kept as an entry."""
+    """Ended or retried, and kept as an entry."""
     returned: int = 0
-    """Returned their execution to the backlog: its worker was busy, or another could take it."""
+    """Returned to the backlog: the worker was busy, or another could take it."""
     stale: int = 0
-    """About an attempt that is no longer waiting: only acknowledged."""
+    """No longer waiting at that attempt: only acknowledged."""
     unreadable: int = 0
     """Kept with their raw bytes."""
 
@@ -75,8 +75,8 @@ class Letter:
     headers: dict[str, Any]
     x_death: list[dict[str, Any]]
     task: str
-    execution_id: UUID | None
-    attempt: int
+    attempts: Sequence[AttemptKey]
+    """Those that it was to dispatch, if it is a dispatch."""
     problem: str
     """The problem of a letter that could not be read; empty if it could."""
 
@@ -86,11 +86,8 @@ class Letter:
 
     @property
     def fingerprint(self) -> str:
-        """Equal for every copy of one letter, so that draining it again finds its entry. Letters
-        that name no attempt are equal if their bytes and their headers are, without those of the
-        broker."""
-        if self.execution_id is not None and self.task == publisher.RUN:
-            return f"{self.execution_id}.{self.attempt}"
+        """Equal for every copy of a letter that names no attempt, so that draining it again finds
+        its entry: the same bytes and the same headers, without those of the broker."""
         own = {
             name: value for name, value in self.headers.items() if not name.startswith(OF_A_DEATH)
         }
@@ -152,12 +149,13 @@ def read(message: Message) -> Letter:
     headers = _storable(message.headers or {})
     x_death = headers.get("x-death")
     body = message.body if isinstance(message.body, bytes) else str(message.body).encode()
-    task, execution_id, attempt, problem = "", None, 0, ""
+    task, problem = "", ""
+    attempts: list[AttemptKey] = []
     try:
         task = str(headers["task"])
         _, kwargs, _ = json.loads(body)
         if task == publisher.RUN:
-            execution_id, attempt = UUID(kwargs["execution_id"]), int(kwargs["attempt"])
+            attempts = publisher.dispatched(kwargs)
     except publisher.UNREADABLE as error:
         problem = f"not a task message of ours: {error!r}"
     return Letter(
@@ -165,8 +163,7 @@ def read(message: Message) -> Letter:
         headers=headers,
         x_death=[d for d in x_death if isinstance(d, dict)] if isinstance(x_death, list) else [],
         task=task,
-        execution_id=execution_id,
-        attempt=attempt,
+        attempts=attempts,
         problem=problem,
     )
 
@@ -189,9 +186,9 @@ def settle(letters: Sequence[Letter], *, now: datetime) -> Drained:
 
 def _settle(letters: Sequence[Letter], *, now: datetime) -> Drained:
     waiting = {
-        (execution.pk, execution.attempt): execution
+        execution.key: execution
         for execution in Execution.objects.filter(
-            pk__in={letter.execution_id for letter in letters if letter.execution_id},
+            pk__in={execution_id for letter in letters for execution_id, _ in letter.attempts},
             status=ExecutionStatus.SCHEDULED,
         )
         .select_related("worker")
@@ -208,14 +205,15 @@ def _settle(letters: Sequence[Letter], *, now: datetime) -> Drained:
             entries.append(_entry(letter, DLQEntry.Reason.MESSAGE_INVALID, problem, now=now))
             unreadable += 1
             continue
-        execution = waiting.pop((letter.execution_id, letter.attempt), None)  # type: ignore[arg-type]
-        if execution is None:
-            stale += 1
-            continue
         reason, kept_as = REASONS.get(letter.died_of, REASONS["rejected"])
-        dead.setdefault(reason, []).append(execution)
-        explained = _explain(execution, reason)
-        entries.append(_entry(letter, kept_as, explained, subjects[execution.pk], now=now))
+        for attempt in letter.attempts:
+            execution = waiting.pop(attempt, None)
+            if execution is None:
+                stale += 1
+                continue
+            dead.setdefault(reason, []).append(execution)
+            explained = _explain(execution, reason)
+            entries.append(_entry(letter, kept_as, explained, subjects[execution.pk], now=now))
     ended: set[UUID] = set()
     returned: set[UUID] = set()
     for reason, group in dead.items():
@@ -267,7 +265,9 @@ def _entry(
         x_death=letter.x_death,
         headers=letter.headers,
         raw_body=None if subject else letter.raw_body,
-        fingerprint=letter.fingerprint,
+        fingerprint=letter.fingerprint
+        if subject is None
+        else publisher.name_of((subject.id, subject.attempt or 0)),
     )
 
 

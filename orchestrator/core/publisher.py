@@ -16,7 +16,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -29,6 +29,7 @@ from kombu.exceptions import OperationalError
 
 from orchestrator.core import declarations, topology
 from orchestrator.core.errors import MusterError, Unavailable
+from orchestrator.core.states import AttemptKey
 
 log = structlog.get_logger(__name__)
 
@@ -38,10 +39,16 @@ RUN = "muster.run"
 CANCEL = "muster.cancel"
 
 EXECUTION_IDS = "execution_ids"
+ATTEMPTS = "attempts"
+MOST_ATTEMPTS = 32
+"""The most that one dispatch lists. A longer list saves little, and its message is acknowledged
+only when the last of its attempts is claimed."""
 
 PERSISTENT = 2
 
-UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+UNREADABLE = (
+    ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError,
+)  # fmt: skip
 """Errors of reading a body that is not one of our messages."""
 
 
@@ -63,6 +70,8 @@ class Message:
     expiration_ms: int | None = None
     listed: str = ""
     """The argument that holds ids, in a message about many."""
+    shown: str | None = None
+    """The arguments as Celery's tools show them, where these would be long."""
 
     def headers(self) -> dict[str, Any]:
         return {
@@ -75,7 +84,7 @@ class Message:
             "retries": 0,
             "timelimit": [None, None],
             "argsrepr": "()",
-            "kwargsrepr": repr(self.kwargs),
+            "kwargsrepr": repr(self.kwargs) if self.shown is None else self.shown,
             "ignore_result": True,
         }
 
@@ -100,16 +109,42 @@ def completed(execution_ids: Sequence[UUID]) -> list[Message]:
 
 
 def dispatch(
-    *, execution_id: UUID, attempt: int, worker_id: int, ttl_ms: int | None = None
+    attempts: Sequence[AttemptKey], *, worker_id: int, ttl_ms: int | None = None
 ) -> Message:
-    """Tell one worker to run one attempt. `ttl_ms` only if it is shorter than the queue's."""
+    """Tell one worker to run these attempts. `ttl_ms` only if it is shorter than the queue's."""
+    first = name_of(attempts[0])
+    if len(attempts) == 1:
+        (execution_id, attempt), shown = attempts[0], None
+        kwargs: dict[str, Any] = {"execution_id": str(execution_id), "attempt": attempt}
+    else:
+        kwargs = {ATTEMPTS: [[str(execution_id), attempt] for execution_id, attempt in attempts]}
+        shown = f"{{{ATTEMPTS!r}: [{first}, and {len(attempts) - 1} more]}}"
     return Message(
         task=RUN,
         routing_key=topology.dispatch_key(worker_id),
-        kwargs={"execution_id": str(execution_id), "attempt": attempt},
-        id=f"{execution_id}.{attempt}",
+        kwargs=kwargs,
+        id=first,
         expiration_ms=ttl_ms,
+        shown=shown,
     )
+
+
+def dispatched(kwargs: Mapping[str, Any]) -> list[AttemptKey]:
+    """Read the attempts that a dispatch names; never none. Raises the errors of UNREADABLE."""
+    pairs = (
+        kwargs[ATTEMPTS] if ATTEMPTS in kwargs else [(kwargs["execution_id"], kwargs["attempt"])]
+    )
+    attempts = [(UUID(execution_id), int(number)) for execution_id, number in pairs]
+    # a number that no column holds would be an error of each claim that it is in
+    if not attempts or not all(0 < number < 2**31 for _, number in attempts):
+        raise ValueError("a dispatch of no attempt, or with a number that is none")
+    return attempts
+
+
+def name_of(attempt: AttemptKey) -> str:
+    """The name of an attempt as a Celery task: the id of its message."""
+    execution_id, number = attempt
+    return f"{execution_id}.{number}"
 
 
 def cancel(*, execution_id: UUID, attempt: int, worker_id: int) -> Message:

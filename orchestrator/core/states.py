@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
+from uuid import UUID
 
 from orchestrator.core import words
 from orchestrator.core.state_machine.machine import Machine, table
+
+AttemptKey = tuple[UUID, int]
+"""An execution's id and the number of one of its attempts: what a dispatch names."""
 
 
 class ExecutionStatus(enum.StrEnum):

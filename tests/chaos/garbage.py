@@ -79,6 +79,10 @@ def _wrong_values(rng: random.Random) -> Garbage:
         "attempt": rng.choice(wrong),
         "execution_ids": rng.choice([[rng.choice(wrong)], [_id(rng), 5], 7, None]),
     }
+    if rng.random() < 0.5:
+        numbers: list[Any] = [None, -1, 0, 2**70, 1e300, float("inf"), {}]
+        pairs = [[_id(rng), 1], [_id(rng), rng.choice(numbers)]]
+        kwargs["attempts"] = rng.choice([pairs, [rng.choice(wrong)], [], [_id(rng), 1], 7, None])
     body = json.dumps([[], kwargs, {}]).encode()
     return Garbage(body, celery_headers(rng.choice(TASKS), _id(rng)))
 

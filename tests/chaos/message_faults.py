@@ -60,7 +60,12 @@ class MessageFaults(Breaking):
                 own = queues[row["worker_id"]]
                 for queue in (*[own] * COPIES, self._rng.choice(list(queues.values()))):
                     for attempt in {row["attempt"], max(1, row["attempt"] - 1)}:
-                        _dispatch(channel, execution, attempt, queue)
+                        _dispatch(channel, queue, [(execution, attempt)])
+            # and in one list what belongs to this worker and to others, at two attempts each
+            both = [(str(uuid.UUID(str(row["id"]))), row["attempt"]) for row in rows]
+            both += [(execution, max(1, attempt - 1)) for execution, attempt in both]
+            for queue in queues.values():
+                _dispatch(channel, queue, self._rng.sample(both, len(both)))
         return Broken(f"of {len(rows)} executions")
 
     def garbage_on_every_queue(self) -> Broken:
@@ -96,7 +101,10 @@ def queue_names(muster: Installation) -> list[str]:
     return names
 
 
-def _dispatch(channel: Any, execution: str, attempt: int, queue: str) -> None:
-    body = json.dumps([[], {"execution_id": execution, "attempt": attempt}, {}]).encode()
+def _dispatch(channel: Any, queue: str, attempts: list[tuple[str, int]]) -> None:
+    execution, attempt = attempts[0]
+    kwargs: dict[str, Any] = {"execution_id": execution, "attempt": attempt}
+    if len(attempts) > 1:
+        kwargs = {"attempts": attempts}
     headers = garbage.celery_headers("muster.run", f"{execution}.{attempt}")
-    put(channel, queue, garbage.Garbage(body, headers))
+    put(channel, queue, garbage.Garbage(json.dumps([[], kwargs, {}]).encode(), headers))

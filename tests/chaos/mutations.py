@@ -20,6 +20,7 @@ PUBLISHER: Stage = ("tests/core/test_publisher.py",)
 TOPOLOGY: Stage = ("tests/core/test_topology.py",)
 DESK: Stage = ("tests/workers/test_desk.py",)
 AUDIT: Stage = ("tests/workers/test_audit.py",)
+STRATEGIES: Stage = ("tests/workers/test_strategies.py",)
 CLERKS: Stage = ("tests/workers/test_database_threads.py",)
 CONSUMERS: Stage = ("tests/tasks",)
 MISSING_CODE: Stage = ("tests/core/test_missing_code.py",)
@@ -263,8 +264,22 @@ MUTANTS = (
     Mutant(
         "unroutable dispatch not noticed",
         "orchestrator/core/executions/dispatching.py",
-        "    if unroutable:",
+        "    if without_queue:",
         "    if False:",
+        (SCHEDULING,),
+    ),
+    Mutant(
+        "of what a message without a queue lists, one goes back",
+        "orchestrator/core/executions/dispatching.py",
+        "for each in sent[message.id][1]]",
+        "for each in sent[message.id][1][:1]]",
+        (SCHEDULING,),
+    ),
+    Mutant(
+        "a TTL of its own is lost in a list",
+        "orchestrator/core/executions/dispatching.py",
+        "        if ttl_ms < settings.MUSTER.worker_queue_ttl_ms:",
+        "        if False:",
         (SCHEDULING,),
     ),
     Mutant(
@@ -491,9 +506,16 @@ MUTANTS = (
     Mutant(
         "acknowledged before the claim",
         "workers/attempts.py",
-        "        attempt.desk = self\n",
-        "        attempt.desk = self\n        attempt.acknowledge()\n",
+        "            attempt.desk = self\n",
+        "            attempt.desk = self\n            attempt.acknowledge()\n",
         (DESK, _scenario("killed", "queue_ttl", "server_faults")),
+    ),
+    Mutant(
+        "list acknowledged with the first claim of its attempts",
+        "workers/attempts.py",
+        "        if not self.left:",
+        "        if True:",
+        (STRATEGIES,),
     ),
     Mutant(
         "started without its claim",
@@ -602,8 +624,15 @@ MUTANTS = (
     Mutant(
         "drain ignores the attempt",
         LETTERS,
-        "waiting.pop((letter.execution_id, letter.attempt), None)",
-        "next((e for key, e in waiting.items() if key[0] == letter.execution_id), None)",
+        "waiting.pop(attempt, None)",
+        "next((e for key, e in waiting.items() if key[0] == attempt[0]), None)",
+        (DEAD_LETTERS,),
+    ),
+    Mutant(
+        "of what a dead letter lists, one is settled",
+        LETTERS,
+        "for attempt in letter.attempts:",
+        "for attempt in letter.attempts[:1]:",
         (DEAD_LETTERS,),
     ),
     Mutant(

@@ -29,18 +29,25 @@ def visit(host: Installation, *, pack: str) -> dict[str, str]:
     """
     guest = Installation(host.backend, beside=host, **SETTINGS)
     try:
-        guest.client.call("prepare", pack_paths=[pack])
+        # until it can: the database may go away meanwhile
+        guest.wait_for(partial(_prepare, guest, pack), "no database", within_seconds=READY_SECONDS)
         services = _Services(guest)
         guest.wait_for(services.are_up, "services are not ready", within_seconds=READY_SECONDS)
         parameters = {"trace": str(guest.directory / "trace"), "seconds": 0.05}
         asked = {"parameters": parameters, "deadline_seconds": DEADLINE_SECONDS}
-        ids = guest.submit_many([asked] * EXECUTIONS, "chaos.again")
+        submit = partial(guest.submit_many, [asked] * EXECUTIONS, "chaos.again")
+        ids = guest.wait_for(submit, "nothing accepted", within_seconds=READY_SECONDS)
         return _ends(guest, services, ids)
     # its services do not come up, or its client: a database that is away is another matter
     except (AssertionError, OSError) as error:
         return {"its services": str(error)[:300]}
     finally:
         guest.close()
+
+
+def _prepare(guest: Installation, pack: str) -> bool:
+    guest.client.call("prepare", pack_paths=[pack])
+    return True
 
 
 class _Services:

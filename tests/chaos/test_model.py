@@ -314,7 +314,7 @@ class Lives(RuleBasedStateMachine):
     def dead_letter(self, which: int, back: int) -> None:
         one, now = self._one(which), self.world.now
         attempt = one.attempt - back
-        letter = Letter(b"{}", {}, [{"reason": "expired"}], publisher.RUN, one.id, attempt, "")
+        letter = Letter(b"{}", {}, [{"reason": "expired"}], publisher.RUN, [(one.id, attempt)], "")
         dead_letters.settle([letter], now=now)
         if one.status == "scheduled" and back == 0:
             self._expire(one)

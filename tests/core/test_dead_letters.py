@@ -42,11 +42,8 @@ def death(worker_id: int | None = 1, reason: str = "expired") -> dict[str, Any]:
 
 
 def letter(execution: Execution, *, attempt: int | None = None, reason: str = "expired") -> Letter:
-    message = publisher.dispatch(
-        execution_id=execution.pk,
-        attempt=execution.attempt if attempt is None else attempt,
-        worker_id=execution.worker_id or 0,
-    )
+    number = execution.attempt if attempt is None else attempt
+    message = publisher.dispatch([(execution.pk, number)], worker_id=execution.worker_id or 0)
     headers = message.headers() | {"x-death": [death(execution.worker_id, reason)]}
     return read(message.body(), headers)
 
@@ -103,7 +100,7 @@ def test_rejected_letter_says_so() -> None:
 
 def test_letter_without_the_brokers_account_still_ends_its_execution() -> None:
     execution = unclaimed()
-    message = publisher.dispatch(execution_id=execution.pk, attempt=1, worker_id=1)
+    message = publisher.dispatch([execution.key], worker_id=1)
     assert settle(read(message.body(), message.headers())) == Drained(settled=1)
     assert reread(execution).is_terminal
 
@@ -161,6 +158,27 @@ def test_letters_of_two_attempts_of_one_execution_make_two_entries() -> None:
     settle(letter(reread(execution)), now=NOW + timedelta(seconds=1))
     entries = DLQEntry.objects.order_by("pk").values_list("subject_id", "attempt")
     assert list(entries) == [(execution.pk, 1), (execution.pk, 2)]
+
+
+def test_letter_that_lists_attempts_settles_each_by_its_own_status() -> None:
+    gone, beating = make_worker("gone", status="inactive"), make_worker("beating")
+    dead, other = (unclaimed(worker=gone, pinned_worker=gone) for _ in range(2))
+    claimed = make_execution(S.RUNNING, worker=gone, attempt=1)
+    later = unclaimed(worker=gone, attempt=2)
+    busy = unclaimed(worker=beating)
+    attempts = [dead.key, claimed.key, (later.pk, 1), busy.key, other.key]
+    message = publisher.dispatch(attempts, worker_id=gone.pk)
+    listed = read(message.body(), message.headers() | {"x-death": [death(gone.pk)]})
+
+    assert settle(listed) == Drained(settled=2, returned=1, stale=2)
+
+    assert [reread(row).reason for row in (dead, other)] == ["queue_ttl_expired"] * 2
+    assert [reread(row).status for row in (claimed, later)] == ["running", "scheduled"]
+    assert reread(busy).status == "requested"
+    entries = DLQEntry.objects.order_by("pk")
+    assert [entry.subject_id for entry in entries] == [dead.pk, other.pk]
+    assert [entry.fingerprint for entry in entries] == [f"{dead.pk}.1", f"{other.pk}.1"]
+    assert settle(listed) == Drained(stale=5), "drained twice"
 
 
 # --- odd letters -------------------------------------------------------------------------------
@@ -266,8 +284,7 @@ def test_letter_that_the_database_cannot_store_is_kept_by_its_bytes_alone(
         headers={"note": "\x00"},
         x_death=[],
         task="",
-        execution_id=None,
-        attempt=0,
+        attempts=[],
         problem="NUL",
     )
     execution = unclaimed()
@@ -301,7 +318,7 @@ def waiting() -> int:
 @pytest.mark.usefixtures("embedded_broker")
 def test_drain_settles_what_is_in_the_queue_and_acknowledges_it() -> None:
     execution = unclaimed()
-    message = publisher.dispatch(execution_id=execution.pk, attempt=1, worker_id=1)
+    message = publisher.dispatch([execution.key], worker_id=1)
     put(message.body(), message.body(), b"odd", headers=message.headers())
     assert dead_letters.drain(read_clock=lambda: NOW) == Drained(settled=1, stale=1, unreadable=1)
     assert waiting() == 0
@@ -314,7 +331,7 @@ def test_each_batch_of_a_drain_asks_for_the_time(settings: Any) -> None:
     action = make_action("core.again", retry_policy=RETRY | {"backoff": "linear", "jitter": 0})
     rows = [unclaimed(action=action) for _ in range(4)]
     for row in rows:
-        message = publisher.dispatch(execution_id=row.pk, attempt=1, worker_id=1)
+        message = publisher.dispatch([row.key], worker_id=1)
         put(message.body(), headers=message.headers())
     times = [NOW, NOW + timedelta(seconds=20)]
     assert dead_letters.drain(read_clock=iter(times).__next__) == Drained(settled=4)

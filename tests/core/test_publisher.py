@@ -18,6 +18,7 @@ from orchestrator.workflows import messages
 from settings.celery import app
 
 ID = UUID("01890000-0000-7000-8000-000000000001")
+OTHER = UUID("01890000-0000-7000-8000-000000000002")
 SHARED = [topology.requests_queue, topology.completed_queue]
 
 
@@ -50,10 +51,16 @@ def get(channel: Any, queue: str) -> Any:
             {"execution_ids": [str(ID)]},
         ),
         (
-            publisher.dispatch(execution_id=ID, attempt=3, worker_id=7, ttl_ms=60_000),
+            publisher.dispatch([(ID, 3)], worker_id=7, ttl_ms=60_000),
             "worker.7.executions",
             "muster.run",
             {"execution_id": str(ID), "attempt": 3},
+        ),
+        (
+            publisher.dispatch([(ID, 3), (OTHER, 1)], worker_id=7),
+            "worker.7.executions",
+            "muster.run",
+            {"attempts": [[str(ID), 3], [str(OTHER), 1]]},
         ),
         (
             publisher.cancel(execution_id=ID, attempt=3, worker_id=7),
@@ -68,7 +75,7 @@ def get(channel: Any, queue: str) -> Any:
             {"task_ids": [str(ID)]},
         ),
     ],
-    ids=["schedule", "completed", "run", "cancel", "advance"],
+    ids=["schedule", "completed", "run", "run many", "cancel", "advance"],
 )
 def test_stock_celery_understands_every_message(
     queues: Any, message: Message, queue: str, task: str, kwargs: dict[str, Any]
@@ -95,14 +102,34 @@ def test_stock_celery_understands_every_message(
 
 
 def test_task_of_a_dispatch_is_named_after_its_attempt() -> None:
-    message = publisher.dispatch(execution_id=ID, attempt=3, worker_id=7)
+    message = publisher.dispatch([(ID, 3)], worker_id=7)
     assert message.id == f"{ID}.3"
 
 
+def test_attempts_that_a_dispatch_names_are_read_as_they_were_written() -> None:
+    for attempts in ([(ID, 3)], [(ID, 3), (OTHER, 1)], [(UUID(int=n), n + 1) for n in range(32)]):
+        message = publisher.dispatch(attempts, worker_id=7)
+        assert publisher.dispatched(json.loads(message.body())[1]) == attempts
+        assert len(message.headers()["kwargsrepr"]) < 120, "a header, which every tool shows"
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [{}, {"attempts": []}, {"attempts": [["x", 1]]}, {"attempts": [[str(UUID(int=1))]]},
+     {"attempts": [[str(UUID(int=1)), None]]}, {"attempts": 7}, {"execution_id": str(UUID(int=1))},
+     {"attempts": [[str(ID), 1], [str(ID), 2**31]]}, {"execution_id": str(ID), "attempt": 0},
+     {"execution_id": str(ID), "attempt": float("inf")}],
+    ids=str,
+)  # fmt: skip
+def test_dispatch_that_names_no_attempt_is_unreadable(kwargs: dict[str, Any]) -> None:
+    with pytest.raises(publisher.UNREADABLE):
+        publisher.dispatched(kwargs)
+
+
 def test_ttl_travels_as_milliseconds_in_text() -> None:
-    about: dict[str, Any] = {"execution_id": ID, "attempt": 1, "worker_id": 7}
-    assert publisher.dispatch(**about, ttl_ms=1_500).properties()["expiration"] == "1500"
-    assert "expiration" not in publisher.dispatch(**about).properties()
+    message = publisher.dispatch([(ID, 1)], worker_id=7, ttl_ms=1_500)
+    assert message.properties()["expiration"] == "1500"
+    assert "expiration" not in publisher.dispatch([(ID, 1)], worker_id=7).properties()
 
 
 def test_ids_are_spread_over_as_many_messages_as_batches_need() -> None:
@@ -113,16 +140,16 @@ def test_ids_are_spread_over_as_many_messages_as_batches_need() -> None:
 
 
 def test_message_that_no_queue_wants_comes_back_and_the_others_arrive(queues: Any) -> None:
-    there = publisher.dispatch(execution_id=ID, attempt=1, worker_id=7)
-    nowhere = publisher.dispatch(execution_id=ID, attempt=9, worker_id=8)
-    again = publisher.dispatch(execution_id=ID, attempt=2, worker_id=7)
+    there = publisher.dispatch([(ID, 1)], worker_id=7)
+    nowhere = publisher.dispatch([(ID, 9)], worker_id=8)
+    again = publisher.dispatch([(ID, 2)], worker_id=7)
     assert publisher.send([there, nowhere, again]) == [nowhere] == publisher.send([nowhere])
     assert get(queues, "worker.7.executions").headers["id"] == there.id
     assert get(queues, "worker.7.executions").headers["id"] == again.id
 
 
 def test_exchange_that_was_deleted_is_there_again_for_the_second_try(queues: Any) -> None:
-    message = publisher.dispatch(execution_id=ID, attempt=1, worker_id=7)
+    message = publisher.dispatch([(ID, 1)], worker_id=7)
     assert publisher.send([message]) == []
     get(queues, "worker.7.executions")
     queues.exchange_delete(topology.executions_exchange())

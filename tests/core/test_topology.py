@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from amqp.exceptions import NotFound, PreconditionFailed
@@ -90,9 +91,10 @@ def test_what_is_published_about_executions_is_bound(message: Any, queue: Any) -
 
 
 def test_what_is_published_to_a_worker_is_bound() -> None:
-    about: dict[str, Any] = {"execution_id": "x", "attempt": 1, "worker_id": 7}
-    assert publisher.dispatch(**about).routing_key == topology.worker_queue(7).routing_key
-    assert publisher.cancel(**about).routing_key == topology.cancel_queue(7).routing_key
+    dispatch = publisher.dispatch([(UUID(int=1), 1)], worker_id=7)
+    assert dispatch.routing_key == topology.worker_queue(7).routing_key
+    cancel = publisher.cancel(execution_id=UUID(int=1), attempt=1, worker_id=7)
+    assert cancel.routing_key == topology.cancel_queue(7).routing_key
 
 
 @pytest.mark.parametrize(

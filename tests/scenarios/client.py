@@ -237,7 +237,7 @@ def keep_fresh(*, id: int, runtimes: list[str]) -> None:
 
 def dispatch_again(*, id: UUID, attempt: int, worker_id: int, copies: int) -> int:
     """Publish copies of a dispatch message; returns how many no queue took."""
-    message = publisher.dispatch(execution_id=id, attempt=attempt, worker_id=worker_id)
+    message = publisher.dispatch([(id, attempt)], worker_id=worker_id)
     return len(publisher.send([message] * copies))
 
 
@@ -313,13 +313,12 @@ def is_whole(*, worker_ids: list[int]) -> bool:
     """Whether every exchange, queue and binding is there: sends messages about nothing, past the
     publisher, which would declare what is missing."""
     nothing = uuid4()
-    about: dict[str, Any] = {"execution_id": nothing, "attempt": 1}
     messages = [
         *publisher.requested([nothing]),
         *publisher.completed([nothing]),
         *tasks_requested([nothing]),
-        *(publisher.dispatch(**about, worker_id=id) for id in worker_ids),
-        *(publisher.cancel(**about, worker_id=id) for id in worker_ids),
+        *(publisher.dispatch([(nothing, 1)], worker_id=id) for id in worker_ids),
+        *(publisher.cancel(execution_id=nothing, attempt=1, worker_id=id) for id in worker_ids),
     ]
     returned: list[Any] = []
     with publisher.connection() as link:

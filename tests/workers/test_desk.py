@@ -55,8 +55,7 @@ def answer(
 
 
 def offer(agent: Agent, *offered: Offered) -> None:
-    for each in offered:
-        agent.desk.offer(each)  # type: ignore[arg-type]
+    agent.desk.offer(offered)  # type: ignore[arg-type]
     agent.desk.claim_waiting()
 
 

@@ -17,12 +17,11 @@ from orchestrator.core import clock, publisher
 from orchestrator.core.executions import unloaded
 from orchestrator.core.executions.ended import Ended
 from orchestrator.core.models import Execution, add_actions
-from orchestrator.core.models.claiming import AttemptKey
 from orchestrator.core.models.executions import ExecutionQuerySet
 from orchestrator.core.reasons import Reason
 from orchestrator.core.retry_policy import RetryPolicy
 from orchestrator.core.state_machine import Move
-from orchestrator.core.states import ExecutionStatus
+from orchestrator.core.states import AttemptKey, ExecutionStatus
 
 WHILE_CANCELING = {
     Reason.RUN_TIMEOUT: Reason.CANCELLED_RUNNING,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from orchestrator.core.executions.subjects import subjects
 from orchestrator.core.models import DLQEntry, Execution, Worker
 from orchestrator.core.reasons import Reason
 from orchestrator.core.state_machine import Move
-from orchestrator.core.states import ExecutionStatus
+from orchestrator.core.states import AttemptKey, ExecutionStatus
 
 log = structlog.get_logger(__name__)
 
@@ -43,6 +44,10 @@ class Dispatch(NamedTuple):
     attempt: int
     worker_id: int
 
+    @property
+    def key(self) -> AttemptKey:
+        return self.execution.pk, self.attempt
+
     @classmethod
     def of(cls, execution: Execution) -> Dispatch:
         """The dispatch of a scheduled execution."""
@@ -54,9 +59,11 @@ class Dispatch(NamedTuple):
 
 
 def dispatch(dispatches: Sequence[Dispatch], *, now: datetime, actor: str) -> None:
-    """Send each to its worker's queue; give back at once those that cannot be sent."""
+    """Send each to its worker's queue, those of a worker together; give back at once those that
+    cannot be sent."""
+    sent = {message.id: (message, theirs) for message, theirs in _messages(dispatches)}
     try:
-        returned = publisher.send([_message(each) for each in dispatches])
+        returned = publisher.send([message for message, _ in sent.values()])
     except publisher.BrokerUnavailable as error:
         log.warning("dispatch failed, giving back", error=error, n=len(dispatches))
         Execution.objects.transition_many(
@@ -67,9 +74,8 @@ def dispatch(dispatches: Sequence[Dispatch], *, now: datetime, actor: str) -> No
             reason=Reason.DISPATCH_FAILED,
         )
         return
-    unroutable = {message.kwargs["execution_id"] for message in returned}
-    if unroutable:
-        without_queue = [each for each in dispatches if str(each.execution.pk) in unroutable]
+    without_queue = [each for message in returned for each in sent[message.id][1]]
+    if without_queue:
         _settle_unroutable(without_queue, now=now, actor=actor)
 
 
@@ -127,14 +133,22 @@ def _is_due_again(execution: Execution, now: datetime) -> bool:
     return now - last >= last - first
 
 
-def _message(each: Dispatch) -> publisher.Message:
-    ttl_ms = each.execution.dispatch_ttl_ms
-    return publisher.dispatch(
-        execution_id=each.execution.pk,
-        attempt=each.attempt,
-        worker_id=each.worker_id,
-        ttl_ms=ttl_ms if ttl_ms < settings.MUSTER.worker_queue_ttl_ms else None,
-    )
+def _messages(
+    dispatches: Iterable[Dispatch],
+) -> Iterator[tuple[publisher.Message, Sequence[Dispatch]]]:
+    """The messages for these, each with what it dispatches: a list for each worker, and one alone
+    for each execution with a TTL of its own, as RabbitMQ expires whole messages."""
+    together: dict[int, list[Dispatch]] = defaultdict(list)
+    for each in dispatches:
+        ttl_ms = each.execution.dispatch_ttl_ms
+        if ttl_ms < settings.MUSTER.worker_queue_ttl_ms:
+            yield publisher.dispatch([each.key], worker_id=each.worker_id, ttl_ms=ttl_ms), [each]
+        else:
+            together[each.worker_id].append(each)
+    for worker_id, theirs in together.items():
+        for start in range(0, len(theirs), publisher.MOST_ATTEMPTS):
+            part = theirs[start : start + publisher.MOST_ATTEMPTS]
+            yield publisher.dispatch([each.key for each in part], worker_id=worker_id), part
 
 
 # --- workers without a queue ---------------------------------------------------------------------

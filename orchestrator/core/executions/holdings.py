@@ -9,10 +9,9 @@ from django.db import transaction
 
 from orchestrator.core.executions.attempts import end_attempts, give_back
 from orchestrator.core.models import Execution
-from orchestrator.core.models.claiming import AttemptKey
 from orchestrator.core.models.executions import ExecutionQuerySet
 from orchestrator.core.reasons import Reason
-from orchestrator.core.states import ExecutionStatus
+from orchestrator.core.states import AttemptKey, ExecutionStatus
 
 
 def started(*, worker_id: int, incarnation: int) -> list[Execution]:

@@ -9,19 +9,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
-from uuid import UUID
 
 from django.db import connections, models
 
 from orchestrator.core.models.fleet import Worker
 from orchestrator.core.state_machine import Fragment, MachineQuerySet, Move, Terms
-from orchestrator.core.states import ExecutionStatus
+from orchestrator.core.states import AttemptKey, ExecutionStatus
 
 E = TypeVar("E", bound=models.Model)
 """Executions; naming the model here would be a circular import."""
-
-AttemptKey = tuple[UUID, int]
-"""An execution's id and the number of one of its attempts: what a message names."""
 
 ONLY_TO_BE_LOOKED_AT = (
     "requested_by",

@@ -16,10 +16,10 @@ from orchestrator.core import isolation as levels
 from orchestrator.core.authority import Place, Principal
 from orchestrator.core.frame import PACKS
 from orchestrator.core.models.catalog import WITHOUT_CODE, Action, longest_wait_ms
-from orchestrator.core.models.claiming import ONLY_TO_BE_LOOKED_AT, AttemptKey, ClaimQuerySet
+from orchestrator.core.models.claiming import ONLY_TO_BE_LOOKED_AT, ClaimQuerySet
 from orchestrator.core.models.fleet import Worker
 from orchestrator.core.models.maintenance import PROCESSES_DIFFER_BY
-from orchestrator.core.states import EXECUTIONS, OPEN, TERMINAL, ExecutionStatus
+from orchestrator.core.states import EXECUTIONS, OPEN, TERMINAL, AttemptKey, ExecutionStatus
 
 if TYPE_CHECKING:
     from django_stubs_ext.db.models.manager import RelatedManager

@@ -31,9 +31,10 @@ def schedule_backlog(*, now: datetime = NOW, limit: int = 100) -> bool:
 
 def dispatched(sent: Sequence[publisher.Message]) -> list[tuple[str, int]]:
     return [
-        (message.kwargs["execution_id"], message.kwargs["attempt"])
+        (str(execution_id), attempt)
         for message in sent
         if message.task == publisher.RUN
+        for execution_id, attempt in publisher.dispatched(message.kwargs)
     ]
 
 
@@ -49,6 +50,41 @@ def test_requested_execution_is_scheduled_and_dispatched(sent: list[publisher.Me
     assert message.kwargs == {"execution_id": str(execution.pk), "attempt": 1}
     assert message.routing_key == f"execution.dispatch.worker.{worker.pk}"
     assert message.expiration_ms == 20_000
+
+
+def test_dispatches_of_a_worker_travel_together_in_the_order_of_the_backlog(
+    sent: list[publisher.Message],
+) -> None:
+    workers = {make_worker(name, capacity=50).pk for name in ("w1", "w2")}
+    rows = [make_execution(priority=-n) for n in range(100)]
+    assert not executions.schedule(
+        [row.pk for row in rows], placement=fleet.Placement(), now=NOW, actor="executor"
+    )
+    lists = [(m.routing_key, publisher.dispatched(m.kwargs)) for m in sent]
+    assert [len(attempts) for _, attempts in lists] == [32, 18, 32, 18]
+    place = {row.pk: n for n, row in enumerate(rows)}
+    for worker_id in workers:
+        key = f"execution.dispatch.worker.{worker_id}"
+        theirs = [id for to, attempts in lists if to == key for id, _ in attempts]
+        assert theirs == sorted(theirs, key=place.__getitem__)
+        assert {reread(rows[place[id]]).worker_id for id in theirs} == {worker_id}
+
+
+def test_dispatch_with_a_ttl_of_its_own_travels_alone(sent: list[publisher.Message]) -> None:
+    make_worker(capacity=10)
+    rows = [make_execution(queue_ttl_ms=ttl_ms) for ttl_ms in (None, 20_000, None, 30_000)]
+    executions.schedule(
+        [row.pk for row in rows], placement=fleet.Placement(), now=NOW, actor="executor"
+    )
+    found = {
+        message.expiration_ms: {id for id, _ in publisher.dispatched(message.kwargs)}
+        for message in sent
+    }
+    assert found == {
+        20_000: {rows[1].pk},
+        30_000: {rows[3].pk},
+        None: {rows[0].pk, rows[2].pk},
+    }
 
 
 @pytest.mark.parametrize("schedule_it", [schedule, lambda _: schedule_backlog()])
@@ -71,7 +107,8 @@ def test_message_has_a_ttl_of_its_own_only_below_that_of_the_queue(
 ) -> None:
     make_worker()
     schedule(make_execution(), make_execution(queue_ttl_ms=999_999_999))
-    assert [message.expiration_ms for message in sent] == [None, None]
+    (message,) = sent
+    assert message.expiration_ms is None
 
 
 def test_claim_after_the_deadline_is_impossible_from_the_start() -> None:
@@ -282,18 +319,22 @@ def made_whole(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_dispatch_without_a_queue_goes_back_uncounted_and_the_queue_is_declared(
     made_whole: list[str],
 ) -> None:
-    worker = make_worker()
+    workers = {make_worker(name).pk for name in ("w1", "w2")}
     action = make_action("core.once", retry_policy={"max_attempts": 1})
-    first, second = make_execution(action=action), make_execution(action=action)
-    schedule(first, second)
-    row = reread(first)
-    assert (row.status, row.reason, row.retry_count) == ("requested", "unroutable", 0)
-    assert row.next_retry_at == NOW + timedelta(seconds=1)
-    assert reread(second).status == "scheduled"
-    assert made_whole == [f"execution.dispatch.worker.{worker.pk}"]
+    rows = [make_execution(action=action) for _ in range(4)]
+    schedule(*rows)
+    after = [reread(row) for row in rows]
+    (with_queue,) = {row.worker_id for row in after if row.status == "scheduled"}
+    back = [row for row in after if row.status != "scheduled"]
+    assert len(back) == 2, "all that its message listed"
+    for row in back:
+        assert (row.status, row.reason, row.retry_count) == ("requested", "unroutable", 0)
+        assert row.next_retry_at == NOW + timedelta(seconds=1)
+        events = ExecutionEvent.objects.of(row.pk).values_list("event", flat=True)
+        assert list(events) == ["schedule", "give_back"]
+    (without,) = workers - {with_queue}
+    assert made_whole == [f"execution.dispatch.worker.{without}"]
     assert not DLQEntry.objects.exists()
-    events = ExecutionEvent.objects.of(first.pk).values_list("event", flat=True)
-    assert list(events) == ["schedule", "give_back"]
 
 
 def test_dispatch_whose_queue_is_refused_goes_back_for_longer_and_is_logged_once(
