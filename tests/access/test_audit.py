@@ -6,6 +6,7 @@ import json
 import stat
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -465,6 +466,23 @@ def test_audit_that_cannot_be_written_is_logged_and_the_answer_stands(
     answered(202, "executions.cancel")
     assert "audit not written" in caplog.text
     assert "executions.cancel" in caplog.text
+
+
+@pytest.mark.parametrize(("failure", "lines"), [(DatabaseError("no table"), 0), (OSError(), 1)])
+def test_command_that_the_database_has_failed_says_so_once(
+    failure: Exception,
+    lines: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise DatabaseError("no table")
+
+    monkeypatch.setattr(requests, "record", fail)
+    with suppress(type(failure)), requests.watched_command("core.echo"):
+        audit.required(Decision(CI, "executions.run", None, True, EVERYWHERE))
+        raise failure
+    assert caplog.text.count("audit not written") == lines
 
 
 # --- with the authorizer -------------------------------------------------------------------------

@@ -181,19 +181,31 @@ def twenty() -> list[str]:
             for _ in range(20)]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["text", "many small parts"])
-def test_megabyte_and_twenty_values_take_little_time(twenty: list[str], kind: str) -> None:
+def best_of_five(do: Callable[[], Any]) -> float:
+    """The least processor time of this thread, in seconds."""
+    spans = []
+    for _ in range(5):
+        began = time.thread_time()
+        do()
+        spans.append(time.thread_time() - began)
+    return min(spans)
+
+
+@pytest.mark.parametrize(("kind", "most"), [("text", 8), ("many small parts", 5)])
+def test_megabyte_and_twenty_values_cost_a_few_times_what_its_json_does(
+    twenty: list[str], kind: str, most: float
+) -> None:
+    """In milliseconds: docs/adr/0033. One pass for each value would be ten times as much."""
     chance = random.Random(2)
     text = "".join(chance.choices(string.printable, k=1 << 20))
     value: Any = text
     if kind != "text":
         value = {f"k{n}": [text[n * 10 : n * 10 + 8], n, None] for n in range(28_000)}
-    best = float("inf")
-    for _ in range(5):
-        began = time.thread_time()
-        assert Masker(twenty).value(value) is value
-        best = min(best, time.thread_time() - began)
-    assert best < 0.060  # 20 ms on a machine that does nothing else, see docs/adr/0033
+    masker = Masker(twenty)
+    assert masker.value(value) is value
+    assert best_of_five(lambda: masker.value(value)) < most * best_of_five(
+        lambda: json.dumps(value)
+    )
 
 
 def test_values_stay_in_no_cache(twenty: list[str]) -> None:

@@ -128,7 +128,7 @@ def watched_command(about: str) -> Iterator[None]:
     """Write what a command did with the permission that its verb needs, or that it was refused."""
     here = Noted(None, about=about)
     of_noted, of_explicit = noted.set(here), recording.is_told.set(False)
-    reason = ""
+    failure: BaseException | None = None
     try:
         yield
     except Forbidden as error:
@@ -137,21 +137,27 @@ def watched_command(about: str) -> Iterator[None]:
         _write_of_command(here, permission, Denied, str(error))
         raise
     except BaseException as error:
-        # it may have done a part, or all but to wait for the end
-        reason = f"ended by {type(error).__name__}"
+        failure = error
         raise
     finally:
-        if not recording.is_told.get():
-            for permission in here.required:
-                if not _is_read(permission):
-                    _write_of_command(here, permission, Allowed, reason)
+        used = [] if recording.is_told.get() else [p for p in here.required if not _is_read(p)]
         if here.places.get(PAYLOADS):
-            _write_of_command(here, PAYLOADS, Allowed, reason)
+            used.append(PAYLOADS)
+        # one that failed may have done a part, or all but to wait for the end
+        reason = f"ended by {type(failure).__name__}" if failure else ""
+        for permission in used:
+            _write_of_command(here, permission, Allowed, reason, failure)
         recording.is_told.reset(of_explicit)
         noted.reset(of_noted)
 
 
-def _write_of_command(here: Noted, permission: str, decision: str, reason: str) -> None:
+def _write_of_command(
+    here: Noted,
+    permission: str,
+    decision: str,
+    reason: str,
+    failure: BaseException | None = None,
+) -> None:
     try:
         record(
             permission,
@@ -162,7 +168,9 @@ def _write_of_command(here: Noted, permission: str, decision: str, reason: str) 
             reason=reason or ", ".join(here.places.get(permission, ())),
         )
     except DatabaseError as error:
-        _complain(here, error, permission=permission, about=here.about)
+        # a command that could not use the database either says so itself, and has done nothing
+        if not isinstance(failure, DatabaseError):
+            _complain(here, error, permission=permission, about=here.about)
 
 
 def _complain(here: Noted, error: Exception, **facts: Any) -> None:
