@@ -80,9 +80,10 @@ class AccessConfig(MusterApp):
     def ready(self) -> None:
         from orchestrator.access import checks  # noqa: F401 - registers them
         from orchestrator.access.audit import people
-        from orchestrator.access.privileges import postgresql
         from orchestrator.core import keyholder
 
         people.listen()
-        post_migrate.connect(postgresql.renew_grants, sender=self)
+        # by its name, as the driver of PostgreSQL would make every command on SQLite slower
+        renew = Named("orchestrator.access.privileges.postgresql.renew_grants")
+        post_migrate.connect(renew, sender=self, weak=False)
         keyholder.hold(Named("orchestrator.access.keys.Holder"))
