@@ -6,6 +6,7 @@ does. Correctness is on, as anywhere: fences, history, confirms, persistent mess
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import time
@@ -198,9 +199,9 @@ def dead_letters_per_second(*, count: int) -> float:
     _schedule(count)
     with publisher.connection() as link:
         channel: Any = link.default_channel
-        name = topology.dead_letter_queue().name
+        name = topology.worker_queue(worker_id).name
         until = time.monotonic() + 60
-        while channel.queue_declare(name, passive=True).message_count < count:
+        while channel.queue_declare(name, passive=True).message_count:
             if time.monotonic() > until:
                 raise BenchmarkError("the messages did not expire")
             time.sleep(0.1)
@@ -229,13 +230,19 @@ def schedule_cost_ms(*, workers: int, count: int) -> tuple[float, float]:
     elapsed, processor = _schedule(count)
     with publisher.connection() as link:
         channel: Any = link.default_channel
-        queued = 0
-        for worker_id in worker_ids:
-            queued += channel.queue_purge(topology.worker_queue(worker_id).name)
+        queued = sum(_attempts_in(channel, topology.worker_queue(id).name) for id in worker_ids)
         channel.queue_purge(topology.requests_queue().name)
     if queued != count:
         raise BenchmarkError(f"scheduled {count}, found {queued} in the workers' queues")
     return elapsed * 1000 / count, processor * 1000 / count
+
+
+def _attempts_in(channel: Any, queue: str) -> int:
+    """Empty a worker's queue; returns how many attempts its messages listed."""
+    attempts = 0
+    while message := channel.basic_get(queue, no_ack=True):
+        attempts += len(publisher.dispatched(json.loads(message.body)[1]))
+    return attempts
 
 
 def _pretend_workers(number: int, *, capacity: int) -> list[int]:

@@ -21,7 +21,7 @@ def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
         muster.remote.call("dead_letters_per_second", count=200)
         for number in range(1, plan.rounds + 1):
             value = muster.remote.call("dead_letters_per_second", count=plan.size)
-            yield Sample("drain", number, value, "letters/s")
+            yield Sample("drain", number, value, "executions/s")
 
 
 BENCHMARK = Benchmark(
@@ -29,8 +29,8 @@ BENCHMARK = Benchmark(
     title="Draining dead letters",
     measure=measure,
     notes=(
-        "Letters that expired in a worker's queue; one drain, from its connection to the quiet "
-        "moment (0.2 s) after which it takes the queue for empty."
+        "Executions whose messages expired in a worker's queue, up to 32 in one; one drain, from "
+        "its connection to the quiet moment (0.2 s) after which it takes the queue for empty."
     ),
     goals=[Goal(what="DLQ drain", subject="drain", unit="/s", at_least=2_000)],
 )
