@@ -27,6 +27,9 @@ SHORT_DEADLINE_SECONDS = 5.0
 UNSTARTED_SECONDS = 4.0
 """What is claimed starts, or goes back, much sooner."""
 
+HEARTBEATS_UNTIL_MISSED = 3
+"""A claim whose answer was lost goes back at the second heartbeat after it, and one may fail."""
+
 WITHOUT_QUEUES = effects.ABSENT | {Effect.NO_QUEUE}
 
 NEVER_STARTED = frozenset(
@@ -274,7 +277,8 @@ def claimed_is_started(evidence: Evidence) -> Iterator[Violation]:
     worker was hit by a fault.
 
     A worker that a broker keeps waiting for the acknowledgement of its claim may give it back when
-    it has waited long enough: that counts no attempt. With any other end the broker is no excuse.
+    it has waited long enough, and one that never got the answer to its claim when its heartbeats
+    have missed it: that counts no attempt. With any other end neither is an excuse.
     """
     for row in evidence.rows:
         started = {line.attempt for line in evidence.starts_of.get(row.execution, ())}
@@ -284,10 +288,13 @@ def claimed_is_started(evidence: Evidence) -> Iterator[Violation]:
                 continue
             waited_seconds = after.at - claim.at
             broken = effects.ABSENT | {Effect.CHILD_DIES}
+            patience_seconds = UNSTARTED_SECONDS
             if after.event == "give_back":
                 broken |= {Effect.NO_BROKER}
+                until_missed = HEARTBEATS_UNTIL_MISSED * evidence.terms.heartbeat_seconds
+                patience_seconds = max(patience_seconds, until_missed)
             window = (claim.at - LEAD_SECONDS, after.at + LAG_SECONDS)
-            if waited_seconds <= UNSTARTED_SECONDS or effects.hits(
+            if waited_seconds <= patience_seconds or effects.hits(
                 evidence, claim.actor, broken, *window
             ):
                 continue

@@ -9,7 +9,7 @@ import pytest
 
 from tests.chaos import accounting, checker
 from tests.chaos.effects import EFFECTS
-from tests.chaos.facts import Evidence, Life, Line
+from tests.chaos.facts import Evidence, Life, Line, Terms
 from tests.chaos.faults import EMBEDDED_FILES, EVERYWHERE, ON_SERVERS
 from tests.chaos.stories import RESULT, E, ended, event, fault, row, truth
 
@@ -262,6 +262,11 @@ TRUTHS: dict[str, Evidence] = {
     "worker that was frozen gave up": truth(
         lives=[Life("w1", 10.0, 130.0, accounting.EXIT_LOST), Life("w2", 10.0)],
         faults=[fault("freeze worker", 122.0, 7, "w1")],
+    ),
+    "claim whose answer was lost, given back at the third heartbeat": truth(
+        events=[event("schedule"), event("claim"), event("give_back", at=105.9)],
+        lines=[],
+        terms=Terms(heartbeat_seconds=2.0),
     ),
     "cancelled as asked": truth(rows=[row(status="cancelled", reason="cancelled")], cancels=1),
 }
