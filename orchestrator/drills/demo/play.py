@@ -209,8 +209,14 @@ class Play:
     def look(self) -> None:
         """Read the present state, and note what changed."""
         for death in self.supervisor.look():
-            if death.name not in self.losses:
-                self._tell(f"{death.name} died ({death.cause}): {death.last_words}", "red")
+            if death.name in self.losses:
+                continue
+            self._tell(f"{death.name} died ({death.cause}): {death.last_words}", "red")
+            if death.name in (KILLED, STOPPED):
+                raise Stuck(
+                    f"{death.name} was lost before it was taken away ({death.cause}). The demo's "
+                    "times are short: run it again when this machine has less else to do"
+                )
         self.workers = overview.read_workers(now=clock.now())
         rows = Execution.objects.order_by().values_list("status").annotate(Count("pk"))
         self.counts = dict(rows)
