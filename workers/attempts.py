@@ -84,7 +84,7 @@ class Attempt(Request):
             attempt._on_ack = acknowledge
             if len(keys) > 1:
                 attempt.id = publisher.name_of(key)
-                attempt._kwargs = {"execution_id": str(key[0]), "attempt": key[1]}
+                attempt._kwargs = publisher.about(key)
                 attempt._kwargsrepr = repr(attempt._kwargs)
         return attempts
 

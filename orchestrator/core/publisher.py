@@ -46,9 +46,7 @@ only when the last of its attempts is claimed."""
 
 PERSISTENT = 2
 
-UNREADABLE = (
-    ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError,
-)  # fmt: skip
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 """Errors of reading a body that is not one of our messages."""
 
 
@@ -70,8 +68,6 @@ class Message:
     expiration_ms: int | None = None
     listed: str = ""
     """The argument that holds ids, in a message about many."""
-    shown: str | None = None
-    """The arguments as Celery's tools show them, where these would be long."""
 
     def headers(self) -> dict[str, Any]:
         return {
@@ -84,7 +80,7 @@ class Message:
             "retries": 0,
             "timelimit": [None, None],
             "argsrepr": "()",
-            "kwargsrepr": repr(self.kwargs) if self.shown is None else self.shown,
+            "kwargsrepr": _shown(self.kwargs),
             "ignore_result": True,
         }
 
@@ -112,20 +108,15 @@ def dispatch(
     attempts: Sequence[AttemptKey], *, worker_id: int, ttl_ms: int | None = None
 ) -> Message:
     """Tell one worker to run these attempts. `ttl_ms` only if it is shorter than the queue's."""
-    first = name_of(attempts[0])
-    if len(attempts) == 1:
-        (execution_id, attempt), shown = attempts[0], None
-        kwargs: dict[str, Any] = {"execution_id": str(execution_id), "attempt": attempt}
-    else:
-        kwargs = {ATTEMPTS: [[str(execution_id), attempt] for execution_id, attempt in attempts]}
-        shown = f"{{{ATTEMPTS!r}: [{first}, and {len(attempts) - 1} more]}}"
+    kwargs: dict[str, Any] = about(attempts[0])
+    if len(attempts) > 1:
+        kwargs = {ATTEMPTS: [[str(execution_id), number] for execution_id, number in attempts]}
     return Message(
         task=RUN,
         routing_key=topology.dispatch_key(worker_id),
         kwargs=kwargs,
-        id=first,
+        id=name_of(attempts[0]),
         expiration_ms=ttl_ms,
-        shown=shown,
     )
 
 
@@ -141,6 +132,20 @@ def dispatched(kwargs: Mapping[str, Any]) -> list[AttemptKey]:
     return attempts
 
 
+def about(attempt: AttemptKey) -> dict[str, Any]:
+    """The arguments of a message about one attempt."""
+    execution_id, number = attempt
+    return {"execution_id": str(execution_id), "attempt": number}
+
+
+def _shown(kwargs: Mapping[str, Any]) -> str:
+    """The arguments as Celery's tools show them: of a list of attempts, the first."""
+    if ATTEMPTS not in kwargs:
+        return repr(kwargs)
+    first, *others = kwargs[ATTEMPTS]
+    return f"{{{ATTEMPTS!r}: [{first}, and {len(others)} more]}}"
+
+
 def name_of(attempt: AttemptKey) -> str:
     """The name of an attempt as a Celery task: the id of its message."""
     execution_id, number = attempt
@@ -152,7 +157,7 @@ def cancel(*, execution_id: UUID, attempt: int, worker_id: int) -> Message:
     return Message(
         task=CANCEL,
         routing_key=topology.cancel_key(worker_id),
-        kwargs={"execution_id": str(execution_id), "attempt": attempt},
+        kwargs=about((execution_id, attempt)),
     )
 
 
