@@ -29,6 +29,8 @@ UNSTARTED_SECONDS = 4.0
 
 HEARTBEATS_UNTIL_MISSED = 3
 """A claim whose answer was lost goes back at the second heartbeat after it, and one may fail."""
+LOST_ANSWER = "executions.attempts:claim:claim"
+"""The failpoint whose lie it is: the claim is committed, and its worker hears that it failed."""
 
 WITHOUT_QUEUES = effects.ABSENT | {Effect.NO_QUEUE}
 
@@ -291,8 +293,9 @@ def claimed_is_started(evidence: Evidence) -> Iterator[Violation]:
             patience_seconds = UNSTARTED_SECONDS
             if after.event == "give_back":
                 broken |= {Effect.NO_BROKER}
-                until_missed = HEARTBEATS_UNTIL_MISSED * evidence.terms.heartbeat_seconds
-                patience_seconds = max(patience_seconds, until_missed)
+                if _answer_was_lost(evidence, claim.at):
+                    until_missed = HEARTBEATS_UNTIL_MISSED * evidence.terms.heartbeat_seconds
+                    patience_seconds = max(patience_seconds, until_missed)
             window = (claim.at - LEAD_SECONDS, after.at + LAG_SECONDS)
             if waited_seconds <= patience_seconds or effects.hits(
                 evidence, claim.actor, broken, *window
@@ -303,6 +306,15 @@ def claimed_is_started(evidence: Evidence) -> Iterator[Violation]:
                 f"{after.event} {waited_seconds:.1f} s later"
             )
             yield Violation("claimed_is_started", detail, row.execution)
+
+
+def _answer_was_lost(evidence: Evidence, claimed_at: float) -> bool:
+    return any(
+        fault.kind == "failpoint, lie"
+        and LOST_ANSWER in fault.detail
+        and abs(fault.at - claimed_at) <= LAG_SECONDS
+        for fault in evidence.faults
+    )
 
 
 def reasons_have_caps(evidence: Evidence) -> Iterator[Violation]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,8 @@ from tests.chaos.faults import EMBEDDED_FILES, EVERYWHERE, ON_SERVERS
 from tests.chaos.stories import RESULT, E, ended, event, fault, row, truth
 
 ENDS = accounting.bad_ends_are_accounted_for
+LATE_GIVE_BACK = [event("schedule"), event("claim"), event("give_back", at=105.9)]
+LIE_OF_THE_CLAIM = f"worker {accounting.LOST_ANSWER} lie"
 AWAY = [Life("w1", 10.0, 99.0, -9), Life("w2", 10.0, 99.0, -9)]
 
 LIES: dict[str, tuple[Callable[..., Any], Evidence]] = {
@@ -156,6 +159,10 @@ LIES: dict[str, tuple[Callable[..., Any], Evidence]] = {
         accounting.claimed_is_started,
         truth(events=[event("schedule"), event("claim"), event("give_back", at=107.0)], lines=[]),
     ),
+    "claimed and given back at the third heartbeat, though its answer was not lost": (
+        accounting.claimed_is_started,
+        truth(events=LATE_GIVE_BACK, lines=[], terms=Terms(heartbeat_seconds=2.0)),
+    ),
     "claimed, never started, and tried again": (
         accounting.claimed_is_started,
         truth(
@@ -264,9 +271,10 @@ TRUTHS: dict[str, Evidence] = {
         faults=[fault("freeze worker", 122.0, 7, "w1")],
     ),
     "claim whose answer was lost, given back at the third heartbeat": truth(
-        events=[event("schedule"), event("claim"), event("give_back", at=105.9)],
+        events=LATE_GIVE_BACK,
         lines=[],
         terms=Terms(heartbeat_seconds=2.0),
+        faults=[dataclasses.replace(fault("failpoint, lie", 100.3, 0), detail=LIE_OF_THE_CLAIM)],
     ),
     "cancelled as asked": truth(rows=[row(status="cancelled", reason="cancelled")], cancels=1),
 }

@@ -191,21 +191,19 @@ def best_of_five(do: Callable[[], Any]) -> float:
     return min(spans)
 
 
-@pytest.mark.parametrize(("kind", "most"), [("text", 8), ("many small parts", 5)])
+@pytest.mark.parametrize(("kind", "most"), [("text", 20), ("many small parts", 5)])
 def test_megabyte_and_twenty_values_cost_a_few_times_what_its_json_does(
     twenty: list[str], kind: str, most: float
 ) -> None:
-    """In milliseconds: docs/adr/0033. One pass for each value would be ten times as much."""
+    """To make the pattern is counted, too. In milliseconds: docs/adr/0033."""
     chance = random.Random(2)
     text = "".join(chance.choices(string.printable, k=1 << 20))
     value: Any = text
     if kind != "text":
         value = {f"k{n}": [text[n * 10 : n * 10 + 8], n, None] for n in range(28_000)}
-    masker = Masker(twenty)
-    assert masker.value(value) is value
-    assert best_of_five(lambda: masker.value(value)) < most * best_of_five(
-        lambda: json.dumps(value)
-    )
+    assert Masker(twenty).value(value) is value
+    masked = best_of_five(lambda: Masker(twenty).value(value))
+    assert masked < most * best_of_five(lambda: json.dumps(value))
 
 
 def test_values_stay_in_no_cache(twenty: list[str]) -> None:
