@@ -6,12 +6,14 @@ does. Correctness is on, as anywhere: fences, history, confirms, persistent mess
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "settings.base")
 django.setup()
 
 from django.core.management import call_command  # noqa: E402
-from django.db import connection, transaction  # noqa: E402
+from django.db import connection, models, transaction  # noqa: E402
 
 from benchmarks import stamps  # noqa: E402
 from benchmarks.remote import BenchmarkError  # noqa: E402
@@ -40,6 +42,8 @@ PACKS = (ROOT / "packs" / "core", ROOT / "benchmarks" / "pack")
 CLIENT = "benchmark"
 BULK = 1_000
 """Executions of one bulk request: the API's limit."""
+
+FILL_AT_ONCE = 100_000
 
 NOOP = executions.NewExecution(action_ref="core.noop")
 
@@ -120,6 +124,28 @@ def _empty_tables() -> None:
             cursor.execute(f"DELETE FROM {table}")  # noqa: S608 - our own models' tables
         for _, statement in triggers:
             cursor.execute(statement)
+
+
+# --- over HTTP --------------------------------------------------------------------------------
+
+
+def make_token() -> str:
+    """The token of somebody who may run actions."""
+    call_command("access", "create", CLIENT, stdout=io.StringIO())
+    call_command("access", "grant", f"service:{CLIENT}", "operator", stdout=io.StringIO())
+    written = io.StringIO()
+    call_command("token", "create", CLIENT, "--json", stdout=written)
+    token: str = json.loads(written.getvalue())["token"]
+    return token
+
+
+def hour_ago() -> str:
+    """In a query of the API."""
+    return (clock.now() - timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def some_execution() -> str:
+    return str(Execution.objects.values_list("pk", flat=True).latest("pk"))
 
 
 # --- how long one takes ----------------------------------------------------------------------
@@ -292,38 +318,55 @@ def _schedule(count: int) -> tuple[float, float]:
 
 
 def fill(*, count: int) -> None:
-    """Write `count` terminal executions, with the history of each, as if they had run."""
-    with connection.cursor() as cursor:
-        cursor.execute("SET statement_timeout = 0")
-        cursor.execute(
-            """
-            INSERT INTO orchestrator_execution (
-                id, action_id, action_ref, parameters, priority, status, attempt, retry_count,
-                timeout_seconds, wait_reason, deadline_at, reason, result, requested_by,
-                created_at, scheduled_at, started_at, ended_at
-            )
+    """Write `count` copies of the newest execution and of its history, each 0.2 s older than the
+    one before, as if they had run."""
+    executions_table, events_table = Execution._meta.db_table, ExecutionEvent._meta.db_table
+    model = Execution.objects.latest("pk")
+    copied = {
+        str(field.column): f"{field.column} - earlier"
+        if isinstance(field, models.DateTimeField)
+        else str(field.column)
+        for field in Execution._meta.concrete_fields
+        if not field.primary_key
+    }
+    about = [
+        str(field.column)
+        for field in ExecutionEvent._meta.concrete_fields
+        if field.column not in ("id", "execution_id", "at")
+    ]
+    statement = f"""
+        WITH copies AS (
+            INSERT INTO {executions_table} (id, {", ".join(copied)})
             SELECT
-                -- time-ordered ids of the last days, as they would be
-                (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0')
+                -- time-ordered ids, as they would be
+                (lpad(to_hex((extract(epoch FROM created_at - earlier) * 1000)::bigint), 12, '0')
                     || '7' || substr(md5(n::text), 1, 3)
                     || 'a' || substr(md5(n::text), 4, 15))::uuid,
-                action.id, action.ref, '{}', 0, 'completed', 1, 0, 600, '',
-                at + interval '1 day', 'succeeded', '{}', 'benchmark', at, at, at, at
-            FROM orchestrator_action AS action,
-                generate_series(1, %s) AS n,
-                LATERAL (SELECT now() - n * interval '0.2 s' AS at) AS times
-            WHERE action.ref = 'core.noop'
-            """,
-            [count],
+                {", ".join(copied.values())}
+            FROM {executions_table},
+                generate_series(%(first)s, %(last)s) AS n,
+                LATERAL (SELECT n * interval '0.2 s' AS earlier) AS times
+            WHERE id = %(model)s
+            RETURNING id, created_at
         )
-        cursor.execute(
-            """
-            INSERT INTO orchestrator_executionevent
-                (execution_id, event, from_status, to_status, attempt, actor, reason, at)
-            SELECT id, event, '', status, 1, 'benchmark', '', ended_at
-            FROM orchestrator_execution,
-                (VALUES ('schedule'), ('claim'), ('complete')) AS events (event)
-            """
-        )
+        INSERT INTO {events_table} (execution_id, at, {", ".join(about)})
+        SELECT copies.id, at - (%(accepted)s - copies.created_at), {", ".join(about)}
+        FROM copies, {events_table} AS event
+        WHERE event.execution_id = %(model)s
+    """  # noqa: S608 - our own models' tables
+    for first in range(1, count + 1, FILL_AT_ONCE):
+        last = min(count, first + FILL_AT_ONCE - 1)
+        values: dict[str, Any] = {
+            "first": first,
+            "last": last,
+            "model": model.pk,
+            "accepted": model.created_at,
+        }
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SET LOCAL statement_timeout = 0")
+            cursor.execute("SET LOCAL session_replication_role = replica")  # no trigger per row
+            cursor.execute(statement, values)
+    with connection.cursor() as cursor:
+        cursor.execute("SET statement_timeout = 0")
+        cursor.execute(f"VACUUM ANALYZE {executions_table}, {events_table}")
         cursor.execute("RESET statement_timeout")
-        cursor.execute("ANALYZE orchestrator_execution, orchestrator_executionevent")

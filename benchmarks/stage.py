@@ -53,6 +53,10 @@ class Stage:
     def rabbit(self) -> servers.RabbitServer:
         return self._exits.enter_context(servers.RabbitServer())
 
+    @cached_property
+    def redis(self) -> servers.RedisServer:
+        return self._exits.enter_context(servers.RedisServer())
+
     def database_url(self) -> str:
         """A new database."""
         name = f"bench_{next(self._numbers)}"
@@ -86,7 +90,11 @@ class Stage:
 
     @contextlib.contextmanager
     def rival(self, rival: Rival) -> Iterator[Party]:
-        environment = {"DATABASE_URL": self.database_url(), "BROKER_URL": self.broker_url()}
+        environment = {
+            "DATABASE_URL": self.database_url(),
+            "BROKER_URL": self.broker_url(),
+            "REDIS_URL": self.redis.url,
+        }
         with contextlib.closing(Party(rival.name, rival.module, environment)) as party:
             party.remote.call("prepare")
             party.start("worker", *rival.command)
@@ -152,6 +160,15 @@ class Party:
                     end = self._log(name).read_text(errors="replace")[-2000:]
                     raise BenchmarkError(f"{self.name}: the {name} did not start:\n{end}")
                 time.sleep(0.05)
+
+    def listening(self, name: str, port: int) -> None:
+        """Wait until a service, which does not say when it is ready, takes connections."""
+        until = time.monotonic() + START_SECONDS
+        while not servers.is_listening(port):
+            if self.services[name].poll() is not None or time.monotonic() > until:
+                end = self._log(name).read_text(errors="replace")[-2000:]
+                raise BenchmarkError(f"{self.name}: the {name} did not start:\n{end}")
+            time.sleep(0.05)
 
     def tree(self, name: str) -> list[psutil.Process]:
         parent = psutil.Process(self.services[name].pid)

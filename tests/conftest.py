@@ -20,6 +20,7 @@ import pytest
 from orchestrator.access import audit
 from orchestrator.access.audit import requests as audit_of_requests
 from orchestrator.core import clock, maintenance, publisher
+from orchestrator.core.executions import placing
 from tests import databases, distribution, principals, servers
 from tests.core.api.client import Caller
 
@@ -153,6 +154,13 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> clock.Watch:
     monkeypatch.setattr(clock, "watch", watch)
     monkeypatch.setattr(clock, "ASK_EVERY_SECONDS", 3_600.0)
     return watch
+
+
+@pytest.fixture(autouse=True)
+def placed_by_the_executor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test of this process requests is left to the executor, as it is under load: see
+    `tests.core.executions.test_placing` for the rest."""
+    monkeypatch.setattr(placing, "is_idle", lambda: False)
 
 
 @pytest.fixture

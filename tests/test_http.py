@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import RequestDataTooBig
+from django.db import connection, connections
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 
 from settings import http
@@ -254,6 +255,40 @@ def test_requests_share_a_thread_that_stays(serve):
         return {(await ask(handler)).content, (await ask(handler)).content}
 
     assert len(run(both())) == 1
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_connection_is_checked_only_when_the_server_has_said_something(
+    serve, database, monkeypatch
+):
+    monkeypatch.setitem(connection.settings_dict, "CONN_HEALTH_CHECKS", True)
+    monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", None)
+    checked = []
+
+    def is_usable(of: Any) -> bool:
+        checked.append(of.connection.info.backend_pid)
+        return usable(of)
+
+    kind = type(connections["default"])
+    usable = kind.is_usable
+    monkeypatch.setattr(kind, "is_usable", is_usable)
+
+    def session(_: HttpRequest) -> HttpResponse:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            return HttpResponse(str(cursor.fetchone()[0]))
+
+    def pid() -> int:
+        return int(run(ask(handler)).content)
+
+    handler = serve(session)
+    first = pid()
+    assert (pid(), checked) == (first, [])
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [first])
+    assert pid() != first
+    assert checked == [first]
+    run(handler.requests.run(connections.close_all))
 
 
 def test_files_and_other_sync_iterators_are_streamed(serve):

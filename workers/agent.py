@@ -29,7 +29,7 @@ from orchestrator.core import (
     topology,
 )
 from orchestrator.core.models import Execution
-from workers import liveness, processes, runtimes
+from workers import liveness, processes, runtimes, timers
 from workers.admission import Admission
 from workers.attempts import Desk
 from workers.canceller import Canceller
@@ -154,6 +154,7 @@ class Agent:
         """Join the consumer's loop, which starts with or without a connection."""
         hub.add_reader(self._wake_reader, self._on_wake)
         hub.call_repeatedly(_loop_tick_seconds(), self._on_loop_tick)
+        hub.call_repeatedly(timers.EVERY_SECONDS, timers.Timers(hub.timer).tidy)
 
     def on_loop(self, do: Callable[[], None]) -> None:
         """Call this soon in the consumer's loop, or at once if there is no loop any more."""

@@ -38,7 +38,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -75,6 +75,12 @@ class InHand:
                 self._counts[attempt] -= 1
                 if self._counts[attempt] <= 0:
                     del self._counts[attempt]
+
+    def only_in(self, attempts: Collection[AttemptKey]) -> set[AttemptKey]:
+        """Those of these attempts, which are in hand, that are in hand nowhere else."""
+        times = Counter(attempts)
+        with self._lock:
+            return {attempt for attempt in times if self._counts[attempt] <= times[attempt]}
 
     def keys(self) -> list[AttemptKey]:
         with self._lock:

@@ -11,7 +11,8 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -58,6 +59,8 @@ class Claimer(threading.Thread):
         self.agent = agent
         self.asked: queue.Queue[list[Offered]] = queue.Queue()
         self.answers: deque[Answer] = deque()
+        self._unanswered: set[AttemptKey] = set()
+        """Asked for by a statement that failed: it may have been committed all the same."""
 
     def ask(self, batch: list[Offered]) -> None:
         self.asked.put(batch)
@@ -82,6 +85,8 @@ class Claimer(threading.Thread):
             answer = self._ask_database(batch)
         except DatabaseError:
             log.exception("cannot claim, trying again")
+            # what another message has brought too may be running here
+            self._unanswered |= self.agent.desk.in_hand.only_in([each.key for each in batch])
             connections.close_all()
             time.sleep(PAUSE_SECONDS)
             answer = Answer(batch, None)
@@ -92,6 +97,7 @@ class Claimer(threading.Thread):
         wanted = {attempt.key for attempt in batch}
         now = clock.now()
         life = {"worker_id": self.agent.worker_id, "incarnation": self.agent.incarnation}
+        self._disown_unanswered(life, now)
         granted = executions.claim(wanted, **life, now=now, actor=self.agent.name)
         contents = self._opened(granted)
         if len(granted) == len(wanted):
@@ -105,6 +111,16 @@ class Claimer(threading.Thread):
             connections.close_all()
             held = refused
         return Answer(batch, granted, held, contents)
+
+    def _disown_unanswered(self, life: Mapping[str, int], now: datetime) -> None:
+        """Give back what was claimed by a statement whose answer was lost: nothing of it has begun.
+        The audit would do so, too, two heartbeats later."""
+        if not self._unanswered:
+            return
+        returned = executions.disown(self._unanswered, **life, now=now, actor=self.agent.name)
+        self._unanswered.clear()
+        if returned:
+            log.warning("claimed without an answer: given back", n=returned)
 
     def _opened(self, granted: list[Execution]) -> dict[UUID, Contents]:
         """Open the keys of claimed executions. These are ours by now, so the database is asked

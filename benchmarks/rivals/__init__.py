@@ -26,6 +26,15 @@ def _celery(name: str, module: str) -> Rival:
 
 
 RAW_CELERY = _celery("Celery", "benchmarks.rivals.raw_celery")
+FASTAPI_CELERY = Rival(
+    name="FastAPI", module="benchmarks.rivals.fastapi_celery", command=RAW_CELERY.command
+)
+FASTAPI_APP = "benchmarks.rivals.fastapi_celery:api"
+BY_HAND = Rival(
+    name="By hand", module="benchmarks.rivals.fastapi_by_hand", command=RAW_CELERY.command
+)
+BY_HAND_APP = "benchmarks.rivals.fastapi_by_hand:api"
+BY_HAND_TOKEN = "mst_by_hand"  # noqa: S105 - of a database that lives as long as the benchmark
 CELERY_RESULTS = _celery("Celery with results", "benchmarks.rivals.celery_results")
 PROCRASTINATE = Rival(
     name="Procrastinate",
@@ -34,4 +43,31 @@ PROCRASTINATE = Rival(
 )
 DBOS = Rival(
     name="DBOS", module="benchmarks.rivals.dbos_", command=("-m", "benchmarks.rivals.dbos_")
+)
+DRAMATIQ = Rival(
+    name="Dramatiq",
+    module="benchmarks.rivals.dramatiq_",
+    command=("-m", "dramatiq", "benchmarks.rivals.dramatiq_", "--processes", "2"),
+)
+RQ = Rival(name="RQ", module="benchmarks.rivals.rq_", command=("-m", "benchmarks.rivals.rq_"))
+HUEY = Rival(
+    name="Huey",
+    module="benchmarks.rivals.huey_",
+    command=(
+        *("-m", "huey.bin.huey_consumer", "benchmarks.rivals.huey_.huey"),
+        *("--workers", "2", "--worker-type", "process", "--no-periodic"),
+    ),
+)
+TASKIQ = Rival(
+    name="taskiq",
+    module="benchmarks.rivals.taskiq_",
+    command=(
+        *("-m", "taskiq", "worker", "benchmarks.rivals.taskiq_:broker"),
+        *("--workers", "2", "--log-level", "WARNING"),
+    ),
+)
+ARQ = Rival(
+    name="arq",
+    module="benchmarks.rivals.arq_",
+    command=("-m", "arq", "benchmarks.rivals.arq_.WorkerSettings"),
 )

@@ -14,6 +14,7 @@ from celery import Celery, signals
 from kombu import Queue
 
 from benchmarks import stamps
+from benchmarks.rivals.done import begin, is_finished, mark, ready  # noqa: F401 - called by name
 
 app = Celery("rival", broker=os.environ["BROKER_URL"])
 app.conf.update(
@@ -38,18 +39,10 @@ app.conf.update(
     broker_transport_options={"confirm_publish": False},
 )
 
-DONE = os.environ["RIVAL_DONE"]
-_done: int | None = None
-
 
 @app.task
 def noop() -> None:
-    """A byte into a file that every pool child appends to: how the end of a run is seen. It
-    costs about a microsecond."""
-    global _done
-    if _done is None:
-        _done = os.open(DONE, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.write(_done, b".")
+    mark()
 
 
 @app.task
@@ -59,15 +52,11 @@ def stamp(address: str) -> None:
 
 @signals.worker_ready.connect
 def _say_ready(**_: object) -> None:
-    print("ready.", flush=True)
+    ready()
 
 
 def prepare() -> None:
     """Nothing: the worker declares its queue."""
-
-
-def begin() -> None:
-    os.close(os.open(DONE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
 
 
 def submit(*, count: int, bulk: bool) -> None:
@@ -75,10 +64,6 @@ def submit(*, count: int, bulk: bool) -> None:
     with app.producer_or_acquire() as producer:
         for _ in range(count):
             noop.apply_async(producer=producer)
-
-
-def is_finished(*, count: int) -> bool:
-    return os.stat(DONE).st_size >= count
 
 
 def starts(*, count: int) -> list[float]:

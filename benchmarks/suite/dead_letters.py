@@ -32,5 +32,5 @@ BENCHMARK = Benchmark(
         "Executions whose messages expired in a worker's queue, up to 32 in one; one drain, from "
         "its connection to the quiet moment (0.2 s) after which it takes the queue for empty."
     ),
-    goals=[Goal(what="DLQ drain", subject="drain", unit="/s", at_least=2_000)],
+    goals=[Goal(what="DLQ drain", subject="drain", unit="/s", at_least=2_500)],
 )

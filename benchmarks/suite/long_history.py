@@ -1,16 +1,27 @@
-"""Throughput with a million executions behind it, over throughput on an empty table."""
+"""Throughput and lists with millions of executions behind them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
+from benchmarks.door import EXECUTIONS, Door
+from benchmarks.remote import Remote
 from benchmarks.rounds import per_second
-from benchmarks.samples import Benchmark, Goal, Plan, Sample
-from benchmarks.stage import Stage
+from benchmarks.samples import Benchmark, Goal, Plan, Sample, percentile
+from benchmarks.stage import Muster, Stage
 
-MANY = 1_000_000
+MANY = 2_500_000
+"""With three history rows each, ten million rows."""
 A_FEW = 100_000
 """For a run that only shows that it works."""
+EMPTY, FULL = "empty table", "long history"
+PAGES = {
+    "newest": "?limit=50",
+    "by status": "?status=completed&limit=50",
+    "by action, last hour": "?action_ref=core.noop&created_after={hour_ago}&limit=50",
+    "none found": "?status=failed&action_ref=core.echo&limit=50",
+}
 
 
 def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
@@ -18,26 +29,49 @@ def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
         stage.muster(pool="prefork", slots=2) as empty,
         stage.muster(pool="prefork", slots=2) as full,
     ):
-        full.remote.call("fill", count=MANY if plan.size >= Plan().size else A_FEW)
+        full.per_second(1)  # the copies' model
         full.keeps = True
-        parties = {"empty table": empty, "long history": full}
-        yield from per_second(parties, plan.size, rounds=plan.rounds)
+        full.remote.call("fill", count=MANY if plan.size >= Plan().size else A_FEW)
+        yield from per_second({EMPTY: empty, FULL: full}, plan.size, rounds=plan.rounds)
+        yield from _pages(full, plan)
+
+
+def _pages(full: Muster, plan: Plan) -> Iterator[Sample]:
+    door = Door(full, "manage.py", "api", "--port")
+    door.headers["Authorization"] = f"Bearer {full.remote.call('make_token')}"
+    hour_ago = full.remote.call("hour_ago")
+    with closing(Remote("benchmarks.http_load", full.environment, full.directory)) as load:
+        for number in range(1, plan.rounds + 1):
+            for name, query in PAGES.items():
+                path = EXECUTIONS + query.format(hour_ago=hour_ago)
+                _, times_ms = door.ask(load, "GET", 200, clients=1, count=50, path=path)
+                yield Sample(f"page, {name}, p95", number, percentile(times_ms, 95), "ms")
 
 
 BENCHMARK = Benchmark(
     name="long-history",
-    title="Throughput with a long history, over an empty table",
+    title="Throughput and lists with a long history",
     measure=measure,
     notes=(
-        "1 million terminal executions with three history rows each (100,000 where the size is "
-        "smaller than the default); bulk, prefork 2."
+        f"{MANY:,} terminal executions with three history rows each ({A_FEW:,} where the size is "
+        "smaller than the default); bulk, prefork 2, over the same on an empty table. Pages of 50 "
+        "over HTTP, one client."
     ),
     goals=[
         Goal(
-            what="throughput, 1 million rows over empty",
-            subject="long history",
-            over="empty table",
+            what="throughput, 10 million rows over empty",
+            subject=FULL,
+            over=EMPTY,
             at_least=0.85,
-        )
+        ),
+        *(
+            Goal(
+                what=f"page with 10 million rows, {name}",
+                subject=f"page, {name}, p95",
+                unit="ms",
+                at_most=150.0,
+            )
+            for name in PAGES
+        ),
     ],
 )

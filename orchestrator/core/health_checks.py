@@ -12,7 +12,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 
-import psutil
 from django.conf import settings
 from django.utils.module_loading import import_string
 
@@ -81,6 +80,8 @@ def _disk_free(least: Least) -> str | None:
 
 
 def _memory_free(least: Least) -> str | None:
+    import psutil  # as late as this: every command imports this module, and few measure
+
     memory = psutil.virtual_memory()
     return _too_little(memory.available, memory.total, least)
 

@@ -348,6 +348,8 @@ class _Relay:
 
     def __init__(self) -> None:
         self.pid = os.getpid()
+        self.is_sending = True
+        """False if the last batch was not sent."""
         self.waiting: queue.Queue[Message] = queue.Queue(maxsize=20_000)
         threading.Thread(target=self._run, name="muster-relay", daemon=True).start()
 
@@ -375,22 +377,30 @@ class _Relay:
                     batch.append(self.waiting.get_nowait())
                 except queue.Empty:
                     break
+            sent = False
             try:
                 _send_hints(_merged(batch))
+                sent = True
             except MusterError as error:
                 log.warning("hints dropped, the sweep will find the rows", error=error)
             except Exception:
                 log.exception("hints dropped, the sweep will find the rows")
+            self.is_sending = sent
             next_at = time.monotonic() + PAUSE_SECONDS
             for _ in batch:
                 self.waiting.task_done()
 
 
 def _send_hints(messages: Sequence[Message]) -> None:
-    """Send; declare the missing queues of returned messages, and send these again."""
-    if returned := send(messages):
-        make_whole(message.routing_key for message in returned)
-        send(returned)
+    """Send; declare the missing queues of returned messages, and send these again.
+
+    Not those of a worker's work: it may be retired, and have no queue on purpose. The executor, who
+    finds such dispatches without an answer, can tell.
+    """
+    missing = [message for message in send(messages) if message.task != RUN]
+    if missing:
+        make_whole(message.routing_key for message in missing)
+        send(missing)
 
 
 def _merged(batch: Sequence[Message]) -> list[Message]:
@@ -421,6 +431,11 @@ def send_soon(messages: Iterable[Message]) -> None:
             _relay = _Relay()
         relay = _relay
     relay.put(messages)
+
+
+def is_sending() -> bool:
+    """Return False if this process could not send the last messages that it was given."""
+    return _relay is None or _relay.is_sending
 
 
 @atexit.register

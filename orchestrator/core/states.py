@@ -57,7 +57,7 @@ TRANSITIONS = table(
     S,
     (
         "+schedule", "requested scheduling", S.SCHEDULED,
-        "executor; sets worker and start_by",
+        "executor, or who accepts it; sets worker and start_by",
     ),
     ("wait", "requested", S.SCHEDULING, "executor; sets wait_reason and next_retry_at"),
     ("claim", "scheduled", S.RUNNING, "the worker: this incarnation, before start_by"),

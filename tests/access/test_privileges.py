@@ -375,12 +375,14 @@ def test_worker_of_its_own_user_has_its_own_queues_alone() -> None:
     assert not allows(own.topics[topology.dead_letter_exchange()][0], *keys, "")
 
 
-def test_api_publishes_requests_and_cancels_and_reads_nothing() -> None:
+def test_api_publishes_requests_dispatches_and_cancels_and_reads_nothing() -> None:
     api = rabbitmq.permissions("api")
     assert allows(api.read, *QUEUES, *OF_WORKERS, *topology.exchange_purposes()) == []
-    keys = ["execution.requested", "task.requested", topology.cancel_key(3)]
-    write, _ = api.topics[topology.executions_exchange()]
-    assert allows(write, *keys, topology.dispatch_key(3)) == keys
+    of_worker = [topology.dispatch_key(3), topology.cancel_key(3)]
+    keys = ["execution.requested", "task.requested", *of_worker]
+    write, bind = api.topics[topology.executions_exchange()]
+    assert allows(write, *keys, "#") == keys
+    assert allows(bind, *keys) == []
 
 
 def test_executor_declares_everything_of_this_installation_alone(settings: Any) -> None:

@@ -6,6 +6,7 @@ import random
 import time
 import uuid
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, LiteralString
 
@@ -34,6 +35,7 @@ SELDOM_SECONDS = {"step the clock": 15.0}
 LONGEST_SECONDS = 120.0
 """For what is provoked seldom, as many times longer."""
 
+RUNNING = ("enqueued", "in_progress")
 RUNNING_WITHIN_SECONDS = 5.0
 
 CROWD = 30
@@ -186,6 +188,10 @@ class Provoker:
         """Forward and back in turns, while something runs that is then overdue by it."""
         self.fill_the_fleet(seconds=4.0)
         is_ahead = self.storm.database.offset_at(time.time()) > 0
+        if is_ahead:  # and while a step waits for a retry, at a time that will be far away
+            task = self._request_task("patient")
+            with self.storm.client.http() as http:
+                self._steps(http, task, "waiting_for_retry")
         self.storm.breaker.cause("step clock back" if is_ahead else "step clock forward")
 
     def garbage_on_every_queue(self) -> None:
@@ -237,14 +243,14 @@ class Provoker:
         """In the middle of its steps."""
         task = self._request_task("chain", seconds=0.5)
         with self.storm.client.http() as http:
-            if self._running_steps(http, task):
+            if self._steps(http, task, *RUNNING):
                 http.delete(f"/tasks/{task}")
 
     def repair_a_step(self) -> None:
         """One that runs: its execution is cancelled, and whatever it returns does not count."""
         task = self._request_task("chain", seconds=1.0)
         with self.storm.client.http() as http:
-            for step in self._running_steps(http, task):
+            for step in self._steps(http, task, *RUNNING):
                 told = {
                     "action_type": "reset_for_retry",
                     "reason": "to see it twice",
@@ -262,13 +268,11 @@ class Provoker:
         self.storm.client.tasks.append(id)
         return id
 
-    def _running_steps(self, http: httpx.Client, task: str) -> list[str]:
-        """Steps of this task that are in process, as soon as there are some."""
+    def _steps(self, http: httpx.Client, task: str, *states: str) -> list[str]:
+        """Steps of this task that are in one of these states, as soon as there are some."""
         until = time.monotonic() + RUNNING_WITHIN_SECONDS
         while time.monotonic() < until:
-            answer = http.get(
-                f"/tasks/{task}/workflow_steps", params={"state": ["enqueued", "in_progress"]}
-            )
+            answer = http.get(f"/tasks/{task}/workflow_steps", params={"state": states})
             if found := [item["step_uuid"] for item in answer.json()["items"]]:
                 return found
             time.sleep(0.1)
@@ -291,6 +295,21 @@ class Provoker:
         parameters = {"trace": str(self.storm.trace.path), "seconds": seconds}
         number = max(SLOTS * len(self.storm.keeper.workers), round(CROWD * 0.3 / seconds))
         self.storm.muster.submit_many([{"parameters": parameters}] * number, "chaos.again")
+
+    def submit_quickly(self) -> None:
+        """More a second than a process places by itself, half of it with keys."""
+
+        def submit() -> None:
+            with self.storm.client.http() as http:
+                for number in range(50):
+                    key = {"idempotency_key": uuid.uuid4().hex} if number % 2 else {}
+                    parameters = {"trace": str(self.storm.trace.path), "seconds": 0.01}
+                    new = {"action_ref": "chaos.again", "parameters": parameters}
+                    http.post("/executions", json=new | key)
+
+        with ThreadPoolExecutor(4) as pool:
+            for each in [pool.submit(submit) for _ in range(4)]:
+                each.result()
 
     def leave_a_dispatch_unclaimed(self) -> None:
         """On a worker that beats and takes nothing; nobody else's work is sent to it."""

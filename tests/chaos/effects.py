@@ -110,11 +110,20 @@ def hits(
     *,
     at_least_seconds: float = 0.0,
 ) -> bool:
-    """Whether a fault with one of these effects hit this worker between begin and end."""
-    return any(
-        fault.at <= end and fault.until >= begin and fault.until - fault.at >= at_least_seconds
+    """Whether one of these effects hit this worker between begin and end, for so long.
+
+    Two faults that overlap, such as a cut and a database that is frozen before the cut is healed,
+    are one to the worker; so are two with less than a heartbeat between them.
+    """
+    between = evidence.terms.heartbeat_seconds
+    spans = [
+        (fault.at, fault.until)
         for fault in faults_with(evidence, effects)
         if worker in fault.workers
+    ]
+    return any(
+        since <= end and until >= begin and until - since >= at_least_seconds
+        for since, until in (*spans, *union(spans, between))  # a moment, as a kill, is no time
     )
 
 
@@ -139,10 +148,40 @@ def some_fit(evidence: Evidence, unless: frozenset[Effect] = UNFIT) -> list[Span
     return union(span for worker in workers for span in fit(evidence, worker, unless))
 
 
+def full(evidence: Evidence, worker: str) -> list[Span]:
+    """When this worker had an attempt for each of its slots."""
+    changes = sorted(
+        (at, change)
+        for begin, end in evidence.attempts_of.get(worker, ())
+        for at, change in ((begin, 1), (end, -1))
+    )
+    spans: list[Span] = []
+    held, since = 0, 0.0
+    for at, change in changes:
+        if held >= evidence.terms.slots:
+            spans.append((since, at))
+        held, since = held + change, at
+    return union(spans)
+
+
 def promised(evidence: Evidence) -> list[Span]:
-    """When a worker was fit, and there was somebody to send it work."""
+    """When a worker was fit and had a free slot, and there was somebody to send it work."""
+    # once for all: each execution whose deadline has passed is asked about
+    if "promised" not in evidence.derived:
+        evidence.derived["promised"] = _promised(evidence)
+    spans: list[Span] = evidence.derived["promised"]
+    return spans
+
+
+def _promised(evidence: Evidence) -> list[Span]:
+    workers = {life.worker for life in evidence.lives}
+    idle = union(
+        span
+        for worker in workers
+        for span in without(fit(evidence, worker), full(evidence, worker))
+    )
     away = [
         (fault.at, fault.until + RECOVERY_SECONDS)
         for fault in faults_with(evidence, {Effect.NO_EXECUTOR})
     ]
-    return without(some_fit(evidence), away)
+    return without(idle, away)

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, TypeVar
 
 TERMINAL = frozenset({"completed", "failed", "timeout", "cancelled", "abandoned"})
@@ -236,6 +237,21 @@ class Evidence:
     @cached_property
     def accepted_at(self) -> Mapping[str, float]:
         return {accepted.execution: accepted.at for accepted in self.accepted}
+
+    @cached_property
+    def derived(self) -> dict[str, Any]:
+        """What was worked out of all of it, kept by those who did."""
+        return {}
+
+    @cached_property
+    def attempts_of(self) -> Mapping[str, list[tuple[float, float]]]:
+        """From claim to end, by the name of the worker."""
+        attempts: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        for history in self.history_of.values():
+            for claim, after in pairwise(history):
+                if claim.event == "claim":
+                    attempts[claim.actor].append((claim.at, after.at))
+        return attempts
 
 
 @dataclass(frozen=True)

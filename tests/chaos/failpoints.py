@@ -57,9 +57,10 @@ ORDER = "an operator's order: whoever gave it sees the error, and gives it again
 
 _BY_SITE: dict[str, Boundary] = {
     # --- accepting and cancelling ---
-    "executions.requests:request_many:save": _in(API),
-    "executions.requests:request_many:atomic": _in(API),
-    "executions.requests:request_many:bulk_create": _in(API),
+    "executions.placing:insert:execute": _in(API),
+    "executions.requests:_insert:save": _in(API, by="submit quickly"),
+    "executions.requests:_insert:atomic": _in(API, by="submit quickly"),
+    "executions.requests:_insert:bulk_create": _in(API, by="submit quickly"),
     "executions.requests:request_many:send_soon": _in(API),
     "executions.cancellation:_cancel:transition": _in(API),
     "executions.cancellation:_cancel:send_soon": _in(API),
@@ -101,6 +102,7 @@ _BY_SITE: dict[str, Boundary] = {
     "executions.holdings:set_run_deadlines:atomic": _in(WORKER, by="step the clock"),
     "executions.holdings:set_run_deadlines:update": _in(WORKER, by="step the clock"),
     "executions.sweeping:bring_forward:update_unheld": _in(EXECUTOR, by="step the clock"),
+    "executions.sweeping:bring_forward:update_unheld#2": _in(EXECUTOR, by="step the clock"),
     "workflows.engine.polling:bring_forward:update": _in(EXECUTOR, by="step the clock"),
     "maintenance:run:claim": _in(EXECUTOR),
     "maintenance:_bring_forward:atomic": _in(EXECUTOR),
@@ -146,8 +148,10 @@ _BY_SITE: dict[str, Boundary] = {
     "workflows.engine.requests:request:bulk_create": _in(API, by="request tasks"),
     "workflows.engine.requests:request:send_soon": _in(API, by="request tasks"),
     "workflows.engine.advancing:advance:atomic": _in(EXECUTOR, by="request tasks"),
+    "workflows.engine.advancing:advance_free:atomic": _in(EXECUTOR, by="request tasks"),
     "workflows.engine.advancing:_write:update": _in(EXECUTOR, by="request tasks"),
     "workflows.engine.tries:_take_in_hand:execute": _in(EXECUTOR, by="request tasks"),
+    "workflows.engine.tries:begin_free:execute": _in(EXECUTOR, by="request tasks"),
     "workflows.engine.tries:begin:atomic": Boundary(exempt=TRIED),
     "workflows.engine.tries:_count:update": Boundary(exempt=TRIED),
     "workflows.engine.tries:failed:atomic": Boundary(exempt=TRIED),
@@ -158,8 +162,10 @@ _BY_SITE: dict[str, Boundary] = {
     "workflows.engine.creation:_connect:bulk_create": _in(EXECUTOR, by="request tasks"),
     "workflows.engine.enqueuing:_link:bulk_create": _in(EXECUTOR, by="request tasks"),
     "workflows.engine.polling:look:transition_many": _in(EXECUTOR, by="request a slow task"),
-    "workflows.engine.turn:Turn.move_steps:transition_many": _in(EXECUTOR, API, by="repair a step"),
-    "workflows.engine.turn:Turn.move_task:transition_many": _in(EXECUTOR, API, by="repair a step"),
+    "workflows.engine.turn:Turns.move_steps:transition_many": _in(
+        EXECUTOR, API, by="repair a step"
+    ),
+    "workflows.engine.turn:move_tasks:transition_many": _in(EXECUTOR, API, by="repair a step"),
     "workflows.engine.repairs:_repair:atomic": _in(API, by="repair a step"),
     "workflows.engine.cancellation:cancel:atomic": _in(API, by="cancel a task"),
     "workflows.engine.cancellation:resolve:atomic": Boundary(exempt=ORDER),

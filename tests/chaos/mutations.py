@@ -9,6 +9,8 @@ Stage = tuple[str, ...]
 STATE_MACHINE: Stage = ("tests/core/test_state_machine.py",)
 ATTEMPTS: Stage = ("tests/core/executions/test_attempts.py",)
 REQUESTS: Stage = ("tests/core/executions/test_requests.py",)
+PLACING: Stage = ("tests/core/executions/test_placing.py",)
+PLACING_FILE = "orchestrator/core/executions/placing.py"
 SCHEDULING: Stage = ("tests/core/executions/test_scheduling.py",)
 SWEEPING: Stage = ("tests/core/executions/test_sweeping.py",)
 PLACEMENT: Stage = ("tests/core/fleet/test_placement.py",)
@@ -239,13 +241,97 @@ MUTANTS = (
         "    if True:",
         (ATTEMPTS,),
     ),
+    Mutant(
+        "claim without an answer takes back what runs here",
+        "workers/database_threads.py",
+        "self.agent.desk.in_hand.only_in([each.key for each in batch])",
+        "{each.key for each in batch}",
+        (("tests/workers/test_database_threads.py",),),
+    ),
+    Mutant(
+        "claim without an answer waits for the audit",
+        "workers/database_threads.py",
+        "        self._disown_unanswered(life, now)\n",
+        "",
+        (("tests/workers/test_database_threads.py",),),
+    ),
     # --- requests and scheduling ---
     Mutant(
         "request told before the commit",
         "orchestrator/core/executions/requests.py",
-        "transaction.on_commit(partial(publisher.send_soon, publisher.requested(fresh)))",
-        "publisher.send_soon(publisher.requested(fresh))",
+        "transaction.on_commit(partial(publisher.send_soon, _messages(fresh)))",
+        "publisher.send_soon(_messages(fresh))",
         (REQUESTS,),
+    ),
+    Mutant(
+        "acceptance places what is pinned elsewhere",
+        PLACING_FILE,
+        '"may_be_placed": row.pinned_worker_id is None,',
+        '"may_be_placed": True,',
+        (PLACING,),
+    ),
+    Mutant(
+        "acceptance overtakes what is due",
+        PLACING_FILE,
+        "AND (next_retry_at IS NULL OR next_retry_at <= %(now)s",
+        "AND (next_retry_at IS NULL",
+        (PLACING,),
+    ),
+    Mutant(
+        "acceptance overtakes what waits for room",
+        PLACING_FILE,
+        "OR wait_reason = %(full)s)",
+        ")",
+        (PLACING,),
+    ),
+    Mutant(
+        "acceptance places beside a suspect",
+        PLACING_FILE,
+        "WHERE lost_workers >= {SUSPECT_FROM}",
+        "WHERE FALSE",
+        (PLACING,),
+    ),
+    Mutant(
+        "acceptance fills more than the slots",
+        PLACING_FILE,
+        "AND coalesce(load.held, 0) < worker.capacity",
+        "AND coalesce(load.held, 0) < 2 * worker.capacity",
+        (PLACING,),
+    ),
+    Mutant(
+        "acceptance trusts a silent worker",
+        PLACING_FILE,
+        "AND worker.heartbeat_at BETWEEN %(oldest)s AND %(newest)s",
+        "",
+        (PLACING,),
+    ),
+    Mutant(
+        "acceptance places where the code is missing",
+        PLACING_FILE,
+        "AND NOT worker.missing_code ?| %(code)s::text[]",
+        "",
+        (PLACING,),
+    ),
+    Mutant(
+        "placed without history",
+        PLACING_FILE,
+        "FROM accepted WHERE worker_id IS NOT NULL",
+        "FROM accepted WHERE FALSE",
+        (PLACING,),
+    ),
+    Mutant(
+        "process that cannot send places",
+        PLACING_FILE,
+        "and publisher.is_sending()",
+        "",
+        (PLACING,),
+    ),
+    Mutant(
+        "placed and never sent waits as long as any other",
+        "orchestrator/core/executions/dispatching.py",
+        "UNSENT_SECONDS = 2.0",
+        "UNSENT_SECONDS = 10.0",
+        (PLACING,),
     ),
     Mutant(
         "dispatch before the commit",
@@ -338,6 +424,20 @@ MUTANTS = (
         "orchestrator/core/maintenance.py",
         "if not Tick.objects.clock_was_set_back(now=now, within=window):",
         "if True:",
+        (CLOCK,),
+    ),
+    Mutant(
+        "deadline grows by as much as the clock was set back",
+        "orchestrator/core/executions/sweeping.py",
+        'deadline_at=now + (F("deadline_at") - F("created_at"))',
+        'deadline_at=F("deadline_at")',
+        (CLOCK,),
+    ),
+    Mutant(
+        "deadline grows or shrinks whenever somebody sees that the clock was set back",
+        "orchestrator/core/executions/sweeping.py",
+        "        created_at=now, deadline_at",
+        "        deadline_at",
         (CLOCK,),
     ),
     Mutant(
@@ -690,8 +790,8 @@ MUTANTS = (
     Mutant(
         "quarantined task is advanced",
         "orchestrator/workflows/engine/advancing.py",
-        "if not (turn.task.is_terminal or turn.task.is_quarantined):",
-        "if not turn.task.is_terminal:",
+        "if not (t.task.is_terminal or t.task.is_quarantined)",
+        "if not t.task.is_terminal",
         (TRIES,),
     ),
     Mutant(
@@ -704,8 +804,36 @@ MUTANTS = (
     Mutant(
         "outage of the database counts as a try",
         "orchestrator/workflows/engine/polling.py",
-        "tries.suspend(task_id)",
-        "pass",
+        "            tries.suspend(task_id)\n            raise\n",
+        "            raise\n",
         (TRIES,),
+    ),
+    Mutant(
+        "what failed together waits for nobody's death",
+        "orchestrator/workflows/engine/polling.py",
+        "        for task_id in taken - advanced:\n            tries.suspend(task_id)\n",
+        "        pass\n",
+        (TRIES,),
+    ),
+    Mutant(
+        "outage of a group keeps a task from being tried alone",
+        "orchestrator/workflows/engine/polling.py",
+        'self.outages += "task_id" in named',
+        "self.outages += 1",
+        (TRIES,),
+    ),
+    Mutant(
+        "task in other hands is advanced with the others",
+        "orchestrator/workflows/engine/tries.py",
+        'WHERE id IN ({", ".join(["%s"] * len(task_ids))}) AND {_FREE}',
+        'WHERE id IN ({", ".join(["%s"] * len(task_ids))})',
+        (TRIES,),
+    ),
+    Mutant(
+        "tasks advanced together see each other's results",
+        "orchestrator/workflows/engine/enqueuing.py",
+        "entries[task_id][name].append(Entry(state, result))",
+        "entries[next(iter(entries))][name].append(Entry(state, result))",
+        (("tests/workflows/test_advancing.py",),),
     ),
 )

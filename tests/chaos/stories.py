@@ -63,7 +63,7 @@ def ended(like: str, reason: str, status: str, *, at: float = 0.0, **more: Any) 
     known = more.pop("row", {})
     return truth(
         rows=[row(status=status, reason=reason, ended_at=end.at, attempt=end.attempt, **known)],
-        events=[*before, end],
+        events=[*before, end, *more.pop("events", [])],
         lines=more.pop("lines", lines),
         sightings=[],
         **more,

@@ -17,6 +17,13 @@ from tests.chaos.stories import RESULT, E, ended, event, fault, row, truth
 ENDS = accounting.bad_ends_are_accounted_for
 LATE_GIVE_BACK = [event("schedule"), event("claim"), event("give_back", at=105.9)]
 LIE_OF_THE_CLAIM = f"worker {accounting.LOST_ANSWER} lie"
+FULL = [
+    event(what, execution=f"{worker}-{slot}", actor=worker, at=at)
+    for worker in ("w1", "w2")
+    for slot in range(Terms().slots)
+    for what, at in (("claim", 105.0), ("complete", 150.0))
+]
+"""Others have every slot for most of the time."""
 AWAY = [Life("w1", 10.0, 99.0, -9), Life("w2", 10.0, 99.0, -9)]
 
 LIES: dict[str, tuple[Callable[..., Any], Evidence]] = {
@@ -115,6 +122,22 @@ LIES: dict[str, tuple[Callable[..., Any], Evidence]] = {
             faults=[fault("delete exchange", 100.15, 0, "w1", "w2")],
         ),
     ),
+    "lost by a worker that two short faults have hit": (
+        ENDS,
+        ended(
+            "abandon",
+            "worker_lost",
+            "abandoned",
+            faults=[
+                fault("cut worker from database", 102.0, 1.0, "w1"),
+                fault("freeze database", 104.5, 1.5, "w1"),
+            ],
+        ),
+    ),
+    "deadline passed beside a free slot": (
+        ENDS,
+        ended("reject", "deadline_passed", "failed", at=160.5, events=FULL[2:]),
+    ),
     "no worker, and there was one": (ENDS, ended("reject", "no_worker_available", "failed")),
     "deadline passed before it had come": (ENDS, ended("reject", "deadline_passed", "failed")),
     "deadline passed while workers were fit": (
@@ -204,6 +227,35 @@ TRUTHS: dict[str, Evidence] = {
         "worker_lost",
         "abandoned",
         faults=[fault("cut worker from database", 101.0, 6, "w1")],
+    ),
+    "lost with a worker that two faults in a row kept from the database": ended(
+        "abandon",
+        "worker_lost",
+        "abandoned",
+        faults=[
+            fault("cut worker from database", 103.0, 1.5, "w1"),
+            fault("freeze database", 104.0, 1.5, "w1"),
+        ],
+    ),
+    "lost by a worker that had no time for a heartbeat between two faults": ended(
+        "abandon",
+        "worker_lost",
+        "abandoned",
+        faults=[
+            fault("freeze database", 103.0, 1.0, "w1"),
+            fault("restart database", 104.5, 1.5, "w1"),
+        ],
+    ),
+    "attempts were left, and the clock was set in that moment": ended(
+        "abandon",
+        "worker_lost",
+        "abandoned",
+        row={"idempotent": True, "max_attempts": 2},
+        faults=[fault("kill worker", 104.0, 0, "w1")],
+        clock_steps=[107.9],
+    ),
+    "all slots were taken for all its time": ended(
+        "reject", "deadline_passed", "failed", at=160.5, events=FULL
     ),
     "process killed": ended(
         "abandon", "process_lost", "abandoned", faults=[fault("kill pool child", 107.5, 0, "w1")]

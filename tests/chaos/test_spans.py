@@ -15,6 +15,8 @@ def test_spans_that_touch_are_one() -> None:
 def test_what_is_taken_away_leaves_what_is_around_it() -> None:
     assert spans.without([(0, 10)], [(2, 3), (5, 6)]) == [(0, 2), (3, 5), (6, 10)]
     assert spans.without([(0, 10)], [(-1, 11)]) == []
+    assert spans.without([(0, 4), (6, 9)], [(3, 7), (8, 20)]) == [(0, 3), (7, 8)]
+    assert spans.without([(5, 6)], [(1, 2), (7, 8)]) == [(5, 6)]
     assert spans.without([(0, 10)], []) == [(0, 10)]
 
 

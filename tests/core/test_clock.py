@@ -252,6 +252,24 @@ def test_retry_that_waits_for_a_time_of_a_clock_that_was_set_back_is_due() -> No
 
 
 @pytest.mark.usefixtures("database", "sent")
+def test_deadline_that_a_clock_gave_which_was_set_back_is_as_long_as_it_was() -> None:
+    early = NOW - seconds(600)
+    times: dict[str, Any] = {"created_at": NOW, "deadline_at": NOW + seconds(60)}
+    waits, runs = make_execution(S.SCHEDULING, **times), make_execution(S.RUNNING, **times)
+    over = make_execution(S.COMPLETED, **times)
+    before = make_execution(S.REQUESTED, **times | {"created_at": early})
+    maintenance.check_timeouts(now=NOW)
+    for later in (0, 5):  # the second time changes nothing
+        maintenance.check_timeouts(now=early + seconds(later))
+        for row in map(reread, (waits, runs)):
+            assert (row.created_at, row.deadline_at) == (early, early + seconds(60))
+        for row in map(reread, (over, before)):
+            assert row.deadline_at == NOW + seconds(60)
+    maintenance.check_timeouts(now=early + seconds(61))
+    assert reread(waits).reason == Reason.DEADLINE_PASSED
+
+
+@pytest.mark.usefixtures("database", "sent")
 def test_step_that_is_tried_again_at_a_time_of_a_clock_that_was_set_back_is_due() -> None:
     late, early = NOW + seconds(660), NOW - seconds(600)
     steps = {

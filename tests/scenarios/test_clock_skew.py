@@ -107,7 +107,7 @@ def test_skewed_clocks_of_workers_and_api_decide_nothing(
 def _assert_skewed(apis: dict[str, str]) -> None:
     """Their clocks really are off: they say so themselves in each answer."""
     for name, url in apis.items():
-        told = httpx.get(f"{url}/health/live").headers["date"]
+        told = httpx.get(f"{url}/health/live", timeout=60).headers["date"]
         at = datetime.strptime(told, "%a, %d %b %Y %H:%M:%S %Z").timestamp()  # noqa: DTZ007 - UTC
         off = at - time.time()
         assert (off > 3_000) if name == "ahead" else (off < -3_000), off

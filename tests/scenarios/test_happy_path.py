@@ -31,7 +31,9 @@ def test_python_action_runs_and_its_times_are_in_order(shared: Installation) -> 
     assert shared.story(id) == STORY
     events = shared.events(id)
     assert [event.at for event in events] == times[1:4]
-    assert [event.actor for event in events] == ["executor", events[1].actor, events[1].actor]
+    # whether nothing else waits at that moment depends on the tests before
+    assert events[0].actor in ("executor", "acceptance")
+    assert events[1].actor == events[2].actor
     assert events[1].actor in ("w1", "w2")
     shared.check_accounts()
 

@@ -152,9 +152,30 @@ def test_executor_told_to_stop_exits_and_another_goes_on(install: Callable[..., 
 
     first.signal(signal.SIGTERM)
     assert first.exit_status() == 0
-    id = muster.submit("core.noop")
-    assert muster.execution(id).status == "requested"
+    # in bulk: a single one would be placed by who accepts it
+    ids = muster.submit_many([{}, {}], "core.noop")
+    assert [muster.execution(id).status for id in ids] == ["requested"] * 2
     muster.start_executor("executor2")
 
-    assert muster.wait_for_end(id).status == "completed"
-    assert muster.story(id) == ["schedule", "claim", "complete"]
+    for id in ids:
+        assert muster.wait_for_end(id).status == "completed"
+        assert muster.story(id) == ["schedule", "claim", "complete"]
+
+
+def test_what_an_idle_installation_accepts_runs_without_an_executor(
+    install: Callable[..., Any],
+) -> None:
+    """Where the database is PostgreSQL; embedded it waits for one."""
+    muster: Installation = install()
+    executor = muster.start_executor()
+    muster.start_worker("w1")
+    muster.ready()
+    executor.signal(signal.SIGTERM)
+    assert executor.exit_status() == 0
+
+    id = muster.submit("core.noop")
+    if muster.backend.name == "servers":
+        assert muster.wait_for_end(id).status == "completed"
+        assert [event.actor for event in muster.events(id)] == ["acceptance", "w1", "w1"]
+    else:
+        assert muster.execution(id).status == "requested"

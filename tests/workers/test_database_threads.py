@@ -126,6 +126,32 @@ def test_what_was_granted_begins_though_the_others_cannot_be_asked_for(
     assert set(told.held) == {(some[1].pk, 7)}, "asked for again, and refused then"
 
 
+def test_claim_whose_answer_was_lost_is_given_back_when_it_asks_again(
+    working: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Except for what another message has brought as well: that may be running here."""
+    monkeypatch.setattr(database_threads, "PAUSE_SECONDS", 0.01)
+    claim = executions.claim
+
+    def lost(*arguments: Any, **keywords: Any) -> list[Execution]:
+        claim(*arguments, **keywords)
+        monkeypatch.setattr(executions, "claim", claim)
+        raise OperationalError("gone")
+
+    monkeypatch.setattr(executions, "claim", lost)
+    committed, running, other = rows(3, S.SCHEDULED)
+    batch = [asked(committed), asked(running)]
+    working.desk.in_hand.take([committed.key, running.key, running.key])
+    working.claimer.ask(batch)
+    assert answer(working).granted is None
+    assert statuses([committed, running]) == ["running", "running"]
+
+    working.claimer.ask([*batch, asked(other)])
+    assert [each.pk for each in answer(working).granted or ()] == [other.pk]
+    assert statuses([committed, running, other]) == ["requested", "running", "running"]
+    assert reread(committed).retry_count == 0
+
+
 def test_end_of_a_held_execution_waits_and_the_others_are_recorded_at_once(working: Agent) -> None:
     some = rows(4, S.RUNNING)
     for each in some:

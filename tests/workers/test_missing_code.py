@@ -130,19 +130,21 @@ def test_what_the_actions_own_module_does_is_the_actions_affair(
 # --- what came meanwhile -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{}, APART])
-def test_what_was_missing_is_found_as_soon_as_it_is_there(pack_path: Path, options: Any) -> None:
+@pytest.mark.parametrize("how", [{}, {"options": APART}, {"isolation": "trusted"}])
+def test_what_was_missing_is_found_as_soon_as_it_is_there(
+    pack_path: Path, how: dict[str, Any]
+) -> None:
     pack_path.rmdir()
-    never_began(run(pack_path, "m:f", options=options), missing=pack_path.name)
+    never_began(run(pack_path, "m:f", **how), missing=pack_path.name)
     pack_path.mkdir()
-    never_began(run(pack_path, "m:f", options=options), missing=f"{pack_path.name}.act")
+    never_began(run(pack_path, "m:f", **how), missing=f"{pack_path.name}.act")
     (pack_path / "m.py").write_text("def g():\n    return 1\n")
-    never_began(run(pack_path, "m:f", options=options), missing=f"{pack_path.name}.act")
+    never_began(run(pack_path, "m:f", **how), missing=f"{pack_path.name}.act")
     (pack_path / "__init__.py").write_text("WHOLE = True\n")
     (pack_path / "m.py").write_text(
         "from . import WHOLE\n\ndef f():\n    return {'whole': WHOLE}\n"
     )
-    outcome = run(pack_path, "m:f", options=options)
+    outcome = run(pack_path, "m:f", **how)
     assert outcome.event == "complete"
     assert outcome.result.get("result", outcome.result) == {"whole": True}
 

@@ -169,6 +169,11 @@ def test_process_is_used_again_and_modules_are_imported_once(pack):
     assert first["pid"] != os.getpid()
 
 
+def test_process_ends_after_its_last_call(pack, monkeypatch):
+    monkeypatch.setattr(warm, "MOST_CALLS", 2)
+    assert [pack.run("count").result["calls"] for _ in range(5)] == [1, 2, 1, 2, 1]
+
+
 def test_each_pack_has_a_process_of_its_own_and_only_a_few_are_kept(pack, tmp_path):
     packs = [pack, *(Pack(tmp_path, f"other_{number}") for number in range(warm.MOST_PACKS))]
     pids = [each.run("count").result["pid"] for each in packs]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from django.db import connection
@@ -15,8 +16,8 @@ from orchestrator.core.models import DLQEntry, Execution
 from orchestrator.core.models.catalog import forget_actions
 from orchestrator.core.reasons import WITHOUT_A_WORKER, Reason
 from orchestrator.workflows import engine
-from orchestrator.workflows.engine import polling, tries
-from orchestrator.workflows.engine.advancing import WAYS
+from orchestrator.workflows.engine import polling
+from orchestrator.workflows.engine.advancing import WAYS, advance_free
 from orchestrator.workflows.models import Step, StepExecution, TaskTemplate, TransitionRecord
 from orchestrator.workflows.states import TASKS, TaskState
 from tests.factories import NOW, make_action, make_execution
@@ -578,17 +579,91 @@ def test_end_of_executions_that_belong_to_nobody_costs_one_query() -> None:
     assert len(queries) == 1
 
 
-def test_tasks_that_are_advanced_together_have_times_of_their_own(
+def test_tasks_that_are_advanced_after_each_other_have_times_of_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Hundreds take seconds: what the last one requests was not requested when all began."""
     seconds = iter(range(0, 100, 7))
     monkeypatch.setattr(clock, "seconds_counted", lambda: float(next(seconds)))
+    monkeypatch.setattr(polling, "_pace", SimpleNamespace(tasks=2, took=lambda *_: None))
     asked_at: list[datetime] = []
-    monkeypatch.setattr(tries, "begin", lambda *_, **__: True)
-    monkeypatch.setattr(polling, "advance", lambda _, *, now, actor: asked_at.append(now))
-    engine.advance_all([uuid4() for _ in range(3)], now=NOW, actor="executor")
+
+    def together(task_ids: list[UUID], *, now: datetime, actor: str) -> set[UUID]:
+        asked_at.append(now)
+        return set(task_ids)
+
+    monkeypatch.setattr(polling, "_advance_together", together)
+    engine.advance_all([uuid4() for _ in range(6)], now=NOW, actor="executor")
     assert asked_at == [NOW + timedelta(seconds=number) for number in (0, 7, 14)]
+
+
+def chains(number: int, *, name: str = "tidy") -> list[Play]:
+    """Tasks of four steps, of which the third sees the result of the first, whose execution has
+    ended."""
+    plays = [
+        Play(
+            step("first"),
+            step("skipped", "first", when=False),
+            step("sees", "skipped", parameters={"was": "{{ steps.first.result.number }}"}),
+            step("last", "sees"),
+            name=name,
+            version=f"{n}.0.0",
+        )
+        for n in range(number)
+    ]
+    for n, play in enumerate(plays):
+        play.end("first", result={"number": n}, advance=False)
+    return plays
+
+
+def advance_together(plays: list[Play]) -> CaptureQueriesContext:
+    """All in one transaction."""
+    ids = [play.id for play in plays]
+    with CaptureQueriesContext(connection) as queries:
+        assert advance_free(ids, now=NOW, actor="executor") == set(ids)
+    return queries
+
+
+def test_number_of_queries_does_not_grow_with_the_tasks() -> None:
+    few, many = chains(2, name="few"), chains(20, name="many")
+    forget_actions()
+    number = len(advance_together(few))
+    forget_actions()
+    assert len(advance_together(many)) == number
+
+
+def test_tasks_that_are_advanced_together_see_only_their_own() -> None:
+    plays = chains(3)
+    advance_together(plays)
+    for number, play in enumerate(plays):
+        assert play.parameters("sees") == {"was": number}
+        assert play.states["skipped"] == "complete"
+        assert play.running() == {"sees"}
+    plays[0].fail("sees", advance=False)
+    plays[1].end("sees", advance=False)
+    advance_together(plays)
+    assert [play.running() for play in plays] == [set(), {"last"}, {"sees"}]
+    assert [play.state for play in plays] == [
+        "waiting_for_retry", "steps_in_process", "steps_in_process",
+    ]  # fmt: skip
+    alone = chains(1, name="alone")[0]
+    alone.advance()
+    alone.end("sees")
+    assert alone.events() == plays[1].events()
+
+
+def test_pace_doubles_while_it_is_fast_and_halves_when_it_is_slow() -> None:
+    pace = polling.Pace()
+    sizes = [pace.tasks]
+    for tasks, seconds in [(1, 0.01), (1, 0.01), (2, 0.01), (4, 0.01), (8, 0.3), (4, 0.3)]:
+        pace.took(tasks, seconds)
+        sizes.append(pace.tasks)
+    assert sizes == [1, 2, 2, 4, 8, 4, 2]
+    for _ in range(10):
+        pace.took(pace.tasks, 0.01)
+    assert pace.tasks == polling.Pace.MOST
+    pace.took(1, 60.0)
+    assert pace.tasks == 1
 
 
 @pytest.mark.parametrize("state", WAYS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -23,9 +23,12 @@ from orchestrator.core.database import is_outage
 from orchestrator.core.models import DLQEntry
 from orchestrator.workflows import engine
 from orchestrator.workflows.engine import outcomes, polling, tries
+from orchestrator.workflows.engine.advancing import advance_free
 from orchestrator.workflows.models import Task, TaskTemplate
 from orchestrator.workflows.models.tasks import QUARANTINED
 from orchestrator.workflows.task_templates import expressions
+from tests.factories import NOW
+from tests.locks import held
 from tests.races import at_once
 from tests.workflows.play import Play, step
 
@@ -43,6 +46,12 @@ class Killed(BaseException):
 def certain(monkeypatch: pytest.MonkeyPatch) -> None:
     """A number that is found twice was left there, however soon."""
     monkeypatch.setattr(tries, "CERTAIN_AFTER_SECONDS", 0.0)
+
+
+@pytest.fixture(autouse=True, params=[1, 32], ids=["alone", "together"])
+def pace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is one task's fault is so however many are advanced in one transaction."""
+    monkeypatch.setattr(polling._pace, "tasks", request.param)
 
 
 @pytest.fixture
@@ -84,6 +93,7 @@ def die(play: Play) -> None:
     """An executor begins, and dies of what it finds: at once, or when it is certain that nobody
     else has it in hand."""
     tries._sightings.clear()
+    tries._suspended.clear()
     with pytest.raises(Killed):
         look(play, times=2)
 
@@ -186,6 +196,30 @@ def test_executors_that_advance_at_once_take_no_other_for_dead(
     look(play)
     assert (play.running(), play.task.advance_tries) == ({"join"}, None)
     assert not DLQEntry.objects.exists()
+
+
+def test_task_that_somebody_else_has_in_hand_keeps_its_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tries, "CERTAIN_AFTER_SECONDS", 0.9)
+    play, beside = poisoned(), neighbour()
+    Task.objects.filter(pk=play.id).update(advance_tries=2)
+    engine.advance_all([play.id, beside.id], now=play.now, actor="executor")
+    assert (play.running(), play.task.advance_tries) == ({"poison"}, 2)
+    assert beside.running() == {"b"}
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_task_that_somebody_holds_is_not_waited_for_by_the_others() -> None:
+    plays = [poisoned(), neighbour()]
+    with held(plays[0].task) as lock:
+        taken = tries.begin_free([play.id for play in plays])
+        assert taken == {plays[1].id}
+        assert advance_free(taken | {plays[0].id}, now=NOW, actor="executor") == taken
+        assert plays[1].running() == {"b"}
+        lock.release()
+        engine.advance_all([plays[0].id], now=NOW, actor="executor")
+    assert plays[0].running() == {"after"}
 
 
 # --- release -------------------------------------------------------------------------------------
@@ -345,8 +379,12 @@ def test_database_that_is_away_ends_the_turn_at_the_second_task(
         asked.append(task_id)
         raise OperationalError("connection refused")
 
+    def advance_free(_: Collection[UUID], **__: Any) -> set[UUID]:
+        raise OperationalError("connection refused")
+
     plays = [poisoned(), neighbour(), Play(step("a"), version="3.0.0")]
     monkeypatch.setattr(polling, "advance", advance)
+    monkeypatch.setattr(polling, "advance_free", advance_free)
     with pytest.raises(OperationalError):
         engine.advance_all([play.id for play in plays], now=plays[0].now, actor="executor")
     assert asked == [play.id for play in plays[:2]]

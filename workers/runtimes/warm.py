@@ -45,6 +45,9 @@ log = structlog.get_logger(__name__)
 
 MOST_PACKS = 3
 """The warm processes that a slot keeps: of the packs that it ran last."""
+MOST_CALLS = 100_000
+"""A process that has made so many ends: the C library keeps every value that an environment
+variable ever had, 95 bytes for each call, and actions keep what they like."""
 IDLE_LOOK_SECONDS = 1.0
 """The pause between two looks of the keeper at a process that waits for work."""
 LOOKED_AFTER_SECONDS = 0.02
@@ -388,6 +391,7 @@ class Warm:
         """Start one. Raises OSError or SubprocessError."""
         self.report: dict[str, str] = {}
         """What its keeper says: `command`, and the rest when all is over."""
+        self.calls = 0
         self.written_bytes = 0
         """What was printed during this call."""
         self.is_over = False
@@ -449,6 +453,7 @@ class Warm:
 
     def send(self, message: bytes) -> bool:
         """Send a request, as far as the pipe takes it; returns False if nobody can read it."""
+        self.calls += 1
         self.written_bytes = 0
         self._received.clear()
         self._unsent = memoryview(message)
@@ -656,7 +661,7 @@ class _Slot(threading.local):
         return process or Warm(function)
 
     def put_back(self, function: Function, process: Warm) -> None:
-        if not process.tidy():
+        if process.calls >= MOST_CALLS or not process.tidy():
             process.end()
             return
         self._kept[function.pack_path] = process

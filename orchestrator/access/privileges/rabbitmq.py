@@ -70,13 +70,15 @@ def _of_executor() -> Permissions:
 
 
 def _of_api() -> Permissions:
-    """It publishes requests and cancels, and removes the queues of a worker that is retired."""
+    """It publishes requests, dispatches and cancels, and removes the queues of a worker that is
+    retired."""
+    keys = [_key(key(MARK), ANY_WORKER) for key in (topology.dispatch_key, topology.cancel_key)]
     return Permissions(
         configure=_any(_worker_queues(ANY_WORKER)),
         write=_any([re.escape(topology.executions_exchange())]),
         topics={
             topology.executions_exchange(): (
-                _any([*_hot_keys(), _key(topology.cancel_key(MARK), ANY_WORKER)]),
+                _any([*_hot_keys(), *keys]),
                 NO_KEY,
             )
         },

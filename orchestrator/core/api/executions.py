@@ -13,15 +13,16 @@ from django.http import HttpResponse
 from ninja import Body, Query, Router
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
-from orchestrator.core import executions, retry_policy
+from orchestrator.core import authority, executions, retry_policy
 from orchestrator.core.api import pages
 from orchestrator.core.api.access import AuthenticatedRequest, needs
 from orchestrator.core.api.application import refuse_unknown_parameters
 from orchestrator.core.api.problems import FieldProblem, invalid
 from orchestrator.core.api.replies import documented, reply
 from orchestrator.core.executions import BOUNDS
-from orchestrator.core.models import Execution, Worker
+from orchestrator.core.models import Execution, Worker, add_actions
 from orchestrator.core.models.executions import ExecutionQuerySet
+from orchestrator.core.models.prepared import Prepared
 from orchestrator.core.reasons import Reason
 from orchestrator.core.shown import executions as shown
 from orchestrator.core.shown.documents import Shown
@@ -29,6 +30,8 @@ from orchestrator.core.shown.executions import ExecutionDetail, ExecutionOut, Ex
 from orchestrator.core.states import ExecutionStatus
 
 router = Router(tags=["executions"])
+
+_with_worker = Prepared(lambda id: Execution.objects.select_related("worker").filter(pk=id))
 
 INT_MAX = 2**31 - 1
 
@@ -222,9 +225,8 @@ def list_executions(request: AuthenticatedRequest, query: Query[ExecutionQuery])
 def get_execution(request: AuthenticatedRequest, execution_id: UUID) -> HttpResponse:
     """One execution, with its history."""
     principal = request.auth.principal
-    rows = Execution.objects.visible_to(principal).select_related("action", "worker")
-    execution = rows.filter(pk=execution_id).first()
-    if execution is None:
+    execution = next(iter(add_actions(_with_worker(execution_id))), None)
+    if execution is None or not authority.may(principal, "executions.read", execution.place):
         raise executions.UnknownExecution(f"No execution has the id {execution_id}")
     return reply(shown.detail(execution, seen_by=principal))
 

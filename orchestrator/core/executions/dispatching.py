@@ -32,6 +32,13 @@ UNDECLARABLE_PAUSE = timedelta(seconds=10)
 UNCLAIMED_SECONDS = 10.0
 """A worker with a free slot claims within milliseconds of a dispatch."""
 
+UNSENT_SECONDS = 2.0
+"""The same, for what was placed as it was accepted: its message is sent after the answer, and is
+lost with its process."""
+
+FULL = "every worker that could run it holds all that it may: see their capacity"
+"""The `wait_reason` of what waits for room."""
+
 COMPLAIN_EVERY_SECONDS = 60.0
 _complained_at = float("-inf")
 
@@ -58,10 +65,17 @@ class Dispatch(NamedTuple):
         return Move(self.execution.pk, ExecutionStatus.SCHEDULED, self.attempt, values)
 
 
+def start_by(execution: Execution, now: datetime) -> datetime:
+    """The latest moment for the claim of what is given to a worker now."""
+    grace_seconds = settings.MUSTER.start_grace_seconds
+    wait = timedelta(milliseconds=execution.dispatch_ttl_ms, seconds=grace_seconds)
+    return min(now + wait, execution.deadline_at)
+
+
 def dispatch(dispatches: Sequence[Dispatch], *, now: datetime, actor: str) -> None:
     """Send each to its worker's queue, those of a worker together; give back at once those that
     cannot be sent."""
-    sent = {message.id: (message, theirs) for message, theirs in _messages(dispatches)}
+    sent = {message.id: (message, theirs) for message, theirs in messages(dispatches)}
     try:
         returned = publisher.send([message for message, _ in sent.values()])
     except publisher.BrokerUnavailable as error:
@@ -101,8 +115,10 @@ def dispatch_unclaimed(*, now: datetime, actor: str) -> int:
     message. Otherwise the claim refuses the second copy. Each wait is twice as long as the one
     before, so there are never more than a few copies.
     """
-    patience = timedelta(seconds=UNCLAIMED_SECONDS)
-    waiting = Execution.objects.unclaimed(now).dispatched_for(patience, now)
+    waiting = Execution.objects.unclaimed(now)
+    waiting = waiting.dispatched_for(timedelta(seconds=UNCLAIMED_SECONDS), now) | (
+        waiting.placed_at_once().dispatched_for(timedelta(seconds=UNSENT_SECONDS), now)
+    )
     if not waiting.exists():
         return 0
     running = Execution.objects.running_by_worker()
@@ -133,7 +149,7 @@ def _is_due_again(execution: Execution, now: datetime) -> bool:
     return now - last >= last - first
 
 
-def _messages(
+def messages(
     dispatches: Iterable[Dispatch],
 ) -> Iterator[tuple[publisher.Message, Sequence[Dispatch]]]:
     """The messages for these, each with what it dispatches: a list for each worker, and one alone

@@ -23,8 +23,11 @@ from orchestrator.core import (
 )
 from orchestrator.core.authority import DANGEROUS, PermissionMissing, Principal
 from orchestrator.core.errors import Conflict, MusterError, NotFound
+from orchestrator.core.executions import placing
+from orchestrator.core.executions.dispatching import Dispatch, messages
 from orchestrator.core.models import Action, Execution, Worker
 from orchestrator.core.models.catalog import waits_too_long
+from orchestrator.core.states import ExecutionStatus
 
 BOUNDS: Mapping[str, tuple[Any, Any]] = {
     "timeout_seconds": (0.001, 7 * 86_400),
@@ -99,17 +102,17 @@ def request(
 def request_many(
     news: Sequence[NewExecution],
     *,
-    requested_by: str,
+    requested_by: str | Sequence[str],
     now: datetime,
     principal: Principal | None = None,
 ) -> list[Execution]:
     """Accept executions: all of them, or none; returns their rows in the order of `news`.
 
-    `principal`: whose permissions and idempotency keys count; without one, Muster itself asks.
-    Actions and workers beyond its reach are unknown. A repeated idempotency key returns the row of
-    its first use by the same owner. Raises RequestRefused with all problems, IdempotencyConflict
-    and PermissionMissing. The message is sent after the commit and in the background: accepting
-    needs no broker.
+    `requested_by`: who asked for all of them, or for each. `principal`: whose permissions and
+    idempotency keys count; without one, Muster itself asks. Actions and workers beyond its reach
+    are unknown. A repeated idempotency key returns the row of its first use by the same owner.
+    Raises RequestRefused with all problems, IdempotencyConflict and PermissionMissing. The message
+    is sent after the commit and in the background: accepting needs no broker.
     """
     actions = Action.objects.known_by_ref({new.action_ref for new in news})
     # what is beyond a column's range is not looked up, and so is unknown
@@ -129,19 +132,39 @@ def request_many(
     if refusals:
         raise RequestRefused(refusals)
 
-    rows = [_row(new, actions[new.action_ref], requested_by, owner, now) for new in news]
-    if len(rows) == 1 and rows[0].idempotency_key is None:
-        # one statement commits by itself: no BEGIN and COMMIT to wait for
-        rows[0].save(force_insert=True)
-        accepted = rows
-    else:
-        with transaction.atomic():
-            # a key that is taken is skipped and then looked up: no window between the two
-            Execution.objects.bulk_create(rows, ignore_conflicts=any(map(_has_key, rows)))
-            accepted = _with_taken_keys(rows, owner)
-    fresh = [row.pk for row, stored in zip(rows, accepted, strict=True) if stored is row]
-    transaction.on_commit(partial(publisher.send_soon, publisher.requested(fresh)))
+    askers = [requested_by] * len(news) if isinstance(requested_by, str) else requested_by
+    rows = [
+        _row(new, actions[new.action_ref], asker, owner, now)
+        for new, asker in zip(news, askers, strict=True)
+    ]
+    accepted = _insert(rows, owner, now)
+    fresh = [row for row, stored in zip(rows, accepted, strict=True) if stored is row]
+    transaction.on_commit(partial(publisher.send_soon, _messages(fresh)))
     return accepted
+
+
+def _insert(rows: Sequence[Execution], owner: int, now: datetime) -> list[Execution]:
+    """Insert the rows; returns them, or those that hold their idempotency keys already.
+
+    A single one, in a statement that commits by itself, need not wait for BEGIN and COMMIT.
+    """
+    if len(rows) == 1 and placing.is_idle():
+        is_new = placing.insert(rows[0], now=now)
+        return list(rows) if is_new else _with_taken_keys(rows, owner)
+    if len(rows) == 1 and not _has_key(rows[0]):
+        rows[0].save(force_insert=True)
+        return list(rows)
+    with transaction.atomic():
+        # a key that is taken is skipped and then looked up: no window between the two
+        Execution.objects.bulk_create(rows, ignore_conflicts=any(map(_has_key, rows)))
+        return _with_taken_keys(rows, owner)
+
+
+def _messages(rows: Sequence[Execution]) -> list[publisher.Message]:
+    """The dispatches of those that are placed, and what tells the executors of the others."""
+    placed = [Dispatch.of(row) for row in rows if row.status == ExecutionStatus.SCHEDULED]
+    others = [row.pk for row in rows if row.status != ExecutionStatus.SCHEDULED]
+    return [*(message for message, _ in messages(placed)), *publisher.requested(others)]
 
 
 def require_permission(refs: Collection[str], *, principal: Principal, by: str) -> None:

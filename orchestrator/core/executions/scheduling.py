@@ -18,15 +18,13 @@ from django.db.models import Q
 from orchestrator.core import clock, fleet
 from orchestrator.core.executions import dispatching, unloaded
 from orchestrator.core.executions.attempts import end_attempts, move
-from orchestrator.core.executions.dispatching import BROKER_PAUSE, Dispatch
+from orchestrator.core.executions.dispatching import BROKER_PAUSE, FULL, Dispatch, start_by
 from orchestrator.core.models import Action, Execution
 from orchestrator.core.reasons import Reason
 from orchestrator.core.state_machine import Move
 from orchestrator.core.states import ExecutionStatus
 
 log = structlog.get_logger(__name__)
-
-FULL = "every worker that could run it holds all that it may: see their capacity"
 
 READERS_DIFFER_BY = timedelta(milliseconds=250)
 """On a busy machine, the process that accepted an execution and the one that noted the loss of a
@@ -183,14 +181,10 @@ def _pick(execution: Execution, *, placement: fleet.Placement, now: datetime, be
 
 
 def _assignment(choice: Dispatch, now: datetime) -> Move:
-    execution = choice.execution
-    wait = timedelta(
-        milliseconds=execution.dispatch_ttl_ms, seconds=settings.MUSTER.start_grace_seconds
-    )
     return move(
-        execution,
+        choice.execution,
         worker=choice.worker_id,
-        start_by=min(now + wait, execution.deadline_at),
+        start_by=start_by(choice.execution, now),
         next_retry_at=None,
         wait_reason="",
     )

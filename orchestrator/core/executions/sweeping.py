@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from functools import partial
 
+from django.db.models import F
+
 from orchestrator.core import database, fleet
 from orchestrator.core.executions.attempts import End, end_all, end_attempts
 from orchestrator.core.executions.unclaimed import end_or_return
@@ -17,8 +19,16 @@ MONITOR = "execution_timeout_monitor"
 
 
 def bring_forward(*, now: datetime) -> int:
-    """Make due what waits for a time that came from a clock which was set back since; returns how
-    many. Nobody knows how much of the pause is left, and an early start does no harm."""
+    """Undo what a clock that was set back since did to open executions; returns how many pauses
+    are over.
+
+    What waits for a time that came from it is due: nobody knows how much of the pause is left, and
+    an early start does no harm. What was accepted at a time that has yet to come was accepted now:
+    otherwise its deadline would come later by as much as the clock was set back.
+    """
+    Execution.objects.accepted_by_a_later_clock(now).update_unheld(
+        created_at=now, deadline_at=now + (F("deadline_at") - F("created_at"))
+    )
     return Execution.objects.paused_by_a_later_clock(now).update_unheld(next_retry_at=now)
 
 

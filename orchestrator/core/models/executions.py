@@ -76,6 +76,10 @@ class ExecutionQuerySet(ClaimQuerySet["Execution"]):
         waiting = self.open().filter(status__in=BACKLOG, next_retry_at__gt=now)
         return waiting.filter(Exists(later))
 
+    def accepted_by_a_later_clock(self, now: datetime) -> ExecutionQuerySet:
+        """Open, and accepted when the clock showed more than now."""
+        return self.open().filter(created_at__gt=now + PROCESSES_DIFFER_BY)
+
     def dispatched(self) -> ExecutionQuerySet:
         """Sent to a worker, and not claimed."""
         return self.open().filter(status=ExecutionStatus.SCHEDULED)
@@ -84,6 +88,10 @@ class ExecutionQuerySet(ClaimQuerySet["Execution"]):
         """Sent to a worker at least this long ago, or by a clock that was set back since."""
         latest = now + PROCESSES_DIFFER_BY
         return self.filter(Q(scheduled_at__lte=now - wait) | Q(scheduled_at__gt=latest))
+
+    def placed_at_once(self) -> ExecutionQuerySet:
+        """At the attempt that it got with its acceptance: see `executions.placing`."""
+        return self.filter(attempt=1, scheduled_at=F("created_at"))
 
     def overdue_to_start(self, now: datetime) -> ExecutionQuerySet:
         """Dispatched, and not claimed in time."""

@@ -7,14 +7,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from jsonschema import Draft202012Validator
-from jsonschema_specifications import REGISTRY
-
-from orchestrator.core.schemas import limits
+from orchestrator.core.schemas import limits, published
 from orchestrator.core.schemas.checking import Check, Finding, TooCostly
 from orchestrator.core.schemas.documents import Document, NoSuchReference, Where, parts
-
-VOCABULARIES = "https://json-schema.org/draft/2020-12/"
 
 
 @dataclass(frozen=True)
@@ -82,13 +77,13 @@ def _broken(document: Document, reference: str, known: set[int]) -> str:
 @cache
 def _schema_of_schemas() -> Document:
     """The schema of schemas as one document; its authors spread it over eight."""
-    whole = _moved(dict(Draft202012Validator.META_SCHEMA), "#")
-    names = [part["$ref"] for part in Draft202012Validator.META_SCHEMA["allOf"]]
+    schema = published.schema_of_schemas()
+    whole = _moved(schema, "#")
     whole["$defs"] = {
         name.removeprefix("meta/"): _moved(
-            dict(REGISTRY.contents(VOCABULARIES + name)), f"#/$defs/{name.removeprefix('meta/')}"
+            published.vocabulary(name), f"#/$defs/{name.removeprefix('meta/')}"
         )
-        for name in names
+        for name in (part["$ref"] for part in schema["allOf"])
     }
     return Document(whole)
 

@@ -11,9 +11,7 @@ from itertools import islice
 from operator import ge, gt, le, lt
 from typing import Any
 
-from jsonschema import Draft202012Validator
-
-from orchestrator.core.schemas import patterns, unevaluated
+from orchestrator.core.schemas import patterns, published, unevaluated
 from orchestrator.core.schemas.checking import Check, Finding, Keyword, Path, Said, Unread
 
 Schema = dict[str, Any]
@@ -26,8 +24,6 @@ LONGEST_NAME = 40
 LONGEST_QUOTE = 80
 LARGEST_PROGRAM = 30_000
 """Steps for a pattern that is too large: about its states when the memory was used up."""
-
-FORMATS = Draft202012Validator.FORMAT_CHECKER
 
 
 # --- core ----------------------------------------------------------------------------------------
@@ -219,7 +215,7 @@ def format_(check: Check, name: str, value: Any, schema: Schema, path: Path) -> 
         yield from _regex(check, value, path)
         return
     check.spend(len(value) // 10)
-    if not FORMATS.conforms(value, name):
+    if not published.conforms(value, name):
         yield Finding(path, f"text of the format {_quoted(name)}", value)
 
 

@@ -9,9 +9,9 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Shown(BaseModel):
-    """A row as JSON."""
+    """A row as JSON. Built when the first row is shown: a command shows few kinds of rows."""
 
-    model_config = ConfigDict(from_attributes=True)
+    model_config = ConfigDict(from_attributes=True, defer_build=True)
 
 
 def document(shown: BaseModel) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from pydantic import Field
 from orchestrator.core import authority, contents, frame, words
 from orchestrator.core.authority import Principal
 from orchestrator.core.contents import Secrets
-from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent
+from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent, add_actions
+from orchestrator.core.models.prepared import Prepared
 from orchestrator.core.reasons import Reason
 from orchestrator.core.shown.documents import Shown
 from orchestrator.core.shown.values import (
@@ -38,6 +39,9 @@ DUE: dict[str, tuple[str, Collection[ExecutionStatus]]] = {
     "deadline_at": ("Over by", OPEN),
 }
 """Each due time, and the statuses in which it acts; the others have passed or have not started."""
+
+_history = Prepared(lambda id: ExecutionEvent.objects.of(id))
+_letters = Prepared(lambda id: DLQEntry.objects.about(id).without_contents())
 
 KNOWN = "_known_secrets"
 """Where an instance keeps what apps know to be secret in it."""
@@ -140,10 +144,13 @@ def new(execution: Execution, *, seen_by: Principal) -> ExecutionOut:
 
 
 def whole(execution: Execution, *, seen_by: Principal) -> ExecutionOut:
-    """Convert an execution, loaded with its action."""
+    """Convert an execution."""
+    # what is not loaded is read here, not by pydantic, which would make "not valid" of a database
+    # that is away
     if missing := execution.get_deferred_fields():
-        # with one query, and not by pydantic: it would make "not valid" of a database that is away
         execution.refresh_from_db(fields=missing)
+    if not Execution.action.is_cached(execution):
+        add_actions([execution])
     shown = ExecutionOut.model_validate(execution)
     shown.parameters = parameters(execution, seen_by=seen_by)
     shown.result = result(execution, seen_by=seen_by)
@@ -183,12 +190,12 @@ def _secrets(execution: Execution) -> Secrets:
 
 def history(execution: Execution) -> list[ExecutionEvent]:
     """Every transition, oldest first."""
-    return list(ExecutionEvent.objects.of(execution.pk))
+    return _history(execution.pk)
 
 
 def letters(execution: Execution) -> list[DLQEntry]:
     """The DLQ entries about it, newest first."""
-    return list(DLQEntry.objects.about(execution.pk).without_contents())
+    return _letters(execution.pk)
 
 
 # --- as facts ------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -19,7 +20,7 @@ from orchestrator.workflows import snapshots
 from orchestrator.workflows.engine.creation import create_initial, cycle_of
 from orchestrator.workflows.engine.enqueuing import enqueue
 from orchestrator.workflows.engine.settling import settle
-from orchestrator.workflows.engine.turn import Turn, begin
+from orchestrator.workflows.engine.turn import Turn, Turns, begin, begin_free, move_tasks
 from orchestrator.workflows.models import Task
 from orchestrator.workflows.states import StepState, TaskState
 from orchestrator.workflows.states.steps import IN_FLIGHT
@@ -72,32 +73,41 @@ def advance(task_id: UUID, *, now: datetime, actor: str) -> TaskState:
     quarantined is left alone. Raises UnknownTask.
     """
     with transaction.atomic():
-        turn = begin(task_id, now=now, actor=actor)
-        if not (turn.task.is_terminal or turn.task.is_quarantined):
-            take(turn)
-        return TaskState(turn.task.state)
+        turns = begin(task_id, now=now, actor=actor)
+        take(turns)
+    return TaskState(turns.only.task.state)
 
 
-def take(turn: Turn, *, repaired: bool = False) -> None:
-    """Do the work of `advance` when the caller already holds the task's lock.
+def advance_free(task_ids: Collection[UUID], *, now: datetime, actor: str) -> set[UUID]:
+    """Advance those of the tasks that no other session holds, all or none; returns them."""
+    with transaction.atomic():
+        turns = begin_free(task_ids, now=now, actor=actor)
+        take(turns)
+    return set(turns.by_task)
+
+
+def take(turns: Turns, *, repaired: bool = False) -> None:
+    """Do the work of `advance` when the caller already holds the locks of the tasks.
 
     1. A new task gets its first steps.
     2. Settle the steps whose executions have ended; that may create others.
     3. Request executions for the steps that are ready.
-    4. Derive the task's state from the states of its steps.
+    4. Derive each task's state from the states of its steps.
 
-    `repaired`: an operator has just changed it, so that it may go on.
+    `repaired`: an operator has just changed them, so that they may go on.
     """
-    if turn.state is TaskState.PENDING:
-        create_initial(turn)
-        turn.events.append("initialize")
-    settled = settle(turn)
-    if turn.state in STUCK and not repaired:
-        # steps that still end are settled, and nothing new begins
-        _write(turn)
-        return
-    enqueued = 0 if turn.problem else enqueue(turn)
-    _conclude(turn, _look(turn), settled=settled, enqueued=enqueued)
+    turns = turns.those(t for t in turns if not (t.task.is_terminal or t.task.is_quarantined))
+    for turn in turns:
+        if turn.state is TaskState.PENDING:
+            create_initial(turn)
+            turn.events.append("initialize")
+    settle(turns)
+    # steps that still end are settled, and nothing new begins
+    stuck = [turn for turn in turns if turn.state in STUCK and not repaired]
+    _write((turn, {}) for turn in stuck)
+    going = turns.those(turn for turn in turns if turn not in stuck)
+    enqueue(going.those(turn for turn in going if not turn.problem))
+    _conclude(going)
 
 
 @dataclass(frozen=True)
@@ -112,12 +122,17 @@ class Standing:
     retry_at: datetime | None
 
 
-def _look(turn: Turn) -> Standing:
-    """Count the steps with one query; a second one if there are errors that a batch may
-    tolerate."""
-    rows = turn.steps.order_by().values_list("state")
-    counts = {s: (n, due) for s, n, due in rows.annotate(Count("pk"), Min("next_retry_at"))}
+def _look(turns: Turns) -> dict[UUID, Standing]:
+    """Count the steps of each task with one query; one more for each task with errors that a batch
+    may tolerate."""
+    counts: dict[UUID, dict[str, tuple[int, datetime | None]]] = {id: {} for id in turns.by_task}
+    rows = turns.steps.order_by().values_list("task_id", "state")
+    for id, state, *found in rows.annotate(Count("pk"), Min("next_retry_at")):
+        counts[id][state] = tuple(found)
+    return {turn.task.pk: _standing(turn, counts[turn.task.pk]) for turn in turns}
 
+
+def _standing(turn: Turn, counts: Mapping[str, tuple[int, datetime | None]]) -> Standing:
     def number(*states: StepState) -> int:
         return sum(counts.get(state, (0, None))[0] for state in states)
 
@@ -138,26 +153,40 @@ def _look(turn: Turn) -> Standing:
     )
 
 
-def _conclude(turn: Turn, standing: Standing, *, settled: int, enqueued: int) -> None:
-    """Move the task to the state that its steps imply, and open an investigation if it is stuck."""
-    state, goal = turn.state, _goal(turn, standing, settled=settled, enqueued=enqueued)
-    if goal is not state or enqueued:
-        turn.events += WAYS[state][goal]
-    if not turn.events:
-        _stay(turn, standing, settled=settled)
-        return
-    clock = turn.now
-    if goal is TaskState.WAITING_FOR_RETRY and standing.retry_at is not None:
-        clock = max(clock, standing.retry_at)
-    turn.move_task(reason=turn.problem, next_retry_at=standing.retry_at, clock_started_at=clock)
-    if goal is TaskState.BLOCKED_BY_FAILURES and state is not goal:
+def _conclude(turns: Turns) -> None:
+    """Move each task to the state that its steps imply, and open an investigation if it is
+    stuck."""
+    moving: dict[tuple[str, ...], list[tuple[Turn, dict[str, Any]]]] = defaultdict(list)
+    staying: list[tuple[Turn, dict[str, Any]]] = []
+    blocked, erring = [], []
+    for task_id, standing in (_look(turns) if turns else {}).items():
+        turn = turns.by_task[task_id]
+        state, goal = turn.state, _goal(turn, standing)
+        if goal is not state or turn.enqueued:
+            turn.events += WAYS[state][goal]
+        if not turn.events:
+            staying.append((turn, _progress(turn, standing)))
+            continue
+        clock = turn.now
+        if goal is TaskState.WAITING_FOR_RETRY and standing.retry_at is not None:
+            clock = max(clock, standing.retry_at)
+        values = {"next_retry_at": standing.retry_at, "clock_started_at": clock}
+        moving[(*turn.events, turn.problem)].append((turn, values))
+        if goal is TaskState.BLOCKED_BY_FAILURES and state is not goal:
+            blocked.append(turn)
+        if goal is TaskState.ERROR:
+            erring.append(turn)
+    _write(staying)
+    for (*_, problem), group in moving.items():
+        move_tasks(group, reason=problem)
+    for turn in blocked:
         _investigate(turn, *_why_blocked(turn))
-    if goal is TaskState.ERROR:
+    for turn in erring:
         _investigate(turn, DLQEntry.Reason.DEPENDENCY_CYCLE_DETECTED, turn.problem)
 
 
-def _goal(turn: Turn, standing: Standing, *, settled: int, enqueued: int) -> TaskState:
-    state = turn.state
+def _goal(turn: Turn, standing: Standing) -> TaskState:
+    state, settled, enqueued = turn.state, turn.settled, turn.enqueued
     if not turn.problem and not (enqueued or standing.in_flight or standing.waiting):
         if not standing.pending and not standing.failed:
             return TaskState.COMPLETE
@@ -176,24 +205,28 @@ def _goal(turn: Turn, standing: Standing, *, settled: int, enqueued: int) -> Tas
     return TaskState.WAITING_FOR_RETRY if standing.waiting else TaskState.BLOCKED_BY_FAILURES
 
 
-def _stay(turn: Turn, standing: Standing, *, settled: int) -> None:
-    """Keep the state, but restart its clock after progress, and note when retries are due."""
+def _progress(turn: Turn, standing: Standing) -> dict[str, Any]:
+    """What changes in a task that keeps its state: its clock is restarted after progress, and it
+    notes when retries are due."""
     values: dict[str, Any] = {}
     if turn.task.next_retry_at != standing.retry_at:
         values["next_retry_at"] = standing.retry_at
-    if settled:
+    if turn.settled:
         values["clock_started_at"] = turn.now
-    _write(turn, **values)
+    return values
 
 
-def _write(turn: Turn, **values: Any) -> None:
+def _write(staying: Iterable[tuple[Turn, dict[str, Any]]]) -> None:
     """Write what changes besides the state; the try has come to its end, which a transition notes
-    by itself."""
-    task = turn.task
-    if task.advance_tries is not None:
-        values["advance_tries"] = None
-    if values:
-        Task.objects.filter(pk=task.pk).update(**values)
+    by itself. What is alike is written together."""
+    groups: dict[tuple[tuple[str, Any], ...], list[UUID]] = defaultdict(list)
+    for turn, values in staying:
+        if turn.task.advance_tries is not None:
+            values["advance_tries"] = None
+        groups[tuple(values.items())].append(turn.task.pk)
+    for alike, ids in groups.items():
+        if alike:
+            Task.objects.filter(pk__in=ids).update(**dict(alike))
 
 
 def _why_blocked(turn: Turn) -> tuple[DLQEntry.Reason, str]:

@@ -10,7 +10,7 @@ from django.db import transaction
 from orchestrator.core.errors import Conflict, MusterError
 from orchestrator.core.state_machine import Move
 from orchestrator.workflows.engine.repairs import check_reason, stop
-from orchestrator.workflows.engine.turn import Turn, begin
+from orchestrator.workflows.engine.turn import Turns, begin
 from orchestrator.workflows.models import Task
 from orchestrator.workflows.states import STEPS, TASKS
 from orchestrator.workflows.states.steps import IN_FLIGHT
@@ -39,9 +39,9 @@ def cancel(task_id: UUID, *, reason: str, actor: str, now: datetime) -> Task:
     UnknownTask, and TaskIsFinal if the task is over.
     """
     with transaction.atomic():
-        turn = _begin_open(task_id, now=now, actor=actor)
-        _end(turn, "cancel", reason)
-    return turn.task
+        turns = _begin_open(task_id, now=now, actor=actor)
+        _end(turns, "cancel", reason)
+    return turns.only.task
 
 
 def resolve(task_id: UUID, *, reason: str, actor: str, now: datetime) -> Task:
@@ -50,11 +50,12 @@ def resolve(task_id: UUID, *, reason: str, actor: str, now: datetime) -> Task:
     Its open steps are cancelled. Raises UnknownTask, TaskIsFinal and TaskIsNotBlocked.
     """
     with transaction.atomic():
-        turn = _begin_open(task_id, now=now, actor=actor)
-        if not TASKS.allows("resolve", turn.task.state):
-            raise TaskIsNotBlocked(f"Task {task_id} is {turn.task.state}, not blocked_by_failures")
-        _end(turn, "resolve", reason)
-    return turn.task
+        turns = _begin_open(task_id, now=now, actor=actor)
+        task = turns.only.task
+        if not TASKS.allows("resolve", task.state):
+            raise TaskIsNotBlocked(f"Task {task_id} is {task.state}, not blocked_by_failures")
+        _end(turns, "resolve", reason)
+    return task
 
 
 def release(task_id: UUID, *, reason: str, actor: str, now: datetime) -> Task:
@@ -64,29 +65,29 @@ def release(task_id: UUID, *, reason: str, actor: str, now: datetime) -> Task:
     """
     check_reason(reason)
     with transaction.atomic():
-        turn = _begin_open(task_id, now=now, actor=actor)
+        turn = _begin_open(task_id, now=now, actor=actor).only
         if not TASKS.allows("release", turn.task.state):
             raise TaskIsNotInError(f"Task {task_id} is {turn.task.state}, not error")
         turn.release(reason)
     return turn.task
 
 
-def _begin_open(task_id: UUID, *, now: datetime, actor: str) -> Turn:
+def _begin_open(task_id: UUID, *, now: datetime, actor: str) -> Turns:
     """Lock the task for a change by hand. Raises UnknownTask, and TaskIsFinal if it is over."""
-    turn = begin(task_id, now=now, actor=actor)
-    if turn.task.is_terminal:
-        raise TaskIsFinal(f"Task {task_id} is {turn.task.state}, which is final")
-    return turn
+    turns = begin(task_id, now=now, actor=actor)
+    if turns.only.task.is_terminal:
+        raise TaskIsFinal(f"Task {task_id} is {turns.only.task.state}, which is final")
+    return turns
 
 
-def _end(turn: Turn, event: str, reason: str) -> None:
-    steps = turn.steps.exclude(state__in=sorted(STEPS.terminal)).without_contents()
+def _end(turns: Turns, event: str, reason: str) -> None:
+    steps = turns.steps.exclude(state__in=sorted(STEPS.terminal)).without_contents()
     moves, running = [], []
     for step in steps:
         moves.append(Move(step.pk, step.state, step.fence))
         if step.state in IN_FLIGHT and step.execution_id is not None:
             running.append(step.execution_id)
-    turn.move_steps("cancel", moves, reason=reason)
-    stop(running, now=turn.now, actor=turn.actor)
-    turn.events.append(event)
-    turn.move_task(reason=reason)
+    turns.move_steps("cancel", moves, reason=reason)
+    stop(running, now=turns.now, actor=turns.actor)
+    turns.only.events.append(event)
+    turns.only.move(reason=reason)

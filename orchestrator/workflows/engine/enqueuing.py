@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import structlog
@@ -16,7 +17,7 @@ from orchestrator.core.executions import NewExecution, RequestRefused
 from orchestrator.core.models import Execution
 from orchestrator.core.state_machine import Move
 from orchestrator.workflows.engine import outcomes
-from orchestrator.workflows.engine.turn import Turn
+from orchestrator.workflows.engine.turn import Failure, Turn, Turns
 from orchestrator.workflows.models import Step, StepExecution
 from orchestrator.workflows.models.tasks import MOST_TRIES
 from orchestrator.workflows.states import StepState
@@ -24,6 +25,7 @@ from orchestrator.workflows.states.steps import IN_FLIGHT
 from orchestrator.workflows.task_templates import expressions
 from orchestrator.workflows.task_templates.definitions import (
     BATCH_WORKER,
+    BATCHABLE,
     FAIL_FAST,
     StepDefinition,
 )
@@ -32,59 +34,74 @@ log = structlog.get_logger(__name__)
 
 REFUSED = (expressions.InvalidExpression, expressions.CannotEvaluate)
 
-Failure = tuple[Step, dict[str, Any]]
-"""A step, and the error that it stores."""
+
+class Entry(NamedTuple):
+    """A step, as expressions see it."""
+
+    state: str
+    result: Any
 
 
-def enqueue(turn: Turn) -> int:
-    """Request an execution for every step that is ready; returns how many.
+@dataclass
+class Decided:
+    """What becomes of the steps that are ready."""
+
+    asked: list[tuple[Step, NewExecution]] = field(default_factory=list)
+    skipped: list[Step] = field(default_factory=list)
+    failed: list[Failure] = field(default_factory=list)
+
+
+def enqueue(turns: Turns) -> None:
+    """Request an execution for every step that is ready.
 
     Steps whose `when` is false are complete at once, which may make others ready: those are handled
     too. A step whose parameters cannot be evaluated, or are too much, is in error.
     """
-    number = 0
-    while True:
-        ready = _chosen(turn, list(turn.steps.ready(turn.now).without_contents()))
-        if not ready:
-            return number
-        data = _data(turn, ready)
-        asked: list[tuple[Step, NewExecution]] = []
-        skipped: list[Step] = []
-        failed: list[Failure] = []
-        for step in ready:
-            definition = turn.definition.steps[step.template_step]
-            seen = data | {"batch": step.batch or {}}
-            budget = expressions.Budget()
-            try:
-                if step.state == StepState.PENDING and not _is_wanted(definition, seen, budget):
-                    skipped.append(step)
-                else:
-                    parameters = expressions.render(definition.parameters, seen, budget)
-                    asked.append((step, _request(turn, definition, parameters)))
-            except REFUSED as error:
-                failed.append((step, _not_requested(str(error))))
-            except Exception as error:
-                # whatever the template makes of its data: the other steps and tasks go on
-                if not turn.blames(error):
-                    raise
-                failed.append(_blamed(step, error))
-        number += _request_all(turn, asked, failed)
-        _fail(turn, failed)
-        if not _skip(turn, skipped):
-            return number
+    while turns:
+        ready = list(turns.steps.ready(turns.now).without_contents())
+        decided = _decide(turns, _within_parallelism(ready))
+        _request_all(turns, decided)
+        _fail(turns, decided.failed)
+        moved = _skip(turns, decided.skipped)
+        turns = turns.those(turns.of(step) for step in decided.skipped if step.pk in moved)
 
 
-def _chosen(turn: Turn, ready: Sequence[Step]) -> list[Step]:
+def _decide(turns: Turns, ready: Sequence[Step]) -> Decided:
+    decided = Decided()
+    data = _data(turns, ready)
+    for step in ready:
+        turn = turns.of(step)
+        definition = turn.definition.steps[step.template_step]
+        seen = data[step.task_id] | {"batch": step.batch or {}}
+        budget = expressions.Budget()
+        try:
+            if step.state == StepState.PENDING and not _is_wanted(definition, seen, budget):
+                decided.skipped.append(step)
+            else:
+                parameters = expressions.render(definition.parameters, seen, budget)
+                decided.asked.append((step, _request(turn, definition, parameters)))
+        except REFUSED as error:
+            decided.failed.append((step, _not_requested(str(error))))
+        except Exception as error:
+            # whatever the template makes of its data: the other steps and tasks go on
+            if not turn.blames(error):
+                raise
+            decided.failed.append(_blamed(step, error))
+    return decided
+
+
+def _within_parallelism(ready: Sequence[Step]) -> list[Step]:
     """Limit the workers of each batch to its parallelism, with no new one after a failure if the
     batch is to fail fast."""
-    if not any(step.kind == BATCH_WORKER for step in ready):
+    task_ids = {step.task_id for step in ready if step.kind == BATCH_WORKER}
+    if not task_ids:
         return list(ready)
-    workers = turn.steps.filter(kind=BATCH_WORKER)
-    batches = dict(turn.steps.filter(kind="batchable").values_list("pk", "batch"))
+    steps = Step.objects.filter(task_id__in=task_ids)
+    batches = dict(steps.filter(kind=BATCHABLE).values_list("pk", "batch"))
     busy: Counter[UUID | None] = Counter()
     failing: set[UUID | None] = set()
-    states = [*IN_FLIGHT, StepState.ERROR]
-    for created_by, state in workers.filter(state__in=states).values_list("created_by", "state"):
+    workers = steps.filter(kind=BATCH_WORKER, state__in=[*IN_FLIGHT, StepState.ERROR])
+    for created_by, state in workers.values_list("created_by", "state"):
         if state == StepState.ERROR:
             failing.add(created_by)
         else:
@@ -105,31 +122,43 @@ def _chosen(turn: Turn, ready: Sequence[Step]) -> list[Step]:
 # --- data for expressions ------------------------------------------------------------------------
 
 
-def _data(turn: Turn, ready: Iterable[Step]) -> dict[str, Any]:
-    """The task, and the steps that ready steps refer to."""
-    referred: set[str] = set()
-    for name in {step.template_step for step in ready}:
+def _data(turns: Turns, ready: Iterable[Step]) -> dict[UUID, dict[str, Any]]:
+    """By the id of each task with a ready step: the task, and the steps that its ready steps refer
+    to."""
+    names: dict[UUID, set[str]] = defaultdict(set)
+    for task_id, name in {(step.task_id, step.template_step) for step in ready}:
+        referred = names[task_id]
         with suppress(*REFUSED):  # its step fails with that when it is rendered
-            referred |= _referred(turn.definition.steps[name])
-    task = turn.task
+            referred |= _referred(turns.by_task[task_id].definition.steps[name])
+    # tasks whose steps refer to the same ones are read together
+    alike: dict[frozenset[str], list[Turn]] = defaultdict(list)
+    for task_id, referred in names.items():
+        alike[frozenset(referred)].append(turns.by_task[task_id])
     return {
-        "task": {
-            "id": str(task.pk),
-            "namespace": turn.definition.namespace,
-            "name": turn.definition.name,
-            "version": turn.definition.version,
-            "metadata": turn.definition.metadata,
-            "environment": task.environment,
-            "context": task.context,
-            "priority": task.priority,
-            "tags": task.tags,
-            "initiator": task.initiator,
-            "source_system": task.source_system,
-            "reason": task.reason,
-            "correlation_id": task.correlation_id,
-            "parent_correlation_id": task.parent_correlation_id,
-        },
-        "steps": _results(turn, referred) if referred else {},
+        task_id: {"task": _shown(turns.by_task[task_id]), "steps": results}
+        for referred, group in alike.items()
+        for task_id, results in _results(turns.those(group), referred).items()
+    }
+
+
+def _shown(turn: Turn) -> dict[str, Any]:
+    """The task, as expressions see it."""
+    task, definition = turn.task, turn.definition
+    return {
+        "id": str(task.pk),
+        "namespace": definition.namespace,
+        "name": definition.name,
+        "version": definition.version,
+        "metadata": definition.metadata,
+        "environment": task.environment,
+        "context": task.context,
+        "priority": task.priority,
+        "tags": task.tags,
+        "initiator": task.initiator,
+        "source_system": task.source_system,
+        "reason": task.reason,
+        "correlation_id": task.correlation_id,
+        "parent_correlation_id": task.parent_correlation_id,
     }
 
 
@@ -146,29 +175,36 @@ def _referred(step: StepDefinition) -> set[str]:
     return referred
 
 
-def _results(turn: Turn, names: Iterable[str]) -> dict[str, Any]:
-    """Results by name in the template; the workers of a batch together. A step that was not created
-    is absent."""
-    entries_of: dict[str, list[tuple[str, Any]]] = defaultdict(list)
-    rows = turn.steps.filter(template_step__in=names).order_by("pk")
-    for name, state, result in rows.values_list("template_step", "state", "result"):
-        entries_of[name].append((state, result))
-    results: dict[str, Any] = {}
-    for name, entries in entries_of.items():
-        if turn.definition.steps[name].kind == BATCH_WORKER:
-            results[name] = {
-                "results": [result for _, result in entries],
-                "completed": [r for s, r in entries if s == StepState.COMPLETE],
-                "count": len(entries),
-                "failed": sum(state == StepState.ERROR for state, _ in entries),
-            }
-        else:
-            ((state, result),) = entries
-            results[name] = {"state": state, "result": result}
+def _results(turns: Turns, names: Collection[str]) -> dict[UUID, dict[str, Any]]:
+    """By the id of each task, the results of these steps by their names in the template; the
+    workers of a batch together. A step that was not created is absent."""
+    entries: dict[UUID, dict[str, list[Entry]]] = {id: defaultdict(list) for id in turns.by_task}
+    if names:
+        rows = turns.steps.filter(template_step__in=names).order_by("pk")
+        found = rows.values_list("task_id", "template_step", "state", "result")
+        for task_id, name, state, result in found:
+            entries[task_id][name].append(Entry(state, result))
+    return {turn.task.pk: dict(_results_of(turn, names, entries[turn.task.pk])) for turn in turns}
+
+
+def _results_of(
+    turn: Turn, names: Collection[str], entries: Mapping[str, list[Entry]]
+) -> Iterator[tuple[str, Any]]:
     for name in names:
-        if name not in results and turn.definition.steps[name].kind == BATCH_WORKER:
-            results[name] = {"results": [], "completed": [], "count": 0, "failed": 0}
-    return results
+        found = entries.get(name, [])
+        if turn.definition.steps[name].kind == BATCH_WORKER:
+            yield (
+                name,
+                {
+                    "results": [entry.result for entry in found],
+                    "completed": [e.result for e in found if e.state == StepState.COMPLETE],
+                    "count": len(found),
+                    "failed": sum(entry.state == StepState.ERROR for entry in found),
+                },
+            )
+        elif found:
+            (entry,) = found
+            yield name, entry._asdict()
 
 
 def _is_wanted(step: StepDefinition, data: Mapping[str, Any], budget: expressions.Budget) -> bool:
@@ -190,46 +226,45 @@ def _request(turn: Turn, step: StepDefinition, parameters: Mapping[str, Any]) ->
     )
 
 
-def _request_all(turn: Turn, asked: list[tuple[Step, NewExecution]], failed: list[Failure]) -> int:
-    """Request executions; refused ones are added to `failed`."""
-    if (turn.task.advance_tries or 0) < MOST_TRIES:
-        return _request_together(turn, asked, failed)
-    number = 0
-    for each in asked:  # one by one: one of them may have been why the first try failed
+def _request_all(turns: Turns, decided: Decided) -> None:
+    """Request the executions that were decided; refused ones are added to the failures."""
+    if all((turn.task.advance_tries or 0) < MOST_TRIES for turn in turns):
+        _request_together(turns, decided.asked, decided.failed)
+        return
+    for each in decided.asked:  # one by one: one may have been why the first try failed
         try:
             with transaction.atomic():
-                number += _request_together(turn, [each], failed)
+                _request_together(turns, [each], decided.failed)
         except Exception as error:
-            if not turn.blames(error):
+            if not turns.of(each[0]).blames(error):
                 raise
-            failed.append(_blamed(each[0], error))
-    return number
+            decided.failed.append(_blamed(each[0], error))
 
 
 def _request_together(
-    turn: Turn, asked: list[tuple[Step, NewExecution]], failed: list[Failure]
-) -> int:
-    by = f"task:{turn.task.pk}"
-    if not asked:
-        return 0
-    try:
-        accepted = executions.request_many([new for _, new in asked], requested_by=by, now=turn.now)
-    except RequestRefused as error:
-        problems: dict[int, list[str]] = defaultdict(list)
-        for refusal in error.refusals:
-            problems[refusal.index].append(f"{refusal.pointer}: {refusal.message}")
-        failed += [
-            (asked[index][0], _not_requested("; ".join(each[:3])))
-            for index, each in problems.items()
-        ]
-        asked = [each for index, each in enumerate(asked) if index not in problems]
-        if not asked:
-            return 0
-        accepted = executions.request_many([new for _, new in asked], requested_by=by, now=turn.now)
-    return _link(turn, [step for step, _ in asked], accepted)
+    turns: Turns, asked: list[tuple[Step, NewExecution]], failed: list[Failure]
+) -> None:
+    while asked:
+        by = [f"task:{step.task_id}" for step, _ in asked]
+        try:
+            accepted = executions.request_many(
+                [new for _, new in asked], requested_by=by, now=turns.now
+            )
+        except RequestRefused as error:
+            problems: dict[int, list[str]] = defaultdict(list)
+            for refusal in error.refusals:
+                problems[refusal.index].append(f"{refusal.pointer}: {refusal.message}")
+            failed += [
+                (asked[index][0], _not_requested("; ".join(each[:3])))
+                for index, each in problems.items()
+            ]
+            asked = [each for index, each in enumerate(asked) if index not in problems]
+        else:
+            _link(turns, [step for step, _ in asked], accepted)
+            return
 
 
-def _link(turn: Turn, steps: Sequence[Step], accepted: Sequence[Execution]) -> int:
+def _link(turns: Turns, steps: Sequence[Step], accepted: Sequence[Execution]) -> None:
     moves = [
         Move(
             step.pk, step.state, step.fence,
@@ -237,17 +272,18 @@ def _link(turn: Turn, steps: Sequence[Step], accepted: Sequence[Execution]) -> i
         )
         for step, execution in zip(steps, accepted, strict=True)
     ]  # fmt: skip
-    turn.move_steps("enqueue", moves)
+    turns.move_steps("enqueue", moves)
     StepExecution.objects.bulk_create(
         StepExecution(step=step, execution=execution, fence=step.fence + 1)
         for step, execution in zip(steps, accepted, strict=True)
     )
-    return len(moves)
+    for step in steps:
+        turns.of(step).enqueued += 1
 
 
-def _skip(turn: Turn, skipped: Iterable[Step]) -> int:
+def _skip(turns: Turns, skipped: Iterable[Step]) -> set[UUID]:
     moves = [Move(step.pk, step.state, step.fence) for step in skipped]
-    return len(turn.move_steps("skip", moves, reason="its `when` is false"))
+    return turns.move_steps("skip", moves, reason="its `when` is false")
 
 
 def _not_requested(why: str) -> dict[str, Any]:
@@ -259,11 +295,11 @@ def _blamed(step: Step, error: Exception) -> Failure:
     return step, outcomes.error_of_template(error)
 
 
-def _fail(turn: Turn, failed: Iterable[Failure]) -> None:
+def _fail(turns: Turns, failed: Iterable[Failure]) -> None:
     groups: dict[str, list[Move]] = defaultdict(list)
     for step, error in failed:
-        values = {"error": turn.masker.value(error), "last_failure_at": turn.now}
+        values = {"error": turns.of(step).masker.value(error), "last_failure_at": turns.now}
         reason = error.get("reason", "it could not be requested")
         groups[reason].append(Move(step.pk, step.state, step.fence, values))
     for reason, moves in groups.items():
-        turn.move_steps("fail", moves, reason=reason)
+        turns.move_steps("fail", moves, reason=reason)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -23,7 +25,7 @@ from orchestrator.core.database import (
 from orchestrator.core.models.maintenance import PROCESSES_DIFFER_BY
 from orchestrator.core.state_machine import Move
 from orchestrator.workflows.engine import tries
-from orchestrator.workflows.engine.advancing import advance
+from orchestrator.workflows.engine.advancing import advance, advance_free
 from orchestrator.workflows.models import Step, StepExecution, Task
 from orchestrator.workflows.states import StepState
 
@@ -46,31 +48,94 @@ def note_ended(execution_ids: Collection[UUID], *, now: datetime, actor: str) ->
     return advance_all(set(tasks), now=now, actor=actor)
 
 
+class Pace:
+    """How many tasks are advanced in one transaction: as many as take a fraction of a second.
+
+    A statement that serves many tasks costs little more than one for a single task. But what the
+    first of them requests waits for the last, and so does an operator who repairs one.
+    """
+
+    MOST = 32
+    SLOW_SECONDS = 0.25
+
+    def __init__(self) -> None:
+        self.tasks = 1
+
+    def took(self, tasks: int, seconds: float) -> None:
+        """Learn from a transaction."""
+        if seconds > self.SLOW_SECONDS:
+            self.tasks = max(1, min(self.tasks, tasks) // 2)
+        elif tasks >= self.tasks:
+            self.tasks = min(self.MOST, self.tasks * 2)
+
+
+_pace = Pace()
+
+
 def advance_all(task_ids: Collection[UUID], *, now: datetime, actor: str) -> int:
-    """Advance these tasks, each in its own transaction and at its own time: hundreds take seconds.
+    """Advance these tasks, several in one transaction, each group at its own time: hundreds take
+    seconds.
 
     One that fails, or that another session holds, does not stop the others. Raises the database's
-    error if that is away: at a second task, as a first may be alone with it.
+    error if that is away: at a second failure, as a first task may be alone with it.
     """
     moment = clock.running_from(now)
-    outages = 0
-    for task_id in sorted(task_ids):
-        try:
-            _advance(task_id, now=moment(), actor=actor)
-        except Exception as error:
-            # whatever it is, it is about this task, and the others do not wait for it
-            named: dict[str, Any] = {"task_id": str(task_id), "error": repr(error)}
-            if sqlstate(error) in CONTENDED:
-                log.warning("task is held by another session", **named)
-            elif is_outage(error):
-                outages += 1
-                if outages > 1:
-                    raise
-                log.warning("task not advanced, the database failed", **named)
-                close_old_connections()
-            else:
-                log.exception("task neither advanced nor given up", **named)
+    failures = _Failures()
+    waiting = sorted(task_ids)
+    while waiting:
+        group, waiting = waiting[: _pace.tasks], waiting[_pace.tasks :]
+        began = time.monotonic()
+        advanced: set[UUID] = set()
+        if len(group) > 1:
+            with failures.about(tasks=len(group)):
+                advanced = _advance_together(group, now=moment(), actor=actor)
+        for task_id in group:
+            if task_id not in advanced:
+                with failures.about(task_id=str(task_id)):
+                    _advance(task_id, now=moment(), actor=actor)
+        _pace.took(len(group), time.monotonic() - began)
     return len(task_ids)
+
+
+class _Failures:
+    """Errors of advances: whatever it is, it is about those tasks, and the others do not wait."""
+
+    def __init__(self) -> None:
+        self.outages = 0
+
+    @contextmanager
+    def about(self, **named: Any) -> Iterator[None]:
+        """Log the error of an advance of one task, or of several together. Raises the second outage
+        that a task met alone."""
+        try:
+            yield
+        except Exception as error:
+            named["error"] = repr(error)
+            if sqlstate(error) in CONTENDED:
+                log.warning("held by another session", **named)
+            elif is_outage(error):
+                self.outages += "task_id" in named
+                if self.outages > 1:
+                    raise
+                log.warning("not advanced, the database failed", **named)
+                close_old_connections()
+            elif "task_id" in named:
+                log.exception("neither advanced nor given up", **named)
+            else:
+                log.warning("not advanced together, each alone now", **named)
+
+
+def _advance_together(task_ids: Sequence[UUID], *, now: datetime, actor: str) -> set[UUID]:
+    """Advance those of the tasks that are free in one transaction; returns them. If that fails, the
+    try of each goes on alone: one of them may be to blame."""
+    taken = tries.begin_free(task_ids)
+    advanced: set[UUID] = set()
+    try:
+        advanced = advance_free(taken, now=now, actor=actor)
+    finally:
+        for task_id in taken - advanced:
+            tries.suspend(task_id)
+    return advanced
 
 
 def _advance(task_id: UUID, *, now: datetime, actor: str) -> None:

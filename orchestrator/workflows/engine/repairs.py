@@ -19,7 +19,7 @@ from orchestrator.workflows.engine import outcomes
 from orchestrator.workflows.engine.advancing import take
 from orchestrator.workflows.engine.requests import require_permission
 from orchestrator.workflows.engine.settling import complete
-from orchestrator.workflows.engine.turn import Turn, begin
+from orchestrator.workflows.engine.turn import Turn, Turns, begin
 from orchestrator.workflows.models import Step
 from orchestrator.workflows.states import StepState
 from orchestrator.workflows.states.steps import IN_FLIGHT
@@ -54,11 +54,11 @@ def reset_for_retry(
 
     Raises as `resolve_manually` does, and StepIsFinal also if there is nothing to reset.
     """
-    with _repair(step_id, reason=reason, actor=actor, now=now, force=force) as (turn, step):
+    with _repair(step_id, reason=reason, actor=actor, now=now, force=force) as (turns, step):
         if step.state == StepState.PENDING:
             raise StepIsFinal(f"Step {step.name} is pending: there is nothing to reset")
         values = {"attempts": 0, "execution": None}
-        _move(turn, step, "reset", reason, values)
+        _move(turns, step, "reset", reason, values)
     return step
 
 
@@ -71,8 +71,8 @@ def resolve_manually(
     `resolved_manually`, or if its task is over; StepIsBusy if it has an execution in process and
     `force` is not given. With `force` that execution is cancelled, and its end no longer counts.
     """
-    with _repair(step_id, reason=reason, actor=actor, now=now, force=force) as (turn, step):
-        _move(turn, step, "resolve", reason, {"execution": step.execution_id})
+    with _repair(step_id, reason=reason, actor=actor, now=now, force=force) as (turns, step):
+        _move(turns, step, "resolve", reason, {"execution": step.execution_id})
     return step
 
 
@@ -92,14 +92,14 @@ def complete_manually(
     that the template names. Raises as `resolve_manually` does, PermissionMissing, and ResultRefused
     if the step may not have such a result.
     """
-    with _repair(step_id, reason=reason, actor=actor, now=now, force=force) as (turn, step):
+    with _repair(step_id, reason=reason, actor=actor, now=now, force=force) as (turns, step):
+        definition = turns.only.definition
         if principal is not None:
-            require_permission(turn.definition, principal)
+            require_permission(definition, principal)
         for place, what in json_values.faults(result):
             raise outcomes.ResultRefused(f"the result{place} {what}")
-        definition = turn.definition.steps[step.template_step]
-        outcome = outcomes.of_result(definition, turn.definition, result)
-        if not complete(turn, {step.pk: (step, outcome)}, "complete_manually", reason=reason):
+        outcome = outcomes.of_result(definition.steps[step.template_step], definition, result)
+        if not complete(turns, {step.pk: (step, outcome)}, "complete_manually", reason=reason):
             raise TransitionConflict(f"Step {step.name} has moved meanwhile; try again")
     return step
 
@@ -107,7 +107,7 @@ def complete_manually(
 @contextmanager
 def _repair(
     step_id: UUID, *, reason: str, actor: str, now: datetime, force: bool
-) -> Iterator[tuple[Turn, Step]]:
+) -> Iterator[tuple[Turns, Step]]:
     """Lock the step's task, check, let the caller move the step, stop its execution, advance the
     task."""
     check_reason(reason)
@@ -115,19 +115,20 @@ def _repair(
         task_id = Step.objects.filter(pk=step_id).values_list("task_id", flat=True).first()
         if task_id is None:
             raise UnknownStep(f"No step has the id {step_id}")
-        turn = begin(task_id, now=now, actor=actor)
+        turns = begin(task_id, now=now, actor=actor)
+        turn = turns.only
         # after the lock: it may have moved while we waited
         step = Step.objects.get(pk=step_id)
         _refuse(turn, step, force=force)
         stopped = step.execution_id if step.state in IN_FLIGHT else None
-        yield turn, step
+        yield turns, step
         if stopped is not None:
             stop([stopped], now=now, actor=actor)
         if turn.task.is_quarantined:
             # what executors died of is not for this process to try
             turn.release(reason)
         else:
-            take(turn, repaired=True)
+            take(turns, repaired=True)
         step.refresh_from_db()
 
 
@@ -149,9 +150,9 @@ def _refuse(turn: Turn, step: Step, *, force: bool) -> None:
         )
 
 
-def _move(turn: Turn, step: Step, event: str, reason: str, values: dict[str, Any]) -> None:
+def _move(turns: Turns, step: Step, event: str, reason: str, values: dict[str, Any]) -> None:
     move = Move(step.pk, step.state, step.fence, values)
-    if not turn.move_steps(event, [move], reason=reason):
+    if not turns.move_steps(event, [move], reason=reason):
         raise TransitionConflict(f"Step {step.name} has moved meanwhile; try again")
 
 

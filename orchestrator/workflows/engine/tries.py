@@ -15,6 +15,7 @@ A try that an outage of the database ended counts for nothing: this process goes
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
@@ -51,7 +52,7 @@ class _Sighting(NamedTuple):
 
 _sightings: dict[UUID, _Sighting] = {}
 _suspended: set[UUID] = set()
-"""Tasks whose try an outage ended in this process."""
+"""Tasks with whose try this process goes on."""
 
 
 def begin(task_id: UUID, *, now: datetime, actor: str) -> bool:
@@ -76,7 +77,8 @@ def begin(task_id: UUID, *, now: datetime, actor: str) -> bool:
 
 
 def suspend(task_id: UUID) -> None:
-    """Remember that an outage of the database ended the try that this process had begun."""
+    """Remember that this process goes on with the try that it had begun: an outage of the database
+    ended it, or other tasks in the same transaction did."""
     _suspended.add(task_id)
 
 
@@ -97,13 +99,29 @@ def failed(task_id: UUID, error: Exception, *, now: datetime, actor: str) -> Non
 
 
 _OVER = ", ".join(f"'{state}'" for state in sorted(TASKS.terminal))
-_TAKE_IN_HAND = f"""
-    UPDATE workflows_task SET advance_tries = 1
-    WHERE id = %s AND advance_tries IS NULL AND state NOT IN ({_OVER})
-"""  # noqa: S608 - made of constants
+_FREE = f"advance_tries IS NULL AND state NOT IN ({_OVER})"
 
 _WITHOUT_WAITING_FOR_THE_DISK = " AND set_config('synchronous_commit', 'off', true) = 'off'"
 """Sets PostgreSQL's parameter for the transaction of this statement, and is true."""
+
+
+def begin_free(task_ids: Sequence[UUID]) -> set[UUID]:
+    """Begin the first try at each of the tasks that are free and that no other session holds;
+    returns them. Call it outside of transactions."""
+    can_skip = connection.features.has_select_for_update_skip_locked
+    sql = f"""
+        UPDATE workflows_task SET advance_tries = 1 WHERE id IN (
+            SELECT id FROM workflows_task
+            WHERE id IN ({", ".join(["%s"] * len(task_ids))}) AND {_FREE}
+            ORDER BY id {"FOR NO KEY UPDATE SKIP LOCKED" if can_skip else ""}
+        ) {_off_disk()} RETURNING id
+    """  # noqa: S608 - made of constants
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [_ID.get_db_prep_value(id, connection) for id in task_ids])
+        taken = {_ID.to_python(row[0]) for row in cursor.fetchall()}
+    for task_id in taken:
+        _forget(task_id)
+    return taken
 
 
 def _take_in_hand(task_id: UUID) -> bool:
@@ -112,12 +130,17 @@ def _take_in_hand(task_id: UUID) -> bool:
     This is on the way of every advance, hence written by hand: to compose it costs more than to
     carry it out. A server that loses its power may lose the trace of one try, and nothing else.
     """
-    sql = _TAKE_IN_HAND
-    if connection.vendor == "postgresql" and not connection.in_atomic_block:
-        sql += _WITHOUT_WAITING_FOR_THE_DISK
+    sql = f"UPDATE workflows_task SET advance_tries = 1 WHERE id = %s AND {_FREE} {_off_disk()}"  # noqa: S608 - made of constants
     with connection.cursor() as cursor:
         cursor.execute(sql, [_ID.get_db_prep_value(task_id, connection)])
         return bool(cursor.rowcount)
+
+
+def _off_disk() -> str:
+    """A condition that is true, and has its statement not wait for the disk."""
+    if connection.vendor == "postgresql" and not connection.in_atomic_block:
+        return _WITHOUT_WAITING_FOR_THE_DISK
+    return ""
 
 
 def _locked(task_id: UUID) -> Task | None:

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from uuid import UUID
+
+from django.db.models import QuerySet
 
 from orchestrator.core import authority, contents, masking, redaction
 from orchestrator.core.authority import Principal
 from orchestrator.core.models import Execution
+from orchestrator.core.models.prepared import Prepared
 from orchestrator.core.redaction import redacted
 from orchestrator.workflows.models import Step, StepExecution, Task, TaskTemplate
 from orchestrator.workflows.task_templates import expressions
 
 WHOLE = re.compile(r"\{\{[^{}]*\}\}")
+
+
+def _steps_of(executions: Sequence[UUID]) -> QuerySet[StepExecution, tuple[UUID, str, UUID, int]]:
+    names = ("execution_id", "step__template_step", "step__task_id", "step__task__template_id")
+    return StepExecution.objects.filter(execution__in=executions).values_list(*names)
+
+
+_step_of = Prepared(lambda id: _steps_of([id]))
 
 
 def context(task: Task, *, seen_by: Principal) -> Any:
@@ -56,9 +67,13 @@ def definition(template: TaskTemplate) -> dict[str, Any]:
 def of_executions(executions: Collection[Execution]) -> Mapping[UUID, contents.Secrets]:
     """What is secret in executions of steps: results by the step's `result_schema`, and the values
     that the `input_schema` marks in the task's context. For `MusterApp.execution_secrets`."""
-    tries = StepExecution.objects.filter(execution__in=[execution.pk for execution in executions])
-    names = ("execution_id", "step__template_step", "step__task_id", "step__task__template_id")
-    rows = list(tries.values_list(*names))
+    if len(executions) == 1:
+        (execution,) = executions
+        rows = _step_of(execution.pk)
+    else:
+        rows = list(_steps_of([execution.pk for execution in executions]))
+    if not rows:  # nearly always: one execution in many is of a step
+        return {}
     templates = TaskTemplate.objects.in_bulk({template_id for *_, template_id in rows})
     marking = {
         template_id

@@ -11,6 +11,7 @@ from django.db import OperationalError
 
 from orchestrator.core import clock, executions
 from orchestrator.core.models import Execution
+from orchestrator.core.models.catalog import ActionQuerySet
 from orchestrator.core.shown import executions as shown
 from orchestrator.core.state_machine import TransitionConflict, transition
 from tests.core.api.client import BASE, pointers
@@ -153,6 +154,20 @@ def test_database_that_goes_before_the_answer_is_no_invalid_document(request_one
     rows = Execution.objects.without_contents().select_related("action")
     execution = rows.get(pk=request_one().pk)
     monkeypatch.setattr(Execution, "refresh_from_db", fail)
+    with pytest.raises(OperationalError):
+        shown.whole(execution, seen_by=ROOT)
+
+
+def test_database_that_goes_before_the_action_is_read_is_no_invalid_document(
+    request_one, monkeypatch
+):
+    """A cancel reads the row alone; the answer has values of its action."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OperationalError("terminating connection due to administrator command")
+
+    execution = Execution.objects.get(pk=request_one().pk)
+    monkeypatch.setattr(ActionQuerySet, "known", fail)
     with pytest.raises(OperationalError):
         shown.whole(execution, seen_by=ROOT)
 

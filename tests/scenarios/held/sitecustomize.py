@@ -22,13 +22,13 @@ class _Loader(importlib.machinery.SourceFileLoader):
         super().exec_module(module)
         settle = module.settle
 
-        def held(turn: Any) -> Any:
-            if turn.definition.name == "poison":
+        def held(turns: Any) -> Any:
+            if any(turn.definition.name == "poison" for turn in turns):
                 with open(os.environ["HELD"], "a") as file:
                     file.write(f"{os.getpid()}\n")
                 while True:
                     time.sleep(1)
-            return settle(turn)
+            return settle(turns)
 
         module.settle = held
 

@@ -1,0 +1,182 @@
+"""Accept a single execution and, on an idle PostgreSQL installation, place it in the same
+statement.
+
+The way through the executor costs two commits and a message more. It is the better one under load,
+where the executor places whole batches; on an idle installation nearly all of that time is waiting.
+
+The statement itself reads what waits, what each worker holds and which workers may take the
+execution: it needs no view of the fleet, so that any number of processes may place, and whatever is
+in doubt is left to the executor. Two that place at the same moment may give one worker more than
+its slots; then the second waits in its queue, as it does behind the executor's window.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from functools import cache, partial
+from time import monotonic
+from typing import Any
+
+from django.db import connection
+
+from orchestrator.core import isolation as levels
+from orchestrator.core import publisher
+from orchestrator.core.executions.dispatching import FULL, start_by
+from orchestrator.core.fleet.needs import RESERVED, Need
+from orchestrator.core.models import Execution, ExecutionEvent, Worker
+from orchestrator.core.models.executions import BACKLOG, SUSPECT_FROM
+from orchestrator.core.models.fleet import fresh_between
+from orchestrator.core.states import EXECUTIONS
+
+ACTOR = "acceptance"
+
+MOST_PER_SECOND = 50
+"""A process that accepts more than this leaves them to the executor, whose batches then cost
+less."""
+
+MOST_OPEN = 200
+"""With this many open executions an installation is not idle. It also bounds the cost of the
+statement."""
+
+
+class _Pace:
+    """About how many executions this process accepts a second: one counts less the longer ago it
+    was."""
+
+    def __init__(self) -> None:
+        self._rate, self._at = 0.0, monotonic()
+
+    def count_one(self) -> float:
+        now = monotonic()
+        self._rate = self._rate * math.exp(self._at - now) + 1
+        self._at = now
+        return self._rate
+
+
+_pace = _Pace()
+
+
+def is_idle() -> bool:
+    """Count one more acceptance; returns True if it may be left to `insert`."""
+    return (
+        connection.vendor == "postgresql"
+        and _pace.count_one() <= MOST_PER_SECOND
+        and publisher.is_sending()
+    )
+
+
+def insert(row: Execution, *, now: datetime) -> bool:
+    """Insert an execution: scheduled on a worker with a free slot, or as requested.
+
+    It is placed only if nothing of the backlog is due or waits for room, and no suspect is open
+    (see `fleet.quarantine`). One that is pinned is left to the executor. Returns False if its
+    idempotency key is taken: then nothing was written. The caller sends the message.
+    """
+    need = Need.of_execution(row)
+    oldest, newest = fresh_between(now)
+    document = partial(connection.ops.adapt_json_value, encoder=None)
+    values: dict[str, Any] = {
+        "may_be_placed": row.pinned_worker_id is None,
+        "now": now,
+        "start_by": start_by(row, now),
+        "actor": ACTOR,
+        "full": FULL,
+        "backlog": list(BACKLOG),
+        "oldest": oldest,
+        "newest": newest,
+        "runtime": document([need.runtime]),
+        "labels": document(dict(need.labels)),
+        "may_be_reserved": RESERVED in dict(need.labels),
+        "isolations": [level for level in levels.LEVELS if levels.is_enough(level, need.isolation)],
+        "code": list(need.code),
+    }
+    for field in Execution._meta.concrete_fields:
+        value = field.get_db_prep_save(field.pre_save(row, add=True), connection)
+        values[f"new_{field.column}"] = value
+    with connection.cursor() as cursor:
+        cursor.execute(_statement(), values)
+        written = cursor.fetchone()
+    if written is None:
+        return False
+    row._state.adding, row._state.db = False, connection.alias
+    (row.worker_id,) = written
+    if row.worker_id is not None:
+        row.status, row.attempt = EXECUTIONS.rule("schedule").target, row.attempt + 1
+        row.start_by, row.scheduled_at = values["start_by"], now
+    return True
+
+
+@cache
+def _statement() -> str:
+    """Build the statement from five parts:
+
+    1. `opened`: the first open executions; in this order the partial index serves them.
+    2. `place`: the least loaded worker that may take the execution, if nothing waits.
+    3. `chosen`: that worker, or NULL.
+    4. `accepted`: the new row.
+    5. `history`: its transition, if it was placed.
+    """
+    rule = EXECUTIONS.rule("schedule")
+    columns = [str(field.column) for field in Execution._meta.concrete_fields]
+    placed = {
+        "status": f"'{rule.target}'",
+        "attempt": "%(new_attempt)s + 1",
+        "worker_id": "chosen.id",
+        "start_by": "%(start_by)s",
+        "scheduled_at": "%(now)s",
+    }
+    values = ", ".join(
+        f"CASE WHEN chosen.id IS NULL THEN %(new_{column})s ELSE {placed[column]} END"
+        if column in placed
+        else f"%(new_{column})s"
+        for column in columns
+    )
+    execution = Execution._meta.db_table
+    return f"""
+        WITH opened AS MATERIALIZED (
+            SELECT status, worker_id, wait_reason, next_retry_at, lost_workers
+            FROM {execution} WHERE ended_at IS NULL
+            ORDER BY priority DESC, id LIMIT {MOST_OPEN}
+        ),
+        place AS (
+            SELECT worker.id
+            FROM {Worker._meta.db_table} AS worker LEFT JOIN (
+                SELECT worker_id, count(*) AS held FROM opened
+                WHERE status <> ALL(%(backlog)s) GROUP BY worker_id
+            ) AS load ON load.worker_id = worker.id
+            WHERE %(may_be_placed)s
+              AND worker.status = 'active' AND NOT worker.cordoned
+              AND worker.heartbeat_at BETWEEN %(oldest)s AND %(newest)s
+              AND worker.runtimes @> %(runtime)s AND worker.labels @> %(labels)s
+              AND (%(may_be_reserved)s OR NOT worker.labels ? '{RESERVED}')
+              AND worker.isolation = ANY(%(isolations)s)
+              AND NOT worker.missing_code ?| %(code)s::text[]
+              AND coalesce(load.held, 0) < worker.capacity
+              AND (SELECT count(*) FROM opened) < {MOST_OPEN}
+              AND NOT EXISTS (
+                  SELECT FROM opened
+                  WHERE lost_workers >= {SUSPECT_FROM}
+                     OR status = ANY(%(backlog)s)
+                        AND (next_retry_at IS NULL OR next_retry_at <= %(now)s
+                             OR wait_reason = %(full)s)
+              )
+            ORDER BY coalesce(load.held, 0)::float / worker.capacity, random()
+            LIMIT 1
+        ),
+        chosen AS (SELECT (SELECT id FROM place) AS id),
+        accepted AS (
+            INSERT INTO {execution} ({", ".join(columns)})
+            SELECT {values} FROM chosen
+            ON CONFLICT DO NOTHING
+            RETURNING id, worker_id
+        ),
+        history AS (
+            INSERT INTO {ExecutionEvent._meta.db_table}
+                (execution_id, event, from_status, to_status, attempt, actor, reason, at)
+            SELECT id, '{rule.event}', '{EXECUTIONS.initial}', '{rule.target}',
+                %(new_attempt)s + 1, %(actor)s, '', %(now)s
+            FROM accepted WHERE worker_id IS NOT NULL
+        )
+        SELECT worker_id FROM accepted
+    """  # noqa: S608 - every interpolated name is a column of our own model

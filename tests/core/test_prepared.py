@@ -1,0 +1,101 @@
+"""Queries that are composed once give what their querysets do."""
+
+from __future__ import annotations
+
+import copy
+from uuid import UUID, uuid4
+
+import pytest
+from django.db.models import QuerySet
+
+from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent
+from orchestrator.core.models.prepared import Prepared
+from orchestrator.workflows.models import StepExecution
+from tests.factories import NOW, make_dlq_entry, make_execution, make_worker
+
+pytestmark = pytest.mark.usefixtures("database")
+
+
+def _whole(id: UUID) -> QuerySet[Execution]:
+    return Execution.objects.select_related("worker", "pinned_worker").filter(pk=id)
+
+
+def _lean(id: UUID) -> QuerySet[Execution]:
+    return Execution.objects.filter(pk=id, priority=3).without_contents()
+
+
+def _history(id: UUID) -> QuerySet[ExecutionEvent]:
+    return ExecutionEvent.objects.of(id)
+
+
+def _letters(id: UUID) -> QuerySet[DLQEntry]:
+    return DLQEntry.objects.about(id).without_contents()
+
+
+@pytest.fixture
+def execution() -> Execution:
+    made = make_execution(
+        status="scheduled",
+        worker=make_worker("there"),
+        priority=3,
+        parameters={"nested": [1, {"a": None}]},
+        result=None,
+    )
+    for event in ("schedule", "give_back", "schedule"):
+        ExecutionEvent.objects.create(
+            execution=made, event=event, from_status="requested", to_status="scheduled", attempt=1,
+            actor="executor", at=NOW,
+        )  # fmt: skip
+    make_dlq_entry(subject_kind="execution", subject_id=made.pk)
+    make_execution()
+    return made
+
+
+@pytest.mark.parametrize("build", [_whole, _lean, _history, _letters])
+def test_rows_are_those_of_the_queryset(build: object, execution: Execution) -> None:
+    assert callable(build)
+    prepared = Prepared(build)
+    expected = list(build(execution.pk))
+    assert expected
+    for _ in range(2):  # composed, and then as it was composed
+        found = prepared(execution.pk)
+        assert [_contents(row) for row in found] == [_contents(row) for row in expected]
+        assert [row.get_deferred_fields() for row in found] == [
+            row.get_deferred_fields() for row in expected
+        ]
+        assert not any(row._state.adding for row in found)
+    assert prepared(uuid4()) == []
+
+
+def test_related_rows_are_there_without_a_query(
+    execution: Execution, django_assert_num_queries: object
+) -> None:
+    prepared = Prepared(_whole)
+    assert callable(django_assert_num_queries)
+    prepared(execution.pk)
+    with django_assert_num_queries(1):
+        (found,) = prepared(execution.pk)
+        assert found.worker is not None
+        assert found.worker.name == "there"
+        assert found.pinned_worker is None
+
+
+def test_tuples_are_tuples(execution: Execution) -> None:
+    names = ("pk", "attempt", "worker__name")
+    prepared = Prepared(lambda id: Execution.objects.filter(pk=id).values_list(*names))
+    assert prepared(execution.pk) == [(execution.pk, execution.attempt, "there")]
+    joined = Prepared(
+        lambda id: StepExecution.objects.filter(execution__in=[id]).values_list("step__task_id")
+    )
+    assert joined(execution.pk) == []
+
+
+def test_a_query_that_does_not_ask_for_the_id_is_refused() -> None:
+    with pytest.raises(AssertionError, match="does not ask for its id"):
+        Prepared(lambda id: Execution.objects.filter(priority=3))(uuid4())
+
+
+def _contents(row: object) -> dict[str, object]:
+    values = copy.copy(vars(row))
+    values.pop("_state")
+    return values
