@@ -33,7 +33,16 @@ from benchmarks.workflow_side import (  # noqa: E402, F401 - called by name
     install_templates,
     run_tasks,
 )
-from orchestrator.core import clock, dead_letters, executions, fleet, packs, publisher, topology  # noqa: E402
+from orchestrator.core import (  # noqa: E402
+    clock,
+    dead_letters,
+    executions,
+    fleet,
+    isolation,
+    packs,
+    publisher,
+    topology,
+)
 from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent, Worker  # noqa: E402
 from orchestrator.core.states import TERMINAL  # noqa: E402
 
@@ -45,7 +54,9 @@ BULK = 1_000
 
 FILL_AT_ONCE = 100_000
 
-NOOP = executions.NewExecution(action_ref="core.noop")
+NOOP = executions.NewExecution(
+    action_ref="bench.noop" if isolation.least() == isolation.TRUSTED else "core.noop"
+)
 
 _marker: dict[str, Any] = {"execution": None, "event": 0}
 

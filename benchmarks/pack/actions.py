@@ -5,6 +5,10 @@ from __future__ import annotations
 from benchmarks import stamps
 
 
+def noop() -> dict[str, str]:
+    return {}
+
+
 def stamp(*, address: str) -> dict[str, str]:
     stamps.send(address)
     return {}

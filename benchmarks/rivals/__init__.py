@@ -30,10 +30,9 @@ FASTAPI_CELERY = Rival(
     name="FastAPI", module="benchmarks.rivals.fastapi_celery", command=RAW_CELERY.command
 )
 FASTAPI_APP = "benchmarks.rivals.fastapi_celery:api"
-BY_HAND = Rival(
-    name="By hand", module="benchmarks.rivals.fastapi_by_hand", command=RAW_CELERY.command
-)
-BY_HAND_APP = "benchmarks.rivals.fastapi_by_hand:api"
+BY_HAND = _celery("By hand", "benchmarks.rivals.by_hand")
+BY_HAND_API = Rival(name="By hand", module="benchmarks.rivals.by_hand_api", command=BY_HAND.command)
+BY_HAND_APP = "benchmarks.rivals.by_hand_api:api"
 BY_HAND_TOKEN = "mst_by_hand"  # noqa: S105 - of a database that lives as long as the benchmark
 CELERY_RESULTS = _celery("Celery with results", "benchmarks.rivals.celery_results")
 PROCRASTINATE = Rival(

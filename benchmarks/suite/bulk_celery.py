@@ -8,15 +8,24 @@ from benchmarks import rivals
 from benchmarks.rounds import per_second
 from benchmarks.samples import Benchmark, Goal, Plan, Sample
 from benchmarks.stage import Stage
+from orchestrator.core.isolation import TRUSTED
 
 
 def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
     with (
         stage.muster(pool="prefork", slots=2) as prefork,
         stage.muster(pool="threads", slots=4) as threads,
+        stage.muster(pool="prefork", slots=2, least_isolation=TRUSTED) as trusted,
+        stage.rival(rivals.BY_HAND) as by_hand,
         stage.rival(rivals.RAW_CELERY) as celery,
     ):
-        parties = {"Muster, prefork 2": prefork, "Muster, threads 4": threads, "Celery": celery}
+        parties = {
+            "Muster, prefork 2": prefork,
+            "Muster, threads 4": threads,
+            "Muster, prefork 2, trusted": trusted,
+            "By hand": by_hand,
+            "Celery": celery,
+        }
         yield from per_second(parties, plan.size, rounds=plan.rounds)
 
 
@@ -24,11 +33,23 @@ BENCHMARK = Benchmark(
     name="bulk-celery",
     title="Bulk submission, tracked, over raw Celery, untracked",
     measure=measure,
-    notes="Celery: prefork 2, acks_late, prefetch multiplier 64, no results, no confirms.",
+    notes=(
+        "Celery: prefork 2, acks_late, prefetch multiplier 64, no results, no confirms. By hand: the "
+        "same, with a row and its history committed when it is accepted, claimed and ended. "
+        "Trusted: its action runs in the pool's process, as Celery's tasks do; the others run it in "
+        "a process of its own user."
+    ),
     goals=[
         Goal(
             what="bulk over raw Celery, prefork 2",
             subject="Muster, prefork 2",
+            over="Celery",
+            at_least=1.0,
+            stretch=1.3,
+        ),
+        Goal(
+            what="bulk over raw Celery, prefork 2, trusted",
+            subject="Muster, prefork 2, trusted",
             over="Celery",
             at_least=1.0,
             stretch=1.3,

@@ -13,9 +13,10 @@ def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
     count = parts(plan.size, one_of=25)
     with (
         stage.muster(pool="prefork", slots=2) as muster,
+        stage.rival(rivals.BY_HAND) as by_hand,
         stage.rival(rivals.RAW_CELERY) as celery,
     ):
-        parties = {"Muster": muster, "Celery": celery}
+        parties = {"Muster": muster, "By hand": by_hand, "Celery": celery}
         for party in parties.values():
             party.warm_up()
         for number in range(1, plan.rounds + 1):
@@ -34,7 +35,10 @@ BENCHMARK = Benchmark(
     name="idle-start",
     title="Idle: from the request to the start of the action",
     measure=measure,
-    notes="Prefork 2 on both sides; one at a time, 20 to 40 ms apart.",
+    notes=(
+        "Prefork 2 everywhere; one at a time, 20 to 40 ms apart. By hand: raw Celery, with a row "
+        "and its history committed at acceptance and at the claim."
+    ),
     goals=[
         Goal(
             what="idle start, p50 over raw Celery's",
