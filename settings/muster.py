@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -69,6 +70,31 @@ class Muster:
 
     retire_after_hours: float = 24.0
     """Time after which the queues of a worker that is gone are removed."""
+
+    keep_executions_days: float = 30.0
+    """Age at which executions that ended are removed, with their histories; `inf` keeps them. Those
+    of a task stay as long as it, and those with a pending investigation stay."""
+
+    keep_executions: float = math.inf
+    """Most executions that are kept, if that is less: the oldest go first, but none that ended
+    within the last hour."""
+
+    keep_tasks_days: float = 30.0
+    """Age at which tasks that ended are removed, with their steps and histories; `inf` keeps them.
+    A task in error has not ended."""
+
+    keep_tasks: float = math.inf
+    """Most tasks that are kept, as for executions."""
+
+    keep_entries_days: float = 90.0
+    """Age at which closed investigations are removed; `inf` keeps them."""
+
+    keep_workers_days: float = 30.0
+    """Age at which retired workers are removed, with their histories; `inf` keeps them. A worker
+    stays as long as there are executions from before it was retired."""
+
+    prune_interval_seconds: float = 60.0
+    """Interval at which old rows are removed."""
 
     no_worker_grace_seconds: float = 60.0
     """Time for which waiting work survives a fleet without eligible workers."""

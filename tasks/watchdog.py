@@ -66,8 +66,8 @@ class Watchdog(threading.Thread):
 
 
 class WatchdogStep(bootsteps.StartStopStep):
-    """Runs two watchdogs in every executor: functions that ask the broker may take as long as its
-    time limits, and the others must not wait for that."""
+    """Runs two watchdogs in every executor: slow functions may take as long as the broker's time
+    limits, and the others must not wait for that."""
 
     requires = ("celery.worker.components:Pool",)
 
@@ -81,8 +81,8 @@ class WatchdogStep(bootsteps.StartStopStep):
     def start(self, worker: Any) -> None:
         functions = maintenance.functions().values()
         self.watchdogs = [
-            Watchdog([each.name for each in functions if each.asks_the_broker is asks])
-            for asks in (False, True)
+            Watchdog([each.name for each in functions if each.is_slow is slow])
+            for slow in (False, True)
         ]
         for watchdog in self.watchdogs:
             watchdog.start()

@@ -23,6 +23,7 @@ from orchestrator.core.frame import (
     MusterApp,
     Named,
     Permission,
+    Retention,
     SidebarItem,
     SubjectKind,
 )
@@ -58,13 +59,47 @@ class CoreConfig(MusterApp):
             "muster.drain_dead_letters",
             Named("orchestrator.core.maintenance.drain_dead_letters"),
             "Turns dead letters into failed executions and DLQ entries.",
-            asks_the_broker=True,
+            is_slow=True,
         ),
         Maintenance(
             "muster.retire_workers",
             Named("orchestrator.core.maintenance.retire_workers"),
             "Removes the queues of workers that are long gone.",
-            asks_the_broker=True,
+            is_slow=True,
+        ),
+        Maintenance(
+            "muster.prune",
+            Named("orchestrator.core.retention.prune"),
+            "Removes what has been over for longer than the settings keep it.",
+            interval="prune_interval_seconds",
+            is_slow=True,
+        ),
+    )
+    retention = (
+        Retention(
+            name="workers",
+            days="keep_workers_days",
+            model="orchestrator.Worker",
+            ended="retired_at",
+            old=Named("orchestrator.core.retention.old_workers"),
+            parts=("orchestrator.WorkerEvent.worker",),
+            at_once=20,
+        ),
+        Retention(
+            name="executions",
+            days="keep_executions_days",
+            most="keep_executions",
+            model="orchestrator.Execution",
+            ended="ended_at",
+            old=Named("orchestrator.core.retention.old_executions"),
+            parts=("orchestrator.ExecutionEvent.execution",),
+        ),
+        Retention(
+            name="entries",
+            days="keep_entries_days",
+            model="orchestrator.DLQEntry",
+            ended="resolved_at",
+            old=Named("orchestrator.core.retention.old_entries"),
         ),
     )
     when_clock_was_set_back = (Named("orchestrator.core.executions.bring_forward"),)
@@ -120,6 +155,11 @@ class CoreConfig(MusterApp):
             "schedule.read", "See the schedule.", about=(INSTALLATION,), roles=(VIEWER, OPERATOR)
         ),
         Permission("schedule.change", "Change the schedule.", about=(INSTALLATION,)),
+        Permission(
+            "retention.prune",
+            "Remove what is older than the settings keep it, now.",
+            about=(INSTALLATION,),
+        ),
         Permission(
             "topology.read",
             "Compare the broker's queues with the topology.",

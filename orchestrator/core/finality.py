@@ -1,4 +1,4 @@
-"""Triggers that protect final rows and history against every change.
+"""Triggers that protect final rows and history against every change, and what may remove them.
 
 A later migration that changes such rows removes the triggers for that time. On SQLite, where
 altering a table may rebuild it, it creates them again.
@@ -10,27 +10,30 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from django.db import migrations, models
+from django.db import connections, migrations, models
 
 FUNCTION = "orchestrator_is_final"
 HISTORY = "history is final"
+PRUNING = "orchestrator_pruning"
+"""A table that is empty but for a session that prunes: there, it has a row."""
+NOT_NOW = f"NOT EXISTS (SELECT 1 FROM {PRUNING})"  # noqa: S608 - our own table
 
 
 def function() -> migrations.RunPython:
     """Create the function of PostgreSQL that the triggers of all apps call."""
-    return _statements(
-        postgresql=[
-            f"""
-            CREATE FUNCTION {FUNCTION}() RETURNS trigger LANGUAGE plpgsql AS $$
-            BEGIN
-                RAISE EXCEPTION '% of % refused%: %', TG_OP, TG_TABLE_NAME,
-                    CASE WHEN TG_LEVEL = 'ROW' THEN ', row ' || OLD.id ELSE '' END, TG_ARGV[0]
-                    USING ERRCODE = 'integrity_constraint_violation';
-            END $$
-            """
-        ],
-        undone_postgresql=[f"DROP FUNCTION {FUNCTION}()"],
-    )
+    return _statements(postgresql=[_function()], undone_postgresql=[f"DROP FUNCTION {FUNCTION}()"])
+
+
+def _function(unless: str = "") -> str:
+    return f"""
+        CREATE OR REPLACE FUNCTION {FUNCTION}() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            {unless}
+            RAISE EXCEPTION '% of % refused%: %', TG_OP, TG_TABLE_NAME,
+                CASE WHEN TG_LEVEL = 'ROW' THEN ', row ' || OLD.id ELSE '' END, TG_ARGV[0]
+                USING ERRCODE = 'integrity_constraint_violation';
+        END $$
+    """
 
 
 def keep(
@@ -41,14 +44,7 @@ def keep(
     `ended`: for each table, the column that holds the state, and its terminal states; none if the
     row is final once that column is set. Depends on the migration with `function`.
     """
-    rows = {
-        table: (
-            f"OLD.{column} IN ({_quoted(states)})" if states else f"OLD.{column} IS NOT NULL",
-            f"a terminal {column} is final",
-        )
-        for table, (column, states) in ended.items()
-    }
-    finals = {**rows, **dict.fromkeys(histories, ("", HISTORY))}
+    finals = _finals(ended, histories)
     return _statements(
         postgresql=[
             sql for table, final in finals.items() for sql in _on_postgresql(table, *final)
@@ -67,6 +63,20 @@ def keep(
     )
 
 
+def _finals(
+    ended: Mapping[str, tuple[str, Collection[str]]], histories: Collection[str]
+) -> dict[str, tuple[str, str]]:
+    """By table: the condition for rows that are final, empty for all, and why they are."""
+    rows = {
+        table: (
+            f"OLD.{column} IN ({_quoted(states)})" if states else f"OLD.{column} IS NOT NULL",
+            f"a terminal {column} is final",
+        )
+        for table, (column, states) in ended.items()
+    }
+    return {**rows, **dict.fromkeys(histories, ("", HISTORY))}
+
+
 def _on_postgresql(table: str, condition: str, why: str) -> Iterator[str]:
     """`condition`: which rows are final; empty for all."""
     yield f"""
@@ -81,14 +91,67 @@ def _on_postgresql(table: str, condition: str, why: str) -> Iterator[str]:
 
 
 def _on_sqlite(table: str, condition: str, why: str) -> Iterator[str]:
-    for verb in ("UPDATE", "DELETE"):
-        yield f"""
-            CREATE TRIGGER {table}_{verb.lower()}_is_final BEFORE {verb} ON {table}
-            FOR EACH ROW {f"WHEN {condition}" if condition else ""}
-            BEGIN
-                SELECT RAISE(ABORT, '{verb} of {table} refused: {why}');
-            END
-        """
+    yield _trigger(table, "UPDATE", condition, why)
+    yield _trigger(table, "DELETE", condition, why)
+
+
+def _again(table: str, condition: str, why: str, also: str = "") -> Iterator[str]:
+    """Create the trigger on DELETE again, with one more condition."""
+    yield f"DROP TRIGGER {table}_delete_is_final"
+    yield _trigger(table, "DELETE", " AND ".join(filter(None, (condition, also))), why)
+
+
+def _trigger(table: str, verb: str, condition: str, why: str) -> str:
+    return f"""
+        CREATE TRIGGER {table}_{verb.lower()}_is_final BEFORE {verb} ON {table}
+        FOR EACH ROW {f"WHEN {condition}" if condition else ""}
+        BEGIN
+            SELECT RAISE(ABORT, '{verb} of {table} refused: {why}');
+        END
+    """
+
+
+def let_old_rows_go(
+    ended: Mapping[str, tuple[str, Collection[str]]], *, histories: Collection[str]
+) -> migrations.RunPython:
+    """Let final rows of these tables be removed inside of `pruning`; the arguments are those of
+    `keep`. On PostgreSQL nothing is to do: `function_that_lets_go` is for all tables."""
+    finals = _finals(ended, histories)
+    return _statements(
+        postgresql=[],
+        undone_postgresql=[],
+        sqlite=[sql for table, final in finals.items() for sql in _again(table, *final, NOT_NOW)],
+        undone_sqlite=[sql for table, final in finals.items() for sql in _again(table, *final)],
+    )
+
+
+def function_that_lets_go() -> migrations.RunPython:
+    """Replace the function of PostgreSQL by one that lets rows be removed inside of `pruning`, by
+    those who have the right to."""
+    return _statements(
+        postgresql=[
+            _function(
+                f"""
+                IF TG_OP = 'DELETE' AND EXISTS (SELECT FROM {PRUNING}) THEN
+                    RETURN OLD;
+                END IF;
+                """
+            )
+        ],
+        undone_postgresql=[_function()],
+    )
+
+
+@contextmanager
+def pruning(using: str = "default") -> Iterator[None]:
+    """Let final rows be removed inside of the context, and of the caller's transaction.
+
+    The row that says so is never committed, so no other session sees it.
+    """
+    with connections[using].cursor() as cursor:
+        cursor.execute(f"INSERT INTO {PRUNING} DEFAULT VALUES")
+        yield
+        cursor.execute(f"DELETE FROM {PRUNING}")  # noqa: S608 - our own table
 
 
 @contextmanager

@@ -37,9 +37,32 @@ class Maintenance:
     """Its text on the page of the schedule."""
     interval: str = "maintenance_interval_seconds"
     """The setting with its interval."""
-    asks_the_broker: bool = False
-    """True if it may take as long as the broker's time limits, so that urgent functions must not
-    wait for it."""
+    is_slow: bool = False
+    """True if it may take seconds, such as the broker's time limits, so that urgent functions must
+    not wait for it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retention:
+    """Rows that are removed when they have been over for long enough."""
+
+    name: str
+    """In the metric, and in `manage.py prune`."""
+    days: str
+    """The setting with the age at which they go."""
+    most: str = ""
+    """The setting with the number of them that are kept at most; none if there is no such limit."""
+    model: str
+    """As `app_label.Model`."""
+    ended: str
+    """Its field with the time since when a row is over."""
+    old: Named
+    """Takes a time; returns the queryset of the rows that were over before it and may go."""
+    parts: tuple[str, ...] = ()
+    """Rows that go with them, those that refer to others first: `app_label.Model.field`, where the
+    field leads to the row."""
+    at_once: int = 500
+    """Rows of one transaction."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +190,7 @@ class Rights:
 NONE = Rights()
 READ = Rights(read=True)
 ADD = Rights(read=True, add=True)
+ADD_AND_REMOVE = Rights(read=True, add=True, remove=True)
 CHANGE = Rights(read=True, add=True, change=True)
 ALL = Rights(read=True, add=True, change=True, remove=True)
 
@@ -201,6 +225,9 @@ class MusterApp(AppConfig):
     api_routers: ClassVar[Sequence[tuple[str, str]]] = ()
     """Prefixes below `/api/v1`, and the routers that answer there."""
     maintenance: ClassVar[Sequence[Maintenance]] = ()
+    retention: ClassVar[Sequence[Retention]] = ()
+    kept_executions: ClassVar[Sequence[Named]] = ()
+    """Each returns a condition for executions, by `OuterRef("pk")`, that the app still needs."""
     when_clock_was_set_back: ClassVar[Sequence[Named]] = ()
     """Each makes due what waits for a time of a clock that was set back: takes `now`, returns how
     many."""

@@ -1,12 +1,20 @@
 """The rights of each service to the tables of core, of Django's content types, and of beat.
 
 A worker reads and writes what claim, finish, heartbeat and its registration need. Nobody but the
-owner changes or removes history.
+owner changes history, and only executors remove it: they prune, see `retention`.
 """
 
 from __future__ import annotations
 
-from orchestrator.core.frame import ADD, ALL, CHANGE, READ, Rights, TableRights
+from orchestrator.core.frame import (
+    ADD,
+    ADD_AND_REMOVE,
+    ALL,
+    CHANGE,
+    READ,
+    Rights,
+    TableRights,
+)
 
 WRITTEN_BY_WORKERS = (
     "status",
@@ -65,7 +73,7 @@ TABLES = (
     TableRights(
         table="orchestrator_execution",
         api=CHANGE,
-        executor=CHANGE,
+        executor=ALL,
         worker=Rights(
             read=True,
             hidden=("result", "requested_by", "idempotency_key"),
@@ -73,27 +81,31 @@ TABLES = (
         ),
     ),
     TableRights(
-        table="orchestrator_executionevent", api=ADD, executor=ADD, worker=Rights(add=True)
+        table="orchestrator_executionevent",
+        api=ADD,
+        executor=ADD_AND_REMOVE,
+        worker=Rights(add=True),
     ),
     TableRights(
         table="orchestrator_worker",
         api=Rights(read=True, change=True),
-        executor=Rights(read=True, change=True),
+        executor=Rights(read=True, change=True, remove=True),
         worker=Rights(read=True, add=True, change=OWN_TO_WORKERS),
     ),
     TableRights(
         table="orchestrator_workerevent",
         api=ADD,
-        executor=ADD,
+        executor=ADD_AND_REMOVE,
         # the id, which an INSERT returns
         worker=Rights(add=True, read=("id",)),
     ),
     TableRights(
         table="orchestrator_dlqentry",
         api=CHANGE,
-        executor=CHANGE,
+        executor=ALL,
         worker=Rights(add=True, read=("id", "dlq_entry_uuid")),
     ),
+    TableRights(table="orchestrator_pruning", executor=ADD_AND_REMOVE),
     TableRights(table="v_dlq_dashboard", api=READ, executor=READ),
     TableRights(table="v_dlq_investigation_queue", api=READ, executor=READ),
     TableRights(table="orchestrator_tally", api=CHANGE, executor=CHANGE, worker=CHANGE),

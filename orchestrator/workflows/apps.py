@@ -17,6 +17,7 @@ from orchestrator.core.frame import (
     Named,
     PackContent,
     Permission,
+    Retention,
     SidebarItem,
     SubjectKind,
 )
@@ -43,6 +44,24 @@ class WorkflowsConfig(MusterApp):
             interval="staleness_interval_seconds",
         ),
     )
+    retention = (
+        Retention(
+            name="tasks",
+            days="keep_tasks_days",
+            most="keep_tasks",
+            model="workflows.Task",
+            ended="ended_at",
+            old=Named("orchestrator.workflows.retention.old_tasks"),
+            parts=(
+                "workflows.TransitionRecord.task",
+                "workflows.StepDependency.child__task",
+                "workflows.StepExecution.step__task",
+                "workflows.Step.task",
+            ),
+            at_once=50,
+        ),
+    )
+    kept_executions = (Named("orchestrator.workflows.retention.belongs_to_a_step"),)
     when_clock_was_set_back = (Named("orchestrator.workflows.engine.bring_forward"),)
     executor_parts = (
         ExecutorPart(

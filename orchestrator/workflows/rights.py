@@ -1,19 +1,19 @@
 """The rights of each service to the tables of workflows; workers have none.
 
-Who repairs a step advances its task, so the API adds what the executor adds.
+Who repairs a step advances its task, so the API adds what the executor adds. Executors prune.
 """
 
 from __future__ import annotations
 
-from orchestrator.core.frame import ADD, CHANGE, READ, TableRights
+from orchestrator.core.frame import ADD, ADD_AND_REMOVE, ALL, CHANGE, READ, TableRights
 
 TABLES = (
     TableRights(table="workflows_tasktemplate", api=CHANGE, executor=READ),
-    TableRights(table="workflows_task", api=CHANGE, executor=CHANGE),
-    TableRights(table="workflows_step", api=CHANGE, executor=CHANGE),
-    TableRights(table="workflows_stepdependency", api=ADD, executor=ADD),
-    TableRights(table="workflows_stepexecution", api=ADD, executor=ADD),
-    TableRights(table="workflows_transitionrecord", api=ADD, executor=ADD),
+    TableRights(table="workflows_task", api=CHANGE, executor=ALL),
+    TableRights(table="workflows_step", api=CHANGE, executor=ALL),
+    TableRights(table="workflows_stepdependency", api=ADD, executor=ADD_AND_REMOVE),
+    TableRights(table="workflows_stepexecution", api=ADD, executor=ADD_AND_REMOVE),
+    TableRights(table="workflows_transitionrecord", api=ADD, executor=ADD_AND_REMOVE),
     TableRights(table="workflows_stalenessdefault", api=READ, executor=CHANGE),
     TableRights(table="v_task_staleness_limits", api=READ, executor=READ),
     TableRights(table="v_task_staleness_monitoring", api=READ, executor=READ),

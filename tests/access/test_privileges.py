@@ -69,14 +69,19 @@ def test_table_is_declared_once() -> None:
 HISTORIES = re.compile(r"event$|transitionrecord$|auditseal$|admin_log$")
 
 
-def test_nobody_may_change_or_remove_history() -> None:
+def test_nobody_may_change_history_and_only_executors_prune_it() -> None:
     histories = [each for table, each in postgresql.declared().items() if HISTORIES.search(table)]
     assert len(histories) >= 6
     for rights in histories:
         for service in privileges.SERVICES:
             each = rights.of(service)
             assert not each.change, (rights.table, service)
-            assert not each.remove, (rights.table, service)
+            assert not each.remove or service == "executor", (rights.table, service)
+
+
+def test_no_service_may_remove_what_the_audit_has() -> None:
+    audit = [each for table, each in postgresql.declared().items() if table.startswith("access_audit")]
+    assert not any(each.of(name).remove for each in audit for name in privileges.SERVICES)
 
 
 def test_only_the_api_has_to_do_with_people_and_tokens() -> None:

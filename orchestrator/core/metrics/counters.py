@@ -7,6 +7,7 @@ from collections import Counter as Multiset
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from orchestrator.core import frame
 from orchestrator.core.models import DLQEntry
 from orchestrator.core.models.counters import Tally, TallyKey
 
@@ -16,12 +17,14 @@ INFINITE = "+Inf"
 
 @dataclass(frozen=True)
 class Counter:
-    """A growing number for each `reason`; the reason `""` has no label."""
+    """A growing number for each `reason`, which is the value of its label; the reason `""` has no
+    label."""
 
     name: str
     text: str
     reasons: Callable[[], Iterable[str]] | None = None
     """Reasons to show as 0 until they happen; None: it has no label."""
+    label: str = "reason"
 
     def add(self, amounts: Mapping[str, int]) -> None:
         """Add these amounts by reason; undone with the caller's transaction."""
@@ -38,6 +41,7 @@ class Histogram:
     text: str
     buckets: tuple[float, ...]
     reasons: Callable[[], Iterable[str]] | None = None
+    label: str = "reason"
 
     @property
     def parts(self) -> list[str]:
@@ -64,10 +68,16 @@ def reasons_of_entries() -> list[str]:
 DLQ_ENTRIES_CREATED = Counter(
     "muster_dlq_entries_created_total", "DLQ entries that were opened.", reasons_of_entries
 )
+ROWS_PRUNED = Counter(
+    "muster_rows_pruned_total",
+    "Executions, tasks, DLQ entries and workers that were removed as they were old.",
+    lambda: [retention.name for retention in frame.collect(lambda app: app.retention)],
+    label="kind",
+)
 DLQ_HOURS = Histogram(
     "muster_dlq_time_in_queue_hours",
     "From the opening of a DLQ entry to its closing.",
     buckets=(0.1, 0.5, 1, 2, 4, 8, 24, 72, 168),
     reasons=reasons_of_entries,
 )
-TALLIED: tuple[Counter | Histogram, ...] = (DLQ_ENTRIES_CREATED, DLQ_HOURS)
+TALLIED: tuple[Counter | Histogram, ...] = (DLQ_ENTRIES_CREATED, DLQ_HOURS, ROWS_PRUNED)

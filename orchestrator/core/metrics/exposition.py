@@ -112,7 +112,7 @@ def tallied(metrics: Sequence[Counter | Histogram]) -> Iterator[Any]:
 def _labels(metric: Counter | Histogram) -> tuple[list[str], Callable[[str], list[str]]]:
     """The names of its labels, and their values for a reason."""
     if metric.reasons:
-        return ["reason"], lambda reason: [reason]
+        return [metric.label], lambda reason: [reason]
     return [], lambda reason: []
 
 

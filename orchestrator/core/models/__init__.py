@@ -6,7 +6,7 @@ from orchestrator.core.models.dead_letters import DLQEntry
 from orchestrator.core.models.executions import Execution, ExecutionEvent, add_actions
 from orchestrator.core.models.fleet import Worker, WorkerEvent
 from orchestrator.core.models.investigations import DLQDashboard, InvestigationQueue
-from orchestrator.core.models.maintenance import Tick
+from orchestrator.core.models.maintenance import Pruning, Tick
 
 __all__ = [
     "Action",
@@ -16,6 +16,7 @@ __all__ = [
     "ExecutionEvent",
     "InvestigationQueue",
     "Pack",
+    "Pruning",
     "Tally",
     "Tick",
     "Worker",

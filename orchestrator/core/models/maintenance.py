@@ -67,3 +67,11 @@ class Tick(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} at {self.ran_at:%H:%M:%S}"
+
+
+class Pruning(models.Model):
+    """Says, inside of a transaction that prunes, that it does; see `finality.pruning`. Never
+    committed, so nobody else sees a row."""
+
+    def __str__(self) -> str:
+        return "pruning"

@@ -1,0 +1,142 @@
+"""Remove rows that have been over for as long as the settings keep them.
+
+Oldest first, in small transactions, and for a few seconds at a time: the next tick goes on. Nothing
+that is open is ever removed, nor what an open row needs.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.apps import apps
+from django.conf import settings
+from django.db import models, transaction
+from django.db.models import Exists, OuterRef
+
+from orchestrator.core import finality, frame
+from orchestrator.core.frame import Retention
+from orchestrator.core.metrics import counters
+from orchestrator.core.models import DLQEntry, Execution, Worker
+
+MOST_SECONDS = 5.0
+"""Of one tick. At its default interval that leaves more than nine tenths of the time, and of the
+database, to others."""
+
+LEAST_AGE = timedelta(hours=1)
+"""Whoever waits for an end has read it by then."""
+
+
+@dataclass(frozen=True)
+class Old:
+    """Rows of one kind that may go now."""
+
+    kind: Retention
+    before: datetime
+    """They were over before this."""
+
+    def rows(self) -> models.QuerySet[Any]:
+        rows: models.QuerySet[Any] = self.kind.old(self.before)
+        return rows.order_by("pk")
+
+    def remove(self, *, after: Any = None) -> list[Any]:
+        """Remove one batch in a transaction, with what belongs to it; returns the ids. Rows that
+        another session holds are skipped. `after`: the last id of the batch before."""
+        rows = self.rows() if after is None else self.rows().filter(pk__gt=after)
+        with transaction.atomic(), finality.pruning():
+            held = rows.select_for_update(skip_locked=True, of=("self",))
+            ids = list(held.values_list("pk", flat=True)[: self.kind.at_once])
+            if not ids:
+                return []
+            for part in self.kind.parts:
+                label, _, field = part.rpartition(".")
+                _delete(apps.get_model(label).objects.filter(**{f"{field}__in": ids}))
+            _delete(rows.model.objects.filter(pk__in=ids))
+            counters.ROWS_PRUNED.add({self.kind.name: len(ids)})
+        return ids
+
+
+def old(*, now: datetime) -> Iterator[Old]:
+    """What may go, kind by kind: those that need others before them."""
+    for kind in reversed(frame.collect(lambda app: app.retention)):
+        before = _kept_since(kind, now)
+        if before is not None:
+            yield Old(kind, before)
+
+
+def prune(*, now: datetime, most_seconds: float = MOST_SECONDS) -> dict[str, int]:
+    """Remove what may go; returns how many rows of each kind went."""
+    until = time.monotonic() + most_seconds
+    return {each.kind.name: removed for each in old(now=now) if (removed := _remove(each, until))}
+
+
+def _remove(each: Old, until: float) -> int:
+    total, last = 0, None
+    while time.monotonic() < until:
+        ids = each.remove(after=last)
+        total += len(ids)
+        if len(ids) < each.kind.at_once:
+            break
+        last = ids[-1]
+    return total
+
+
+def _kept_since(kind: Retention, now: datetime) -> datetime | None:
+    """Rows that were over before this go; None if all are kept."""
+    days: float = getattr(settings.MUSTER, kind.days)
+    limits = [] if math.isinf(days) else [now - timedelta(days=days)]
+    most: float = getattr(settings.MUSTER, kind.most) if kind.most else math.inf
+    if not math.isinf(most):
+        limits += _newest_too_many(kind, int(most))
+    return min(max(limits), now - LEAST_AGE) if limits else None
+
+
+def _newest_too_many(kind: Retention, most: int) -> list[datetime]:
+    """The time since when the newest row beyond this number has been over."""
+    ended: Any = apps.get_model(kind.model).objects.filter(**{f"{kind.ended}__isnull": False})
+    return list(ended.order_by("-pk").values_list(kind.ended, flat=True)[most : most + 1])
+
+
+def _delete(rows: models.QuerySet[Any]) -> None:
+    """Delete without reading the rows first, as Django would for its signals."""
+    rows._raw_delete(rows.db)
+
+
+def old_executions(before: datetime) -> models.QuerySet[Execution]:
+    """Executions that ended before this, that no app needs, and nobody investigates."""
+    needed = [condition() for condition in frame.collect(lambda app: app.kept_executions)]
+    return (
+        Execution.objects.filter(pk__lt=first_id(before), ended_at__lt=before)
+        .exclude(has_pending_entry())
+        .exclude(*needed)
+    )
+
+
+def old_entries(before: datetime) -> models.QuerySet[DLQEntry]:
+    """Entries that were closed before this."""
+    return DLQEntry.objects.filter(resolved_at__lt=before)
+
+
+def old_workers(before: datetime) -> models.QuerySet[Worker]:
+    """Workers that were retired before this, and before each execution that is still there."""
+    oldest = Execution.objects.order_by("pk").values_list("created_at", flat=True).first()
+    if oldest is not None:
+        before = min(before, oldest - LEAST_AGE)
+    return Worker.objects.filter(retired_at__lt=before)
+
+
+def has_pending_entry() -> Exists:
+    """The condition for rows, with a UUID as their id, that somebody has to look at."""
+    return Exists(DLQEntry.objects.pending().filter(subject_id=OuterRef("pk")))
+
+
+def first_id(at: datetime) -> UUID:
+    """The first UUIDv7 of this time (RFC 9562, section 5.7): rows that were made before have
+    smaller ones. With it the primary key serves the oldest rows."""
+    milliseconds = int(at.timestamp() * 1000)
+    return UUID(int=milliseconds << 80 | 0x7 << 76 | 0b10 << 62)

@@ -1,0 +1,260 @@
+"""What has been over for long enough goes, and nothing else."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+from datetime import datetime, timedelta
+from io import StringIO
+from itertools import count
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.conf import LazySettings
+from django.core.management import call_command
+from django.db import IntegrityError, connection, models, transaction
+
+from orchestrator.core import retention
+from orchestrator.core.metrics import exposition
+from orchestrator.core.models import (
+    DLQEntry,
+    Execution,
+    ExecutionEvent,
+    Pruning,
+    Tally,
+    Worker,
+    WorkerEvent,
+)
+from orchestrator.core.reasons import Reason
+from orchestrator.core.state_machine import transition
+from orchestrator.core.states import OPEN, TERMINAL, ExecutionStatus
+from orchestrator.workflows.models import (
+    Step,
+    StepDependency,
+    StepExecution,
+    Task,
+    TransitionRecord,
+)
+from orchestrator.workflows.states import StepState, TaskState
+from tests.factories import (
+    NOW,
+    make_dlq_entry,
+    make_execution,
+    make_step,
+    make_task,
+    make_worker,
+)
+
+pytestmark = pytest.mark.usefixtures("database")
+
+LONG_AGO = NOW - timedelta(days=40)
+LATELY = NOW - timedelta(days=20)
+
+_number = count()
+
+
+def id_of(at: datetime) -> UUID:
+    """An id as the row would have if it had been made then."""
+    return UUID(int=retention.first_id(at).int | next(_number) << 64 | secrets.randbits(60))
+
+
+def ended(at: datetime, status: str = ExecutionStatus.COMPLETED, **values: Any) -> Execution:
+    return make_execution(status, now=at, **({"id": id_of(at - timedelta(hours=1))} | values))
+
+
+def run_at(at: datetime) -> Execution:
+    """An execution that ran, with its history."""
+    execution = make_execution(ExecutionStatus.RUNNING, now=at, id=id_of(at))
+    return transition(execution, "complete", now=at, actor="w1", reason=Reason.SUCCEEDED, result={})
+
+
+def ended_task(at: datetime, **values: Any) -> Task:
+    state = TaskState.CANCELLED
+    return make_task(state, now=at, **({"id": id_of(at - timedelta(hours=1))} | values))
+
+
+def left(model: type[models.Model]) -> int:
+    rows: Any = model._default_manager
+    return int(rows.count())
+
+
+def test_old_executions_go_with_their_histories() -> None:
+    run_at(LONG_AGO)
+    lately = run_at(LATELY)
+    assert retention.prune(now=NOW) == {"executions": 1}
+    assert Execution.objects.get() == lately
+    assert ExecutionEvent.objects.get().execution == lately
+
+
+@pytest.mark.parametrize("status", sorted(TERMINAL))
+def test_an_execution_goes_whatever_its_end(status: str) -> None:
+    ended(LONG_AGO, status)
+    assert retention.prune(now=NOW) == {"executions": 1}
+
+
+@pytest.mark.parametrize("status", sorted(OPEN))
+def test_what_is_open_stays_however_old_it_is(status: str) -> None:
+    make_execution(status, now=LONG_AGO, id=id_of(LONG_AGO))
+    assert retention.prune(now=NOW + timedelta(days=3650)) == {}
+
+
+def test_an_execution_stays_while_its_investigation_is_pending() -> None:
+    execution = ended(LONG_AGO, ExecutionStatus.FAILED)
+    entry = make_dlq_entry(about=execution, now=LONG_AGO)
+    assert retention.prune(now=NOW) == {}
+    DLQEntry.objects.filter(pk=entry.pk).update(
+        resolution_status=DLQEntry.Resolution.CANCELLED, resolved_by="ada", resolved_at=LATELY
+    )
+    assert retention.prune(now=NOW) == {"executions": 1}
+    assert left(DLQEntry) == 1
+
+
+def test_closed_entries_go_later_and_pending_ones_never() -> None:
+    at = NOW - timedelta(days=100)
+    make_dlq_entry(now=at)
+    make_dlq_entry(
+        now=at,
+        fingerprint="other",
+        resolution_status=DLQEntry.Resolution.CANCELLED,
+        resolved_by="ada",
+        resolved_at=at,
+    )
+    assert retention.prune(now=NOW) == {"entries": 1}
+    assert DLQEntry.objects.pending().count() == 1
+
+
+def test_an_old_task_goes_with_its_steps_and_then_their_executions() -> None:
+    task = ended_task(LONG_AGO)
+    parent = make_step(StepState.CANCELLED, task=task, now=LONG_AGO)
+    child = make_step(StepState.CANCELLED, task=task, name="dry", now=LONG_AGO)
+    StepDependency.objects.create(parent=parent, child=child)
+    StepExecution.objects.create(step=parent, execution=ended(LONG_AGO), fence=1)
+    TransitionRecord.objects.create(
+        task=task, event="cancel", from_state="pending", to_state="cancelled", fence=0,
+        actor="ada", processor="here:1", at=LONG_AGO,
+    )  # fmt: skip
+    assert retention.prune(now=NOW) == {"tasks": 1, "executions": 1}
+    assert not any(
+        left(model) for model in (Task, Step, StepDependency, StepExecution, TransitionRecord)
+    )
+
+
+def test_the_executions_of_a_task_stay_as_long_as_it() -> None:
+    step = make_step(StepState.COMPLETE, task=make_task(TaskState.STEPS_IN_PROCESS, now=NOW))
+    StepExecution.objects.create(step=step, execution=ended(LONG_AGO), fence=1)
+    assert retention.prune(now=NOW) == {}
+
+
+@pytest.mark.parametrize("state", [TaskState.ERROR, TaskState.BLOCKED_BY_FAILURES])
+def test_a_task_that_somebody_may_still_repair_stays(state: TaskState) -> None:
+    make_task(state, now=LONG_AGO, id=id_of(LONG_AGO))
+    assert retention.prune(now=NOW) == {}
+
+
+def test_a_retired_worker_goes_when_no_execution_can_name_it() -> None:
+    gone = make_worker("gone", now=LONG_AGO, status=Worker.Status.INACTIVE, retired_at=LONG_AGO)
+    WorkerEvent.objects.create(worker=gone, kind="retired", incarnation=1, actor="ada", at=LONG_AGO)
+    kept = ended(NOW - timedelta(days=60), worker=gone, id=id_of(NOW - timedelta(days=60)))
+    entry = make_dlq_entry(about=kept)
+    assert retention.prune(now=NOW) == {}
+    DLQEntry.objects.filter(pk=entry.pk).update(
+        resolution_status=DLQEntry.Resolution.CANCELLED, resolved_by="ada", resolved_at=NOW
+    )
+    assert retention.prune(now=NOW) == {"executions": 1, "workers": 1}
+    assert left(WorkerEvent) == 0
+
+
+def test_a_worker_that_is_not_retired_stays() -> None:
+    make_worker("silent", now=LONG_AGO, status=Worker.Status.INACTIVE)
+    assert retention.prune(now=NOW) == {}
+
+
+def test_the_oldest_beyond_a_number_go(settings: LazySettings) -> None:
+    settings.MUSTER = replace(settings.MUSTER, keep_executions=3)
+    at = [NOW - timedelta(days=days) for days in range(6)]
+    rows = [ended(each) for each in at]
+    assert retention.prune(now=NOW) == {"executions": 2}
+    # the newest that is too many gives the limit, and is not older than that itself
+    assert set(Execution.objects.all()) == set(rows[:4])
+
+
+def test_nothing_goes_in_its_first_hour(settings: LazySettings) -> None:
+    settings.MUSTER = replace(settings.MUSTER, keep_executions=1)
+    for minutes in (10, 30, 59):
+        ended(NOW - timedelta(minutes=minutes))
+    assert retention.prune(now=NOW) == {}
+
+
+def test_inf_keeps_everything(settings: LazySettings) -> None:
+    settings.MUSTER = replace(settings.MUSTER, keep_executions_days=float("inf"))
+    ended(LONG_AGO)
+    assert retention.prune(now=NOW + timedelta(days=36500)) == {}
+
+
+def test_it_goes_batch_by_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    (kind,) = [each.kind for each in retention.old(now=NOW) if each.kind.name == "executions"]
+    rows = retention.Old(replace(kind, at_once=2), NOW - timedelta(days=30))
+    executions = sorted(ended(LONG_AGO + timedelta(hours=n)).pk for n in range(5))
+    batches = [rows.remove() for _ in range(3)]
+    assert [id for batch in batches for id in batch] == executions
+    assert [len(batch) for batch in batches] == [2, 2, 1]
+
+
+def test_a_tick_ends_in_time_and_the_next_goes_on() -> None:
+    ended(LONG_AGO)
+    assert retention.prune(now=NOW, most_seconds=0) == {}
+    assert retention.prune(now=NOW) == {"executions": 1}
+
+
+def test_what_went_is_counted_by_kind() -> None:
+    ended(LONG_AGO)
+    retention.prune(now=NOW)
+    assert Tally.objects.get(metric="muster_rows_pruned_total", value=1).reason == "executions"
+    text = exposition.rendered("text/plain")[0].decode()
+    assert 'muster_rows_pruned_total{kind="executions"} 1.0' in text
+    assert 'muster_rows_pruned_total{kind="tasks"} 0.0' in text
+
+
+def test_outside_of_pruning_old_rows_are_as_final_as_ever() -> None:
+    run_at(LONG_AGO)
+    retention.prune(now=NOW - timedelta(days=20))
+    for model in (Execution, ExecutionEvent):
+        with pytest.raises(IntegrityError, match="is final"), transaction.atomic():
+            model.objects.all()._raw_delete(connection.alias)
+    assert left(Pruning) == 0
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_rows_that_another_session_holds_are_left() -> None:
+    held = ended(LONG_AGO)
+    ended(LONG_AGO + timedelta(days=1))
+    other = connection.copy()
+    try:
+        with other.cursor() as cursor:
+            cursor.execute("BEGIN")
+            cursor.execute("SELECT FROM orchestrator_execution WHERE id = %s FOR UPDATE", [held.pk])
+            assert retention.prune(now=NOW) == {"executions": 1}
+            cursor.execute("ROLLBACK")
+    finally:
+        other.close()
+    assert Execution.objects.get() == held
+
+
+def command(*arguments: str) -> str:
+    out = StringIO()
+    call_command("prune", *arguments, stdout=out, stderr=StringIO())
+    return out.getvalue()
+
+
+def test_a_dry_run_counts_and_removes_nothing() -> None:
+    ended(LONG_AGO)
+    assert command("--dry-run") == "Would remove 1 executions.\n"
+    assert left(Execution) == 1
+
+
+def test_the_command_removes_all_of_it() -> None:
+    ended(LONG_AGO)
+    assert command() == "Removed 1 executions.\n"
+    assert command("--json").strip().startswith("{")
+    assert command() == "Removed nothing.\n"
