@@ -80,7 +80,9 @@ def test_nobody_may_change_history_and_only_executors_prune_it() -> None:
 
 
 def test_no_service_may_remove_what_the_audit_has() -> None:
-    audit = [each for table, each in postgresql.declared().items() if table.startswith("access_audit")]
+    audit = [
+        each for table, each in postgresql.declared().items() if table.startswith("access_audit")
+    ]
     assert not any(each.of(name).remove for each in audit for name in privileges.SERVICES)
 
 

@@ -15,7 +15,8 @@ from django.conf import LazySettings
 from django.core.management import call_command
 from django.db import IntegrityError, connection, models, transaction
 
-from orchestrator.core import retention
+from orchestrator.core import executions, retention
+from orchestrator.core.executions import IdempotencyKeyFreed, placing
 from orchestrator.core.metrics import exposition
 from orchestrator.core.models import (
     DLQEntry,
@@ -239,6 +240,26 @@ def test_rows_that_another_session_holds_are_left() -> None:
     finally:
         other.close()
     assert Execution.objects.get() == held
+
+
+def test_a_key_whose_holder_is_removed_at_that_moment_accepts_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended(LONG_AGO, idempotency_key="order-7", key_owner=0)
+    monkeypatch.setattr(placing, "is_idle", lambda: False)
+    insert = type(Execution.objects.all()).bulk_create
+
+    def insert_then_prune(*arguments: Any, **keywords: Any) -> Any:
+        written = insert(*arguments, **keywords)
+        retention.prune(now=NOW)
+        return written
+
+    monkeypatch.setattr(type(Execution.objects.all()), "bulk_create", insert_then_prune)
+    new = executions.NewExecution(action_ref="core.echo", idempotency_key="order-7")
+    with pytest.raises(IdempotencyKeyFreed):
+        executions.request(new, requested_by="ada", now=NOW)
+    # undone with the transaction, as nobody was accepted
+    assert left(Execution) == 1
 
 
 def command(*arguments: str) -> str:

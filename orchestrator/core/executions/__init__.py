@@ -23,6 +23,7 @@ from orchestrator.core.executions.opening import Contents, opened
 from orchestrator.core.executions.requests import (
     BOUNDS,
     IdempotencyConflict,
+    IdempotencyKeyFreed,
     NewExecution,
     Refusal,
     RequestRefused,
@@ -50,6 +51,7 @@ __all__ = [
     "Ended",
     "Expired",
     "IdempotencyConflict",
+    "IdempotencyKeyFreed",
     "NewExecution",
     "Refusal",
     "RequestRefused",

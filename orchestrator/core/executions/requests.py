@@ -88,6 +88,14 @@ class IdempotencyConflict(Conflict):
     kind = "idempotency-conflict"
 
 
+class IdempotencyKeyFreed(Conflict):
+    """The execution that had this idempotency key was so old that it has just been removed: ask
+    again."""
+
+    kind = "idempotency-key-freed"
+    retry_after_seconds = 1
+
+
 class UnknownExecution(NotFound):
     """No execution has this id."""
 
@@ -111,8 +119,9 @@ def request_many(
     `requested_by`: who asked for all of them, or for each. `principal`: whose permissions and
     idempotency keys count; without one, Muster itself asks. Actions and workers beyond its reach
     are unknown. A repeated idempotency key returns the row of its first use by the same owner.
-    Raises RequestRefused with all problems, IdempotencyConflict and PermissionMissing. The message
-    is sent after the commit and in the background: accepting needs no broker.
+    Raises RequestRefused with all problems, IdempotencyConflict, IdempotencyKeyFreed and
+    PermissionMissing. The message is sent after the commit and in the background: accepting
+    needs no broker.
     """
     actions = Action.objects.known_by_ref({new.action_ref for new in news})
     # what is beyond a column's range is not looked up, and so is unknown
@@ -214,9 +223,11 @@ def _with_taken_keys(rows: Sequence[Execution], owner: int) -> list[Execution]:
     accepted = []
     for row in rows:
         holder = holders.get(row.idempotency_key)
-        if holder is None or holder.pk == row.pk:
+        if not _has_key(row) or (holder is not None and holder.pk == row.pk):
             accepted.append(row)
             continue
+        if holder is None:  # and so the row was not written
+            raise IdempotencyKeyFreed
         if not _asks_the_same(row, holder):
             raise IdempotencyConflict(
                 f"The idempotency key {row.idempotency_key!r} belongs to execution {holder.pk}, "
