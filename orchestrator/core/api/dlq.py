@@ -15,6 +15,7 @@ from orchestrator.core import authority, cursors, investigations
 from orchestrator.core.api import pages, problems
 from orchestrator.core.api.access import AuthenticatedRequest, needs
 from orchestrator.core.api.application import refuse_unknown_parameters
+from orchestrator.core.api.given_names import GIVEN_NAME, GivenName
 from orchestrator.core.api.problems import FieldProblem
 from orchestrator.core.api.replies import documented, reply
 from orchestrator.core.models import DLQEntry
@@ -74,15 +75,24 @@ class DLQChange(BaseModel):
         None, description="Any value but `pending` closes the entry. It cannot be opened again."
     )
     note: str = Field("", max_length=TEXT_MAX, description="Appended to `notes`.")
+    resolution_notes: str = Field("", max_length=TEXT_MAX, description="Another name of `note`.")
+    resolved_by: GivenName | None = GIVEN_NAME
     metadata: dict[str, Any] = Field({}, description="Merged into the entry's metadata.")
 
     @model_validator(mode="after")
     def _changes_something(self) -> DLQChange:
+        if self.note and self.resolution_notes:
+            raise ValueError("expected a note or resolution_notes, not both")
         if self.resolution_status in (None, DLQEntry.Resolution.PENDING) and not (
-            self.note or self.metadata
+            self.text or self.metadata
         ):
             raise ValueError("expected a resolution_status that closes it, a note or metadata")
         return self
+
+    @property
+    def text(self) -> str:
+        """The note, by either of its names."""
+        return self.note or self.resolution_notes
 
 
 @router.get("", auth=needs("dlq.read"), response=documented(422, _200=DLQPage))
@@ -142,14 +152,18 @@ def get_dlq_entry(request: AuthenticatedRequest, dlq_entry_uuid: UUID) -> HttpRe
 def change_dlq_entry(
     request: AuthenticatedRequest, dlq_entry_uuid: UUID, body: Body[DLQChange]
 ) -> HttpResponse:
-    """Add a note, merge metadata, or close the entry; `resolved_by` is the caller. 409 if it is
-    closed."""
+    """Add a note, merge metadata, or close the entry. 409 if it is closed.
+
+    The caller is the author of the note and closes the entry; the name in `resolved_by` is kept
+    with the note, as `on_behalf_of`.
+    """
     _known(request, dlq_entry_uuid, "dlq.change")
     common: dict[str, Any] = {
         "now": request.auth.now,
         "actor": request.auth.name,
-        "note": body.note,
+        "note": body.text,
         "metadata": body.metadata,
+        "on_behalf_of": body.resolved_by or "",
     }
     if body.resolution_status in (None, DLQEntry.Resolution.PENDING):
         entry = investigations.annotate(dlq_entry_uuid, **common)

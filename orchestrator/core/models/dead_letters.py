@@ -199,6 +199,9 @@ class DLQEntry(models.Model):
     resolved_at = models.DateTimeField(null=True, blank=True)
     resolved_by = models.CharField(max_length=150, blank=True)
     metadata = models.JSONField(default=dict, blank=True, help_text="Set by the investigators.")
+    updated_at = models.DateTimeField(
+        null=True, blank=True, help_text="When an investigator last changed it."
+    )
 
     original_exchange = models.CharField(max_length=255, blank=True)
     original_queue = models.CharField(max_length=255, blank=True)
@@ -293,6 +296,11 @@ class DLQEntry(models.Model):
             return f"{self.subject_kind} {self.subject_id}"
         letters = "a letter" if self.occurrences == 1 else f"{self.occurrences:,} identical letters"
         return f"{letters} from {self.original_queue}" if self.original_queue else letters
+
+    @property
+    def resolution_notes(self) -> str:
+        """The texts of all notes, one after another."""
+        return "\n".join(note["text"] for note in self.notes if note.get("text"))
 
     @property
     def is_closed(self) -> bool:

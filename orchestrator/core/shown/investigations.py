@@ -38,6 +38,7 @@ class Note(BaseModel):
 
     at: datetime
     by: str
+    on_behalf_of: str = Field("", description="The name that the author gave; nobody checked it.")
     text: str
 
 
@@ -69,8 +70,15 @@ class DLQSummary(Shown):
         description="The time when the last of these was drained."
     )
     resolution_status: DLQEntry.Resolution
+    resolution_notes: str = Field(description="The texts of all notes, one after another.")
     resolved_at: datetime | None
     resolved_by: str
+    created_at: datetime = Field(
+        validation_alias="dlq_timestamp", description="The same as `dlq_timestamp`."
+    )
+    updated_at: datetime | None = Field(
+        description="The time of the last change by an investigator; null if there was none."
+    )
     original_exchange: str
     original_queue: str
     original_routing_key: str
@@ -227,6 +235,16 @@ def about(row: InvestigationQueue, *, seen_by: Principal) -> str:
     if row.subject_name:
         return f"{row.subject_kind} {row.subject_name}"
     return detail(row, seen_by=seen_by)
+
+
+def notes(entry: DLQEntry) -> list[tuple[str, str, str]]:
+    """The time, the author and the text of each note."""
+    return [(note["at"], _author(note), note.get("text", "")) for note in entry.notes]
+
+
+def _author(note: dict[str, str]) -> str:
+    name = note.get("on_behalf_of")
+    return f"{note['by']} on behalf of {name}" if name else note["by"]
 
 
 def situation(entry: DLQEntry, now: datetime, *, seen_by: Principal) -> list[Fact]:
