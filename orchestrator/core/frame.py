@@ -200,6 +200,8 @@ class MusterApp(AppConfig):
 
     api_routers: ClassVar[Sequence[tuple[str, str]]] = ()
     """Prefixes below `/api/v1`, and the routers that answer there."""
+    plain_routers: ClassVar[Sequence[tuple[str, str]]] = ()
+    """The same for `/v1`, whose lists are arrays."""
     maintenance: ClassVar[Sequence[Maintenance]] = ()
     when_clock_was_set_back: ClassVar[Sequence[Named]] = ()
     """Each makes due what waits for a time of a clock that was set back: takes `now`, returns how

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
@@ -131,6 +132,28 @@ class DLQEntryQuerySet(models.QuerySet["DLQEntry"]):
     def about(self, subject_id: UUID) -> DLQEntryQuerySet:
         """Entries about one subject."""
         return self.filter(subject_id=subject_id)
+
+    def opened(self, after: datetime | None, before: datetime | None) -> DLQEntryQuerySet:
+        """Opened at or after a time, and before another."""
+        rows = self if after is None else self.filter(dlq_timestamp__gte=after)
+        return rows if before is None else rows.filter(dlq_timestamp__lt=before)
+
+    def of_template(self, namespace: str | None, name: str | None) -> DLQEntryQuerySet:
+        """About something of a namespace, of a template with this name, or of both."""
+        if namespace is None and name is None:
+            return self
+        kinds = [
+            each.name
+            for each in frame.collect(lambda app: app.subject_kinds)
+            if each.about == frame.NAMESPACES
+        ]
+        rows = self.filter(subject_kind__in=kinds)
+        # a subject is called namespace/name/version, and none of these has a slash
+        if namespace is None:
+            return rows.filter(subject_name__contains=f"/{name}/")
+        return rows.filter(
+            subject_name__startswith=f"{namespace}/{name}/" if name else f"{namespace}/"
+        )
 
     def pending(self) -> DLQEntryQuerySet:
         """Entries that are not closed yet."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Self, TypeVar
 from uuid import UUID
@@ -13,7 +13,12 @@ from pydantic import BaseModel, Field, model_validator
 from orchestrator.core import authority, words
 from orchestrator.core.authority import Principal
 from orchestrator.core.models import DLQDashboard, DLQEntry, InvestigationQueue
-from orchestrator.core.models.dead_letters import REASON_KINDS, RESOLUTION_KINDS, quotes_payload
+from orchestrator.core.models.dead_letters import (
+    REASON_KINDS,
+    RESOLUTION_KINDS,
+    DLQEntryQuerySet,
+    quotes_payload,
+)
 from orchestrator.core.redaction import redacted, redacted_text
 from orchestrator.core.shown.documents import Shown
 from orchestrator.core.shown.values import At, Fact, State, said
@@ -23,6 +28,7 @@ NAMES = {"task": "task_uuid", "execution": "execution_id"}
 
 
 Described = TypeVar("Described", bound=Any)
+Narrowed = Callable[[DLQEntryQuerySet], DLQEntryQuerySet]
 
 
 def named_by_kind(described: Described) -> Described:
@@ -155,12 +161,14 @@ def urgency(row: InvestigationQueue, *, seen_by: Principal) -> Investigation:
     return shown
 
 
-def stats(*, seen_by: Principal) -> list[DLQReasonStats]:
-    """Counts and times of the investigations of each reason, of those that the caller may see."""
-    if authority.reach(seen_by, "dlq.read").is_everywhere:
+def stats(*, seen_by: Principal, within: Narrowed | None = None) -> list[DLQReasonStats]:
+    """Counts and times of the investigations of each reason, of those that the caller may see.
+    `within` leaves some of them, by a filter."""
+    if within is None and authority.reach(seen_by, "dlq.read").is_everywhere:
         return [DLQReasonStats.model_validate(row) for row in DLQDashboard.objects.all()]
-    rows = DLQEntry.objects.visible_to(seen_by).counted_by_reason()
-    return [DLQReasonStats(**row) for row in rows]
+    rows = DLQEntry.objects.visible_to(seen_by)
+    counted = (within(rows) if within else rows).counted_by_reason()
+    return [DLQReasonStats(**row) for row in counted]
 
 
 def whole(entry: DLQEntry, *, seen_by: Principal) -> DLQDetail:
