@@ -191,6 +191,8 @@ def _directory_of(package: str) -> Path:
 
 
 API_AUTHENTICATION = "orchestrator.access.api.bearer.BearerToken"
+# the beginnings of the paths that the API answers
+API_PATHS = ("/api/", "/v1/")
 AUTHORIZER = "orchestrator.access.authorizer.Authorizer"
 # asked before a body that comes in pieces is read; see settings/http.py
 HTTP_REFUSAL = "orchestrator.core.api.admission.refusal"

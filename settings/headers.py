@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
 ADMIN = "/admin/"
@@ -38,7 +39,7 @@ ADMIN_PAGES = _for_pages("'self' 'unsafe-eval'")
 DATA = "default-src 'none'; frame-ancestors 'none'"
 """For everything else: it is no page, whatever a browser takes it for."""
 
-UNCACHED = ("/api/", "/health/", "/metrics")
+UNCACHED = (*settings.API_PATHS, "/health/", "/metrics")
 
 
 class SafeHeaders:

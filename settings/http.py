@@ -49,7 +49,6 @@ BODIES_BYTES = 134_217_728
 """Most bytes of bodies in memory, those of all requests together."""
 
 PROBES = "/api/v1/health/"
-API = "/api/"
 LOGIN = "/admin/login/"
 
 
@@ -210,7 +209,7 @@ class ThreadedHandler(ASGIHandler):
         could fill the memory with bodies that never end. Raises RequestAborted, TimeoutError and
         _Refused.
         """
-        is_api = scope["path"].startswith(API)
+        is_api = scope["path"].startswith(settings.API_PATHS)
         limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         lengths = [value for name, value in scope["headers"] if name == b"content-length"]
         if lengths and int(lengths[0]) > limit:

@@ -9,7 +9,7 @@ admin.autodiscover()
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", admin.site.urls),
-    path("api/v1/", include("orchestrator.core.api.urls")),
+    path("", include("orchestrator.core.api.urls")),
     path("health/", include("orchestrator.core.api.probes")),
     path("metrics", include("orchestrator.core.api.metrics")),
 ]

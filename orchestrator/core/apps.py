@@ -44,6 +44,7 @@ class CoreConfig(MusterApp):
         ("/actions", "orchestrator.core.api.actions.router"),
         ("/health", "orchestrator.core.api.health.router"),
     )
+    plain_routers = (("/dlq", "orchestrator.core.api.dlq_plain.router"),)
     maintenance = (
         Maintenance(
             "muster.check_timeouts",

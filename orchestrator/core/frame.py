@@ -224,6 +224,8 @@ class MusterApp(AppConfig):
 
     api_routers: ClassVar[Sequence[tuple[str, str]]] = ()
     """Prefixes below `/api/v1`, and the routers that answer there."""
+    plain_routers: ClassVar[Sequence[tuple[str, str]]] = ()
+    """The same for `/v1`, whose lists are arrays."""
     maintenance: ClassVar[Sequence[Maintenance]] = ()
     retention: ClassVar[Sequence[Retention]] = ()
     kept_executions: ClassVar[Sequence[Named]] = ()

@@ -36,6 +36,10 @@ class WorkflowsConfig(MusterApp):
         ("/dlq", "orchestrator.workflows.api.investigations.router"),
         ("/analytics", "orchestrator.workflows.api.analytics.router"),
     )
+    plain_routers = (
+        ("/dlq", "orchestrator.workflows.api.plain.investigations"),
+        ("/tasks", "orchestrator.workflows.api.plain.steps"),
+    )
     maintenance = (
         Maintenance(
             "muster.detect_stale_tasks",

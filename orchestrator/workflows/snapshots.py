@@ -61,20 +61,28 @@ def _task(
     return {
         "task_uuid": str(task.pk),
         "namespace": template.namespace,
-        "name": template.name,
+        "task_name": template.name,
         "version": template.version,
         "template": template.ref,
         "environment": task.environment,
-        "state": str(task.state),
+        "current_state": str(task.state),
         "time_in_state_minutes": _minutes(task.clock_started_at, now),
         "threshold_minutes": limit(task.state),
         "age_minutes": _minutes(task.created_at, now),
         "max_duration_minutes": limit(DURATION),
         "priority": task.priority,
         "correlation_id": task.correlation_id,
+        "template_configuration": {"lifecycle": _lifecycle(task)},
         "steps": steps,
         "detected_at": now.isoformat(),
     }
+
+
+def _lifecycle(task: Task) -> dict[str, Any]:
+    """The limits that its template sets, in its environment."""
+    definition = task.template.definition
+    environment = definition.get("environments", {}).get(task.environment, {})
+    return {**definition.get("lifecycle", {}), **environment.get("lifecycle", {})}
 
 
 def _step(step: Step) -> dict[str, Any]:
@@ -82,7 +90,7 @@ def _step(step: Step) -> dict[str, Any]:
     return {
         "step_uuid": str(step.pk),
         "name": step.name,
-        "state": str(step.state),
+        "current_state": str(step.state),
         "attempts": step.attempts,
         "max_attempts": step.max_attempts,
         "next_retry_at": _text(step.next_retry_at),

@@ -402,6 +402,14 @@ def test_allowed_change_is_one_event_with_all_that_is_known() -> None:
 
 
 @pytest.mark.django_db
+def test_change_through_the_plain_face_is_the_same_event() -> None:
+    for path in ("/api/v1/dlq/entry/7", "/v1/dlq/entry/7"):
+        answered(200, "dlq.change", method="PATCH", path=path)
+        assert (last().permission, last().object_kind) == ("dlq.change", "dlq")
+    assert len(events()) == 2
+
+
+@pytest.mark.django_db
 def test_refusal_is_an_event() -> None:
     answered(403, "executions.cancel", may=False)
     assert (last().permission, last().decision) == ("executions.cancel", "denied")

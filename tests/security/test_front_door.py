@@ -259,6 +259,8 @@ def test_refused_requests_do_not_fill_the_log(door: Door) -> None:
 ANSWERS = [
     "/api/v1/executions",
     "/api/v1/nothing",
+    "/v1/dlq",
+    "/v1/nothing",
     "/api/v1/openapi.json",
     "/metrics",
     "/health/live",
@@ -278,11 +280,11 @@ def test_answers_of_the_api_are_kept_nowhere(door: Door, path: str) -> None:
         assert answer.headers["content-security-policy"].startswith("default-src 'none'")
 
 
-def test_refusal_before_any_view_is_kept_nowhere_either(door: Door) -> None:
+@pytest.mark.parametrize("line", [b"POST /api/v1/executions", b"PATCH /v1/dlq/entry/1"])
+def test_refusal_before_any_view_is_kept_nowhere_either(door: Door, line: bytes) -> None:
     with door.connect() as client:
         client.sendall(
-            b"POST /api/v1/executions HTTP/1.1\r\nHost: localhost\r\n"
-            b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"
+            line + b" HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"
         )
         answer = client.recv(65_536).decode().lower()
     assert answer.startswith("http/1.1 401 ")

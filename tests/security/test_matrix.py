@@ -20,7 +20,7 @@ from django.test import Client
 from orchestrator.access import grants, identities, tokens
 from orchestrator.access.models import ApiToken, Identity
 from orchestrator.core import clock
-from orchestrator.core.api import api
+from orchestrator.core.api import api, plain_api
 from orchestrator.core.frame import ADMIN, INSTALLATION, ROLES
 from tests import principals
 from tests.security import world
@@ -29,6 +29,7 @@ from tests.security.world import CANARY, World
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent", "embedded_broker")]
 
 PUBLIC = {"/health/live", "/health/ready"}
+PLAIN = "/v1/"
 
 
 class Row(NamedTuple):
@@ -63,12 +64,22 @@ ROWS = _read()
 
 
 def _documented() -> dict[tuple[str, str], dict[str, Any]]:
-    paths = api.get_openapi_schema(path_prefix="/")["paths"]
+    faces = (api, "/"), (plain_api, PLAIN)
     return {
         (method.upper(), path): operation
-        for path, operations in paths.items()
+        for face, prefix in faces
+        for path, operations in face.get_openapi_schema(path_prefix=prefix)["paths"].items()
         for method, operation in operations.items()
     }
+
+
+def _url(path: str) -> str:
+    return path if path == "/metrics" or path.startswith(PLAIN) else f"/api/v1{path}"
+
+
+def _as_paged(path: str) -> str:
+    """The path at the face with pages, where the same things are asked for."""
+    return "/" + path.removeprefix(PLAIN).removeprefix("/")
 
 
 # --- the file ------------------------------------------------------------------------------------
@@ -117,7 +128,7 @@ def _answer(row: Row, there: World, text: str, cell: str, *, is_admin: bool) -> 
     """The answer in the words of a cell; what the request changed is undone. Nobody but an admin
     sees a payload in it."""
     with transaction.atomic():
-        request = REQUESTS.get((row.method, row.path, row.case))
+        request = REQUESTS.get((row.method, _as_paged(row.path), row.case))
         values, body = request(there, text) if request else ({}, None)
         path = row.path.format(**(_ids(there, row.case, text) | values))
         response = _sent(row.method, path, text, body)
@@ -128,14 +139,13 @@ def _answer(row: Row, there: World, text: str, cell: str, *, is_admin: bool) -> 
 
 
 def _sent(method: str, path: str, text: str, body: Any) -> Any:
-    prefix = "" if path == "/metrics" else "/api/v1"
     client = Client(
         headers={"authorization": f"Bearer {text}"},
         raise_request_exception=False,
         REMOTE_ADDR="192.0.2.7",
     )
     content = "" if body is None else json.dumps(body)
-    return client.generic(method, prefix + path, content, content_type="application/json")
+    return client.generic(method, _url(path), content, content_type="application/json")
 
 
 def _described(row: Row, there: World, text: str, response: Any, cell: str) -> str:
@@ -154,7 +164,7 @@ def _described(row: Row, there: World, text: str, response: Any, cell: str) -> s
             return f"{status} plain"
         return f"{status} ***" if "***" in content else f"{status} with neither"
     if asked in ("listed", "none"):
-        name = NAMES[row.path](there, row.case, text)
+        name = NAMES[_as_paged(row.path)](there, row.case, text)
         return f"{status} {'listed' if name in content else 'none'}"
     return str(status)
 
@@ -313,5 +323,5 @@ def test_foreign_host_is_refused_by_every_operation() -> None:
     text = principals.token("x", principals.given("admin"))
     for method, path in _documented():
         client = Client(headers={"authorization": f"Bearer {text}", "host": "evil.example"})
-        path = "/api/v1" + path.format(**_ids(there, "", text))
-        assert client.generic(method, path).status_code == 400, (method, path)
+        url = _url(path).format(**_ids(there, "", text))
+        assert client.generic(method, url).status_code == 400, (method, path)

@@ -38,19 +38,21 @@ def step(name: str, *parents: str, **values: Any) -> dict[str, Any]:
 class Play:
     """One task, and the time that it has."""
 
-    def __init__(self, *steps: Mapping[str, Any], context: Any = None, **values: Any) -> None:
+    def __init__(
+        self, *steps: Mapping[str, Any], context: Any = None, now: datetime = NOW, **values: Any
+    ) -> None:
         make_action()
         make_worker()
-        self.now = NOW
+        self.now = now
         definition = template(*steps, **values)
-        task_templates.install_templates([definition], now=NOW)
+        task_templates.install_templates([definition], now=now)
         new = engine.NewTask(
-            namespace="tests",
+            namespace=definition["namespace_name"],
             name=definition["name"],
             version=definition["version"],
             context=context or {},
         )
-        self.id = engine.request(new, requested_by="ada", now=NOW).pk
+        self.id = engine.request(new, requested_by="ada", now=now).pk
         self.advance()
 
     def advance(self) -> str:

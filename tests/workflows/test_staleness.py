@@ -298,14 +298,16 @@ def test_snapshot_tells_of_the_task_and_all_of_its_steps() -> None:
     wash, dry = taken.pop("steps")
     ref = one.template.ref
     assert taken == {
-        "task_uuid": str(one.pk), "namespace": "tests", "name": one.template.name,
-        "version": "1.0.0", "template": ref, "environment": "", "state": "steps_in_process",
+        "task_uuid": str(one.pk), "namespace": "tests", "task_name": one.template.name,
+        "version": "1.0.0", "template": ref, "environment": "",
+        "current_state": "steps_in_process",
+        "template_configuration": {"lifecycle": {"max_steps_in_process_minutes": 40}},
         "time_in_state_minutes": 45, "threshold_minutes": 40, "age_minutes": 45,
         "max_duration_minutes": 1_440, "priority": 7, "correlation_id": "c-1",
         "detected_at": NOW.isoformat(),
     }  # fmt: skip
-    assert (wash["name"], wash["state"], wash["last_error"]) == ("wash", "complete", None)
-    assert (dry["name"], dry["state"]) == ("dry", "in_progress")
+    assert (wash["name"], wash["current_state"], wash["last_error"]) == ("wash", "complete", None)
+    assert (dry["name"], dry["current_state"]) == ("dry", "in_progress")
     assert (dry["attempts"], dry["max_attempts"]) == (2, 3)
     assert (dry["execution_id"], dry["execution_status"]) == (str(execution.pk), "running")
     assert dry["last_error"]["token"] == "***"
@@ -484,7 +486,7 @@ def test_the_view_tells_the_health_of_open_tasks_the_worst_first() -> None:
     assert by_id[old].max_duration_minutes == 1_440
     assert by_id[stale].time_in_state_minutes == pytest.approx(60, abs=0.5)
     assert by_id[waits].time_in_state_minutes == 0
-    assert (by_id[own].namespace, by_id[own].current_state) == ("tests", "steps_in_process")
+    assert (by_id[own].namespace_name, by_id[own].current_state) == ("tests", "steps_in_process")
     with transaction.atomic():
         investigations.open_manually("task", warning, detail="d", now=now, actor="ada")
     assert [row.task_uuid for row in TaskStaleness.objects.filter(has_pending_entry=True)] == [

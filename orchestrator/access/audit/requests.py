@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
+from django.conf import settings
 from django.db import Error as DatabaseError
 from django.http import HttpRequest, HttpResponseBase
 
@@ -32,7 +33,8 @@ COMMAND = "command"
 REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 HEADER = "X-Request-ID"
 READING = {"GET", "HEAD", "OPTIONS"}
-API = "/api/v1/"
+API = re.compile(r"^/?(?:api/)?v1/")
+"""The beginning of the API's paths and routes, which events leave out."""
 
 FREQUENT = {"executions.run", "tasks.run", PAYLOADS}
 """Written soon after the request, many at once. The rows that it made name its actor, too."""
@@ -233,7 +235,7 @@ def _events(
         if here.places.get(PAYLOADS) and status < 400:
             yield PAYLOADS, ", ".join(here.places[PAYLOADS]), Allowed
         return
-    changed = not 300 <= status < 500 and request.path.startswith(API)
+    changed = not 300 <= status < 500 and request.path.startswith(settings.API_PATHS)
     if changed and not recording.is_told.get():
         for permission in here.required or [_route(request)]:
             if not _is_read(permission):
@@ -259,7 +261,7 @@ def _write_one(
 
 def _object(request: HttpRequest, response: HttpResponseBase) -> tuple[str, str]:
     """The noun of the path, and the id of the row in it, or of the row that was made."""
-    kind = request.path.removeprefix(API).strip("/").partition("/")[0]
+    kind = API.sub("", request.path).strip("/").partition("/")[0]
     match = request.resolver_match
     named = "/".join(str(value) for value in (match.kwargs if match else {}).values())
     return kind, named or response.headers.get("Location", "").rpartition("/")[2]
@@ -268,7 +270,7 @@ def _object(request: HttpRequest, response: HttpResponseBase) -> tuple[str, str]
 def _route(request: HttpRequest) -> str:
     """The method and the route, for what no permission was asked for."""
     match = request.resolver_match
-    return f"{request.method} /{(match.route or '').removeprefix('api/v1/') if match else ''}"
+    return f"{request.method} /{API.sub('', match.route or '') if match else ''}"
 
 
 def _is_read(permission: str) -> bool:

@@ -24,7 +24,7 @@ def sections(obj: DLQEntry, now: datetime, *, seen_by: Principal) -> list[Sectio
     facts = [*render.facts(situation), ("About", subject_link(obj))]
     boxes = [Section(facts=facts, kind=RESOLUTION_KINDS.get(_status(obj), ""))]
     if obj.notes:
-        rows = [(n.get("at"), n.get("by"), render.printable(n.get("text"))) for n in obj.notes]
+        rows = [(at, by, render.printable(text)) for at, by, text in shown.notes(obj)]
         boxes.append(Section(title="Notes", body=render.table(["At", "By", "Note"], rows)))
     if obj.fingerprint:
         headers = shown.headers(obj, seen_by=seen_by)

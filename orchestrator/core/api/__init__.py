@@ -19,3 +19,17 @@ api = MusterAPI(
 )
 for prefix, router in frame.collect(lambda app: app.api_routers):
     api.add_router(prefix, import_string(router))
+
+plain_api = MusterAPI(
+    title="Muster, for curl and jq",
+    version="1",
+    description="Investigations and the steps of tasks, with arrays instead of pages.",
+    urls_namespace="plain-1",
+    auth=Undeclared(),
+    parser=StrictParser(),
+    docs_url=None,
+    openapi_url=None,
+)
+"""Answers below `/v1`, see ADR 43."""
+for prefix, router in frame.collect(lambda app: app.plain_routers):
+    plain_api.add_router(prefix, import_string(router))

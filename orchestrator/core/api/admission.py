@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 
 from orchestrator.core.api import api
@@ -13,7 +14,7 @@ def refusal(request: HttpRequest) -> HttpResponse | None:
 
     Other pages identify their callers by a session, and answer themselves.
     """
-    if not request.path.startswith("/api/"):
+    if not request.path.startswith(settings.API_PATHS):
         return None
     try:
         authentication()(request)

@@ -197,8 +197,9 @@ def _sentence(error: ErrorDetails) -> str:
 
 def _unknown(name: str, known: list[str]) -> str:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
-    return f"is not a field{hint}"
+    if near:
+        return f"is not a field; did you mean {near[0]}?"
+    return f"is not a field; known are {', '.join(known) or 'none'}"
 
 
 def _fields_around(model: type[BaseModel], loc: tuple[str | int, ...]) -> list[str]:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
-from django.db.models import QuerySet
 from django.http import HttpResponse
 from ninja import Body, Query, Router
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -15,9 +14,12 @@ from orchestrator.core import authority, cursors, investigations
 from orchestrator.core.api import pages, problems
 from orchestrator.core.api.access import AuthenticatedRequest, needs
 from orchestrator.core.api.application import refuse_unknown_parameters
+from orchestrator.core.api.executions import Moment
+from orchestrator.core.api.given_names import GIVEN_NAME, GivenName
 from orchestrator.core.api.problems import FieldProblem
 from orchestrator.core.api.replies import documented, reply
 from orchestrator.core.models import DLQEntry
+from orchestrator.core.models.dead_letters import DLQEntryQuerySet
 from orchestrator.core.shown import investigations as shown
 from orchestrator.core.shown.investigations import NAMES, DLQDetail, DLQSummary
 
@@ -30,8 +32,8 @@ class DLQPage(pages.Page):
     items: list[DLQSummary]
 
 
-class EntryPageQuery(pages.PageQuery):
-    """The page of a listing."""
+class Offset(BaseModel):
+    """The rows to skip."""
 
     offset: int = Field(
         0,
@@ -41,7 +43,28 @@ class EntryPageQuery(pages.PageQuery):
     )
 
 
-class DLQQuery(EntryPageQuery):
+class EntryPageQuery(pages.PageQuery, Offset):
+    """The page of a listing."""
+
+
+class EntryFilters(BaseModel):
+    """Filters; all of them must hold."""
+
+    namespace: pages.Text | None = Field(None, description="The namespace of its task's template.")
+    template: pages.Text | None = Field(None, description="The name of its task's template.")
+    opened_after: Moment | None = Field(
+        None, description="At or after this time, with a time zone."
+    )
+    opened_before: Moment | None = Field(None, description="Before this time, with a time zone.")
+
+    def within(self, rows: DLQEntryQuerySet) -> DLQEntryQuerySet:
+        """Those of the entries for which the filters hold."""
+        return rows.opened(self.opened_after, self.opened_before).of_template(
+            self.namespace, self.template
+        )
+
+
+class EntryQuery(EntryFilters):
     """Filters; all of them must hold."""
 
     resolution_status: DLQEntry.Resolution | None = None
@@ -50,6 +73,18 @@ class DLQQuery(EntryPageQuery):
     subject_id: UUID | None = None
     task_uuid: UUID | None = None
     execution_id: UUID | None = None
+
+    def within(self, rows: DLQEntryQuerySet) -> DLQEntryQuerySet:
+        """Those of the entries for which the filters hold."""
+        columns = {"resolution_status", "dlq_reason", "subject_kind", "subject_id"}
+        rows = super().within(rows).filter(**self.model_dump(include=columns, exclude_none=True))
+        for kind, id in _named(self):
+            rows = rows.filter(subject_kind=kind, subject_id=id)
+        return rows
+
+
+class DLQQuery(EntryPageQuery, EntryQuery):
+    """A page, and filters; all of them must hold."""
 
 
 class NewDLQEntry(BaseModel):
@@ -74,30 +109,36 @@ class DLQChange(BaseModel):
         None, description="Any value but `pending` closes the entry. It cannot be opened again."
     )
     note: str = Field("", max_length=TEXT_MAX, description="Appended to `notes`.")
+    resolution_notes: str = Field("", max_length=TEXT_MAX, description="Another name of `note`.")
+    resolved_by: GivenName | None = GIVEN_NAME
     metadata: dict[str, Any] = Field({}, description="Merged into the entry's metadata.")
 
     @model_validator(mode="after")
     def _changes_something(self) -> DLQChange:
+        if self.note and self.resolution_notes:
+            raise ValueError("expected a note or resolution_notes, not both")
         if self.resolution_status in (None, DLQEntry.Resolution.PENDING) and not (
-            self.note or self.metadata
+            self.text or self.metadata
         ):
             raise ValueError("expected a resolution_status that closes it, a note or metadata")
         return self
+
+    @property
+    def text(self) -> str:
+        """The note, by either of its names."""
+        return self.note or self.resolution_notes
 
 
 @router.get("", auth=needs("dlq.read"), response=documented(422, _200=DLQPage))
 def list_dlq_entries(request: AuthenticatedRequest, query: Query[DLQQuery]) -> HttpResponse:
     """Entries, newest first."""
     refuse_unknown_parameters(request, DLQQuery)
-    rows = DLQEntry.objects.visible_to(request.auth.principal).without_contents()
-    wanted = query.model_dump(
-        include={"resolution_status", "dlq_reason", "subject_kind", "subject_id"},
-        exclude_none=True,
+    rows = query.within(DLQEntry.objects.visible_to(request.auth.principal))
+    entries, cursor = pages.newest_first(
+        rows.without_contents(), query, key=cursors.whole_number, offset=query.offset
     )
-    rows = rows.filter(**wanted)
-    for kind, id in _named(query):
-        rows = rows.filter(subject_kind=kind, subject_id=id)
-    return page_of(request, rows, query)
+    items = [shown.summary(entry, seen_by=request.auth.principal) for entry in entries]
+    return reply(DLQPage(items=items, next=pages.link(request, cursor), next_cursor=cursor))
 
 
 @router.post("", auth=needs("dlq.change"), response=documented(409, _201=DLQDetail))
@@ -142,14 +183,18 @@ def get_dlq_entry(request: AuthenticatedRequest, dlq_entry_uuid: UUID) -> HttpRe
 def change_dlq_entry(
     request: AuthenticatedRequest, dlq_entry_uuid: UUID, body: Body[DLQChange]
 ) -> HttpResponse:
-    """Add a note, merge metadata, or close the entry; `resolved_by` is the caller. 409 if it is
-    closed."""
+    """Add a note, merge metadata, or close the entry. 409 if it is closed.
+
+    The caller is the author of the note and closes the entry; the name in `resolved_by` is kept
+    with the note, as `on_behalf_of`.
+    """
     _known(request, dlq_entry_uuid, "dlq.change")
     common: dict[str, Any] = {
         "now": request.auth.now,
         "actor": request.auth.name,
-        "note": body.note,
+        "note": body.text,
         "metadata": body.metadata,
+        "on_behalf_of": body.resolved_by or "",
     }
     if body.resolution_status in (None, DLQEntry.Resolution.PENDING):
         entry = investigations.annotate(dlq_entry_uuid, **common)
@@ -176,17 +221,8 @@ def _subject(body: NewDLQEntry) -> tuple[str, UUID, str]:
     return wanted[0]
 
 
-def _named(given: NewDLQEntry | DLQQuery) -> Iterator[tuple[str, UUID]]:
+def _named(given: NewDLQEntry | EntryQuery) -> Iterator[tuple[str, UUID]]:
     """The subjects that have the name of their kind."""
     for kind, name in NAMES.items():
         if (id := getattr(given, name)) is not None:
             yield kind, id
-
-
-def page_of(
-    request: AuthenticatedRequest, rows: QuerySet[DLQEntry], query: EntryPageQuery
-) -> HttpResponse:
-    """A page of entries, newest first."""
-    entries, cursor = pages.newest_first(rows, query, key=cursors.whole_number, offset=query.offset)
-    items = [shown.summary(entry, seen_by=request.auth.principal) for entry in entries]
-    return reply(DLQPage(items=items, next=pages.link(request, cursor), next_cursor=cursor))

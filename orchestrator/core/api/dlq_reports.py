@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from orchestrator.core.api import pages
 from orchestrator.core.api.access import AuthenticatedRequest, needs
 from orchestrator.core.api.application import refuse_unknown_parameters
+from orchestrator.core.api.dlq import EntryFilters
 from orchestrator.core.api.replies import documented, reply
 from orchestrator.core.models import InvestigationQueue
 from orchestrator.core.shown import investigations as shown
@@ -31,10 +32,10 @@ class TopQuery(BaseModel):
     limit: int = Field(100, ge=1, le=pages.LIMIT_MAX)
 
 
-@router.get("/stats", auth=needs("dlq.read"), response=documented(_200=DLQStats))
-def dlq_stats(request: AuthenticatedRequest) -> HttpResponse:
+@router.get("/stats", auth=needs("dlq.read"), response=documented(422, _200=DLQStats))
+def dlq_stats(request: AuthenticatedRequest, query: Query[EntryFilters]) -> HttpResponse:
     """Counts and times of the investigations of each reason."""
-    return reply(DLQStats(items=shown.stats(seen_by=request.auth.principal)))
+    return reply(DLQStats(items=stats(request, query)))
 
 
 @router.get(
@@ -44,7 +45,20 @@ def dlq_stats(request: AuthenticatedRequest) -> HttpResponse:
 )
 def investigation_queue(request: AuthenticatedRequest, query: Query[TopQuery]) -> HttpResponse:
     """Pending entries, most urgent first. The score grows by a point each minute."""
+    return reply(InvestigationList(items=most_urgent(request, query)))
+
+
+def stats(request: AuthenticatedRequest, query: EntryFilters) -> list[DLQReasonStats]:
+    """Counts and times of each reason, of the entries for which the filters hold."""
+    refuse_unknown_parameters(request, EntryFilters)
+    is_filtered = query.model_dump(exclude_none=True)
+    within = query.within if is_filtered else None
+    return shown.stats(seen_by=request.auth.principal, within=within)
+
+
+def most_urgent(request: AuthenticatedRequest, query: TopQuery) -> list[Investigation]:
+    """The first rows of the queue."""
     refuse_unknown_parameters(request, TopQuery)
     principal = request.auth.principal
     rows = InvestigationQueue.objects.visible_to(principal)[: query.limit]
-    return reply(InvestigationList(items=[shown.urgency(row, seen_by=principal) for row in rows]))
+    return [shown.urgency(row, seen_by=principal) for row in rows]

@@ -1,4 +1,5 @@
-"""The API's URLs, for `include`: every path below them gets an answer of the API."""
+"""The API's URLs, for `include`: every path below them gets an answer of the API, at `/api/v1` and
+at `/v1`."""
 
 from __future__ import annotations
 
@@ -6,13 +7,15 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseNotAllowed
-from django.urls import URLPattern, URLResolver, path, re_path
+from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views import defaults
 from django.views.decorators.csrf import csrf_exempt
 from django.views.generic import RedirectView
+from ninja import NinjaAPI
 
-from orchestrator.core.api import api, problems
+from orchestrator.core.api import api, plain_api, problems
 
 View = Callable[..., HttpResponseBase]
 
@@ -49,16 +52,19 @@ def _no_such_route(request: HttpRequest) -> HttpResponse:
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Answer a request that was refused before routing, for example for a wrong Host."""
-    if not request.path.startswith("/api/"):
+    if not request.path.startswith(settings.API_PATHS):
         return defaults.bad_request(request, exception)
     detail = f"The server does not answer such requests: {type(exception).__name__}"
     return problems.respond(request, problems.plain(400, detail))
 
 
-_patterns, _app_name, _namespace = api.urls
+def _of(served: NinjaAPI) -> list[URLPattern | URLResolver]:
+    patterns, app_name, namespace = served.urls
+    return [path("", (_guard(patterns), app_name, namespace)), re_path("", _no_such_route)]
 
+
+_docs = RedirectView.as_view(pattern_name=f"{api.urls_namespace}:openapi-view")
 urlpatterns = [
-    path("", RedirectView.as_view(pattern_name=f"{_namespace}:openapi-view"), name="api-index"),
-    path("", (_guard(_patterns), _app_name, _namespace)),
-    re_path("", _no_such_route),
+    path("api/v1/", include([path("", _docs, name="api-index"), *_of(api)])),
+    path("v1/", include(_of(plain_api))),
 ]

@@ -35,14 +35,25 @@ def annotate(
     actor: str,
     note: str = "",
     metadata: Mapping[str, Any] | None = None,
+    on_behalf_of: str = "",
 ) -> DLQEntry:
     """Append a note, merge metadata; returns the entry as it is now.
+
+    `on_behalf_of`: the name that the actor gave for the person behind the change. It is kept with
+    the note, and nobody has checked it.
 
     Raises UnknownEntry, EntryIsClosed and NothingToChange.
     """
     if not note and not metadata:
         raise NothingToChange
-    return _change(entry_uuid, now=now, actor=actor, note=note, metadata=metadata or {})
+    return _change(
+        entry_uuid,
+        now=now,
+        actor=actor,
+        note=note,
+        metadata=metadata or {},
+        on_behalf_of=on_behalf_of,
+    )
 
 
 def close(
@@ -53,8 +64,9 @@ def close(
     actor: str,
     note: str = "",
     metadata: Mapping[str, Any] | None = None,
+    on_behalf_of: str = "",
 ) -> DLQEntry:
-    """End the investigation; returns the entry as it stays.
+    """End the investigation; returns the entry as it stays. For `on_behalf_of` see `annotate`.
 
     Raises UnknownEntry, and EntryIsClosed, also after a lost race to close it.
     """
@@ -64,6 +76,7 @@ def close(
         actor=actor,
         note=note,
         metadata=metadata or {},
+        on_behalf_of=on_behalf_of,
         resolution_status=resolution,
         resolved_at=now,
         resolved_by=actor,
@@ -77,6 +90,7 @@ def _change(
     actor: str,
     note: str,
     metadata: Mapping[str, Any],
+    on_behalf_of: str,
     **values: Any,
 ) -> DLQEntry:
     with transaction.atomic():
@@ -86,17 +100,25 @@ def _change(
             raise UnknownEntry(f"No DLQ entry has the id {entry_uuid}")
         if entry.is_closed:
             raise _is_closed(entry)
-        if note:
-            at = now.astimezone(UTC).isoformat().replace("+00:00", "Z")
-            values["notes"] = [*entry.notes, {"at": at, "by": actor, "text": note}]
+        if note or on_behalf_of:
+            values["notes"] = [*entry.notes, _note(note, on_behalf_of, now=now, actor=actor)]
         if metadata:
             values["metadata"] = entry.metadata | metadata
+        values["updated_at"] = now
         if not DLQEntry.objects.pending().filter(pk=entry.pk).update(**values):
             raise _is_closed(entry)  # another process got there first
         if "resolution_status" in values:
             hours = (now - entry.dlq_timestamp).total_seconds() / 3_600
             metrics.DLQ_HOURS.observe([(entry.dlq_reason, max(0.0, hours))])
     return DLQEntry.objects.get(pk=entry.pk)
+
+
+def _note(text: str, on_behalf_of: str, *, now: datetime, actor: str) -> dict[str, str]:
+    """A note as it is stored. Without a name it has no `on_behalf_of`; without a text, the name is
+    all that there is to say."""
+    at = now.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    note = {"at": at, "by": actor, "text": text}
+    return note | {"on_behalf_of": on_behalf_of} if on_behalf_of else note
 
 
 def _is_closed(entry: DLQEntry) -> EntryIsClosed:

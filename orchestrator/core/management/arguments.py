@@ -14,6 +14,7 @@ from django.core.management.base import CommandParser
 from orchestrator.core import selectors
 
 PAGE_MAX = 1_000
+GIVEN_NAME_MAX = 150
 
 
 def user() -> str:
@@ -33,6 +34,16 @@ def add_page(parser: CommandParser, default: int = 50) -> None:
     """Add `--limit` and `--cursor`: one page of a long list."""
     add_limit(parser, default)
     parser.add_argument("--cursor", help="The cursor that the previous page printed.")
+
+
+def add_given_name(parser: CommandParser, option: str) -> None:
+    """Add an option that names the person on whose behalf the user of the command acts."""
+    parser.add_argument(
+        option,
+        type=text(GIVEN_NAME_MAX),
+        metavar="NAME",
+        help="Kept as the name on whose behalf it happens. The actor is you.",
+    )
 
 
 def add_choices(parser: CommandParser, option: str, choices: Iterable[str]) -> None:

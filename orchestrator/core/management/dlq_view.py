@@ -75,8 +75,8 @@ def page(entry: DLQEntry, now: datetime, *, seen_by: Principal) -> Iterator[Rend
     if entry.notes:
         yield Text("\nNotes", style="bold")
         notes = output.table("at", "by", "*note")
-        for note in entry.notes:
-            notes.add_row(*(output.plain(note.get(name, "")) for name in ("at", "by", "text")))
+        for note in shown.notes(entry):
+            notes.add_row(*map(output.plain, note))
         yield notes
     if entry.x_death:
         yield Text("\nx-death: the broker's record, newest first", style="bold")

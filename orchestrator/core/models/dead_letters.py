@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
@@ -132,6 +133,28 @@ class DLQEntryQuerySet(models.QuerySet["DLQEntry"]):
         """Entries about one subject."""
         return self.filter(subject_id=subject_id)
 
+    def opened(self, after: datetime | None, before: datetime | None) -> DLQEntryQuerySet:
+        """Opened at or after a time, and before another."""
+        rows = self if after is None else self.filter(dlq_timestamp__gte=after)
+        return rows if before is None else rows.filter(dlq_timestamp__lt=before)
+
+    def of_template(self, namespace: str | None, name: str | None) -> DLQEntryQuerySet:
+        """About something of a namespace, of a template with this name, or of both."""
+        if namespace is None and name is None:
+            return self
+        kinds = [
+            each.name
+            for each in frame.collect(lambda app: app.subject_kinds)
+            if each.about == frame.NAMESPACES
+        ]
+        rows = self.filter(subject_kind__in=kinds)
+        # a subject is called namespace/name/version, and none of these has a slash
+        if namespace is None:
+            return rows.filter(subject_name__contains=f"/{name}/")
+        return rows.filter(
+            subject_name__startswith=f"{namespace}/{name}/" if name else f"{namespace}/"
+        )
+
     def pending(self) -> DLQEntryQuerySet:
         """Entries that are not closed yet."""
         return self.filter(resolution_status=DLQEntry.Resolution.PENDING)
@@ -199,6 +222,9 @@ class DLQEntry(models.Model):
     resolved_at = models.DateTimeField(null=True, blank=True)
     resolved_by = models.CharField(max_length=150, blank=True)
     metadata = models.JSONField(default=dict, blank=True, help_text="Set by the investigators.")
+    updated_at = models.DateTimeField(
+        null=True, blank=True, help_text="When an investigator last changed it."
+    )
 
     original_exchange = models.CharField(max_length=255, blank=True)
     original_queue = models.CharField(max_length=255, blank=True)
@@ -293,6 +319,11 @@ class DLQEntry(models.Model):
             return f"{self.subject_kind} {self.subject_id}"
         letters = "a letter" if self.occurrences == 1 else f"{self.occurrences:,} identical letters"
         return f"{letters} from {self.original_queue}" if self.original_queue else letters
+
+    @property
+    def resolution_notes(self) -> str:
+        """The texts of all notes, one after another."""
+        return "\n".join(note["text"] for note in self.notes if note.get("text"))
 
     @property
     def is_closed(self) -> bool:

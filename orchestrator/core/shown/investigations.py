@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Self, TypeVar
 from uuid import UUID
@@ -13,7 +13,12 @@ from pydantic import BaseModel, Field, model_validator
 from orchestrator.core import authority, words
 from orchestrator.core.authority import Principal
 from orchestrator.core.models import DLQDashboard, DLQEntry, InvestigationQueue
-from orchestrator.core.models.dead_letters import REASON_KINDS, RESOLUTION_KINDS, quotes_payload
+from orchestrator.core.models.dead_letters import (
+    REASON_KINDS,
+    RESOLUTION_KINDS,
+    DLQEntryQuerySet,
+    quotes_payload,
+)
 from orchestrator.core.redaction import redacted, redacted_text
 from orchestrator.core.shown.documents import Shown
 from orchestrator.core.shown.values import At, Fact, State, said
@@ -23,6 +28,7 @@ NAMES = {"task": "task_uuid", "execution": "execution_id"}
 
 
 Described = TypeVar("Described", bound=Any)
+Narrowed = Callable[[DLQEntryQuerySet], DLQEntryQuerySet]
 
 
 def named_by_kind(described: Described) -> Described:
@@ -38,6 +44,7 @@ class Note(BaseModel):
 
     at: datetime
     by: str
+    on_behalf_of: str = Field("", description="The name that the author gave; nobody checked it.")
     text: str
 
 
@@ -69,8 +76,15 @@ class DLQSummary(Shown):
         description="The time when the last of these was drained."
     )
     resolution_status: DLQEntry.Resolution
+    resolution_notes: str = Field(description="The texts of all notes, one after another.")
     resolved_at: datetime | None
     resolved_by: str
+    created_at: datetime = Field(
+        validation_alias="dlq_timestamp", description="The same as `dlq_timestamp`."
+    )
+    updated_at: datetime | None = Field(
+        description="The time of the last change by an investigator; null if there was none."
+    )
     original_exchange: str
     original_queue: str
     original_routing_key: str
@@ -147,12 +161,14 @@ def urgency(row: InvestigationQueue, *, seen_by: Principal) -> Investigation:
     return shown
 
 
-def stats(*, seen_by: Principal) -> list[DLQReasonStats]:
-    """Counts and times of the investigations of each reason, of those that the caller may see."""
-    if authority.reach(seen_by, "dlq.read").is_everywhere:
+def stats(*, seen_by: Principal, within: Narrowed | None = None) -> list[DLQReasonStats]:
+    """Counts and times of the investigations of each reason, of those that the caller may see.
+    `within` leaves some of them, by a filter."""
+    if within is None and authority.reach(seen_by, "dlq.read").is_everywhere:
         return [DLQReasonStats.model_validate(row) for row in DLQDashboard.objects.all()]
-    rows = DLQEntry.objects.visible_to(seen_by).counted_by_reason()
-    return [DLQReasonStats(**row) for row in rows]
+    rows = DLQEntry.objects.visible_to(seen_by)
+    counted = (within(rows) if within else rows).counted_by_reason()
+    return [DLQReasonStats(**row) for row in counted]
 
 
 def whole(entry: DLQEntry, *, seen_by: Principal) -> DLQDetail:
@@ -227,6 +243,16 @@ def about(row: InvestigationQueue, *, seen_by: Principal) -> str:
     if row.subject_name:
         return f"{row.subject_kind} {row.subject_name}"
     return detail(row, seen_by=seen_by)
+
+
+def notes(entry: DLQEntry) -> list[tuple[str, str, str]]:
+    """The time, the author and the text of each note."""
+    return [(note["at"], _author(note), note.get("text", "")) for note in entry.notes]
+
+
+def _author(note: dict[str, str]) -> str:
+    name = note.get("on_behalf_of")
+    return f"{note['by']} on behalf of {name}" if name else note["by"]
 
 
 def situation(entry: DLQEntry, now: datetime, *, seen_by: Principal) -> list[Fact]:

@@ -6,15 +6,18 @@ from uuid import UUID
 
 from django.http import HttpResponse
 from ninja import Query, Router
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
+from orchestrator.core import cursors
 from orchestrator.core.api import pages
 from orchestrator.core.api.access import AuthenticatedRequest, needs
 from orchestrator.core.api.application import refuse_unknown_parameters
-from orchestrator.core.api.dlq import DLQPage, EntryPageQuery, page_of
+from orchestrator.core.api.dlq import EntryPageQuery
 from orchestrator.core.api.dlq_reports import TopQuery
 from orchestrator.core.api.replies import documented, reply
 from orchestrator.core.models import DLQEntry
+from orchestrator.core.shown import investigations as shown
+from orchestrator.core.shown.investigations import DLQDetail
 from orchestrator.workflows.api.tasks import known
 from orchestrator.workflows.models import TaskStaleness
 from orchestrator.workflows.shown.tasks import TaskHealth
@@ -32,23 +35,43 @@ class StalenessQuery(TopQuery):
     health_status: TaskStaleness.Health | None = None
 
 
+class EntriesOfTask(pages.Page):
+    items: list[DLQDetail]
+
+
+class EntriesOfTaskQuery(EntryPageQuery):
+    """The page of a listing."""
+
+    limit: int = Field(10, ge=1, le=100, description="The most entries on this page.")
+
+
 @router.get(
-    "/task/{task_uuid}", auth=needs("dlq.read"), response=documented(404, 422, _200=DLQPage)
+    "/task/{task_uuid}", auth=needs("dlq.read"), response=documented(404, 422, _200=EntriesOfTask)
 )
 def list_dlq_entries_of_task(
-    request: AuthenticatedRequest, task_uuid: UUID, query: Query[EntryPageQuery]
+    request: AuthenticatedRequest, task_uuid: UUID, query: Query[EntriesOfTaskQuery]
 ) -> HttpResponse:
-    """All entries of one task, newest first; at most one of them is pending."""
-    refuse_unknown_parameters(request, EntryPageQuery)
+    """All entries of one task with their snapshots, newest first; at most one of them is
+    pending."""
+    refuse_unknown_parameters(request, EntriesOfTaskQuery)
     task = known(request, task_uuid, "dlq.read")
-    return page_of(request, DLQEntry.objects.about(task.pk).without_contents(), query)
+    entries, cursor = pages.newest_first(
+        DLQEntry.objects.about(task.pk), query, key=cursors.whole_number, offset=query.offset
+    )
+    items = [shown.whole(entry, seen_by=request.auth.principal) for entry in entries]
+    return reply(EntriesOfTask(items=items, next=pages.link(request, cursor), next_cursor=cursor))
 
 
 @router.get("/staleness", auth=needs("dlq.read"), response=documented(422, _200=StalenessList))
 def task_staleness(request: AuthenticatedRequest, query: Query[StalenessQuery]) -> HttpResponse:
     """Open tasks by the share of a limit that they have used: stale ones first."""
+    return reply(StalenessList(items=most_stale(request, query)))
+
+
+def most_stale(request: AuthenticatedRequest, query: StalenessQuery) -> list[TaskHealth]:
+    """The first of the open tasks."""
     refuse_unknown_parameters(request, StalenessQuery)
     rows = TaskStaleness.objects.visible_to(request.auth.principal)
     if query.health_status is not None:
         rows = rows.filter(health_status=query.health_status)
-    return reply(StalenessList(items=pages.each(TaskHealth, rows[: query.limit])))
+    return pages.each(TaskHealth, rows[: query.limit])

@@ -14,6 +14,7 @@ from orchestrator.core import authority
 from orchestrator.core.api import pages, problems
 from orchestrator.core.api.access import AuthenticatedRequest, needs
 from orchestrator.core.api.application import refuse_unknown_parameters
+from orchestrator.core.api.given_names import GIVEN_NAME, GivenName
 from orchestrator.core.api.problems import FieldProblem
 from orchestrator.core.api.replies import documented, reply
 from orchestrator.workflows import engine
@@ -48,12 +49,23 @@ class ActionType(enum.StrEnum):
     COMPLETE_MANUALLY = "complete_manually"
 
 
+NAMED_IN = {
+    ActionType.RESET_FOR_RETRY: "reset_by",
+    ActionType.RESOLVE_MANUALLY: "resolved_by",
+    ActionType.COMPLETE_MANUALLY: "completed_by",
+}
+"""The field of each repair for the person behind it."""
+
+
 class CompletionData(BaseModel):
     """The result to use for the step."""
 
     model_config = ConfigDict(extra="forbid")
 
     result: Any = Field(description="The result that its children see.")
+    metadata: dict[str, Any] | None = Field(
+        None, description="The evidence for it, kept as `completion_metadata` of the step."
+    )
 
 
 class StepChange(BaseModel):
@@ -66,6 +78,9 @@ class StepChange(BaseModel):
     completion_data: CompletionData | None = Field(
         None, description="For `complete_manually` only."
     )
+    reset_by: GivenName | None = GIVEN_NAME
+    resolved_by: GivenName | None = GIVEN_NAME
+    completed_by: GivenName | None = GIVEN_NAME
     force: bool = Field(
         False,
         description="true to repair it even in flight: its execution is cancelled and fenced out.",
@@ -79,6 +94,20 @@ class StepChange(BaseModel):
         if not completes and self.completion_data is not None:
             raise ValueError(f"{self.action_type} takes no completion_data")
         return self
+
+    @model_validator(mode="after")
+    def _name_belongs_to_the_repair(self) -> StepChange:
+        for action_type, field in NAMED_IN.items():
+            if action_type != self.action_type and getattr(self, field) is not None:
+                raise ValueError(
+                    f"{self.action_type} takes {NAMED_IN[self.action_type]}, not {field}"
+                )
+        return self
+
+    @property
+    def stored_reason(self) -> str:
+        """The reason, and the name on whose behalf it happens. Raises ReasonMissing."""
+        return engine.on_behalf_of(getattr(self, NAMED_IN[self.action_type]), self.reason)
 
 
 @router.get(
@@ -119,34 +148,39 @@ def get_step(request: AuthenticatedRequest, task_uuid: UUID, step_uuid: UUID) ->
 def change_step(
     request: AuthenticatedRequest, task_uuid: UUID, step_uuid: UUID, change: Body[StepChange]
 ) -> HttpResponse:
-    """Reset, resolve or complete a step by hand; the actor is the caller. 409 in a final state.
+    """Reset, resolve or complete a step by hand. 409 in a final state.
+
+    The actor is the caller; `reset_by`, `resolved_by` or `completed_by` is kept with the reason.
 
     A result may decide what later steps do: 403 unless the caller may run each action that the
     template names.
     """
     step = _known_step(request, task_uuid, step_uuid, "steps.repair")
-    common: dict[str, Any] = {
-        "reason": change.reason,
-        "force": change.force,
-        "actor": request.auth.name,
-        "now": request.auth.now,
-    }
     try:
-        match change.action_type:
-            case ActionType.RESET_FOR_RETRY:
-                engine.reset_for_retry(step.pk, **common)
-            case ActionType.RESOLVE_MANUALLY:
-                engine.resolve_manually(step.pk, **common)
-            case ActionType.COMPLETE_MANUALLY:
-                result = change.completion_data.result if change.completion_data else None
-                principal = request.auth.principal
-                engine.complete_manually(step.pk, result=result, principal=principal, **common)
+        _repair(request, step, change)
     except engine.ResultRefused as error:
         pointer = "/completion_data/result"
         raise problems.invalid([FieldProblem(pointer=pointer, message=str(error))]) from None
     except engine.ReasonMissing as error:
         raise problems.invalid([FieldProblem(pointer="/reason", message=str(error))]) from None
     return _reply(request, _known_step(request, task_uuid, step_uuid, "steps.repair"))
+
+
+def _repair(request: AuthenticatedRequest, step: Step, change: StepChange) -> None:
+    common: dict[str, Any] = {
+        "reason": change.stored_reason,
+        "force": change.force,
+        "actor": request.auth.name,
+        "now": request.auth.now,
+    }
+    match change.action_type:
+        case ActionType.RESET_FOR_RETRY:
+            engine.reset_for_retry(step.pk, **common)
+        case ActionType.RESOLVE_MANUALLY:
+            engine.resolve_manually(step.pk, **common)
+        case ActionType.COMPLETE_MANUALLY:
+            given = dict(change.completion_data) if change.completion_data else {"result": None}
+            engine.complete_manually(step.pk, principal=request.auth.principal, **given, **common)
 
 
 @router.get(

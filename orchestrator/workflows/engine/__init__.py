@@ -28,6 +28,7 @@ from orchestrator.workflows.engine.repairs import (
     StepIsFinal,
     UnknownStep,
     complete_manually,
+    on_behalf_of,
     reset_for_retry,
     resolve_manually,
 )
@@ -70,6 +71,7 @@ __all__ = [
     "detect_stale",
     "look",
     "note_ended",
+    "on_behalf_of",
     "release",
     "request",
     "reset_for_retry",

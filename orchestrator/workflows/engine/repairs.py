@@ -3,7 +3,7 @@ executor if it was quarantined."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -25,6 +25,7 @@ from orchestrator.workflows.states import StepState
 from orchestrator.workflows.states.steps import IN_FLIGHT
 
 LONGEST_REASON = 500
+"""With the name on whose behalf it happens."""
 
 
 class UnknownStep(NotFound):
@@ -84,9 +85,11 @@ def complete_manually(
     actor: str,
     now: datetime,
     force: bool = False,
+    metadata: Mapping[str, Any] | None = None,
     principal: Principal | None = None,
 ) -> Step:
-    """Complete a step with this result, which its children see like one of its own.
+    """Complete a step with this result, which its children see like one of its own, and keep the
+    evidence for it, `metadata`, which they do not see.
 
     The result may decide what later steps do, so `principal` must be permitted to run each action
     that the template names. Raises as `resolve_manually` does, PermissionMissing, and ResultRefused
@@ -96,10 +99,12 @@ def complete_manually(
         definition = turns.only.definition
         if principal is not None:
             require_permission(definition, principal)
-        for place, what in json_values.faults(result):
-            raise outcomes.ResultRefused(f"the result{place} {what}")
+        for named, value in (("result", result), ("metadata", metadata)):
+            for place, what in json_values.faults(value):
+                raise outcomes.ResultRefused(f"the {named}{place} {what}")
         outcome = outcomes.of_result(definition.steps[step.template_step], definition, result)
-        if not complete(turns, {step.pk: (step, outcome)}, "complete_manually", reason=reason):
+        completed, values = {step.pk: (step, outcome)}, {"completion_metadata": metadata}
+        if not complete(turns, completed, "complete_manually", reason=reason, values=values):
             raise TransitionConflict(f"Step {step.name} has moved meanwhile; try again")
     return step
 
@@ -135,7 +140,23 @@ def _repair(
 def check_reason(reason: str) -> None:
     """Raise ReasonMissing unless there is one."""
     if not 0 < len(reason.strip()) <= LONGEST_REASON:
-        raise ReasonMissing(f"expected a reason of 1 to {LONGEST_REASON} characters")
+        raise ReasonMissing(
+            f"expected a reason of 1 to {LONGEST_REASON} characters, with any name in it"
+        )
+
+
+def on_behalf_of(name: str | None, reason: str) -> str:
+    """The reason, and the name that the caller gave for the person behind the repair. Nobody has
+    checked that name, so the actor stays the caller.
+
+    Raises ReasonMissing if there is no reason, or both together are too long.
+    """
+    check_reason(reason)
+    if not name:
+        return reason
+    named = f"{reason} (on behalf of {name})"
+    check_reason(named)
+    return named
 
 
 def _refuse(turn: Turn, step: Step, *, force: bool) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -77,17 +78,18 @@ def complete(
     event: str | tuple[str, ...],
     *,
     reason: str = "",
+    values: Mapping[str, Any] = MappingProxyType({}),
 ) -> set[UUID]:
     """Complete steps with their results, and create the steps that these ask for; returns the ids
-    that moved."""
+    that moved. `values`: other columns to set, the same for all."""
     plain, batchable = [], []
     for step, outcome in completed.values():
-        values: dict[str, Any] = {"result": outcome.result}
+        assigned: dict[str, Any] = {**values, "result": outcome.result}
         if outcome.batches is None:
-            plain.append(Move(step.pk, step.state, step.fence, values))
+            plain.append(Move(step.pk, step.state, step.fence, assigned))
         else:
-            values["batch"] = outcome.batches.as_dict()
-            batchable.append(Move(step.pk, step.state, step.fence, values))
+            assigned["batch"] = outcome.batches.as_dict()
+            batchable.append(Move(step.pk, step.state, step.fence, assigned))
     moved = turns.move_steps(event, plain, reason=reason)
     moved |= turns.move_steps(event, batchable, reason=reason)
     for turn, done in _by_turn(turns, [completed[id] for id in moved]):

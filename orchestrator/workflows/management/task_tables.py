@@ -43,7 +43,7 @@ def staleness(rows: Sequence[TaskStaleness]) -> Table:
             words.span(row.time_in_state_minutes * 60),
             "" if limit is None else words.span(limit * 60),
             row.current_state,
-            output.plain(f"{row.namespace}/{row.task_name}"),
+            output.plain(f"{row.namespace_name}/{row.task_name}"),
         )
     return table
 

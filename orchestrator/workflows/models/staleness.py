@@ -110,7 +110,9 @@ class TaskStalenessQuerySet(models.QuerySet["TaskStaleness"]):
         """Is of a namespace for which the caller has a permission."""
         reach = authority.reach(principal, permission)
         return (
-            self if reach.is_everywhere else self.filter(reach.condition(NAMESPACES, "namespace"))
+            self
+            if reach.is_everywhere
+            else self.filter(reach.condition(NAMESPACES, "namespace_name"))
         )
 
 
@@ -123,7 +125,7 @@ class TaskStaleness(models.Model):
         STALE = "stale"
 
     task_uuid = models.UUIDField(primary_key=True)
-    namespace = models.CharField(max_length=29)
+    namespace_name = models.CharField(max_length=29)
     task_name = models.CharField(max_length=60)
     template_version = models.CharField(max_length=40)
     environment = models.CharField(max_length=60)

@@ -279,7 +279,7 @@ class StepQuerySet(MachineQuerySet["Step"]):
 
     def without_contents(self) -> StepQuerySet:
         """Leave out the columns that can be large."""
-        return self.defer("result", "error")
+        return self.defer("result", "completion_metadata", "error")
 
 
 class Step(models.Model):
@@ -329,6 +329,9 @@ class Step(models.Model):
     )  # fmt: skip
     execution_id: UUID | None
     result = models.JSONField(null=True, blank=True, help_text="What its children see.")
+    completion_metadata = models.JSONField(
+        null=True, blank=True, help_text="The evidence for a result that was given by hand."
+    )
     error = models.JSONField(null=True, blank=True, help_text="Why its last attempt failed.")
     ended_at = models.DateTimeField(null=True, blank=True)
 

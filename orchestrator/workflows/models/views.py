@@ -44,8 +44,8 @@ def _monitoring(*, minutes_since: str, larger: str, collected: str, looked_up: s
             GROUP BY template_id
         ),
         timed AS (
-            SELECT task.id AS task_uuid, template.namespace, template.name AS task_name,
-                template.version AS template_version, task.environment,
+            SELECT task.id AS task_uuid, template.namespace AS namespace_name,
+                template.name AS task_name, template.version AS template_version, task.environment,
                 task.state AS current_state, task.priority, task.correlation_id,
                 {larger}(0, {minutes_since.format("task.clock_started_at")})
                     AS time_in_state_minutes,

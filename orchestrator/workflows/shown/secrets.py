@@ -44,6 +44,11 @@ def result(step: Step, template: TaskTemplate, *, seen_by: Principal) -> Any:
     return authority.payload(shown, of=template.place, seen_by=seen_by)
 
 
+def completion_metadata(step: Step, *, seen_by: Principal) -> Any:
+    """The evidence for a result that was given by hand."""
+    return authority.payload(redacted(step.completion_metadata), of=step.place, seen_by=seen_by)
+
+
 def error(step: Step, *, seen_by: Principal) -> Any:
     """The error of the last attempt. It was stored without the secrets of context and parameters;
     names mark what is left."""

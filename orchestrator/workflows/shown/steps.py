@@ -293,6 +293,10 @@ class StepDetail(StepSummary):
         description="The result that its children see; secrets are `***`, and all of it without "
         "`payloads.read`."
     )
+    completion_metadata: Any = Field(
+        description="The evidence for a result that was given by hand; `***` without "
+        "`payloads.read`."
+    )
     error: Any = Field(description="The error of its last attempt; `***` without `payloads.read`.")
     executions: list[StepTry]
 
@@ -314,6 +318,7 @@ def detail(view: StepView, template: TaskTemplate, *, seen_by: Principal) -> Ste
     return StepDetail(
         **_summary(view),
         result=secrets.result(view.step, template, seen_by=seen_by),
+        completion_metadata=secrets.completion_metadata(view.step, seen_by=seen_by),
         error=secrets.error(view.step, seen_by=seen_by),
         executions=[_try(each) for each in executions_of(view.step)],
     )

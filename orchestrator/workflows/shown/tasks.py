@@ -91,7 +91,7 @@ class TaskHealth(Shown):
     """An open task, the time it has been in its state, and the limit for that time."""
 
     task_uuid: UUID
-    namespace: str
+    namespace_name: str
     task_name: str
     template_version: str
     environment: str

@@ -18,26 +18,27 @@ SCHEMA = {
 class Caller:
     """A client that holds a token; it checks what holds for each answer."""
 
-    def __init__(self, text: str | None) -> None:
+    def __init__(self, text: str | None, base: str = BASE) -> None:
+        self.base = base
         headers = {} if text is None else {"authorization": f"Bearer {text}"}
         self.client = Client(headers=headers, raise_request_exception=False)
 
     def get(self, path: str, **query: Any) -> Any:
-        return self._checked(self.client.get(BASE + path, query))
+        return self._checked(self.client.get(self.base + path, query))
 
     def post(self, path: str, body: Any = None, **options: Any) -> Any:
         return self.send(path, json.dumps(body) if body is not None else "", **options)
 
     def patch(self, path: str, body: Any = None) -> Any:
         return self._checked(
-            self.client.patch(BASE + path, json.dumps(body), content_type="application/json")
+            self.client.patch(self.base + path, json.dumps(body), content_type="application/json")
         )
 
     def delete(self, path: str) -> Any:
-        return self._checked(self.client.delete(BASE + path))
+        return self._checked(self.client.delete(self.base + path))
 
     def send(self, path: str, body: str | bytes, content_type: str = "application/json") -> Any:
-        return self._checked(self.client.post(BASE + path, body, content_type=content_type))
+        return self._checked(self.client.post(self.base + path, body, content_type=content_type))
 
     def _checked(self, response: Any) -> Any:
         if response.status_code >= 400:

@@ -82,13 +82,33 @@ def test_dlq_entry_is_opened_by_hand_annotated_and_closed(caller, request_one, t
     assert execution.status == "requested"
 
 
+def test_name_in_a_change_is_kept_beside_the_caller_who_gave_it(caller):
+    path = f"/dlq/entry/{make_dlq_entry().dlq_entry_uuid}"
+    assert (caller.get(path).json()["updated_at"], caller.get(path).json()["notes"]) == (None, [])
+    first = {"metadata": {"root_cause": "timeout"}, "resolved_by": "ada@example.com"}
+    noted = caller.patch(path, first).json()
+    last = {
+        "resolution_status": "manually_resolved",
+        "resolution_notes": "mended",
+        "resolved_by": "bob@example.com",
+    }
+    closed = caller.patch(path, last).json()
+    shown = [(note["by"], note["on_behalf_of"], note["text"]) for note in closed["notes"]]
+    assert shown == [("ci", "ada@example.com", ""), ("ci", "bob@example.com", "mended")]
+    assert (closed["resolved_by"], closed["resolution_notes"]) == ("ci", "mended")
+    assert closed["created_at"] == closed["dlq_timestamp"]
+    assert noted["updated_at"] < closed["updated_at"] == closed["resolved_at"]
+
+
 @pytest.mark.parametrize(
     ("body", "wrong"),
     [
         ({}, ""),
         ({"resolution_status": "pending"}, ""),
         ({"resolution_status": "solved"}, "/resolution_status"),
-        ({"resolved_by": "someone else", "note": "n"}, "/resolved_by"),
+        ({"resolved_by": "someone else"}, ""),
+        ({"resolved_by": "some\none", "note": "n"}, "/resolved_by"),
+        ({"note": "n", "resolution_notes": "n"}, ""),
         ({"notes": []}, "/notes"),
         ({"metadata": []}, "/metadata"),
     ],

@@ -45,10 +45,11 @@ def test_entries_of_a_task(caller: Caller) -> None:
     engine.detect_stale(clock.now())
     (listed,) = caller.get(f"/dlq/task/{task.pk}").json()["items"]
     assert (listed["task_uuid"], listed["dlq_reason"]) == (str(task.pk), "staleness_timeout")
-    assert caller.get("/dlq", task_uuid=task.pk).json()["items"] == [listed]
+    (summary,) = caller.get("/dlq", task_uuid=task.pk).json()["items"]
+    assert summary.items() <= listed.items()
     assert caller.get("/dlq", dlq_reason="staleness_timeout", limit=1).json()["next"]
-    entry = caller.get(f"/dlq/entry/{listed['dlq_entry_uuid']}").json()
-    assert entry["task_snapshot"]["task_uuid"] == str(task.pk)
+    assert caller.get(f"/dlq/entry/{listed['dlq_entry_uuid']}").json() == listed
+    assert listed["task_snapshot"]["task_uuid"] == str(task.pk)
     caller.patch(f"/dlq/entry/{listed['dlq_entry_uuid']}", {"resolution_status": "cancelled"})
     assert (
         dlq.document("list", "--task", str(task.pk)[:30])["items"][0]["dlq_entry_uuid"]

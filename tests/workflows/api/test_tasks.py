@@ -406,7 +406,32 @@ def test_each_repair_lets_the_task_go_on(caller: Caller, installed: TaskTemplate
     assert caller.patch(following, resolve).status_code == 409
 
 
+def test_name_in_a_repair_is_kept_with_the_reason_and_the_evidence_with_the_step(
+    caller: Caller, installed: TaskTemplate
+) -> None:
+    _, path = begun(caller)
+    reset = {"action_type": "reset_for_retry", "reason": "it hangs", "reset_by": "ada@example.com"}
+    caller.patch(path, reset | {"force": True})
+    body = {
+        "action_type": "complete_manually",
+        "reason": "washed by hand",
+        "completed_by": "bob@example.com",
+        "completion_data": {"result": {}, "metadata": {"seen": "by eye", "token": "t"}},
+        "force": True,
+    }
+    shown = caller.patch(path, body).json()
+    assert shown["completion_metadata"] == {"seen": "by eye", "token": "***"}
+    records = caller.get(f"{path}/audit").json()["items"]
+    reasons = {record["reason"]: record["actor"] for record in records}
+    assert reasons["it hangs (on behalf of ada@example.com)"] == "ci"
+    assert reasons["washed by hand (on behalf of bob@example.com)"] == "ci"
+
+
 SENSELESS: list[tuple[dict[str, Any], str]] = [
+    ({"action_type": "reset_for_retry", "reason": "x", "completed_by": "ada"}, ""),
+    ({"action_type": "reset_for_retry", "reason": "x", "reset_by": ""}, "/reset_by"),
+    ({"action_type": "reset_for_retry", "reason": "x", "reset_by": "a\nb"}, "/reset_by"),
+    ({"action_type": "reset_for_retry", "reason": "x" * 490, "reset_by": "ada"}, "/reason"),
     ({"action_type": "reset_for_retry"}, "/reason"),
     ({"action_type": "reset_for_retry", "reason": ""}, "/reason"),
     ({"action_type": "reset_for_retry", "reason": " "}, "/reason"),

@@ -108,6 +108,7 @@ class Command(output.MusterCommand):
         common: dict[str, Any] = {
             "note": options["note"] or "",
             "metadata": options["metadata"],
+            "on_behalf_of": options["resolved_by"] or "",
             "now": clock.now(),
             "actor": self.principal.actor,
         }
@@ -180,7 +181,10 @@ def _add_update(parser: CommandParser) -> None:
         choices=[str(closing) for closing in DLQEntry.CLOSINGS],
         help="Close them. They cannot be opened again.",
     )
-    parser.add_argument("--note", type=arguments.text(NOTE_MAX), help="A note to add.")
+    parser.add_argument(
+        "--note", "--resolution-notes", type=arguments.text(NOTE_MAX), help="A note to add."
+    )
+    arguments.add_given_name(parser, "--resolved-by")
     parser.add_argument(
         "--metadata",
         type=arguments.json_object("--metadata"),

@@ -21,6 +21,11 @@ from orchestrator.workflows.shown.tasks import TaskHealth, TransitionOut
 from orchestrator.workflows.states import StepState, TaskState
 
 REASON_MAX = 500
+GIVEN_NAMES = {
+    "reset-step": "--reset-by",
+    "resolve-step": "--resolved-by",
+    "complete-step": "--completed-by",
+}
 REPAIRS = {
     "reset-step": "Try steps again; their attempts count from 0 again.",
     "resolve-step": "Count steps as satisfied, without results.",
@@ -239,14 +244,16 @@ class Command(output.MusterCommand):
             self.show(*task_tables.step_page(view, now, seen_by=self.principal))
 
     def reset_steps(self, **options: Any) -> None:
-        self._repair(engine.reset_for_retry, **options)
+        self._repair(engine.reset_for_retry, named=options["reset_by"], **options)
 
     def resolve_steps(self, **options: Any) -> None:
-        self._repair(engine.resolve_manually, **options)
+        self._repair(engine.resolve_manually, named=options["resolved_by"], **options)
 
-    def complete_steps(self, *, result: Any, **options: Any) -> None:
-        verb = partial(engine.complete_manually, principal=self.principal)
-        self._repair(verb, result=result, **options)
+    def complete_steps(self, *, result: Any, metadata: Any, **options: Any) -> None:
+        verb = partial(
+            engine.complete_manually, result=result, metadata=metadata, principal=self.principal
+        )
+        self._repair(verb, named=options["completed_by"], **options)
 
     def _repair(
         self,
@@ -255,6 +262,7 @@ class Command(output.MusterCommand):
         task: str,
         names: Sequence[str],
         reason: str,
+        named: str | None,
         force: bool,
         as_json: bool,
         failed: bool = False,
@@ -266,10 +274,9 @@ class Command(output.MusterCommand):
             chosen += Step.objects.filter(task_id=id, state=StepState.ERROR).order_by("pk")
         if not chosen:
             raise CommandError("No step to repair: name some" + (", none failed" * failed))
-        values = {name: options[name] for name in ("result",) if name in options}
-        values |= {"reason": reason, "force": force, "actor": self.principal.actor}
+        values = {"reason": engine.on_behalf_of(named, reason), "force": force}
         for step in chosen:
-            verb(step.pk, now=clock.now(), **values)
+            verb(step.pk, actor=self.principal.actor, now=clock.now(), **values)
         publisher.flush()
         now = clock.now()
         rows = Step.objects.filter(pk__in=[step.pk for step in chosen]).order_by("pk")
@@ -394,6 +401,13 @@ def _add_repair(parser: CommandParser, verb: str) -> None:
             metavar="JSON|@FILE",
             help="The result that the steps after it see.",
         )
+        parser.add_argument(
+            "--metadata",
+            type=arguments.json_object("--metadata"),
+            metavar="JSON|@FILE",
+            help="The evidence for the result, kept with the step.",
+        )
+    arguments.add_given_name(parser, GIVEN_NAMES[verb])
     parser.add_argument(
         "--reason", type=arguments.text(REASON_MAX), required=True, help="Stored in the audit."
     )

@@ -9,8 +9,8 @@ STATES = ["complete", "cancelled", "resolved_manually"]
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("orchestrator", "0006_pruning"),
-        ("workflows", "0002_task_advance_tries"),
+        ("orchestrator", "0007_pruning"),
+        ("workflows", "0004_task_staleness_namespace_name"),
     ]
 
     operations = [

@@ -6,7 +6,7 @@ from orchestrator.core import finality
 
 
 class Migration(migrations.Migration):
-    dependencies = [("orchestrator", "0005_worker_events_are_final")]
+    dependencies = [("orchestrator", "0006_dlq_entry_updated_at")]
 
     operations = [
         migrations.CreateModel(
