@@ -14,7 +14,7 @@ import os
 import socket
 import sys
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,7 +34,16 @@ from django.db import close_old_connections  # noqa: E402
 
 from orchestrator.access import privileges  # noqa: E402
 from orchestrator.access.privileges import rabbitmq  # noqa: E402
-from orchestrator.core import clock, dead_letters, executions, fleet, packs, publisher, topology  # noqa: E402
+from orchestrator.core import (  # noqa: E402
+    clock,
+    dead_letters,
+    executions,
+    fleet,
+    packs,
+    publisher,
+    retention,
+    topology,
+)
 from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent, Tick, Worker, WorkerEvent  # noqa: E402
 from orchestrator.workflows import engine, task_templates  # noqa: E402
 from orchestrator.workflows.messages import requested as tasks_requested  # noqa: E402
@@ -157,6 +166,22 @@ def execution_rows(*, ids: list[UUID] | None) -> list[SimpleNamespace]:
 def events(*, id: UUID) -> list[SimpleNamespace]:
     """The history of an execution, oldest first."""
     return [SimpleNamespace(**row) for row in ExecutionEvent.objects.of(id).values()]
+
+
+def copy_as_old(*, id: UUID, days: int) -> UUID:
+    """Write a copy of an execution and its history, as if all had been so many days ago; its id."""
+    earlier = timedelta(days=days)
+    row = Execution.objects.get(pk=id)
+    for field in Execution._meta.concrete_fields:
+        at = getattr(row, field.attname)
+        if isinstance(at, datetime):
+            setattr(row, field.attname, at - earlier)
+    row.pk = retention.first_id(row.created_at)
+    row.save(force_insert=True)
+    for event in ExecutionEvent.objects.of(id):
+        event.pk, event.execution_id, event.at = None, row.pk, event.at - earlier
+        event.save(force_insert=True)
+    return row.pk
 
 
 def histories() -> dict[UUID, list[SimpleNamespace]]:
