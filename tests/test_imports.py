@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-ROOTS = ("orchestrator", "settings", "tasks", "workers")
+ROOTS = ("muster_client", "orchestrator", "settings", "tasks", "workers")
 
 
 def modules() -> dict[str, Path]:

@@ -198,6 +198,7 @@ def call_of(execution: Execution, contents: executions.Contents) -> Call:
     return Call(
         execution_id=str(execution.pk),
         attempt=execution.attempt,
+        retries=execution.retry_count,
         action_ref=execution.action_ref,
         runtime=execution.action.runtime,
         entry_point=execution.action.entry_point,

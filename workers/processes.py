@@ -24,6 +24,7 @@ import psutil
 EXECUTION_ID = "MSTR_EXECUTION_ID"
 ATTEMPT = "MSTR_ATTEMPT"
 ACTION = "MSTR_ACTION"
+RETRIES = "MSTR_RETRIES"
 WARM = "MSTR_WARM"
 """The mark of a warm process: the process id of its launcher, and a number."""
 WORKER_TOKEN = "MSTR_WORKER_TOKEN"  # noqa: S105 - names one life of a worker, opens nothing

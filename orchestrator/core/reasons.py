@@ -45,6 +45,7 @@ class Reason(enum.StrEnum):
 
     SUCCEEDED = "succeeded", Known.FINISHED, "The action completed"
     ACTION_FAILED = "action_failed", Known.FINISHED, "The action failed"
+    TRY_AGAIN = "try_again", Known.FINISHED, "The action asked for another attempt"
     RUN_TIMEOUT = "run_timeout", Known.FINISHED, "The action ran longer than its time limit"
 
     MEMORY_LIMIT_EXCEEDED = (

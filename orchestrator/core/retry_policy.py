@@ -66,12 +66,15 @@ class RetryPolicy:
         repeated.
 
         At most `max_attempts` attempts in all. An action whose outcome is unknown is repeated only
-        if it is idempotent, whatever `retry_on` says; one that finished only if `retry_on` says so.
+        if it is idempotent, whatever `retry_on` says; one that finished only if `retry_on` says so,
+        or if it asked for that itself.
         """
         if reason in NEVER or retry_count + 1 >= self.max_attempts:
             return False
         if reason.known is Known.OUTCOME_UNKNOWN and not idempotent:
             return False
+        if reason is Reason.TRY_AGAIN:
+            return True
         if self.retry_on is not None:
             return reason in self.retry_on
         return reason.known is not Known.FINISHED

@@ -85,7 +85,15 @@ def test_jitter_strays_by_its_part_of_the_delay_in_both_directions():
 def test_without_retry_on_what_never_started_is_repeated_and_what_finished_is_not():
     policy = RetryPolicy(max_attempts=2)
     repeated = {r for r in Reason if policy.allows(r, retry_count=0, idempotent=False)}
-    assert repeated == {r for r in Reason if r.known is Known.NEVER_STARTED} - NEVER
+    never_started = {r for r in Reason if r.known is Known.NEVER_STARTED}
+    assert repeated == (never_started | {Reason.TRY_AGAIN}) - NEVER
+
+
+@pytest.mark.parametrize("retry_on", [None, frozenset({Reason.WORKER_LOST}), frozenset()])
+def test_action_that_asks_for_another_attempt_gets_it_while_one_is_left(retry_on):
+    policy = RetryPolicy(max_attempts=2, retry_on=retry_on)
+    assert policy.allows(Reason.TRY_AGAIN, retry_count=0, idempotent=False)
+    assert not policy.allows(Reason.TRY_AGAIN, retry_count=1, idempotent=False)
 
 
 def test_an_idempotent_action_is_repeated_after_an_unknown_outcome():

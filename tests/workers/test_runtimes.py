@@ -288,7 +288,7 @@ class TestShell:
         names = {line.split("=")[0] for line in lines} - {"PWD", "SHLVL", "_", "OLDPWD"}
         assert names == {
             "PATH", "LANG", "HOME", "TMPDIR", "MSTR_PACK_PATH",
-            "MSTR_EXECUTION_ID", "MSTR_ATTEMPT", "MSTR_ACTION", "MSTR_RESULT_FILE",
+            "MSTR_EXECUTION_ID", "MSTR_ATTEMPT", "MSTR_ACTION", "MSTR_RETRIES", "MSTR_RESULT_FILE",
         }  # fmt: skip
         assert f"MSTR_EXECUTION_ID={asked.execution_id}" in lines
 

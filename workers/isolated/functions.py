@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
+from muster_client import calling
 from orchestrator.core.errors import MusterError
 from workers import hiding
 from workers.isolated import results
@@ -81,7 +82,10 @@ def make_importable(pack_path: str) -> None:
 
 def described(error: BaseException, *, callers: Collection[str]) -> dict[str, Any]:
     """Describe an exception: type, message and traceback, without the frames of its callers' files
-    above the action's own."""
+    above the action's own. One that asks for another attempt adds `try_again`."""
+    asked = calling.asks_again(error)
+    error = calling.cause(error)
+    callers = (*callers, *calling.OWN_FILES)
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename in callers:
         frames = frames.tb_next
@@ -91,4 +95,5 @@ def described(error: BaseException, *, callers: Collection[str]) -> dict[str, An
         "exception": results.text(type(error).__qualname__),
         "message": results.text(hiding.hidden(message)[:MESSAGE_LIMIT]),
         "traceback": results.text(hiding.hidden("".join(lines))[-TRACEBACK_LIMIT:]),
+        **({} if asked is None else {"try_again": asked}),
     }

@@ -1,8 +1,9 @@
 """Messages between a launcher and its warm process: JSON, with its length in front.
 
 A request has `entry_point`, `parameters`, `environment` and `limit_bytes`. An answer has one of
-`value`; `refused`, the reason why a value cannot be stored; `exception`, `message` and `traceback`;
-`unavailable`, the reason why there is no such function; `interrupted`.
+`value`; `refused`, the reason why a value cannot be stored; `exception`, `message` and `traceback`,
+with `try_again` if the action asks for another attempt; `unavailable`, the reason why there is no
+such function; `interrupted`.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
+from muster_client import calling
 from workers import hiding
 from workers.isolated import functions, results
 from workers.isolated.messages import HEADER, framed
@@ -85,7 +86,8 @@ class Runner:
     def _call(self, request: dict[str, Any]) -> str:
         try:
             self.is_calling = True
-            value = functions.load(request["entry_point"])(**request["parameters"])
+            function = functions.load(request["entry_point"])
+            value = calling.call(function, request["parameters"])
             written = results.written(value, limit_bytes=request["limit_bytes"])
         finally:
             self.is_calling = False

@@ -287,6 +287,7 @@ def _environment(call: Call, command: Command, work_dir: str) -> dict[str, str]:
         "MSTR_RESULT_FILE": str(Path(work_dir) / RESULT_FILE),
         **command.environment,
         **processes.markers(call.execution_id, call.attempt, call.action_ref),
+        processes.RETRIES: str(call.retries),
     }
 
 

@@ -105,6 +105,7 @@ def _prepare(engine: str, name: str, call: Call, work_dir: str) -> Command:
         "MSTR_RESULT_FILE": f"{WORK}/{command.RESULT_FILE}",
         **options.get("env", {}),
         **processes.markers(call.execution_id, call.attempt, call.action_ref),
+        processes.RETRIES: str(call.retries),
     }
     argv = [
         engine, "run", "--name", name, "--label", f"{LABEL}={worker}",

@@ -21,7 +21,7 @@ from workers import hiding, processes
 from workers.isolated import results
 from workers.runtimes import command
 from workers.runtimes.command import CannotRun, Command, Ended
-from workers.runtimes.protocol import Call, Outcome, completed, failed, not_loaded
+from workers.runtimes.protocol import Call, Outcome, completed, failed, not_loaded, raised
 
 MESSAGE_LIMIT, TRACEBACK_LIMIT = 2_000, 20_000
 """Characters that are kept of an exception. The end of its traceback names the error."""
@@ -71,13 +71,13 @@ def _conclude(call: Call, asked: Command, ended: Ended) -> Outcome:
     if ended_by_itself and "unavailable" in answer:
         return not_loaded(call, str(answer["unavailable"]))
     if ended_by_itself and "exception" in answer:
-        reason = Reason.ACTION_FAILED
-        if answer["exception"] == "MemoryError":
-            reason = Reason.MEMORY_LIMIT_EXCEEDED
         message = hiding.hidden(str(answer.get("message")))[:MESSAGE_LIMIT]
         traceback = hiding.hidden(str(answer.get("traceback")))[-TRACEBACK_LIMIT:]
-        details = {"exception": answer["exception"], "traceback": traceback}
-        return failed(message, reason=reason, **ended.details | details)
+        if answer["exception"] == "MemoryError":
+            details = {"exception": "MemoryError", "traceback": traceback}
+            reason = Reason.MEMORY_LIMIT_EXCEEDED
+            return failed(message, reason=reason, **ended.details | details)
+        return raised(answer | {"message": message, "traceback": traceback}, **ended.details)
     outcome = command.conclude(call, asked, ended)
     if outcome.event != "complete":
         return outcome

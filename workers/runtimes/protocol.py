@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from orchestrator.core import isolation, packs
+from orchestrator.core.executions import RETRY_AFTER
 from orchestrator.core.reasons import Reason
+
+LONGEST_DELAY_SECONDS = 7 * 86_400.0
+"""The latest time at which an action may ask for another attempt."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,8 @@ class Call:
     """Limits of its processes that the action sets; the others are the installation's."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """Values that are masked in all that comes of it."""
+    retries: int = 0
+    """The attempts before this one that its policy counted."""
     isolation: str = isolation.PROCESS
     """The level at which this worker runs it."""
 
@@ -80,6 +88,19 @@ def failed(
     """Make the outcome of a failure. `by` is to blame: `action`, or `worker` if the action could
     not even begin."""
     return Outcome("fail", reason.value, _explained(reason, message, by) | details)
+
+
+def raised(answer: Mapping[str, Any], **details: Any) -> Outcome:
+    """Make the outcome of an exception: a failure, or the wish for another attempt. `answer` is
+    what `workers.isolated.functions` describes, and may be foreign."""
+    details |= {name: str(answer[name]) for name in ("exception", "traceback")}
+    message, asked = str(answer["message"]), answer.get("try_again")
+    if not isinstance(asked, Mapping):
+        return failed(message, **details)
+    seconds = asked.get("after_seconds")
+    if isinstance(seconds, int | float) and math.isfinite(seconds):
+        details[RETRY_AFTER] = min(max(float(seconds), 0.0), LONGEST_DELAY_SECONDS)
+    return failed(message, reason=Reason.TRY_AGAIN, **details)
 
 
 def interrupted(message: str = "The action was interrupted.") -> Outcome:

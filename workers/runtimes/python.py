@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from muster_client import calling
 from orchestrator.core import isolation
 from workers import processes
 from workers.isolated import functions, results
@@ -32,6 +33,7 @@ from workers.runtimes.protocol import (
     failed,
     interrupted,
     not_loaded,
+    raised,
     timed_out,
 )
 
@@ -78,7 +80,7 @@ def _run_here(call: Call) -> Outcome:
     except limits.Interrupted:
         outcome = interrupted()
     except BaseException as error:  # noqa: BLE001 - whatever an action raises, the worker goes on
-        outcome = failed(**functions.described(error, callers=OWN_FILES))
+        outcome = raised(functions.described(error, callers=OWN_FILES))
     if os.getpid() != process_id:
         os._exit(1)  # the action forked, and this is its child: it must not go on as a worker
     if outcome.event != "complete":  # a result belongs to the action alone
@@ -100,7 +102,7 @@ def _call(call: Call) -> Outcome:
             function = functions.load(str(call.entry_point))
         except functions.CannotLoad as error:
             return not_loaded(call, str(error))
-        value = function(**call.parameters)
+        value = calling.call(function, call.parameters)
         try:
             return _completed(call, results.storable(value))
         except results.NotStorable as error:
@@ -113,6 +115,7 @@ def _markers(call: Call) -> Iterator[None]:
         yield  # all threads share one environment
         return
     markers = processes.markers(call.execution_id, call.attempt, call.action_ref)
+    markers[processes.RETRIES] = str(call.retries)
     os.environ.update(markers)
     try:
         yield

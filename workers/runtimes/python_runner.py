@@ -1,9 +1,10 @@
 """Call a function in an interpreter of its own: `python_runner.py MODULE:FUNCTION FOLDER`.
 
 Parameters come as JSON on stdin; the outcome goes to the file MSTR_RESULT_FILE: `{"value": ...}`,
-or `exception`, `message` and `traceback`, or `unavailable` if there is no such function, so that
-nothing was called. FOLDER is the last place where the module is looked for. For any Python since
-3.8, with its standard library only: the pack's interpreter runs it.
+or `exception`, `message` and `traceback`, with `try_again` if the action asks for another attempt,
+or `unavailable` if there is no such function, so that nothing was called. FOLDER is the last place
+where the module is looked for, but for Muster's own code. For any Python since 3.8, with its
+standard library only: the pack's interpreter runs it.
 """
 
 import sys
@@ -19,6 +20,8 @@ import traceback
 MESSAGE_LIMIT = 20000
 TRACEBACK_LIMIT = 100000
 LIMIT_BYTES = 1048576
+OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+"""Where `muster_client` is."""
 
 
 class CannotLoad(Exception):
@@ -29,7 +32,9 @@ def main():  # type: ignore[no-untyped-def]
     process_id = os.getpid()
     try:
         function = load(sys.argv[1], sys.argv[2])
-        answer = {"value": function(**json.load(sys.stdin))}
+        from muster_client import calling
+
+        answer = {"value": calling.call(function, json.load(sys.stdin))}
         written = json.dumps(answer, allow_nan=False)
         if len(written) > LIMIT_BYTES:
             raise ValueError(f"it returned {len(written)} bytes of JSON, {LIMIT_BYTES} are kept")
@@ -46,7 +51,7 @@ def main():  # type: ignore[no-untyped-def]
 
 def load(entry_point, folder):  # type: ignore[no-untyped-def]
     """Load the function. Raises CannotLoad, or the errors of the import."""
-    sys.path.append(folder)
+    sys.path += [folder, OURS]
     module_name, _, name = entry_point.partition(":")
     try:
         module = importlib.import_module(module_name)
@@ -64,8 +69,13 @@ def load(entry_point, folder):  # type: ignore[no-untyped-def]
 def described(error):  # type: ignore[no-untyped-def]
     """Describe an exception: type, message and traceback, without the frames above the action's
     own."""
+    from muster_client import calling
+
+    asked = calling.asks_again(error)
+    error = calling.cause(error)
+    callers = (__file__, *calling.OWN_FILES)
     frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
+    while frames is not None and frames.tb_frame.f_code.co_filename in callers:
         frames = frames.tb_next
     lines = traceback.format_exception(type(error), error, frames)
     message = "".join(traceback.format_exception_only(type(error), error)).strip()
@@ -73,6 +83,7 @@ def described(error):  # type: ignore[no-untyped-def]
         "exception": type(error).__qualname__,
         "message": message[:MESSAGE_LIMIT],
         "traceback": "".join(lines)[-TRACEBACK_LIMIT:],
+        **({} if asked is None else {"try_again": asked}),
     }
 
 

@@ -39,7 +39,15 @@ from workers import hiding, processes
 from workers.isolated import results
 from workers.isolated.messages import HEADER, LONGEST_BYTES, framed
 from workers.runtimes import command, keeper, limits, work_dirs
-from workers.runtimes.protocol import Call, Outcome, failed, interrupted, not_loaded, timed_out
+from workers.runtimes.protocol import (
+    Call,
+    Outcome,
+    failed,
+    interrupted,
+    not_loaded,
+    raised,
+    timed_out,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -311,6 +319,7 @@ def _plain(line: str) -> str:
 
 def _request(call: Call, function: Function) -> bytes:
     marks = processes.markers(call.execution_id, call.attempt, call.action_ref)
+    marks[processes.RETRIES] = str(call.retries)
     request = {
         "entry_point": function.entry_point,
         "parameters": function.parameters,
@@ -340,8 +349,7 @@ def _outcome(
             return not_loaded(call, str(answer["unavailable"]))
         if "refused" in answer:
             return failed(str(answer["refused"]))
-        message, *details = (str(answer[name]) for name in ("message", "exception", "traceback"))
-        return failed(message, exception=details[0], traceback=details[1])
+        return raised(answer)
     except (results.NotStorable, TypeError, KeyError):
         raise Garbled from None
 

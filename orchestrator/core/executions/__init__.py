@@ -1,6 +1,7 @@
 """The life of an execution: request, schedule, claim, finish, retry, cancel, sweep."""
 
 from orchestrator.core.executions.attempts import (
+    RETRY_AFTER,
     claim,
     end_attempts,
     finish,
@@ -46,6 +47,7 @@ from orchestrator.core.executions.unclaimed import (
 __all__ = [
     "BOUNDS",
     "MONITOR",
+    "RETRY_AFTER",
     "AlreadyOver",
     "Contents",
     "Ended",

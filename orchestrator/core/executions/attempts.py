@@ -36,6 +36,9 @@ its worker heard of the cancel keeps that end, good or bad."""
 End = Callable[..., Collection[UUID]]
 """Takes what `end_attempts` takes, and returns the ids that moved."""
 
+RETRY_AFTER = "retry_after_seconds"
+"""The key of a result by which an action that asks for another attempt says when."""
+
 AGAIN = ("give_back", "retry")
 """The events after which an execution waits for its next attempt."""
 
@@ -227,7 +230,8 @@ def _next(
         return "give_back", move(execution, result=result)
     loss = _loss(execution, reason)
     if _may_retry(execution, policy, reason, now):
-        values = _next_try(execution, policy, now) | loss
+        asked_seconds = result.get(RETRY_AFTER) if reason is Reason.TRY_AGAIN else None
+        values = _next_try(execution, policy, asked_seconds, now) | loss
         return "retry", move(execution, result=result, **values)
     return _terminal_event(execution.status, reason), move(execution, result=result, **loss)
 
@@ -305,10 +309,14 @@ def _may_retry(execution: Execution, policy: RetryPolicy, reason: Reason, now: d
     )
 
 
-def _next_try(execution: Execution, policy: RetryPolicy, now: datetime) -> dict[str, Any]:
+def _next_try(
+    execution: Execution, policy: RetryPolicy, asked_seconds: float | None, now: datetime
+) -> dict[str, Any]:
     """Values to set for another attempt. The result says why this one ended, until the next one
-    ends."""
+    ends. `asked_seconds` is the delay that the action itself asked for."""
     delay_ms = policy.delay_ms(execution.retry_count + 1, random=random.random)
+    if asked_seconds is not None:
+        delay_ms = round(asked_seconds * 1000)
     return {
         "retry_count": execution.retry_count + 1,
         "next_retry_at": now + timedelta(milliseconds=delay_ms) if delay_ms else None,

@@ -13,7 +13,7 @@ from orchestrator.core import frame, isolation, retry_policy, selectors
 from orchestrator.core.errors import MusterError
 from orchestrator.core.frame import PackContent
 from orchestrator.core.models.catalog import waits_too_long
-from orchestrator.core.packs import parameters, runtimes, source
+from orchestrator.core.packs import imported, parameters, runtimes, source
 from orchestrator.core.packs.keys import (
     MAPPING,
     NUMBER,
@@ -74,19 +74,23 @@ class PackDefinition:
     actions: tuple[ActionDefinition, ...]
     contents: Mapping[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)
     """Content for apps, checked by them, by folder."""
+    notes: tuple[SourceProblem, ...] = ()
+    """What whoever installs it should know, though nothing is wrong."""
 
 
 def load(path: Path | str) -> PackDefinition:
-    """Read the folder: `pack.yaml`, `actions/*.yaml`, apps' own files. Raises InvalidPack."""
+    """Read the folder: `pack.yaml`, `actions/*.yaml`, actions in Python, apps' own files. Raises
+    InvalidPack."""
     folder = Path(path)
     if not folder.is_dir():
         raise InvalidPack([SourceProblem(str(folder), 0, 0, "expected a folder, found none")])
     pack = source.read(folder / "pack.yaml", folder=folder)
     check(pack, PACK_KEYS)
-    actions = _read_all(folder, "actions")
+    in_python = imported.read(folder, pack)
+    actions = [*_read_all(folder, "actions"), *in_python.actions]
     for action in actions:
         _check_action(action, folder)
-    problems = [*pack.problems, *_misnamed(folder)]
+    problems = [*pack.problems, *in_python.problems, *_misnamed(folder)]
     problems += [problem for action in actions for problem in action.problems]
     problems += _duplicates(actions, ("name",))
     contents: dict[str, list[Source]] = {}
@@ -100,7 +104,7 @@ def load(path: Path | str) -> PackDefinition:
             contents[kind.folder] = files
     if problems:
         raise InvalidPack(problems)
-    definition = _pack(pack.value, folder, actions, contents)
+    definition = _pack(pack.value, folder, actions, contents, tuple(in_python.notes))
     if too_long := _too_long(definition, actions):
         raise InvalidPack(too_long)
     return definition
@@ -120,6 +124,7 @@ def _pack(
     folder: Path,
     actions: list[Source],
     contents: Mapping[str, list[Source]],
+    notes: tuple[SourceProblem, ...],
 ) -> PackDefinition:
     return PackDefinition(
         name=values["name"],
@@ -128,6 +133,7 @@ def _pack(
         path=str(folder.resolve()),
         actions=tuple(_action(values["name"], action.value, folder) for action in actions),
         contents={name: tuple(file.value for file in files) for name, files in contents.items()},
+        notes=notes,
     )
 
 
@@ -212,6 +218,9 @@ PACK_KEYS: Mapping[str, Key] = {
         required=True,
     ),
     "description": TEXT,
+    "celery_tasks": Key(
+        "a list of modules in packages, such as shop.tasks", imported.is_list_of_modules
+    ),
 }
 
 ACTION_KEYS: dict[str, Key] = {

@@ -60,6 +60,12 @@ class Source:
     _places: dict[Where, yaml.Mark] = field(default_factory=dict)
     _keys: dict[Where, yaml.Mark] = field(default_factory=dict)
 
+    @classmethod
+    def at_line(cls, file: Path, line: int, value: Any) -> Source:
+        """A value that stands at one line of a file that is no YAML."""
+        mark = yaml.Mark(str(file), 0, max(line - 1, 0), 0, None, 0)
+        return cls(file, value, _places={(): mark, ("name",): mark})
+
     def at(self, where: Where, default: Any = None) -> Any:
         """Return the value there, or the default if there is none."""
         value = self.value

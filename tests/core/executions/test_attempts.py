@@ -273,6 +273,31 @@ def test_last_attempt_that_the_policy_allows_is_the_last() -> None:
     assert reread(execution).status == "abandoned"
 
 
+@pytest.mark.parametrize(
+    ("result", "seconds"),
+    [({executions.RETRY_AFTER: 90.5}, 90.5), ({}, 4), ({executions.RETRY_AFTER: None}, 4)],
+)
+def test_delay_that_an_action_asks_for_counts_instead_of_its_policys(
+    result: dict[str, Any], seconds: float
+) -> None:
+    action = retrying(backoff_base_ms=4_000, jitter=0)
+    (claimed,) = claim(make_execution(S.SCHEDULED, action=action))
+    ended = Ended(execution=claimed, reason=Reason.TRY_AGAIN, result=result)
+    executions.finish([ended], now=LATER, actor="w1")
+    row = reread(claimed)
+    assert (row.status, row.reason, row.retry_count) == ("requested", "try_again", 1)
+    assert row.next_retry_at == LATER + timedelta(seconds=seconds)
+
+
+def test_delay_in_the_result_of_a_failure_means_nothing() -> None:
+    action = retrying(backoff_base_ms=4_000, jitter=0, retry_on=["action_failed"])
+    (claimed,) = claim(make_execution(S.SCHEDULED, action=action))
+    result = {executions.RETRY_AFTER: 90}
+    ended = Ended(execution=claimed, reason=Reason.ACTION_FAILED, result=result)
+    executions.finish([ended], now=LATER, actor="w1")
+    assert reread(claimed).next_retry_at == LATER + timedelta(seconds=4)
+
+
 def test_retry_ends_with_the_deadline() -> None:
     execution = make_execution(S.SCHEDULED, action=retrying(), deadline_at=LATER)
     (claimed,) = claim(execution)

@@ -52,6 +52,7 @@ class Command(output.MusterCommand):
                 noun = kind.folder.removesuffix("s")
                 _add(table, names, noun, "", values.get("description", ""))
         self._show(table)
+        self._note(definition)
         levels = {action.isolation for action in definition.actions}
         for level in sorted(levels, key=isolation.LEVELS.index):
             if note := isolation.note(level):
@@ -69,6 +70,7 @@ class Command(output.MusterCommand):
         groups = (report.created, report.updated, report.unchanged, report.disabled)
         table.add_row(*(str(len(group)) for group in groups))
         self._show(table)
+        self._note(definition)
 
     def list_installed(self, *, as_json: bool) -> None:
         packs_seen = self.visible(Pack.objects).prefetch_related("actions")
@@ -91,6 +93,10 @@ class Command(output.MusterCommand):
             return packs.load(path)
         except packs.InvalidPack as error:
             self._refuse([str(problem) for problem in error.problems])
+
+    def _note(self, definition: packs.PackDefinition) -> None:
+        for note in definition.notes:
+            self.stdout.write(str(plain(f"note: {note}")))
 
     def _refuse(self, problems: list[str]) -> NoReturn:
         for problem in problems:

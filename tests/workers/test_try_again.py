@@ -1,0 +1,74 @@
+"""An action that asks for another attempt, in each kind of process that runs Python."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workers.helpers import call
+from workers import runtimes
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="keepers need Linux")
+
+CODE = """
+import os
+from datetime import date
+from muster_client import TryAgain, action
+
+@action
+def later(*, day: date, after_seconds: float | None = None):
+    try:
+        raise ConnectionError(f"{day:%A}, retry {os.environ['MSTR_RETRIES']}")
+    except ConnectionError as error:
+        raise TryAgain(str(error), after_seconds=after_seconds) from error
+"""
+
+KINDS: dict[str, dict[str, Any]] = {
+    "warm": {},
+    "own process": {"options": {"process": True}},
+    "trusted": {"isolation": "trusted"},
+}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return KINDS[request.param]
+
+
+@pytest.fixture
+def asking(tmp_path: Path, kind: dict[str, Any]) -> Any:
+    """Run the action with these parameters."""
+    # a name of its own: a trusted function's module stays in this process
+    package = tmp_path / f"asking_{tmp_path.name}"
+    package.mkdir()
+    (package / "work.py").write_text(CODE)
+
+    def run(**parameters: Any) -> runtimes.Outcome:
+        entry_point = f"{package.name}.work:later"
+        values = {"pack_path": str(package), "parameters": {"day": "2026-01-02", **parameters}}
+        return runtimes.run(call("python", entry_point, retries=2, **values, **kind))
+
+    return run
+
+
+def test_wish_is_the_reason_and_its_cause_is_what_is_described(asking):
+    outcome = asking(after_seconds=30)
+    assert (outcome.event, outcome.reason) == ("fail", "try_again")
+    assert outcome.result["retry_after_seconds"] == 30
+    assert outcome.result["message"].endswith("Friday, retry 2")
+    assert outcome.result["exception"] == "ConnectionError"
+    assert "muster_client" not in outcome.result["traceback"]
+
+
+@pytest.mark.parametrize(("asked", "kept"), [(-5, 0), (1e12, 7 * 86_400)])
+def test_delay_stays_within_reason(asking, asked, kept):
+    assert asking(after_seconds=asked).result["retry_after_seconds"] == kept
+
+
+def test_without_a_delay_that_of_the_policy_counts(asking):
+    outcome = asking()
+    assert outcome.reason == "try_again"
+    assert "retry_after_seconds" not in outcome.result
