@@ -18,6 +18,9 @@ from orchestrator.core.models import DLQEntry, Execution, Worker
 
 HEX = re.compile(r"[0-9a-f]{1,32}")
 
+NAMED_LIMIT = 5
+"""The number of ids that are named if a beginning fits more than one."""
+
 
 class AmbiguousPrefix(MusterError):
     """Several ids begin with this text."""
@@ -62,12 +65,17 @@ def beginning_with(
     if not HEX.fullmatch(digits):
         raise unknown(f"{text!r} is not an id: expected a UUID, or the beginning of one")
     between = (UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f")))
-    matches = list(rows.filter(**{f"{field}__range": between}).order_by()[:2])
+    ids = rows.filter(**{f"{field}__range": between}).order_by(field)
+    matches = [id for (id,) in ids[: NAMED_LIMIT + 1]]
     if not matches:
         raise unknown(f"No {noun} has an id that begins with {text}")
     if len(matches) > 1:
-        raise AmbiguousPrefix(f"More than one {noun} has an id that begins with {text}")
-    return matches[0][0]
+        named = ", ".join(map(str, matches[:NAMED_LIMIT]))
+        more = ", ..." if len(matches) > NAMED_LIMIT else ""
+        raise AmbiguousPrefix(
+            f"More than one {noun} has an id that begins with {text}: {named}{more}"
+        )
+    return matches[0]
 
 
 def worker(text: str, rows: QuerySet[Worker]) -> Worker:

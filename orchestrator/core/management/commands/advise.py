@@ -14,6 +14,7 @@ from rich.text import Text
 from orchestrator.core import advice, clock, fleet, words
 from orchestrator.core.advice import Advice, Lack, Limit
 from orchestrator.core.management import arguments, output
+from orchestrator.core.management.tables import Table
 
 VERDICT_STYLES = {"fits": "green", "short": "red", "long": "yellow"}
 
@@ -71,7 +72,7 @@ def _lack_text(lack: Lack) -> str:
 
 
 def _table(advised: list[Advice]) -> Any:
-    table = output.table(
+    table = Table(
         "*action",
         *(">runs", ">typical", ">slowest", ">wait", "", ">limit", "", ">expired", ">would run"),
     )

@@ -109,11 +109,11 @@ class Command(output.MusterCommand):
         page = page[:limit]
         if as_json:
             items = [document(shown.ExecutionSummary.model_validate(row)) for row in page]
-            self.show_json({"items": items, "next_cursor": more})
+            self.show_items(items, next_cursor=more)
         elif not page:
             self.stdout.write("No execution. Submit one: manage.py execution submit ACTION_REF")
         else:
-            self.show(execution_view.listing(page, clock.now()))
+            self.show(execution_view.listing(page, clock.now(), seen_by=self.principal))
             if more:
                 self.stdout.write(f"More: --cursor {more}")
 
