@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar, NoReturn
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import Error as DatabaseError
 from django.db import connection
 from rich.console import Console, RenderableType
@@ -17,6 +17,7 @@ from rich.text import Text
 from orchestrator.core import authority, checks, words
 from orchestrator.core.authority import Principal
 from orchestrator.core.errors import Forbidden, MusterError
+from orchestrator.core.management.parsing import ParsedCommand
 from orchestrator.core.management.tables import Table
 from orchestrator.core.shown.values import (
     At,
@@ -57,7 +58,7 @@ NOBODY = ""
 """Instead of a permission: the verb acts for nobody. It starts a service, or looks at no row."""
 
 
-class MusterCommand(BaseCommand):
+class MusterCommand(ParsedCommand):
     """A command whose expected errors are one line on stderr and exit status 1.
 
     Whoever runs it is asked for the permission of its verb, by the same authorizer as the callers

@@ -90,10 +90,16 @@ def test_count_submits_as_many_in_batches(settings: Any) -> None:
     assert len(ids) == 10
 
 
+def test_refusal_of_many_is_said_once() -> None:
+    make_action(parameters_schema={"type": "object", "required": ["seconds"]})
+    told = refused("submit", "core.echo", "--count", "200")
+    assert told == "/parameters: expected the property 'seconds', found none"
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["core.nothing"], "/action_ref: no action is called 'core.nothing'"),
+        (["core.nothing"], "No action is called 'core.nothing'; see: manage.py pack list"),
         (["core.echo", "--worker", "w9"], "No worker has the name or id 'w9'"),
         (["core.echo", "--count", "2", "--idempotency-key", "k"], "leave out --count"),
         (["core.echo", "--param", "x"], "expected KEY=VALUE, found 'x'"),

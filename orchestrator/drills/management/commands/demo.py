@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from rich.console import Console
 from rich.live import Live
 
 from orchestrator.core import checks, clock, fleet
+from orchestrator.core.management.parsing import ParsedCommand
 from orchestrator.drills import first_start, services
 from orchestrator.drills.demo import account, screen, stage
 from orchestrator.drills.demo.files import standard_library
@@ -28,7 +29,7 @@ CONCURRENCY = 2
 FEWEST_FILES = 50
 
 
-class Command(BaseCommand):
+class Command(ParsedCommand):
     requires_system_checks = (checks.CONFIGURATION,)
     help = "Watch Muster lose two of three workers, and no execution. Needs no servers."
 
