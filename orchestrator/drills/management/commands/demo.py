@@ -15,12 +15,13 @@ from rich.console import Console
 from rich.live import Live
 
 from orchestrator.core import checks, clock, fleet
+from orchestrator.core.management import output
 from orchestrator.core.management.parsing import ParsedCommand
 from orchestrator.drills import first_start, services
 from orchestrator.drills.demo import account, screen, stage
 from orchestrator.drills.demo.files import standard_library
 from orchestrator.drills.demo.play import STAYS, WORKERS, Play, Stuck
-from orchestrator.drills.supervisor import AnotherRuns, Supervisor, alone
+from orchestrator.drills.supervisor import AnotherRuns, NeverStarts, Supervisor, alone
 
 LOOK_SECONDS = 0.2
 PLAIN_LINE_SECONDS = 2.0
@@ -53,8 +54,9 @@ class Command(ParsedCommand):
         try:
             with alone(settings.DATA_DIR):
                 holds = self._perform(**options)
-        except (AnotherRuns, Stuck) as error:
-            raise CommandError(f"{error}\nLogs: {settings.DATA_DIR / 'logs'}") from None
+        except (AnotherRuns, Stuck, NeverStarts) as error:
+            logs = settings.DATA_DIR / "logs"
+            raise CommandError(f"{output.plain(error)}\nLogs: {logs}") from None
         except KeyboardInterrupt:
             raise CommandError("Stopped before its end.", returncode=130) from None
         if not holds:

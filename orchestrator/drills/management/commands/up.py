@@ -24,11 +24,11 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.core import checks, clock, fleet
-from orchestrator.core.management import overview
+from orchestrator.core.management import output, overview
 from orchestrator.core.management.output import plain
 from orchestrator.core.management.parsing import ParsedCommand
 from orchestrator.drills import first_start, services
-from orchestrator.drills.supervisor import AnotherRuns, Death, Supervisor, alone
+from orchestrator.drills.supervisor import AnotherRuns, Death, NeverStarts, Supervisor, alone
 
 LOOK_SECONDS = 0.25
 REFRESH_SECONDS = 1.0
@@ -90,6 +90,8 @@ class Command(ParsedCommand):
                     _watch_plainly(supervisor, console, asked)
                 else:
                     _watch_live(supervisor, console, asked)
+            except NeverStarts as error:
+                raise CommandError(str(output.plain(error))) from None
             finally:
                 self._stop(supervisor, console, asked)
 
