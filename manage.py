@@ -4,8 +4,8 @@
 import os
 import sys
 
-from django.core.management import execute_from_command_line
+from orchestrator.core.management import program
 
 if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "settings.base")
-    execute_from_command_line(sys.argv)
+    program.run(sys.argv)

@@ -15,7 +15,7 @@ from typing import Any
 import environ
 from django.core.exceptions import ImproperlyConfigured
 
-from settings import logs, muster
+from settings import logs, muster, variables
 from settings.unfold import UNFOLD as UNFOLD
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -29,7 +29,10 @@ DATA_DIR = (BASE_DIR / MUSTER.data_dir).resolve()
 
 def _make_data_dir() -> None:
     """Parameters, results and secrets are stored there: no other user may read it."""
-    DATA_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        DATA_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ImproperlyConfigured(f"MUSTER_DATA_DIR={DATA_DIR}: {error.strerror}.") from None
     mode = stat.S_IMODE(DATA_DIR.stat().st_mode)
     is_ours = any((DATA_DIR / name).exists() for name in ("secret_key", "muster.db", "broker.db"))
     # a directory that is shared with others, such as /tmp, is not ours to close
@@ -40,7 +43,7 @@ def _make_data_dir() -> None:
 
 _make_data_dir()
 
-DEBUG = env.bool("DEBUG", default=False)
+DEBUG = variables.switch(os.environ, "DEBUG")
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 
@@ -91,9 +94,20 @@ SESSION = {
 """PostgreSQL's settings of our sessions: seconds for keepalives, milliseconds otherwise."""
 
 
+DATABASES_KNOWN = ("postgresql", "postgres", "pgsql", "psql", "sqlite")
+"""What a `DATABASE_URL` may begin with."""
+
+
 def _database() -> dict[str, Any]:
     url = env.str("DATABASE_URL", default=f"sqlite:///{DATA_DIR / 'muster.db'}")
-    config: dict[str, Any] = dict(environ.Env.db_url_config(url))
+    if url.partition("://")[0] not in DATABASES_KNOWN:
+        raise ImproperlyConfigured(
+            f"DATABASE_URL: expected postgresql:// or sqlite://, found {url.partition(':')[0]}"
+        )
+    try:
+        config: dict[str, Any] = dict(environ.Env.db_url_config(url))
+    except ValueError as error:
+        raise ImproperlyConfigured(f"DATABASE_URL: {error}.") from None
     if config["ENGINE"] == "django.db.backends.sqlite3":
         if Path(config["NAME"]).parent == DATA_DIR:
             # SQLite would make it with the umask's mode, and its log beside it with the same
@@ -104,7 +118,7 @@ def _database() -> dict[str, Any]:
             "timeout": 20,
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
         }
-    elif config["ENGINE"] == "django.db.backends.postgresql":
+    else:
         statement_timeout_ms = int(MUSTER.database_statement_timeout_seconds * 1000)
         config["CONN_MAX_AGE"] = None
         config["CONN_HEALTH_CHECKS"] = True
@@ -120,10 +134,6 @@ def _database() -> dict[str, Any]:
             "keepalives_count": 3,
             "tcp_user_timeout": 10_000,  # the same for data in flight: no keepalive is sent then
         } | config.get("OPTIONS", {})
-    else:
-        raise ImproperlyConfigured(
-            f"DATABASE_URL: expected postgresql:// or sqlite://, found {url.split(':', 1)[0]}://"
-        )
     return config
 
 
@@ -256,9 +266,9 @@ WHITENOISE_USE_FINDERS = True
 
 DATA_UPLOAD_MAX_MEMORY_SIZE = MUSTER.max_request_bytes
 # each thread keeps a database connection; see settings/http.py
-HTTP_THREADS = env.int("HTTP_THREADS", default=16)
+HTTP_THREADS = variables.whole(os.environ, "HTTP_THREADS", 16, 1_000)
 
 LOGGING = logs.configure(
-    level=env.str("LOG_LEVEL", default="INFO"),
-    as_json=env.str("LOG_FORMAT", default="") == "json",
+    level=variables.one_of(os.environ, "LOG_LEVEL", logs.LEVELS),
+    as_json=variables.one_of(os.environ, "LOG_FORMAT", ("", "json")) == "json",
 )

@@ -17,6 +17,9 @@ LIMITED = ("django.request", "django.security", "uvicorn.error", "orchestrator.a
 
 LINES_PER_MINUTE = 60
 
+LEVELS = ("INFO", "DEBUG", "WARNING", "ERROR", "CRITICAL")
+"""Values of `LOG_LEVEL`, the default first."""
+
 
 class LogBrake(logging.Filter):
     """Lets through so many lines a minute of each of these loggers, and counts the rest.

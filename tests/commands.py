@@ -34,6 +34,14 @@ def document(*arguments: str) -> Any:
     return json.loads(printed(*arguments, "--json"))
 
 
+def items(*arguments: str) -> Any:
+    """What a list that has one page tells scripts."""
+    found = document(*arguments)
+    assert set(found) == {"items", "next_cursor"}
+    assert found["next_cursor"] is None
+    return found["items"]
+
+
 def refused(*arguments: str) -> str:
     """Why it does nothing: one line."""
     with pytest.raises(CommandError) as error:

@@ -70,6 +70,21 @@ class Advice:
     would_have_run: int
     """Those of the newest 100 of them whose worker started other work within the longest wait that
     the rule allows."""
+    sets_wait: bool
+    """The pack sets the longest wait; otherwise it is the installation's, which is for all."""
+    sets_run: bool
+    """The pack sets the time limit."""
+
+    @property
+    def wait_is_out_of_line(self) -> bool:
+        """It is too short, or its pack made it too long."""
+        return self.wait.verdict == "short" or (self.sets_wait and self.wait.verdict == "long")
+
+    @property
+    def run_is_out_of_line(self) -> bool:
+        """It is too short for runs that there were, or its pack made it too long."""
+        is_short = self.run.now < max(LEAST_TIMES * self.typical_seconds, self.slowest_seconds)
+        return is_short or (self.sets_run and self.run.verdict == "long")
 
 
 @dataclass(frozen=True)
@@ -125,6 +140,8 @@ def _advise(action: Action, first: UUID) -> Advice | None:
         ),
         expired=len(expired),
         would_have_run=_count_would_have_run(expired[:EXPIRED_SAMPLE_SIZE], wait_seconds=most),
+        sets_wait=bool(action.queue_ttl_ms or action.scheduled_timeout_seconds),
+        sets_run=action.timeout_seconds is not None,
     )
 
 

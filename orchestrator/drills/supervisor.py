@@ -32,12 +32,33 @@ SETTLED_SECONDS = 30.0
 EXIT_DECLARED_LOST = 70
 """Exit status of a worker that was declared lost: it can be restarted at once."""
 
+FAILED_STARTS = 3
+"""After so many deaths at its start, and no life beyond it, a service is given up."""
+
+BY_OTHERS = (-signal.SIGKILL, -signal.SIGTERM)
+"""Exit statuses of what somebody ended: they say nothing about its start."""
+
+LAST_LINES = 8
 LARGEST_LOG_BYTES = 10_000_000
 POLL_SECONDS = 0.05
 
 
 class AnotherRuns(MusterError):
     """Another supervisor uses this data directory."""
+
+
+class NeverStarts(MusterError):
+    """A service dies whenever it is started."""
+
+    def __init__(self, child: Child) -> None:
+        assert child.death is not None
+        times = f" {child.failed_starts} times" if child.failed_starts > 1 else ""
+        when = " at its start" if child.failed_starts and not child.has_started else ""
+        lines = last_lines(child.log_path, LAST_LINES) or ["(nothing)"]
+        super().__init__(
+            f"{child.service.name} died{times}{when} ({child.death.cause}). "
+            f"{child.log_path} ends with:\n  " + "\n  ".join(lines)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +103,9 @@ class Child:
     start_at: float = 0.0
     restarts: int = 0
     short_lives: int = 0
+    failed_starts: int = 0
+    has_started: bool = False
+    """It lived longer than a start takes, once."""
     death: Death | None = None
 
     @property
@@ -92,9 +116,17 @@ class Child:
     def age_seconds(self) -> float:
         return time.monotonic() - self.started_at
 
+    @property
+    def never_starts(self) -> bool:
+        return self.failed_starts >= FAILED_STARTS and not self.has_started
+
     def note_death(self, exit_status: int) -> Death:
         """Decide if and when the child is started again."""
         self.process = None
+        if self.age_seconds >= SETTLED_SECONDS or exit_status == EXIT_DECLARED_LOST:
+            self.has_started = True
+        elif exit_status not in BY_OTHERS:
+            self.failed_starts += 1
         again_in_seconds = None
         if self.service.restarts:
             again_in_seconds = self._back_off(exit_status)
@@ -138,7 +170,10 @@ class Supervisor:
             self._start(child)
 
     def look(self) -> list[Death]:
-        """Note the deaths since the last look, and restart children whose time has come."""
+        """Note the deaths since the last look, and restart children whose time has come.
+
+        Raises NeverStarts.
+        """
         self._watch_over()
         deaths = []
         for child in self.children.values():
@@ -147,6 +182,8 @@ class Supervisor:
                 if exit_status is not None:
                     _kill_group(child.process.pid)
                     deaths.append(child.note_death(exit_status))
+            if child.never_starts:
+                raise NeverStarts(child)
             if child.process is None and child.service.restarts:
                 self._restart_when_due(child)
         return deaths
@@ -257,14 +294,19 @@ def alone(directory: Path) -> Iterator[None]:
 
 
 def last_line(path: Path) -> str:
-    """The last non-empty line of a log, without reading all of it."""
+    """The last non-empty line of a log."""
+    return next(iter(last_lines(path, 1)), "")
+
+
+def last_lines(path: Path, count: int) -> list[str]:
+    """The last non-empty lines of a log, without reading all of it."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - 4_000))
             lines = file.read().decode(errors="replace").splitlines()
     except OSError:
-        return ""
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return []
+    return [line.rstrip() for line in lines if line.strip()][-count:]
 
 
 def _opened_log(path: Path) -> IO[bytes]:

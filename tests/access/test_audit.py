@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from tests.factories import NOW, make_action, make_execution, make_worker
 from tests.principals import given
 
 run, document, refused = commands.of("audit")
+items = partial(commands.items, "audit")
 
 ADA = audit.Actor("user", "user:ada", "1")
 
@@ -293,11 +295,11 @@ def test_list_is_filtered_and_shows_no_control_characters() -> None:
     note(object_kind="execution", object_id="1")
     note("tokens.create", actor=audit.Actor("user", "user:\x1b[31meve"), decision="denied")
     assert "\x1b" not in run("list")
-    assert [each["permission"] for each in document("list", "--decision", "denied")] == [
+    assert [each["permission"] for each in items("list", "--decision", "denied")] == [
         "tokens.create"
     ]
-    assert [each["object_id"] for each in document("list", "--actor", "user:ada")] == ["1"]
-    assert document("list", "--since", "2999-01-01") == []
+    assert [each["object_id"] for each in items("list", "--actor", "user:ada")] == ["1"]
+    assert items("list", "--since", "2999-01-01") == []
 
 
 @pytest.mark.parametrize("wrong", ["1", "x:y", "1:abc"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.principals import service
 pytestmark = pytest.mark.django_db
 
 run, document, refused = commands.of("keys")
+items = partial(commands.items, "keys")
 
 VALUE = "sk_live_0123456789"
 
@@ -91,7 +93,7 @@ def test_listing_has_everything_but_the_value(billing: None, stdin: Any) -> None
     for text in ("billing/stripe", "of the test account", "mail, bill*", "service:ada"):
         assert text in table
     assert VALUE not in table
-    rows = document("list")
+    rows = items("list")
     assert [row["reference"] for row in rows] == [
         "installation/smtp", "billing/stripe", "user/github",
     ]  # fmt: skip
@@ -102,8 +104,8 @@ def test_listing_has_everything_but_the_value(billing: None, stdin: Any) -> None
 def test_revoked_key_is_listed_only_on_demand(billing: None, stdin: Any) -> None:
     run("create", "billing/stripe")
     assert "its value is gone" in run("revoke", "billing/stripe")
-    assert document("list") == []
-    (row,) = document("list", "--revoked")
+    assert items("list") == []
+    (row,) = items("list", "--revoked")
     assert (row["state"], row["ring_id"]) == ("revoked", "")
     assert refused("revoke", "billing/stripe") == "There is no key billing/stripe"
 
@@ -121,14 +123,14 @@ def test_key_of_a_user_needs_its_owner_and_no_other_does(billing: None, stdin: A
 
 def test_ring_is_shown_by_its_ids_and_grows_at_the_top(billing: None, stdin: Any) -> None:
     run("create", "billing/stripe")
-    (first,) = document("ring")
+    (first,) = items("ring")
     assert (first["seals"], first["keys"]) == (True, 1)
-    added, before = document("ring", "--add")
+    added, before = items("ring", "--add")
     assert (added["seals"], added["keys"]) == (True, 0)
     assert before["id"] == first["id"]
     assert "opens" in run("ring")
     assert run("reseal").strip() == f"1 key is newly sealed, under {added['id']}."
-    assert [row["keys"] for row in document("ring")] == [1, 0]
+    assert [row["keys"] for row in items("ring")] == [1, 0]
 
 
 def test_ring_names_the_keys_that_it_lacks(billing: None, stdin: Any, ring_file: Path) -> None:

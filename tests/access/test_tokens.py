@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from tests.principals import ROOT, given
 pytestmark = pytest.mark.django_db
 
 run, document, refused = commands.of("token")
+items = partial(commands.items, "token")
 
 SCANNED = re.compile(r"mst_[A-Za-z0-9_-]{43}[0-9A-Za-z]{6}")
 """What docs/operating.md gives to scanners for secrets."""
@@ -381,11 +383,10 @@ def test_list_shows_states_and_no_text(owner):
     create(owner, "gone")
     tokens.revoke("gone", now=NOW)
     create(owner, "over", lifetime=timedelta(seconds=1))
-    found = {row["name"]: row["state"] for row in document("list")}
+    found = {row["name"]: row["state"] for row in items("list")}
     assert found == {"running": "usable", "gone": "revoked", "over": "expired"}
     table = run("list")
     assert all(name in table for name in found)
-    assert max(map(len, table.splitlines())) <= 100
 
 
 def test_list_says_what_to_do_when_there_is_none():

@@ -106,9 +106,11 @@ def test_command_says_what_to_change_and_fits_the_screen() -> None:
     for _ in range(3):
         ran(action, 300, ended_at=now - HOUR)
     told = commands.printed("advise", "--days", "2")
-    assert "queue_ttl_ms: 600000, for which MUSTER_WORKER_QUEUE_TTL_MS (now 300000)" in told
-    table = told.partition("core.import_of_a_long_name waits")[0]
-    assert max(map(len, table.splitlines())) <= 100
+    (line,) = (line for line in told.splitlines() if line.startswith("core.import_of_a_long_name"))
+    assert line.split()[:4] == ["core.import_of_a_long_name", "queue_ttl_ms", "300000", "600000"]
+    assert "3 runs took 5 min and at most 5 min: short, the rule gives 10 min to 25 min" in line
+    assert "raise MUSTER_WORKER_QUEUE_TTL_MS, now 300000, too" in line
+    assert "timeout_seconds" not in told, "600 s is right for it"
     advised = commands.document("advise")
     (document,) = advised["actions"]
     assert advised["missing_code"] == []
@@ -120,6 +122,25 @@ def test_command_says_what_to_change_and_fits_the_screen() -> None:
         "advised": 600.0,
     }
     assert document["run"]["verdict"] == "fits"
+
+
+def test_command_is_silent_about_limits_that_nobody_set_and_nothing_came_near() -> None:
+    at_home = clock.now() - HOUR
+    for name in ("quick", "brief"):  # the installation's limits: longer than these need
+        ran(make_action(f"core.{name}"), 2, ended_at=at_home)
+    ran(make_action("core.fetch", timeout_seconds=30), 2, ended_at=at_home)
+    assert commands.printed("advise") == "3 actions need no change: --all shows them.\n"
+    ran(make_action("core.hoarder", timeout_seconds=86_400), 2, ended_at=at_home)
+    ran(make_action("core.late", timeout_seconds=30), 20, ended_at=at_home)
+    told = commands.printed("advise").splitlines()
+    changed = [line.split()[:4] for line in told if line.startswith("core.")]
+    assert changed == [
+        ["core.hoarder", "timeout_seconds", "86400", "120"],
+        ["core.late", "timeout_seconds", "30", "120"],
+    ]
+    assert told[-1] == "3 actions need no change: --all shows them."
+    everything = commands.printed("advise", "--all")
+    assert all(f"core.{name}" in everything for name in ("quick", "brief", "fetch", "late"))
 
 
 def test_command_without_anything_to_go_by_says_so() -> None:

@@ -21,10 +21,12 @@ from orchestrator.drills.supervisor import (
     AnotherRuns,
     Child,
     Death,
+    NeverStarts,
     Service,
     Supervisor,
     alone,
     last_line,
+    last_lines,
 )
 from tests.servers import is_alive
 from tests.waiting import wait_until
@@ -94,6 +96,38 @@ def test_child_that_keeps_dying_is_started_less_and_less_often(tmp_path):
     child = Child(python("service", "pass"), tmp_path / "log", started_at=time.monotonic())
     waits = [child.note_death(1).again_in_seconds for _ in range(7)]
     assert waits == [1, 2, 4, 8, 16, 30, 30]
+
+
+def test_service_that_dies_three_times_at_its_start_is_given_up_with_its_last_lines(supervise):
+    code = "import sys; print('no /dev/shm'); sys.exit('[Errno 13] Permission denied')"
+    supervisor = supervise(python("w1", code), python("other", SLEEPS))
+    w1 = supervisor.children["w1"]
+    for _ in range(2):
+        (death,) = wait_for_deaths(supervisor)
+        assert death.exit_status == 1
+        w1.start_at = 0.0  # no back-off
+    with pytest.raises(NeverStarts) as given_up:
+        wait_for_deaths(supervisor)
+    first, *rest = str(given_up.value).splitlines()
+    assert first == f"w1 died 3 times at its start (exit 1). {w1.log_path} ends with:"
+    assert rest[-2:] == ["  no /dev/shm", "  [Errno 13] Permission denied"]
+
+
+@pytest.mark.parametrize("exit_status", [-signal.SIGKILL, -signal.SIGTERM, 70])
+def test_service_that_others_end_is_not_given_up(tmp_path, exit_status):
+    child = Child(python("w1", "pass"), tmp_path / "log", started_at=time.monotonic())
+    for _ in range(5):
+        child.note_death(exit_status)
+    assert not child.never_starts
+
+
+def test_service_that_has_lived_is_not_given_up(tmp_path):
+    child = Child(python("api", "pass"), tmp_path / "log", started_at=time.monotonic() - 60)
+    child.note_death(1)
+    child.started_at = time.monotonic()
+    for _ in range(5):
+        child.note_death(1)
+    assert not child.never_starts
 
 
 def test_worker_that_was_declared_lost_is_started_again_at_once(tmp_path):
@@ -233,4 +267,5 @@ def test_last_line_is_the_last_that_says_something(tmp_path):
     path = tmp_path / "log"
     path.write_text("first\nlast\n\n  \n")
     assert last_line(path) == "last"
+    assert last_lines(path, 5) == ["first", "last"]
     assert last_line(tmp_path / "missing") == ""

@@ -344,7 +344,7 @@ def test_admin_shows_every_page_and_takes_every_form(
         (echo,) = ids.fetchall()[0]
     for button in ("disable", "enable"):
         _post(staff, f"/admin/orchestrator/action/{echo}/{button}/", _form_submitted="True")
-    events = json.loads(muster.command("audit", "list", "--json"))
+    events = json.loads(muster.command("audit", "list", "--json"))["items"]
     assert {"session.login", "access.manage", "tokens.create", "admin.action"} <= {
         event["permission"] for event in events
     }

@@ -57,7 +57,7 @@ def test_stale_task_is_investigated_once_whoever_looks_for_it(
     assert (snapshot["threshold_minutes"], snapshot["template"]) == (0.05, "scenario/long/1.0.0")
     [step] = snapshot["steps"]
     assert (step["name"], step["attempts"]) == ("only", 1)
-    [queued] = json.loads(muster.command("dlq", "queue", "--json"))
+    [queued] = json.loads(muster.command("dlq", "queue", "--json"))["items"]
     assert queued["dlq_entry_uuid"] == str(entry.dlq_entry_uuid)
     muster.command(
         "dlq", "update", queued["dlq_entry_uuid"],

@@ -7,40 +7,39 @@ from datetime import datetime
 from typing import Any
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from orchestrator.core import words
 from orchestrator.core.authority import Principal
 from orchestrator.core.management import output
-from orchestrator.core.management.execution_view import ID_SHOWN
+from orchestrator.core.management.output import YEAR
+from orchestrator.core.management.tables import Table
 from orchestrator.core.models import DLQEntry, InvestigationQueue
 from orchestrator.core.models.dead_letters import RESOLUTION_KINDS
 from orchestrator.core.shown import investigations as shown
 
 
-def listing(entries: Sequence[DLQEntry], now: datetime) -> Table:
-    table = output.table("id", ">opened", "reason", "resolution", "*about")
+def listing(entries: Sequence[DLQEntry], *, seen_by: Principal) -> Table:
+    table = Table("id", "opened", "reason", "resolution", "*about", "*detail")
     for entry in entries:
         table.add_row(
-            str(entry.dlq_entry_uuid)[:ID_SHOWN],
-            words.span((now - entry.dlq_timestamp).total_seconds()),
-            output.plain(entry.dlq_reason),
+            str(entry.dlq_entry_uuid),
+            output.moment(entry.dlq_timestamp)[YEAR:],
+            output.line(entry.dlq_reason),
             output.status(entry.resolution_status, RESOLUTION_KINDS),
-            output.plain(_about(entry)),
+            output.line(_about(entry)),
+            output.line(shown.detail(entry, seen_by=seen_by)),
         )
     return table
 
 
 def _about(entry: DLQEntry) -> str:
-    """The subject, with a short id."""
-    if entry.subject_id is None:
-        return entry.about
-    return f"{entry.subject_kind} {str(entry.subject_id)[:ID_SHOWN]} {entry.subject_name}"
+    """The subject, with its name."""
+    return f"{entry.about} {entry.subject_name}".strip()
 
 
 def stats(rows: Sequence[shown.DLQReasonStats], now: datetime) -> Table:
-    table = output.table(
+    table = Table(
         "reason", ">pending", ">resolved", ">failed", ">cancelled", ">all", ">oldest", ">closed in"
     )
     for row in rows:
@@ -56,25 +55,26 @@ def stats(rows: Sequence[shown.DLQReasonStats], now: datetime) -> Table:
 
 
 def queue(rows: Sequence[InvestigationQueue], *, seen_by: Principal) -> Table:
-    table = output.table("id", ">score", ">waits", "reason", "*about")
+    table = Table("id", ">score", ">waits", "reason", "*about", "*detail")
     for row in rows:
         table.add_row(
-            str(row.dlq_entry_uuid)[:ID_SHOWN],
+            str(row.dlq_entry_uuid),
             f"{row.priority_score:,.0f}",
             words.span(row.minutes_in_dlq * 60),
             row.dlq_reason,
-            output.plain(shown.about(row, seen_by=seen_by)),
+            output.line(f"{row.subject_kind} {row.subject_id or ''} {row.subject_name}"),
+            output.line(shown.detail(row, seen_by=seen_by)),
         )
     return table
 
 
 def page(entry: DLQEntry, now: datetime, *, seen_by: Principal) -> Iterator[RenderableType]:
     """The page of one entry: its situation, its notes, and everything that was stored."""
-    about = ("About", f"{entry.about} {entry.subject_name}".strip())
+    about = ("About", _about(entry))
     yield output.facts([*shown.situation(entry, now, seen_by=seen_by), about])
     if entry.notes:
         yield Text("\nNotes", style="bold")
-        notes = output.table("at", "by", "*note")
+        notes = Table("at", "by", "*note")
         for note in shown.notes(entry):
             notes.add_row(*map(output.plain, note))
         yield notes
@@ -96,7 +96,7 @@ def page(entry: DLQEntry, now: datetime, *, seen_by: Principal) -> Iterator[Rend
 
 
 def _deaths(x_death: Any) -> Table:
-    table = output.table(">count", "reason", "queue", "*exchange", "*routing keys", "*time")
+    table = Table(">count", "reason", "queue", "*exchange", "*routing keys", "*time")
     for death in shown.deaths(x_death):
         table.add_row(*map(output.plain, death))
     return table

@@ -398,10 +398,10 @@ def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def _is_everywhere(action: argparse.Action) -> bool:
-    """Return True for Django's own options, hidden ones, and the verbs, which have own sections."""
-    common = {action.dest for action in BaseCommand().create_parser("manage.py", "x")._actions}
-    is_hidden = action.help == argparse.SUPPRESS
-    return is_hidden or action.dest in common or isinstance(action, argparse._SubParsersAction)
+    """Return True for help, hidden options such as Django's, and the verbs, which have own
+    sections."""
+    is_hidden = action.help == argparse.SUPPRESS or action.dest == "help"
+    return is_hidden or isinstance(action, argparse._SubParsersAction)
 
 
 def _spelled(action: argparse.Action) -> str:

@@ -6,33 +6,46 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from orchestrator.core import words
 from orchestrator.core.authority import Principal
 from orchestrator.core.management import output
+from orchestrator.core.management.output import YEAR
+from orchestrator.core.management.tables import Table
 from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent
 from orchestrator.core.shown import executions as shown
-
-ID_SHOWN = 18
-"""Characters of an id in a narrow table: rows of different milliseconds differ in them."""
+from orchestrator.core.states import ExecutionStatus
 
 
-def listing(rows: Sequence[Execution], now: datetime) -> Table:
-    table = output.table("id", "*action", "status", ">try", "*worker", ">took", "*reason")
+def listing(rows: Sequence[Execution], now: datetime, *, seen_by: Principal) -> Table:
+    """A row each. `waited`: until its latest run began; `ran`: that run."""
+    table = Table(
+        *("id", "created", "action", "status", ">try", "worker", ">waited", ">ran", "*why")
+    )
+    messages = shown.messages(rows, seen_by=seen_by)
     for row in rows:
-        took = ((row.ended_at or now) - row.created_at).total_seconds()
+        until = row.ended_at or now
         table.add_row(
             str(row.pk),
-            output.plain(row.action_ref),
+            output.moment(row.created_at)[YEAR:],
+            output.line(row.action_ref),
             output.status(row.status),
-            str(row.attempt),
-            output.plain(row.worker.name if row.worker else ""),
-            words.span(took),
-            output.plain(row.reason or row.wait_reason),
+            str(row.attempt or ""),
+            output.line(row.worker.name if row.worker else ""),
+            words.span(((row.started_at or until) - row.created_at).total_seconds()),
+            words.span((until - row.started_at).total_seconds()) if row.started_at else "",
+            output.line(_why(row, messages.get(row.pk, ""))),
         )
     return table
+
+
+def _why(row: Execution, message: str) -> str:
+    """What it waits for, or the reason of its end with its message; nothing needs no words."""
+    if row.status == ExecutionStatus.COMPLETED:
+        return ""
+    reason = row.reason if row.is_terminal else row.wait_reason
+    return f"{reason}: {message}" if message else reason
 
 
 def page(execution: Execution, now: datetime, *, seen_by: Principal) -> Iterator[RenderableType]:
@@ -57,15 +70,15 @@ def page(execution: Execution, now: datetime, *, seen_by: Principal) -> Iterator
 
 
 def dead_letters(letters: Sequence[DLQEntry]) -> Table:
-    table = output.table(">id", "drained", ">try", "reason", "queue", "*detail")
+    table = Table("id", "drained", ">try", "reason", "queue", "*detail")
     for letter in letters:
         table.add_row(
-            str(letter.dlq_entry_uuid)[:ID_SHOWN],
+            str(letter.dlq_entry_uuid),
             output.moment(letter.dlq_timestamp),
             str(letter.attempt or ""),
             letter.dlq_reason,
-            output.plain(letter.original_queue),
-            output.plain(letter.detail),
+            output.line(letter.original_queue),
+            output.line(letter.detail),
         )
     return table
 

@@ -1,4 +1,4 @@
-"""Output of commands: tables of at most 100 columns, one JSON document, errors of one line."""
+"""Output of commands: tables, one JSON document, errors of one line."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar, NoReturn
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import Error as DatabaseError
 from django.db import connection
-from rich import box
 from rich.console import Console, RenderableType
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
 
 from orchestrator.core import authority, checks, words
 from orchestrator.core.authority import Principal
 from orchestrator.core.errors import Forbidden, MusterError
+from orchestrator.core.management.parsing import ParsedCommand
+from orchestrator.core.management.tables import Table
 from orchestrator.core.shown.values import (
     At,
     Coded,
@@ -33,7 +34,12 @@ from orchestrator.core.shown.values import (
 )
 from orchestrator.core.words import Kind
 
-COLUMNS = 100
+UNLIMITED = 100_000
+"""Columns of what is no terminal: whatever reads it cuts its lines up, not we."""
+
+CUT_AT = 200
+"""The most characters of a message in a list; its page has all of it."""
+
 YEAR = len("2026-")
 INTERRUPTED = 130
 """The exit status that a shell reports after Ctrl-C."""
@@ -52,7 +58,7 @@ NOBODY = ""
 """Instead of a permission: the verb acts for nobody. It starts a service, or looks at no row."""
 
 
-class MusterCommand(BaseCommand):
+class MusterCommand(ParsedCommand):
     """A command whose expected errors are one line on stderr and exit status 1.
 
     Whoever runs it is asked for the permission of its verb, by the same authorizer as the callers
@@ -94,12 +100,13 @@ class MusterCommand(BaseCommand):
         return rows.visible_to(self.principal, self.permission)
 
     def show(self, *renderables: RenderableType) -> None:
-        """Write tables and texts to stdout, coloured if it is a terminal."""
+        """Write tables and texts to stdout: coloured and in its width if it is a terminal."""
         console = Console(file=self.stdout, highlight=False)  # type: ignore[arg-type]
-        console.width = min(console.width, COLUMNS) if console.is_terminal else COLUMNS
+        if not console.is_terminal:
+            console.width = UNLIMITED
         for renderable in renderables:
-            # scripts may cut up lines of text, so they are not wrapped
-            console.print(renderable, soft_wrap=isinstance(renderable, Text))
+            # scripts may cut up lines of text, so they are not wrapped; tables fit by themselves
+            console.print(renderable, soft_wrap=isinstance(renderable, Text | Table))
 
     def say(self, line: str) -> None:
         """Write a line, which may quote what is stored."""
@@ -108,6 +115,10 @@ class MusterCommand(BaseCommand):
     def show_json(self, document: Any) -> None:
         """Write one JSON document to stdout."""
         self.stdout.write(json.dumps(document, indent=2, default=_plain))
+
+    def show_items(self, items: Iterable[Any], *, next_cursor: str | None = None) -> None:
+        """Write a list, in the shape of all lists; without a cursor it is the last page."""
+        self.show_json({"items": list(items), "next_cursor": next_cursor})
 
     def fail(self, message: str) -> NoReturn:
         raise CommandError(message)
@@ -132,22 +143,9 @@ def add_json(parser: CommandParser) -> None:
     )
 
 
-def table(*headings: str, title: str = "") -> Table:
-    """A table; `>` before a heading aligns its column to the right, `*` lets it fold."""
-    new = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in headings:
-        new.add_column(
-            heading.lstrip(">*"),
-            justify="right" if heading.startswith(">") else "left",
-            overflow="fold",
-            no_wrap=not heading.startswith("*"),
-        )
-    return new
-
-
-def facts(pairs: Iterable[tuple[str, Value | RenderableType]]) -> Table:
+def facts(pairs: Iterable[tuple[str, Value | RenderableType]]) -> Grid:
     """Names and values below each other; empty values are left out."""
-    grid = Table.grid(padding=(0, 2))
+    grid = Grid.grid(padding=(0, 2))
     grid.add_column(style="bright_black", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in pairs:
@@ -188,7 +186,7 @@ def timeline(happenings: Sequence[Happening]) -> Table:
     of_several = len({each.subject for each in happenings}) > 1
     has_attempts = any(each.attempt is not None for each in happenings)
     headings = ["at", "of" if of_several else ">after", "event", "to"]
-    lines = table(*headings, *([">try"] if has_attempts else []), "*by", "*reason")
+    lines = Table(*headings, *([">try"] if has_attempts else []), "*by", "*reason")
     for each in happenings:
         after = words.span(each.after_seconds) if each.after_seconds else ""
         lines.add_row(
@@ -213,6 +211,12 @@ def plain(text: Any) -> Text:
     """Text from outside, without markup and control characters."""
     shown = str(text).encode("utf-8", "backslashreplace").decode()
     return Text("".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in shown))
+
+
+def line(text: Any) -> Text:
+    """Text from outside as one line, cut off where a list would lose its shape."""
+    one = " ".join(str(text).split())
+    return plain(one if len(one) <= CUT_AT else one[: CUT_AT - 1] + "…")
 
 
 def moment(at: datetime | None, *, precise: bool = False) -> str:

@@ -14,9 +14,17 @@ from orchestrator.core.errors import MusterError
 from orchestrator.core.executions import UnknownExecution
 from orchestrator.core.fleet import UnknownWorker
 from orchestrator.core.investigations import UnknownEntry
+from orchestrator.core.management.parsing import did_you_mean
 from orchestrator.core.models import DLQEntry, Execution, Worker
+from orchestrator.core.models.fleet import WorkerQuerySet
 
 HEX = re.compile(r"[0-9a-f]{1,32}")
+
+NAMED_LIMIT = 5
+"""The number of ids that are named if a beginning fits more than one."""
+
+NAMES_LIMIT = 2_000
+"""The most names that are compared with one that is unknown."""
 
 
 class AmbiguousPrefix(MusterError):
@@ -62,19 +70,26 @@ def beginning_with(
     if not HEX.fullmatch(digits):
         raise unknown(f"{text!r} is not an id: expected a UUID, or the beginning of one")
     between = (UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f")))
-    matches = list(rows.filter(**{f"{field}__range": between}).order_by()[:2])
+    ids = rows.filter(**{f"{field}__range": between}).order_by(field)
+    matches = [id for (id,) in ids[: NAMED_LIMIT + 1]]
     if not matches:
         raise unknown(f"No {noun} has an id that begins with {text}")
     if len(matches) > 1:
-        raise AmbiguousPrefix(f"More than one {noun} has an id that begins with {text}")
-    return matches[0][0]
+        named = ", ".join(map(str, matches[:NAMED_LIMIT]))
+        more = ", ..." if len(matches) > NAMED_LIMIT else ""
+        raise AmbiguousPrefix(
+            f"More than one {noun} has an id that begins with {text}: {named}{more}"
+        )
+    return matches[0]
 
 
-def worker(text: str, rows: QuerySet[Worker]) -> Worker:
+def worker(text: str, rows: WorkerQuerySet) -> Worker:
     """The worker among these with this name, or else with this id. Raises UnknownWorker."""
     row = rows.filter(name=text).first()
     if row is None and text.isascii() and text.isdigit() and int(text) <= ID_MAX:
         row = rows.filter(pk=int(text)).first()
     if row is None:
-        raise UnknownWorker(f"No worker has the name or id {text!r}; see: manage.py workers list")
+        names = rows.known().values_list("name", flat=True)[:NAMES_LIMIT]
+        hint = did_you_mean(text, names) or "; see: manage.py workers list"
+        raise UnknownWorker(f"No worker has the name or id {text!r}{hint}")
     return row

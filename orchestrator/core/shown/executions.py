@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -179,6 +179,24 @@ def result(execution: Execution, *, seen_by: Principal) -> Any:
     return authority.payload(shown, of=execution.place, seen_by=seen_by)
 
 
+def messages(executions: Iterable[Execution], *, seen_by: Principal) -> dict[UUID, str]:
+    """The messages of those of them that ended without success; listings load no results."""
+    failed = [each.pk for each in executions if each.is_terminal and each.status != S.COMPLETED]
+    rows = list(Execution.objects.filter(pk__in=failed).defer("parameters"))
+    secrets = contents.secrets_of(rows) if rows else {}
+    found = {}
+    for row in rows:
+        row.__dict__[KNOWN] = secrets.get(row.pk, contents.UNKNOWN)
+        found[row.pk] = _message(result(row, seen_by=seen_by))
+    return found
+
+
+def _message(result: Any) -> str:
+    """The message in a result, which actions write as they like."""
+    message = result.get("message") if isinstance(result, dict) else None
+    return str(message) if message else ""
+
+
 def _secrets(execution: Execution) -> Secrets:
     """What apps know to be secret in it, asked once."""
     known: Secrets | None = execution.__dict__.get(KNOWN)
@@ -204,8 +222,6 @@ def letters(execution: Execution) -> list[DLQEntry]:
 def situation(execution: Execution, now: datetime, *, seen_by: Principal) -> list[Fact]:
     """Its status, the reason, its worker, and the process that moves it on."""
     brought = [facts_of(execution) for facts_of in frame.collect(lambda app: app.execution_facts)]
-    shown = result(execution, seen_by=seen_by)
-    message = shown.get("message") if isinstance(shown, dict) else None
     return said(
         [
             ("Execution", str(execution.pk)),
@@ -215,7 +231,7 @@ def situation(execution: Execution, now: datetime, *, seen_by: Principal) -> lis
             *(fact for facts in brought for fact in facts),
             # an open execution keeps the reason of its last attempt
             ("Why" if execution.is_terminal else "Last attempt", why(execution.reason)),
-            ("Message", str(message) if message else None),
+            ("Message", _message(result(execution, seen_by=seen_by)) or None),
             ("Waits for", None if execution.is_terminal else execution.wait_reason),
             ("Where", _where(execution, now)),
             ("Moved on by", Prose(WHO_MOVES_IT_ON[S(execution.status)])),

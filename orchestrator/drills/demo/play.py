@@ -26,7 +26,7 @@ from orchestrator.core.models import DLQEntry, Execution, Worker
 from orchestrator.core.states import TERMINAL, ExecutionStatus
 from orchestrator.drills.demo import write_probe
 from orchestrator.drills.demo.files import Input
-from orchestrator.drills.supervisor import EXIT_DECLARED_LOST, Supervisor
+from orchestrator.drills.supervisor import EXIT_DECLARED_LOST, NeverStarts, Supervisor
 
 STAYS, KILLED, STOPPED = "w1", "w2", "w3"
 WORKERS = (STAYS, KILLED, STOPPED)
@@ -213,6 +213,8 @@ class Play:
                 continue
             self._tell(f"{death.name} died ({death.cause}): {death.last_words}", "red")
             if death.name in (KILLED, STOPPED):
+                if death.exit_status != EXIT_DECLARED_LOST:
+                    raise NeverStarts(self.supervisor.children[death.name])
                 raise Stuck(
                     f"{death.name} was lost before it was taken away ({death.cause}). The demo's "
                     "times are short: run it again when this machine has less else to do"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from uuid import UUID
 
 from django.db.models import QuerySet
 
-from orchestrator.core.management.selection import HEX, beginning_with
+from orchestrator.core.management.parsing import did_you_mean
+from orchestrator.core.management.selection import HEX, NAMES_LIMIT, beginning_with
 from orchestrator.workflows.engine import UnknownStep, UnknownTask
 from orchestrator.workflows.models import Step, Task
 
@@ -29,8 +29,7 @@ def step(task: UUID, text: str) -> Step:
     if (named := rows.filter(name=text).first()) is not None:
         return named
     if not HEX.fullmatch(text.strip().lower().replace("-", "")):
-        names = list(rows.order_by("pk").values_list("name", flat=True)[:2_000])
-        near = difflib.get_close_matches(text, names, n=1)
-        hint = f", did you mean {near[0]!r}?" if near else ""
+        names = rows.order_by("pk").values_list("name", flat=True)[:NAMES_LIMIT]
+        hint = did_you_mean(text, names)
         raise UnknownStep(f"No step of task {task} is called {text!r}{hint}")
     return rows.get(pk=beginning_with(text, rows.values_list("pk"), "pk", UnknownStep))

@@ -8,13 +8,12 @@ from datetime import datetime
 from uuid import UUID
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from orchestrator.core import words
 from orchestrator.core.authority import Principal
 from orchestrator.core.management import output
-from orchestrator.core.management.execution_view import ID_SHOWN
+from orchestrator.core.management.tables import Table
 from orchestrator.workflows.models import (
     Step,
     StepExecution,
@@ -33,11 +32,11 @@ STEPS_SHOWN = 100
 
 
 def staleness(rows: Sequence[TaskStaleness]) -> Table:
-    table = output.table("task", "health", ">used", ">in state", ">of", "state", "*template")
+    table = Table("task", "health", ">used", ">in state", ">of", "state", "template")
     for row in rows:
         limit = row.staleness_threshold_minutes
         table.add_row(
-            str(row.task_uuid)[:ID_SHOWN],
+            str(row.task_uuid),
             output.status(row.health_status),
             f"{100 * row.used:,.0f} %",
             words.span(row.time_in_state_minutes * 60),
@@ -48,22 +47,32 @@ def staleness(rows: Sequence[TaskStaleness]) -> Table:
     return table
 
 
-def tasks(rows: Sequence[Task], counts: Mapping[UUID, Counter[StepState]], now: datetime) -> Table:
-    table = output.table("id", "*template", "state", ">steps", ">took")
+def tasks(
+    rows: Sequence[Task],
+    counts: Mapping[UUID, Counter[StepState]],
+    now: datetime,
+    *,
+    seen_by: Principal,
+) -> Table:
+    """A row each. `took`: its age while it is open."""
+    table = Table("id", "created", "template", "state", ">steps", ">took", "*failed step")
+    failures = steps.failures((task.pk for task in rows if not task.is_terminal), seen_by=seen_by)
     for task in rows:
         took = ((task.ended_at or now) - task.created_at).total_seconds()
         table.add_row(
-            str(task.pk)[:ID_SHOWN],
-            output.plain(task.template.ref),
+            str(task.pk),
+            output.moment(task.created_at)[output.YEAR :],
+            output.line(task.template.ref),
             output.status(task.state),
             shown.progress(counts[task.pk]),
             words.span(took),
+            output.line(failures.get(task.pk, "")),
         )
     return table
 
 
 def steps_table(views: Sequence[steps.StepView], now: datetime) -> Table:
-    table = output.table("step", "state", ">tries", ">for", "*blocked by")
+    table = Table("step", "state", ">tries", ">for", "*blocked by")
     for view in views:
         step = view.step
         there = "" if step.ended_at else words.span((now - step.state_entered_at).total_seconds())
@@ -119,7 +128,7 @@ def graph_page(shown_graph: graph.Graph) -> Iterator[RenderableType]:
     """Each step below the steps that it waits for."""
     if not shown_graph.is_made:
         yield Text("The graph of its template: no step is created yet.", style="bright_black")
-    table = output.table("step", "kind", "state", ">tries", "*after")
+    table = Table("step", "kind", "state", ">tries", "*after")
     for name in _in_order(shown_graph):
         node = shown_graph.nodes[name]
         table.add_row(
@@ -133,7 +142,7 @@ def graph_page(shown_graph: graph.Graph) -> Iterator[RenderableType]:
 
 
 def templates(rows: Sequence[TaskTemplate]) -> Table:
-    table = output.table("template", "pack", "", "*description")
+    table = Table("template", "pack", "state", "*description")
     for template in rows:
         table.add_row(
             output.plain(template.ref),
@@ -146,7 +155,7 @@ def templates(rows: Sequence[TaskTemplate]) -> Table:
 
 def template_page(definition: TemplateDefinition) -> Iterator[RenderableType]:
     """The page of a template, step by step."""
-    table = output.table("step", "kind", "*action", ">tries", "*after", "*when")
+    table = Table("step", "kind", "*action", ">tries", "*after", "*when")
     for step in definition.steps.values():
         table.add_row(
             step.name,
@@ -167,12 +176,12 @@ def _blocked_by(view: steps.StepView, now: datetime) -> str:
 
 
 def _executions(tries: Sequence[StepExecution]) -> Table:
-    table = output.table("id", "*action", "status", "*worker", ">ran", "*reason")
+    table = Table("id", "*action", "status", "*worker", ">ran", "*reason")
     for each in tries:
         execution = each.execution
         started, ended = execution.started_at, execution.ended_at
         table.add_row(
-            str(execution.pk)[:ID_SHOWN],
+            str(execution.pk),
             output.plain(execution.action_ref),
             output.status(execution.status),
             output.plain(execution.worker.name if execution.worker else ""),

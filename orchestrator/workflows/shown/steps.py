@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Count, F, Window
+from django.db.models import Count, F, OuterRef, Subquery, Window
 from django.db.models.functions import RowNumber
 from pydantic import Field
 
@@ -120,6 +120,16 @@ def standing_in_the_way(task: Task) -> list[Step]:
     """A few of the failed steps that prevent the task from ending, the oldest first."""
     failed = task.steps.filter(state=StepState.ERROR).defer("result")
     return list(failed.order_by("pk")[:NAMED_LIMIT])
+
+
+def failures(task_ids: Iterable[UUID], *, seen_by: Principal) -> dict[UUID, str]:
+    """Of each task with failed steps: the oldest of them, with its message, in two queries."""
+    failed = Step.objects.filter(task=OuterRef("pk"), state=StepState.ERROR).order_by("pk")
+    first = Subquery(failed.values("pk")[:1])
+    oldest = Task.objects.filter(pk__in=list(task_ids)).values_list(first, flat=True)
+    rows = list(Step.objects.filter(pk__in=oldest).values_list("task_id", "pk", "name"))
+    messages = _messages([pk for _, pk, _ in rows], seen_by)
+    return {task: f"{name}: {messages.get(pk, 'failed')}" for task, pk, name in rows}
 
 
 def _messages(ids: Sequence[UUID], seen_by: Principal) -> dict[UUID, str]:

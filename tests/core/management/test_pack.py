@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from django.core.management import call_command
@@ -13,6 +14,7 @@ from tests import commands
 from tests.core.packs.folder import CORE
 
 run, document, _ = commands.of("pack")
+items = partial(commands.items, "pack")
 
 
 @pytest.mark.django_db
@@ -66,7 +68,7 @@ class TestCommand:
 
     def test_list_as_json_is_for_scripts(self):
         run("install", str(CORE))
-        (pack,) = document("list")
+        (pack,) = items("list")
         assert (pack["name"], pack["version"]) == ("core", "1.0")
         assert pack["actions"][0] == {
             "ref": "core.echo",

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.django_db
 OLD_TTL_MS = 200_000
 
 run, document, refused = commands.of("topology")
+items = partial(commands.items, "topology")
 
 
 class Broker:
@@ -102,7 +104,7 @@ def check() -> tuple[list[dict[str, Any]], str]:
         call_command("topology", "check", "--json", stdout=out)
     except CommandError as error:
         complaint = str(error)
-    return json.loads(out.getvalue() or f"no findings: {complaint}"), complaint
+    return json.loads(out.getvalue() or f"no findings: {complaint}")["items"], complaint
 
 
 def test_check_of_an_empty_broker_tells_what_is_missing_and_makes_nothing(
@@ -208,7 +210,7 @@ def test_migrate_redeclares_the_dead_letter_queue_and_others_with_it(
         link.Producer().publish("letter", exchange="", routing_key=letters)
     settings.MUSTER = replace(settings.MUSTER, dlx_queue_ttl_ms=60_000)
     assert f"queue {letters}: x-message-ttl: wanted 60000, found 86400000" in check()[1]
-    told = document("migrate")
+    told = items("migrate")
     assert [each["queue"] for each in told] == [letters, own_broker.spec.name]
     assert check()[1] == ""
     assert [own_broker.count(letters), own_broker.count()] == [1, 1]
@@ -250,7 +252,7 @@ def test_migrate_refuses_a_queue_with_consumers_unless_forced(own_broker: Broker
         with pytest.raises(CommandError, match=rf"{own_broker.spec.name} \(1\).*--force"):
             run("migrate")
         assert check()[0][-2]["state"] == "differs"
-        told = document("migrate", "--force")
+        told = items("migrate", "--force")
     assert [each["queue"] for each in told] == [own_broker.spec.name]
     assert check()[0][-2]["state"] == "as declared"
 
@@ -266,7 +268,6 @@ def test_show_asks_no_broker(settings: Any) -> None:
     settings.BROKER_URL = "amqp://127.0.0.1:1//"
     text = run("show")
     assert all(spec.name in text for spec in topology.shared_queues())
-    assert max(map(len, text.splitlines())) <= 100
     described = json.loads(run("show", "--format", "json"))
     assert [queue["name"] for queue in described["queues"]][-1] == "worker.<id>.cancel"
     assert run("show", "--format", "markdown").startswith("# Exchanges and queues\n")

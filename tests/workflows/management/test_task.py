@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ S = StepState
 
 
 run, document, refused = commands.of("task")
+items = partial(commands.items, "task")
 
 
 def stuck() -> Task:
@@ -82,9 +84,10 @@ def test_list_shows_progress_filters_and_pages() -> None:
     task = stuck()
     make_task(template=make_template("other"))
     told = run("list")
-    assert str(task.pk)[:18] in told
+    assert str(task.pk) in told.split()
     assert "0/3" in told
-    assert max(map(len, told.splitlines())) <= 100
+    assert "wash: [bold]no water" in told
+    assert "03-01 11:59:55" in told
     assert [i["name"] for i in document("list", "--template", "tests/laundry")["items"]] == [
         "laundry"
     ]
@@ -122,7 +125,7 @@ def test_step_is_found_by_name_and_by_id(begun: Task) -> None:
 
 def test_audit_and_graph(begun: Task) -> None:
     id = str(begun.pk)
-    events = [record["event"] for record in document("audit", id, "--step", "wash")]
+    events = [record["event"] for record in items("audit", id, "--step", "wash")]
     assert events == ["enqueue"]
     assert "initialize" in run("audit", id)
     assert "Older transitions are left out" in run("audit", id, "--limit", "1")
@@ -179,7 +182,7 @@ def test_every_failed_step_is_reset_at_once(begun: Task) -> None:
     step = Step.objects.get(name="wash")
     transition(step, "hand_in", now=clock.now(), actor="executor")
     transition(step, "fail", now=clock.now(), actor="executor", attempts=3)
-    (item,) = document("reset-step", str(begun.pk), "--failed", "--reason", "water is back")
+    (item,) = items("reset-step", str(begun.pk), "--failed", "--reason", "water is back")
     assert (item["name"], item["current_state"], item["attempts"]) == ("wash", "enqueued", 1)
     message = refused("reset-step", str(begun.pk), "--failed", "--reason", "again")
     assert "none failed" in message

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.usefixtures("database", "sent")
 
 
 run, document, refused = commands.of("template")
+items = partial(commands.items, "template")
 
 
 def _written(path: Path, text: str) -> Path:
@@ -37,7 +39,7 @@ def test_templates_are_checked_installed_listed_and_shown(tmp_path: Path) -> Non
     assert REF in run("list", "--namespace", "tests")
     assert "core.echo" in run("show", REF)
     assert document("show", REF)["definition"] == DEFINITION
-    assert [each["name"] for each in document("list")] == ["laundry"]
+    assert [each["name"] for each in items("list")] == ["laundry"]
     assert "its versions are 1.0.0" in refused("show", "tests/laundry/2.0.0")
 
 

@@ -15,6 +15,7 @@ from orchestrator.access.models import Identity
 from orchestrator.core import clock
 from orchestrator.core.frame import ADMIN, ROLES
 from orchestrator.core.management import output
+from orchestrator.core.management.tables import Table
 from orchestrator.core.shown.documents import document
 
 
@@ -68,12 +69,12 @@ class Command(output.MusterCommand):
     def list_all(self, *, as_json: bool, **options: Any) -> None:
         rows = list(Identity.objects.in_order().prefetch_related("grants", "tokens"))
         if as_json:
-            self.show_json([document(shown.identity(row)) for row in rows])
+            self.show_items(document(shown.identity(row)) for row in rows)
             return
         if not rows:
             self.stdout.write("No identity. Create one: manage.py access create NAME")
             return
-        table = output.table("*identity", "state", "*may", ">tokens", "*description")
+        table = Table("*identity", "state", "*may", ">tokens", "*description")
         now = clock.now()
         for row in rows:
             table.add_row(
@@ -88,14 +89,12 @@ class Command(output.MusterCommand):
     def roles(self, *, as_json: bool, **options: Any) -> None:
         known = grants.permissions().values()
         if as_json:
-            self.show_json(
-                [
-                    {"permission": each.name, "text": each.text, "roles": [*each.roles, ADMIN]}
-                    for each in known
-                ]
+            self.show_items(
+                {"permission": each.name, "text": each.text, "roles": [*each.roles, ADMIN]}
+                for each in known
             )
             return
-        table = output.table("permission", *ROLES, "*permits")
+        table = Table("permission", *ROLES, "*permits")
         for each in known:
             marks = ["yes" if role in (*each.roles, ADMIN) else "" for role in ROLES]
             table.add_row(each.name, *marks, output.plain(each.text.replace("`", "")))

@@ -23,6 +23,7 @@ from orchestrator.access.audit.retention import Line
 from orchestrator.core import clock
 from orchestrator.core.database import sqlstate
 from orchestrator.core.management import arguments, output
+from orchestrator.core.management.tables import Table
 
 INSUFFICIENT_PRIVILEGE = "42501"
 EQUAL = ("actor", "permission", "decision", "object_id", "request_id", "address")
@@ -83,9 +84,9 @@ class Command(output.MusterCommand):
         rows = AuditEvent.objects.newest_first().filter(**equal)
         events = list((rows.since(since) if since else rows)[:limit])
         if as_json:
-            self.show_json([audit.content_of(event) for event in events])
+            self.show_items(audit.content_of(event) for event in events)
             return
-        table = output.table("at", "*by", "*permission", "*object", "decision", "*reason", "from")
+        table = Table("at", "*by", "*permission", "*object", "decision", "*reason", "from")
         for event in events:
             table.add_row(
                 output.moment(event.at),

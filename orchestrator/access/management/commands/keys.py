@@ -10,7 +10,6 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 from django.db.models import Count
-from rich.table import Table
 
 from orchestrator.access import identities, keyring, keys
 from orchestrator.access.keys import shown
@@ -18,6 +17,7 @@ from orchestrator.access.models import Key
 from orchestrator.core import authority, clock
 from orchestrator.core.management import output
 from orchestrator.core.management.output import MusterCommand
+from orchestrator.core.management.tables import Table
 from orchestrator.core.shown.documents import document
 
 REFERENCE = "PACK/NAME, installation/NAME or user/NAME."
@@ -89,7 +89,7 @@ class Command(MusterCommand):
         known = Key.objects.visible_to(self.principal)
         rows = known if revoked else known.usable()
         if as_json:
-            self.show_json([document(shown.whole(key)) for key in rows])
+            self.show_items(document(shown.whole(key)) for key in rows)
         elif not rows:
             self.stdout.write("There is no key. Create one: manage.py keys create PACK/NAME")
         else:
@@ -112,9 +112,9 @@ class Command(MusterCommand):
             for id in dict.fromkeys([*held.keys, *sealed])
         ]
         if as_json:
-            self.show_json(rows)
+            self.show_items(rows)
             return
-        table = output.table("id", ">keys", "*")
+        table = Table("id", ">keys", "use")
         for row in rows:
             note = "seals" if row["seals"] else "opens" if row["is_here"] else "is not in the ring"
             table.add_row(str(row["id"]), str(row["keys"]), note)
@@ -177,7 +177,7 @@ def _without_line_end(text: str) -> str:
 
 
 def _table(rows: list[Key]) -> Table:
-    table = output.table("key", "state", "*for", ">version", "value set", "*description")
+    table = Table("key", "state", "*for", ">version", "value set", "*description")
     for key in rows:
         table.add_row(
             output.plain(key),

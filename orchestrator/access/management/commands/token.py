@@ -15,6 +15,7 @@ from orchestrator.access.management import options as access_options
 from orchestrator.access.models import ApiToken, Identity
 from orchestrator.core import authority, clock
 from orchestrator.core.management import output
+from orchestrator.core.management.tables import Table
 from orchestrator.core.shown.documents import document
 
 
@@ -99,12 +100,12 @@ class Command(output.MusterCommand):
     def list_all(self, *, now: datetime, as_json: bool, **options: Any) -> None:
         listed = [shown.token(row, now=now) for row in self._known()]
         if as_json:
-            self.show_json([document(each) for each in listed])
+            self.show_items(document(each) for each in listed)
             return
         if not listed:
             self.stdout.write("There is no token. Create one: manage.py token create NAME")
             return
-        table = output.table(
+        table = Table(
             "*name", "starts with", "state", "*owner", "last used", "expires", "*narrowed to"
         )
         for row, each in zip(self._known(), listed, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,13 @@ from rich.text import Text
 from orchestrator.core import advice, clock, fleet, words
 from orchestrator.core.advice import Advice, Lack, Limit
 from orchestrator.core.management import arguments, output
+from orchestrator.core.management.tables import Table
 
 VERDICT_STYLES = {"fits": "green", "short": "red", "long": "yellow"}
 
 
 class Command(output.MusterCommand):
-    help = (
-        "Advise on each action's longest wait (queue_ttl_ms) and time limit, from the last days: "
-        "two to five times its typical run, at least 2 min. And list the code that workers lack."
-    )
+    help = "Advise on waits and time limits of actions that are out of line, and on missing code."
     permissions = {"": "metrics.read"}
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -33,9 +32,17 @@ class Command(output.MusterCommand):
             metavar="N",
             help="The number of days to look back (7).",
         )
+        parser.add_argument(
+            "--all",
+            action="store_true",
+            dest="everything",
+            help="Show every action that ran, and what the rule gives for it.",
+        )
         output.add_json(parser)
 
-    def handle(self, *args: Any, days: int, as_json: bool, **options: Any) -> None:
+    def handle(
+        self, *args: Any, days: int, everything: bool, as_json: bool, **options: Any
+    ) -> None:
         advised = advice.advise(days=days, now=clock.now())
         lacks = advice.lacks()
         if as_json:
@@ -50,14 +57,23 @@ class Command(output.MusterCommand):
             self.say(_lack_text(lack))
         if not advised:
             self.stdout.write(f"No action completed in the last {days} days.")
-            return
-        self.show(_table(advised))
-        for each in advised:
-            for line in _sentences(each):
-                self.say(line)
-        fits = all(each.wait.verdict == each.run.verdict == "fits" for each in advised)
-        if fits and not lacks:
-            self.stdout.write("Nothing to change.")
+        elif everything:
+            self.show(_overview(advised))
+        else:
+            self._show_changes(advised)
+
+    def _show_changes(self, advised: Sequence[Advice]) -> None:
+        changes = [(each, list(_changes(each))) for each in advised]
+        table = Table("action", "set", ">now", ">to", "*because")
+        for each, rows in changes:
+            for row in rows:
+                table.add_row(output.plain(each.action_ref), *row)
+        if table.rows:
+            self.show(table)
+        fitting = sum(not rows for _, rows in changes)
+        noun = "action needs" if fitting == 1 else "actions need"
+        if fitting:
+            self.stdout.write(f"{fitting} {noun} no change: --all shows them.")
 
 
 def _lack_text(lack: Lack) -> str:
@@ -70,10 +86,11 @@ def _lack_text(lack: Lack) -> str:
     )
 
 
-def _table(advised: list[Advice]) -> Any:
-    table = output.table(
-        "*action",
-        *(">runs", ">typical", ">slowest", ">wait", "", ">limit", "", ">expired", ">would run"),
+def _overview(advised: Sequence[Advice]) -> Table:
+    """Every action, with the ranges of the rule."""
+    table = Table(
+        *("action", ">runs", ">typical", ">slowest", ">wait", "", "rule"),
+        *(">limit", "", "rule", ">expired", ">would run"),
     )
     for each in advised:
         table.add_row(
@@ -81,10 +98,8 @@ def _table(advised: list[Advice]) -> Any:
             str(each.runs),
             words.span(each.typical_seconds),
             words.span(each.slowest_seconds),
-            words.span(each.wait.now),
-            _verdict(each.wait),
-            words.span(each.run.now),
-            _verdict(each.run),
+            *(words.span(each.wait.now), _verdict(each.wait), _shown_range(each.wait)),
+            *(words.span(each.run.now), _verdict(each.run), _shown_range(each.run)),
             str(each.expired),
             str(each.would_have_run),
         )
@@ -95,30 +110,26 @@ def _verdict(limit: Limit) -> Text:
     return Text(limit.verdict, style=VERDICT_STYLES[limit.verdict])
 
 
-def _sentences(each: Advice) -> list[str]:
-    lines = []
-    if each.wait.verdict != "fits":
-        advised = f"queue_ttl_ms: {each.wait.advised * 1000:.0f}"
-        queue_ttl_ms = settings.MUSTER.worker_queue_ttl_ms
-        if each.wait.advised * 1000 > queue_ttl_ms:
-            advised += f", for which MUSTER_WORKER_QUEUE_TTL_MS (now {queue_ttl_ms}) must be raised"
-        lines.append(_sentence(each, "waits for a worker", each.wait, advised))
-    if each.run.verdict != "fits":
-        advised = f"timeout_seconds: {each.run.advised:.0f}"
-        lines.append(_sentence(each, "may run", each.run, advised))
-    if each.would_have_run:
-        lines.append(
-            f"{each.action_ref}: {each.would_have_run} of {each.expired} that expired would have "
-            f"run within the longest wait that the rule allows: {words.span(each.wait.most)}."
-        )
-    return lines
-
-
-def _sentence(each: Advice, what: str, limit: Limit, advised: str) -> str:
-    return (
-        f"{each.action_ref} {what} at most {words.span(limit.now)}: {limit.verdict}, the rule "
-        f"gives {_shown_range(limit)}. Advised: {advised}"
-    )
+def _changes(each: Advice) -> Iterator[tuple[str, str, str, str]]:
+    """The limits to change: which, the value now and then, and why."""
+    runs = f"{each.runs:,} {'run' if each.runs == 1 else 'runs'}"
+    took = f"{runs} took {words.span(each.typical_seconds)}"
+    if each.runs > 1:
+        took += f" and at most {words.span(each.slowest_seconds)}"
+    if each.wait_is_out_of_line or each.would_have_run:
+        advised_ms = round(each.wait.advised * 1000)
+        why = f"{took}: {each.wait.verdict}, the rule gives {_shown_range(each.wait)}"
+        if advised_ms > (queue_ttl_ms := settings.MUSTER.worker_queue_ttl_ms):
+            why += f"; raise MUSTER_WORKER_QUEUE_TTL_MS, now {queue_ttl_ms}, too"
+        if each.would_have_run:
+            why += (
+                f"; {each.would_have_run} of {each.expired} that expired would have run within "
+                f"{words.span(each.wait.most)}"
+            )
+        yield "queue_ttl_ms", f"{each.wait.now * 1000:.0f}", str(advised_ms), why
+    if each.run_is_out_of_line:
+        why = f"{took}: {each.run.verdict}, the rule gives {_shown_range(each.run)}"
+        yield "timeout_seconds", f"{each.run.now:g}", f"{each.run.advised:.0f}", why
 
 
 def _shown_range(limit: Limit) -> str:

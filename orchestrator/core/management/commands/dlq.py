@@ -11,6 +11,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from orchestrator.core import clock, cursors, dead_letters, investigations, publisher
 from orchestrator.core.management import arguments, dlq_view, output, selection
+from orchestrator.core.management.tables import Table
 from orchestrator.core.models import DLQEntry, InvestigationQueue
 from orchestrator.core.shown import investigations as shown
 from orchestrator.core.shown.documents import document
@@ -81,11 +82,11 @@ class Command(output.MusterCommand):
         page = page[:limit]
         if as_json:
             items = [document(shown.summary(row, seen_by=self.principal)) for row in page]
-            self.show_json({"items": items, "next_cursor": more})
+            self.show_items(items, next_cursor=more)
         elif not page:
             self.stdout.write("No DLQ entry.")
         else:
-            self.show(dlq_view.listing(page, clock.now()))
+            self.show(dlq_view.listing(page, seen_by=self.principal))
             if more:
                 self.stdout.write(f"More: --cursor {more}")
 
@@ -120,14 +121,14 @@ class Command(output.MusterCommand):
                 entries.append(investigations.annotate(uuid, **common))
         if as_json:
             whole = [shown.whole(entry, seen_by=self.principal) for entry in entries]
-            self.show_json([document(entry) for entry in whole])
+            self.show_items(document(entry) for entry in whole)
         else:
-            self.show(dlq_view.listing(entries, common["now"]))
+            self.show(dlq_view.listing(entries, seen_by=self.principal))
 
     def stats(self, *, as_json: bool, **options: Any) -> None:
         rows = shown.stats(seen_by=self.principal)
         if as_json:
-            self.show_json([document(row) for row in rows])
+            self.show_items(document(row) for row in rows)
         elif rows:
             self.show(dlq_view.stats(rows, clock.now()))
         else:
@@ -137,7 +138,7 @@ class Command(output.MusterCommand):
         rows = list(self.visible(InvestigationQueue.objects)[:limit])
         if as_json:
             described = [shown.urgency(row, seen_by=self.principal) for row in rows]
-            self.show_json([document(row) for row in described])
+            self.show_items(document(row) for row in described)
         elif rows:
             self.show(dlq_view.queue(rows, seen_by=self.principal))
         else:
@@ -151,7 +152,7 @@ class Command(output.MusterCommand):
         if as_json:
             self.show_json(asdict(drained))
             return
-        table = output.table(">settled", ">stale", ">unreadable")
+        table = Table(">settled", ">stale", ">unreadable")
         table.add_row(str(drained.settled), str(drained.stale), str(drained.unreadable))
         self.show(table)
 

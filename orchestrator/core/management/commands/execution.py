@@ -15,16 +15,20 @@ from orchestrator.core.management import (
     arguments,
     execution_view,
     output,
+    parsing,
     selection,
     watching,
 )
-from orchestrator.core.models import Execution, ExecutionEvent, Worker
+from orchestrator.core.models import Action, Execution, ExecutionEvent, Worker
 from orchestrator.core.reasons import Reason
 from orchestrator.core.shown import executions as shown
 from orchestrator.core.shown.documents import document
 from orchestrator.core.states import ExecutionStatus
 
 COUNT_MAX = 1_000_000
+FILTERS = ("open", "status", "action", "reason", "worker")
+NO_MATCH = "No execution matches."
+NONE = "No execution. Submit one: manage.py execution submit ACTION_REF"
 
 
 class Command(output.MusterCommand):
@@ -70,7 +74,7 @@ class Command(output.MusterCommand):
         ids: list[UUID] = []
         size: int = settings.MUSTER.bulk_limit
         for start in range(0, count, size):
-            ids += [row.pk for row in self._accept([new] * min(size, count - start))]
+            ids += [row.pk for row in self._accept(new, min(size, count - start))]
         if not as_json:
             self.stdout.write("\n".join(map(str, ids)))
         ended = self._wait(ids, quiet=as_json) if wait else []
@@ -80,15 +84,30 @@ class Command(output.MusterCommand):
         if any(row.status != ExecutionStatus.COMPLETED for row in ended):
             raise SystemExit(1)
 
-    def _accept(self, news: list[executions.NewExecution]) -> list[Execution]:
-        rows = executions.request_many(
-            news,
-            requested_by=self.principal.actor,
-            principal=self.principal,
-            now=clock.now(),
-        )
+    def _accept(self, new: executions.NewExecution, count: int) -> list[Execution]:
+        """Accept so many of the same. Raises RequestRefused with what is wrong with one of them."""
+        try:
+            rows = executions.request_many(
+                [new] * count,
+                requested_by=self.principal.actor,
+                principal=self.principal,
+                now=clock.now(),
+            )
+        except executions.RequestRefused as error:
+            self._known_action(new.action_ref)
+            once = [refusal for refusal in error.refusals if refusal.index == 0]
+            raise executions.RequestRefused(once) from None
         publisher.flush()
         return rows
+
+    def _known_action(self, ref: str) -> str:
+        """The ref of an action that whoever runs this may see. Raises CommandError."""
+        rows = Action.objects.visible_to(self.principal, self.permission)
+        if not rows.filter(ref=ref).exists():
+            known = rows.values_list("ref", flat=True)
+            hint = parsing.did_you_mean(ref, known) or "; see: manage.py pack list"
+            raise CommandError(f"No action is called {ref!r}{hint}")
+        return ref
 
     def _wait(self, ids: list[UUID], *, quiet: bool) -> list[Execution]:
         ended: list[Execution] = []
@@ -109,11 +128,12 @@ class Command(output.MusterCommand):
         page = page[:limit]
         if as_json:
             items = [document(shown.ExecutionSummary.model_validate(row)) for row in page]
-            self.show_json({"items": items, "next_cursor": more})
+            self.show_items(items, next_cursor=more)
         elif not page:
-            self.stdout.write("No execution. Submit one: manage.py execution submit ACTION_REF")
+            is_filtered = any(options[name] for name in FILTERS)
+            self.stdout.write(NO_MATCH if is_filtered or cursor else NONE)
         else:
-            self.show(execution_view.listing(page, clock.now()))
+            self.show(execution_view.listing(page, clock.now(), seen_by=self.principal))
             if more:
                 self.stdout.write(f"More: --cursor {more}")
 
@@ -158,7 +178,7 @@ class Command(output.MusterCommand):
         if options["status"]:
             rows = rows.filter(status__in=options["status"])
         if options["action"]:
-            rows = rows.filter(action_ref=options["action"])
+            rows = rows.filter(action_ref=self._known_action(options["action"]))
         if options["reason"]:
             rows = rows.filter(reason=options["reason"])
         if options["worker"]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from orchestrator.core import checks, topology
 from orchestrator.core.management import celery_process
+from orchestrator.core.management.parsing import ParsedCommand
 
 
-class Command(BaseCommand):
+class Command(ParsedCommand):
     requires_system_checks = (checks.CONFIGURATION,)
     help = "Run an executor. Start as many as you like: they share the work."
 

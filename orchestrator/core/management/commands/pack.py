@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from argparse import ArgumentParser
 from typing import Any, NoReturn
 
-from rich.console import Console
-from rich.table import Table
+from django.core.management.base import CommandParser
+from rich.text import Text
 
 from orchestrator.core import clock, isolation, packs
 from orchestrator.core.management import output
 from orchestrator.core.management.output import plain
+from orchestrator.core.management.tables import Table
 from orchestrator.core.models import Pack
 
 
@@ -23,14 +22,14 @@ class Command(output.MusterCommand):
         "list": "actions.read",
     }
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
+    def add_arguments(self, parser: CommandParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True, title="verbs")
         install = verbs.add_parser("install", help="Install a pack, or its changes.")
         install.add_argument("path", help="The pack's folder.")
         validate = verbs.add_parser("validate", help="Check a pack; touches no database.")
         validate.add_argument("path", help="The pack's folder.")
         listing = verbs.add_parser("list", help="Installed packs.")
-        listing.add_argument("--json", action="store_true", dest="as_json")
+        output.add_json(listing)
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
         if verb == "list":
@@ -42,7 +41,7 @@ class Command(output.MusterCommand):
 
     def validate(self, path: str) -> None:
         definition = self._load(path)
-        table = _table(f"{definition.name} {definition.version} is valid")
+        table = _table()
         for action in definition.actions:
             name = action.ref + (" (dangerous)" if action.dangerous else "")
             _add(table, name, action.runtime, action.isolation, action.description)
@@ -51,7 +50,7 @@ class Command(output.MusterCommand):
                 names = "/".join(values[key] for key in kind.name_keys)
                 noun = kind.folder.removesuffix("s")
                 _add(table, names, noun, "", values.get("description", ""))
-        self._show(table)
+        self._show(f"{definition.name} {definition.version} is valid", table)
         self._note(definition)
         levels = {action.isolation for action in definition.actions}
         for level in sorted(levels, key=isolation.LEVELS.index):
@@ -64,27 +63,25 @@ class Command(output.MusterCommand):
             report = packs.install(definition, now=clock.now(), principal=self.principal)
         except packs.RefTaken as error:
             self._refuse([f"{path}: {error}"])
-        table = Table(title=plain(f"{report.pack} {report.version}"), title_justify="left")
-        for heading in ("created", "updated", "unchanged", "disabled"):
-            table.add_column(heading, justify="right")
+        table = Table(">created", ">updated", ">unchanged", ">disabled")
         groups = (report.created, report.updated, report.unchanged, report.disabled)
         table.add_row(*(str(len(group)) for group in groups))
-        self._show(table)
+        self._show(f"{report.pack} {report.version}", table)
         self._note(definition)
 
     def list_installed(self, *, as_json: bool) -> None:
         packs_seen = self.visible(Pack.objects).prefetch_related("actions")
         installed = [_described(pack) for pack in packs_seen]
         if as_json:
-            self.stdout.write(json.dumps(installed, indent=2))
+            self.show_items(installed)
             return
         for pack in installed:
-            table = _table(f"{pack['name']} {pack['version']}  {pack['path']}")
+            table = _table()
             for action in pack["actions"]:
                 notes = [n for n in ("dangerous", "disabled") if _is(action, n)]
                 name = action["ref"] + (f" ({', '.join(notes)})" if notes else "")
                 _add(table, name, action["runtime"], action["isolation"], action["description"])
-            self._show(table)
+            self._show(f"{pack['name']} {pack['version']}  {pack['path']}", table)
         if not installed:
             self.stdout.write("No pack is installed. Install one: manage.py pack install PATH")
 
@@ -105,18 +102,12 @@ class Command(output.MusterCommand):
         self.stderr.write(f"{count}; nothing was changed.")
         raise SystemExit(1)
 
-    def _show(self, table: Table) -> None:
-        console = Console(file=self.stdout)  # type: ignore[arg-type]
-        console.print(table, width=min(console.width, 100) if console.is_terminal else 100)
+    def _show(self, title: str, table: Table) -> None:
+        self.show(Text.assemble(plain(title), style="bold"), table, "")
 
 
-def _table(title: str) -> Table:
-    table = Table(title=plain(title), title_justify="left")
-    table.add_column("action", overflow="fold")
-    table.add_column("runtime")
-    table.add_column("isolation")
-    table.add_column("description")
-    return table
+def _table() -> Table:
+    return Table("action", "runtime", "isolation", "*description")
 
 
 def _is(action: dict[str, Any], what: str) -> bool:

@@ -11,6 +11,7 @@ from django.core.management.base import CommandError, CommandParser
 from orchestrator.core import declarations, topology
 from orchestrator.core.declarations import Finding
 from orchestrator.core.management import broker_topology, documents, output
+from orchestrator.core.management.tables import Table
 from orchestrator.core.topology import QueueSpec
 
 
@@ -62,13 +63,14 @@ class Command(output.MusterCommand):
             queues = [_described(spec) for spec in documents.every_queue()]
             self.show_json({"exchanges": exchanges, "queues": queues})
         else:
-            table = output.table("queue", "*exchange, routing key", "*arguments", "owner")
+            table = Table("queue", "owner", "exchange", "*routing key", "*arguments")
             for spec in documents.every_queue():
                 table.add_row(
                     output.plain(spec.name),
-                    output.plain(f"{spec.exchange or '(default)'}\n{spec.routing_key}"),
-                    output.plain("\n".join(f"{k}\n= {v}" for k, v in spec.arguments.items())),
                     spec.owner,
+                    output.plain(spec.exchange or "(default)"),
+                    output.plain(spec.routing_key),
+                    output.plain("\n".join(f"{k}={v}" for k, v in spec.arguments.items())),
                 )
             self.show(table)
 
@@ -76,7 +78,7 @@ class Command(output.MusterCommand):
         with broker_topology.connected() as link:
             findings = declarations.inspect(link, broker_topology.every_queue())
         if as_json:
-            self.show_json([asdict(finding) | {"state": finding.state} for finding in findings])
+            self.show_items(asdict(finding) | {"state": finding.state} for finding in findings)
         else:
             self._show_findings(findings)
         wrong = [finding for finding in findings if finding.state != "as declared"]
@@ -92,9 +94,7 @@ class Command(output.MusterCommand):
             )
 
     def _show_findings(self, findings: list[Finding]) -> None:
-        table = output.table(
-            "*name", "state", "argument", "*wanted", "*found", ">ready", ">consumers"
-        )
+        table = Table("*name", "state", "argument", "*wanted", "*found", ">ready", ">consumers")
         for finding in findings:
             counts = (str(finding.messages), str(finding.consumers))
             if finding.kind == "exchange" or finding.is_missing:
@@ -116,7 +116,7 @@ class Command(output.MusterCommand):
         self.stdout.write(f"{len(specs)} queues are declared and bound.")
 
     def migrate(self, *, force: bool, as_json: bool, **options: Any) -> None:
-        table = output.table("*queue", ">messages moved")
+        table = Table("*queue", ">messages moved")
         moved = []
         with broker_topology.connected(confirm=True) as link:
             specs = broker_topology.every_queue()
@@ -124,7 +124,7 @@ class Command(output.MusterCommand):
                 moved.append(each)
                 table.add_row(output.plain(each.queue), f"{each.messages:,}")
         if as_json:
-            self.show_json([asdict(each) for each in moved])
+            self.show_items(asdict(each) for each in moved)
         elif moved:
             self.show(table)
         else:

@@ -8,11 +8,11 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 from django.db import close_old_connections
-from rich.table import Table
 from rich.text import Text
 
 from orchestrator.core import clock, executions, fleet, words
 from orchestrator.core.management import arguments, output, selection
+from orchestrator.core.management.tables import Table
 from orchestrator.core.models import Execution, Worker, WorkerEvent
 from orchestrator.core.shown import workers as shown
 from orchestrator.core.shown.documents import document
@@ -94,7 +94,7 @@ class Command(output.MusterCommand):
         rows = rows.order_by("name") if everyone else rows.known().order_by("name")
         listed = shown.all_of(rows, now=now)
         if as_json:
-            self.show_json([document(worker) for worker in listed])
+            self.show_items(document(worker) for worker in listed)
         elif not listed:
             self.stdout.write("There is no worker. Start one: manage.py worker --name w1")
         else:
@@ -103,9 +103,9 @@ class Command(output.MusterCommand):
     def list_events(self, worker: Worker, *, limit: int, as_json: bool) -> None:
         events = WorkerEvent.objects.of(worker.pk)[:limit]
         if as_json:
-            self.show_json([document(shown.WorkerEventOut.model_validate(e)) for e in events])
+            self.show_items(document(shown.WorkerEventOut.model_validate(e)) for e in events)
             return
-        table = output.table("at", "event", ">life", "*by", "*reason")
+        table = Table("at", "event", ">life", "*by", "*reason")
         for event in events:
             table.add_row(
                 output.moment(event.at),
@@ -141,8 +141,8 @@ class Command(output.MusterCommand):
 
 
 def _table(workers: Sequence[shown.WorkerOut]) -> Table:
-    table = output.table(
-        ">id", "*name", "status", "heartbeat", ">age", ">held", ">slots", "*offers", "*why"
+    table = Table(
+        *(">id", "name", "status", "heartbeat", ">age", ">held", ">slots", "*offers", "*why")
     )
     for worker in workers:
         age = worker.heartbeat_age_seconds

@@ -10,16 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from rich.console import Console
 from rich.live import Live
 
 from orchestrator.core import checks, clock, fleet
+from orchestrator.core.management import output
+from orchestrator.core.management.parsing import ParsedCommand
 from orchestrator.drills import first_start, services
 from orchestrator.drills.demo import account, screen, stage
 from orchestrator.drills.demo.files import standard_library
 from orchestrator.drills.demo.play import STAYS, WORKERS, Play, Stuck
-from orchestrator.drills.supervisor import AnotherRuns, Supervisor, alone
+from orchestrator.drills.supervisor import AnotherRuns, NeverStarts, Supervisor, alone
 
 LOOK_SECONDS = 0.2
 PLAIN_LINE_SECONDS = 2.0
@@ -28,7 +30,7 @@ CONCURRENCY = 2
 FEWEST_FILES = 50
 
 
-class Command(BaseCommand):
+class Command(ParsedCommand):
     requires_system_checks = (checks.CONFIGURATION,)
     help = "Watch Muster lose two of three workers, and no execution. Needs no servers."
 
@@ -52,8 +54,9 @@ class Command(BaseCommand):
         try:
             with alone(settings.DATA_DIR):
                 holds = self._perform(**options)
-        except (AnotherRuns, Stuck) as error:
-            raise CommandError(f"{error}\nLogs: {settings.DATA_DIR / 'logs'}") from None
+        except (AnotherRuns, Stuck, NeverStarts) as error:
+            logs = settings.DATA_DIR / "logs"
+            raise CommandError(f"{output.plain(error)}\nLogs: {logs}") from None
         except KeyboardInterrupt:
             raise CommandError("Stopped before its end.", returncode=130) from None
         if not holds:

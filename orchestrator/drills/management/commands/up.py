@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import Error as DatabaseError
 from django.db import connection
 from rich.console import Console, Group, RenderableType
@@ -24,10 +24,11 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.core import checks, clock, fleet
-from orchestrator.core.management import overview
+from orchestrator.core.management import output, overview
 from orchestrator.core.management.output import plain
+from orchestrator.core.management.parsing import ParsedCommand
 from orchestrator.drills import first_start, services
-from orchestrator.drills.supervisor import AnotherRuns, Death, Supervisor, alone
+from orchestrator.drills.supervisor import AnotherRuns, Death, NeverStarts, Supervisor, alone
 
 LOOK_SECONDS = 0.25
 REFRESH_SECONDS = 1.0
@@ -37,7 +38,7 @@ GRACE_SECONDS = 5.0
 """Added to the time that a worker gives its actions: for its own shutdown."""
 
 
-class Command(BaseCommand):
+class Command(ParsedCommand):
     requires_system_checks = (checks.CONFIGURATION,)
     help = "Start all services here and restart them if they die; Ctrl-C stops them."
 
@@ -89,6 +90,8 @@ class Command(BaseCommand):
                     _watch_plainly(supervisor, console, asked)
                 else:
                     _watch_live(supervisor, console, asked)
+            except NeverStarts as error:
+                raise CommandError(str(output.plain(error))) from None
             finally:
                 self._stop(supervisor, console, asked)
 

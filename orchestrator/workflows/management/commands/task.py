@@ -141,11 +141,12 @@ class Command(output.MusterCommand):
         counts = steps.counts(task.pk for task in page)
         if as_json:
             items = [document(shown.summary(task, counts[task.pk])) for task in page]
-            self.show_json({"items": items, "next_cursor": more})
+            self.show_items(items, next_cursor=more)
         elif not page:
             self.stdout.write("No task. Request one: manage.py task create NAMESPACE/NAME/VERSION")
         else:
-            self.show(task_tables.tasks(page, counts, clock.now()))
+            now = clock.now()
+            self.show(task_tables.tasks(page, counts, now, seen_by=self.principal))
             if more:
                 self.stdout.write(f"More: --cursor {more}")
 
@@ -162,7 +163,7 @@ class Command(output.MusterCommand):
             rows = rows.filter(health_status=health)
         listed = list(rows[:limit])
         if as_json:
-            self.show_json([document(TaskHealth.model_validate(row)) for row in listed])
+            self.show_items(document(TaskHealth.model_validate(row)) for row in listed)
         elif listed:
             self.show(task_tables.staleness(listed))
         else:
@@ -194,7 +195,7 @@ class Command(output.MusterCommand):
         newest = list(records.select_related("step").order_by("-pk")[: limit + 1])
         listed = newest[:limit][::-1]
         if as_json:
-            self.show_json([document(TransitionOut.model_validate(record)) for record in listed])
+            self.show_items(document(TransitionOut.model_validate(record)) for record in listed)
             return
         self.show(output.timeline(steps.timeline(listed)))
         if len(newest) > limit:
@@ -225,7 +226,7 @@ class Command(output.MusterCommand):
         views = steps.views(page[:limit], now=now, seen_by=self.principal)
         if as_json:
             items = [document(steps.summary(view)) for view in views]
-            self.show_json({"items": items, "next_cursor": more})
+            self.show_items(items, next_cursor=more)
         elif not views:
             self.stdout.write("No step.")
         else:
@@ -282,7 +283,7 @@ class Command(output.MusterCommand):
         rows = Step.objects.filter(pk__in=[step.pk for step in chosen]).order_by("pk")
         views = steps.views(list(rows), now=now, seen_by=self.principal)
         if as_json:
-            self.show_json([document(steps.summary(view)) for view in views])
+            self.show_items(document(steps.summary(view)) for view in views)
         else:
             self.show(task_tables.steps_table(views, now))
 

@@ -62,7 +62,7 @@ class Command(output.MusterCommand):
             rows = rows.filter(namespace=namespace)
         templates = list(rows)
         if as_json:
-            self.show_json([document(shown.summary(template)) for template in templates])
+            self.show_items(document(shown.summary(template)) for template in templates)
         elif not templates:
             self.stdout.write("No template. Install one: manage.py template install PATH")
         else:

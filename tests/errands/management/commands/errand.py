@@ -8,6 +8,7 @@ from django.core.management.base import CommandParser
 
 from orchestrator.core import clock
 from orchestrator.core.management import output
+from orchestrator.core.management.tables import Table
 from tests.errands import verbs
 from tests.errands.models import Errand
 
@@ -26,7 +27,7 @@ class Command(output.MusterCommand):
             # no hint: who types it does not wait for a broker
             self.stdout.write(str(verbs.ask(options["name"], now=clock.now(), hint=False).pk))
             return
-        made = output.table("id", "kind", "state")
+        made = Table("id", "kind", "state")
         for errand in Errand.objects.select_related("kind"):
             made.add_row(str(errand.pk), errand.kind.name, output.status(errand.state))
         self.show(made)

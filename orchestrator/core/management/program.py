@@ -1,0 +1,60 @@
+"""`manage.py`: Django's, with our commands first in its help, and a wrong setting in one line."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Sequence
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import ManagementUtility, get_commands, load_command_class
+
+OURS = "orchestrator."
+"""What the names of our apps begin with."""
+
+WIDTH = 100
+NAME_WIDTH = 12
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Run the command that the arguments name."""
+    try:
+        Program(list(arguments)).execute()
+    except ImproperlyConfigured as error:
+        if "--traceback" in arguments:
+            raise
+        sys.exit(f"Wrong setting: {' '.join(str(error).split())}")
+
+
+class Program(ManagementUtility):
+    def main_help_text(self, commands_only: bool = False) -> str:
+        if self.settings_exception is not None:
+            raise self.settings_exception
+        if commands_only:
+            return super().main_help_text(commands_only)
+        commands = sorted(get_commands().items())
+        ours = [_described(name, app) for name, app in commands if _is_ours(app)]
+        foreign = ", ".join(name for name, app in commands if not _is_ours(app))
+        return "\n".join(
+            [
+                f"usage: {self.prog_name} COMMAND [VERB] [ARGUMENTS]",
+                "",
+                *ours,
+                "",
+                f"Of each command: {self.prog_name} COMMAND --help. Those of Django:",
+                *textwrap.wrap(foreign, WIDTH, initial_indent="  ", subsequent_indent="  "),
+            ]
+        )
+
+
+def _is_ours(app: object) -> bool:
+    return str(app).startswith(OURS)
+
+
+def _described(name: str, app: object) -> str:
+    """The command's name, and what it does."""
+    text = load_command_class(str(app), name).help
+    indent = " " * (NAME_WIDTH + 2)
+    return textwrap.fill(
+        text, WIDTH, initial_indent=f"  {name:<{NAME_WIDTH}}", subsequent_indent=indent
+    )
