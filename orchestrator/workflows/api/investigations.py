@@ -8,6 +8,7 @@ from django.http import HttpResponse
 from ninja import Query, Router
 from pydantic import BaseModel
 
+from orchestrator.core import clock
 from orchestrator.core.api import pages
 from orchestrator.core.api.access import AuthenticatedRequest, needs
 from orchestrator.core.api.application import refuse_unknown_parameters
@@ -17,13 +18,18 @@ from orchestrator.core.api.replies import documented, reply
 from orchestrator.core.models import DLQEntry
 from orchestrator.workflows.api.tasks import known
 from orchestrator.workflows.models import TaskStaleness
-from orchestrator.workflows.shown.tasks import TaskHealth
+from orchestrator.workflows.shown import tasks as shown
+from orchestrator.workflows.shown.tasks import TaskForeseen, TaskHealth
 
 router = Router(tags=["dead letters"])
 
 
 class StalenessList(BaseModel):
     items: list[TaskHealth]
+
+
+class ForeseenList(BaseModel):
+    items: list[TaskForeseen]
 
 
 class StalenessQuery(TopQuery):
@@ -52,3 +58,13 @@ def task_staleness(request: AuthenticatedRequest, query: Query[StalenessQuery]) 
     if query.health_status is not None:
         rows = rows.filter(health_status=query.health_status)
     return reply(StalenessList(items=pages.each(TaskHealth, rows[: query.limit])))
+
+
+@router.get(
+    "/staleness/dry-run", auth=needs("dlq.read"), response=documented(422, _200=ForeseenList)
+)
+def foresee_staleness(request: AuthenticatedRequest, query: Query[TopQuery]) -> HttpResponse:
+    """What the next detection of stale tasks would find and do; nothing is done."""
+    refuse_unknown_parameters(request, TopQuery)
+    found = shown.foresee(limit=query.limit, seen_by=request.auth.principal, now=clock.now())
+    return reply(ForeseenList(items=found))
