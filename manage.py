@@ -1,11 +1,13 @@
 #!/usr/bin/env python
 """Muster's command line: `manage.py help` lists the commands."""
 
+import gc
 import os
 import sys
 
-from orchestrator.core.management import program
-
 if __name__ == "__main__":
+    gc.disable()  # nothing that is loaded at the start is garbage; `program` enables it
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "settings.base")
+    from orchestrator.core.management import program
+
     program.run(sys.argv)

@@ -44,5 +44,22 @@ def test_executor_and_worker_load_neither_api_nor_admin() -> None:
     assert "cryptography" not in modules
 
 
+def test_commands_load_neither_api_nor_admin_nor_cryptography() -> None:
+    modules = loaded(
+        "import orchestrator.core.management.commands.execution, orchestrator.access.keys"
+    )
+    assert "orchestrator.access.keys.sealing" in modules
+    for face in ("settings.urls", "orchestrator.core.api", "orchestrator.core.admin", "ninja"):
+        assert face not in modules
+    assert "cryptography" not in modules
+
+
+def test_garbage_is_collected_once_a_command_is_loaded() -> None:
+    code = "import gc; print(gc.isenabled(), gc.get_freeze_count() > 10_000)"
+    command = [sys.executable, "manage.py", "shell", "--no-imports", "-c", code]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=180)
+    assert run.stdout.split() == ["True", "True"]
+
+
 def test_checks_look_at_the_admin_all_the_same() -> None:
     assert "orchestrator.core.admin.executions" in loaded(ADMIN_CHECKS)

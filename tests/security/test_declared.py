@@ -22,7 +22,7 @@ from orchestrator.core.authority import NOWHERE, PermissionMissing
 from orchestrator.core.errors import Forbidden
 from orchestrator.core.frame import ADMIN, ROLES
 from orchestrator.core.management import output
-from orchestrator.core.management.documents import _verbs
+from orchestrator.core.management.documents import verbs_of
 from tests import commands
 from tests.principals import ROOT, staff
 
@@ -47,7 +47,7 @@ def test_each_verb_of_a_command_declares_its_permission(name: str, command: Any)
     if name in SERVICES:
         assert not isinstance(command, output.MusterCommand)
         return
-    verbs = [verb for verb, _, _ in _verbs(command.create_parser("manage.py", name))] or [""]
+    verbs = [verb for verb, _, _ in verbs_of(command.create_parser("manage.py", name))] or [""]
     # the verbs of `drill` are drills, under another name
     assert set(command.permissions) == ({""} if name == "drill" else set(verbs))
     for permission in command.permissions.values():

@@ -1,7 +1,8 @@
 """Sealing of values: AES-256-GCM under a data key of the row, and that under a key of the ring.
 
 Both are bound to the owner and the name of their key, so that a row with another's content cannot
-be opened. To seal again under another key of the ring, only the data key is opened.
+be opened. To seal again under another key of the ring, only the data key is opened. Cryptography is
+loaded by whoever seals or opens: every command loads this module, and few do.
 """
 
 from __future__ import annotations
@@ -9,15 +10,13 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
 from orchestrator.access.keyring import Ring
 from orchestrator.access.keys.references import Reference
 from orchestrator.access.models import Key
 from orchestrator.core.errors import MusterError
 
 NONCE_BYTES = 12
+DATA_KEY_BYTES = 32
 DATA_KEY, VALUE = b"data key", b"value"
 
 
@@ -40,7 +39,7 @@ class Sealed:
 
 def seal(value: str, *, of: Reference, ring: Ring) -> Sealed:
     """Seal a value under a new data key, and that under the first key of the ring."""
-    data_key = AESGCM.generate_key(bit_length=256)
+    data_key = secrets.token_bytes(DATA_KEY_BYTES)
     return Sealed(
         ring.first,
         _encrypted(ring.keys[ring.first], data_key, _bound(DATA_KEY, of)),
@@ -76,11 +75,16 @@ def _bound(what: bytes, of: Reference) -> bytes:
 
 
 def _encrypted(key: bytes, content: bytes, bound: bytes) -> bytes:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
     nonce = secrets.token_bytes(NONCE_BYTES)
     return nonce + AESGCM(key).encrypt(nonce, content, bound)
 
 
 def _decrypted(key: bytes, content: bytes, bound: bytes, of: Reference) -> bytes:
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
     nonce, encrypted = content[:NONCE_BYTES], content[NONCE_BYTES:]
     try:
         return AESGCM(key).decrypt(nonce, encrypted, bound)

@@ -367,22 +367,24 @@ def commands_page() -> str:
         "stderr and exits with status 1; wrong arguments exit with status 2. `manage.py help` also "
         "lists Django's own commands, such as `migrate` and `check`.",
     ]
-    for name, command in _own_commands():
+    for name, command in own_commands():
         parser = command.create_parser("manage.py", name)
         parts += [f"## `{name}`", _sentence(command.help), *_arguments(parser)]
-        for verb, sub, text in _verbs(parser):
+        for verb, sub, text in verbs_of(parser):
             parts += [f"### `{name} {verb}`", _sentence(text), *_arguments(sub)]
     return _page("Commands", *parts)
 
 
-def _own_commands() -> Iterator[tuple[str, BaseCommand]]:
+def own_commands() -> Iterator[tuple[str, BaseCommand]]:
+    """Our commands, by name."""
     names = {app.name for app in frame.ours()}
     for name, app in sorted(get_commands().items()):
         if app in names:
             yield name, load_command_class(app, name)
 
 
-def _verbs(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser, str]]:
+def verbs_of(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser, str]]:
+    """The verbs of a command, with the parser and the help of each."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             texts = {each.dest: each.help or "" for each in action._choices_actions}

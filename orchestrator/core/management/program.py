@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import textwrap
 from collections.abc import Sequence
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import ManagementUtility, get_commands, load_command_class
+from django.core.management.base import BaseCommand
 
 OURS = "orchestrator."
 """What the names of our apps begin with."""
@@ -27,6 +29,14 @@ def run(arguments: Sequence[str]) -> None:
 
 
 class Program(ManagementUtility):
+    def fetch_command(self, subcommand: str) -> BaseCommand:
+        """Load the command. What is loaded by then stays, so the garbage collector, which
+        `manage.py` had stopped, need not look at it."""
+        command = super().fetch_command(subcommand)
+        gc.freeze()
+        gc.enable()
+        return command
+
     def main_help_text(self, commands_only: bool = False) -> str:
         if self.settings_exception is not None:
             raise self.settings_exception

@@ -8,7 +8,7 @@ from django.http import HttpResponse
 from ninja import Query, Router
 from pydantic import BaseModel, Field
 
-from orchestrator.core import cursors
+from orchestrator.core import clock, cursors
 from orchestrator.core.api import pages
 from orchestrator.core.api.access import AuthenticatedRequest, needs
 from orchestrator.core.api.application import refuse_unknown_parameters
@@ -16,17 +16,21 @@ from orchestrator.core.api.dlq import EntryPageQuery
 from orchestrator.core.api.dlq_reports import TopQuery
 from orchestrator.core.api.replies import documented, reply
 from orchestrator.core.models import DLQEntry
-from orchestrator.core.shown import investigations as shown
-from orchestrator.core.shown.investigations import DLQDetail
+from orchestrator.core.shown.investigations import DLQDetail, whole
 from orchestrator.workflows.api.tasks import known
 from orchestrator.workflows.models import TaskStaleness
-from orchestrator.workflows.shown.tasks import TaskHealth
+from orchestrator.workflows.shown import tasks as shown
+from orchestrator.workflows.shown.tasks import TaskForeseen, TaskHealth
 
 router = Router(tags=["dead letters"])
 
 
 class StalenessList(BaseModel):
     items: list[TaskHealth]
+
+
+class ForeseenList(BaseModel):
+    items: list[TaskForeseen]
 
 
 class StalenessQuery(TopQuery):
@@ -58,7 +62,7 @@ def list_dlq_entries_of_task(
     entries, cursor = pages.newest_first(
         DLQEntry.objects.about(task.pk), query, key=cursors.whole_number, offset=query.offset
     )
-    items = [shown.whole(entry, seen_by=request.auth.principal) for entry in entries]
+    items = [whole(entry, seen_by=request.auth.principal) for entry in entries]
     return reply(EntriesOfTask(items=items, next=pages.link(request, cursor), next_cursor=cursor))
 
 
@@ -75,3 +79,13 @@ def most_stale(request: AuthenticatedRequest, query: StalenessQuery) -> list[Tas
     if query.health_status is not None:
         rows = rows.filter(health_status=query.health_status)
     return pages.each(TaskHealth, rows[: query.limit])
+
+
+@router.get(
+    "/staleness/dry-run", auth=needs("dlq.read"), response=documented(422, _200=ForeseenList)
+)
+def foresee_staleness(request: AuthenticatedRequest, query: Query[TopQuery]) -> HttpResponse:
+    """What the next detection of stale tasks would find and do; nothing is done."""
+    refuse_unknown_parameters(request, TopQuery)
+    found = shown.foresee(limit=query.limit, seen_by=request.auth.principal, now=clock.now())
+    return reply(ForeseenList(items=found))

@@ -41,7 +41,7 @@ from orchestrator.workflows.engine.requests import (
     UnknownTemplate,
     request,
 )
-from orchestrator.workflows.engine.staleness import Detected, detect_stale
+from orchestrator.workflows.engine.staleness import Detected, Stale, detect_stale, foresee
 from orchestrator.workflows.engine.turn import UnknownTask, definition_of
 
 __all__ = [
@@ -50,6 +50,7 @@ __all__ = [
     "NewTask",
     "ReasonMissing",
     "ResultRefused",
+    "Stale",
     "StepIsBusy",
     "StepIsFinal",
     "TaskExists",
@@ -69,6 +70,7 @@ __all__ = [
     "complete_manually",
     "definition_of",
     "detect_stale",
+    "foresee",
     "look",
     "note_ended",
     "on_behalf_of",

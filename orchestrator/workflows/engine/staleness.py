@@ -35,7 +35,7 @@ class Detected:
 
 
 @dataclass(frozen=True)
-class _Stale:
+class Stale:
     """A task over one or more limits; every action that one of its limits asks for is taken."""
 
     task: Task
@@ -48,6 +48,14 @@ class _Stale:
     @property
     def moves_to_error(self) -> bool:
         return any(limit.moves_to_error for limit in self.limits)
+
+    @property
+    def due_at(self) -> datetime:
+        """The time at which it was over the first of its limits."""
+        return min(
+            _since(self.task, limit) + timedelta(minutes=limit.limit_minutes)
+            for limit in self.limits
+        )
 
     def detail(self, now: datetime) -> str:
         return "; ".join(
@@ -68,8 +76,7 @@ def detect_stale(now: datetime, batch_size: int | None = None, dry_run: bool = F
     began = time.monotonic()
     limit: int = batch_size or settings.MUSTER.staleness_batch_size
     if dry_run:
-        overstepped = TaskLimit.objects.overstepped(now=now, limit=limit, lock=False)
-        return Detected(stale=tuple(dict.fromkeys(over.task_id for over in overstepped)))
+        return Detected(stale=tuple(one.task.pk for one in foresee(now, limit)))
     with transaction.atomic():
         StalenessDefault.objects.follow_settings()
         stale = _read(TaskLimit.objects.overstepped(now=now, limit=limit, lock=True), now=now)
@@ -83,14 +90,21 @@ def detect_stale(now: datetime, batch_size: int | None = None, dry_run: bool = F
     return detected
 
 
-def _read(overstepped: Sequence[Overstepped], *, now: datetime) -> list[_Stale]:
-    """Read the tasks again now that they are locked: one may have moved before that."""
+def foresee(now: datetime, batch_size: int) -> list[Stale]:
+    """What a run of `detect_stale` would find now, and do with each, the longest overdue first.
+    Nothing is done."""
+    found = _read(TaskLimit.objects.overstepped(now=now, limit=batch_size, lock=False), now=now)
+    return sorted(found, key=lambda one: one.due_at)
+
+
+def _read(overstepped: Sequence[Overstepped], *, now: datetime) -> list[Stale]:
+    """Read the tasks, now that they may be locked: one may have moved before that."""
     limits: Mapping[UUID, list[Overstepped]] = defaultdict(list)
     for over in overstepped:
         limits[over.task_id].append(over)
     tasks = Task.objects.open().filter(pk__in=limits).select_related("template").defer("context")
     read = [
-        _Stale(task, [over for over in limits[task.pk] if _is_over(task, over, now)])
+        Stale(task, [over for over in limits[task.pk] if _is_over(task, over, now)])
         for task in tasks
     ]
     return [stale for stale in read if stale.limits]
@@ -106,7 +120,7 @@ def _since(task: Task, over: Overstepped) -> datetime:
     return task.created_at if over.limit_name == DURATION else task.clock_started_at
 
 
-def _settle(stale: Sequence[_Stale], *, now: datetime) -> Detected:
+def _settle(stale: Sequence[Stale], *, now: datetime) -> Detected:
     wanted = [one for one in stale if one.opens_entry]
     entries = investigations.open_for(
         snapshots.subjects([one.task for one in wanted], now=now),

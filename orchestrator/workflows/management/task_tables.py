@@ -47,6 +47,21 @@ def staleness(rows: Sequence[TaskStaleness]) -> Table:
     return table
 
 
+def foreseen(found: Sequence[shown.TaskForeseen]) -> Table:
+    table = Table("task", "template", "state", ">overdue", "would", "*because")
+    for each in found:
+        acts = {"open an entry": each.opens_entry, "move it to error": each.moves_to_error}
+        table.add_row(
+            str(each.task_uuid),
+            output.line(each.template),
+            output.status(each.state),
+            words.span(each.overdue_minutes * 60),
+            ", ".join(act for act, is_done in acts.items() if is_done),
+            output.line(each.detail),
+        )
+    return table
+
+
 def tasks(
     rows: Sequence[Task],
     counts: Mapping[UUID, Counter[StepState]],

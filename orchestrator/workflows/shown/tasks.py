@@ -14,6 +14,7 @@ from orchestrator.core.authority import Principal
 from orchestrator.core.models import Execution
 from orchestrator.core.shown.documents import Shown
 from orchestrator.core.shown.values import At, Due, Fact, Link, Links, Prose, Search, State, said
+from orchestrator.workflows import engine
 from orchestrator.workflows.models import StepExecution, Task, TaskStaleness
 from orchestrator.workflows.shown import graph, secrets, steps
 from orchestrator.workflows.states import TASKS, StepState, TaskState
@@ -106,6 +107,39 @@ class TaskHealth(Shown):
     max_duration_minutes: float
     health_status: TaskStaleness.Health
     has_pending_entry: bool
+
+
+class TaskForeseen(Shown):
+    """A task that the next detection finds, and what it does with it."""
+
+    task_uuid: UUID
+    template: str
+    state: TaskState
+    detail: str = Field(description="The limits that it is over, as its entry says it.")
+    overdue_minutes: float
+    opens_entry: bool
+    moves_to_error: bool
+
+
+def foreseen(stale: engine.Stale, now: datetime) -> TaskForeseen:
+    """A task that is over a limit, and what is done with it."""
+    return TaskForeseen(
+        task_uuid=stale.task.pk,
+        template=stale.task.template.ref,
+        state=TaskState(stale.task.state),
+        detail=stale.detail(now),
+        overdue_minutes=(now - stale.due_at).total_seconds() / 60,
+        opens_entry=stale.opens_entry,
+        moves_to_error=stale.moves_to_error,
+    )
+
+
+def foresee(*, limit: int, seen_by: Principal, now: datetime) -> list[TaskForeseen]:
+    """What the next detection finds, of what the caller may see."""
+    found = engine.foresee(now, limit)
+    mine = Task.objects.visible_to(seen_by, "dlq.read").filter(pk__in=[s.task.pk for s in found])
+    known = set(mine.values_list("pk", flat=True))
+    return [foreseen(stale, now) for stale in found if stale.task.pk in known]
 
 
 class TaskSummary(Shown):

@@ -183,6 +183,26 @@ def test_staleness(caller: Caller) -> None:
     assert all(len(word) < 40 for word in table.split())
 
 
+def test_dry_run_says_what_the_next_detection_does_and_does_nothing(caller: Caller) -> None:
+    stale, _ = stuck(45), stuck(5)
+    told = [
+        caller.get("/dlq/staleness/dry-run").json()["items"],
+        items("task", "staleness", "--dry-run"),
+    ]
+    for (found,) in told:
+        assert found["task_uuid"] == str(stale.pk)
+        assert found["detail"].startswith("steps_in_process for 45.0 min, allowed are 30")
+        assert found["overdue_minutes"] == pytest.approx(15, abs=0.5)
+        assert (found["opens_entry"], found["moves_to_error"]) == (True, True)
+    table = of_task.run("staleness", "--dry-run")
+    assert str(stale.pk) in table.split()
+    assert "open an entry, move it to error" in table
+    assert Task.objects.get(pk=stale.pk).state == "steps_in_process"
+    assert not DLQEntry.objects.exists()
+    stale.delete()
+    assert "nothing would be done" in of_task.run("staleness", "--dry-run")
+
+
 # --- analytics -----------------------------------------------------------------------------------
 
 

@@ -79,7 +79,13 @@ class Command(output.MusterCommand):
         audit.add_argument("--step", help="Only the transitions of this step.")
         arguments.add_limit(audit, default=500, most=10_000)
         staleness = verbs.add_parser("staleness", help="Open tasks, the most stale first.")
-        staleness.add_argument("--health", choices=TaskStaleness.Health.values)
+        which = staleness.add_mutually_exclusive_group()
+        which.add_argument("--health", choices=TaskStaleness.Health.values)
+        which.add_argument(
+            "--dry-run",
+            action="store_true",
+            help="What the next detection would find and do; nothing is done.",
+        )
         arguments.add_limit(staleness, default=100)
         output.add_json(staleness)
         drawn = verbs.add_parser(
@@ -158,6 +164,9 @@ class Command(output.MusterCommand):
             self.show(*task_tables.task_page(row, clock.now(), seen_by=self.principal))
 
     def staleness(self, *, as_json: bool, limit: int, health: str | None, **options: Any) -> None:
+        if options["dry_run"]:
+            self._foresee(as_json=as_json, limit=limit)
+            return
         rows = self.visible(TaskStaleness.objects)
         if health:
             rows = rows.filter(health_status=health)
@@ -168,6 +177,15 @@ class Command(output.MusterCommand):
             self.show(task_tables.staleness(listed))
         else:
             self.stdout.write("No open task.")
+
+    def _foresee(self, *, as_json: bool, limit: int) -> None:
+        found = shown.foresee(limit=limit, seen_by=self.principal, now=clock.now())
+        if as_json:
+            self.show_items(document(each) for each in found)
+        elif found:
+            self.show(task_tables.foreseen(found))
+        else:
+            self.stdout.write("No task is over a limit; nothing would be done.")
 
     def cancel(self, *, task: str, reason: str | None, as_json: bool, **options: Any) -> None:
         id = self._id(task)
