@@ -1,5 +1,6 @@
 """The life of an execution: request, schedule, claim, finish, retry, cancel, sweep."""
 
+from orchestrator.core.executions.again import NotToBeRunAgain, run_again
 from orchestrator.core.executions.attempts import (
     claim,
     end_attempts,
@@ -51,6 +52,7 @@ __all__ = [
     "Expired",
     "IdempotencyConflict",
     "NewExecution",
+    "NotToBeRunAgain",
     "Refusal",
     "RequestRefused",
     "UnknownExecution",
@@ -73,6 +75,7 @@ __all__ = [
     "request",
     "request_many",
     "require_permission",
+    "run_again",
     "run_limit_seconds",
     "schedule",
     "schedule_backlog",
