@@ -11,8 +11,7 @@ from functools import partial
 
 import pytest
 
-from orchestrator.core import publisher
-from orchestrator.core.api import health
+from orchestrator.core import publisher, reachability
 from orchestrator.core.models import Execution
 from tests.core.api.client import BASE
 
@@ -68,7 +67,7 @@ def broker_away(request, settings, monkeypatch) -> Iterator[None]:
     settings.MUSTER = dataclasses.replace(settings.MUSTER, publish_timeout_seconds=1)
     publisher.errors.cache_clear()
     monkeypatch.setattr(publisher, "_relay", None)
-    monkeypatch.setattr(health, "_broker", health.Probe(health._broker_answers))
+    monkeypatch.setattr(reachability, "broker", reachability.Probe(reachability._broker_answers))
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         if request.param == "closed":
@@ -108,7 +107,7 @@ def test_ready_says_that_the_broker_is_away_and_is_ready_all_the_same(broker_awa
     begun = time.monotonic()
     response = client.get(f"{BASE}/health/ready")
     assert (response.status_code, response.json()["broker"]) == (200, "unreachable")
-    assert time.monotonic() - begun < health.PATIENCE_SECONDS + 5
+    assert time.monotonic() - begun < reachability.PATIENCE_SECONDS + 5
 
 
 @pytest.fixture(params=["says no", "says nothing"])
@@ -119,9 +118,9 @@ def database_answers(request) -> Iterator[Callable[[], bool]]:
 
 
 def test_not_ready_without_a_database_that_answers(client, monkeypatch, database_answers):
-    monkeypatch.setattr(health, "PATIENCE_SECONDS", 0.2)
-    monkeypatch.setattr(health, "_database", health.Probe(database_answers))
-    monkeypatch.setattr(health, "_broker", health.Probe(lambda: True))
+    monkeypatch.setattr(reachability, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(reachability, "database_writes", reachability.Probe(database_answers))
+    monkeypatch.setattr(reachability, "broker", reachability.Probe(lambda: True))
     begun = time.monotonic()
     response = client.get(f"{BASE}/health/ready")
     assert (response.status_code, response["Retry-After"]) == (503, "5")
@@ -131,5 +130,5 @@ def test_not_ready_without_a_database_that_answers(client, monkeypatch, database
 
 def test_servers_are_asked_once_however_many_ask():
     questions = iter([True])
-    probe = health.Probe(lambda: next(questions))
+    probe = reachability.Probe(lambda: next(questions))
     assert all(probe.ask().result(1) for _ in range(20))
