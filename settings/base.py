@@ -215,9 +215,10 @@ MIDDLEWARE = [
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [NINJA_DIR / "templates"],
+        "DIRS": [BASE_DIR / "orchestrator" / "core" / "theme", NINJA_DIR / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
+            "libraries": {"muster": "orchestrator.core.admin.tags"},
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
