@@ -14,6 +14,13 @@ UNFOLD: dict[str, Any] = {
     "SITE_URL": None,
     "SHOW_VIEW_ON_SITE": False,
     "SHOW_HISTORY": False,  # Django's own log; each page has Muster's
+    "SITE_FAVICONS": [
+        {
+            "rel": "icon",
+            "type": "image/svg+xml",
+            "href": lambda request: static("muster/icon.svg"),
+        }
+    ],
     "STYLES": [lambda request: static("muster/admin.css")],
     "DASHBOARD_CALLBACK": "orchestrator.core.admin.dashboard.context",
     "COLORS": {
