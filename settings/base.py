@@ -15,7 +15,7 @@ from typing import Any
 import environ
 from django.core.exceptions import ImproperlyConfigured
 
-from settings import logs, muster, variables
+from settings import logs, muster, releases, variables
 from settings.unfold import UNFOLD as UNFOLD
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -214,6 +214,7 @@ NINJA_DIR = _directory_of("ninja")
 MIDDLEWARE = [
     "settings.headers.SafeHeaders",
     "orchestrator.access.audit.requests.AuditedRequests",
+    "settings.gzipped.GzippedPages",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -227,9 +228,10 @@ MIDDLEWARE = [
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [NINJA_DIR / "templates"],
+        "DIRS": [BASE_DIR / "orchestrator" / "core" / "theme", NINJA_DIR / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
+            "libraries": {"muster": "orchestrator.core.admin.tags"},
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
@@ -259,10 +261,13 @@ LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True
 
-STATIC_URL = "static/"
+# the release is a part of the path: a browser asks for a file once, and again after an upgrade
+_STATIC_FILES = [_directory_of("unfold") / "static", NINJA_DIR / "static"]
+STATIC_URL = f"static/{releases.fingerprint(_STATIC_FILES)}/"
 STATICFILES_DIRS = [NINJA_DIR / "static"]
 # served from the installed packages, so that a fresh machine needs no collectstatic
 WHITENOISE_USE_FINDERS = True
+WHITENOISE_IMMUTABLE_FILE_TEST = "."  # every path
 
 DATA_UPLOAD_MAX_MEMORY_SIZE = MUSTER.max_request_bytes
 # each thread keeps a database connection; see settings/http.py

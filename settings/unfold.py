@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.templatetags.static import static
+
 UNFOLD: dict[str, Any] = {
     "SITE_TITLE": "Muster",
     "SITE_HEADER": "Muster",
@@ -11,6 +13,15 @@ UNFOLD: dict[str, Any] = {
     "SITE_SYMBOL": "rule",
     "SITE_URL": None,
     "SHOW_VIEW_ON_SITE": False,
+    "SHOW_HISTORY": False,  # Django's own log; each page has Muster's
+    "SITE_FAVICONS": [
+        {
+            "rel": "icon",
+            "type": "image/svg+xml",
+            "href": lambda request: static("muster/icon.svg"),
+        }
+    ],
+    "STYLES": [lambda request: static("muster/admin.css")],
     "DASHBOARD_CALLBACK": "orchestrator.core.admin.dashboard.context",
     "COLORS": {
         "primary": {

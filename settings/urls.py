@@ -14,4 +14,5 @@ urlpatterns = [
     path("metrics", include("orchestrator.core.api.metrics")),
 ]
 
+handler500 = "orchestrator.core.admin.failures.server_error"
 handler400 = "orchestrator.core.api.urls.bad_request"

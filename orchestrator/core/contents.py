@@ -52,3 +52,9 @@ def parameters(execution: Execution, secrets: Secrets = UNKNOWN) -> dict[str, An
 def result(execution: Execution, secrets: Secrets = UNKNOWN) -> Any:
     """Its result. Only names mark its secrets, unless an app knows a schema of it."""
     return secrets.masker.value(redacted(execution.result, schema=secrets.result_schema))
+
+
+def message(text: str, secrets: Secrets = UNKNOWN) -> str:
+    """The `message` of a result, as `result` shows it."""
+    shown = redacted({"message": text}, schema=secrets.result_schema)
+    return str(secrets.masker.value(shown)["message"])

@@ -11,8 +11,7 @@ import pytest
 from django.db import IntegrityError, OperationalError, close_old_connections, connection
 
 from orchestrator.access.models import ApiToken
-from orchestrator.core import clock, database
-from orchestrator.core.api import health
+from orchestrator.core import clock, database, reachability
 from orchestrator.core.models import Execution
 from tests.core.api.client import Caller
 from tests.factories import make_action
@@ -75,10 +74,12 @@ def test_who_only_reads_is_answered(caller: Caller) -> None:
 
 
 def test_process_is_not_ready(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "_broker", health.Probe(lambda: True))
+    monkeypatch.setattr(reachability, "broker", reachability.Probe(lambda: True))
 
     def status() -> int:
-        monkeypatch.setattr(health, "_database", health.Probe(health._database_answers))
+        monkeypatch.setattr(
+            reachability, "database_writes", reachability.Probe(reachability._database_answers)
+        )
         return caller.client.get("/health/ready").status_code
 
     assert status() == 200

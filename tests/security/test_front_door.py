@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
+from django.templatetags.static import static
 
 from settings import connections, http
 from tests import servers
@@ -268,7 +269,7 @@ ANSWERS = [
 PAGES = ["/admin/login/", "/nothing", "/api/v1/docs"]
 
 
-@pytest.mark.parametrize("path", [*ANSWERS, *PAGES, "/static/unfold/js/app.js"])
+@pytest.mark.parametrize("path", [*ANSWERS, *PAGES, static("unfold/js/app.js")])
 def test_no_answer_names_the_server(door: Door, path: str) -> None:
     assert "server" not in door.get(path).headers
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 from typing import Any
+from uuid import uuid4
 
+from django import forms
 from django.contrib import admin, messages
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -14,13 +16,60 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 from unfold.enums import ActionVariant
+from unfold.forms import BaseDialogForm
+from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
-from orchestrator.core import clock, words
-from orchestrator.core.admin import render
+from orchestrator.core import clock, executions, words
+from orchestrator.core.admin import dialogs, render
 from orchestrator.core.admin.read_only import ReadOnlyAdmin, Section, go_to
 from orchestrator.core.authority import Principal
+from orchestrator.core.executions import NewExecution
+from orchestrator.core.executions.requests import LONGEST_TEXTS
 from orchestrator.core.models import Action, Pack
 from orchestrator.core.shown import actions as shown
+
+
+class RunForm(BaseDialogForm):
+    """A request for an execution: its parameters, and the most wanted of its options."""
+
+    parameters = forms.JSONField(
+        required=False,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 8, "autofocus": "", "class": "m-code"}),
+        help_text="A JSON object.",
+    )
+    correlation_id = forms.CharField(
+        required=False,
+        max_length=LONGEST_TEXTS["correlation_id"],
+        widget=UnfoldAdminTextInputWidget,
+        help_text="To find related executions; may be left out.",
+    )
+    token = forms.CharField(max_length=36, widget=forms.HiddenInput, initial=uuid4)
+
+    def __init__(self, request: HttpRequest, object_id: Any = None, **values: Any) -> None:
+        super().__init__(request, object_id, **values)
+        obj = Action.objects.filter(pk=object_id).first()
+        if obj is not None:
+            self.fields["parameters"].initial = _example(obj.parameters_schema)
+
+    def wanted(self, obj: Action) -> NewExecution:
+        """The request. The token makes one execution of a form that is sent twice."""
+        return NewExecution(
+            action_ref=obj.ref,
+            parameters={} if (given := self.cleaned_data["parameters"]) is None else given,
+            correlation_id=self.cleaned_data["correlation_id"] or None,
+            idempotency_key=f"form:{self.cleaned_data['token']}",
+        )
+
+
+def _example(schema: Any) -> dict[str, Any]:
+    """The parameters that a schema requires, and those with a default, to be filled in."""
+    properties = schema.get("properties", {}) if isinstance(schema, dict) else {}
+    required = schema.get("required", ()) if properties else ()
+    return {
+        name: of.get("default")
+        for name, of in properties.items()
+        if isinstance(of, dict) and (name in required or "default" in of)
+    }
 
 
 @admin.register(Pack)
@@ -73,7 +122,7 @@ class ActionAdmin(ReadOnlyAdmin):
         "runtime",
         "enabled",
         "dangerous",
-        "idempotent",
+        "again",
         "time_limit",
         "on_no_worker",
         "description",
@@ -82,14 +131,18 @@ class ActionAdmin(ReadOnlyAdmin):
     list_filter_submit = False
     list_select_related = ("pack",)
     search_fields = ("ref", "description")
-    actions_detail = ("disable", "enable")
+    actions_detail = ("run", "disable", "enable")
+
+    @display(description="If its outcome is unknown")
+    def again(self, obj: Action) -> str:
+        return "runs again" if obj.idempotent else "is not run again"
 
     @display(description="Time limit")
     def time_limit(self, obj: Action) -> str:
         return _time_limit(obj)
 
     def sections(self, obj: Action, now: datetime, *, seen_by: Principal) -> list[Section]:
-        executions = reverse("admin:orchestrator_execution_changelist")
+        home = reverse("admin:orchestrator_execution_changelist")
         return [
             Section(
                 facts=[
@@ -99,7 +152,7 @@ class ActionAdmin(ReadOnlyAdmin):
                     ("Description", obj.description),
                     ("Pack", render.link_to(obj.pack)),
                     ("Updated", render.moment(obj.updated_at)),
-                    ("Executions", render.link(f"{executions}?action={obj.ref}", "show them")),
+                    ("Executions", render.link(f"{home}?action={obj.ref}", "show them")),
                 ],
                 kind="success" if obj.enabled else "warning",
             ),
@@ -108,13 +161,40 @@ class ActionAdmin(ReadOnlyAdmin):
             Section(title="When it fails", facts=_failing(obj), wide=False),
         ]
 
-    # --- disabling and enabling
+    # --- running, disabling and enabling
+
+    def has_run_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        return self.may_act(request, "executions.run", object_id)
+
+    @dialogs.button(
+        "Run",
+        icon="play_arrow",
+        permission="run",
+        question="Run this action?",
+        explanation="An execution is requested with these parameters, which its schema checks.",
+        submit="Run",
+        form=RunForm,
+        variant=ActionVariant.PRIMARY,
+    )
+    def run(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
+        obj: Any = self.get_object(request, object_id)
+        if obj is None:
+            return dialogs.gone(request, home="admin:orchestrator_action_changelist")
+        execution = executions.request(
+            form.wanted(obj),
+            requested_by=dialogs.actor(request),
+            principal=self.principal(request),
+            now=clock.now(),
+        )
+        self.log_change(request, obj, f"Run: {execution.pk}")
+        messages.success(request, "The execution was accepted.")
+        return go_to(request, reverse("admin:orchestrator_execution_change", args=[execution.pk]))
 
     def has_toggle_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
         return self.may_act(request, "packs.install", object_id)
 
     def buttons(self, obj: Action) -> Collection[str]:
-        return {"disable" if obj.enabled else "enable"}
+        return {"run", "disable"} if obj.enabled else {"enable"}
 
     @action(
         description="Disable",

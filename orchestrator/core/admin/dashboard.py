@@ -12,10 +12,9 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
-from django_celery_beat.models import PeriodicTask
 
-from orchestrator.core import authority, clock
-from orchestrator.core.admin import render
+from orchestrator.core import authority, clock, maintenance
+from orchestrator.core.admin import alarms, render
 from orchestrator.core.admin.listing import COUNT_LIMIT, created_between
 from orchestrator.core.authority import Principal
 from orchestrator.core.models import DLQEntry, Execution, Tick, Worker
@@ -23,8 +22,6 @@ from orchestrator.core.models.time_ordered import uuid7_floor
 from orchestrator.core.states import TERMINAL, ExecutionStatus
 
 ENDED_LIMIT = 100_000
-# the executors' watchdog acts after two missed intervals
-LATE_AFTER = 3
 WINDOWS = {"1h": ("hour", timedelta(hours=1)), "24h": ("day", timedelta(days=1))}
 
 
@@ -48,7 +45,7 @@ def context(request: HttpRequest, base: dict[str, Any]) -> dict[str, Any]:
         boxes.append(("Open executions", open_executions(now, user)))
         boxes += [
             (
-                f"Ended, of those created in the last {name}",
+                f"Created in the last {name}, and ended",
                 ended_executions(key, window, now, user),
             )
             for key, (name, window) in WINDOWS.items()
@@ -56,10 +53,11 @@ def context(request: HttpRequest, base: dict[str, Any]) -> dict[str, Any]:
     if authority.may(user, "workers.read"):
         boxes.append(("Workers", workers(now, user)))
     if authority.may(user, "dlq.read"):
-        boxes.append(("Dead letters drained today", dead_letters(now, user)))
+        boxes.append(("Investigations", investigations(now, user)))
     may_see_ticks = authority.may(user, "metrics.read")
     base |= {
         "now": now,
+        "alarms": alarms.now_wrong(user, now=now, asking_the_broker=True),
         "boxes": boxes,
         "may_see_ticks": may_see_ticks,
         "ticks": last_ticks(now) if may_see_ticks else "",
@@ -136,8 +134,23 @@ def workers(now: datetime, user: Principal) -> list[Card]:
     ]
 
 
-def dead_letters(now: datetime, user: Principal) -> list[Card]:
-    """Count entries since midnight, installation time, among the newest `COUNT_LIMIT`."""
+def investigations(now: datetime, user: Principal) -> list[Card]:
+    """Count what is to be looked into, up to `COUNT_LIMIT`, and what was opened today by reason."""
+    visible = DLQEntry.objects.visible_to(user)
+    pending = visible.pending().order_by()[:COUNT_LIMIT].count()
+    to_look_into = Card(
+        label=render.badge("to look into", "danger" if pending else ""),
+        number=f"{pending:,}",
+        url=reverse("admin:orchestrator_investigationqueue_changelist"),
+        note=f"or more than {COUNT_LIMIT:,}" if pending >= COUNT_LIMIT else "the most urgent first",
+        wide=True,
+    )
+    return [to_look_into, *_opened_today(now, user)]
+
+
+def _opened_today(now: datetime, user: Principal) -> list[Card]:
+    """Count entries since midnight, installation time, among the newest `COUNT_LIMIT`; only of
+    reasons that there were."""
     midnight = timezone.localtime(now).replace(hour=0, minute=0, second=0, microsecond=0)
     newest = DLQEntry.objects.order_by("-pk").values("pk")[:COUNT_LIMIT]
     rows = (
@@ -153,23 +166,21 @@ def dead_letters(now: datetime, user: Principal) -> list[Card]:
     return [
         Card(
             label=render.badge(reason.value, "warning"),
-            number=f"{counts.get(reason.value, 0):,}",
+            number=f"{counts[reason.value]:,}",
             url=f"{base}?dlq_reason__exact={reason.value}",
-            note=f"of the newest {COUNT_LIMIT:,}" if capped else "",
+            note=f"today, of the newest {COUNT_LIMIT:,}" if capped else "today",
             wide=True,
         )
         for reason in DLQEntry.Reason
+        if reason.value in counts
     ]
 
 
 def last_ticks(now: datetime) -> SafeString | str:
     """A table of maintenance functions: the last run of each, and whether it is late."""
-    scheduled = PeriodicTask.objects.filter(interval__isnull=False).select_related("interval")
-    every = {task.task: task.interval.schedule.run_every for task in scheduled}
     rows = []
     for tick in Tick.objects.of_functions().order_by("name"):
-        interval = every.get(tick.name)
-        late = interval is not None and now - tick.ran_at > LATE_AFTER * interval
+        late = tick.name in maintenance.functions() and alarms.is_late(tick.name, tick.ran_at, now)
         rows.append(
             (
                 tick.name,
@@ -178,5 +189,5 @@ def last_ticks(now: datetime) -> SafeString | str:
                 render.moment(tick.ran_at),
             )
         )
-    headers = ["Maintenance", "", "Last ran", "At"]
+    headers = ["Maintenance", "State", "Last ran", "At"]
     return render.table(headers, rows) if rows else ""

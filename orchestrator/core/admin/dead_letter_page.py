@@ -23,6 +23,8 @@ def sections(obj: DLQEntry, now: datetime, *, seen_by: Principal) -> list[Sectio
     situation = shown.situation(obj, now, seen_by=seen_by)
     facts = [*render.facts(situation), ("About", subject_link(obj))]
     boxes = [Section(facts=facts, kind=RESOLUTION_KINDS.get(_status(obj), ""))]
+    if not obj.is_closed:
+        boxes.append(Section(title="What to do", body=_what_to_do(obj)))
     if obj.notes:
         rows = [(at, by, render.printable(text)) for at, by, text in shown.notes(obj)]
         boxes.append(Section(title="Notes", body=render.table(["At", "By", "Note"], rows)))
@@ -36,7 +38,7 @@ def sections(obj: DLQEntry, now: datetime, *, seen_by: Principal) -> list[Sectio
     boxes.append(
         Section(
             title="The subject when the entry was opened",
-            body=snapshot if obj.snapshot else "none: it has no subject",
+            body=folded(snapshot) if obj.snapshot else "none: it has no subject",
             wide=not obj.fingerprint,
         )
     )
@@ -45,6 +47,26 @@ def sections(obj: DLQEntry, now: datetime, *, seen_by: Principal) -> list[Sectio
     if (body := shown.body(obj, seen_by=seen_by)) is not None:
         boxes.append(_body(body))
     return boxes
+
+
+def _what_to_do(entry: DLQEntry) -> SafeString | str:
+    """The way to the repair, and from there back to the investigation."""
+    link = subject_link(entry)
+    if link is None:
+        return (
+            "It is about a letter that names nothing: find who sent it, by its headers and its "
+            "body below. Then close the investigation with a note."
+        )
+    page = {
+        "execution": "Its page has the history, and runs it again",
+        "task": "Its page has the steps, with a repair for each that is stuck",
+    }.get(entry.subject_kind, "Its page has the repairs")
+    return format_html("{}: {}. Then close the investigation with a note.", page, link)
+
+
+def folded(body: SafeString | str) -> SafeString:
+    """Something long, to be opened."""
+    return format_html("<details><summary>Show</summary>{}</details>", body)
 
 
 def _status(entry: DLQEntry) -> str:

@@ -7,11 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from django import forms
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
-from django.utils.text import Truncator
 from unfold.decorators import display
 from unfold.enums import ActionVariant
 from unfold.forms import BaseDialogForm
@@ -19,12 +18,11 @@ from unfold.views import ChangeList
 from unfold.widgets import UnfoldAdminTextareaWidget
 
 from orchestrator.core import authority, clock, investigations
-from orchestrator.core.admin import dead_letter_page, dialogs, render
+from orchestrator.core.admin import dead_letter_page, dialogs, render, selected
 from orchestrator.core.admin.dead_letter_page import subject_link
 from orchestrator.core.admin.listing import id_starts_with
 from orchestrator.core.admin.read_only import AsOfChangeList, ReadOnlyAdmin, Section
 from orchestrator.core.authority import Principal
-from orchestrator.core.errors import MusterError
 from orchestrator.core.models import DLQEntry
 from orchestrator.core.models.dead_letters import REASON_KINDS, RESOLUTION_KINDS
 from orchestrator.core.shown import investigations as shown
@@ -38,6 +36,28 @@ class NoteForm(BaseDialogForm):
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 4, "autofocus": ""}),
         help_text="Stored with your name and the time. A note is never changed.",
     )
+
+
+class ByReason(admin.SimpleListFilter):
+    title = "reason"
+    parameter_name = "dlq_reason__exact"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(value, value) for value in DLQEntry.Reason.values]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(dlq_reason=self.value()) if self.value() else queryset
+
+
+class ByResolution(admin.SimpleListFilter):
+    title = "resolution"
+    parameter_name = "resolution_status__exact"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(value, value) for value in DLQEntry.Resolution.values]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(resolution_status=self.value()) if self.value() else queryset
 
 
 class DLQChangeList(AsOfChangeList):
@@ -64,7 +84,7 @@ class DLQEntryAdmin(ReadOnlyAdmin):
         "detail_start",
         "opened",
     )
-    list_filter = ("resolution_status", "dlq_reason")
+    list_filter = (ByResolution, ByReason)
     list_filter_submit = False
     show_facets = admin.ShowFacets.NEVER
     search_fields = ("id",)
@@ -108,9 +128,8 @@ class DLQEntryAdmin(ReadOnlyAdmin):
         return subject_link(entry, short=True) or "-"
 
     @display(description="Detail")
-    def detail_start(self, entry: DLQEntry) -> str:
-        detail = entry.shown_detail  # type: ignore[attr-defined]
-        return Truncator(render.printable(detail)).chars(60) or "-"
+    def detail_start(self, entry: DLQEntry) -> SafeString | str:
+        return render.message(entry.shown_detail)  # type: ignore[attr-defined]
 
     @display(description="Opened")
     def opened(self, entry: DLQEntry) -> SafeString | None:
@@ -134,7 +153,7 @@ class DLQEntryAdmin(ReadOnlyAdmin):
         permission="investigate",
         question="Close as resolved?",
         explanation="The problem is solved. A closed entry cannot be opened again.",
-        submit="Close",
+        submit="Close as resolved",
         form=NoteForm,
         variant=ActionVariant.SUCCESS,
     )
@@ -147,7 +166,7 @@ class DLQEntryAdmin(ReadOnlyAdmin):
         permission="investigate",
         question="Close as permanently failed?",
         explanation="Nothing more can be done. A closed entry cannot be opened again.",
-        submit="Close",
+        submit="Close as failed",
         form=NoteForm,
         variant=ActionVariant.DANGER,
     )
@@ -160,7 +179,7 @@ class DLQEntryAdmin(ReadOnlyAdmin):
         permission="investigate",
         question="Cancel the investigation?",
         explanation="Nobody needs to look into it. A closed entry cannot be opened again.",
-        submit="Close",
+        submit="Close as not needed",
         form=NoteForm,
     )
     def cancel(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
@@ -186,17 +205,55 @@ class DLQEntryAdmin(ReadOnlyAdmin):
 
         return self._do_to_one(request, object_id, verb, "The note was added.")
 
-    @admin.action(description="Close selected: resolved", permissions=["investigate"])
-    def resolve_selected(self, request: HttpRequest, queryset: QuerySet[DLQEntry]) -> None:
-        self._close_selected(request, queryset, DLQEntry.Resolution.MANUALLY_RESOLVED)
+    @selected.action(
+        "Close selected: resolved …",
+        permission="investigate",
+        needs="dlq.change",
+        question="Close these as resolved?",
+        explanation="The problems are solved. A closed entry cannot be opened again.",
+        submit="Close as resolved",
+        form=NoteForm,
+    )
+    def resolve_selected(self, request: HttpRequest, form: Any, rows: list[DLQEntry]) -> None:
+        self._close_each(request, form, rows, DLQEntry.Resolution.MANUALLY_RESOLVED)
 
-    @admin.action(description="Close selected: failed for good", permissions=["investigate"])
-    def fail_selected(self, request: HttpRequest, queryset: QuerySet[DLQEntry]) -> None:
-        self._close_selected(request, queryset, DLQEntry.Resolution.PERMANENTLY_FAILED)
+    @selected.action(
+        "Close selected: failed for good …",
+        permission="investigate",
+        needs="dlq.change",
+        question="Close these as permanently failed?",
+        explanation="Nothing more can be done. A closed entry cannot be opened again.",
+        submit="Close as failed",
+        form=NoteForm,
+    )
+    def fail_selected(self, request: HttpRequest, form: Any, rows: list[DLQEntry]) -> None:
+        self._close_each(request, form, rows, DLQEntry.Resolution.PERMANENTLY_FAILED)
 
-    @admin.action(description="Close selected: not needed", permissions=["investigate"])
-    def cancel_selected(self, request: HttpRequest, queryset: QuerySet[DLQEntry]) -> None:
-        self._close_selected(request, queryset, DLQEntry.Resolution.CANCELLED)
+    @selected.action(
+        "Close selected: not needed …",
+        permission="investigate",
+        needs="dlq.change",
+        question="Cancel these investigations?",
+        explanation="Nobody needs to look into them. A closed entry cannot be opened again.",
+        submit="Close as not needed",
+        form=NoteForm,
+    )
+    def cancel_selected(self, request: HttpRequest, form: Any, rows: list[DLQEntry]) -> None:
+        self._close_each(request, form, rows, DLQEntry.Resolution.CANCELLED)
+
+    def _close_each(
+        self,
+        request: HttpRequest,
+        form: Any,
+        rows: list[DLQEntry],
+        resolution: DLQEntry.Resolution,
+    ) -> None:
+        note: str = form.cleaned_data["note"]
+
+        def verb(entry: DLQEntry) -> None:
+            self._close(request, entry, resolution, note)
+
+        selected.do_each(request, rows, verb, "Closed")
 
     def _close_one(
         self, request: HttpRequest, form: Any, object_id: str, resolution: DLQEntry.Resolution
@@ -214,26 +271,6 @@ class DLQEntryAdmin(ReadOnlyAdmin):
         entry: Any = self.get_object(request, object_id)
         home = "admin:orchestrator_dlqentry_changelist"
         return dialogs.do(request, entry, lambda: verb(entry), done, home=home)
-
-    def _close_selected(
-        self,
-        request: HttpRequest,
-        queryset: QuerySet[DLQEntry],
-        resolution: DLQEntry.Resolution,
-    ) -> None:
-        closed = 0
-        chosen = self.within_reach(request, queryset, "dlq.change")
-        # at most one page, even if the form contains more
-        for entry in chosen[: self.list_per_page]:
-            try:
-                self._close(request, entry, resolution, "")
-            except MusterError as error:
-                messages.error(request, str(error))
-            else:
-                closed += 1
-        if closed:
-            noun = "entry was" if closed == 1 else "entries were"
-            messages.success(request, f"{closed} {noun} closed.")
 
     def _close(
         self, request: HttpRequest, entry: DLQEntry, resolution: DLQEntry.Resolution, note: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -10,6 +11,7 @@ from django import forms
 from django.contrib import messages
 from django.db.models import Model
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 from django.urls import reverse
 from unfold.dataclasses import ActionDialog
 from unfold.decorators import action
@@ -54,7 +56,24 @@ def button(
     decorate: Callable[[Callable[..., HttpResponse]], Any] = action(
         description=text, icon=icon, variant=variant, permissions=[permission], dialog=dialog
     )
-    return decorate
+    return lambda function: decorate(_answering_refusals(function, dialog))
+
+
+def _answering_refusals(
+    function: Callable[..., HttpResponse], dialog: ActionDialog
+) -> Callable[..., HttpResponse]:
+    """Show the dialog again, with what was wrong, if the verb refuses."""
+
+    @wraps(function)
+    def answered(self: Any, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
+        try:
+            return function(self, request, form, object_id)
+        except MusterError as error:
+            form.add_error(None, str(error))
+        context = {"dialog": dialog, "form": form, "form_submit_text": dialog["form_submit_text"]}
+        return render(request, "unfold/helpers/dialog.html", context)
+
+    return answered
 
 
 def do(
@@ -65,8 +84,7 @@ def do(
     `home`: the list to go to if the object no longer exists.
     """
     if obj is None:
-        messages.error(request, "It no longer exists.")
-        return go_to(request, reverse(home))
+        return gone(request, home=home)
     try:
         verb()
     except MusterError as error:
@@ -74,6 +92,12 @@ def do(
     else:
         messages.success(request, done)
     return go_to(request, _opened_on(request) or _own_page(obj))
+
+
+def gone(request: HttpRequest, *, home: str) -> HttpResponse:
+    """Say that there is nothing to change, and go to the list."""
+    messages.error(request, "It no longer exists.")
+    return go_to(request, reverse(home))
 
 
 def actor(request: HttpRequest) -> str:

@@ -1,19 +1,30 @@
-"""Filters of the list of executions. None of them reads the table to find its choices."""
+"""Filters of the list of executions. None of them reads the table to find its choices, and those
+without an index look at the newest rows only."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from django.db.models import QuerySet
 from django.http import HttpRequest
 from unfold.contrib.filters.admin import DropdownFilter
 
 from orchestrator.core import authority
-from orchestrator.core.models import Action, Execution, Pack, Worker
+from orchestrator.core.models import Action, Pack, Worker
+from orchestrator.core.models.executions import ExecutionQuerySet
 from orchestrator.core.reasons import Reason
 from orchestrator.core.states import OPEN, TERMINAL, ExecutionStatus
 
-Executions = QuerySet[Execution]
+Executions = ExecutionQuerySet
+
+
+UNINDEXED = ("reason", "worker")
+
+
+def needs_a_window(chosen: Mapping[str, str]) -> bool:
+    """True if these parameters could make the database look for a few rows among all."""
+    is_unindexed = any(chosen.get(name) for name in UNINDEXED)
+    return is_unindexed or chosen.get("status") in TERMINAL
 
 
 class ByStatus(DropdownFilter):
@@ -30,11 +41,8 @@ class ByStatus(DropdownFilter):
                 return queryset.filter(ended_at__isnull=True)
             case "ended":
                 return queryset.filter(ended_at__isnull=False)
-            case status if status in OPEN:
-                # the partial index is over `ended_at`
-                return queryset.filter(ended_at__isnull=True, status=status)
-            case status if status in TERMINAL:
-                return queryset.filter(status=status)
+            case status if status in OPEN | TERMINAL:
+                return queryset.in_status(status)
             case _:
                 return queryset
 

@@ -1,37 +1,88 @@
-"""Executions: list, page, and cancellation, the only change that can be made by hand."""
+"""Executions: list, page, cancelling, and running again."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime
 from typing import Any
+from uuid import uuid4
 
+from django import forms
 from django.contrib import admin, messages
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.decorators import action, display
+from unfold.decorators import display
 from unfold.enums import ActionVariant
+from unfold.forms import BaseDialogForm
 from unfold.views import ChangeList
 
-from orchestrator.core import clock, executions, words
-from orchestrator.core.admin import dialogs, execution_page, render
-from orchestrator.core.admin.execution_filters import ByAction, ByPack, ByReason, ByStatus, ByWorker
-from orchestrator.core.admin.listing import CreatedBetween, CreatedWithin, id_starts_with
+from orchestrator.core import authority, clock, executions, words
+from orchestrator.core.admin import dialogs, execution_page, render, selected
+from orchestrator.core.admin.execution_filters import (
+    ByAction,
+    ByPack,
+    ByReason,
+    ByStatus,
+    ByWorker,
+    needs_a_window,
+)
+from orchestrator.core.admin.listing import (
+    LOOKED_AT_LIMIT,
+    CreatedBetween,
+    CreatedWithin,
+    floor_of_newest,
+    id_starts_with,
+)
 from orchestrator.core.admin.read_only import AsOfChangeList, ReadOnlyAdmin, Section, go_to
 from orchestrator.core.authority import Principal
-from orchestrator.core.errors import MusterError
 from orchestrator.core.models import Action, Execution
+from orchestrator.core.shown import executions as shown
 from orchestrator.core.states import KINDS as EXECUTION_KINDS
+
+HOME = "admin:orchestrator_execution_changelist"
+
+
+class AgainForm(BaseDialogForm):
+    """Nothing to fill in, and a token: sent twice, the form makes one execution."""
+
+    token = forms.CharField(max_length=36, widget=forms.HiddenInput, initial=uuid4)
 
 
 class ExecutionChangeList(AsOfChangeList):
+    """A list that looks at a bounded number of rows, each with the message of its end."""
+
+    looked_at = ""
+
     def get_queryset(self, *args: Any, **kwargs: Any) -> QuerySet[Execution]:
         queryset: QuerySet[Execution] = super().get_queryset(*args, **kwargs)
-        # both may be a megabyte a row, and no column shows them
+        request: HttpRequest = args[0]
+        if needs_a_window(request.GET.dict()):
+            queryset = self._newest(request, queryset)
+        # both may be a megabyte a row, and no column shows them whole
         return queryset.defer("parameters", "result")
+
+    def _newest(self, request: HttpRequest, queryset: QuerySet[Execution]) -> QuerySet[Execution]:
+        rows = self.root_queryset.order_by()
+        for spec in self.filter_specs:
+            if isinstance(spec, CreatedWithin | CreatedBetween):
+                rows = spec.queryset(request, rows)
+        floor = floor_of_newest(rows)
+        if floor is None:
+            return queryset
+        self.looked_at = (
+            f"Of the newest {LOOKED_AT_LIMIT:,} executions. To look at older ones, choose a time "
+            "at which they were created."
+        )
+        return queryset.filter(pk__gt=floor)
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        said = shown.messages(self.result_list, seen_by=authority.of_request(request))
+        for execution in self.result_list:
+            execution.message = said.get(execution.pk, "")
 
 
 @admin.register(Execution)
@@ -44,6 +95,7 @@ class ExecutionAdmin(ReadOnlyAdmin):
         "attempts",
         "worker",
         "why",
+        "message",
         "took",
         "created",
     )
@@ -60,8 +112,9 @@ class ExecutionAdmin(ReadOnlyAdmin):
     show_facets = admin.ShowFacets.NEVER
     search_fields = ("id",)
     search_help_text = "Start of an id, action, or correlation id"
-    actions = ("cancel_selected",)
-    actions_detail = ("cancel",)
+    actions = ("again_selected", "cancel_selected")
+    actions_detail = ("again", "cancel")
+    list_disable_select_all = False
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return ExecutionChangeList
@@ -107,6 +160,10 @@ class ExecutionAdmin(ReadOnlyAdmin):
     def why(self, execution: Execution) -> str:
         return execution.reason or execution.wait_reason or "-"
 
+    @display(description="Message")
+    def message(self, execution: Execution) -> SafeString | str:
+        return render.message(execution.message)  # type: ignore[attr-defined]
+
     @display(description="Took, or age")
     def took(self, execution: Execution) -> SafeString:
         end = execution.ended_at or execution.as_of  # type: ignore[attr-defined]
@@ -118,58 +175,113 @@ class ExecutionAdmin(ReadOnlyAdmin):
     def created(self, execution: Execution) -> SafeString | None:
         return render.moment(execution.created_at)
 
-    # --- cancelling
+    # --- cancelling, and running again
 
     def has_cancel_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
         return self.may_act(request, "executions.cancel", object_id)
 
-    def buttons(self, obj: Execution) -> Collection[str]:
-        return () if obj.is_terminal else self.actions_detail
+    def has_run_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        return self.may_act(request, "executions.run", object_id)
 
-    @action(
-        description="Cancel execution",
+    def buttons(self, obj: Execution) -> Collection[str]:
+        return ("again",) if obj.is_terminal else ("cancel",)
+
+    @dialogs.button(
+        "Cancel execution",
         icon="cancel",
+        permission="cancel",
+        question="Stop this execution?",
+        explanation=(
+            "If it has not started, it never will. If it is running, its worker stops it. "
+            "This cannot be undone."
+        ),
+        submit="Stop it",
         variant=ActionVariant.DANGER,
-        permissions=["cancel"],
-        dialog={
-            "title": "Stop this execution?",
-            "description": (
-                "If it has not started, it never will. If it is running, its worker stops it. "
-                "This cannot be undone."
-            ),
-            "form_submit_text": "Stop it",
-        },
     )
     def cancel(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
-        execution = self.get_object(request, object_id)
+        execution: Any = self.get_object(request, object_id)
+        reason: str = form.cleaned_data["reason"]
+        done = "The cancellation was accepted."
+        return dialogs.do(
+            request,
+            execution,
+            lambda: self._cancel(request, execution, reason),
+            done,
+            home=HOME,
+        )
+
+    @dialogs.button(
+        "Run again",
+        icon="replay",
+        permission="run",
+        question="Run this again?",
+        explanation="A new execution is requested, with the same parameters and options.",
+        submit="Run again",
+        form=AgainForm,
+        variant=ActionVariant.PRIMARY,
+    )
+    def again(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
+        execution: Any = self.get_object(request, object_id)
         if execution is None:
-            messages.error(request, f"There is no execution {object_id}.")
-            return go_to(request, reverse("admin:orchestrator_execution_changelist"))
-        try:
-            self._cancel(request, execution)
-        except MusterError as error:
-            messages.error(request, str(error))
-        else:
-            messages.success(request, "The cancellation was accepted.")
-        return go_to(request, reverse("admin:orchestrator_execution_change", args=[execution.pk]))
+            return dialogs.gone(request, home=HOME)
+        new = self._run_again(request, execution, form.cleaned_data["token"])
+        messages.success(request, f"It runs again: this is the new execution, {new.pk}.")
+        return go_to(request, reverse("admin:orchestrator_execution_change", args=[new.pk]))
 
-    @admin.action(description="Cancel selected executions", permissions=["cancel"])
-    def cancel_selected(self, request: HttpRequest, queryset: QuerySet[Execution]) -> None:
-        accepted = 0
-        chosen = self.within_reach(request, queryset, "executions.cancel")
-        # at most one page, even if the form contains more
-        for execution in chosen[: self.list_per_page]:
-            try:
-                self._cancel(request, execution)
-            except MusterError as error:
-                messages.error(request, f"{execution}: {error}")
-            else:
-                accepted += 1
-        if accepted:
-            noun = "cancellation was" if accepted == 1 else "cancellations were"
-            messages.success(request, f"{accepted} {noun} accepted.")
+    @selected.action(
+        "Cancel selected executions …",
+        permission="cancel",
+        needs="executions.cancel",
+        question="Stop these executions?",
+        explanation=(
+            "What has not started never will. What is running is stopped by its worker. "
+            "This cannot be undone."
+        ),
+        submit="Stop them",
+    )
+    def cancel_selected(self, request: HttpRequest, form: Any, rows: list[Execution]) -> None:
+        reason: str = form.cleaned_data["reason"]
 
-    def _cancel(self, request: HttpRequest, execution: Execution) -> None:
+        def verb(execution: Execution) -> None:
+            self._cancel(request, execution, reason)
+
+        selected.do_each(request, rows, verb, "Cancellations accepted")
+
+    @selected.action(
+        "Run selected again …",
+        permission="run",
+        needs="executions.run",
+        question="Run these again?",
+        explanation=(
+            "A new execution is requested for each, with the same parameters and options. What "
+            "has not ended, and what belongs to a task, is left out."
+        ),
+        submit="Run them again",
+        form=AgainForm,
+    )
+    def again_selected(
+        self, request: HttpRequest, form: Any, rows: list[Execution]
+    ) -> HttpResponse | None:
+        token: str = form.cleaned_data["token"]
+
+        def verb(execution: Execution) -> Execution:
+            return self._run_again(request, execution, token)
+
+        selected.do_each(request, rows, verb, "Requested again")
+        return None
+
+    def _cancel(self, request: HttpRequest, execution: Execution, reason: str) -> None:
         actor = dialogs.actor(request)
-        executions.cancel(execution_id=execution.pk, actor=actor, now=clock.now())
-        self.log_change(request, execution, "Cancelled.")
+        executions.cancel(execution_id=execution.pk, actor=actor, reason=reason, now=clock.now())
+        self.log_change(request, execution, f"Cancelled: {reason}")
+
+    def _run_again(self, request: HttpRequest, execution: Execution, token: str) -> Execution:
+        new = executions.run_again(
+            execution,
+            token=token,
+            by=dialogs.actor(request),
+            principal=self.principal(request),
+            now=clock.now(),
+        )
+        self.log_change(request, execution, f"Run again: {new.pk}")
+        return new

@@ -7,8 +7,8 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.text import Truncator
 from unfold.decorators import display
 from unfold.views import ChangeList
 
@@ -17,6 +17,7 @@ from orchestrator.core.admin import render
 from orchestrator.core.admin.read_only import AsOfChangeList, ReadOnlyAdmin
 from orchestrator.core.models import InvestigationQueue
 from orchestrator.core.models.dead_letters import REASON_KINDS
+from orchestrator.core.models.investigations import AGE_LIMIT
 from orchestrator.core.shown import investigations as shown
 
 
@@ -28,6 +29,7 @@ class InvestigationChangeList(AsOfChangeList):
         principal = authority.of_request(request)
         for row in self.result_list:
             row.shown_about = shown.about(row, seen_by=principal)
+            row.shown_detail = shown.detail(row, seen_by=principal)
 
 
 @admin.register(InvestigationQueue)
@@ -35,7 +37,7 @@ class InvestigationQueueAdmin(ReadOnlyAdmin):
     """Rows of the view, the most urgent first; each leads to its entry."""
 
     view_permission = "dlq.read"
-    list_display = ("score", "entry", "reason_label", "subject", "waits", "opened")
+    list_display = ("score", "entry", "reason_label", "subject", "detail", "waits", "opened")
     list_display_links = None
     list_filter = ("dlq_reason",)
     list_filter_submit = False
@@ -46,8 +48,15 @@ class InvestigationQueueAdmin(ReadOnlyAdmin):
         return InvestigationChangeList
 
     @display(description="Score")
-    def score(self, row: InvestigationQueue) -> str:
-        return f"{row.priority_score:,.0f}"
+    def score(self, row: InvestigationQueue) -> SafeString:
+        minutes = min(row.minutes_in_dlq, AGE_LIMIT)
+        parts = f"{row.priority_score - minutes:,.0f} + {minutes:,.0f} min"
+        return format_html(
+            '{} <span class="m-muted" title="{}">= {}</span>',
+            f"{row.priority_score:,.0f}",
+            "the weight of its reason, and a point for each minute",
+            parts,
+        )
 
     @display(description="Entry")
     def entry(self, row: InvestigationQueue) -> SafeString:
@@ -60,8 +69,11 @@ class InvestigationQueueAdmin(ReadOnlyAdmin):
 
     @display(description="About")
     def subject(self, row: InvestigationQueue) -> str:
-        about = row.shown_about  # type: ignore[attr-defined]
-        return Truncator(render.printable(about)).chars(60) or "-"
+        return render.printable(row.shown_about) if row.subject_name else "a letter"  # type: ignore[attr-defined]
+
+    @display(description="Detail")
+    def detail(self, row: InvestigationQueue) -> SafeString | str:
+        return render.message(row.shown_detail)  # type: ignore[attr-defined]
 
     @display(description="Waits")
     def waits(self, row: InvestigationQueue) -> str:

@@ -19,6 +19,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.text import Truncator
 
 from orchestrator.core import words
 from orchestrator.core.shown.values import (
@@ -40,13 +41,13 @@ Row = TypeVar("Row", bound=Model)
 
 TEXT_LIMIT_CHARACTERS = 100_000
 HISTORY_LIMIT = 200
-# lists have no stylesheet of ours, and Unfold has no class for it
-MONO = "font-family: ui-monospace, monospace; font-size: .92em"
+MESSAGE_CHARACTERS = 300
+EMPTY_HEAD = mark_safe("<td></td>")
 
 
 def badge(text: str, kind: str = "") -> SafeString:
     """A coloured label; `kind` is success, info, primary, warning, danger or nothing."""
-    return render_to_string("unfold/helpers/label.html", {"text": text, "type": kind})
+    return format_html('<span class="m-badge m-badge-{}">{}</span>', kind or "plain", text)
 
 
 def state_badge(state: str) -> SafeString:
@@ -61,7 +62,7 @@ def moment(at: datetime | None, *, precise: bool = False) -> SafeString | None:
     local = timezone.localtime(at)
     milliseconds = f".{local.microsecond // 1000:03d}" if precise else ""
     return format_html(
-        '<time class="whitespace-nowrap" datetime="{}" title="{}">{}</time>',
+        '<time datetime="{}" title="{}">{}</time>',
         local.isoformat(),
         local.isoformat(),
         f"{local:%Y-%m-%d %H:%M:%S}{milliseconds} {local.tzname()}",
@@ -74,7 +75,7 @@ def since(at: datetime | None, now: datetime) -> SafeString | None:
         return None
     local = timezone.localtime(at)
     return format_html(
-        '<time class="whitespace-nowrap" datetime="{}" title="{}">{} ago</time>',
+        '<time datetime="{}" title="{}">{} ago</time>',
         local.isoformat(),
         f"{local:%Y-%m-%d %H:%M:%S} {local.tzname()}",
         words.span((now - at).total_seconds()),
@@ -163,22 +164,22 @@ def code(text: Any) -> SafeString:
 
 
 def mono(text: Any) -> SafeString:
-    return format_html(
-        '<span class="whitespace-nowrap" style="{}">{}</span>', MONO, printable(text)
-    )
+    return format_html('<span class="m-id">{}</span>', printable(text))
 
 
 def short_id(value: UUID) -> SafeString:
     """The millisecond and the last digits of a UUIDv7: unique enough to read, and a prefix to
     search by."""
     text = str(value)
-    return format_html(
-        '<span class="whitespace-nowrap" style="{}" title="{}">{}…{}</span>',
-        MONO,
-        text,
-        text[:13],
-        text[-4:],
-    )
+    return format_html('<span class="m-id" title="{}">{}…{}</span>', text, text[:13], text[-4:])
+
+
+def message(text: Any) -> SafeString | str:
+    """What somebody or something said, in two lines of a list; in full as a tooltip."""
+    if not text:
+        return "-"
+    cut = Truncator(printable(text)).chars(MESSAGE_CHARACTERS)
+    return format_html('<span class="m-message" title="{}">{}</span>', cut, cut)
 
 
 def preformatted(text: str) -> SafeString:
@@ -212,7 +213,7 @@ def hex_dump(body: bytes) -> SafeString:
 
 def link(url: str, text: Any) -> SafeString:
     return format_html(
-        '<a class="text-primary-600 dark:text-primary-500 hover:underline" href="{}">{}</a>',
+        '<a class="m-link" href="{}">{}</a>',
         url,
         text,
     )
@@ -238,7 +239,10 @@ def search_link(model: type[Model], text: str | None) -> SafeString | None:
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> SafeString:
     """A table; cells are escaped unless they are safe already, empty cells become a dash."""
-    head = format_html_join("", "<th>{}</th>", ((header,) for header in headers))
+    # a header without a text would be one that says nothing to a screen reader
+    head = format_html_join(
+        "", "{}", ((format_html("<th>{}</th>", each) if each else EMPTY_HEAD,) for each in headers)
+    )
     body = format_html_join(
         "",
         "<tr>{}</tr>",
@@ -248,7 +252,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> SafeString:
         ),
     )
     return format_html(
-        '<div class="m-scroll"><table class="m-table"><thead><tr>{}</tr></thead>'
+        '<div class="m-scroll" tabindex="0"><table class="m-table"><thead><tr>{}</tr></thead>'
         "<tbody>{}</tbody></table></div>",
         head,
         body,

@@ -6,17 +6,14 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from django import forms
-from django.contrib import admin, messages
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from unfold.enums import ActionVariant
 from unfold.forms import BaseDialogForm
 from unfold.widgets import UnfoldAdminTextInputWidget
 
 from orchestrator.core import clock, executions, fleet
-from orchestrator.core.admin import dialogs
+from orchestrator.core.admin import dialogs, selected
 from orchestrator.core.admin.read_only import ReadOnlyAdmin
-from orchestrator.core.errors import MusterError
 from orchestrator.core.models import Worker
 
 Verb = Callable[..., Worker]
@@ -111,17 +108,44 @@ class WorkerOrders(ReadOnlyAdmin):
     def retire(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
         return self._order_one(request, form, object_id, fleet.retire, "Retired")
 
-    @admin.action(description="Cordon selected workers", permissions=["order"])
-    def cordon_selected(self, request: HttpRequest, queryset: QuerySet[Worker]) -> None:
-        self._order_selected(request, queryset, fleet.cordon, "Cordoned")
+    @selected.action(
+        "Cordon selected workers …",
+        permission="order",
+        needs="workers.order",
+        question="Give these workers no more work?",
+        explanation="They continue their work, and still get executions that are pinned to them.",
+        submit="Cordon",
+        form=OrderForm,
+    )
+    def cordon_selected(self, request: HttpRequest, form: Any, rows: list[Worker]) -> None:
+        self._order_each(request, form, rows, fleet.cordon, "Cordoned")
 
-    @admin.action(description="Uncordon selected workers", permissions=["order"])
-    def uncordon_selected(self, request: HttpRequest, queryset: QuerySet[Worker]) -> None:
-        self._order_selected(request, queryset, fleet.uncordon, "Uncordoned")
+    @selected.action(
+        "Uncordon selected workers …",
+        permission="order",
+        needs="workers.order",
+        question="Give these workers work again?",
+        explanation="After a drain they get work once they have started again.",
+        submit="Uncordon",
+        form=OrderForm,
+    )
+    def uncordon_selected(self, request: HttpRequest, form: Any, rows: list[Worker]) -> None:
+        self._order_each(request, form, rows, fleet.uncordon, "Uncordoned")
 
-    @admin.action(description="Drain selected workers", permissions=["order"])
-    def drain_selected(self, request: HttpRequest, queryset: QuerySet[Worker]) -> None:
-        self._order_selected(request, queryset, executions.drain_worker, "Draining")
+    @selected.action(
+        "Drain selected workers …",
+        permission="order",
+        needs="workers.order",
+        question="Let these workers finish and exit?",
+        explanation=(
+            "They are cordoned, finish their running executions, and exit. Executions that wait "
+            "for them move to other workers now."
+        ),
+        submit="Drain",
+        form=OrderForm,
+    )
+    def drain_selected(self, request: HttpRequest, form: Any, rows: list[Worker]) -> None:
+        self._order_each(request, form, rows, executions.drain_worker, "Draining")
 
     def _order_one(
         self, request: HttpRequest, form: Any, object_id: str, verb: Verb, done: str
@@ -136,21 +160,15 @@ class WorkerOrders(ReadOnlyAdmin):
             home="admin:orchestrator_worker_changelist",
         )
 
-    def _order_selected(
-        self, request: HttpRequest, queryset: QuerySet[Worker], verb: Verb, done: str
+    def _order_each(
+        self, request: HttpRequest, form: Any, rows: list[Worker], verb: Verb, done: str
     ) -> None:
-        names = []
-        chosen = self.within_reach(request, queryset, "workers.order")
-        # at most one page, even if the form contains more
-        for worker in chosen[: self.list_per_page]:
-            try:
-                self._order(request, worker, verb, done, reason="selected in the admin")
-            except MusterError as error:
-                messages.error(request, f"{worker}: {error}")
-            else:
-                names.append(worker.name)
-        if names:
-            messages.success(request, f"{done}: {', '.join(names)}.")
+        reason: str = form.cleaned_data["reason"]
+
+        def order(worker: Worker) -> None:
+            self._order(request, worker, verb, done, reason=reason)
+
+        selected.do_each(request, rows, order, done)
 
     def _order(
         self, request: HttpRequest, worker: Worker, verb: Verb, done: str, *, reason: str

@@ -47,13 +47,14 @@ class StillKnown(admin.SimpleListFilter):
 
 
 class WorkerChangeList(AsOfChangeList):
-    """A list whose rows have their load, counted for all in one query."""
+    """A list whose rows have their load, counted for all in two queries."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
-        load = Execution.objects.load_by_worker()
+        held, running = Execution.objects.load_by_worker(), Execution.objects.running_by_worker()
         for worker in self.result_list:
-            worker.load = load.get(worker.pk, 0)
+            worker.running = running.get(worker.pk, 0)
+            worker.waiting = held.get(worker.pk, 0) - worker.running
 
 
 @admin.register(Worker)
@@ -69,7 +70,7 @@ class WorkerAdmin(WorkerOrders):
         "lacks",
         "incarnation",
         "process",
-        "version",
+        "celery_version",
     )
     list_filter = ("status", "cordoned", StillKnown)
     list_filter_submit = False
@@ -97,7 +98,9 @@ class WorkerAdmin(WorkerOrders):
 
     @display(description="Load")
     def load(self, worker: Worker) -> str:
-        return f"{worker.load} of {worker.capacity}"  # type: ignore[attr-defined]
+        running = f"{worker.running} of {worker.capacity} slots"  # type: ignore[attr-defined]
+        waiting = worker.waiting  # type: ignore[attr-defined]
+        return f"{running}, {waiting:,} waiting" if waiting else running
 
     @display(description="Runtimes")
     def runtime_names(self, worker: Worker) -> str:
@@ -110,6 +113,10 @@ class WorkerAdmin(WorkerOrders):
     @display(description="Labels")
     def label_texts(self, worker: Worker) -> str:
         return _labels(worker) or "-"
+
+    @display(description="Celery")
+    def celery_version(self, worker: Worker) -> str:
+        return worker.version or "-"
 
     @display(description="Host, pid")
     def process(self, worker: Worker) -> str:

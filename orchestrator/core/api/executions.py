@@ -21,7 +21,7 @@ from orchestrator.core.api.problems import FieldProblem, invalid
 from orchestrator.core.api.replies import documented, reply
 from orchestrator.core.executions import BOUNDS
 from orchestrator.core.models import Execution, Worker, add_actions
-from orchestrator.core.models.executions import ExecutionQuerySet
+from orchestrator.core.models.executions import CANCEL_REASON_MAX, ExecutionQuerySet
 from orchestrator.core.models.prepared import Prepared
 from orchestrator.core.reasons import Reason
 from orchestrator.core.shown import executions as shown
@@ -115,6 +115,14 @@ class NewExecutions(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     executions: list[NewExecution] = Field(min_length=1)
+
+
+class Cancel(BaseModel):
+    """Why it is cancelled."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    reason: pages.Text = Field("", max_length=CANCEL_REASON_MAX, description="Kept with it.")
 
 
 class ExecutionPage(pages.Page):
@@ -236,13 +244,16 @@ def get_execution(request: AuthenticatedRequest, execution_id: UUID) -> HttpResp
     auth=needs("executions.cancel"),
     response=documented(404, 409, _202=ExecutionOut),
 )
-def cancel_execution(request: AuthenticatedRequest, execution_id: UUID) -> HttpResponse:
+def cancel_execution(
+    request: AuthenticatedRequest, execution_id: UUID, cancel: Body[Cancel | None] = None
+) -> HttpResponse:
     """Cancel an execution: immediately before it runs, through its worker while it runs. Safe to
-    repeat."""
+    repeat; the body, with the reason, may be left out."""
     caller = request.auth
     execution = executions.cancel(
         execution_id=execution_id,
         actor=caller.name,
+        reason="" if cancel is None else cancel.reason,
         principal=caller.principal,
         now=caller.now,
     )
@@ -274,7 +285,7 @@ def _check_bulk(news: list[NewExecution]) -> None:
 
 def _filtered(rows: ExecutionQuerySet, query: ExecutionQuery) -> ExecutionQuerySet:
     if query.status:
-        rows = rows.filter(status__in=query.status)
+        rows = rows.in_status(*query.status)
     if query.open is not None:
         rows = rows.filter(ended_at__isnull=query.open)
     if query.worker is not None:

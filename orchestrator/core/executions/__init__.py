@@ -1,5 +1,6 @@
 """The life of an execution: request, schedule, claim, finish, retry, cancel, sweep."""
 
+from orchestrator.core.executions.again import NotToBeRunAgain, run_again
 from orchestrator.core.executions.attempts import (
     RETRY_AFTER,
     claim,
@@ -55,6 +56,7 @@ __all__ = [
     "IdempotencyConflict",
     "IdempotencyKeyFreed",
     "NewExecution",
+    "NotToBeRunAgain",
     "Refusal",
     "RequestRefused",
     "UnknownExecution",
@@ -77,6 +79,7 @@ __all__ = [
     "request",
     "request_many",
     "require_permission",
+    "run_again",
     "run_limit_seconds",
     "schedule",
     "schedule_backlog",

@@ -14,6 +14,7 @@ from orchestrator.core.authority import Principal
 from orchestrator.core.errors import Conflict
 from orchestrator.core.executions.requests import UnknownExecution
 from orchestrator.core.models import Execution
+from orchestrator.core.models.executions import CANCEL_REASON_MAX
 from orchestrator.core.reasons import Reason
 from orchestrator.core.state_machine import TransitionConflict, transition
 from orchestrator.core.states import ExecutionStatus
@@ -30,9 +31,15 @@ class AlreadyOver(Conflict):
 
 
 def cancel(
-    *, execution_id: UUID, actor: str, now: datetime, principal: Principal | None = None
+    *,
+    execution_id: UUID,
+    actor: str,
+    now: datetime,
+    reason: str = "",
+    principal: Principal | None = None,
 ) -> Execution:
-    """Cancel an execution: at once before the claim, by a message to its worker after it.
+    """Cancel an execution: at once before the claim, by a message to its worker after it. The
+    reason is kept in the row, up to 500 characters of it.
 
     Returns the row as it is now: `cancelled`, or `canceling` until the worker confirms. One that is
     beyond the reach of `principal` is unknown; without a principal, Muster itself cancels it.
@@ -47,7 +54,7 @@ def cancel(
         if execution.is_terminal:
             raise AlreadyOver(f"Execution {execution_id} is over: {execution.status}")
         try:
-            return _cancel(execution, actor=actor, now=now)
+            return _cancel(execution, actor=actor, reason=reason[:CANCEL_REASON_MAX], now=now)
         except TransitionConflict:
             continue  # it was claimed, retried or ended meanwhile: look again
     raise TransitionConflict(f"Execution {execution_id} keeps changing; try again")
@@ -57,11 +64,17 @@ def _may_cancel(execution: Execution, principal: Principal | None) -> bool:
     return principal is None or authority.may(principal, "executions.cancel", execution.place)
 
 
-def _cancel(execution: Execution, *, actor: str, now: datetime) -> Execution:
+def _cancel(execution: Execution, *, actor: str, reason: str, now: datetime) -> Execution:
     if execution.status != ExecutionStatus.RUNNING:
-        detail = {"error": Reason.CANCELLED.text, "message": f"by {actor}", "failed_by": actor}
+        message = f"by {actor}: {reason}" if reason else f"by {actor}"
         cancelled = transition(
-            execution, "cancel", now=now, actor=actor, reason=Reason.CANCELLED, result=detail
+            execution,
+            "cancel",
+            now=now,
+            actor=actor,
+            reason=Reason.CANCELLED,
+            cancel_reason=reason,
+            result={"error": Reason.CANCELLED.text, "message": message, "failed_by": actor},
         )
         transaction.on_commit(partial(publisher.send_soon, publisher.completed([execution.pk])))
         return cancelled
@@ -72,12 +85,13 @@ def _cancel(execution: Execution, *, actor: str, now: datetime) -> Execution:
         "request_cancel",
         now=now,
         actor=actor,
+        cancel_reason=reason,
         run_deadline_at=min(execution.run_deadline_at or now + grace, now + grace),
     )
-    message = publisher.cancel(
+    order = publisher.cancel(
         execution_id=canceling.pk,
         attempt=canceling.attempt,
         worker_id=canceling.worker_id or 0,
     )
-    transaction.on_commit(partial(publisher.send_soon, [message]))
+    transaction.on_commit(partial(publisher.send_soon, [order]))
     return canceling

@@ -29,6 +29,7 @@ ONLY_TO_BE_LOOKED_AT = (
     "ended_at",
     "wait_reason",
     "reason",
+    "cancel_reason",
 )
 """Columns that nothing reads while an execution runs: parsing their times took a tenth of a
 worker's processor time."""

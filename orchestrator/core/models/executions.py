@@ -37,6 +37,7 @@ SOON_OVER_SECONDS = 1.0
 
 LONGEST_PAUSE = timedelta(seconds=10)
 """Longer than any pause of an execution that waits for a worker."""
+CANCEL_REASON_MAX = 500
 BACKLOG = (ExecutionStatus.REQUESTED, ExecutionStatus.SCHEDULING)
 
 
@@ -54,6 +55,12 @@ class ExecutionQuerySet(ClaimQuerySet["Execution"]):
     def open(self) -> ExecutionQuerySet:
         """Not terminal. Filters on `ended_at`, not on status: the partial index is on it."""
         return self.filter(ended_at__isnull=True)
+
+    def in_status(self, *statuses: str) -> ExecutionQuerySet:
+        """In any of these statuses. If all of them are open, only the partial index of the open
+        ones is read."""
+        rows = self.open() if OPEN.issuperset(statuses) else self
+        return rows.filter(status__in=statuses)
 
     def backlog(self, now: datetime) -> ExecutionQuerySet:
         """Waits for the executor, and may be looked at now; most urgent first.
@@ -251,6 +258,12 @@ class Execution(models.Model):
     deadline_at = models.DateTimeField(help_text="It ends at the latest then.")
 
     reason = models.CharField(max_length=40, blank=True)
+    cancel_reason = models.CharField(
+        max_length=CANCEL_REASON_MAX,
+        blank=True,
+        default="",
+        help_text="Why it was cancelled, in the words of who did.",
+    )
     result = models.JSONField(null=True)
     requested_by = models.CharField(max_length=150, blank=True)
     correlation_id = models.CharField(max_length=100, null=True)  # noqa: DJ001 - NULL is not indexed

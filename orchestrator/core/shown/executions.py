@@ -7,6 +7,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Left
 from pydantic import Field
 
 from orchestrator.core import authority, contents, frame, words
@@ -46,6 +48,8 @@ _letters = Prepared(lambda id: DLQEntry.objects.about(id).without_contents())
 KNOWN = "_known_secrets"
 """Where an instance keeps what apps know to be secret in it."""
 
+MESSAGE_CHARACTERS = 20_000
+
 STAMPS = {
     "created_at": "Created",
     "scheduled_at": "Dispatched",
@@ -65,6 +69,7 @@ class ExecutionSummary(Shown):
     action_ref: str
     status: ExecutionStatus
     reason: str = Field(description="The reason of its end; empty while it is open.")
+    cancel_reason: str = Field(description="Why it was cancelled, if that was said.")
     priority: int
     attempt: int
     retry_count: int
@@ -179,18 +184,6 @@ def result(execution: Execution, *, seen_by: Principal) -> Any:
     return authority.payload(shown, of=execution.place, seen_by=seen_by)
 
 
-def messages(executions: Iterable[Execution], *, seen_by: Principal) -> dict[UUID, str]:
-    """The messages of those of them that ended without success; listings load no results."""
-    failed = [each.pk for each in executions if each.is_terminal and each.status != S.COMPLETED]
-    rows = list(Execution.objects.filter(pk__in=failed).defer("parameters"))
-    secrets = contents.secrets_of(rows) if rows else {}
-    found = {}
-    for row in rows:
-        row.__dict__[KNOWN] = secrets.get(row.pk, contents.UNKNOWN)
-        found[row.pk] = _message(result(row, seen_by=seen_by))
-    return found
-
-
 def _message(result: Any) -> str:
     """The message in a result, which actions write as they like."""
     message = result.get("message") if isinstance(result, dict) else None
@@ -216,6 +209,23 @@ def letters(execution: Execution) -> list[DLQEntry]:
     return _letters(execution.pk)
 
 
+def messages(executions: Collection[Execution], *, seen_by: Principal) -> dict[UUID, str]:
+    """What went wrong with those of them that did not complete, by id, without secrets. Their
+    results, which may be large, are not loaded."""
+    failed = [e for e in executions if e.reason not in ("", Reason.SUCCEEDED)]
+    said = KeyTextTransform("message", "result")
+    # more than is shown: a secret that is cut in two would not be recognized
+    rows = Execution.objects.filter(pk__in=[e.pk for e in failed]).order_by()
+    found = dict(rows.values_list("pk", Left(said, MESSAGE_CHARACTERS)))
+    secrets = contents.secrets_of(failed) if failed else {}
+    return {
+        each.pk: str(authority.payload(shown, of=each.place, seen_by=seen_by))
+        for each in failed
+        if found.get(each.pk)
+        for shown in [contents.message(found[each.pk], secrets.get(each.pk, contents.UNKNOWN))]
+    }
+
+
 # --- as facts ------------------------------------------------------------------------------------
 
 
@@ -232,6 +242,7 @@ def situation(execution: Execution, now: datetime, *, seen_by: Principal) -> lis
             # an open execution keeps the reason of its last attempt
             ("Why" if execution.is_terminal else "Last attempt", why(execution.reason)),
             ("Message", _message(result(execution, seen_by=seen_by)) or None),
+            ("Cancelled because", execution.cancel_reason or None),
             ("Waits for", None if execution.is_terminal else execution.wait_reason),
             ("Where", _where(execution, now)),
             ("Moved on by", Prose(WHO_MOVES_IT_ON[S(execution.status)])),

@@ -47,7 +47,7 @@ def drawn(graph: Graph, *, link: Link) -> SafeString:
     )
     return format_html(
         '<div class="m-scroll"><svg class="m-graph" width="{}" height="{}" viewBox="0 0 {} {}" '
-        'role="img" aria-label="Graph of the steps"><defs><marker id="m-arrow" viewBox="0 0 8 8" '
+        'role="group" aria-label="Graph of the steps"><defs><marker id="m-arrow" viewBox="0 0 8 8" '
         'refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         '<path d="M0 0 8 4 0 8Z"/></marker></defs>{}{}</svg></div>{}',
         round(layout.width), round(layout.height), round(layout.width), round(layout.height),

@@ -9,7 +9,7 @@ STATES = ["complete", "cancelled", "resolved_manually"]
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("orchestrator", "0007_pruning"),
+        ("orchestrator", "0008_pruning"),
         ("workflows", "0004_task_staleness_namespace_name"),
     ]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from django.db.models import Model
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -35,3 +37,11 @@ def shown(client: Client, **query: Any) -> set[Execution]:
     response = client.get(reverse(EXECUTIONS), query)
     assert response.status_code == 200
     return set(response.context["cl"].result_list)
+
+
+def select(client: Client, listing: str, verb: str, rows: Iterable[Model], **answers: str) -> str:
+    """The page that follows an action on selected rows."""
+    data = {"action": verb, "_selected_action": [str(row.pk) for row in rows], **answers}
+    response = client.post(reverse(listing), data, follow=True)
+    assert response.status_code == 200
+    return response.content.decode()

@@ -90,15 +90,6 @@ def test_investigation_is_closed_with_a_note(
     assert ("Close as resolved?" in html or path in html) is (resolution == "pending")
 
 
-def test_selected_investigations_are_closed(admin_client: Client) -> None:
-    ids = [make_dlq_entry(now=timezone.now()).pk for _ in range(3)]
-    admin_client.post(
-        reverse("admin:orchestrator_dlqentry_changelist"),
-        {"action": "cancel_selected", "_selected_action": ids[:2]},
-    )
-    assert DLQEntry.objects.filter(resolution_status="cancelled").count() == 2
-
-
 def test_queue_of_investigations_leads_to_its_entries(admin_client: Client) -> None:
     old = make_dlq_entry(now=timezone.now() - timedelta(minutes=90), detail=SCRIPT)
     cycle = make_dlq_entry(now=timezone.now(), dlq_reason="dependency_cycle_detected")

@@ -9,13 +9,17 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from orchestrator.core import contents
+from orchestrator.core.admin import executions as executions_admin
 from orchestrator.core.admin import listing
 from orchestrator.core.models import (
     Action,
+    Execution,
     Worker,
     time_ordered,
 )
 from tests.core.admin.pages import EXECUTIONS, make, page, shown
+from tests.principals import given, staff
 
 pytestmark = pytest.mark.django_db
 
@@ -92,3 +96,96 @@ def test_counting_stops_at_its_limit(
     html = page(admin_client, EXECUTIONS)
     assert "the first" in html
     assert "filter to see others" in html
+
+
+def test_the_message_of_what_failed_is_in_the_list(
+    admin_client: Client, action: Action, worker: Worker
+) -> None:
+    result = {"error": "OSError", "message": "no route to <printer 7>", "failed_by": "worker:w1"}
+    make(action, worker, "failed", reason="action_failed", result=result)
+    make(action, worker, "completed", result={"message": "all is well"})
+    html = page(admin_client, EXECUTIONS)
+    assert "no route to &lt;printer 7&gt;" in html
+    assert "all is well" not in html
+
+
+def test_messages_are_read_without_the_results_and_in_one_query(
+    admin_client: Client, action: Action, worker: Worker, django_assert_max_num_queries: Any
+) -> None:
+    for n in range(5):
+        make(action, worker, "failed", result={"message": f"no route to {n}"})
+    with django_assert_max_num_queries(20) as captured:
+        page(admin_client, EXECUTIONS)
+    reading = [query["sql"] for query in captured if '"result"' in query["sql"]]
+    assert len(reading) == 1
+    assert "message" in reading[0]
+
+
+def test_messages_need_the_permission_for_payloads(action: Action, worker: Worker) -> None:
+    make(action, worker, "failed", result={"message": "no route to printer 7"})
+    html = page(staff("viewer", given("viewer")), EXECUTIONS)
+    assert "printer 7" not in html
+    assert "***" in html
+
+
+def test_secrets_are_masked_before_a_message_is_cut(
+    admin_client: Client, action: Action, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "s3cret" * 100
+    execution = make(action, worker, "failed", result={"message": f"the key {secret} is wrong"})
+    known = {execution.pk: contents.Secrets(values=[secret])}
+    monkeypatch.setattr(contents, "secrets_of", lambda executions: known)
+    html = page(admin_client, EXECUTIONS)
+    assert "s3cret" not in html
+    assert "the key ***" in html
+    assert "* is wrong" in html
+
+
+@pytest.mark.parametrize(
+    ("query", "is_bounded"),
+    [
+        ({"reason": "worker_lost"}, True),
+        ({"status": "failed"}, True),
+        ({"worker": "1", "action": "core.echo"}, True),
+        ({"status": "canceling"}, False),
+        ({"action": "core.echo"}, False),
+        ({"within": "1h"}, False),
+        ({}, False),
+    ],
+)
+def test_a_filter_without_an_index_looks_at_the_newest_rows_only(
+    admin_client: Client,
+    action: Action,
+    worker: Worker,
+    monkeypatch: pytest.MonkeyPatch,
+    query: dict[str, str],
+    is_bounded: bool,
+) -> None:
+    make(action, worker, "failed")
+    for module in (listing, executions_admin):
+        monkeypatch.setattr(module, "LOOKED_AT_LIMIT", 2)
+    for _ in range(2):
+        make(action, worker)
+    html = page(admin_client, EXECUTIONS, **query)
+    assert ("Of the newest 2 executions" in html) is is_bounded
+
+
+def test_older_rows_are_looked_at_within_a_chosen_time(
+    admin_client: Client, action: Action, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (listing, executions_admin):
+        monkeypatch.setattr(module, "LOOKED_AT_LIMIT", 2)
+    long_ago = timezone.now() - timedelta(days=3)
+    pk = time_ordered.uuid7_floor(long_ago)
+    old = make(action, worker, "abandoned", pk=pk, created_at=long_ago)
+    for _ in range(3):
+        make(action, worker)
+    assert shown(admin_client, reason="worker_lost") == set()
+    day = f"{long_ago:%Y-%m-%d}"
+    assert shown(admin_client, reason="worker_lost", created_at_to_0=day) == {old}
+
+
+@pytest.mark.parametrize("statuses", [["canceling"], ["running", "canceling"]])
+def test_open_statuses_are_read_from_the_index_of_what_is_open(statuses: list[str]) -> None:
+    assert '"ended_at" IS NULL' in str(Execution.objects.in_status(*statuses).query)
+    assert '"ended_at" IS NULL' not in str(Execution.objects.in_status("failed", *statuses).query)

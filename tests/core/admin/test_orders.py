@@ -11,12 +11,17 @@ from django.urls import reverse
 from django.utils import timezone
 
 from orchestrator.core import executions
+from orchestrator.core.admin import selected
 from orchestrator.core.errors import MusterError
 from orchestrator.core.models import (
     Action,
+    DLQEntry,
+    Execution,
     Worker,
+    WorkerEvent,
 )
-from tests.core.admin.pages import EXECUTIONS, make, page
+from tests.core.admin.pages import EXECUTIONS, make, page, select, shown
+from tests.factories import make_dlq_entry
 from tests.principals import given, staff
 
 pytestmark = pytest.mark.django_db
@@ -44,11 +49,130 @@ def test_cancel_button_calls_the_verb(
 ) -> None:
     execution = make(action, worker)
     url = reverse("admin:orchestrator_execution_cancel", args=[execution.pk])
-    response = admin_client.post(url, {"_form_submitted": "True"}, headers={"HX-Request": "true"})
+    data = {"_form_submitted": "True", "reason": "wrong file"}
+    response = admin_client.post(url, data, headers={"HX-Request": "true"})
     assert response["HX-Redirect"].endswith("/change/")
+    assert cancelled[0]["reason"] == "wrong file"
     assert cancelled[0]["execution_id"] == execution.pk
     assert cancelled[0]["actor"] == "user:admin"
     assert LogEntry.objects.filter(object_id=str(execution.pk)).exists()
+
+
+def confirm(client: Client, listing: str, verb: str, rows: Any, **answers: str) -> str:
+    """Select rows, answer the page that asks, and return the list."""
+    asked = select(client, listing, verb, rows)
+    assert 'name="_confirmed"' in asked
+    return select(client, listing, verb, rows, _confirmed="yes", _form_submitted="True", **answers)
+
+
+def test_cancelling_asks_for_a_reason(
+    admin_client: Client, action: Action, worker: Worker, cancelled: list[dict[str, Any]]
+) -> None:
+    execution = make(action, worker)
+    url = reverse("admin:orchestrator_execution_cancel", args=[execution.pk])
+    html = admin_client.post(url, {"_form_submitted": "True"}).content.decode()
+    assert "This field is required" in html
+    assert cancelled == []
+
+
+def test_the_reason_of_a_cancellation_is_kept_and_shown(
+    admin_client: Client, action: Action, worker: Worker
+) -> None:
+    waiting = make(action, worker, "requested")
+    running = make(action, worker)
+    confirm(admin_client, EXECUTIONS, "cancel_selected", [waiting, running], reason="wrong file")
+    assert set(Execution.objects.values_list("status", "cancel_reason")) == {
+        ("cancelled", "wrong file"),
+        ("canceling", "wrong file"),
+    }
+    for execution in (waiting, running):
+        html = page(admin_client, "admin:orchestrator_execution_change", execution.pk)
+        assert "wrong file" in html
+
+
+def test_investigations_are_closed_in_bulk_only_with_a_note_and_a_confirmation(
+    admin_client: Client,
+) -> None:
+    listing = "admin:orchestrator_dlqentry_changelist"
+    entries = [make_dlq_entry(now=timezone.now()) for _ in range(3)]
+    asked = select(admin_client, listing, "cancel_selected", entries[:2])
+    assert "A closed entry cannot be opened again" in asked
+    assert str(entries[1].dlq_entry_uuid) in asked
+    assert str(entries[2].dlq_entry_uuid) not in asked
+    forged = {"_confirmed": "yes", "_form_submitted": "True", "note": " "}
+    select(admin_client, listing, "cancel_selected", entries[:2], **forged)
+    assert not DLQEntry.objects.exclude(resolution_status="pending").exists()
+    confirm(admin_client, listing, "cancel_selected", entries[:2], note="a drill")
+    closed = DLQEntry.objects.filter(resolution_status="cancelled")
+    assert [entry.notes[0]["text"] for entry in closed] == ["a drill", "a drill"]
+
+
+def test_what_ended_runs_again_as_it_was_requested_once_for_each_form(
+    admin_client: Client, action: Action, worker: Worker
+) -> None:
+    old = make(
+        action, worker, "failed", priority=7, parameters={"message": "x"}, timeout_seconds=9.0
+    )
+    url = reverse("admin:orchestrator_execution_again", args=[old.pk])
+    token = admin_client.get(url).content.decode().split('name="token" value="')[1].split('"')[0]
+    for _ in range(2):
+        response = admin_client.post(url, {"_form_submitted": "True", "token": token})
+        assert response.status_code == 302
+    new = Execution.objects.exclude(pk=old.pk).get()
+    assert (new.action_ref, new.parameters, new.priority, new.timeout_seconds) == (
+        old.action_ref,
+        {"message": "x"},
+        7,
+        9.0,
+    )
+    assert (new.requested_by, new.correlation_id) == ("user:admin", str(old.pk))
+    assert shown(admin_client, q=str(old.pk)) == {old, new}
+
+
+def test_selected_failures_run_again_and_what_is_open_is_refused(
+    admin_client: Client, action: Action, worker: Worker
+) -> None:
+    rows = [make(action, worker, status) for status in ("failed", "abandoned", "running")]
+    html = confirm(admin_client, EXECUTIONS, "again_selected", rows, token="t")
+    assert "Requested again: 2 of 3." in html
+    assert "has not ended" in html
+    assert Execution.objects.count() == 5
+
+
+def test_all_that_match_are_selected_up_to_a_limit(
+    admin_client: Client, action: Action, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selected, "ROWS_AT_ONCE", 2)
+    for status in ("failed", "failed", "failed", "completed"):
+        make(action, worker, status)
+    data = {"action": "again_selected", "_selected_action": ["x"], "select_across": "1"}
+    response = admin_client.post(f"{reverse(EXECUTIONS)}?status=failed", data)
+    assert [row.status for row in response.context["rows"]] == ["failed", "failed"]
+    assert "only 2 are changed at once" in response.content.decode()
+
+
+def test_viewers_may_not_run_again(action: Action, worker: Worker) -> None:
+    client = staff("viewer", given("viewer"))
+    old = make(action, worker, "failed")
+    url = reverse("admin:orchestrator_execution_again", args=[old.pk])
+    assert url not in page(client, "admin:orchestrator_execution_change", old.pk)
+    data = {"_form_submitted": "True", "token": "t"}
+    assert client.post(url, data).status_code == 403
+    assert Execution.objects.count() == 1
+
+
+def test_an_action_is_run_from_its_page_and_its_schema_is_asked(
+    admin_client: Client, action: Action
+) -> None:
+    url = reverse("admin:orchestrator_action_run", args=[action.pk])
+    data = {"_form_submitted": "True", "token": "t", "parameters": '{"message": 5}'}
+    refused = admin_client.post(url, data).content.decode()
+    assert "/parameters/message" in refused
+    assert not Execution.objects.exists()
+    admin_client.post(url, data | {"parameters": '{"message": "hello"}'})
+    execution = Execution.objects.get()
+    assert execution.parameters == {"message": "hello"}
+    assert execution.requested_by == "user:admin"
 
 
 def test_what_has_ended_has_no_cancel_button(
@@ -75,11 +199,10 @@ def test_bulk_cancel_goes_on_after_an_error_and_shows_it(
             raise MusterError("It is over")
 
     monkeypatch.setattr(executions, "cancel", refuse_first)
-    data = {"action": "cancel_selected", "_selected_action": [str(each.pk) for each in chosen]}
-    html = admin_client.post(reverse(EXECUTIONS), data, follow=True).content.decode()
-    assert len(cancelled) == 2
+    html = confirm(admin_client, EXECUTIONS, "cancel_selected", chosen, reason="wrong file")
+    assert [call["reason"] for call in cancelled] == ["wrong file"] * 2
     assert "It is over" in html
-    assert "1 cancellation was accepted" in html
+    assert "Cancellations accepted: 1 of 2." in html
 
 
 def test_viewers_may_not_cancel(
@@ -131,9 +254,15 @@ def test_selected_workers_are_cordoned_and_retired_ones_are_not_listed(
 ) -> None:
     Worker.objects.create(name="long ago", retired_at=timezone.now())
     changelist = reverse("admin:orchestrator_worker_changelist")
-    data = {"action": "cordon_selected", "_selected_action": [str(worker.pk)]}
-    html = admin_client.post(changelist, data, follow=True).content.decode()
-    assert "Cordoned: w1." in html
+    html = confirm(
+        admin_client,
+        "admin:orchestrator_worker_changelist",
+        "cordon_selected",
+        [worker],
+        reason="new disk",
+    )
+    assert "Cordoned: 1 of 1." in html
+    assert WorkerEvent.objects.get().reason == "new disk"
     assert "long ago" not in html
     assert "long ago" in admin_client.get(changelist, {"retired": "yes"}).content.decode()
 

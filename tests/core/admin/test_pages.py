@@ -110,7 +110,7 @@ def test_dashboard_counts_and_links(
     for link in (
         "?status=running",
         "?status=failed&amp;within=1h",
-        "reason__exact=message_invalid",
+        "reason__exact=queue_ttl_expired",
     ):
         assert link in html
     assert "muster.check_timeouts" in html

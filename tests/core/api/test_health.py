@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
+from django.templatetags.static import static
 
-from orchestrator.core import publisher
-from orchestrator.core.api import health
+from orchestrator.core import publisher, reachability
 from orchestrator.core.models import Execution
 from tests.core.api.client import BASE
 
@@ -28,8 +28,8 @@ def test_docs_need_nothing_from_another_host(caller):
     assert page.status_code == 200
     assert b"http://" not in page.content
     assert b"https://" not in page.content
-    assert b"/static/ninja/" in page.content
-    script = client.get("/static/ninja/swagger-ui-bundle.js")
+    assert static("ninja/").encode() in page.content
+    script = client.get(static("ninja/swagger-ui-bundle.js"))
     assert script.status_code == 200
     script.close()
 
@@ -68,7 +68,7 @@ def broker_away(request, settings, monkeypatch) -> Iterator[None]:
     settings.MUSTER = dataclasses.replace(settings.MUSTER, publish_timeout_seconds=1)
     publisher.errors.cache_clear()
     monkeypatch.setattr(publisher, "_relay", None)
-    monkeypatch.setattr(health, "_broker", health.Probe(health._broker_answers))
+    monkeypatch.setattr(reachability, "broker", reachability.Probe(reachability._broker_answers))
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         if request.param == "closed":
@@ -108,7 +108,7 @@ def test_ready_says_that_the_broker_is_away_and_is_ready_all_the_same(broker_awa
     begun = time.monotonic()
     response = client.get(f"{BASE}/health/ready")
     assert (response.status_code, response.json()["broker"]) == (200, "unreachable")
-    assert time.monotonic() - begun < health.PATIENCE_SECONDS + 5
+    assert time.monotonic() - begun < reachability.PATIENCE_SECONDS + 5
 
 
 @pytest.fixture(params=["says no", "says nothing"])
@@ -119,9 +119,9 @@ def database_answers(request) -> Iterator[Callable[[], bool]]:
 
 
 def test_not_ready_without_a_database_that_answers(client, monkeypatch, database_answers):
-    monkeypatch.setattr(health, "PATIENCE_SECONDS", 0.2)
-    monkeypatch.setattr(health, "_database", health.Probe(database_answers))
-    monkeypatch.setattr(health, "_broker", health.Probe(lambda: True))
+    monkeypatch.setattr(reachability, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(reachability, "database_writes", reachability.Probe(database_answers))
+    monkeypatch.setattr(reachability, "broker", reachability.Probe(lambda: True))
     begun = time.monotonic()
     response = client.get(f"{BASE}/health/ready")
     assert (response.status_code, response["Retry-After"]) == (503, "5")
@@ -131,5 +131,5 @@ def test_not_ready_without_a_database_that_answers(client, monkeypatch, database
 
 def test_servers_are_asked_once_however_many_ask():
     questions = iter([True])
-    probe = health.Probe(lambda: next(questions))
+    probe = reachability.Probe(lambda: next(questions))
     assert all(probe.ask().result(1) for _ in range(20))

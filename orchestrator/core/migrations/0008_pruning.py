@@ -6,7 +6,7 @@ from orchestrator.core import finality
 
 
 class Migration(migrations.Migration):
-    dependencies = [("orchestrator", "0006_dlq_entry_updated_at")]
+    dependencies = [("orchestrator", "0007_cancel_reason")]
 
     operations = [
         migrations.CreateModel(

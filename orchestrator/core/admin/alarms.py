@@ -1,0 +1,97 @@
+"""What is wrong with the installation now: the first thing on every page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import Max
+from django.urls import reverse
+from django_celery_beat.models import PeriodicTask
+
+from orchestrator.core import authority, maintenance, reachability, words
+from orchestrator.core.authority import Principal
+from orchestrator.core.models import Tick, Worker
+
+EXECUTORS_SIGN = "muster.check_timeouts"
+"""Every executor runs it when nobody else did."""
+
+LATE_AFTER = 3
+"""Intervals. The executors' watchdog acts after two missed ones."""
+
+BEAT_SILENT = timedelta(minutes=5)
+"""Beat writes down what it has sent every three minutes."""
+
+NAMED_WORKERS = 5
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """One thing that is wrong, what follows from it, and what to do."""
+
+    title: str
+    detail: str
+    url: str = ""
+
+
+def now_wrong(user: Principal, *, now: datetime, asking_the_broker: bool = False) -> list[Alarm]:
+    """What is wrong, the worst first; only what the user may know."""
+    wrong: list[Alarm] = []
+    if authority.may(user, "metrics.read"):
+        wrong += [*_executors(now), *_beat(now)]
+        if asking_the_broker:
+            wrong += _broker()
+    if authority.may(user, "workers.read"):
+        wrong += _workers(now, user)
+    return wrong
+
+
+def is_late(name: str, ran_at: datetime, now: datetime) -> bool:
+    """True if this maintenance function should have run since."""
+    return now - ran_at > LATE_AFTER * timedelta(seconds=maintenance.interval_seconds(name))
+
+
+def _executors(now: datetime) -> Iterator[Alarm]:
+    ran_at = Tick.objects.filter(name=EXECUTORS_SIGN).values_list("ran_at", flat=True).first()
+    follows = "Nothing is scheduled, retried or ended in time. Accepted executions wait."
+    hint = "Start one: celery -A settings worker; manage.py up starts all services."
+    if ran_at is None:
+        yield Alarm("No executor has run yet", f"{follows} {hint}")
+    elif is_late(EXECUTORS_SIGN, ran_at, now):
+        silent = words.span((now - ran_at).total_seconds())
+        yield Alarm(f"No executor has worked for {silent}", f"{follows} {hint}")
+
+
+def _beat(now: datetime) -> Iterator[Alarm]:
+    newest = PeriodicTask.objects.filter(enabled=True).aggregate(at=Max("last_run_at"))["at"]
+    if newest is not None and now - newest > BEAT_SILENT:
+        silent = words.span((now - newest).total_seconds())
+        yield Alarm(
+            f"Beat has noted nothing for {silent}",
+            "The executors do its maintenance, a little later. Periodic tasks of yours are not "
+            "sent. Start it: celery -A settings beat.",
+            reverse("admin:django_celery_beat_periodictask_changelist"),
+        )
+
+
+def _broker() -> Iterator[Alarm]:
+    until = time.monotonic() + reachability.PATIENCE_SECONDS
+    if not reachability.yes(reachability.broker.ask(), until):
+        yield Alarm(
+            "The broker does not answer",
+            "Executions are accepted, and wait: no worker gets work until it is back.",
+        )
+
+
+def _workers(now: datetime, user: Principal) -> Iterator[Alarm]:
+    stale = Worker.objects.visible_to(user).stale(now).order_by("name")
+    names = list(stale.values_list("name", flat=True)[: NAMED_WORKERS + 1])
+    if names:
+        more = ", ..." if len(names) > NAMED_WORKERS else ""
+        yield Alarm(
+            f"Silent for too long: {', '.join(names[:NAMED_WORKERS])}{more}",
+            "What such a worker has started is settled, and the rest goes to other workers.",
+            reverse("admin:orchestrator_worker_changelist"),
+        )
