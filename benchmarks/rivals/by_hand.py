@@ -85,7 +85,7 @@ def submit(*, count: int, bulk: bool) -> None:
     with app.producer_or_acquire() as producer:
         for first in range(0, count, at_once):
             for id in accept(min(at_once, count - first), "noop", {}, "benchmark"):
-                run.apply_async([str(id)], producer=producer)
+                run.apply_async((str(id),), producer=producer)
 
 
 def is_finished(*, count: int) -> bool:

@@ -1,5 +1,5 @@
-"""The bound of an orchestrator's API: the endpoint of `fastapi_celery`, which also asks for a token,
-and keeps the request.
+"""The bound of an orchestrator's API: the endpoint of `fastapi_celery`, which also asks for a
+token, and keeps the request.
 
 The digest of the token is looked up, then `by_hand` accepts the execution and runs it. A request is
 validated, and nothing more. What Muster takes beyond this is its own code.

@@ -34,10 +34,10 @@ BENCHMARK = Benchmark(
     title="Bulk submission, tracked, over raw Celery, untracked",
     measure=measure,
     notes=(
-        "Celery: prefork 2, acks_late, prefetch multiplier 64, no results, no confirms. By hand: the "
-        "same, with a row and its history committed when it is accepted, claimed and ended. "
-        "Trusted: its action runs in the pool's process, as Celery's tasks do; the others run it in "
-        "a process of its own user."
+        "Celery: prefork 2, acks_late, prefetch multiplier 64, no results, no confirms. By hand: "
+        "the same, with a row and its history committed when it is accepted, claimed and ended. "
+        "Trusted: the action runs in the pool's process, as Celery's tasks do; else in one beside "
+        "it, without the worker's memory and connections."
     ),
     goals=[
         Goal(
