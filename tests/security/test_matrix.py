@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from orchestrator.core import clock
 from orchestrator.core.api import api, plain_api
 from orchestrator.core.frame import ADMIN, INSTALLATION, ROLES
 from tests import principals
+from tests.factories import make_task
 from tests.security import world
 from tests.security.world import CANARY, World
 
@@ -199,6 +201,7 @@ NAMES: dict[str, Callable[[World, str, str], str]] = {
     "/dlq/stats": lambda there, *_: '"max_retries_exceeded"',
     "/dlq/investigation-queue": lambda there, *_: str(there.entries["task"].dlq_entry_uuid),
     "/dlq/staleness": lambda there, *_: str(there.task.pk),
+    "/dlq/staleness/dry-run": lambda *_: STALE,
     "/analytics/performance": lambda there, *_: '"order"',
     "/analytics/bottlenecks": lambda there, *_: '"order"',
     "/tokens": lambda there, case, text: (
@@ -221,6 +224,18 @@ def _task_of(name: str) -> Any:
     return {
         "namespace": "shop", "name": name, "version": "1.0.0", "context": {"text": CANARY},
     }  # fmt: skip
+
+
+STALE = "0189aaaa-0000-7000-8000-000000000001"
+
+
+def _beside_a_stale_task(there: World) -> tuple[dict[str, Any], Any]:
+    since = clock.now() - timedelta(hours=1)
+    make_task(
+        "steps_in_process", template=there.task.template, id=STALE, clock_started_at=since,
+        state_entered_at=since,
+    )  # fmt: skip
+    return {}, None
 
 
 RESULT = {"completion_data": {"result": {"text": CANARY}}}
@@ -266,6 +281,7 @@ REQUESTS: dict[tuple[str, str, str], Request] = {
     ),
     ("POST", "/dlq", "task"): lambda w, _: ({}, {"task_uuid": str(w.stuck.pk), "detail": "look"}),
     ("PATCH", "/dlq/entry/{dlq_entry_uuid}", ""): lambda *_: ({}, {"note": "looked"}),
+    ("GET", "/dlq/staleness/dry-run", ""): lambda w, _: _beside_a_stale_task(w),
     ("POST", "/tokens", ""): lambda w, _: ({}, {"name": "new", "owner": str(w.identity)}),
     ("POST", "/tokens/{token_id}/rotate", ""): lambda *_: ({}, {}),
     ("POST", "/keys", ""): lambda *_: ({}, {"reference": "shop/new", "value": CANARY}),

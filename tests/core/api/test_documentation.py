@@ -67,6 +67,7 @@ def test_every_route_of_the_design_is_documented():
         ("get", "/dlq/stats"),
         ("get", "/dlq/investigation-queue"),
         ("get", "/dlq/staleness"),
+        ("get", "/dlq/staleness/dry-run"),
         ("get", "/analytics/performance"),
         ("get", "/analytics/bottlenecks"),
         ("patch", "/dlq/entry/{dlq_entry_uuid}"),
