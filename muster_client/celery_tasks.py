@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from datetime import datetime, timezone
-from typing import Any, Callable, Dict, Iterator, Mapping, Optional
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, cast
 
 from muster_client.action import TryAgain
 
@@ -28,13 +28,17 @@ class NotInMuster(AttributeError):
 
 def is_task(function: Any) -> bool:
     """Return True for a task of Celery. Without loading it, as no task exists without it."""
+    if "celery" not in sys.modules:
+        return False
+    task = real(function)  # the first look into a proxy loads the rest of Celery
     module = sys.modules.get("celery.app.task")
-    return module is not None and isinstance(function, module.Task)
+    return module is not None and isinstance(task, module.Task)
 
 
 def real(task: Any) -> Any:
     """The task itself, if this is a proxy of one that its app has not made yet."""
-    return task._get_current_object() if hasattr(task, "_get_current_object") else task
+    evaluate = getattr(task, "_get_current_object", None)
+    return task if evaluate is None else evaluate()
 
 
 def is_bound(task: Any) -> bool:
@@ -45,13 +49,13 @@ def is_bound(task: Any) -> bool:
 def function_of(task: Any) -> Callable[..., Any]:
     """The function of a task, without Celery's own retries around it."""
     run: Any = inspect.getattr_static(type(real(task)), "run")
-    function: Callable[..., Any] = run.__func__ if isinstance(run, staticmethod) else run
-    return function
+    function: Any = run.__func__ if isinstance(run, staticmethod) else run
+    return cast("Callable[..., Any]", function)
 
 
 def signed(task: Any) -> Callable[..., Any]:
     """The function whose signature says which parameters the task takes."""
-    return inspect.unwrap(function_of(task))
+    return cast("Callable[..., Any]", inspect.unwrap(function_of(task)))
 
 
 def run(task: Any, parameters: Mapping[str, Any]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,3 +73,30 @@ def test_without_a_delay_that_of_the_policy_counts(asking):
     outcome = asking()
     assert outcome.reason == "try_again"
     assert "retry_after_seconds" not in outcome.result
+
+
+TASKS = """
+from celery import shared_task
+
+@shared_task(bind=True)
+def later(self):
+    if self.request.retries < 3:
+        raise self.retry(countdown=5)
+    return self.request.id
+"""
+
+
+def test_first_task_of_a_process_is_known_as_one_before_celery_is_loaded(
+    tmp_path: Path, kind: dict[str, Any]
+) -> None:
+    package = tmp_path / f"tasks_{tmp_path.name}"
+    package.mkdir()
+    (package / "work.py").write_text(TASKS)
+    asked = call("python", f"{package.name}.work:later", pack_path=str(package), **kind)
+
+    outcome = runtimes.run(asked)
+    assert (outcome.reason, outcome.result.get("retry_after_seconds")) == ("try_again", 5)
+
+    ended = runtimes.run(replace(asked, retries=3))
+    assert asked.execution_id in str(ended.result)
+    assert ended.event == "complete"

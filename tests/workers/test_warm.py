@@ -198,7 +198,7 @@ def test_environment_has_nothing_of_the_workers_own(pack, monkeypatch):
     assert "canary" not in json.dumps(found)
     assert environment.keys() == {
         "PATH", "LANG", "HOME", "TMPDIR", "MSTR_PACK_PATH", "MSTR_WARM", "OWN",
-        "MSTR_EXECUTION_ID", "MSTR_ATTEMPT", "MSTR_ACTION",
+        "MSTR_EXECUTION_ID", "MSTR_ATTEMPT", "MSTR_ACTION", "MSTR_RETRIES",
     }  # fmt: skip
     assert environment["MSTR_EXECUTION_ID"] == asked.execution_id
     assert found["cwd"] == environment["HOME"]

@@ -138,7 +138,7 @@ def _ask(request: dict[str, Any], folder: Path) -> dict[str, Any]:
     ):
         if user is not None:
             os.chown(home, user.pw_uid, user.pw_gid)
-        process = subprocess.Popen(
+        process = _started(
             [sys.executable, "-I", "-c", START, _python_path(folder)],
             stdin=subprocess.PIPE,
             stdout=answer,
@@ -159,6 +159,14 @@ def _ask(request: dict[str, Any], folder: Path) -> dict[str, Any]:
         answer.seek(0)
         output.seek(0)
         return _read(answer.read(LONGEST_ANSWER_BYTES), output.read(), process.returncode)
+
+
+def _started(argv: list[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Start a process. Raises _NoAnswer, such as for a user who cannot execute Python."""
+    try:
+        return subprocess.Popen(argv, **options)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise _NoAnswer(f"the process that imports cannot be started: {error}") from None
 
 
 def _read(answer: bytes, output: bytes, status: int) -> dict[str, Any]:

@@ -205,6 +205,12 @@ class TestProcess:
         (problem,) = folder.problems()
         assert message in problem
 
+    def test_process_that_cannot_be_started_is_a_problem(self, folder, monkeypatch):
+        write(folder, CHARGE)
+        monkeypatch.setattr("sys.executable", "/nonexistent/python")
+        (problem,) = folder.problems()
+        assert "net.work: the process that imports cannot be started: " in problem
+
     @pytest.mark.parametrize(
         "answer",
         [
