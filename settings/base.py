@@ -260,6 +260,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True
+FORMAT_MODULE_PATH = "settings.formats"
 
 # the release is a part of the path: a browser asks for a file once, and again after an upgrade
 _STATIC_FILES = [_directory_of("unfold") / "static", NINJA_DIR / "static"]

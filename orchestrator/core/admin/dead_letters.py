@@ -18,12 +18,14 @@ from unfold.views import ChangeList
 from unfold.widgets import UnfoldAdminTextareaWidget
 
 from orchestrator.core import authority, clock, investigations
-from orchestrator.core.admin import dead_letter_page, dialogs, render, selected
+from orchestrator.core.admin import again, dead_letter_page, dialogs, render, selected
+from orchestrator.core.admin.again import AgainForm
 from orchestrator.core.admin.dead_letter_page import subject_link
 from orchestrator.core.admin.listing import id_starts_with
 from orchestrator.core.admin.read_only import AsOfChangeList, ReadOnlyAdmin, Section
 from orchestrator.core.authority import Principal
-from orchestrator.core.models import DLQEntry
+from orchestrator.core.errors import NotFound
+from orchestrator.core.models import DLQEntry, Execution
 from orchestrator.core.models.dead_letters import REASON_KINDS, RESOLUTION_KINDS
 from orchestrator.core.shown import investigations as shown
 
@@ -89,7 +91,8 @@ class DLQEntryAdmin(ReadOnlyAdmin):
     show_facets = admin.ShowFacets.NEVER
     search_fields = ("id",)
     search_help_text = "Start of the id of an entry or of its subject, or a queue"
-    actions = ("resolve_selected", "fail_selected", "cancel_selected")
+    actions = ("replay_selected", "resolve_selected", "fail_selected", "cancel_selected")
+    list_disable_select_all = False
     actions_detail = ("resolve", "fail", "cancel", "annotate")
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
@@ -204,6 +207,37 @@ class DLQEntryAdmin(ReadOnlyAdmin):
             self.log_change(request, entry, "Note added.")
 
         return self._do_to_one(request, object_id, verb, "The note was added.")
+
+    def has_replay_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        return self.may_act(request, "executions.run", object_id)
+
+    @selected.action(
+        "Run their executions again …",
+        permission="replay",
+        needs="dlq.read",
+        question="Run again what these are about?",
+        explanation=(
+            "A new execution is requested for each that is about one. The investigations stay "
+            "open. What is about a task is repaired on the task's page."
+        ),
+        submit="Run them again",
+        form=AgainForm,
+    )
+    def replay_selected(self, request: HttpRequest, form: Any, rows: list[DLQEntry]) -> None:
+        def verb(entry: DLQEntry) -> None:
+            new = again.run(request, self._execution_of(request, entry), form)
+            self.log_change(request, entry, f"Run again: {new.pk}")
+
+        selected.do_each(request, rows, verb, "Requested again")
+
+    def _execution_of(self, request: HttpRequest, entry: DLQEntry) -> Execution:
+        """What an entry is about. Raises NotFound if that is no execution that the user may run."""
+        runnable = Execution.objects.visible_to(self.principal(request), "executions.run")
+        id = entry.subject_id if entry.subject_kind == "execution" else None
+        found = runnable.filter(pk=id).first() if id else None
+        if found is None:
+            raise NotFound("It is about no execution that you may run")
+        return found
 
     @selected.action(
         "Close selected: resolved …",

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 from typing import Any
-from uuid import uuid4
 
-from django import forms
 from django.contrib import admin, messages
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -16,11 +14,11 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 from unfold.enums import ActionVariant
-from unfold.forms import BaseDialogForm
 from unfold.views import ChangeList
 
 from orchestrator.core import authority, clock, executions, words
-from orchestrator.core.admin import dialogs, execution_page, render, selected
+from orchestrator.core.admin import again, dialogs, execution_page, render, selected
+from orchestrator.core.admin.again import AgainForm
 from orchestrator.core.admin.execution_filters import (
     ByAction,
     ByPack,
@@ -43,12 +41,6 @@ from orchestrator.core.shown import executions as shown
 from orchestrator.core.states import KINDS as EXECUTION_KINDS
 
 HOME = "admin:orchestrator_execution_changelist"
-
-
-class AgainForm(BaseDialogForm):
-    """Nothing to fill in, and a token: sent twice, the form makes one execution."""
-
-    token = forms.CharField(max_length=36, widget=forms.HiddenInput, initial=uuid4)
 
 
 class ExecutionChangeList(AsOfChangeList):
@@ -224,7 +216,7 @@ class ExecutionAdmin(ReadOnlyAdmin):
         execution: Any = self.get_object(request, object_id)
         if execution is None:
             return dialogs.gone(request, home=HOME)
-        new = self._run_again(request, execution, form.cleaned_data["token"])
+        new = self._run_again(request, execution, form)
         messages.success(request, f"It runs again: this is the new execution, {new.pk}.")
         return go_to(request, reverse("admin:orchestrator_execution_change", args=[new.pk]))
 
@@ -262,10 +254,8 @@ class ExecutionAdmin(ReadOnlyAdmin):
     def again_selected(
         self, request: HttpRequest, form: Any, rows: list[Execution]
     ) -> HttpResponse | None:
-        token: str = form.cleaned_data["token"]
-
         def verb(execution: Execution) -> Execution:
-            return self._run_again(request, execution, token)
+            return self._run_again(request, execution, form)
 
         selected.do_each(request, rows, verb, "Requested again")
         return None
@@ -275,13 +265,7 @@ class ExecutionAdmin(ReadOnlyAdmin):
         executions.cancel(execution_id=execution.pk, actor=actor, reason=reason, now=clock.now())
         self.log_change(request, execution, f"Cancelled: {reason}")
 
-    def _run_again(self, request: HttpRequest, execution: Execution, token: str) -> Execution:
-        new = executions.run_again(
-            execution,
-            token=token,
-            by=dialogs.actor(request),
-            principal=self.principal(request),
-            now=clock.now(),
-        )
+    def _run_again(self, request: HttpRequest, execution: Execution, form: Any) -> Execution:
+        new = again.run(request, execution, form)
         self.log_change(request, execution, f"Run again: {new.pk}")
         return new

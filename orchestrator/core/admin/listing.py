@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.core.paginator import Paginator
+from django.core.paginator import Page, Paginator
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
@@ -36,10 +36,24 @@ class CappedPaginator(Paginator):
     template_name = "orchestrator/admin/pagination.html"
 
     @cached_property
+    def beginning(self) -> list[Any]:
+        """The first page, and one more row: if there is none, nothing needs to be counted."""
+        return list(self.object_list[: self.per_page + 1])
+
+    @cached_property
     def count(self) -> int:
         if not isinstance(self.object_list, QuerySet):
             return len(self.object_list)
+        if len(self.beginning) <= self.per_page:
+            return len(self.beginning)
         return self.object_list.order_by()[:COUNT_LIMIT].count()
+
+    def page(self, number: int | str) -> Page[Any]:
+        """A page; the first one was read with the count."""
+        page = super().page(number)
+        if page.number == 1:
+            page.object_list = self.beginning[: self.per_page]
+        return page
 
     @property
     def is_capped(self) -> bool:

@@ -8,6 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from django.contrib import messages
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.core.paginator import InvalidPage
 from django.db.models import Model
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.safestring import SafeString
@@ -37,11 +39,24 @@ class AsOfChangeList(ChangeList):
     """A list whose rows have the time of the request, so that the clock is read once."""
 
     def get_results(self, request: HttpRequest) -> None:
-        super().get_results(request)
+        """As Django's, without its second and third reading of a list that has one page."""
+        per_page = self.list_per_page
+        self.paginator = self.model_admin.get_paginator(request, self.queryset, per_page)
+        self.result_count = self.paginator.count
+        self.can_show_all = self.result_count <= self.list_max_show_all
+        self.multi_page = self.result_count > per_page
+        if self.show_all and self.can_show_all:
+            self.result_list = self.queryset._clone()
+        else:
+            try:
+                self.result_list = self.paginator.page(self.page_num).object_list
+            except InvalidPage:
+                raise IncorrectLookupParameters from None
+        self.show_full_result_count, self.show_admin_actions = False, True
         filtered = self.has_active_filters or self.query
-        if not filtered or getattr(self.paginator, "is_capped", False):
-            # equal counts keep "N results" out of the heading: it would be useless, or wrong
-            self.full_result_count = self.result_count
+        # equal counts keep "N results" out of the heading: it would be useless, or wrong
+        is_told = filtered and not getattr(self.paginator, "is_capped", False)
+        self.full_result_count = None if is_told else self.result_count
         now = clock.now()
         for row in self.result_list:
             row.as_of = now

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -42,6 +43,7 @@ Row = TypeVar("Row", bound=Model)
 TEXT_LIMIT_CHARACTERS = 100_000
 HISTORY_LIMIT = 200
 MESSAGE_CHARACTERS = 300
+AT_ONCE_SECONDS = 0.002
 EMPTY_HEAD = mark_safe("<td></td>")
 
 
@@ -146,12 +148,35 @@ def timeline(
             "to": state_badge(each.to),
             "why": rendered(each.why or each.reason),
         }
-        for each in happenings(newest[::-1])
+        for each in _without_inner_states(happenings(newest[::-1]))
     ]
     context = {"limit": HISTORY_LIMIT, "api": api if is_cut else ""}
     if is_cut:
         lines = lines[-HISTORY_LIMIT:]
     return render_to_string("orchestrator/admin/timeline.html", context | {"lines": lines})
+
+
+def _without_inner_states(lines: Iterable[Happening]) -> list[Happening]:
+    """Put together what one process did to one row at once: the states between are of no moment."""
+    kept: list[Happening] = []
+    for line in lines:
+        before = kept[-1] if kept else None
+        if before and _is_at_once(before, line):
+            kept[-1] = replace(
+                line,
+                event=f"{before.event}, {line.event}",
+                was=before.was,
+                after_seconds=before.after_seconds,
+            )
+        else:
+            kept.append(line)
+    return kept
+
+
+def _is_at_once(before: Happening, line: Happening) -> bool:
+    is_same = bool(line.subject) and line.subject == before.subject and line.actor == before.actor
+    follows = line.was == before.to and before.was != ""
+    return is_same and follows and not before.reason and line.after_seconds < AT_ONCE_SECONDS
 
 
 def printable(value: Any) -> str:

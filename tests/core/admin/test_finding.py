@@ -189,3 +189,13 @@ def test_older_rows_are_looked_at_within_a_chosen_time(
 def test_open_statuses_are_read_from_the_index_of_what_is_open(statuses: list[str]) -> None:
     assert '"ended_at" IS NULL' in str(Execution.objects.in_status(*statuses).query)
     assert '"ended_at" IS NULL' not in str(Execution.objects.in_status("failed", *statuses).query)
+
+
+def test_a_list_of_one_page_is_read_once(
+    admin_client: Client, action: Action, worker: Worker, django_assert_max_num_queries: Any
+) -> None:
+    make(action, worker, "failed")
+    with django_assert_max_num_queries(20) as captured:
+        page(admin_client, EXECUTIONS, reason="worker_lost")
+    asked = [query["sql"] for query in captured if "= 'worker_lost'" in query["sql"]]
+    assert len(asked) == 1

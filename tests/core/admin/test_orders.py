@@ -151,6 +151,30 @@ def test_all_that_match_are_selected_up_to_a_limit(
     assert "only 2 are changed at once" in response.content.decode()
 
 
+def test_what_selected_investigations_are_about_runs_again(
+    admin_client: Client, action: Action, worker: Worker
+) -> None:
+    old = make(action, worker, "failed")
+    entries = [make_dlq_entry(about=old, now=timezone.now()), make_dlq_entry(now=timezone.now())]
+    listing = "admin:orchestrator_dlqentry_changelist"
+    html = confirm(admin_client, listing, "replay_selected", entries, token="t")
+    assert "Requested again: 1 of 2." in html
+    assert "about no execution" in html
+    assert Execution.objects.get(correlation_id=str(old.pk)).status == "requested"
+    assert DLQEntry.objects.pending().count() == 2
+
+
+def test_the_page_of_an_investigation_leads_to_the_repair(
+    admin_client: Client, action: Action, worker: Worker
+) -> None:
+    execution = make(action, worker, "failed")
+    entry = make_dlq_entry(about=execution, now=timezone.now(), snapshot={"status": "failed"})
+    html = page(admin_client, "admin:orchestrator_dlqentry_change", entry.pk)
+    what_to_do = html.split("What to do", 1)[1].split("</section>", 1)[0]
+    assert reverse("admin:orchestrator_execution_change", args=[execution.pk]) in what_to_do
+    assert "<details>" in html
+
+
 def test_viewers_may_not_run_again(action: Action, worker: Worker) -> None:
     client = staff("viewer", given("viewer"))
     old = make(action, worker, "failed")
