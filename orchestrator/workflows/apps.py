@@ -46,6 +46,11 @@ class WorkflowsConfig(MusterApp):
             "Opens an investigation for tasks that are stuck, and moves them to error.",
             interval="staleness_interval_seconds",
         ),
+        Maintenance(
+            "muster.retry_served_steps",
+            Named("orchestrator.workflows.engine.unserved.retry_served"),
+            "Tries steps again that found no worker, when one has come.",
+        ),
     )
     when_clock_was_set_back = (Named("orchestrator.workflows.engine.bring_forward"),)
     executor_parts = (
