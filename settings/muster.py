@@ -103,6 +103,14 @@ class Muster:
     """Interval at which beat runs the timeout monitor, the heartbeat check and the dead letter
     drain."""
 
+    dead_letter_enabled: bool = True
+    """Whether dead letters are drained. If `false`, they stay in their queue until its TTL, and the
+    timeout monitor ends their executions. `manage.py dlq drain` works all the same."""
+
+    staleness_detection_enabled: bool = True
+    """Whether stuck tasks are searched for. If `false`, no task goes stale; the view still shows
+    which would."""
+
     staleness_interval_seconds: float = 300.0
     """Interval of the search for stuck tasks."""
 
@@ -241,6 +249,10 @@ def from_environment(environ: Mapping[str, str]) -> Muster:
 def _parse(variable: str, text: str, *, kind: type) -> Any:
     if kind is str:
         return text
+    if kind is bool:
+        if text not in ("true", "false"):
+            raise ImproperlyConfigured(f"{variable}={text!r}: expected true or false.")
+        return text == "true"
     try:
         number = kind(text)
     except ValueError:

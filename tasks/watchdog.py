@@ -61,7 +61,7 @@ class Watchdog(threading.Thread):
     def _is_run_by_others(self, name: str) -> bool:
         """Return True if it is not due although we have not run it for long: somebody else runs
         it."""
-        too_long = 2 * maintenance.interval_seconds(name)
+        too_long = 2 * maintenance.plan_of(name).seconds
         return name in self.missing and time.monotonic() - self.missing[name] > too_long
 
 

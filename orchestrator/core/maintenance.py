@@ -15,9 +15,10 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
-from orchestrator.core import database, dead_letters, executions, fleet, frame
+from orchestrator.core import database, dead_letters, executions, fleet, frame, schedule
 from orchestrator.core.frame import Maintenance
 from orchestrator.core.models import Tick
+from orchestrator.core.schedule import Plan
 
 Parts = dict[str, Callable[[], Any]]
 """The parts of one function; each is called even if others fail."""
@@ -61,13 +62,14 @@ def check_heartbeats(*, now: datetime) -> Any:
 
 def drain_dead_letters(*, now: datetime) -> Any:
     """Dispatch again what its worker seems not to have received, and turn dead letters into ended
-    executions and entries."""
+    executions and entries, unless the settings say that dead letters are left where they are."""
     parts: Parts = {
         "dispatched_again": partial(
             executions.dispatch_unclaimed, now=now, actor=executions.MONITOR
         ),
-        "drained": dead_letters.drain,
     }
+    if settings.MUSTER.dead_letter_enabled:
+        parts["drained"] = dead_letters.drain
     return database.carry_out_each(parts)
 
 
@@ -83,22 +85,24 @@ def functions() -> dict[str, Maintenance]:
     return {maintenance.name: maintenance for maintenance in brought}
 
 
-def interval_seconds(name: str) -> float:
-    """The interval of this function."""
-    seconds: float = getattr(settings.MUSTER, functions()[name].interval)
-    return seconds
+def plan_of(name: str) -> Plan:
+    """How often this function is to run."""
+    return schedule.plan_of(functions()[name])
 
 
 def run(name: str, *, now: datetime, missed: float = 0) -> Any:
-    """Run one function unless it ran recently; returns its result, or None when it was not due.
+    """Run one function unless it ran recently; returns its result, or None when it was not due, or
+    an operator has paused it in beat's schedule.
 
     `missed`: the number of intervals that must have passed; for the watchdog.
     """
-    seconds = interval_seconds(name)
-    interval = timedelta(seconds=seconds)
+    plan = plan_of(name)
+    if plan.is_paused or (missed and not plan.is_watched):
+        return None
+    interval = timedelta(seconds=plan.seconds)
     not_within = interval * missed if missed else interval / 2
     # beat needs a whole interval for its first run: a watchdog must not take that for a dead beat
-    at_once = not missed or seconds <= settings.MUSTER.maintenance_interval_seconds
+    at_once = not missed or plan.seconds <= settings.MUSTER.maintenance_interval_seconds
     if not Tick.objects.claim(name=name, now=now, not_within=not_within, at_once=at_once):
         return None
     return functions()[name].function(now=now)

@@ -1,16 +1,57 @@
 """Beat's schedule: a row for each maintenance function, which the admin shows.
 
-An operator may change a row or disable it; `migrate` creates a missing row again.
+An operator may change a row or disable it, and the watchdogs follow that, too; `migrate` creates a
+missing row again.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from datetime import timedelta
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import connections
 
 from orchestrator.core import frame
+from orchestrator.core.frame import Maintenance
+
+INSTALLED = "installed_seconds"
+"""The argument in a row that has the interval with which it was made. The functions ignore it."""
+
+
+class Plan(NamedTuple):
+    """How often a function is to run."""
+
+    seconds: float
+    is_paused: bool = False
+    is_watched: bool = True
+    """False: beat alone knows when, such as by a crontab, and no watchdog takes over."""
+
+
+def plan_of(maintenance: Maintenance) -> Plan:
+    """The plan of a function: the setting's interval, unless an operator has changed its row."""
+    from django_celery_beat.models import PeriodicTask
+
+    standard = Plan(getattr(settings.MUSTER, maintenance.interval))
+    columns = ("enabled", "interval__every", "interval__period", "kwargs")
+    row = PeriodicTask.objects.filter(name=maintenance.name).values_list(*columns).first()
+    if row is None:
+        return standard
+    is_enabled, every, period, arguments = row
+    if not is_enabled:
+        return standard._replace(is_paused=True)
+    if every is None:
+        return standard._replace(is_watched=False)
+    seconds = timedelta(**{period: every}).total_seconds()
+    return standard if seconds == _installed_seconds(arguments) else Plan(seconds)
+
+
+def _installed_seconds(arguments: str) -> Any:
+    try:
+        return json.loads(arguments).get(INSTALLED)
+    except (ValueError, AttributeError):  # an operator has written something else there
+        return None
 
 
 def install(*, using: str, **_: Any) -> None:
@@ -25,12 +66,14 @@ def install(*, using: str, **_: Any) -> None:
         if maintenance.name in known:
             continue
         seconds = getattr(settings.MUSTER, maintenance.interval)
+        every = max(1, round(seconds))
         interval, _ = IntervalSchedule.objects.using(using).get_or_create(
-            every=max(1, round(seconds)), period=IntervalSchedule.SECONDS
+            every=every, period=IntervalSchedule.SECONDS
         )
         tasks.create(
             name=maintenance.name,
             task=maintenance.name,
             interval=interval,
+            kwargs=json.dumps({INSTALLED: every}),
             description=maintenance.description,
         )

@@ -47,6 +47,11 @@ class WorkflowsConfig(MusterApp):
             "Opens an investigation for tasks that are stuck, and moves them to error.",
             interval="staleness_interval_seconds",
         ),
+        Maintenance(
+            "muster.retry_served_steps",
+            Named("orchestrator.workflows.engine.unserved.retry_served"),
+            "Tries steps again that found no worker, when one has come.",
+        ),
     )
     retention = (
         Retention(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError
-from django_celery_beat.models import PeriodicTask
+from django_celery_beat.models import CrontabSchedule, IntervalSchedule, PeriodicTask
 
-from orchestrator.core import fleet, maintenance
+from orchestrator.core import dead_letters, fleet, maintenance
 from orchestrator.core.models import Tick, Worker
 from orchestrator.core.states import ExecutionStatus
+from settings import muster
 from tests.factories import NOW, make_execution
 from tests.races import at_once
 from tests.rows import reread
@@ -104,6 +107,89 @@ def test_timeout_check_sweeps_and_heartbeat_check_settles() -> None:
 def test_beat_schedules_every_function_and_nothing_else_of_ours() -> None:
     scheduled = PeriodicTask.objects.filter(enabled=True, task__startswith="muster.")
     assert set(scheduled.values_list("task", flat=True)) == set(maintenance.functions())
+
+
+# --- what an operator has changed in beat's schedule ----------------------------------------------
+
+
+@pytest.fixture
+def planned(database: str, runs: list[datetime]) -> Iterator[list[datetime]]:
+    """When the function ran. Its row is put back afterwards, as the next test has it too."""
+    row = PeriodicTask.objects.get(name=NAME)
+    yield runs
+    PeriodicTask.objects.filter(name=NAME).delete()
+    PeriodicTask.objects.bulk_create([row])
+
+
+def change(**values: Any) -> None:
+    PeriodicTask.objects.filter(name=NAME).update(**values)
+
+
+def every(number: int, period: str) -> IntervalSchedule:
+    return IntervalSchedule.objects.get_or_create(every=number, period=period)[0]
+
+
+def test_function_that_an_operator_paused_is_run_by_nobody(planned: list[datetime]) -> None:
+    change(enabled=False)
+    assert maintenance.run(NAME, now=NOW) is None
+    assert maintenance.run(NAME, now=NOW + INTERVAL * 100, missed=1.5) is None
+    change(enabled=True)
+    assert maintenance.run(NAME, now=NOW + INTERVAL * 101, missed=1.5) == "done"
+
+
+def test_function_that_an_operator_slowed_is_slowed_for_the_watchdog(
+    planned: list[datetime],
+) -> None:
+    change(interval=every(1, "minutes"))
+    maintenance.run(NAME, now=NOW)
+    assert maintenance.run(NAME, now=NOW + timedelta(seconds=89), missed=1.5) is None
+    assert maintenance.run(NAME, now=NOW + timedelta(seconds=90), missed=1.5) == "done"
+
+
+def test_function_that_an_operator_hastened_runs_as_often(planned: list[datetime]) -> None:
+    change(interval=every(1, "seconds"))
+    maintenance.run(NAME, now=NOW)
+    assert maintenance.run(NAME, now=NOW + timedelta(seconds=1)) == "done"
+
+
+def test_row_that_nobody_changed_follows_the_setting(
+    planned: list[datetime], settings: Any
+) -> None:
+    settings.MUSTER = replace(settings.MUSTER, maintenance_interval_seconds=60)
+    maintenance.run(NAME, now=NOW)
+    assert maintenance.run(NAME, now=NOW + timedelta(seconds=29)) is None
+    PeriodicTask.objects.filter(name=NAME).delete()
+    assert maintenance.run(NAME, now=NOW + timedelta(seconds=29)) is None
+    assert maintenance.run(NAME, now=NOW + timedelta(seconds=30)) == "done"
+
+
+def test_function_with_a_crontab_is_run_by_beat_alone(planned: list[datetime]) -> None:
+    change(interval=None, crontab=CrontabSchedule.objects.create(minute="0"), kwargs="odd")
+    assert maintenance.run(NAME, now=NOW) == "done"
+    assert maintenance.run(NAME, now=NOW + INTERVAL * 100, missed=1.5) is None
+    assert maintenance.run(NAME, now=NOW + INTERVAL * 100) == "done"
+
+
+# --- what the settings switch off -----------------------------------------------------------------
+
+
+def test_switch_of_the_environment_is_true_or_false() -> None:
+    assert not muster.from_environment({"MUSTER_DEAD_LETTER_ENABLED": "false"}).dead_letter_enabled
+    assert muster.from_environment({"MUSTER_DEAD_LETTER_ENABLED": "true"}).dead_letter_enabled
+    with pytest.raises(ImproperlyConfigured, match="'no': expected true or false"):
+        muster.from_environment({"MUSTER_STALENESS_DETECTION_ENABLED": "no"})
+
+
+def test_dead_letters_are_left_where_they_are_if_the_setting_says_so(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drained: list[int] = []
+    monkeypatch.setattr(dead_letters, "drain", lambda: drained.append(1))
+    settings.MUSTER = replace(settings.MUSTER, dead_letter_enabled=False)
+    assert "drained" not in maintenance.run("muster.drain_dead_letters", now=NOW)
+    settings.MUSTER = replace(settings.MUSTER, dead_letter_enabled=True)
+    maintenance.run("muster.drain_dead_letters", now=NOW + INTERVAL)
+    assert drained == [1]
 
 
 def test_part_of_a_check_that_fails_keeps_no_other_from_its_turn(

@@ -75,7 +75,7 @@ def test_stale_task_is_investigated_once_whoever_looks_for_it(
 
 
 @pytest.mark.parametrize("backend", ["embedded"], indirect=True)
-def test_task_without_a_worker_is_an_investigation_of_the_fleet(
+def test_task_without_a_worker_is_an_investigation_of_the_fleet_and_goes_on_with_one(
     install: Callable[..., Any],
 ) -> None:
     muster: Installation = install(**SOON)
@@ -90,3 +90,7 @@ def test_task_without_a_worker_is_an_investigation_of_the_fleet(
     [entry] = muster.dlq_entries()
     assert (entry.subject_id, entry.dlq_reason) == (id, "worker_unavailable")
     assert entry.snapshot["steps"][0]["last_error"]["reason"] == "no_worker_available"
+
+    muster.start_worker("w1")
+    wait_for_state(muster, id, "complete")
+    assert [entry.resolution_status for entry in muster.dlq_entries()] == ["pending"]

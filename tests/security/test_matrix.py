@@ -259,6 +259,7 @@ REQUESTS: dict[tuple[str, str, str], Request] = {
     ("POST", TASK, "dangerous"): lambda *_: ({}, _task_of("shell")),
     ("POST", TASK, "foreign action"): lambda *_: ({}, _task_of("mixed")),
     ("POST", "/tasks/{task_uuid}/release", ""): lambda w, _: ({"task_uuid": w.stuck.pk}, ORDER),
+    ("POST", "/tasks/{task_uuid}/resolve", ""): lambda *_: ({}, ORDER),
     ("PATCH", STEP, ""): lambda *_: ({}, _repair("reset_for_retry")),
     ("PATCH", STEP, "result"): lambda *_: ({}, _repair("complete_manually", **RESULT)),
     ("PATCH", STEP, "result for dangerous"): lambda w, _: (

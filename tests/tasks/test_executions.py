@@ -89,7 +89,7 @@ def test_watchdog_complains_again_when_beat_came_back_and_went_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name = "muster.check_timeouts"
-    too_long = 2 * maintenance.interval_seconds(name)
+    too_long = 2 * maintenance.plan_of(name).seconds
     dog = watchdog.Watchdog([name])
     monkeypatch.setattr(maintenance, "run", lambda *_, **__: "done")
     dog._run_if_missed(name)

@@ -19,6 +19,7 @@ from orchestrator.core.models import DLQEntry
 from orchestrator.core.state_machine import TransitionConflict
 from orchestrator.workflows import engine
 from orchestrator.workflows.engine import Detected, detect_stale
+from orchestrator.workflows.maintenance import detect_stale_tasks
 from orchestrator.workflows.models import (
     StalenessDefault,
     Task,
@@ -207,6 +208,16 @@ def test_a_template_says_what_is_done(
     assert DLQEntry.objects.about(one.pk).exists() is opened
     assert state_of(one) == ("error" if moved else IN_PROCESS)
     assert detect_stale(NOW) == Detected()
+
+
+def test_setting_switches_the_detection_off(settings: Any) -> None:
+    stale = task(for_minutes=45)
+    settings.MUSTER = replace(settings.MUSTER, staleness_detection_enabled=False)
+    assert detect_stale_tasks(now=NOW) == {"stale": 0, "opened": 0, "moved": 0}
+    assert not DLQEntry.objects.exists()
+    settings.MUSTER = replace(settings.MUSTER, staleness_detection_enabled=True)
+    assert detect_stale_tasks(now=NOW)["opened"] == 1
+    assert DLQEntry.objects.get().subject_id == stale.pk
 
 
 def test_dry_run_only_tells() -> None:

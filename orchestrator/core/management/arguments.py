@@ -6,6 +6,7 @@ import getpass
 import json
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,15 @@ def text(most: int) -> Callable[[str], str]:
         return value
 
     return read
+
+
+def moment(text: str) -> datetime:
+    """A date or a time; UTC if it names no time zone."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise ArgumentTypeError(f"expected a time such as 2030-01-31, found {text!r}") from None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def _json(text: str) -> Any:

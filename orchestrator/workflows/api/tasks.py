@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -86,8 +87,8 @@ class Ending(BaseModel):
     reason: pages.Text = Field("", max_length=500, description="Stored in the audit.")
 
 
-class Release(BaseModel):
-    """Why it may be tried again."""
+class Verdict(BaseModel):
+    """Why a task is released, or resolved."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -168,13 +169,31 @@ def cancel_task(
     response=documented(404, 409, 422, _200=TaskDetail),
 )
 def release_task(
-    request: AuthenticatedRequest, task_uuid: UUID, new: Body[Release]
+    request: AuthenticatedRequest, task_uuid: UUID, new: Body[Verdict]
 ) -> HttpResponse:
     """Have a task in error advanced again, as it is. 409 if it is not in error, or over."""
-    caller = request.auth
+    return _by_hand(request, task_uuid, engine.release, new)
+
+
+@router.post(
+    "/{task_uuid}/resolve",
+    auth=needs("steps.repair"),
+    response=documented(404, 409, 422, _200=TaskDetail),
+)
+def resolve_task(
+    request: AuthenticatedRequest, task_uuid: UUID, new: Body[Verdict]
+) -> HttpResponse:
+    """Close a task that is blocked by failures, because its work was done elsewhere; its open steps
+    are cancelled. 409 if it is not blocked, or over."""
+    return _by_hand(request, task_uuid, engine.resolve, new)
+
+
+def _by_hand(
+    request: AuthenticatedRequest, task_uuid: UUID, verb: Callable[..., Task], new: Verdict
+) -> HttpResponse:
     known(request, task_uuid, "steps.repair")
     try:
-        engine.release(task_uuid, reason=new.reason, actor=caller.name, now=caller.now)
+        verb(task_uuid, reason=new.reason, actor=request.auth.name, now=request.auth.now)
     except engine.ReasonMissing as error:
         raise problems.invalid([FieldProblem(pointer="/reason", message=str(error))]) from None
     return _reply(request, known(request, task_uuid, "steps.repair"))

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from django.db import transaction
 
-from orchestrator.core.errors import Conflict, MusterError
+from orchestrator.core.errors import Conflict
 from orchestrator.core.state_machine import Move
 from orchestrator.workflows.engine.repairs import check_reason, stop
 from orchestrator.workflows.engine.turn import Turns, begin
@@ -22,8 +22,10 @@ class TaskIsFinal(Conflict):
     kind = "already-over"
 
 
-class TaskIsNotBlocked(MusterError):
+class TaskIsNotBlocked(Conflict):
     """Only a task that is blocked by failures can be resolved."""
+
+    kind = "not-blocked"
 
 
 class TaskIsNotInError(Conflict):
@@ -47,8 +49,10 @@ def cancel(task_id: UUID, *, reason: str, actor: str, now: datetime) -> Task:
 def resolve(task_id: UUID, *, reason: str, actor: str, now: datetime) -> Task:
     """Close a task that is blocked by failures, because its work was done elsewhere.
 
-    Its open steps are cancelled. Raises UnknownTask, TaskIsFinal and TaskIsNotBlocked.
+    Its open steps are cancelled. Raises UnknownTask, ReasonMissing, TaskIsFinal and
+    TaskIsNotBlocked.
     """
+    check_reason(reason)
     with transaction.atomic():
         turns = _begin_open(task_id, now=now, actor=actor)
         task = turns.only.task

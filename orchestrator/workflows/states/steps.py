@@ -75,7 +75,10 @@ TRANSITIONS = table(
         "fail", "pending waiting_for_retry enqueued_for_orchestration", W.ERROR,
         "`advance`: it failed for good, or could not be requested",
     ),
-    ("+reset", _REPAIRABLE, W.PENDING, "an operator: its attempts count from 0 again"),
+    (
+        "+reset", _REPAIRABLE, W.PENDING,
+        "an operator, or a worker that has come: its attempts count from 0 again",
+    ),
     ("+resolve", _REPAIRABLE, W.RESOLVED_MANUALLY, "an operator: it counts as satisfied"),
     ("+complete_manually", _REPAIRABLE, W.COMPLETE, "an operator, who gives its result"),
     ("+cancel", _REPAIRABLE, W.CANCELLED, "with its task, or with a batch that failed"),

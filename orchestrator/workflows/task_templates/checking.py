@@ -34,6 +34,7 @@ from orchestrator.workflows.task_templates.definitions import (
     FAILURE_STRATEGIES,
     IDENTITY_STRATEGIES,
     KINDS,
+    ON_NO_WORKER,
     STALENESS_ACTIONS,
     STANDARD,
 )
@@ -400,6 +401,7 @@ LIFECYCLE_KEYS: Mapping[str, Key] = {
     "staleness_action": one_of(*STALENESS_ACTIONS),
     "auto_fail_on_timeout": YES_OR_NO,
     "auto_dlq_on_timeout": YES_OR_NO,
+    "on_no_worker": one_of(*ON_NO_WORKER),
 }
 
 ENVIRONMENT_KEYS: Mapping[str, Key] = {"lifecycle": MAPPING, "steps": MAPPING, "metadata": MAPPING}

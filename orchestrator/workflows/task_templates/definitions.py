@@ -25,6 +25,8 @@ IDENTITY_STRATEGIES = (STRICT, CALLER_PROVIDED, ALWAYS_UNIQUE)
 
 STALENESS_ACTIONS = ("dlq", "error", "none")
 
+WAIT, FAIL = ON_NO_WORKER = ("wait", "fail")
+
 
 @dataclass(frozen=True, kw_only=True)
 class StepRetry:
@@ -59,7 +61,8 @@ class Batching:
 
 @dataclass(frozen=True, kw_only=True)
 class Lifecycle:
-    """Limits of the time that a task may spend in a state. None: the setting's."""
+    """Limits of the time that a task may spend in a state, and what happens then. None: the
+    setting's."""
 
     max_waiting_for_dependencies_minutes: float | None = None
     max_waiting_for_retry_minutes: float | None = None
@@ -68,6 +71,8 @@ class Lifecycle:
     staleness_action: str = "dlq"
     auto_fail_on_timeout: bool = True
     auto_dlq_on_timeout: bool = True
+    on_no_worker: str = WAIT
+    """Whether steps that found no worker are tried again when one has come."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -76,6 +76,7 @@ def test_every_route_of_the_design_is_documented():
         ("post", "/tasks"),
         ("delete", "/tasks/{task_uuid}"),
         ("post", "/tasks/{task_uuid}/release"),
+        ("post", "/tasks/{task_uuid}/resolve"),
         ("patch", "/tasks/{task_uuid}/workflow_steps/{step_uuid}"),
         ("get", "/tasks/{task_uuid}/graph"),
         ("get", "/tasks/{task_uuid}/audit"),

@@ -20,6 +20,7 @@ import pytest
 from orchestrator.core import clock
 from orchestrator.workflows.models import Step, TransitionRecord
 from orchestrator.workflows.states import TaskState
+from tests import commands
 from tests.core.api.client import Caller, pointers
 from tests.factories import make_execution, make_task, make_worker
 from tests.workflows.play import Play, step
@@ -421,6 +422,12 @@ def test_entries_are_counted_and_listed_by_namespace_template_and_time(
             assert sum(row["total_entries"] for row in counts) == len(listed)
         return listed
 
+    def listed(*options: str) -> list[str]:
+        items = commands.document("dlq", "list", *options)["items"]
+        counts = commands.document("dlq", "stats", *options)
+        assert sum(row["total_entries"] for row in counts) == len(items)
+        return [row["dlq_entry_uuid"] for row in items]
+
     soon = (clock.now() + timedelta(minutes=1)).isoformat()
     recently = (clock.now() - timedelta(seconds=30)).isoformat()
     assert found() == everything
@@ -433,4 +440,8 @@ def test_entries_are_counted_and_listed_by_namespace_template_and_time(
     assert found(opened_after=recently) == everything[:2]
     assert found(opened_before=recently) == [world.entry]
     assert found(opened_after=soon) == []
+    assert listed() == everything
+    assert listed("--namespace", "tests", "--template", "tidy") == [other]
+    assert listed("--opened-before", recently) == [world.entry]
+    assert listed("--opened-after", "2030-01-31") == []
     assert pointers(curl.get("/v1/dlq/stats", opened_after="yesterday")) == ["?opened_after"]

@@ -373,6 +373,19 @@ def test_task_in_error_is_released_with_a_reason(caller: Caller, installed: Task
     assert caller.post(f"/tasks/{uuid.uuid4()}/release", told).status_code == 404
 
 
+def test_blocked_task_is_resolved_with_a_reason(caller: Caller, installed: TaskTemplate) -> None:
+    id, path = begun(caller)
+    told = {"reason": "done by the laundry next door"}
+    refused = caller.post(f"/tasks/{id}/resolve", told)
+    assert (refused.status_code, refused.json()["type"]) == (409, "urn:muster:problem:not-blocked")
+    Task.objects.filter(pk=id).update(state=TaskState.BLOCKED_BY_FAILURES)
+    assert caller.post(f"/tasks/{id}/resolve", {"reason": " "}).status_code == 422
+    shown = caller.post(f"/tasks/{id}/resolve", told).json()
+    assert (shown["state"], shown["steps"]) == ("resolved_manually", {"cancelled": 2})
+    assert caller.get(f"{path}/audit").json()["items"][-1]["reason"] == told["reason"]
+    assert caller.post(f"/tasks/{id}/resolve", told).status_code == 409
+
+
 def test_step_in_process_is_repaired_by_force_only(caller: Caller, installed: TaskTemplate) -> None:
     _, path = begun(caller)
     action = {"action_type": "reset_for_retry", "reason": "it hangs"}

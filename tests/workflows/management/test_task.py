@@ -156,6 +156,15 @@ def test_quarantined_task_is_shown_as_such_and_released(begun: Task) -> None:
     assert "not error" in refused("release", str(begun.pk), "--reason", "again")
 
 
+def test_blocked_task_is_resolved(begun: Task) -> None:
+    reason = ("--reason", "done by hand")
+    assert "not blocked_by_failures" in refused("resolve", str(begun.pk), *reason)
+    Task.objects.filter(pk=begun.pk).update(state=TaskState.BLOCKED_BY_FAILURES)
+    assert "is resolved" in run("resolve", str(begun.pk), *reason)
+    begun.refresh_from_db()
+    assert begun.state == TaskState.RESOLVED_MANUALLY
+
+
 def test_each_repair_needs_a_reason_and_carries_the_task_on(begun: Task, tmp_path: Path) -> None:
     id = str(begun.pk)
     assert "--reason" in refused("reset-step", id, "wash")

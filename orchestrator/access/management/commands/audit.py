@@ -8,7 +8,7 @@ from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -44,7 +44,7 @@ class Command(output.MusterCommand):
         arguments.add_limit(listing, 50)
         for name in EQUAL:
             listing.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar=name.upper())
-        listing.add_argument("--since", type=_moment, metavar="TIME", help=WHEN)
+        listing.add_argument("--since", type=arguments.moment, metavar="TIME", help=WHEN)
         output.add_json(listing)
         verify = verbs.add_parser(
             "verify", help="Compare every event with the chain; fails and names the first fault."
@@ -59,13 +59,15 @@ class Command(output.MusterCommand):
         )
         output.add_json(verify)
         export = verbs.add_parser("export", help="Events as JSON lines, the oldest first.")
-        export.add_argument("--since", type=_moment, metavar="TIME", help=WHEN)
-        export.add_argument("--until", type=_moment, metavar="TIME", help="Those before this time.")
+        export.add_argument("--since", type=arguments.moment, metavar="TIME", help=WHEN)
+        export.add_argument(
+            "--until", type=arguments.moment, metavar="TIME", help="Those before this time."
+        )
         export.add_argument("--output", type=Path, metavar="FILE", help="A new file, not stdout.")
         prune = verbs.add_parser(
             "prune", help="Export old events to a file, then remove them; as the owner only."
         )
-        prune.add_argument("--before", type=_moment, required=True, metavar="TIME")
+        prune.add_argument("--before", type=arguments.moment, required=True, metavar="TIME")
         prune.add_argument("--output", type=Path, required=True, metavar="FILE", help="A new file.")
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
@@ -138,14 +140,6 @@ class Command(output.MusterCommand):
 
 
 WHEN = "Those from this time on, such as 2030-01-31 or 2030-01-31T12:00:00Z; UTC by default."
-
-
-def _moment(text: str) -> datetime:
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise ArgumentTypeError(f"expected a time such as 2030-01-31, found {text!r}") from None
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def _head(text: str) -> Head:

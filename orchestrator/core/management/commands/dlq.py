@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -13,10 +14,12 @@ from orchestrator.core import clock, cursors, dead_letters, investigations, publ
 from orchestrator.core.management import arguments, dlq_view, output, selection
 from orchestrator.core.management.tables import Table
 from orchestrator.core.models import DLQEntry, InvestigationQueue
+from orchestrator.core.models.dead_letters import DLQEntryQuerySet
 from orchestrator.core.shown import investigations as shown
 from orchestrator.core.shown.documents import document
 
 NOTE_MAX = 10_000
+PATTERNS = ("namespace", "template", "opened_after", "opened_before")
 
 
 class Command(output.MusterCommand):
@@ -49,6 +52,7 @@ class Command(output.MusterCommand):
         stats = verbs.add_parser(
             "stats", help="Counts and times of the investigations of each reason."
         )
+        _add_patterns(stats)
         output.add_json(stats)
         _add_top(verbs.add_parser("queue", help="Pending entries, the most urgent first."))
         drain = verbs.add_parser(
@@ -75,6 +79,7 @@ class Command(output.MusterCommand):
                 rows = rows.filter(**{name: options[name]})
         for kind, id in _subjects(options):
             rows = rows.filter(subject_kind=kind, subject_id=id)
+        rows = _within(rows, options)
         if cursor is not None:
             rows = rows.filter(pk__lt=cursors.read(cursor, cursors.whole_number))
         page = list(rows.order_by("-pk")[: limit + 1])
@@ -126,7 +131,9 @@ class Command(output.MusterCommand):
             self.show(dlq_view.listing(entries, seen_by=self.principal))
 
     def stats(self, *, as_json: bool, **options: Any) -> None:
-        rows = shown.stats(seen_by=self.principal)
+        is_filtered = any(options[name] is not None for name in PATTERNS)
+        within = partial(_within, options=options) if is_filtered else None
+        rows = shown.stats(seen_by=self.principal, within=within)
         if as_json:
             self.show_items(document(row) for row in rows)
         elif rows:
@@ -171,8 +178,23 @@ def _add_list(parser: CommandParser) -> None:
     parser.add_argument("--resolution-status", choices=DLQEntry.Resolution.values)
     for kind in investigations.kinds():
         parser.add_argument(f"--{kind}", metavar="ID", help="Or the beginning of its id.")
+    _add_patterns(parser)
     arguments.add_page(parser)
     output.add_json(parser)
+
+
+def _add_patterns(parser: CommandParser) -> None:
+    parser.add_argument("--namespace", help="The namespace of its task's template.")
+    parser.add_argument("--template", metavar="NAME", help="The name of its task's template.")
+    for option, text in (("--opened-after", "At or after this time."), ("--opened-before", "")):
+        help = f"{text} Such as 2030-01-31 or 2030-01-31T12:00:00Z; UTC by default.".lstrip()
+        parser.add_argument(option, type=arguments.moment, metavar="TIME", help=help)
+
+
+def _within(rows: DLQEntryQuerySet, options: Mapping[str, Any]) -> DLQEntryQuerySet:
+    """Those of the entries that the options of `_add_patterns` leave."""
+    rows = rows.opened(options["opened_after"], options["opened_before"])
+    return rows.of_template(options["namespace"], options["template"])
 
 
 def _add_update(parser: CommandParser) -> None:

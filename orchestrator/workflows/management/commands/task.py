@@ -1,4 +1,4 @@
-"""`manage.py task`: request, list, show, release, cancel tasks; show and repair their steps."""
+"""`manage.py task`: request, list, show and end tasks; show and repair their steps."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ class Command(output.MusterCommand):
         "show": "tasks.read",
         "cancel": "tasks.cancel",
         "release": "steps.repair",
+        "resolve": "steps.repair",
         "steps": "tasks.read",
         "step": "tasks.read",
         "reset-step": "steps.repair",
@@ -62,6 +63,11 @@ class Command(output.MusterCommand):
         release = verbs.add_parser("release", help="Have a task in error advanced again, as it is.")
         _of_task(release)
         release.add_argument("--reason", type=arguments.text(REASON_MAX), required=True)
+        resolve = verbs.add_parser(
+            "resolve", help="Close a task that is blocked by failures: its work was done elsewhere."
+        )
+        _of_task(resolve)
+        resolve.add_argument("--reason", type=arguments.text(REASON_MAX), required=True)
         _add_steps(
             verbs.add_parser(
                 "steps", help="The steps of a task, and the steps that each waits for."
@@ -101,6 +107,7 @@ class Command(output.MusterCommand):
             "show": self.show_one,
             "cancel": self.cancel,
             "release": self.release,
+            "resolve": self.resolve,
             "steps": self.list_steps,
             "step": self.show_step,
             "reset-step": self.reset_steps,
@@ -196,13 +203,29 @@ class Command(output.MusterCommand):
         else:
             self.stdout.write(f"{id} is cancelled")
 
-    def release(self, *, task: str, reason: str, as_json: bool, **options: Any) -> None:
+    def release(self, **options: Any) -> None:
+        self._by_hand(engine.release, "is advanced again", **options)
+
+    def resolve(self, **options: Any) -> None:
+        self._by_hand(engine.resolve, "is resolved", **options)
+
+    def _by_hand(
+        self,
+        verb: Callable[..., Task],
+        done: str,
+        *,
+        task: str,
+        reason: str,
+        as_json: bool,
+        **options: Any,
+    ) -> None:
         id = self._id(task)
-        engine.release(id, reason=reason, actor=self.principal.actor, now=clock.now())
+        verb(id, reason=reason, actor=self.principal.actor, now=clock.now())
+        publisher.flush()
         if as_json:
             self.show_json(document(shown.detail(self._task(str(id)), seen_by=self.principal)))
         else:
-            self.stdout.write(f"{id} is advanced again")
+            self.stdout.write(f"{id} {done}")
 
     def audit(self, *, task: str, limit: int, as_json: bool, **options: Any) -> None:
         row = self._task(task)
