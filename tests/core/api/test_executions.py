@@ -180,6 +180,16 @@ def test_cancel_before_it_runs_is_done_at_once(caller, request_one):
     assert history[-1]["actor"] == "ci"
 
 
+def test_cancel_keeps_the_reason_that_it_is_given(caller, request_one):
+    execution = request_one()
+    path = f"/executions/{execution.pk}/cancel"
+    assert caller.post(path, {"reason": "x" * 501}).status_code == 422
+    assert caller.post(path, {"why": "wrong file"}).status_code == 422
+    shown = caller.post(path, {"reason": "wrong file"}).json()
+    assert shown["cancel_reason"] == "wrong file"
+    assert shown["result"]["message"] == "by ci: wrong file"
+
+
 def test_cancel_of_what_is_over_is_a_conflict(caller, request_one):
     execution = request_one()
     caller.post(f"/executions/{execution.pk}/cancel")
