@@ -54,7 +54,7 @@ def result(execution: Execution, secrets: Secrets = UNKNOWN) -> Any:
     return secrets.masker.value(redacted(execution.result, schema=secrets.result_schema))
 
 
-def message(text: str, secrets: Secrets = UNKNOWN) -> str:
-    """The `message` of a result, as `result` shows it."""
-    shown = redacted({"message": text}, schema=secrets.result_schema)
+def message(value: Any, secrets: Secrets = UNKNOWN) -> str:
+    """The `message` of a result, as `result` shows it; nearly always a text."""
+    shown = redacted({"message": value}, schema=secrets.result_schema)
     return str(secrets.masker.value(shown)["message"])

@@ -37,7 +37,7 @@ class InvestigationQueueAdmin(ReadOnlyAdmin):
     """Rows of the view, the most urgent first; each leads to its entry."""
 
     view_permission = "dlq.read"
-    list_display = ("score", "entry", "reason_label", "subject", "detail", "waits", "opened")
+    list_display = ("score", "entry", "reason_label", "subject", "what", "waits", "opened")
     list_display_links = None
     list_filter = ("dlq_reason",)
     list_filter_submit = False
@@ -72,7 +72,8 @@ class InvestigationQueueAdmin(ReadOnlyAdmin):
         return render.printable(row.shown_about) if row.subject_name else "a letter"  # type: ignore[attr-defined]
 
     @display(description="Detail")
-    def detail(self, row: InvestigationQueue) -> SafeString | str:
+    def what(self, row: InvestigationQueue) -> SafeString | str:
+        """Named otherwise than the field, which would be shown instead, to anybody."""
         return render.message(row.shown_detail)  # type: ignore[attr-defined]
 
     @display(description="Waits")

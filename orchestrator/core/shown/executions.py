@@ -211,12 +211,17 @@ def letters(execution: Execution) -> list[DLQEntry]:
 
 def messages(executions: Collection[Execution], *, seen_by: Principal) -> dict[UUID, str]:
     """What went wrong with those of them that did not complete, by id, without secrets. Their
-    results, which may be large, are not loaded."""
+    results, which may be large, are not loaded, unless an action wrote more than a text."""
     failed = [e for e in executions if e.reason not in ("", Reason.SUCCEEDED)]
     said = KeyTextTransform("message", "result")
     # more than is shown: a secret that is cut in two would not be recognized
     rows = Execution.objects.filter(pk__in=[e.pk for e in failed]).order_by()
-    found = dict(rows.values_list("pk", Left(said, MESSAGE_CHARACTERS)))
+    found: dict[UUID, Any] = dict(rows.values_list("pk", Left(said, MESSAGE_CHARACTERS)))
+    # names inside of it mark secrets, and a text cannot say which
+    structured = [pk for pk, text in found.items() if text and text[0] in "{["]
+    if structured:
+        whole = rows.filter(pk__in=structured).values_list("pk", "result")
+        found |= {pk: result["message"] for pk, result in whole}
     secrets = contents.secrets_of(failed) if failed else {}
     return {
         each.pk: str(authority.payload(shown, of=each.place, seen_by=seen_by))

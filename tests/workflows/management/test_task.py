@@ -179,7 +179,7 @@ def test_each_repair_needs_a_reason_and_carries_the_task_on(begun: Task, tmp_pat
     run(*complete, "--result", f"@{file}", *evidence)
     wash = Step.objects.get(name="wash")
     assert (wash.result, wash.completion_metadata) == ({"pin": 7}, {"seen": "by eye"})
-    reasons = [record["reason"] for record in document("audit", id, "--step", "wash")]
+    reasons = [record["reason"] for record in items("audit", id, "--step", "wash")]
     assert "by hand (on behalf of ops@example.com)" in reasons
     run("resolve-step", id, "dry", "--reason", "the sun did it", "--force")
     begun.refresh_from_db()
