@@ -78,7 +78,7 @@ def test_value_is_no_argument() -> None:
             text=True,
         )
         assert said.returncode == 2
-        assert "unrecognized arguments" in said.stderr
+        assert "unknown argument" in said.stderr
 
 
 def test_listing_has_everything_but_the_value(billing: None, stdin: Any) -> None:
