@@ -74,7 +74,7 @@ def test_admin_shows_payloads_of_the_scope_to_who_may_read_them(there: World) ->
     tasks = staff("bob", given("viewer"), given("payloads.read", namespaces=["shop"]))
     assert with_canary(tasks, there) == {
         "orchestrator_dlqentry page", "orchestrator_dlqentry list", "workflows_task page",
-        "workflows_step page", "workflows_step list",
+        "workflows_step page", "workflows_step list", "orchestrator_investigationqueue list",
     }  # fmt: skip
 
 

@@ -49,8 +49,12 @@ def now_wrong(user: Principal, *, now: datetime, asking_the_broker: bool = False
 
 
 def is_late(name: str, ran_at: datetime, now: datetime) -> bool:
-    """True if this maintenance function should have run since."""
-    return now - ran_at > LATE_AFTER * timedelta(seconds=maintenance.interval_seconds(name))
+    """True if this maintenance function should have run since. One that an operator has paused, or
+    given a time of the day, is not."""
+    plan = maintenance.plan_of(name)
+    if plan.is_paused or not plan.is_watched:
+        return False
+    return now - ran_at > LATE_AFTER * timedelta(seconds=plan.seconds)
 
 
 def _executors(now: datetime) -> Iterator[Alarm]:

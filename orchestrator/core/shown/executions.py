@@ -221,7 +221,7 @@ def messages(executions: Collection[Execution], *, seen_by: Principal) -> dict[U
     structured = [pk for pk, text in found.items() if text and text[0] in "{["]
     if structured:
         whole = rows.filter(pk__in=structured).values_list("pk", "result")
-        found |= {pk: result["message"] for pk, result in whole}
+        found |= {pk: result["message"] for pk, result in whole if result}
     secrets = contents.secrets_of(failed) if failed else {}
     return {
         each.pk: str(authority.payload(shown, of=each.place, seen_by=seen_by))
