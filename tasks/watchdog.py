@@ -17,6 +17,7 @@ from django.conf import settings
 from django.db import close_old_connections, connections
 
 from orchestrator.core import clock, maintenance, topology
+from orchestrator.core.schedule import Plan
 
 log = structlog.get_logger(__name__)
 
@@ -40,28 +41,39 @@ class Watchdog(threading.Thread):
     def run(self) -> None:
         pause_seconds = settings.MUSTER.maintenance_interval_seconds / LOOKS_PER_INTERVAL
         while not self.stopping.wait(pause_seconds):
-            for name in self.names:
-                self._run_if_missed(name)
+            self.look()
             close_old_connections()
         connections.close_all()
 
-    def _run_if_missed(self, name: str) -> None:
+    def look(self) -> None:
+        """Run what is missed now."""
         try:
-            if maintenance.run(name, now=clock.asked_now(), missed=MISSED_TICKS) is not None:
+            plans = maintenance.plans(self.names)
+        except Exception:
+            log.exception("cannot read the schedule, trying again later")
+            close_old_connections()
+            return
+        for name, plan in plans.items():
+            self._run_if_missed(name, plan)
+
+    def _run_if_missed(self, name: str, plan: Plan) -> None:
+        try:
+            now = clock.asked_now()
+            if maintenance.run(name, now=now, missed=MISSED_TICKS, plan=plan) is not None:
                 complain = log.debug if name in self.missing else log.warning
                 complain("beat's tick is missing, the watchdog ran it", task=name)
                 self.missing[name] = time.monotonic()
-            elif self._is_run_by_others(name):
+            elif self._is_run_by_others(name, plan):
                 self.missing.pop(name)
         except Exception:
             # one function that fails (the drain, with the broker down) must not stop the others
             log.exception("maintenance failed, trying again later", task=name)
             close_old_connections()
 
-    def _is_run_by_others(self, name: str) -> bool:
+    def _is_run_by_others(self, name: str, plan: Plan) -> bool:
         """Return True if it is not due although we have not run it for long: somebody else runs
         it."""
-        too_long = 2 * maintenance.plan_of(name).seconds
+        too_long = 2 * plan.seconds
         return name in self.missing and time.monotonic() - self.missing[name] > too_long
 
 

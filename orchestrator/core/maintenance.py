@@ -7,7 +7,7 @@ callers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 from functools import cache, partial
 from typing import Any
@@ -85,18 +85,19 @@ def functions() -> dict[str, Maintenance]:
     return {maintenance.name: maintenance for maintenance in brought}
 
 
-def plan_of(name: str) -> Plan:
-    """How often this function is to run."""
-    return schedule.plan_of(functions()[name])
+def plans(names: Collection[str] | None = None) -> dict[str, Plan]:
+    """How often these functions, or all of them, are to run."""
+    return schedule.plans(functions()[name] for name in (names or functions()))
 
 
-def run(name: str, *, now: datetime, missed: float = 0) -> Any:
+def run(name: str, *, now: datetime, missed: float = 0, plan: Plan | None = None) -> Any:
     """Run one function unless it ran recently; returns its result, or None when it was not due, or
     an operator has paused it in beat's schedule.
 
-    `missed`: the number of intervals that must have passed; for the watchdog.
+    `missed`: the number of intervals that must have passed; for the watchdog. `plan`: from `plans`
+    of a moment ago, if the caller has it.
     """
-    plan = plan_of(name)
+    plan = plan or plans([name])[name]
     if plan.is_paused or (missed and not plan.is_watched):
         return None
     interval = timedelta(seconds=plan.seconds)

@@ -7,6 +7,7 @@ missing row again.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -29,16 +30,18 @@ class Plan(NamedTuple):
     """False: beat alone knows when, such as by a crontab, and no watchdog takes over."""
 
 
-def plan_of(maintenance: Maintenance) -> Plan:
-    """The plan of a function: the setting's interval, unless an operator has changed its row."""
+def plans(functions: Iterable[Maintenance]) -> dict[str, Plan]:
+    """The plans of these functions by name, in one query: each has its setting's interval, unless
+    an operator has changed its row."""
     from django_celery_beat.models import PeriodicTask
 
-    standard = Plan(getattr(settings.MUSTER, maintenance.interval))
+    standard = {each.name: Plan(getattr(settings.MUSTER, each.interval)) for each in functions}
     columns = ("enabled", "interval__every", "interval__period", "kwargs")
-    row = PeriodicTask.objects.filter(name=maintenance.name).values_list(*columns).first()
-    if row is None:
-        return standard
-    is_enabled, every, period, arguments = row
+    rows = PeriodicTask.objects.filter(name__in=standard).values_list("name", *columns)
+    return standard | {name: _plan(standard[name], *row) for name, *row in rows}
+
+
+def _plan(standard: Plan, is_enabled: bool, every: int | None, period: str, arguments: str) -> Plan:
     if not is_enabled:
         return standard._replace(is_paused=True)
     if every is None:

@@ -80,13 +80,12 @@ def test_watchdog_outlives_a_function_that_fails_and_runs_the_others(
     for name in others:
         instead(name, lambda now, name=name: ran.append(name))
     dog = watchdog.Watchdog(list(maintenance.functions()))
-    for name in maintenance.functions():
-        dog._run_if_missed(name)
+    dog.look()
     # what is slow anyway is left to beat for one interval of its own
     assert ran == [
         name
         for name in others
-        if maintenance.plan_of(name).seconds <= settings.MUSTER.maintenance_interval_seconds
+        if maintenance.plans([name])[name].seconds <= settings.MUSTER.maintenance_interval_seconds
     ]
 
 
@@ -94,13 +93,13 @@ def test_watchdog_complains_again_when_beat_came_back_and_went_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name = "muster.check_timeouts"
-    too_long = 2 * maintenance.plan_of(name).seconds
+    too_long = 2 * maintenance.plans([name])[name].seconds
     dog = watchdog.Watchdog([name])
     monkeypatch.setattr(maintenance, "run", lambda *_, **__: "done")
-    dog._run_if_missed(name)
+    dog.look()
     monkeypatch.setattr(maintenance, "run", lambda *_, **__: None)
-    dog._run_if_missed(name)
+    dog.look()
     assert name in dog.missing  # it is only not due yet
     dog.missing[name] -= too_long
-    dog._run_if_missed(name)
+    dog.look()
     assert name not in dog.missing

@@ -40,7 +40,7 @@ def now_wrong(user: Principal, *, now: datetime, asking_the_broker: bool = False
     """What is wrong, the worst first; only what the user may know."""
     wrong: list[Alarm] = []
     if authority.may(user, "metrics.read"):
-        wrong += [*_executors(now), *_beat(now)]
+        wrong += [*_executors(now), *_paused(), *_beat(now)]
         if asking_the_broker:
             wrong += _broker()
     if authority.may(user, "workers.read"):
@@ -51,7 +51,7 @@ def now_wrong(user: Principal, *, now: datetime, asking_the_broker: bool = False
 def is_late(name: str, ran_at: datetime, now: datetime) -> bool:
     """True if this maintenance function should have run since. One that an operator has paused, or
     given a time of the day, is not."""
-    plan = maintenance.plan_of(name)
+    plan = maintenance.plans([name])[name]
     if plan.is_paused or not plan.is_watched:
         return False
     return now - ran_at > LATE_AFTER * timedelta(seconds=plan.seconds)
@@ -60,12 +60,22 @@ def is_late(name: str, ran_at: datetime, now: datetime) -> bool:
 def _executors(now: datetime) -> Iterator[Alarm]:
     ran_at = Tick.objects.filter(name=EXECUTORS_SIGN).values_list("ran_at", flat=True).first()
     follows = "Nothing is scheduled, retried or ended in time. Accepted executions wait."
-    hint = "Start one: celery -A settings worker; manage.py up starts all services."
+    hint = "Start one: manage.py executor; manage.py up starts all services."
     if ran_at is None:
         yield Alarm("No executor has run yet", f"{follows} {hint}")
     elif is_late(EXECUTORS_SIGN, ran_at, now):
         silent = words.span((now - ran_at).total_seconds())
         yield Alarm(f"No executor has worked for {silent}", f"{follows} {hint}")
+
+
+def _paused() -> Iterator[Alarm]:
+    names = [name for name, plan in maintenance.plans().items() if plan.is_paused]
+    if names:
+        yield Alarm(
+            f"Paused in the schedule: {', '.join(names)}",
+            "Nobody does this work, the executors neither, until it is enabled again.",
+            reverse("admin:django_celery_beat_periodictask_changelist"),
+        )
 
 
 def _beat(now: datetime) -> Iterator[Alarm]:

@@ -57,6 +57,12 @@ def test_a_dead_beat_is_told_once_its_notes_are_older_than_they_get(admin_client
     assert "Beat has noted nothing for 6 min" in page(admin_client, "admin:index")
 
 
+def test_maintenance_that_is_paused_is_named(admin_client: Client, worker: Worker) -> None:
+    name = "muster.check_heartbeats"
+    PeriodicTask.objects.filter(name=name).update(enabled=False)
+    assert f"Paused in the schedule: {name}" in page(admin_client, "admin:index")
+
+
 def test_a_broker_that_is_down_is_told_on_the_overview(
     admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
