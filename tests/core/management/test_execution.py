@@ -20,6 +20,7 @@ from orchestrator.core.state_machine import transition
 from orchestrator.core.states import ExecutionStatus
 from tests import commands
 from tests.factories import NOW, make_action, make_dlq_entry, make_execution, make_worker
+from tests.rows import reread
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
 
@@ -316,6 +317,13 @@ def test_watch_of_all_prints_what_happens_from_now_on_and_stops_at_ctrl_c(
     assert ended.value.code == output.INTERRUPTED
     assert len(out.getvalue().splitlines()) == 1
     assert str(new.pk) in out.getvalue()
+
+
+def test_cancel_keeps_its_reason() -> None:
+    waiting = make_execution(S.REQUESTED)
+    run("cancel", str(waiting.pk), "--reason", "ordered twice")
+    assert reread(waiting).cancel_reason == "ordered twice"
+    assert "ordered twice" in run("show", str(waiting.pk))
 
 
 def test_cancel_says_what_became_of_it() -> None:

@@ -20,6 +20,7 @@ from orchestrator.core.management import (
     watching,
 )
 from orchestrator.core.models import Action, Execution, ExecutionEvent, Worker
+from orchestrator.core.models.executions import CANCEL_REASON_MAX
 from orchestrator.core.reasons import Reason
 from orchestrator.core.shown import executions as shown
 from orchestrator.core.shown.documents import document
@@ -56,6 +57,9 @@ class Command(output.MusterCommand):
         which.add_argument("--all", action="store_true", help="All executions, until Ctrl-C.")
         cancel = verbs.add_parser("cancel", help="Cancel: immediately, or through its worker.")
         cancel.add_argument("id", help="Its id, or the beginning of it.")
+        cancel.add_argument(
+            "--reason", type=arguments.text(CANCEL_REASON_MAX), default="", help="Kept with it."
+        )
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
         verbs: dict[str, Callable[..., None]] = {
@@ -154,9 +158,12 @@ class Command(output.MusterCommand):
         for event in events:
             self.show(execution_view.event_line(event))
 
-    def cancel(self, *, id: str, **options: Any) -> None:
+    def cancel(self, *, id: str, reason: str, **options: Any) -> None:
         execution = executions.cancel(
-            execution_id=self._id(id), actor=self.principal.actor, now=clock.now()
+            execution_id=self._id(id),
+            actor=self.principal.actor,
+            reason=reason,
+            now=clock.now(),
         )
         publisher.flush()
         what = {
