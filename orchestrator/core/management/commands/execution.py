@@ -58,7 +58,7 @@ class Command(output.MusterCommand):
         cancel = verbs.add_parser("cancel", help="Cancel: immediately, or through its worker.")
         cancel.add_argument("id", help="Its id, or the beginning of it.")
         cancel.add_argument(
-            "--reason", type=arguments.text(CANCEL_REASON_MAX), default="", help="Kept with it."
+            "--reason", type=arguments.text(CANCEL_REASON_MAX), help="Kept with it."
         )
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
@@ -158,11 +158,11 @@ class Command(output.MusterCommand):
         for event in events:
             self.show(execution_view.event_line(event))
 
-    def cancel(self, *, id: str, reason: str, **options: Any) -> None:
+    def cancel(self, *, id: str, reason: str | None, **options: Any) -> None:
         execution = executions.cancel(
             execution_id=self._id(id),
             actor=self.principal.actor,
-            reason=reason,
+            reason=reason or "",
             now=clock.now(),
         )
         publisher.flush()
