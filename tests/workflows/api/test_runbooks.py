@@ -424,7 +424,7 @@ def test_entries_are_counted_and_listed_by_namespace_template_and_time(
 
     def listed(*options: str) -> list[str]:
         items = commands.document("dlq", "list", *options)["items"]
-        counts = commands.document("dlq", "stats", *options)
+        counts = commands.items("dlq", "stats", *options)
         assert sum(row["total_entries"] for row in counts) == len(items)
         return [row["dlq_entry_uuid"] for row in items]
 
