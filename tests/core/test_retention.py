@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.apps import apps
 from django.conf import LazySettings
 from django.core.management import call_command
 from django.db import IntegrityError, connection, models, transaction
@@ -260,6 +261,36 @@ def test_a_key_whose_holder_is_removed_at_that_moment_accepts_nothing(
         executions.request(new, requested_by="ada", now=NOW)
     # undone with the transaction, as nobody was accepted
     assert left(Execution) == 1
+
+
+UNINDEXED = {"Execution.worker", "Execution.pinned_worker"}
+"""Few workers are ever removed, and executions are written thousands of times a second."""
+
+
+def test_what_refers_to_pruned_rows_has_an_index() -> None:
+    """Without one the database reads a whole table for each row that is removed."""
+    kinds = [each.kind for each in retention.old(now=NOW)]
+    pruned = {apps.get_model(kind.model) for kind in kinds}
+    pruned |= {apps.get_model(part.rpartition(".")[0]) for kind in kinds for part in kind.parts}
+    referring = {
+        field
+        for model in apps.get_models()
+        for field in model._meta.concrete_fields
+        if field.related_model in pruned
+    }
+    unindexed = {f"{f.model.__name__}.{f.name}" for f in referring if not _is_indexed(f)}
+    assert unindexed == UNINDEXED
+
+
+def _is_indexed(field: Any) -> bool:
+    """Return True if some index begins with this foreign key."""
+    meta = field.model._meta
+    firsts = set()
+    for each in [*meta.indexes, *meta.constraints]:
+        by_name = getattr(each, "fields", ())
+        firsts |= set(by_name[:1])
+        firsts |= {getattr(f, "name", "") for f in getattr(each, "expressions", ())[:1]}
+    return field.db_index or field.unique or field.name in firsts
 
 
 def command(*arguments: str) -> str:

@@ -347,6 +347,13 @@ class Step(models.Model):
         indexes = [
             # read to find steps whose message was lost
             models.Index("id", name="step_in_flight", condition=Q(state__in=sorted(IN_FLIGHT))),
+            # read by the database, when an execution or a step is pruned
+            models.Index(
+                "execution", name="step_by_execution", condition=Q(execution__isnull=False)
+            ),
+            models.Index(
+                "created_by", name="step_by_creator", condition=Q(created_by__isnull=False)
+            ),
         ]
         constraints = [
             models.UniqueConstraint("task", "name", name="step_name_is_unique_in_task"),
