@@ -137,6 +137,11 @@ def _empty_tables() -> None:
             cursor.execute(statement)
 
 
+def old_executions() -> int:
+    """The executions of more than two hours ago."""
+    return Execution.objects.filter(created_at__lt=clock.now() - timedelta(hours=2)).count()
+
+
 # --- over HTTP --------------------------------------------------------------------------------
 
 
