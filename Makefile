@@ -17,7 +17,7 @@ COMPOSE := docker compose --file deploy/compose.yaml
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test quick chaos mutants up compose-up compose-down check lint types bench lock audit clean
+.PHONY: help demo test quick browser chaos mutants up compose-up compose-down check lint types bench client lock audit clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,10 +28,13 @@ demo: $(INSTALLED) ## see Muster work: no servers needed, everything on this mac
 test: $(INSTALLED_DEV) ## all tests; make test ARGS="-k retry"
 	@deploy/install-test-servers.sh
 	@env -u DATABASE_URL -u BROKER_URL -u REDIS_URL \
-		$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup --no-loadscope-reorder $(ARGS)
+		$(BIN)/python -m pytest --numprocesses 4 --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 quick: ## the everyday run: all but scenarios and what is slow
 	@$(MAKE) --no-print-directory test ARGS='-m "not slow and not scenario" $(ARGS)'
+
+browser: ## the admin in a real Chromium, half a minute on an idle machine
+	@$(MAKE) --no-print-directory test ARGS='tests/browser --numprocesses 0 $(ARGS)'
 
 chaos: $(INSTALLED_DEV) ## 10,000 executions, and faults all the while; make chaos ARGS="--seed 7"
 	@deploy/install-test-servers.sh
@@ -68,8 +71,14 @@ bench: $(INSTALLED_BENCH) ## measure, against others too; make bench ARGS="--qui
 	@deploy/install-test-servers.sh
 	@env -u DATABASE_URL -u BROKER_URL -u REDIS_URL $(BENCH)/bin/python -m benchmarks $(ARGS)
 
+client: $(INSTALLED_DEV) ## the Python client, muster_client, as a wheel in dist/
+	@copy=$$(mktemp -d) && trap 'rm -rf "$$copy"' EXIT && cp -R muster_client LICENSE "$$copy" && \
+		$(PIP) wheel -qq --no-deps --no-build-isolation --wheel-dir dist "$$copy/muster_client"
+	@ls -1 dist/muster_client-*.whl
+
 lock: $(INSTALLED_DEV) ## resolve requirements*.in into requirements*.txt, with hashes
 	@$(LOCK) requirements.in --output-file requirements.txt
+	@$(LOCK) requirements-otel.in --constraint requirements.txt --output-file requirements-otel.txt
 	@$(LOCK) requirements-dev.in --constraint requirements.txt --output-file requirements-dev.txt
 	@$(LOCK) requirements-bench.in --constraint requirements.txt --output-file requirements-bench.txt
 

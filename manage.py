@@ -9,5 +9,7 @@ if __name__ == "__main__":
     gc.disable()  # nothing that is loaded at the start is garbage; `program` enables it
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "settings.base")
     from orchestrator.core.management import program
+    from settings import variables
 
-    program.run(sys.argv)
+    with variables.refused_in_one_line(is_traced="--traceback" in sys.argv):
+        program.run(sys.argv)

@@ -68,7 +68,8 @@ def ask(
     """Ask `count` times from `clients` connections; returns seconds, the milliseconds of each
     request, and the statuses that came."""
     parts = urlsplit(url)
-    lines = [f"{method} {parts.path} HTTP/1.1", f"Host: {parts.netloc}"]
+    path = f"{parts.path}?{parts.query}" if parts.query else parts.path
+    lines = [f"{method} {path} HTTP/1.1", f"Host: {parts.netloc}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     lines.append(f"Content-Length: {len(body)}")
     load = _Load("\r\n".join([*lines, "", body]).encode(), count)

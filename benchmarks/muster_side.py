@@ -9,9 +9,8 @@ from __future__ import annotations
 import io
 import json
 import os
-import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -27,12 +26,25 @@ from django.core.management import call_command  # noqa: E402
 from django.db import connection, models, transaction  # noqa: E402
 
 from benchmarks import stamps  # noqa: E402
+from benchmarks.automation_side import (  # noqa: E402, F401 - called by name
+    burst_seconds,
+    check_answers,
+    install_alert_rules,
+    install_ticking_rules,
+    install_timers,
+    lateness_ms,
+    record_events,
+    stages_per_second,
+    wait_for_answers,
+)
+from benchmarks.pages_side import fill_others, look, vary  # noqa: E402, F401 - called by name
 from benchmarks.remote import BenchmarkError  # noqa: E402
 from benchmarks.workflow_side import (  # noqa: E402, F401 - called by name
     advance_cost,
     install_templates,
     run_tasks,
 )
+from orchestrator.automation.models import Enforcement, Event  # noqa: E402
 from orchestrator.core import (  # noqa: E402
     clock,
     dead_letters,
@@ -120,8 +132,10 @@ def check(*, count: int) -> None:
 
 
 def _empty_tables() -> None:
-    """Empty the tables of executions, past the triggers that protect ends and histories."""
-    tables = [model._meta.db_table for model in (DLQEntry, ExecutionEvent, Execution)]
+    """Empty the tables of executions and of events, past the triggers that protect ends and
+    histories."""
+    emptied = (Enforcement, Event, DLQEntry, ExecutionEvent, Execution)
+    tables = [model._meta.db_table for model in emptied]
     with transaction.atomic(), connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute("SET LOCAL session_replication_role = replica")
@@ -179,7 +193,7 @@ def starts(*, count: int) -> list[float]:
             executions.request(stamp, requested_by=CLIENT, now=clock.now())
             return receiver.receive()
 
-        return list(_timed(one, count))
+        return stamps.timed(one, count)
 
 
 def ends(*, count: int) -> list[float]:
@@ -199,15 +213,7 @@ def ends(*, count: int) -> list[float]:
                 return time.monotonic_ns()
             raise BenchmarkError("no execution ended")
 
-        return list(_timed(one, count))
-
-
-def _timed(one: Callable[[], int], count: int) -> Iterator[float]:
-    for _ in range(count):
-        # long enough for the one before to be over, and in step with no timer
-        time.sleep(random.uniform(0.02, 0.04))
-        asked_at = time.monotonic_ns()
-        yield (one() - asked_at) / 1e6
+        return stamps.timed(one, count)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from rich.table import Table
 from benchmarks.samples import Goal, Result, Sample, Summary
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+MACHINE = "### The machine"
 
 
 @dataclass(frozen=True)
@@ -88,19 +90,47 @@ def markdown(results: Sequence[Result], machine: Mapping[str, str]) -> str:
             f"| {unit} | {s.count} |"
             for (subject, unit), s in result.summaries().items()
         ]
-        lines += ["", f"Load average when it ended: {result.load_average:.1f}."]
-    lines += ["", "### The machine", "", "| | |", "|---|---|"]
+        version = machine.get("muster", "of an unknown version")
+        lines += ["", f"Load average when it ended: {result.load_average:.1f}. Muster {version}."]
+    lines += ["", MACHINE, "", "| | |", "|---|---|"]
     lines += [f"| {name} | {_cell(text)} |" for name, text in machine.items()]
     return "\n".join(lines) + "\n"
 
 
 def into_document(document: str, table: str) -> str:
-    """The document with what stands between its marks replaced. Raises ValueError without them."""
+    """The document with what stands between its marks replaced; what is there of benchmarks that
+    were not run again stays. Raises ValueError without the marks."""
     before, begin, rest = document.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    measured, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"expected {BEGIN} and {END} in the document")
-    return f"{before}{BEGIN}\n\n{table}\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{_merged(measured, table)}\n{END}{after}"
+
+
+def _merged(earlier: str, new: str) -> str:
+    """Goals and sections of both, in the order of the earlier ones. The machine, at the end, stays
+    that of the earlier run while anything of that stays."""
+    (goals, *sections), (new_goals, *new_sections) = _sections(earlier), _sections(new)
+    rows = _by_first_cell(goals) | _by_first_cell(new_goals)
+    old, again = _by_heading(sections), _by_heading(new_sections)
+    both = old | again
+    if old.keys() - again.keys():
+        both[MACHINE] = old.get(MACHINE) or both[MACHINE]
+    both[MACHINE] = both.pop(MACHINE)
+    return "\n\n".join(part.strip() for part in ("\n".join(rows.values()), *both.values())) + "\n"
+
+
+def _sections(table: str) -> list[str]:
+    """The goals, and each section with its heading."""
+    return re.split(r"^(?=### )", table, flags=re.MULTILINE)
+
+
+def _by_heading(sections: Sequence[str]) -> dict[str, str]:
+    return {section.partition("\n")[0]: section for section in sections}
+
+
+def _by_first_cell(goals: str) -> dict[str, str]:
+    return {line.split("|")[1]: line for line in goals.splitlines() if line.startswith("|")}
 
 
 def to_json(results: Sequence[Result], machine: Mapping[str, str]) -> str:

@@ -73,18 +73,43 @@ class Stage:
 
     @contextlib.contextmanager
     def muster(
-        self, *, pool: str = "prefork", slots: int = 2, embedded: bool = False, **settings: Any
+        self,
+        *,
+        pool: str = "prefork",
+        slots: int = 2,
+        embedded: bool = False,
+        sensors: int = 0,
+        manage: Sequence[str] = ("manage.py",),
+        **settings: Any,
     ) -> Iterator[Muster]:
-        """An installation with one executor and one worker, at its default settings."""
+        """An installation with one executor and one worker, at its default settings.
+
+        `manage`: how its services are started, in place of `manage.py`.
+        """
         environment = {f"MUSTER_{name.upper()}": str(value) for name, value in settings.items()}
         if not embedded:
             environment |= {"DATABASE_URL": self.database_url(), "BROKER_URL": self.broker_url()}
         with contextlib.closing(Muster(environment)) as party:
             party.remote.call("prepare")
             if slots:
-                party.start("executor", "manage.py", "executor")
+                party.start("executor", *manage, "executor")
                 arguments = ("--name", "w1", "--pool", pool, "--concurrency", str(slots))
-                party.start("worker", "manage.py", "worker", *arguments)
+                party.start("worker", *manage, "worker", *arguments)
+            for number in range(1, sensors + 1):
+                party.start(f"sensor{number}", *manage, "sensor", "--name", f"s{number}")
+            party.ready()
+            yield party
+
+    @contextlib.contextmanager
+    def gate(self, *, pool: str = "prefork", slots: int = 2) -> Iterator[GateMuster]:
+        """An installation whose worker serves the queue of a gate, and nothing else."""
+        environment = {"DATABASE_URL": self.database_url(), "BROKER_URL": self.broker_url()}
+        with contextlib.closing(GateMuster(environment)) as party:
+            party.remote.call("prepare")
+            party.start("executor", "manage.py", "executor")
+            arguments = ("--name", "w1", "--pool", pool, "--concurrency", str(slots))
+            queues = ("--queues", "bench,exhausted")
+            party.start("worker", "manage.py", "worker", *arguments, *queues)
             party.ready()
             yield party
 
@@ -267,8 +292,10 @@ class Muster(Party):
     keeps = False
     """Whether what earlier runs left stays in the tables."""
 
+    module = "benchmarks.muster_side"
+
     def __init__(self, environment: Mapping[str, str]) -> None:
-        super().__init__("Muster", "benchmarks.muster_side", environment)
+        super().__init__("Muster", self.module, environment)
         self.environment["MUSTER_DATA_DIR"] = str(self.directory)
 
     def begin(self) -> None:
@@ -276,3 +303,16 @@ class Muster(Party):
 
     def check(self, count: int) -> None:
         self.remote.call("check", count=count)
+
+
+class GateMuster(Muster):
+    """An installation with a gate; its client publishes task messages and waits for answers."""
+
+    module = "benchmarks.gate_side"
+    beside = 0
+    """Executions of another queue, which starts none of them, that wait meanwhile."""
+
+    def begin(self) -> None:
+        super().begin()
+        if self.beside:
+            self.remote.call("wait_in_line", count=self.beside)

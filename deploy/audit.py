@@ -23,7 +23,12 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 ROOT = Path(__file__).resolve().parent.parent
-FILES = ("requirements.txt", "requirements-dev.txt", "requirements-bench.txt")
+FILES = (
+    "requirements.txt",
+    "requirements-otel.txt",
+    "requirements-dev.txt",
+    "requirements-bench.txt",
+)
 VALID_FOR = timedelta(days=30)
 
 PIN = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(\[[^]]*\])?==(?P<version>[^\s;\\]+)")

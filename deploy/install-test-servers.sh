@@ -1,7 +1,9 @@
 #!/bin/sh
 # Install what the tests start private servers from: the binaries of PostgreSQL, RabbitMQ and Redis;
-# libfaketime, with which they skew a process's clock; node, which runs node actions; openssl; and
-# systemd, whose systemd-analyze reads our units.
+# libfaketime, with which they skew a process's clock; node, which runs node actions; openssl; curl
+# and jq, which the documentation calls; systemd, whose systemd-analyze reads our units; prometheus,
+# whose promtool tries our alerts; zsh and fish, which complete our commands; and Chromium, which
+# looks at the admin's pages.
 # Only as root on Debian and Ubuntu, and without starting or enabling a system service; elsewhere
 # it says what to install. Quick, and silent, when all is there.
 set -eu
@@ -28,6 +30,16 @@ has redis-server /opt/homebrew/bin /usr/local/bin ||
     { missing="$missing redis-server"; services="$services redis-server"; }
 has node /opt/homebrew/bin /usr/local/bin || missing="$missing nodejs"
 has openssl /usr/bin || missing="$missing openssl"
+has curl /usr/bin || missing="$missing curl"
+has jq /usr/bin /opt/homebrew/bin /usr/local/bin || missing="$missing jq"
+has promtool /opt/homebrew/bin /usr/local/bin ||
+    { missing="$missing prometheus"; services="$services prometheus"; }
+has zsh /bin /usr/bin || missing="$missing zsh"
+has fish /usr/bin /opt/homebrew/bin /usr/local/bin || missing="$missing fish"
+# Ubuntu has no such package: its chromium is a snap
+if ! has chromium && ! has google-chrome && grep -qs '^ID=debian' /etc/os-release; then
+    missing="$missing chromium"
+fi
 if [ "$(uname)" = Linux ]; then
     has systemd-analyze /usr/bin || missing="$missing systemd"
     has libfaketimeMT.so.1 /usr/lib/*/faketime /usr/lib/faketime /usr/local/lib/faketime ||
@@ -39,7 +51,7 @@ if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null 2>&1; then
     if command -v apt-get >/dev/null 2>&1; then
         how="sudo $0"
     elif command -v brew >/dev/null 2>&1; then
-        how="brew install postgresql@16 rabbitmq redis node openssl"
+        how="brew install postgresql@16 rabbitmq redis node openssl curl jq prometheus"
     else
         how="install them with your package manager"
     fi

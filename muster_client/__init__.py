@@ -16,7 +16,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from muster_client.action import TryAgain, action
+from muster_client.action import TaskRejected, TryAgain, action
 
 if TYPE_CHECKING:
     from muster_client.clients import AsyncMuster, Muster
@@ -57,6 +57,7 @@ __all__ = [
     "Patience",
     "Problem",
     "StillOpen",
+    "TaskRejected",
     "TryAgain",
     "Unauthorized",
     "Unavailable",

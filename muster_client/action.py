@@ -25,6 +25,20 @@ class TryAgain(Exception):
         self.after_seconds = after_seconds
 
 
+class TaskRejected(Exception):
+    """The action cannot begin now, and says by this that it has not begun.
+
+    Its execution waits and is run later, as often as it takes until its deadline; no policy counts
+    it. `after_seconds` says when; otherwise Muster waits longer each time. Meanwhile its worker
+    takes nothing more of the same queue. Raise it only before any effect: also an action that is
+    not idempotent is then run again.
+    """
+
+    def __init__(self, message: str = "", *, after_seconds: Optional[float] = None) -> None:
+        super().__init__(message)
+        self.after_seconds = after_seconds
+
+
 @overload
 def action(function: F) -> F: ...
 

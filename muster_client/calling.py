@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import traceback
 import typing
 from typing import Any, Callable, Dict, Mapping, Optional
 
 from muster_client import celery_tasks
-from muster_client.action import MARK, TryAgain
+from muster_client.action import MARK, TaskRejected, TryAgain
 
 PLAIN = (str, int, float, bool, type(None), list, dict, Any)
 """Hints of values that come from JSON as they are."""
@@ -33,9 +34,25 @@ def call(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Any:
     return _plain(result)
 
 
-def asks_again(error: BaseException) -> Optional[Dict[str, Any]]:
-    """What an exception asks for; None if it is a failure."""
-    return {"after_seconds": error.after_seconds} if isinstance(error, TryAgain) else None
+ASKS = {"try_again": TryAgain, "task_rejected": TaskRejected}
+"""The exceptions that ask for something, by the key of an answer that says so."""
+
+
+def asked(error: BaseException) -> Dict[str, Dict[str, Any]]:
+    """What an exception asks for, by its key in `ASKS`; empty if it is a failure."""
+    return {
+        name: {"after_seconds": getattr(error, "after_seconds", None)}
+        for name, kind in ASKS.items()
+        if isinstance(error, kind)
+    }
+
+
+def message(error: BaseException) -> str:
+    """The message of an exception, with its type in front. One that says why the action cannot
+    begin is no error, and speaks for itself."""
+    if isinstance(error, TaskRejected) and str(error):
+        return str(error)
+    return "".join(traceback.format_exception_only(type(error), error)).strip()
 
 
 def cause(error: BaseException) -> BaseException:

@@ -14,7 +14,7 @@ import threading
 from datetime import datetime, timezone
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional, cast
 
-from muster_client.action import TryAgain
+from muster_client.action import TaskRejected, TryAgain
 
 SELF = ("name", "request", "retry", "max_retries", "default_retry_delay")
 """What `self` has in a bound task."""
@@ -59,18 +59,23 @@ def signed(task: Any) -> Callable[..., Any]:
 
 
 def run(task: Any, parameters: Mapping[str, Any]) -> Any:
-    """Run a task's function. What Celery would retry raises TryAgain."""
+    """Run a task's function. What Celery would retry raises TryAgain, and what it would put back
+    into its queue TaskRejected."""
     arguments = (Self(task, parameters),) if is_bound(task) else ()
     never = tuple(getattr(task, "dont_autoretry_for", ()))
     again = tuple(getattr(task, "autoretry_for", ()))
-    retry = sys.modules["celery.exceptions"].Retry
+    celery = sys.modules["celery.exceptions"]
     try:
         with soft_limit(task.soft_time_limit):
             return function_of(task)(*arguments, **parameters)
-    except TryAgain:
+    except (TryAgain, TaskRejected):
         raise
-    except retry as error:
+    except celery.Retry as error:
         raise TryAgain(str(error), after_seconds=_seconds_of(error.when)) from error.exc
+    except celery.Reject as error:
+        if not error.requeue:
+            raise
+        raise TaskRejected(str(error.reason or "The task was rejected")) from None
     except never:
         raise
     except again as error:

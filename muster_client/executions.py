@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
         worker_id: int
         worker_selector: Mapping[str, str]
+        queue: str
         priority: int
         timeout_seconds: float
         queue_ttl_ms: int

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import ssl
 import stat
 from contextlib import suppress
 from importlib.util import find_spec
@@ -15,7 +14,7 @@ from typing import Any
 import environ
 from django.core.exceptions import ImproperlyConfigured
 
-from settings import logs, muster, releases, variables
+from settings import brokers, logs, muster, releases, server_urls, traces, variables
 from settings.unfold import UNFOLD as UNFOLD
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -81,10 +80,12 @@ def _secret_key() -> str:
 SESSION = {
     # overdue executions must end within 10 s, so a locked row is waited for no longer than this
     "lock_timeout": 3_000,
-    # a process that was stopped, or whose host vanished, loses its locks in time: 5 s are left for
-    # the next tick to find the rows, and 5 s to end them. While a transaction is open, our code
-    # waits for nothing but the database
+    # a process that was stopped, or whose host vanished, loses its locks; those of executions it
+    # loses sooner (see `database.hold_briefly`). While a transaction is open, our code waits for
+    # nothing but the database
     "idle_in_transaction_session_timeout": 10_000,
+    # plans over views look expensive and are not: compiling one took 300 times as long as the query
+    "jit": "off",
     # the server also probes its peer: a statement whose client has vanished is active, not idle
     "tcp_keepalives_idle": 5,
     "tcp_keepalives_interval": 2,
@@ -94,20 +95,10 @@ SESSION = {
 """PostgreSQL's settings of our sessions: seconds for keepalives, milliseconds otherwise."""
 
 
-DATABASES_KNOWN = ("postgresql", "postgres", "pgsql", "psql", "sqlite")
-"""What a `DATABASE_URL` may begin with."""
-
-
 def _database() -> dict[str, Any]:
     url = env.str("DATABASE_URL", default=f"sqlite:///{DATA_DIR / 'muster.db'}")
-    if url.partition("://")[0] not in DATABASES_KNOWN:
-        raise ImproperlyConfigured(
-            f"DATABASE_URL: expected postgresql:// or sqlite://, found {url.partition(':')[0]}"
-        )
-    try:
-        config: dict[str, Any] = dict(environ.Env.db_url_config(url))
-    except ValueError as error:
-        raise ImproperlyConfigured(f"DATABASE_URL: {error}.") from None
+    server_urls.refuse_malformed("DATABASE_URL", url, server_urls.DATABASE)
+    config: dict[str, Any] = dict(environ.Env.db_url_config(url))
     if config["ENGINE"] == "django.db.backends.sqlite3":
         if Path(config["NAME"]).parent == DATA_DIR:
             # SQLite would make it with the umask's mode, and its log beside it with the same
@@ -147,33 +138,48 @@ SERVICE_SECRETS = {
     if name.endswith(("_DATABASE_URL", "_BROKER_URL"))
 }
 BROKER_URL = env.str("BROKER_URL", default=f"sqlitemq:///{DATA_DIR / 'broker.db'}")
-# for amqps://: the authority that signed the broker's certificate, otherwise one of the host's
-BROKER_CA_FILE = env.str("BROKER_CA_FILE", default="")
-REDIS_URL = env.str("REDIS_URL", default="")
-
-
-def _broker_tls() -> dict[str, Any] | bool:
-    """Arguments of the broker's connection. Without them, amqps:// does not compare the name in the
-    certificate with the one that it connects to."""
-    if not BROKER_URL.startswith("amqps:"):
-        return False
-    # the name: that of the URL
-    return {"cert_reqs": ssl.CERT_REQUIRED, "server_hostname": None} | (
-        {"ca_certs": BROKER_CA_FILE} if BROKER_CA_FILE else {}
+server_urls.refuse_malformed("BROKER_URL", BROKER_URL, server_urls.BROKER)
+# of RabbitMQ's management API, for `manage.py topology check`; empty: on the broker's host
+BROKER_MANAGEMENT_URL = env.str("BROKER_MANAGEMENT_URL", default="")
+if BROKER_MANAGEMENT_URL:
+    server_urls.refuse_malformed(
+        "BROKER_MANAGEMENT_URL", BROKER_MANAGEMENT_URL, server_urls.MANAGEMENT
     )
-
-
-BROKER_TLS = _broker_tls()
-
+GATE_BROKERS = brokers.of_gates(MUSTER.gate_brokers)
+# of every amqps:// connection; others have none
+BROKER_TLS = brokers.tls(MUSTER)
+REDIS_URL = env.str("REDIS_URL", default="")
+REDIS_SECONDS = 0.25
 if REDIS_URL:
-    CACHES = {
-        "default": {
-            "BACKEND": "django.core.cache.backends.redis.RedisCache",
-            "LOCATION": REDIS_URL,
-            # without limits, a client of a hanging Redis would hang with it
-            "OPTIONS": {"socket_connect_timeout": 1.0, "socket_timeout": 1.0},
-        }
+    server_urls.refuse_malformed("REDIS_URL", REDIS_URL, server_urls.REDIS)
+
+
+TRACES = traces.are_on(os.environ)
+
+
+def caches(redis_url: str) -> dict[str, Any]:
+    """Django's CACHES, for orchestrator/core/shared_cache.py: what processes share, and what each
+    has for itself. Without Redis both are the same."""
+    of_process = {
+        "BACKEND": "django.core.cache.backends.locmem.LocMemCache",
+        "LOCATION": "process",
+        "OPTIONS": {"MAX_ENTRIES": 10_000},
     }
+    redis = {
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": [redis_url],
+        "KEY_PREFIX": MUSTER.namespace,
+        "OPTIONS": {
+            # a request that finds it hanging waits for this long
+            "socket_connect_timeout": REDIS_SECONDS,
+            "socket_timeout": REDIS_SECONDS,
+            "serializer": "orchestrator.core.shared_cache.JsonValues",
+        },
+    }
+    return {"default": redis if redis_url else of_process, "process": of_process}
+
+
+CACHES = caches(REDIS_URL)
 
 INSTALLED_APPS = [
     "unfold.apps.BasicAppConfig",
@@ -188,6 +194,8 @@ INSTALLED_APPS = [
     "orchestrator.core",
     "orchestrator.workflows",
     "orchestrator.access",
+    "orchestrator.queues",
+    "orchestrator.automation",
     "orchestrator.drills",
 ]
 
@@ -206,6 +214,8 @@ API_PATHS = ("/api/", "/v1/")
 AUTHORIZER = "orchestrator.access.authorizer.Authorizer"
 # asked before a body that comes in pieces is read; see settings/http.py
 HTTP_REFUSAL = "orchestrator.core.api.admission.refusal"
+# called when an API process starts
+HTTP_AT_START = "orchestrator.core.publisher.connect_soon"
 
 # ninja is not an app here (see orchestrator/core/api/docs_page.py), but its templates and static
 # files are used
@@ -224,6 +234,9 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
+
+if TRACES:
+    MIDDLEWARE.insert(0, "orchestrator.core.tracing.requests.TracedRequests")
 
 TEMPLATES = [
     {
@@ -274,7 +287,7 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = MUSTER.max_request_bytes
 # each thread keeps a database connection; see settings/http.py
 HTTP_THREADS = variables.whole(os.environ, "HTTP_THREADS", 16, 1_000)
 
+LOG_AS_JSON = variables.one_of(os.environ, "LOG_FORMAT", ("", "json")) == "json"
 LOGGING = logs.configure(
-    level=variables.one_of(os.environ, "LOG_LEVEL", logs.LEVELS),
-    as_json=variables.one_of(os.environ, "LOG_FORMAT", ("", "json")) == "json",
+    level=variables.one_of(os.environ, "LOG_LEVEL", logs.LEVELS), as_json=LOG_AS_JSON
 )

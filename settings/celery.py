@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 
 from celery import Celery, signals
+from django.conf import settings
 
-from settings import logs
+from settings import logs, variables
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "settings.base")
 # Celery would run all checks of Django, which loads the whole API, and ignore the results
 os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
+
+# Celery's commands would print a traceback
+with variables.refused_in_one_line():
+    _ = settings.BROKER_URL
 
 # queues come only from the topology, also for `-Q` on a plain worker
 app = Celery(
@@ -24,6 +29,9 @@ app.config_from_object("settings.celery_config")
 app.steps["worker"].update(
     {
         "tasks.batch_scheduler:SchedulerStep",
+        "tasks.gates:GateStep",
+        "tasks.plain_worker:MaintenanceOnlyStep",
+        "tasks.remote_control:RemoteControlStep",
         "tasks.watchdog:WatchdogStep",
         "workers.bootsteps:AgentStep",
         "workers.bootsteps:SignalStep",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 
 broker_url = settings.BROKER_URL
-broker_use_ssl = settings.BROKER_TLS
+broker_use_ssl = settings.BROKER_TLS if broker_url.startswith("amqps:") else False
 # the row is the truth: no code of ours reads a result backend
 task_ignore_result = True
 result_backend = None
@@ -35,10 +35,14 @@ broker_transport_options: dict[str, object] = {
     "read_timeout": settings.MUSTER.publish_timeout_seconds,
     "write_timeout": settings.MUSTER.publish_timeout_seconds,
 }
-# whoever reaches the broker could shut processes down, or make them deaf
-worker_enable_remote_control = False
-# events of `worker --events` also stay within an installation
+# whoever reaches the broker could shut processes down: see tasks/remote_control.py
+worker_enable_remote_control = settings.MUSTER.remote_control != "off"
+# a process that was killed leaves its queue for the next one of its name
+control_queue_exclusive = False
+worker_send_task_events = settings.MUSTER.celery_events
+# control and events also stay within an installation
 if settings.MUSTER.namespace != "muster":
+    control_exchange = f"{settings.MUSTER.namespace}.celery"
     event_exchange = f"{settings.MUSTER.namespace}.celeryev"
     event_queue_prefix = f"{settings.MUSTER.namespace}.celeryev"
 

@@ -68,6 +68,8 @@ def configure(*, level: str, as_json: bool) -> dict[str, Any]:
         if as_json
         else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0)
     )
+    # what Python itself would print over several lines
+    logging.captureWarnings(as_json)
     return {
         "version": 1,
         "disable_existing_loggers": False,

@@ -6,7 +6,7 @@ import difflib
 import ipaddress
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -15,6 +15,8 @@ PREFIX = "MUSTER_"
 METRICS_ACCESS = ("loopback", "token", "anyone")
 DOCS_ACCESS = ("known", "anyone")
 TLS = ("off", "on")
+REMOTE_CONTROL = ("off", "inspect", "on")
+LONGEST_PAUSE_SECONDS = 3_600
 ISOLATION = ("trusted", "process", "user", "container")
 
 
@@ -55,6 +57,14 @@ class Muster:
     deadline_seconds: float = 86_400.0
     """Longest time from the acceptance of an execution to its end."""
 
+    defer_seconds: float = 5.0
+    """Wait of an execution whose action said that it cannot begin now, if neither the action nor
+    its queue says how long. Doubles each time, up to a minute."""
+
+    defer_pause_seconds: float = 30.0
+    """Time for which a worker then takes nothing more of that queue, if the queue does not say how
+    long; of work without a queue, nothing more of that action."""
+
     heartbeat_interval_seconds: float = 10.0
     """Interval at which a worker renews its heartbeat."""
 
@@ -67,6 +77,10 @@ class Muster:
     health_checks: str = "disk_free=100MB"
     """Checks besides those of queue, loop and pool, separated by commas: `disk_free=100MB`,
     `memory_free=5%`, dotted paths of your own callables."""
+
+    queue_health_checks: str = ""
+    """Dotted paths of callables that queues may name as their health check, separated by commas.
+    Workers call them in their own process, so a queue cannot name others."""
 
     retire_after_hours: float = 24.0
     """Time after which the queues of a worker that is gone are removed."""
@@ -92,6 +106,14 @@ class Muster:
     keep_workers_days: float = 30.0
     """Age at which retired workers are removed, with their histories; `inf` keeps them. A worker
     stays as long as there are executions from before it was retired."""
+
+    keep_events_days: float = 30.0
+    """Age at which events are removed, with the answers of rules to them; `inf` keeps them. What
+    is reported with the key of an event that was removed is a new event."""
+
+    keep_tickets_days: float = 1.0
+    """Age at which tickets of answered task messages are removed; `inf` keeps them. A copy of a
+    message whose ticket was removed is a new task."""
 
     prune_interval_seconds: float = 60.0
     """Interval at which old rows are removed."""
@@ -200,6 +222,28 @@ class Muster:
     max_request_bytes: int = 1_048_576
     """Largest accepted request body, and largest accepted `parameters`."""
 
+    remote_control: str = "off"
+    """What Celery's remote control may do here: `off` is nothing, `inspect` is to look (`celery
+    inspect`, `celery status`, Flower), `on` is everything, such as to shut processes down. Who
+    reaches the broker has it."""
+
+    celery_events: bool = False
+    """Whether executors and workers send events to Celery's monitors (`celery events`, Flower)."""
+
+    requests_per_minute: float = math.inf
+    """Most API requests of one caller in a minute; `inf` is no limit. Counted over all API
+    processes with `REDIS_URL`, otherwise in each. Further ones are answered 429."""
+
+    refused_tokens_per_minute: float = 300.0
+    """Most API tokens that are refused from one address in a minute; then unknown ones are answered
+    429 without a look into the database. Counted like requests."""
+
+    event_limit_bytes: int = 262_144
+    """Largest accepted payload of an event, as JSON."""
+
+    events_backlog_limit: int = 100_000
+    """With this many events that no rule was asked about yet, no more are taken from outside."""
+
     bulk_limit: int = 1_000
     """Most executions in one bulk request."""
 
@@ -209,8 +253,39 @@ class Muster:
     publish_timeout_seconds: float = 3.0
     """Longest wait for the broker to take a connection or confirm a batch."""
 
+    broker_ca: str = ""
+    """File of the authority that signed the certificates of brokers, for `amqps://`; empty is the
+    host's authorities."""
+
+    broker_cert: str = ""
+    """File of the certificate with which Muster shows brokers who it is, for `amqps://`. Needs
+    `MUSTER_BROKER_KEY`."""
+
+    broker_key: str = ""
+    """File of the key of that certificate, without a passphrase."""
+
+    gate_brokers: str = field(default="", repr=False)
+    """Brokers of gates besides Muster's own, `ALIAS=URL`, separated by commas; each URL as
+    `BROKER_URL`, of several hosts with `;`. `default` is `BROKER_URL`. A comma in a password is
+    `%2C`."""
+
+    gate_backoff_seconds: float = 0.2
+    """First pause before a gate tries again to reach its broker; each further one is twice as
+    long. It never gives up."""
+
+    gate_max_backoff_seconds: float = 15.0
+    """Longest pause between two attempts of a gate to reach its broker."""
+
+    gate_hold_seconds: float = 1_500.0
+    """Longest time that a gate with custody `result` leaves a delivery unacknowledged; then the row
+    alone answers for it. Must be below the broker's `consumer_timeout`, 30 minutes by default."""
+
     database_statement_timeout_seconds: float = 30.0
     """PostgreSQL's `statement_timeout`: no statement of ours may hang a service."""
+
+    database_prepares: bool = True
+    """Whether PostgreSQL prepares the statements that accept, claim and end executions. False for a
+    pooler between them that does not keep prepared statements, such as PgBouncer before 1.21."""
 
     @property
     def staleness_seconds(self) -> float:
@@ -275,6 +350,16 @@ def _refuse_contradictions(muster: Muster) -> None:
             f"staleness window of {muster.staleness_seconds:g} s (interval x multiplier): "
             "messages would expire before their worker can be known to be lost."
         )
+    if muster.gate_max_backoff_seconds < muster.gate_backoff_seconds:
+        raise ImproperlyConfigured(
+            f"MUSTER_GATE_MAX_BACKOFF_SECONDS={muster.gate_max_backoff_seconds:g} is less than "
+            f"MUSTER_GATE_BACKOFF_SECONDS={muster.gate_backoff_seconds:g}: expected at least that."
+        )
+    if muster.defer_pause_seconds > LONGEST_PAUSE_SECONDS:
+        raise ImproperlyConfigured(
+            f"MUSTER_DEFER_PAUSE_SECONDS={muster.defer_pause_seconds:g}: expected at most "
+            f"{LONGEST_PAUSE_SECONDS}."
+        )
     for text in filter(None, muster.http_allowed_networks.split(",")):
         try:
             ipaddress.ip_network(text.strip())
@@ -285,6 +370,7 @@ def _refuse_contradictions(muster: Muster) -> None:
             ) from None
     for name, choices in (
         ("tls", TLS),
+        ("remote_control", REMOTE_CONTROL),
         ("metrics_access", METRICS_ACCESS),
         ("docs_access", DOCS_ACCESS),
         ("least_isolation", ISOLATION),

@@ -3,7 +3,9 @@ guessed at."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -11,6 +13,17 @@ SWITCH = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
     **dict.fromkeys(("", "0", "false", "no", "off"), False),
 }
+
+
+@contextlib.contextmanager
+def refused_in_one_line(*, is_traced: bool = False) -> Iterator[None]:
+    """End this process with one line, not with a traceback, if a setting is wrong."""
+    try:
+        yield
+    except ImproperlyConfigured as error:
+        if is_traced:
+            raise
+        sys.exit(f"Wrong setting: {' '.join(str(error).split())}")
 
 
 def switch(environ: Mapping[str, str], name: str) -> bool:

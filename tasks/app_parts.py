@@ -39,16 +39,17 @@ class PartThread(threading.Thread):
         self.ended: set[UUID] = set()
         self.received: set[UUID] = set()
         self.look_at = 0.0
-        self.any_open = True
+        self.any_open = part.ended is not None
         """While nothing is open, ended executions are ignored."""
 
     def give(self, *, ended: Collection[UUID] = (), received: Collection[UUID] = ()) -> None:
         """Take executions that ended, and ids from its queue. Returns at once."""
-        self.any_open |= bool(received)
-        if not self.any_open or len(self.ended) + len(self.received) > MOST_REMEMBERED:
+        self.any_open |= bool(received) and self.part.ended is not None
+        wanted = ended if self.any_open else ()
+        if not (wanted or received) or len(self.ended) + len(self.received) > MOST_REMEMBERED:
             return
         with self.news:
-            self.ended.update(ended)
+            self.ended.update(wanted)
             self.received.update(received)
             self.news.notify()
 
@@ -82,18 +83,26 @@ class PartThread(threading.Thread):
         now = clock.now()
         if received:
             self.part.take(received, now=now, actor=ACTOR)
-        if ended:
+        if ended and self.part.ended is not None:
             self.part.ended(ended, now=now, actor=ACTOR)
         if time.monotonic() >= self.look_at:
             close_old_connections()
             self.look_at = time.monotonic() + LOOK_EVERY_SECONDS
             self.part.look(now=now, actor=ACTOR)
-            self.any_open = self.part.any_open()
+            self.any_open = self.part.any_open is not None and self.part.any_open()
 
 
 def parts() -> list[ExecutorPart]:
     """The parts of all installed apps."""
     return frame.collect(lambda app: app.executor_parts)
+
+
+def load() -> None:
+    """Import the functions of all parts, before their threads start."""
+    for part in parts():
+        for function in (part.take, part.look, part.ended, part.any_open):
+            if function is not None:
+                function.load()
 
 
 def _register(part: ExecutorPart) -> None:

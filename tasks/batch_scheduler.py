@@ -23,7 +23,7 @@ from django.db import DatabaseError, InterfaceError, close_old_connections, conn
 from kombu import Connection, Consumer
 from kombu.message import Message
 
-from orchestrator.core import clock, declarations, executions, fleet, publisher, topology
+from orchestrator.core import brokers, clock, declarations, executions, fleet, publisher, topology
 from orchestrator.core.declarations import TopologyDiffers
 from tasks import app_parts
 from tasks.app_parts import PartThread
@@ -73,7 +73,9 @@ class Scheduler(threading.Thread):
             except (DatabaseError, InterfaceError):
                 log.exception("database error; unacknowledged messages come again")
             except publisher.errors() as error:
-                log.warning("broker connection lost; connecting again", error=repr(error))
+                log.warning(
+                    "broker connection lost; connecting again", error=brokers.explain(error)
+                )
             except Exception:
                 # the thread must survive every fault, because the promise depends on it
                 log.exception("scheduling failed; starting again")
@@ -93,14 +95,17 @@ class Scheduler(threading.Thread):
         channel = link.channel()
         executions.dispatch_again(now=clock.now(), actor=ACTOR)
         limit: int = settings.MUSTER.batch_size
+        specs = topology.hot_queues()
         consumer = Consumer(
             channel,
-            queues=[spec.queue() for spec in topology.hot_queues()],
+            queues=[spec.queue() for spec in specs],
             on_message=self.received.append,
             prefetch_count=2 * limit,
             auto_declare=False,
         )
         with consumer:
+            for spec in specs:
+                log.info("Consumer started", queue=spec.name, prefetch=2 * limit)
             while not self.stopping.is_set():
                 self._gather(link, limit)
                 if self.received:
@@ -200,7 +205,7 @@ def _refuse_other_queues() -> None:
     except TopologyDiffers as differs:
         raise SystemExit(str(differs)) from None
     except publisher.errors() as error:
-        log.warning("broker not reachable", error=repr(error))
+        log.warning("broker not reachable", error=brokers.explain(error))
 
 
 class SchedulerStep(bootsteps.StartStopStep):
@@ -218,8 +223,10 @@ class SchedulerStep(bootsteps.StartStopStep):
 
     def create(self, worker: Any) -> None:
         _refuse_other_queues()
+        app_parts.load()
         # Celery's own consumer must not compete for messages that the thread takes in batches
         worker.app.amqp.queues.deselect([spec.name for spec in topology.hot_queues()])
+        worker.queues_beside = [spec.queue() for spec in topology.hot_queues()]
 
     def start(self, worker: Any) -> None:
         parts = [PartThread(part) for part in app_parts.parts()]
@@ -228,8 +235,12 @@ class SchedulerStep(bootsteps.StartStopStep):
             thread.start()
 
     def stop(self, worker: Any) -> None:
+        if not self.threads:
+            return
+        log.info("Executor shutting down gracefully", node=worker.hostname)
         while self.threads:
             self.threads.pop(0).stop()
+        log.info("Executor shutdown complete", node=worker.hostname)
 
     def terminate(self, worker: Any) -> None:
         self.stop(worker)

@@ -44,7 +44,8 @@ def completed(*, execution_ids: list[str], **_: Any) -> None:
     ids = [UUID(id) for id in execution_ids]
     freed = executions.note_completed(ids, placement=placement)
     for part in app_parts.parts():
-        part.ended(ids, now=clock.now(), actor=ACTOR)
+        if part.ended is not None:
+            part.ended(ids, now=clock.now(), actor=ACTOR)
     executions.schedule_backlog(placement=placement, now=clock.now(), actor=ACTOR, limit=freed)
 
 

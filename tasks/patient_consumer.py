@@ -23,7 +23,7 @@ from kombu.asynchronous import ERR, READ, WRITE
 from kombu.asynchronous.hub import Hub
 from kombu.exceptions import OperationalError
 
-from orchestrator.core import declarations, publisher, topology
+from orchestrator.core import brokers, declarations, publisher, topology
 
 log = structlog.get_logger(__name__)
 
@@ -44,6 +44,7 @@ class Consumer(CeleryConsumer):
     controller: Any
     amqheartbeat: Any
     app: Any
+    qos: Any
     connection_errors: tuple[type[Exception], ...]
 
     def __init__(self, on_task_request: Any, **options: Any) -> None:
@@ -53,7 +54,7 @@ class Consumer(CeleryConsumer):
             "without_gossip": True,
             "without_mingle": True,
             # a message every two seconds, and an exchange, for those who watch events
-            "without_heartbeat": not worker_options.get("task_events"),
+            "without_heartbeat": not options["task_events"],
         }
         options["worker_options"] = {**worker_options, **alone}
         super().__init__(on_task_request, **options)
@@ -85,7 +86,7 @@ class Consumer(CeleryConsumer):
                 log.warning(
                     "broker not reachable, trying again",
                     broker=connection.as_uri(),
-                    error=repr(error),
+                    error=brokers.explain(error),
                     again_in_seconds=pause_seconds,
                 )
                 connection.maybe_switch_next()
@@ -111,6 +112,12 @@ class Consumer(CeleryConsumer):
             raise WorkerShutdown(EXIT_REFUSED) from refused
         except publisher.errors():
             log.warning("a queue was refused", error=str(refused.reply_text))
+
+    def on_ready(self) -> None:
+        """Log what is consumed, also after the broker was away."""
+        super().on_ready()
+        for queue in self.app.amqp.queues.consume_from:
+            log.info("Consumer started", queue=queue, prefetch=self.qos.value)
 
     def loop(self, *arguments: Any) -> None:
         """Run Celery's event loop; when it breaks, half-read messages of pool children are kept."""

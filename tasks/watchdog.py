@@ -79,7 +79,8 @@ class Watchdog(threading.Thread):
 
 class WatchdogStep(bootsteps.StartStopStep):
     """Runs two watchdogs in every executor: slow functions may take as long as the broker's time
-    limits, and the others must not wait for that."""
+    limits, or as locks that each of their steps waits for, and the others must not wait for
+    that."""
 
     requires = ("celery.worker.components:Pool",)
 

@@ -16,12 +16,14 @@ from typing import Any, TypeVar
 
 import hypothesis
 import pytest
+from django.core.cache import caches
 
 from orchestrator.access import audit
 from orchestrator.access.audit import requests as audit_of_requests
 from orchestrator.core import clock, maintenance, publisher
-from orchestrator.core.executions import placing
-from tests import databases, distribution, principals, servers
+from orchestrator.core.api import limits
+from orchestrator.core.executions import placing, status_news
+from tests import databases, distribution, once, principals, servers
 from tests.core.api.client import Caller
 
 AnyServer = TypeVar("AnyServer", bound=servers.Server)
@@ -66,6 +68,13 @@ def _failed_if_skipped_in_ci(report: Any) -> Any:
         report.outcome = "failed"
         report.longrepr = f"Nothing is skipped where CI is set. {reason}"
     return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def run_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What one process of this run makes is there for all."""
+    own = tmp_path_factory.getbasetemp()
+    once.place = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 @pytest.fixture(scope="session")
@@ -157,10 +166,32 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> clock.Watch:
 
 
 @pytest.fixture(autouse=True)
+def nothing_takes_time(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function that is given the time ends at that time, so that tests can compare times; not in
+    a test that is marked `takes_time`."""
+    if request.node.get_closest_marker("takes_time") is None:
+        monkeypatch.setattr(clock.Running, "__call__", lambda self: self.at)
+
+
+@pytest.fixture(autouse=True)
 def placed_by_the_executor(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test of this process requests is left to the executor, as it is under load: see
     `tests.core.executions.test_placing` for the rest."""
     monkeypatch.setattr(placing, "is_idle", lambda: False)
+
+
+@pytest.fixture(autouse=True)
+def nobody_has_asked_yet() -> None:
+    """What one test asked for counts for no limit of the next."""
+    caches["process"].clear()
+    limits.refused_tokens.forget()
+
+
+@pytest.fixture(autouse=True)
+def nobody_wants_statuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No app is asked whether it wants them, so that queries can be counted."""
+    monkeypatch.setattr(status_news, "ASK_EVERY_SECONDS", float("inf"))
+    monkeypatch.setattr(status_news, "_demand", status_news._Demand())
 
 
 @pytest.fixture

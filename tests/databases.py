@@ -26,8 +26,10 @@ from django.core.management import call_command
 from django.db import connection, connections
 
 from orchestrator.core import frame
+from orchestrator.core.models import HistoryMark
 from orchestrator.core.models.catalog import forget_actions
 from orchestrator.workflows.models import StalenessDefault
+from tests import once
 
 Config = dict[str, Any]
 Lender = Callable[[], contextlib.AbstractContextManager[Config]]
@@ -55,7 +57,12 @@ def sqlite_lender(directory: Path) -> Iterator[Lender]:
     # the options of the installation, with its locking and WAL
     base = connections.settings["default"] | {"TEST": {}}
     template = directory / "template.db"
-    _migrate(base | {"NAME": str(template)})
+    with once.shared("migrated, SQLite") as kept:
+        if kept is None or not kept[1]:
+            _migrate(base | {"NAME": str(template)})
+        if kept is not None:
+            made = kept[0] / template.name
+            shutil.copyfile(*((made, template) if kept[1] else (template, made)))
 
     @contextlib.contextmanager
     def lend() -> Iterator[Config]:
@@ -88,7 +95,7 @@ def postgresql_lender(url: str) -> Iterator[Lender]:
                 model._meta.db_table
                 for app in frame.ours()
                 for model in app.get_models()
-                if model._meta.managed and model is not StalenessDefault  # the settings', not ours
+                if model._meta.managed and model not in MADE_BY_MIGRATIONS
             ]
             # foreign keys would want an order, and there is nothing for them to check
             cursor.execute("SET session_replication_role = replica")
@@ -96,11 +103,22 @@ def postgresql_lender(url: str) -> Iterator[Lender]:
 
     execute(f"CREATE DATABASE {name}")
     try:
-        _migrate(base | {"NAME": name})
+        with once.shared("migrated, PostgreSQL") as kept:
+            own = url.rpartition("/")[0] + f"/{name}"
+            if kept is not None and kept[1]:
+                once.load(own, kept[0] / "database.sql")
+            else:
+                _migrate(base | {"NAME": name})
+            if kept is not None and not kept[1]:
+                once.dump(own, kept[0] / "database.sql")
         yield lend
     finally:
         # FORCE: a thread of a test that failed may still be connected
         execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+MADE_BY_MIGRATIONS = (StalenessDefault, HistoryMark)
+"""Models with rows that are not a test's own."""
 
 
 def _forget() -> None:

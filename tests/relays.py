@@ -19,6 +19,8 @@ class Wire(Relay):
         super().__init__(host, port)
         self._speaks = threading.Event()
         self._speaks.set()
+        self._last_words = b""
+        self._said = threading.Event()
 
     def __enter__(self) -> Wire:
         super().__enter__()
@@ -26,6 +28,20 @@ class Wire(Relay):
 
     def hush(self) -> None:
         self._speaks.clear()
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether it waits for last words."""
+        return bool(self._last_words)
+
+    def hush_after(self, words: bytes, *, within_seconds: float) -> bool:
+        """Fall silent as soon as these have been passed on: nobody hears the answer. Returns False
+        if they do not come in time, and it speaks on."""
+        self._said.clear()
+        self._last_words = words
+        was_said = self._said.wait(within_seconds)
+        self._last_words = b""
+        return was_said or self._said.is_set()
 
     def mend(self) -> None:
         super().mend()
@@ -39,6 +55,7 @@ class Wire(Relay):
         with contextlib.suppress(OSError):
             while chunk := source.recv(CHUNK_BYTES):
                 self._speaks.wait()
+                self._listen_for_last_words(chunk)
                 sink.sendall(chunk)
         self._speaks.wait()  # nor is an end heard of
         for each in (source, sink):
@@ -47,3 +64,8 @@ class Wire(Relay):
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
+
+    def _listen_for_last_words(self, chunk: bytes) -> None:
+        if self._last_words and self._last_words in chunk:
+            self.hush()
+            self._said.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import socket
 import threading
@@ -19,6 +20,7 @@ from django.db import Error as DatabaseError
 from django.db import connections, transaction
 
 from orchestrator.core import (
+    brokers,
     clock,
     database,
     declarations,
@@ -29,6 +31,7 @@ from orchestrator.core import (
     topology,
 )
 from orchestrator.core.models import Execution
+from orchestrator.core.reasons import Reason
 from workers import liveness, processes, runtimes, timers
 from workers.admission import Admission
 from workers.attempts import Desk
@@ -36,6 +39,7 @@ from workers.canceller import Canceller
 from workers.code import CodeWatch
 from workers.database_threads import Claimer, Finisher
 from workers.heartbeat import Heartbeat
+from workers.pauses import Pauses
 from workers.probes import Prober
 from workers.runtimes import container, warm, work_dirs
 
@@ -74,6 +78,7 @@ class Agent:
         self.canceller = Canceller(self)
         self.heartbeat = Heartbeat(self)
         self.code = CodeWatch(self)
+        self.pauses = Pauses(self)
         self.admission = Admission(self)
         self.consumer: Any = None
         self.cancel_consumers: list[Any] = []
@@ -135,6 +140,7 @@ class Agent:
         self.claimer.start()
         self.heartbeat.start()
         Prober(self).start()
+        self.pauses.start()
         if self.is_stopping:  # it got the signal meanwhile
             self._start_draining()
 
@@ -184,7 +190,7 @@ class Agent:
         self.desk.ask_again_for_held()
         self._adapt_prefetch()
         if late := self.desk.take_back(older_than_seconds=LATE_SECONDS):
-            threading.Thread(target=self._give_back_late, args=(late,), daemon=True).start()
+            self._begin_to_give_back(late, Reason.GIVEN_BACK)
         # Celery may miss the end of a child that was killed, and looks again only in five seconds
         self.desk.pool.maintain_pool()
         # for a wake that came while there was no loop
@@ -288,6 +294,14 @@ class Agent:
         self.wake()
 
     def _drain(self, reason: str) -> None:
+        within_seconds = max(0.0, self._kill_at - time.monotonic())
+        log.info(
+            "Worker shutting down gracefully",
+            worker=self.name,
+            reason=reason,
+            running=len(self.desk.claimed),
+            within_seconds=round(within_seconds) if math.isfinite(within_seconds) else None,
+        )
         try:
             fleet.drain(
                 worker_id=self.worker_id,
@@ -347,18 +361,28 @@ class Agent:
                 unstarted += answer.granted or ()
                 keys += [attempt.key for attempt in answer.batch]
         try:
-            executions.give_back(
+            given_back = executions.give_back(
                 worker_id=self.worker_id, now=clock.now(), actor=self.name, unstarted=unstarted
             )
+            if given_back:
+                log.info("unstarted work given back", worker=self.name, n=len(given_back))
         finally:
             self.desk.in_hand.let_go(keys)
 
-    def _give_back_late(self, late: list[Execution]) -> None:
+    def give_back_paused(self, paused: list[Execution]) -> None:
+        """Give back what was claimed and belongs to a paused queue. From the loop, which must not
+        wait for the database."""
+        self._begin_to_give_back(paused, Reason.QUEUE_PAUSED)
+
+    def _begin_to_give_back(self, late: list[Execution], reason: Reason) -> None:
+        threading.Thread(target=self._give_back_late, args=(late, reason), daemon=True).start()
+
+    def _give_back_late(self, late: list[Execution], reason: Reason = Reason.GIVEN_BACK) -> None:
         """Give back what was claimed and got no slot. If that cannot be written now, or another
         transaction holds the row, the attempt is no longer in hand, and the audit gives it back two
         heartbeats later."""
         try:
-            executions.give_back(unstarted=late, now=clock.now(), actor=self.name)
+            executions.give_back(unstarted=late, now=clock.now(), actor=self.name, reason=reason)
         except DatabaseError:
             log.exception("could not give back; a heartbeat will")
         finally:
@@ -379,6 +403,7 @@ class Agent:
         except DatabaseError:
             log.exception("could not sign off; the staleness check will notice")
         self._put_away()
+        log.info("Worker shutdown complete", worker=self.name)
 
     def _settle(self) -> None:
         """Record the last ends, give back the rest, and stop the heartbeat."""
@@ -429,7 +454,7 @@ def _declare(worker_id: int) -> None:
             log.warning("waiting for an executor to declare what is missing", error=repr(error))
             time.sleep(1)
         except publisher.errors() as error:
-            log.warning("broker not reachable, trying again", error=repr(error))
+            log.warning("broker not reachable, trying again", error=brokers.explain(error))
             time.sleep(1)
 
 

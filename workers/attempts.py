@@ -26,7 +26,7 @@ from celery.worker import state
 from celery.worker.request import Request
 from django.conf import settings
 
-from orchestrator.core import executions, isolation, publisher
+from orchestrator.core import executions, isolation, packs, publisher, tracing
 from orchestrator.core.models import Execution
 from orchestrator.core.reasons import Reason
 from orchestrator.core.states import AttemptKey
@@ -69,6 +69,8 @@ class Attempt(Request):
     is_canceling = False
     is_stopped = False
     """Its worker has to stop, and kills it."""
+    ran_ns = (0, 0)
+    """When its action began and ended; zeros if it did not begin, or nothing is traced."""
 
     @property
     def key(self) -> AttemptKey:
@@ -113,8 +115,11 @@ class Attempt(Request):
         state.task_ready(self, successful=reason is Reason.SUCCEEDED)
         if reason is Reason.SUCCEEDED:
             self.send_event("task-succeeded", result="", runtime=time.time() - self.started_at)
+        elif reason is Reason.TASK_REJECTED:
+            self.send_event("task-rejected", requeue=True)
         else:
             self.send_event("task-failed", exception=repr(reason.text), traceback="")
+        self._note_run()
         self.desk.ended(self, reason, result)
 
     def _as_known_here(
@@ -125,7 +130,7 @@ class Attempt(Request):
             return reason, result
         if self.is_canceling:
             return Reason.CANCELLED_RUNNING, result
-        if self.is_stopped and reason is not Reason.RUN_TIMEOUT:
+        if self.is_stopped and reason not in (Reason.RUN_TIMEOUT, Reason.TASK_REJECTED):
             return Reason.WORKER_STOPPED, result | _explained(Reason.WORKER_STOPPED, STOPPED)
         if reason is Reason.CANCELLED_RUNNING:
             message = "The action was interrupted by a signal that the worker did not send."
@@ -143,6 +148,7 @@ class Attempt(Request):
         processes.terminate(str(self.execution_id), self.number, grace_seconds=0)
         if self.worker_pid is not None:
             processes.kill_warm(str(self.worker_pid))
+        self._note_run()
         self.desk.ended(self, reason, _explained(reason, message))
 
     def _why_lost(self, error: BaseException) -> tuple[Reason, str]:
@@ -165,6 +171,12 @@ class Attempt(Request):
     @property
     def started_at(self) -> float:
         return float(self.time_start or time.time())
+
+    def _note_run(self) -> None:
+        """Note when its action began, and that it ended now, if that is traced."""
+        ended_ns = tracing.clock_ns()
+        if ended_ns and self.time_start:
+            self.ran_ns = int(self.started_at * 1e9), ended_ns
 
 
 class _LastOne:
@@ -206,11 +218,16 @@ def call_of(execution: Execution, contents: executions.Contents) -> Call:
         timeout_seconds=executions.run_limit_seconds(execution),
         pack_path=execution.action.pack.path,
         output_limit_bytes=settings.MUSTER.output_limit_bytes,
-        cancel_grace_seconds=settings.MUSTER.cancel_grace_seconds,
+        cancel_grace_seconds=executions.stop_limit_seconds(execution),
         options=execution.action.runtime_options,
         limits=execution.action.limits,
         secrets=contents.secrets,
         isolation=isolation.strongest(execution.action.isolation, isolation.least()),
+        defers_on_75=packs.defers_on_75(
+            execution.action.runtime,
+            execution.action.runtime_options,
+            idempotent=execution.action.idempotent,
+        ),
     )
 
 
@@ -237,11 +254,18 @@ class Desk:
         self._second, self._ended_this_second, self._ended_last_second = 0, 0, 0
 
     def offer(self, attempts: Sequence[Attempt]) -> None:
-        """Take the attempts of a delivered message."""
+        """Take the attempts of a delivered message.
+
+        An idle worker claims at once. A busy one waits for the next turn of the loop, and claims
+        all that was delivered by then.
+        """
         for attempt in attempts:
             attempt.desk = self
         self.waiting.extend(attempts)
-        self.agent.wake()
+        if self.claimed or self.claiming:
+            self.agent.wake()
+        else:
+            self.claim_waiting()
 
     def forget_waiting(self) -> None:
         """Forget unacknowledged messages after the connection is lost: they are delivered again."""
@@ -329,18 +353,26 @@ class Desk:
         self.ready.append(attempt)
 
     def _feed(self) -> None:
-        """Start no more than the pool has slots: what the pool queues cannot be taken back."""
+        """Start no more than the pool has slots: what the pool queues cannot be taken back. What is
+        of a paused queue goes back."""
+        paused: list[Execution] = []
         while self.ready and len(self.claimed) - len(self.ready) < self.agent.capacity:
             if self.agent.is_stopping:
-                return  # they go back
+                break  # they go back
             attempt = self.ready.popleft()
-            if attempt.is_canceling:
+            if self.agent.pauses.holds(attempt.execution) and not attempt.is_canceling:
+                self.claimed.pop(attempt.key, None)
+                state.task_ready(attempt)
+                paused.append(attempt.execution)
+            elif attempt.is_canceling:
                 reason = Reason.CANCELLED_RUNNING
                 self.ended(attempt, reason, _explained(reason, "cancelled before a slot was free"))
             elif why := attempt.contents.refusal:
                 self.ended(attempt, Reason.KEY_REFUSED, _explained(Reason.KEY_REFUSED, why))
             else:
                 attempt.start(self.pool)
+        if paused:
+            self.agent.give_back_paused(paused)
 
     def take_back(self, *, older_than_seconds: float) -> list[Execution]:
         """Forget attempts that were claimed at least this long ago and have no slot yet; returns
@@ -359,6 +391,8 @@ class Desk:
     def ended(self, attempt: Attempt, reason: Reason, result: dict[str, Any]) -> None:
         """Record the end of an attempt without its secrets, and free its slot. May be called from
         any thread."""
+        if reason is Reason.TASK_REJECTED:
+            self.agent.pauses.note(attempt.execution)  # before its slot is free for the next
         self.claimed.pop(attempt.key, None)
         result = attempt.masker.value(result)
         hiding.end(attempt.masker)
@@ -369,5 +403,6 @@ class Desk:
         self._ended_this_second += 1
         if reason is Reason.PACK_UNAVAILABLE:
             self.agent.code.is_lacking = True
-        self.agent.finisher.put(executions.Ended(attempt.execution, reason, result))
+        end = executions.Ended(attempt.execution, reason, result, *attempt.ran_ns)
+        self.agent.finisher.put(end)
         self.agent.wake()

@@ -155,6 +155,9 @@ class CancelStep(bootsteps.ConsumerStep):
         self.agent: Agent = consumer.controller.muster_agent
         super().start(consumer)
         self.agent.cancel_consumers = self.consumers
+        queue = topology.cancel_queue(self.agent.worker_id).queue()
+        consumer.controller.queues_beside = [queue]
+        log.info("Consumer started", queue=queue.name, prefetch=0)
 
     def _on_message(self, message: Message) -> None:
         try:

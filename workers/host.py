@@ -73,6 +73,13 @@ class Code(Protocol):
     def look(self) -> None: ...
 
 
+class Pauses(Protocol):
+    """What the worker takes nothing of for a while."""
+
+    def note(self, execution: Execution) -> None: ...
+    def holds(self, execution: Execution) -> bool: ...
+
+
 class Admission(Protocol):
     has_consumed: bool
 
@@ -102,6 +109,8 @@ class Host(Protocol):
     @property
     def admission(self) -> Admission: ...
     @property
+    def pauses(self) -> Pauses: ...
+    @property
     def takes_work(self) -> bool: ...
     @property
     def is_connected(self) -> bool: ...
@@ -114,6 +123,9 @@ class Host(Protocol):
 
     def loop_turns(self, *, within_seconds: float) -> bool:
         """Return True if the consumer's loop ticked recently, or need not."""
+
+    def give_back_paused(self, executions: list[Execution]) -> None:
+        """Give back what was claimed and belongs to a paused queue."""
 
     def pause(self) -> None: ...
     def hear_cancels_again(self) -> None: ...

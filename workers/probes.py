@@ -27,14 +27,12 @@ from orchestrator.core import health_checks
 from workers import child
 from workers.broker_watch import BrokerWatch
 from workers.fitness import Fitness
+from workers.questions import ANSWER_SECONDS, Question
 
 if TYPE_CHECKING:
     from workers.host import Host
 
 log = structlog.get_logger(__name__)
-
-ANSWER_SECONDS = 5.0
-"""A loop, a pool or a check that does not answer for this long fails."""
 
 UNFIT_INTERVAL_SECONDS = 5.0
 
@@ -157,33 +155,3 @@ class Errand:
         if process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
-
-
-class Question:
-    """A configured check, called in its own thread: it may never return."""
-
-    def __init__(self, check: health_checks.Check) -> None:
-        self.check = check
-        self._thread: threading.Thread | None = None
-        self._wrong: str | None = None
-
-    def ask(self) -> str | None:
-        """Make the check; returns None if it passes, otherwise what is wrong."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._answer, daemon=True)
-            self._thread.start()
-        self._thread.join(ANSWER_SECONDS)
-        if self._thread.is_alive():
-            return f"no answer within {ANSWER_SECONDS:g} s"
-        self._thread = None
-        return self._wrong
-
-    def _answer(self) -> None:
-        try:
-            answer = self.check()
-        except Exception as error:  # noqa: BLE001 - whatever a user's check raises, it fails
-            self._wrong = repr(error)
-        else:
-            self._wrong = None if answer is None or answer is True else str(answer)
-        finally:
-            connections.close_all()

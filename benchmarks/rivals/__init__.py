@@ -65,6 +65,16 @@ TASKIQ = Rival(
         *("--workers", "2", "--log-level", "WARNING"),
     ),
 )
+KOMBU_LOOP = Rival(
+    name="kombu loop",
+    module="benchmarks.rivals.kombu_loop",
+    command=("-m", "benchmarks.rivals.kombu_loop"),
+)
+PIKA_WORKER = Rival(
+    name="pika worker",
+    module="benchmarks.rivals.pika_worker",
+    command=("-m", "benchmarks.rivals.pika_worker"),
+)
 ARQ = Rival(
     name="arq",
     module="benchmarks.rivals.arq_",

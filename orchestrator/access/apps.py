@@ -60,6 +60,7 @@ class AccessConfig(MusterApp):
             "muster.seal_audit",
             Named("orchestrator.access.audit.seal"),
             "Adds the newest events of the audit to its chain of hashes.",
+            is_slow=True,
         ),
     )
     table_rights = ("orchestrator.access.rights.TABLES",)

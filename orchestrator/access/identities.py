@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 
 from django.contrib.auth import get_user_model
@@ -45,6 +46,12 @@ class AlreadyGranted(Conflict):
     """The identity has this grant."""
 
     kind = "already-granted"
+
+
+class LastAdmin(Conflict):
+    """Nobody would be left who may manage access; first make somebody else an admin."""
+
+    kind = "last-admin"
 
 
 class UnknownGrant(NotFound):
@@ -110,8 +117,9 @@ def _of_users(name: str, now: datetime | None) -> Sequence[Identity]:
 
 
 def disable(identity: Identity, *, by: Principal, now: datetime) -> None:
-    """Refuse everything in its name from now on: its tokens, and a person's sessions."""
-    with transaction.atomic():
+    """Refuse everything in its name from now on: its tokens, and a person's sessions. Raises
+    LastAdmin."""
+    with _an_admin_stays():
         if identity.user is None:
             Identity.objects.filter(pk=identity.pk, disabled_at=None).update(disabled_at=now)
         else:
@@ -172,10 +180,29 @@ def grant(identity: Identity, given: Given, *, by: Principal, now: datetime) -> 
 
 
 def revoke(identity: Identity, chosen: Sequence[Grant], *, by: Principal) -> None:
-    """Take grants away. It counts from the next request on."""
-    with transaction.atomic():
+    """Take grants away. It counts from the next request on. Raises LastAdmin."""
+    with _an_admin_stays():
         identity.grants.filter(pk__in=[each.pk for each in chosen]).delete()
         _tell("grants.take", identity, "; ".join(str(given_by(row)) for row in chosen))
+
+
+@contextmanager
+def _an_admin_stays() -> Iterator[None]:
+    """A transaction that raises LastAdmin if it leaves an installation that had admins without one.
+
+    The admins are locked first: of two who remove each other at once, the second one sees that.
+    """
+    with transaction.atomic():
+        locked = Identity.objects.admins().select_for_update(of=("self",)).order_by("pk")
+        had_admins = bool(locked.values_list("pk"))
+        yield
+        if had_admins and not Identity.objects.admins().exists() and not _superuser_exists():
+            raise LastAdmin
+
+
+def _superuser_exists() -> bool:
+    """A superuser is an admin even before it has an identity."""
+    return get_user_model().objects.filter(is_superuser=True, is_active=True).exists()
 
 
 def _tell(what: str, identity: Identity | str, reason: str = "") -> None:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from orchestrator.access.audit.models import AuditEvent, AuditSeal
 from orchestrator.core import authority
 from orchestrator.core.authority import WHOLE, Place, Principal
-from orchestrator.core.frame import PACKS
+from orchestrator.core.frame import ADMIN, PACKS
 
 if TYPE_CHECKING:
     from django_stubs_ext.db.models.manager import RelatedManager
@@ -23,6 +23,12 @@ class IdentityQuerySet(models.QuerySet["Identity"]):
     def services(self) -> IdentityQuerySet:
         """Service accounts."""
         return self.filter(user__isnull=True)
+
+    def admins(self) -> IdentityQuerySet:
+        """Those that are enabled, and admins of the whole installation."""
+        is_enabled = Q(user__isnull=True, disabled_at=None) | Q(user__is_active=True)
+        everywhere = Grant.objects.filter(identity=OuterRef("pk"), gives=ADMIN, scope={})
+        return self.filter(is_enabled, Q(user__is_superuser=True) | Exists(everywhere))
 
     def in_order(self) -> IdentityQuerySet:
         """By name, with their users."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from orchestrator.core.frame import ADD, ALL, CHANGE, READ, Rights, TableRights
 
 NAMES = Rights(read=("id", "username", "is_active"))
+OWNERS = Rights(read=("id", "username", "is_active", "is_superuser"))
 
 TABLES = (
     # the login brake forgets
@@ -14,7 +15,8 @@ TABLES = (
     TableRights(table="access_key", api=CHANGE, executor=READ, worker=READ),
     # whose keys those under user/ are
     TableRights(table="access_identity", api=CHANGE, executor=READ, worker=READ),
-    TableRights(table="access_grant", api=ALL),
+    # executors request executions for the owners of rules, with the rights that these have now
+    TableRights(table="access_grant", api=ALL, executor=READ),
     TableRights(table="access_apitoken", api=CHANGE),
     TableRights(
         table="access_auditevent", api=ADD, executor=ADD, worker=Rights(add=True, read=("id",))
@@ -22,7 +24,7 @@ TABLES = (
     # executors seal
     TableRights(table="access_auditseal", api=READ, executor=ADD),
     # a user is made inactive, and stays
-    TableRights(table="auth_user", api=CHANGE, executor=NAMES, worker=NAMES),
+    TableRights(table="auth_user", api=CHANGE, executor=OWNERS, worker=NAMES),
     TableRights(table="auth_user_groups", api=ALL),
     TableRights(table="auth_user_user_permissions", api=ALL),
     TableRights(table="auth_group", api=ALL),

@@ -92,7 +92,7 @@ def create(
     identities.require_cover(only if only is not None else held, by=by, what="A token with")
     limits = "all that its owner may" if only is None else "; ".join(map(str, only))
     with transaction.atomic():
-        _tell("tokens.create", name, f"of {owner}: {limits}", now)
+        _tell("tokens.create", name, f"of {owner}: {limits}", by, now)
         return _insert(
             ApiToken(
                 name=name,
@@ -135,7 +135,7 @@ def rotate(
         # at most two texts at a time
         earlier = ApiToken.objects.filter(name=token.name, revoked_at=None, pk__lt=token.pk)
         earlier.update(revoked_at=now)
-        _tell("tokens.rotate", token.name, f"the old text until {end:%Y-%m-%d %H:%M}", now)
+        _tell("tokens.rotate", token.name, f"the old text until {end:%Y-%m-%d %H:%M}", by, now)
         return _insert(
             ApiToken(
                 name=token.name,
@@ -149,19 +149,18 @@ def rotate(
         )
 
 
-def revoke(name: str, *, now: datetime) -> int:
+def revoke(name: str, *, by: Principal, now: datetime) -> int:
     """Refuse all texts of this name from now on; returns how many there were. The name is free."""
     with transaction.atomic():
         number = ApiToken.objects.filter(name=name, revoked_at=None).update(revoked_at=now)
         if number:
-            _tell("tokens.revoke", name, "", now)
+            _tell("tokens.revoke", name, "", by, now)
     return number
 
 
-def _tell(what: str, name: str, reason: str, now: datetime) -> None:
-    audit.record(
-        what, actor=audit.whoever(), object_kind="token", object_id=name, reason=reason, now=now
-    )
+def _tell(what: str, name: str, reason: str, by: Principal, now: datetime) -> None:
+    actor = audit.of_principal(by)
+    audit.record(what, actor=actor, object_kind="token", object_id=name, reason=reason, now=now)
 
 
 def of_text(text: str) -> ApiToken | None:

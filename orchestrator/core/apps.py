@@ -69,6 +69,12 @@ class CoreConfig(MusterApp):
             is_slow=True,
         ),
         Maintenance(
+            "muster.count_history",
+            Named("orchestrator.core.metrics.history.count"),
+            "Adds what happened to executions to the counters of `/metrics`.",
+            is_slow=True,
+        ),
+        Maintenance(
             "muster.prune",
             Named("orchestrator.core.retention.prune"),
             "Removes what has been over for longer than the settings keep it.",
@@ -93,7 +99,10 @@ class CoreConfig(MusterApp):
             model="orchestrator.Execution",
             ended="ended_at",
             old=Named("orchestrator.core.retention.old_executions"),
-            parts=("orchestrator.ExecutionEvent.execution",),
+            parts=(
+                "orchestrator.ExecutionEvent.execution",
+                "orchestrator.TraceContext.execution_id",
+            ),
         ),
         Retention(
             name="entries",
@@ -175,7 +184,14 @@ class CoreConfig(MusterApp):
     )
     table_rights = ("orchestrator.core.rights.TABLES",)
     database_views = (Named("orchestrator.core.models.investigations.view_definitions"),)
-    metrics = (Named("orchestrator.core.metrics.exposition.families"),)
+    metrics = (
+        Named("orchestrator.core.metrics.exposition.families"),
+        Named("orchestrator.core.queue_depths.families"),
+    )
+    metrics_described = (
+        "orchestrator.core.metrics.exposition.METRICS",
+        "orchestrator.core.queue_depths.METRICS",
+    )
     sidebar = (
         SidebarItem("Work", "Executions", "play_circle", "orchestrator.execution"),
         SidebarItem("Work", "Investigations", "troubleshoot", "orchestrator.investigationqueue"),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 
-from orchestrator.core import health_checks, private_files
+from orchestrator.core import brokers, health_checks, private_files
 
 CONFIGURATION = "configuration"
 """The tag of these checks. Our commands run only these: Django's own check models, URLs and the
@@ -115,6 +116,28 @@ def check_health_checks(**_: Any) -> Sequence[CheckMessage]:
     return []
 
 
+@register(CONFIGURATION)
+def check_broker_tls(**_: Any) -> Sequence[CheckMessage]:
+    """Check the files of the TLS settings: with wrong ones, no connection is made."""
+    if not settings.BROKER_TLS.keys() & brokers.TLS_FILES.keys():
+        return []
+    if not any(map(brokers.tls, brokers.aliases())):
+        return [
+            Warning(
+                "MUSTER_BROKER_CA, MUSTER_BROKER_CERT and MUSTER_BROKER_KEY count for nothing.",
+                hint="No broker has amqps:// in its URL: set BROKER_URL, MUSTER_GATE_BROKERS.",
+                id="muster.W008",
+            )
+        ]
+    unusable = list(brokers.file_problems())
+    expired = list(brokers.expired_files(datetime.now(UTC)))
+    hint = "See docs/operating.md, TLS to the servers."
+    return [
+        *(Error(problem, hint=hint, id="muster.E004") for problem in unusable),
+        *(Warning(problem, hint=hint, id="muster.W007") for problem in expired),
+    ]
+
+
 @register(Tags.security, deploy=True)
 def check_servers_are_verified(**_: Any) -> Sequence[CheckMessage]:
     """Check that connections to other hosts are encrypted, and compare the server's name."""
@@ -135,8 +158,13 @@ def _servers() -> Iterator[tuple[str, str, bool, str]]:
     mode = database.get("OPTIONS", {}).get("sslmode")
     host = "" if _uses_sqlite() else str(database["HOST"])
     yield "DATABASE_URL", host, mode == "verify-full", "Add ?sslmode=verify-full&sslrootcert=FILE"
-    for variable, scheme in (("BROKER_URL", "amqps"), ("REDIS_URL", "rediss")):
-        url = urlsplit(str(getattr(settings, variable)).split(";")[0])
+    urls = [("BROKER_URL", brokers.url()), ("REDIS_URL", str(settings.REDIS_URL))]
+    urls += [
+        (f"MUSTER_GATE_BROKERS, {alias}", each) for alias, each in settings.GATE_BROKERS.items()
+    ]
+    for variable, text in urls:
+        scheme = "rediss" if variable == "REDIS_URL" else "amqps"
+        url = urlsplit(text.split(";")[0])
         is_verified = url.scheme == scheme and "cert_reqs=none" not in url.query
         yield variable, url.hostname or "", is_verified, f"Use {scheme}://"
 

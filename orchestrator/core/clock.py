@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -136,22 +135,25 @@ def displaced(*, within_seconds: float) -> tuple[timedelta, timedelta]:
     return timedelta(seconds=behind), timedelta(seconds=ahead)
 
 
-def running_from(at: datetime) -> Callable[[], datetime]:
-    """Make a clock that shows `at` at its first reading, and continues from there as this machine
-    counts.
+class Running:
+    """A clock that shows `at` when it is made, and continues from there as this machine counts.
 
-    For a long function that was given the time: its later parts get later times.
+    For a function that was given the time. It may be kept from going on at any statement, by a
+    lock, a frozen database, or a network that has fallen silent: what it does afterwards happens
+    at a later time, and the database's clock may have been set meanwhile.
     """
-    started: float | None = None
 
-    def read() -> datetime:
-        nonlocal started
-        counted = seconds_counted()
-        if started is None:
-            started = counted
-        return at + timedelta(seconds=counted - started)
+    def __init__(self, at: datetime) -> None:
+        self.at, self._began = at, seconds_counted()
 
-    return read
+    def __call__(self) -> datetime:
+        return self.at + timedelta(seconds=seconds_counted() - self._began)
+
+    def was_set(self) -> bool:
+        """Ask the database's clock; returns True if it was set since this one was made. Then a time
+        that was read before cannot be compared with what others have written since."""
+        asked_now()
+        return was_set(within_seconds=seconds_counted() - self._began)
 
 
 def seconds_counted() -> float:

@@ -25,6 +25,9 @@ class Secrets:
     result_schema: Any = None
     values: Collection[str] = field(default=(), repr=False)
     """Masked wherever they stand."""
+    again: str = ""
+    """What runs the execution again, in place of a second request: that would store the secrets
+    as those of its caller. Follows its id in a sentence."""
 
     @property
     def masker(self) -> Masker:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import socket
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -22,15 +23,25 @@ from django.db import DataError, transaction
 from kombu import Consumer
 from kombu.message import Message
 
-from orchestrator.core import clock, declarations, executions, investigations, publisher, topology
+from orchestrator.core import (
+    clock,
+    database,
+    declarations,
+    executions,
+    investigations,
+    metrics,
+    publisher,
+    topology,
+)
+from orchestrator.core.executions import logged
 from orchestrator.core.investigations import Subject
 from orchestrator.core.models import DLQEntry, Execution
+from orchestrator.core.models.dead_letters import FAILED_BY
 from orchestrator.core.reasons import Reason
 from orchestrator.core.states import AttemptKey, ExecutionStatus
 
 log = structlog.get_logger(__name__)
 
-FAILED_BY = "dead_letter_handler"
 QUIET_SECONDS = 0.2
 """The queue counts as empty after this time without a letter."""
 
@@ -85,6 +96,14 @@ class Letter:
         return str(self.x_death[0].get("reason", "")) if self.x_death else ""
 
     @property
+    def died_at(self) -> datetime | None:
+        """When the broker moved it to the dead letters, if its header says so."""
+        try:
+            return datetime.fromisoformat(self.x_death[0]["time"]).replace(tzinfo=UTC)
+        except (IndexError, KeyError, TypeError, ValueError):
+            return None
+
+    @property
     def fingerprint(self) -> str:
         """Equal for every copy of a letter that names no attempt, so that draining it again finds
         its entry: the same bytes and the same headers, without those of the broker."""
@@ -113,7 +132,7 @@ def drain(*, read_clock: Callable[[], datetime] = clock.now, limit: int = 100_00
             if taken >= limit:
                 break
     if total != Drained():
-        log.info("dead letters drained", drained=str(total))
+        log.info("dead letters drained", **asdict(total))
     return total
 
 
@@ -176,12 +195,26 @@ def settle(letters: Sequence[Letter], *, now: datetime) -> Drained:
     """
     try:
         with transaction.atomic():
-            return _settle(letters, now=now)
+            database.hold_briefly()
+            drained = _settle(letters, now=now)
+            _tally(letters, drained, now=now)
+            return drained
     except DataError as error:
         if len(letters) > 1:
             return sum((settle([letter], now=now) for letter in letters), Drained())
-        _keep_bytes(letters[0], f"not storable: {error}", now=now)
-        return Drained(unreadable=1)
+        with transaction.atomic():
+            _keep_bytes(letters[0], f"not storable: {error}", now=now)
+            _tally(letters, drained := Drained(unreadable=1), now=now)
+        return drained
+
+
+def _tally(letters: Sequence[Letter], drained: Drained, *, now: datetime) -> None:
+    """Count the letters, and how long they waited. Last in its transaction: others count the
+    same."""
+    outcomes = {name: number for name, number in asdict(drained).items() if number}
+    metrics.DLQ_LETTERS.add(outcomes)
+    waits = [now - died_at for letter in letters if (died_at := letter.died_at) is not None]
+    metrics.DLQ_LETTER_SECONDS.observe(("", max(0.0, wait.total_seconds())) for wait in waits)
 
 
 def _settle(letters: Sequence[Letter], *, now: datetime) -> Drained:
@@ -228,12 +261,34 @@ def _settle(letters: Sequence[Letter], *, now: datetime) -> Drained:
     # an execution that lost its race meanwhile was claimed or ended: its letter was stale
     kept = [entry for entry in entries if entry.subject_id is None or entry.subject_id in ended]
     investigations.keep(kept)
+    transaction.on_commit(partial(_log_settled, dead, ended, returned, unreadable))
     stale += len(entries) - len(kept) - len(returned)
     return Drained(len(kept) - unreadable, len(returned), stale, unreadable)
 
 
+def _log_settled(
+    dead: Mapping[Reason, list[Execution]],
+    ended: Collection[UUID],
+    returned: Collection[UUID],
+    unreadable: int,
+) -> None:
+    """Log each letter whose execution moved, and how many could not be read."""
+    for reason, group in dead.items():
+        logged.log_each(
+            "dead letter drained",
+            [execution for execution in group if execution.pk in ended or execution.pk in returned],
+            lambda execution, reason=reason: {  # type: ignore[misc]
+                "reason": reason.value,
+                "worker": execution.worker.name if execution.worker else "",
+                "goes_back": execution.pk in returned,
+            },
+        )
+    if unreadable:
+        log.warning("unreadable dead letters kept", n=unreadable)
+
+
 def _explain(execution: Execution, reason: Reason) -> str:
-    worker = execution.worker.name if execution.worker else "its worker"
+    worker = execution.worker_name or "its worker"
     if reason is Reason.QUEUE_TTL_EXPIRED:
         return (
             f"{worker} did not take the execution within {execution.dispatch_ttl_ms / 1000:g} s; "

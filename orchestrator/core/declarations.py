@@ -3,7 +3,8 @@
 AMQP cannot query a queue's arguments. Declaring it with the wanted ones either succeeds or closes
 the channel with a 406 that names the first difference; declaring it again with the value found
 names the next. Only queues that exist, as a passive declaration shows, are checked in this way:
-declaring a missing one would create it. Bindings cannot be queried at all; `declare` creates them.
+declaring a missing one would create it. Bindings cannot be queried at all (but see
+`management.broker_listing`); `declare` creates them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,7 +46,17 @@ class UnclearRefusal(TopologyDiffers):
     """The broker refused a declaration and did not say which argument differs."""
 
 
-KINDS = {"as declared": Kind.SUCCESS, "differs": Kind.DANGER, "missing": Kind.WARNING}
+AS_DECLARED = "as declared"
+NO_CONSUMER = "no consumer"
+KINDS = {
+    AS_DECLARED: Kind.SUCCESS,
+    "differs": Kind.DANGER,
+    "missing": Kind.WARNING,
+    "unbound": Kind.DANGER,
+    "foreign binding": Kind.WARNING,
+    "policy": Kind.WARNING,
+    NO_CONSUMER: Kind.WARNING,
+}
 """Kinds of the states of a finding."""
 
 
@@ -56,6 +67,15 @@ class Difference:
     argument: str
     wanted: Any
     found: Any
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with a queue or an exchange besides its arguments, and what to do."""
+
+    state: str
+    what: str
+    remedy: str
 
 
 @dataclass
@@ -69,12 +89,15 @@ class Finding:
     differences: list[Difference] = field(default_factory=list)
     messages: int = 0
     consumers: int = 0
+    problems: list[Problem] = field(default_factory=list)
 
     @property
     def state(self) -> str:
         if self.is_missing:
             return "missing"
-        return "differs" if self.differences else "as declared"
+        if self.differences:
+            return "differs"
+        return self.problems[0].state if self.problems else AS_DECLARED
 
 
 def declare(link: Connection, specs: Iterable[QueueSpec]) -> None:
@@ -101,6 +124,7 @@ def declare_on(link: Connection, specs: Iterable[QueueSpec] = ()) -> None:
         try:
             with throw_away(link) as channel:
                 topology.declare(channel, wanted)
+            _announce(wanted)
             return
         except AccessRefused as refused:
             is_restricted.set()
@@ -109,7 +133,20 @@ def declare_on(link: Connection, specs: Iterable[QueueSpec] = ()) -> None:
         topology.require_common(channel)
         for spec in wanted:
             spec.queue()(channel).declare()
+    _announce(wanted)
 
+
+def _announce(specs: Sequence[QueueSpec]) -> None:
+    """Log what is set up for this process, once for each queue: it is declared again and again."""
+    names = dict.fromkeys(spec.name for spec in [*topology.common(), *specs])
+    new = [name for name in names if name not in announced]
+    if new:
+        announced.update(new)
+        log.info("infrastructure setup", queues=new, exchanges=list(topology.exchange_purposes()))
+
+
+announced: set[str] = set()
+"""The queues that this process has declared and logged."""
 
 is_restricted = threading.Event()
 """Set when the broker refused the common part to this process's user."""

@@ -6,6 +6,8 @@ class decides the API's answer, and every command prints its text.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 
@@ -15,6 +17,27 @@ class MusterError(Exception):
     def __init__(self, message: str | None = None) -> None:
         # a subclass's docstring is its message unless the raiser knows more
         super().__init__(message or (self.__doc__ or "").strip())
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """One problem with what was sent: with which item, where in it, and what is wrong."""
+
+    index: int
+    pointer: str
+    """JSON pointer into that item, such as `/parameters/seconds`."""
+    message: str
+
+
+class Refused(MusterError):
+    """What was sent was refused as a whole and left no row."""
+
+    def __init__(self, refusals: Sequence[Refusal]) -> None:
+        problems = [f"{r.pointer}: {r.message}" for r in refusals[:3]]
+        if len(refusals) > len(problems):
+            problems.append(f"and {len(refusals) - len(problems)} more")
+        super().__init__("; ".join(problems))
+        self.refusals = list(refusals)
 
 
 class NotFound(MusterError):

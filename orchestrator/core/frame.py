@@ -22,7 +22,13 @@ class Named:
         self.path = path
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        return import_string(self.path)(*arguments, **keywords)
+        return self.load()(*arguments, **keywords)
+
+    def load(self) -> Callable[..., Any]:
+        """Import it. Threads that import modules of a package at once may find them half done: a
+        process with several does this first."""
+        function: Callable[..., Any] = import_string(self.path)
+        return function
 
 
 @dataclass(frozen=True)
@@ -38,8 +44,8 @@ class Maintenance:
     interval: str = "maintenance_interval_seconds"
     """The setting with its interval."""
     is_slow: bool = False
-    """True if it may take seconds, such as the broker's time limits, so that urgent functions must
-    not wait for it."""
+    """True if it may take seconds, such as the broker's time limits, or as somebody holds each of
+    many rows, so that urgent functions must not wait for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,12 +94,13 @@ class ExecutorPart:
     queue: HotQueue
     take: Named
     """Takes the ids that came through the queue."""
-    ended: Named
-    """Takes the ids of executions that ended. Not called while nothing is open."""
     look: Named
     """Takes nothing more. Finds, every second, work that no message reported."""
-    any_open: Named
-    """Takes no arguments; returns True if anything of the app is open."""
+    ended: Named | None = None
+    """Takes the ids of executions that ended. Not called while nothing is open."""
+    any_open: Named | None = None
+    """Takes no arguments; returns True if anything is open that the end of an execution concerns.
+    Only for a part with `ended`."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +115,10 @@ class PackContent:
     """Takes a `packs.Source` and notes its problems there."""
     install: Named
     """Takes checked values in a list, `pack`, `now` and `principal`, whose permissions count unless
-    it is None; returns a `packs.ContentReport`. Disables content that is no longer among them."""
+    it is None; returns a `packs.ContentReport`. Disables content that is no longer among them.
+    Raises `packs.ContentRefused` for problems that have a place in a file."""
+    check_pack: Named | None = None
+    """Takes a `packs.PackFiles`, and notes what is wrong with the files as parts of their pack."""
 
 
 @dataclass(frozen=True)
@@ -243,11 +253,20 @@ class MusterApp(AppConfig):
     permissions: ClassVar[Sequence[Permission]] = ()
     metrics: ClassVar[Sequence[Named]] = ()
     """Each takes `now`; yields Prometheus' metric families."""
+    metrics_described: ClassVar[Sequence[str]] = ()
+    """Dotted paths of sequences of what `metrics` yields, for the page of `docs/` that is generated
+    from all of them."""
+    status_wanted: ClassVar[Sequence[Named]] = ()
+    """Each takes no arguments; returns True while its app wants a message whenever the status of an
+    execution changes. Ends have their own, which is always sent."""
     execution_secrets: ClassVar[Sequence[Named]] = ()
     """Each takes executions; returns by id the `contents.Secrets` that the app knows of them."""
     execution_facts: ClassVar[Sequence[Named]] = ()
     """Each takes an execution; returns `shown` facts about its purpose."""
     sidebar: ClassVar[Sequence[SidebarItem]] = ()
+    overview: ClassVar[Sequence[Named]] = ()
+    """Each takes `now` and a principal; returns boxes of the admin's first page, each a title and
+    cards, which the principal may see."""
     lives: ClassVar[Sequence[Life]] = ()
     kinds: ClassVar[Sequence[str]] = ()
     """Dotted paths of tables from states to their kinds, see `words`."""

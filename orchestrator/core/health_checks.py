@@ -36,6 +36,13 @@ def configured() -> dict[str, Check]:
     return checks
 
 
+def of_queue(path: str) -> Check | None:
+    """Return the check that a queue names, if it is one of `MUSTER_QUEUE_HEALTH_CHECKS`: who may
+    change a queue must not choose what the worker's own process calls. Raises WrongHealthCheck."""
+    allowed = {entry.strip() for entry in settings.MUSTER.queue_health_checks.split(",")}
+    return _callable("MUSTER_QUEUE_HEALTH_CHECKS", path) if path and path in allowed else None
+
+
 def _check(entry: str, name: str, limit: str) -> Check:
     if name == "disk_free":
         least = _share_or_bytes(entry, limit)
@@ -48,12 +55,16 @@ def _check(entry: str, name: str, limit: str) -> Check:
             f"MUSTER_HEALTH_CHECKS: {entry!r}: expected disk_free=SIZE, memory_free=SIZE (100MB, "
             "2GB or 5%), or the dotted path of a callable"
         )
+    return _callable("MUSTER_HEALTH_CHECKS", name)
+
+
+def _callable(where: str, name: str) -> Check:
     try:
         imported = import_string(name)
     except ImportError as error:
-        raise WrongHealthCheck(f"MUSTER_HEALTH_CHECKS: {name}: {error}") from None
+        raise WrongHealthCheck(f"{where}: {name}: {error}") from None
     if not callable(imported):
-        raise WrongHealthCheck(f"MUSTER_HEALTH_CHECKS: {name} cannot be called")
+        raise WrongHealthCheck(f"{where}: {name} cannot be called")
     check: Check = imported
     return check
 

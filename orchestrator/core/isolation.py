@@ -11,8 +11,10 @@ levels of all actions; nothing lowers one.
 
 from __future__ import annotations
 
+import functools
 import os
 import pwd
+from typing import Any
 
 from django.conf import settings
 
@@ -37,6 +39,25 @@ def least() -> str:
 def of_processes() -> str:
     """The level that a worker on this host gives to the processes of actions."""
     return USER if settings.MUSTER.action_user else PROCESS
+
+
+def user() -> pwd.struct_passwd | None:
+    """The user that actions run as, if it is not that of this process. Raises KeyError for one
+    that does not exist."""
+    name = settings.MUSTER.action_user
+    return _user_named(name) if name else None
+
+
+@functools.cache
+def _user_named(name: str) -> pwd.struct_passwd:
+    return pwd.getpwnam(name)
+
+
+def as_user(user: pwd.struct_passwd | None) -> dict[str, Any]:
+    """The options of `subprocess.Popen` for a process of this user, with no group but its own."""
+    if user is None:
+        return {}
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
 
 def why_not(level: str) -> str:

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 DEPTH_LIMIT = 50
 """No action needs deeper JSON; it would only be an attempt to overflow a parser's stack."""
 
 TOO_DEEP = f"is nested more than {DEPTH_LIMIT} levels deep"
+
+
+def is_number(value: Any) -> TypeGuard[int | float]:
+    """Return True for a number; true and false are none, whatever Python says."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_whole(value: Any) -> TypeGuard[int]:
+    """Return True for a whole number; 1.0 is none, nor are true and false."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def faults(value: Any) -> Iterator[tuple[str, str]]:

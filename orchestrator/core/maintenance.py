@@ -15,7 +15,7 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
-from orchestrator.core import database, dead_letters, executions, fleet, frame, schedule
+from orchestrator.core import clock, database, dead_letters, executions, fleet, frame, schedule
 from orchestrator.core.frame import Maintenance
 from orchestrator.core.models import Tick
 from orchestrator.core.schedule import Plan
@@ -26,24 +26,30 @@ Parts = dict[str, Callable[[], Any]]
 
 def check_timeouts(*, now: datetime) -> Any:
     """End what is overdue, and move what waits for a full worker to a free slot."""
+    moment = clock.Running(now)
     parts: Parts = {
-        "ended": partial(executions.sweep, now=now),
-        "moved": partial(executions.release_waiting, now=now),
-        "brought_forward": partial(_bring_forward, now=now),
+        "ended": lambda: executions.sweep(now=moment()),
+        "moved": lambda: executions.release_waiting(now=moment()),
+        "brought_forward": partial(_bring_forward, moment),
     }
     done = database.carry_out_each(parts)
     return done.pop("ended") | done
 
 
-def _bring_forward(*, now: datetime) -> int:
+def _bring_forward(moment: clock.Running) -> int:
     """Make due the retries that were delayed because the clock was set back.
 
-    Repeats for a while: a process that read the clock just before may write its time later.
+    Repeats for a while: a process that read the clock just before may write its time later. Leaves
+    it to the next tick if the clock was set since this one began, as all would seem to be of the
+    future.
     """
     window = timedelta(seconds=settings.MUSTER.staleness_seconds)
     with transaction.atomic():
-        if not Tick.objects.clock_was_set_back(now=now, within=window):
+        database.hold_briefly()
+        is_back = Tick.objects.clock_was_set_back(moment=moment, within=window)
+        if not is_back or moment.was_set():
             return 0
+        now = moment()
         return sum(
             bring_forward(now=now)
             for bring_forward in frame.collect(lambda app: app.when_clock_was_set_back)
@@ -52,10 +58,11 @@ def _bring_forward(*, now: datetime) -> int:
 
 def check_heartbeats(*, now: datetime) -> Any:
     """Declare silent workers lost, settle what they had started, move what they had not started."""
+    moment = clock.Running(now)
     parts: Parts = {
-        "lost": lambda: [worker.name for worker in fleet.mark_stale(now=now)],
-        "settled": partial(executions.settle_lost, now=now),
-        "released": partial(executions.release_stranded, now=now),
+        "lost": lambda: [worker.name for worker in fleet.mark_stale(now=moment())],
+        "settled": lambda: executions.settle_lost(now=moment()),
+        "released": lambda: executions.release_stranded(now=moment()),
     }
     return database.carry_out_each(parts)
 
@@ -97,6 +104,7 @@ def run(name: str, *, now: datetime, missed: float = 0, plan: Plan | None = None
     `missed`: the number of intervals that must have passed; for the watchdog. `plan`: from `plans`
     of a moment ago, if the caller has it.
     """
+    moment = clock.Running(now)
     plan = plan or plans([name])[name]
     if plan.is_paused or (missed and not plan.is_watched):
         return None
@@ -106,4 +114,6 @@ def run(name: str, *, now: datetime, missed: float = 0, plan: Plan | None = None
     at_once = not missed or plan.seconds <= settings.MUSTER.maintenance_interval_seconds
     if not Tick.objects.claim(name=name, now=now, not_within=not_within, at_once=at_once):
         return None
-    return functions()[name].function(now=now)
+    if moment.was_set():
+        return None  # while it waited for its turn: by the clock as it is now, it is due again
+    return functions()[name].function(now=moment())

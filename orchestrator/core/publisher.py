@@ -1,16 +1,17 @@
 """The only module that sends messages.
 
-There are two ways to send. `send` waits until the broker has confirmed a whole batch: for callers
+There are three ways to send. `send` waits until the broker has confirmed a whole batch: for callers
 that acknowledge something afterwards. `send_soon` hands over to a background thread and returns at
 once: the row is already committed, and the executor finds it without a message too, only later.
+`send_raw` is for programs that are not ours, also on other brokers: it says of each message what
+the broker did with it.
 
-Every message is a Celery task message (protocol 2), so that stock tools understand it.
+Every message of ours is a Celery task message (protocol 2), so that stock tools understand it.
 """
 
 from __future__ import annotations
 
 import atexit
-import contextlib
 import json
 import os
 import queue
@@ -18,17 +19,22 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 from uuid import UUID, uuid4
 
 import structlog
+from amqp.exceptions import ChannelError
 from django.conf import settings
-from kombu import Connection
 from kombu.exceptions import OperationalError
 
-from orchestrator.core import declarations, topology
+from orchestrator.core import brokers, declarations, lanes, topology
+from orchestrator.core.brokers import connection as connection
+from orchestrator.core.brokers import ensure_connected as ensure_connected
+from orchestrator.core.brokers import errors as errors
 from orchestrator.core.errors import MusterError, Unavailable
+from orchestrator.core.lanes import Fate as Fate
+from orchestrator.core.lanes import Lane
+from orchestrator.core.lanes import RawMessage as RawMessage
 from orchestrator.core.states import AttemptKey
 
 log = structlog.get_logger(__name__)
@@ -37,6 +43,7 @@ SCHEDULE = "muster.schedule"
 COMPLETED = "muster.completed"
 RUN = "muster.run"
 CANCEL = "muster.cancel"
+STATUS_CHANGED = "muster.status_changed"
 
 EXECUTION_IDS = "execution_ids"
 ATTEMPTS = "attempts"
@@ -68,6 +75,7 @@ class Message:
     expiration_ms: int | None = None
     listed: str = ""
     """The argument that holds ids, in a message about many."""
+    exchange: str = field(default_factory=topology.executions_exchange)
 
     def headers(self) -> dict[str, Any]:
         return {
@@ -88,10 +96,20 @@ class Message:
         return json.dumps([[], self.kwargs, {}], separators=(",", ":")).encode()
 
     def properties(self) -> dict[str, Any]:
-        properties: dict[str, Any] = {"correlation_id": self.id, "delivery_mode": PERSISTENT}
+        properties: dict[str, Any] = {
+            "content_type": "application/json",
+            "content_encoding": "utf-8",
+            "correlation_id": self.id,
+            "delivery_mode": PERSISTENT,
+        }
         if self.expiration_ms is not None:
             properties["expiration"] = str(self.expiration_ms)
         return properties
+
+    def raw(self) -> RawMessage:
+        return RawMessage(
+            self.body(), self.routing_key, self.exchange, self.headers(), self.properties()
+        )
 
 
 def requested(execution_ids: Sequence[UUID]) -> list[Message]:
@@ -102,6 +120,11 @@ def requested(execution_ids: Sequence[UUID]) -> list[Message]:
 def completed(execution_ids: Sequence[UUID]) -> list[Message]:
     """Tell the executors that these ended."""
     return about_many(COMPLETED, topology.COMPLETED, execution_ids)
+
+
+def status_changed(execution_ids: Sequence[UUID]) -> list[Message]:
+    """Tell the executors that the statuses of these changed: see `executions.status_news`."""
+    return about_many(STATUS_CHANGED, topology.STATUS_CHANGED, execution_ids)
 
 
 def dispatch(
@@ -162,7 +185,12 @@ def cancel(*, execution_id: UUID, attempt: int, worker_id: int) -> Message:
 
 
 def about_many(
-    task: str, routing_key: str, ids: Sequence[UUID], *, listed: str = EXECUTION_IDS
+    task: str,
+    routing_key: str,
+    ids: Sequence[UUID],
+    *,
+    listed: str = EXECUTION_IDS,
+    exchange: str = "",
 ) -> list[Message]:
     """Build messages that name all of these ids, a batch in each."""
     size: int = settings.MUSTER.batch_size
@@ -172,6 +200,7 @@ def about_many(
             routing_key=routing_key,
             kwargs={listed: [str(id) for id in ids[start : start + size]]},
             listed=listed,
+            exchange=exchange or topology.executions_exchange(),
         )
         for start in range(0, len(ids), size)
     ]
@@ -180,28 +209,21 @@ def about_many(
 # --- sending with confirmation --------------------------------------------------
 
 
-def connection() -> Connection:
-    """Open a connection to the broker, with time limits so that a stalled broker is an error."""
-    limit = settings.MUSTER.publish_timeout_seconds
-    return Connection(
-        settings.BROKER_URL,
-        ssl=tls(),
-        connect_timeout=limit,
-        transport_options={"read_timeout": limit, "write_timeout": limit},
-    )
+def connect_soon() -> None:
+    """Declare the common part in the background, so that it is there before the first message. For
+    a process that only publishes; a broker that is away is no error."""
+    threading.Thread(target=_declare_common, name="muster-declare", daemon=True).start()
 
 
-def tls() -> dict[str, Any] | bool:
-    """The TLS arguments of one connection, which adds the name that it connects to."""
-    arguments: dict[str, Any] | bool = settings.BROKER_TLS
-    return dict(arguments) if isinstance(arguments, dict) else arguments
-
-
-def ensure_connected(link: Connection) -> None:
-    """Connect within the time limit, if not connected yet. Raises the errors of the broker's
-    library."""
-    limit_seconds = settings.MUSTER.publish_timeout_seconds
-    link.ensure_connection(max_retries=1, interval_start=0, timeout=int(limit_seconds) or 1)
+def _declare_common() -> None:
+    try:
+        with connection() as link:
+            ensure_connected(link)
+            declarations.declare_on(link)
+    except errors() as error:
+        log.warning(
+            "broker not reachable, requests are accepted all the same", error=brokers.explain(error)
+        )
 
 
 def send(messages: Sequence[Message]) -> list[Message]:
@@ -214,14 +236,56 @@ def send(messages: Sequence[Message]) -> list[Message]:
     if not messages:
         return []
     try:
-        return _lane().send(messages)
-    except errors():
-        _drop_lane()  # it may just be an idle connection that the broker closed
-    try:
-        return _lane().send(messages)
+        fates = _deliver([message.raw() for message in messages], brokers.DEFAULT)
     except errors() as error:
-        _drop_lane()
-        raise BrokerUnavailable(f"{len(messages)} messages not sent: {error!r}") from error
+        raise BrokerUnavailable(
+            f"{len(messages)} messages not sent: {brokers.explain(error)}"
+        ) from error
+    refused = next((fate.reason for fate in fates if fate.kind == lanes.REFUSED), None)
+    if refused is not None:
+        raise BrokerUnavailable(f"{len(messages)} messages not sent: {refused}")
+    return [message for message, fate in zip(messages, fates, strict=True) if not fate.is_taken]
+
+
+def send_raw(messages: Sequence[RawMessage], *, broker: str = brokers.DEFAULT) -> list[Fate]:
+    """Publish a batch to a broker and wait once for its confirms; returns the fate of each message,
+    in their order. What is not `taken` may be sent again.
+
+    A message that makes RabbitMQ close the channel (no such exchange, no permission, too large, a
+    user id that is another's) is found by halves and refused alone. Raises UnknownBroker, and
+    BrokerUnavailable after a second attempt on a new connection: then nothing is known of any
+    message, and a copy of each may have been taken.
+    """
+    if not messages:
+        return []
+    try:
+        return _deliver(messages, broker)
+    except ChannelError as error:
+        if len(messages) == 1:
+            return [Fate(lanes.REFUSED, str(error))]
+    except errors() as error:
+        raise BrokerUnavailable(
+            f"{len(messages)} messages not sent: {brokers.explain(error, broker)}"
+        ) from error
+    half = len(messages) // 2
+    return [
+        *send_raw(messages[:half], broker=broker),
+        *send_raw(messages[half:], broker=broker),
+    ]
+
+
+def _deliver(messages: Sequence[RawMessage], broker: str) -> list[Fate]:
+    """Publish on this thread's connection, and once more on a new one: the old one may just have
+    been idle, and closed by the broker. Raises the errors of the broker's library."""
+    try:
+        return _lane(broker).send(messages)
+    except errors():
+        _drop_lane(broker)
+    try:
+        return _lane(broker).send(messages)
+    except errors():
+        _drop_lane(broker)
+        raise
 
 
 def make_whole(routing_keys: Iterable[str]) -> None:
@@ -233,106 +297,41 @@ def make_whole(routing_keys: Iterable[str]) -> None:
         with connection() as link:
             declarations.declare(link, specs)
     except errors() as error:
-        raise BrokerUnavailable(f"queues not declared: {error!r}") from error
+        raise BrokerUnavailable(f"queues not declared: {brokers.explain(error)}") from error
     log.warning("queues declared again", queues=[spec.name for spec in specs])
-
-
-class _Lane:
-    """A connection that waits for the confirms of a whole batch, not of each message."""
-
-    channel: Any
-    """The channel of py-amqp, or of the embedded broker, which behaves the same."""
-
-    def __init__(self, link: Connection) -> None:
-        self.link = link
-        declarations.declare_on(link)
-        self.channel = link.default_channel
-        self.channel.confirm_select()
-        self.channel.events["basic_ack"].add(self._on_ack)
-        self.channel.events["basic_nack"].add(self._on_nack)
-        self.channel.events["basic_return"].add(self._on_return)
-        # the embedded broker commits a batch at once; RabbitMQ pipelines by itself
-        self.one_commit = getattr(self.channel, "transaction", contextlib.nullcontext)
-        self.last_tag = 0
-        self.unconfirmed: set[int] = set()
-        self.refused = False
-        self.returned: set[str] = set()
-
-    def send(self, messages: Sequence[Message]) -> list[Message]:
-        """Publish, wait for the confirms; returns the unroutable messages."""
-        self.returned.clear()
-        self.refused = False
-        with self.one_commit():
-            for message in messages:
-                self._publish(message)
-        until = time.monotonic() + settings.MUSTER.publish_timeout_seconds
-        while self.unconfirmed:
-            # raises TimeoutError when a stalled broker does not answer
-            self.link.drain_events(timeout=max(0.01, until - time.monotonic()))
-        if self.refused:
-            raise OperationalError("the broker refused (nack) a message")
-        return [message for message in messages if message.id in self.returned]
-
-    def _publish(self, message: Message) -> None:
-        prepared = self.channel.prepare_message(
-            message.body(),
-            content_type="application/json",
-            content_encoding="utf-8",
-            headers=message.headers(),
-            properties=message.properties(),
-        )
-        self.last_tag += 1  # the broker counts the same way, from 1 on each channel
-        self.unconfirmed.add(self.last_tag)
-        self.channel.basic_publish(
-            prepared,
-            exchange=topology.executions_exchange(),
-            routing_key=message.routing_key,
-            mandatory=True,
-        )
-
-    def _on_ack(self, delivery_tag: int, multiple: bool) -> None:
-        if multiple:
-            self.unconfirmed = {tag for tag in self.unconfirmed if tag > delivery_tag}
-        else:
-            self.unconfirmed.discard(delivery_tag)
-
-    def _on_nack(self, delivery_tag: int, multiple: bool) -> None:
-        self.refused = True
-        self._on_ack(delivery_tag, multiple)
-
-    def _on_return(self, error: Exception, exchange: str, routing_key: str, message: Any) -> None:
-        self.returned.add(message.headers["id"])
 
 
 _local = threading.local()
 
 
-def _lane() -> _Lane:
-    """This thread's connection; a forked child never shares its parent's."""
+def _lane(broker: str = brokers.DEFAULT) -> Lane:
+    """This thread's connection to a broker; a forked child never shares its parent's."""
     if getattr(_local, "pid", None) != os.getpid():
-        _local.lane, _local.pid = None, os.getpid()
-    if _local.lane is None:
-        link = connection()
+        _local.lanes, _local.pid = {}, os.getpid()
+    if broker not in _local.lanes:
+        _local.lanes[broker] = _open_lane(broker)
+    return _local.lanes[broker]  # type: ignore[no-any-return]
+
+
+def _open_lane(broker: str) -> Lane:
+    link = connection(broker)
+    try:
         ensure_connected(link)
-        _local.lane = _Lane(link)
-    return _local.lane  # type: ignore[no-any-return]
+        if broker == brokers.DEFAULT:
+            declarations.declare_on(link)
+    except ChannelError as error:  # a login or a declaration, and no message, was refused
+        raise OperationalError(str(error)) from error
+    return Lane(link)
 
 
-def _drop_lane() -> None:
+def _drop_lane(broker: str = brokers.DEFAULT) -> None:
     """Forget the connection: after an error py-amqp can no longer match confirms to messages."""
-    lane, _local.lane = getattr(_local, "lane", None), None
+    lane = getattr(_local, "lanes", {}).pop(broker, None)
     if lane is not None:
         try:
             lane.link.collect()
         except errors():
             log.debug("broker connection did not close cleanly", exc_info=True)
-
-
-@cache
-def errors() -> tuple[type[Exception], ...]:
-    """Errors of the broker's library when the broker is away, stalled or refuses."""
-    link = Connection(settings.BROKER_URL)
-    return (*link.connection_errors, *link.channel_errors, OSError, OperationalError)
 
 
 # --- sending soon --------------------------------------------------------------------------------
@@ -407,15 +406,15 @@ def _merged(batch: Sequence[Message]) -> list[Message]:
     """Join messages that list ids by task: one message about forty executions costs no more than
     one."""
     merged: list[Message] = []
-    ids: dict[tuple[str, str, str], list[UUID]] = {}
+    ids: dict[tuple[str, str, str, str], list[UUID]] = {}
     for message in batch:
         if not message.listed:
             merged.append(message)
             continue
-        about = (message.task, message.routing_key, message.listed)
+        about = (message.task, message.routing_key, message.listed, message.exchange)
         ids.setdefault(about, []).extend(message.kwargs[message.listed])
-    for (task, routing_key, listed), each in ids.items():
-        merged.extend(about_many(task, routing_key, each, listed=listed))
+    for (task, routing_key, listed, exchange), each in ids.items():
+        merged.extend(about_many(task, routing_key, each, listed=listed, exchange=exchange))
     return merged
 
 

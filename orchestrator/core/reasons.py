@@ -46,6 +46,11 @@ class Reason(enum.StrEnum):
     SUCCEEDED = "succeeded", Known.FINISHED, "The action completed"
     ACTION_FAILED = "action_failed", Known.FINISHED, "The action failed"
     TRY_AGAIN = "try_again", Known.FINISHED, "The action asked for another attempt"
+    TASK_REJECTED = (
+        "task_rejected",
+        Known.NEVER_STARTED,
+        "The action said that it cannot begin now, and asked to be run later",
+    )
     RUN_TIMEOUT = "run_timeout", Known.FINISHED, "The action ran longer than its time limit"
 
     MEMORY_LIMIT_EXCEEDED = (
@@ -125,6 +130,12 @@ class Reason(enum.StrEnum):
     )
     GIVEN_BACK = "given_back", Known.NEVER_STARTED, "The worker stopped before the action started"
     MOVED = "moved", Known.NEVER_STARTED, "Another worker was free to start the action sooner"
+
+    QUEUE_PAUSED = (
+        "queue_paused",
+        Known.NEVER_STARTED,
+        "The worker takes nothing of this queue for a while, as an action of it could not begin",
+    )
 
     RUN_DEADLINE_PASSED = (
         "run_deadline_passed",

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 from django.apps import apps
 from django.conf import settings
@@ -23,6 +22,7 @@ from orchestrator.core import finality, frame
 from orchestrator.core.frame import Retention
 from orchestrator.core.metrics import counters
 from orchestrator.core.models import DLQEntry, Execution, Worker
+from orchestrator.core.models.time_ordered import uuid7_floor
 
 MOST_SECONDS = 5.0
 """Of one tick. At its default interval that leaves more than nine tenths of the time, and of the
@@ -109,12 +109,11 @@ def _delete(rows: models.QuerySet[Any]) -> None:
 
 def old_executions(before: datetime) -> models.QuerySet[Execution]:
     """Executions that ended before this, that no app needs, and nobody investigates."""
-    needed = [condition() for condition in frame.collect(lambda app: app.kept_executions)]
-    return (
-        Execution.objects.filter(pk__lt=first_id(before), ended_at__lt=before)
-        .exclude(has_pending_entry())
-        .exclude(*needed)
-    )
+    old = Execution.objects.filter(pk__lt=uuid7_floor(before), ended_at__lt=before)
+    old = old.exclude(has_pending_entry())
+    for is_needed in frame.collect(lambda app: app.kept_executions):
+        old = old.exclude(is_needed())  # one by one: `exclude(a, b)` keeps what meets both
+    return old
 
 
 def old_entries(before: datetime) -> models.QuerySet[DLQEntry]:
@@ -133,10 +132,3 @@ def old_workers(before: datetime) -> models.QuerySet[Worker]:
 def has_pending_entry() -> Exists:
     """The condition for rows, with a UUID as their id, that somebody has to look at."""
     return Exists(DLQEntry.objects.pending().filter(subject_id=OuterRef("pk")))
-
-
-def first_id(at: datetime) -> UUID:
-    """The first UUIDv7 of this time (RFC 9562, section 5.7): rows that were made before have
-    smaller ones. With it the primary key serves the oldest rows."""
-    milliseconds = int(at.timestamp() * 1000)
-    return UUID(int=milliseconds << 80 | 0x7 << 76 | 0b10 << 62)

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from orchestrator.core.errors import MusterError
+from orchestrator.core.json_values import is_number, is_whole
 from orchestrator.core.reasons import Known, Reason
 from orchestrator.core.redaction import quoted
 
@@ -22,9 +23,11 @@ NEVER = frozenset(
         Reason.CANCEL_UNCONFIRMED,
         Reason.NO_WORKER_AVAILABLE,
         Reason.DEADLINE_PASSED,
+        Reason.TASK_REJECTED,
     }
 )
-"""Ends that another attempt could not change, or that were asked for."""
+"""Ends that another attempt could not change, or that were asked for; and a deferral, which is no
+end and is no policy's matter."""
 
 RETRYABLE = frozenset(Reason) - NEVER
 LARGEST_EXPONENT = 62
@@ -120,11 +123,11 @@ def _unknown(name: str, names: list[str]) -> str:
 
 
 def _is_whole(value: Any, *, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+    return is_whole(value) and value >= least
 
 
 def _is_fraction(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+    return is_number(value) and 0 <= value <= 1
 
 
 def _is_retryable(value: Any) -> bool:

@@ -20,6 +20,7 @@ WRITTEN_BY_WORKERS = (
     "status",
     "attempt",
     "retry_count",
+    "lane",
     "lost_workers",
     "worker_incarnation",
     "start_by",
@@ -42,6 +43,8 @@ OWN_TO_WORKERS = (
     "isolation",
     "labels",
     "missing_code",
+    "queues",
+    "queue_pauses",
     "registered_at",
     "heartbeat_at",
     "gone_at",
@@ -84,7 +87,8 @@ TABLES = (
         table="orchestrator_executionevent",
         api=ADD,
         executor=ADD_AND_REMOVE,
-        worker=Rights(add=True),
+        # it counts deferrals
+        worker=Rights(add=True, read=("execution_id", "event")),
     ),
     TableRights(
         table="orchestrator_worker",
@@ -109,7 +113,9 @@ TABLES = (
     TableRights(table="v_dlq_dashboard", api=READ, executor=READ),
     TableRights(table="v_dlq_investigation_queue", api=READ, executor=READ),
     TableRights(table="orchestrator_tally", api=CHANGE, executor=CHANGE, worker=CHANGE),
+    TableRights(table="orchestrator_historymark", api=READ, executor=CHANGE),
     TableRights(table="orchestrator_tick", api=READ, executor=CHANGE),
+    TableRights(table="orchestrator_tracecontext", api=ADD, executor=ADD_AND_REMOVE, worker=READ),
     TableRights(table="django_migrations"),
     TableRights(table="django_content_type", api=READ),
     *(

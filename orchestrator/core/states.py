@@ -28,6 +28,14 @@ class ExecutionStatus(enum.StrEnum):
     ABANDONED = "abandoned"
 
 
+class Lane(enum.StrEnum):
+    """The lanes of a queue."""
+
+    INPUT = "input"
+    RETRY = "retry"
+    """Of executions that were started before and lost: see `orchestrator.queues`."""
+
+
 S = ExecutionStatus
 
 TERMINAL = frozenset({S.COMPLETED, S.FAILED, S.TIMEOUT, S.CANCELLED, S.ABANDONED})
@@ -77,6 +85,11 @@ TRANSITIONS = table(
     (
         "retry", "scheduled running", S.REQUESTED,
         "sweep, drain or worker, when the policy allows; retry_count + 1",
+    ),
+    (
+        "defer", "running", S.REQUESTED,
+        "the worker: the action said that it cannot begin now; sets next_retry_at, counts for no "
+        "policy",
     ),
     ("cancel", "requested scheduling scheduled", S.CANCELLED, "api"),
     ("request_cancel", "running", S.CANCELING, "api"),

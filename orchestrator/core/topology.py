@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 from django.conf import settings
@@ -22,6 +21,7 @@ DEFAULT_NAMESPACE = "muster"
 
 REQUESTED = "execution.requested"
 COMPLETED = "execution.completed"
+STATUS_CHANGED = "execution.status.changed"
 
 EXECUTIONS = "executions"
 CANCEL = "cancel"
@@ -80,6 +80,11 @@ def executions_exchange() -> str:
     return _ns("executions")
 
 
+def events_exchange() -> str:
+    """The exchange of events: what happened outside, that rules may answer."""
+    return _ns("events")
+
+
 def dead_letter_exchange() -> str:
     """The exchange of dead letters. A topic exchange: with a direct one, `#` would match
     nothing."""
@@ -119,11 +124,12 @@ def completed_queue() -> QueueSpec:
     )
 
 
-def hot_queue(name: str, *, routing_key: str, purpose: str) -> QueueSpec:
-    """A queue of an app that executors take in batches: see `frame.ExecutorPart`."""
+def hot_queue(name: str, *, routing_key: str, purpose: str, exchange: str = "") -> QueueSpec:
+    """A queue of an app that executors take in batches: see `frame.ExecutorPart`. Without
+    `exchange`, it is bound to that of executions."""
     return QueueSpec(
         name=_ns(name),
-        exchange=executions_exchange(),
+        exchange=exchange or executions_exchange(),
         routing_key=routing_key,
         owner="executor",
         purpose=purpose,
@@ -185,6 +191,12 @@ def cancel_queue(worker_id: int | str) -> QueueSpec:
         purpose="running executions that the worker has to stop",
         arguments=_dead_lettering(),
     )
+
+
+def told_queue(name: str) -> str:
+    """The name of the queue in which one executor with gates hears of ends. It is exclusive, and
+    goes with its connection."""
+    return _ns(f"told.{name}")
 
 
 def shared_queues() -> list[QueueSpec]:
@@ -260,15 +272,15 @@ def unbind_former(channel: Any, worker_id: int | str) -> None:
 
 
 def declare_exchanges(channel: Any) -> None:
-    """Declare both exchanges."""
-    for name in (executions_exchange(), dead_letter_exchange()):
-        Exchange(name, type="topic", durable=True)(channel).declare()
+    """Declare all exchanges."""
+    for name, (kind, _) in exchange_purposes().items():
+        Exchange(name, type=kind, durable=True)(channel).declare()
 
 
-@cache
 def exchange_purposes() -> dict[str, tuple[str, str]]:
     """Exchange name -> (type, what it is for), for the documentation."""
     return {
         executions_exchange(): ("topic", "life of executions: requests, dispatch, cancel, end"),
+        events_exchange(): ("topic", "events that were recorded"),
         dead_letter_exchange(): ("topic", "dead letters"),
     }

@@ -17,7 +17,7 @@ from django.db import connection
 from orchestrator.access import identities, tokens
 from orchestrator.access.grants import EVERYTHING
 from orchestrator.access.models import ApiToken, Identity
-from orchestrator.core import authority, packs, private_files, publisher
+from orchestrator.core import authority, brokers, packs, private_files, publisher
 from orchestrator.core.errors import MusterError
 from orchestrator.core.models import Pack
 
@@ -54,7 +54,7 @@ def check_servers() -> None:
         link.ensure_connection(max_retries=1, interval_start=0, timeout=3)
     except publisher.errors() as error:
         raise CommandError(
-            f"The broker does not answer (BROKER_URL: {link.as_uri()}): {_one_line(error)}\n"
+            f"The broker does not answer (BROKER_URL): {brokers.explain(error)}\n"
             "Start it, or unset BROKER_URL to run on the embedded one."
         ) from None
     finally:

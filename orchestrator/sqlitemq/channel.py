@@ -8,7 +8,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from amqp.exceptions import ChannelError, PreconditionFailed, RecoverableConnectionError
+from amqp.exceptions import (
+    AMQPNotImplementedError,
+    ChannelError,
+    MessageNacked,
+    PreconditionFailed,
+    RecoverableConnectionError,
+)
 from kombu.message import Message
 
 from orchestrator.sqlitemq import messages
@@ -24,6 +30,7 @@ class Consumer:
     tag: str
     row: int  # in the consumer table
     queue_id: int
+    is_quorum: bool
     callback: Callable[[Message], object]
     on_cancel: Callable[[str], object] | None
     no_ack: bool
@@ -47,7 +54,7 @@ class Channel(Declarations):
         self.channel_id = channel_id
         self.closed = False
         self.consumers: dict[str, Consumer] = {}
-        #: as in py-amqp: `basic_return` and, after `confirm_select`, `basic_ack`
+        #: as in py-amqp: `basic_return`; after `confirm_select` `basic_ack` and `basic_nack`
         self.events: defaultdict[str, set[Callable[..., object]]] = defaultdict(set)
         self._unacked: OrderedDict[int, Delivery] = OrderedDict()
         self._delivery_tags = itertools.count(1)
@@ -94,8 +101,8 @@ class Channel(Declarations):
         return self.store.transaction()
 
     def confirm_select(self, nowait: bool = False) -> None:
-        """Have the handlers of `basic_ack` called for committed messages when events are
-        drained."""
+        """Have the handlers of `basic_ack` and `basic_nack` called when events are drained: for
+        messages that were committed, and for those that were refused."""
         self._publish_tags = itertools.count(1)
 
     def prepare_message(
@@ -128,14 +135,19 @@ class Channel(Declarations):
 
         Raises NotFound without the exchange. If there is no queue for a `mandatory` message, the
         handlers of `basic_return` are called; without any, ChannelError 312 NO_ROUTE is raised.
+        What a full queue refuses is confirmed by `basic_nack`; with kombu's option
+        `confirm_publish`, MessageNacked is raised.
         """
         self.connection.maintain()  # there may be no consumer to do it
         message.exchange, message.routing_key = exchange or "", routing_key or ""
-        routed = messages.publish(self.store, message)
-        if mandatory and not routed:
+        published = messages.publish(self.store, message)
+        if mandatory and not published.is_routed:
             self._return(message)
         if self._publish_tags is not None:
-            self.connection.confirm(self, next(self._publish_tags))
+            tag = next(self._publish_tags)
+            self.connection.confirm(self, tag, is_refused=published.is_refused)
+        elif published.is_refused and self.connection.raises_refusals:
+            raise MessageNacked("a full queue refused the message")
 
     def _return(self, message: messages.Outgoing) -> None:
         error = ChannelError("NO_ROUTE", (60, 50), "Basic.return", 312)
@@ -170,17 +182,24 @@ class Channel(Declarations):
         on_cancel: Callable[[str], object] | None = None,
         **_: object,
     ) -> str:
+        sig = ((60, 20), "Basic.consume")
         tag = consumer_tag or f"amq.ctag-{uuid.uuid4().hex}"
         address = self.connection.waker.address
         insert = "INSERT INTO consumer (queue_id, owner, address) VALUES (?, ?, ?)"
         with self.store.transaction() as db:
-            consumed = self._queue(queue, (60, 20), "Basic.consume")
+            consumed = self._queue(queue, *sig)
+            if consumed.is_quorum and self._prefetch:
+                raise AMQPNotImplementedError(
+                    f"NOT_IMPLEMENTED - queue '{queue}' in vhost '/' does not support global qos",
+                    *sig,
+                )
             row = db.execute(insert, (consumed.id, self.connection.owner, address)).lastrowid
             self.store.topology_changed()
         self.consumers[tag] = Consumer(
             tag=tag,
             row=row or 0,
             queue_id=consumed.id,
+            is_quorum=consumed.is_quorum,
             callback=callback or (lambda message: None),
             on_cancel=on_cancel,
             no_ack=no_ack,
@@ -221,9 +240,18 @@ class Channel(Declarations):
             return None
         with self.store.transaction() as db:
             taken = messages.take(db, source.id, owner=owner, limit=1, no_ack=no_ack)
-            return self.receive(taken[0], None, no_ack=no_ack) if taken else None
+            if not taken:
+                return None
+            return self.receive(taken[0], None, no_ack=no_ack, is_quorum=source.is_quorum)
 
-    def receive(self, taken: messages.Taken, consumer: Consumer | None, *, no_ack: bool) -> Message:
+    def receive(
+        self,
+        taken: messages.Taken,
+        consumer: Consumer | None,
+        *,
+        no_ack: bool,
+        is_quorum: bool,
+    ) -> Message:
         """Give a taken message its delivery tag, and record it until it is settled."""
         tag = next(self._delivery_tags)
         if not no_ack:
@@ -231,10 +259,14 @@ class Channel(Declarations):
             if consumer is not None:
                 consumer.unacked += 1
         properties = taken.properties
+        # measured with RabbitMQ 3.10: a first delivery has the header if it was asked for
+        if is_quorum and (taken.returns or consumer is None):
+            headers = properties.get("application_headers") or {}
+            properties["application_headers"] = {**headers, "x-delivery-count": taken.returns}
         info = {
             **({"consumer_tag": consumer.tag} if consumer else {}),
             "delivery_tag": tag,
-            "redelivered": taken.redelivered,
+            "redelivered": taken.returns > 0,
             "exchange": taken.exchange,
             "routing_key": taken.routing_key,
         }

@@ -4,7 +4,7 @@ import json
 import time
 import uuid
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from amqp.exceptions import (
@@ -113,7 +113,13 @@ class Declarations(StdChannel):
             declared = self._queue(queue, *QUEUE_DECLARE)
             self.mark_used(declared)
         else:
-            routing.check_valid(queue, arguments)
+            routing.check_valid(
+                queue,
+                arguments,
+                durable=bool(durable),
+                exclusive=bool(exclusive),
+                auto_delete=bool(auto_delete),
+            )
             if queue.startswith("amq."):
                 raise AccessRefused(
                     f"ACCESS_REFUSED - queue name '{queue}' contains reserved prefix 'amq.*'",
@@ -238,6 +244,12 @@ class Declarations(StdChannel):
         with self.store.transaction() as db:
             db.execute(delete, (exchange, routing_key or "", declared.id))
             self.store.topology_changed()
+
+    def bindings(self) -> Iterator[tuple[str, str, str]]:
+        """Exchange, queue and routing key of each binding, which AMQP does not list."""
+        for exchange, bound in self.store.topology().bindings.items():
+            for routing_key, queue in bound:
+                yield exchange, queue.name, routing_key
 
     def queue_purge(self, queue: str, nowait: bool = False, **_: object) -> int:
         """Remove the ready messages, without dead-lettering. Returns how many."""

@@ -20,8 +20,12 @@ class Link(Protocol):
 
     def remove_channel(self, channel: Any) -> None: ...
 
-    def confirm(self, channel: Any, tag: int) -> None:
-        """Note that the publishes up to this tag are committed; the next drain reports it."""
+    @property
+    def raises_refusals(self) -> bool:
+        """Whether who publishes without `confirm_select` is told of a refusal by an exception."""
+
+    def confirm(self, channel: Any, tag: int, *, is_refused: bool) -> None:
+        """Note that the publish of this tag is committed, or refused; the next drain reports it."""
 
     def look_again(self) -> None:
         """Look at all queues again, after a consumer or a limit has changed."""

@@ -9,13 +9,14 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from amqp.exceptions import NotFound
 from kombu.utils.json import dumps, loads
 
 from orchestrator.sqlitemq import wake
-from orchestrator.sqlitemq.routing import Queue
+from orchestrator.sqlitemq.routing import DROP_HEAD, REJECT, Queue
 from orchestrator.sqlitemq.store import Store
 
 SWEEP_BATCH = 500
@@ -23,8 +24,8 @@ EXPIRY_CHECK_SECONDS = 0.1
 REAP_SECONDS = 1.0
 
 INSERT = """
-INSERT INTO message (queue_id, expires_at, exchange, routing_key, properties, body)
-VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO message (queue_id, expires_at, exchange, routing_key, properties, body, priority)
+VALUES (?, ?, ?, ?, ?, ?, ?)
 """
 HAS_READY = """
 SELECT 1 FROM message
@@ -34,28 +35,33 @@ COUNT_READY = """
 SELECT count(*) FROM message
 WHERE queue_id = ? AND owner IS NULL AND (expires_at IS NULL OR expires_at > ?)
 """
-OLDEST_READY = """
+HEAD = """
 SELECT id FROM message
 WHERE queue_id = ? AND owner IS NULL AND (expires_at IS NULL OR expires_at > ?)
-ORDER BY id LIMIT ?
+ORDER BY priority DESC, id LIMIT ?
 """
 TAKE = """
 UPDATE message SET owner = ? WHERE id IN (
     SELECT id FROM message
     WHERE queue_id = ? AND owner IS NULL AND (expires_at IS NULL OR expires_at > ?)
-    ORDER BY id LIMIT ?
-) RETURNING id, redelivered, exchange, routing_key, properties, body
+    ORDER BY priority DESC, id LIMIT ?
+) RETURNING -priority, id, returns, exchange, routing_key, properties, body
 """
 TAKE_FOR_GOOD = """
 DELETE FROM message WHERE id IN (
     SELECT id FROM message
     WHERE queue_id = ? AND owner IS NULL AND (expires_at IS NULL OR expires_at > ?)
-    ORDER BY id LIMIT ?
-) RETURNING id, redelivered, exchange, routing_key, properties, body
+    ORDER BY priority DESC, id LIMIT ?
+) RETURNING -priority, id, returns, exchange, routing_key, properties, body
 """
 ACK = "DELETE FROM message WHERE id = ? AND owner = ?"
 REQUEUE = """
-UPDATE message SET owner = NULL, redelivered = 1 WHERE id = ? AND owner = ? RETURNING queue_id
+UPDATE message SET owner = NULL, returns = returns + 1 WHERE id = ? AND owner = ?
+RETURNING id, queue_id, returns
+"""
+RELEASE = """
+UPDATE message SET owner = NULL, returns = returns + 1 WHERE owner = ?
+RETURNING id, queue_id, returns
 """
 EXPIRED = """
 SELECT id FROM message WHERE owner IS NULL AND expires_at IS NOT NULL AND expires_at <= ?
@@ -87,15 +93,23 @@ class Taken:
     """A message that a consumer got."""
 
     id: int
-    redelivered: bool
+    returns: int
+    """How often it was given back before."""
     exchange: str
     routing_key: str
     properties: dict[str, Any] = field(repr=False)
     body: str | bytes = field(repr=False)
 
 
-def publish(store: Store, message: Outgoing) -> bool:
-    """Put a copy into every queue it is routed to; returns False if there is none.
+class Published(NamedTuple):
+    """What became of a message: whether there was a queue, and whether a full one refused it."""
+
+    is_routed: bool
+    is_refused: bool
+
+
+def publish(store: Store, message: Outgoing) -> Published:
+    """Put a copy into every queue it is routed to; other queues get theirs if one refuses.
 
     Raises NotFound if the exchange does not exist.
     """
@@ -108,29 +122,49 @@ def publish(store: Store, message: Outgoing) -> bool:
                 (60, 40),
                 "Basic.publish",
             )
-        _put(store, db, queues, message)
-    return bool(queues)
+        is_refused = _put(store, db, queues, message)
+    return Published(bool(queues), is_refused)
 
 
-def _put(store: Store, db: sqlite3.Connection, queues: Iterable[Queue], message: Outgoing) -> None:
+def _put(store: Store, db: sqlite3.Connection, queues: Iterable[Queue], message: Outgoing) -> bool:
+    """Insert a message; returns True if a full queue refused it, which a publisher is told. Nobody
+    is told of a dead letter: RabbitMQ drops it too."""
     now, properties = time.time(), dumps(message.properties)
     expiration = message.properties.get("expiration")
+    is_refused = False
     for queue in queues:
+        is_full = queue.overflow != DROP_HEAD and _is_full(db, queue)
+        is_refused = is_refused or is_full
+        if is_full and queue.overflow == REJECT:
+            continue
         ttls_ms = [float(ttl) for ttl in (queue.ttl_ms, expiration) if ttl is not None]
         expires_at = now + min(ttls_ms) / 1000 if ttls_ms else None
+        priority = min(int(message.properties.get("priority") or 0), queue.max_priority)
         where = (message.exchange, message.routing_key)
-        db.execute(INSERT, (queue.id, expires_at, *where, properties, message.body))
-        if queue.max_length is not None:
+        row = (queue.id, expires_at, *where, properties, message.body, priority)
+        inserted = db.execute(INSERT, row).lastrowid
+        if is_full:
+            dead_letter(store, db, [inserted or 0], "maxlen")
+        elif queue.max_length is not None:
             _drop_head(store, db, queue, queue.max_length)
         store.wake(queue.addresses)
+    return is_refused
+
+
+def _is_full(db: sqlite3.Connection, queue: Queue) -> bool:
+    if queue.max_length is None:
+        return False
+    (length,) = db.execute(COUNT_READY, (queue.id, time.time())).fetchone()
+    return bool(length >= queue.max_length)
 
 
 def _drop_head(store: Store, db: sqlite3.Connection, queue: Queue, max_length: int) -> None:
-    """`x-max-length` drops the oldest ready messages, as RabbitMQ does by default."""
+    """`x-max-length` drops the next messages, as RabbitMQ does by default: those of the highest
+    priority, the oldest first."""
     now = time.time()
     (length,) = db.execute(COUNT_READY, (queue.id, now)).fetchone()
     if length > max_length:
-        surplus = db.execute(OLDEST_READY, (queue.id, now, length - max_length)).fetchall()
+        surplus = db.execute(HEAD, (queue.id, now, length - max_length)).fetchall()
         dead_letter(store, db, [row[0] for row in surplus], "maxlen")
 
 
@@ -145,15 +179,15 @@ def count_ready(store: Store, queue_id: int) -> int:
 def take(
     db: sqlite3.Connection, queue_id: int, *, owner: int, limit: int, no_ack: bool
 ) -> list[Taken]:
-    """Take the oldest ready messages, at most `limit`; with `no_ack` they are deleted from the
+    """Take the next ready messages, at most `limit`; with `no_ack` they are deleted from the
     file."""
     oldest = (queue_id, time.time(), limit)
     if no_ack:
         rows = db.execute(TAKE_FOR_GOOD, oldest).fetchall()
     else:
         rows = db.execute(TAKE, (owner, *oldest)).fetchall()
-    rows.sort()  # RETURNING guarantees no order
-    return [Taken(i, bool(again), ex, key, loads(props), b) for i, again, ex, key, props, b in rows]
+    rows.sort(key=itemgetter(0, 1))  # RETURNING guarantees no order
+    return [Taken(i, back, ex, key, loads(props), b) for _, i, back, ex, key, props, b in rows]
 
 
 def ack(store: Store, owner: int, ids: Iterable[int]) -> None:
@@ -162,14 +196,24 @@ def ack(store: Store, owner: int, ids: Iterable[int]) -> None:
 
 
 def requeue(store: Store, owner: int, ids: Iterable[int]) -> None:
-    """Put messages back in their place, with their expiry; RabbitMQ keeps both too."""
+    """Put messages back in their place, with their expiry; classic queues keep both too."""
     with store.transaction() as db:
-        topology = store.topology()
-        for message_id in ids:
-            row = db.execute(REQUEUE, (message_id, owner)).fetchone()
-            queue = topology.queues_by_id.get(row[0]) if row else None
-            if queue is not None:
-                store.wake(queue.addresses)
+        rows = [db.execute(REQUEUE, (message_id, owner)).fetchone() for message_id in ids]
+        _given_back(store, db, [row for row in rows if row is not None])
+
+
+def _given_back(store: Store, db: sqlite3.Connection, rows: Iterable[tuple[int, int, int]]) -> None:
+    """Wake the consumers of messages that are ready again, and dead-letter those that came back
+    more often than their quorum queue allows. A row is message, queue, and returns."""
+    topology, beyond = store.topology(), []
+    for message_id, queue_id, returns in rows:
+        queue = topology.queues_by_id.get(queue_id)
+        if queue is None:
+            continue
+        store.wake(queue.addresses)
+        if queue.delivery_limit is not None and returns > queue.delivery_limit:
+            beyond.append(message_id)
+    dead_letter(store, db, beyond, "delivery_limit")
 
 
 def reject(store: Store, owner: int, ids: Sequence[int]) -> None:
@@ -291,14 +335,7 @@ def release_owner(store: Store, owner: int) -> None:
     """Clean up after an owner: make its messages ready, remove its consumers and exclusive
     queues."""
     with store.transaction() as db:
-        given_back = """
-            UPDATE message SET owner = NULL, redelivered = 1 WHERE owner = ? RETURNING queue_id
-        """
-        topology = store.topology()
-        rows = db.execute(given_back, (owner,)).fetchall()
-        queue_ids = {row[0] for row in rows} & topology.queues_by_id.keys()
-        for queue_id in queue_ids:
-            store.wake(topology.queues_by_id[queue_id].addresses)
+        _given_back(store, db, sorted(db.execute(RELEASE, (owner,)).fetchall()))
         consumers = "SELECT id, queue_id, address FROM consumer WHERE owner = ?"
         for row, queue_id, address in db.execute(consumers, (owner,)).fetchall():
             remove_consumer(store, db, row, queue_id)

@@ -14,6 +14,9 @@ Arguments = Mapping[str, Any]
 
 ROUTES_REMEMBERED = 10_000
 
+CLASSIC, QUORUM = "classic", "quorum"
+DROP_HEAD, REJECT, REJECT_AND_BURY = "drop-head", "reject-publish", "reject-publish-dlx"
+
 # the refused method, as AMQP errors name it
 EXCHANGE_DECLARE = ((40, 10), "Exchange.declare")
 QUEUE_DECLARE = ((50, 10), "Queue.declare")
@@ -48,6 +51,24 @@ class Queue:
     @property
     def max_length(self) -> int | None:
         return self.arguments.get("x-max-length")
+
+    @property
+    def overflow(self) -> str:
+        """What a full queue does: drop its head, or refuse what is published."""
+        return str(self.arguments.get("x-overflow", DROP_HEAD))
+
+    @property
+    def max_priority(self) -> int:
+        return int(self.arguments.get("x-max-priority", 0))
+
+    @property
+    def is_quorum(self) -> bool:
+        return _type_of(self.arguments) == QUORUM
+
+    @property
+    def delivery_limit(self) -> int | None:
+        """How often a message may come back before it is dead-lettered; None: for ever."""
+        return self.arguments.get("x-delivery-limit")
 
     @property
     def dead_letter_exchange(self) -> str | None:
@@ -171,6 +192,8 @@ def check_arguments(kind: str, name: str, received: Arguments, current: Argument
         ours, theirs = received.get(key), current.get(key)
         if ours == theirs and type(ours) is type(theirs):
             continue
+        if key == "x-queue-type" and _type_of(received) == _type_of(current):
+            continue  # classic is what a queue without a type is
         if key in received and key in current:
             check_field(kind, name, key, ours, theirs)
         raise PreconditionFailed(
@@ -180,29 +203,75 @@ def check_arguments(kind: str, name: str, received: Arguments, current: Argument
         )
 
 
-NON_NEGATIVE = ("x-message-ttl", "x-max-length")
+NUMBERS = {
+    "x-message-ttl": (0, None),
+    "x-max-length": (0, None),
+    "x-expires": (1, None),
+    "x-max-priority": (0, 255),
+    "x-delivery-limit": (None, None),
+}
+"""Arguments that are whole numbers, with the least and the most that they may be."""
 TEXT = ("x-dead-letter-exchange", "x-dead-letter-routing-key")
+CHOICES = {
+    "x-queue-type": (CLASSIC, QUORUM),
+    "x-overflow": (DROP_HEAD, REJECT, REJECT_AND_BURY),
+}
+UNKNOWN_TO = {
+    CLASSIC: ("x-delivery-limit", "x-dead-letter-strategy"),
+    QUORUM: ("x-max-priority", "x-queue-mode"),
+}
 
 
-def check_valid(queue: str, arguments: Arguments) -> None:
-    """Raise 406 for an argument that RabbitMQ would refuse too: a TTL of the wrong type or sign."""
+def check_valid(
+    queue: str,
+    arguments: Arguments,
+    *,
+    durable: bool = True,
+    exclusive: bool = False,
+    auto_delete: bool = False,
+) -> None:
+    """Raise 406 for what RabbitMQ would refuse too: an argument of the wrong type or value, or what
+    a quorum queue cannot be."""
     for key, value in arguments.items():
-        number = isinstance(value, int) and not isinstance(value, bool)
-        if key in NON_NEGATIVE or key == "x-expires":
-            least = 1 if key == "x-expires" else 0
-            if not number:
-                _refuse(queue, key, f"expected integer, got {_amqp_type(value)}")
-            elif value < least:
-                _refuse(queue, key, f"{value} is less than {least}")
-        elif key in TEXT and not isinstance(value, str):
-            _refuse(queue, key, f"expected string, got {_amqp_type(value)}")
+        _check_value(queue, key, value)
+    kind = _type_of(arguments)
+    for key in UNKNOWN_TO[kind]:
+        if key in arguments:
+            _refuse(queue, key, f" of queue type rabbit_{kind}_queue")
+    if kind == QUORUM:
+        for is_so, what in (
+            (not durable, "non-durable"),
+            (auto_delete, "auto-delete"),
+            (exclusive, "exclusive-owner"),
+        ):
+            if is_so:
+                _refuse(queue, what, kind="property")
     if "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments:
-        _refuse(queue, "x-dead-letter-routing-key", "routing key without an exchange")
+        _refuse(queue, "x-dead-letter-routing-key", ": routing key without an exchange")
 
 
-def _refuse(queue: str, argument: str, why: str) -> None:
+def _check_value(queue: str, key: str, value: object) -> None:
+    if key in NUMBERS:
+        least, most = NUMBERS[key]
+        if not isinstance(value, int) or isinstance(value, bool):
+            _refuse(queue, key, f": expected integer, got {_amqp_type(value)}")
+        elif least is not None and value < least:
+            _refuse(queue, key, f": {value} is less than {least}")
+        elif most is not None and value > most:
+            _refuse(queue, key, f": {{max_value_exceeded,{value}}}")
+    elif key in TEXT and not isinstance(value, str):
+        _refuse(queue, key, f": expected string, got {_amqp_type(value)}")
+    elif key in CHOICES and value not in CHOICES[key]:
+        _refuse(queue, key, f": unsupported value '{value}'")
+
+
+def _type_of(arguments: Arguments) -> str:
+    return str(arguments.get("x-queue-type", CLASSIC))
+
+
+def _refuse(queue: str, what: str, why: str = "", *, kind: str = "arg") -> None:
     raise PreconditionFailed(
-        f"PRECONDITION_FAILED - invalid arg '{argument}' for queue '{queue}' in vhost '/': {why}",
+        f"PRECONDITION_FAILED - invalid {kind} '{what}' for queue '{queue}' in vhost '/'{why}",
         *QUEUE_DECLARE,
     )
 

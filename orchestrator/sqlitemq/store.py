@@ -25,7 +25,7 @@ from amqp.exceptions import RecoverableConnectionError
 from orchestrator.sqlitemq import routing
 from orchestrator.sqlitemq.wake import Bell
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SCHEMA = """
 CREATE TABLE topology (version INTEGER NOT NULL);
 INSERT INTO topology VALUES (1);
@@ -57,15 +57,24 @@ CREATE TABLE consumer (
     id INTEGER PRIMARY KEY, queue_id INTEGER NOT NULL, owner INTEGER NOT NULL, address TEXT NOT NULL
 );
 
--- owner is the connection that holds the message unacknowledged; NULL is ready
+-- owner is the connection that holds the message unacknowledged; NULL is ready. returns counts how
+-- often it was given back; priority is 0 in a queue without x-max-priority
 CREATE TABLE message (
     id INTEGER PRIMARY KEY AUTOINCREMENT, queue_id INTEGER NOT NULL, owner INTEGER,
-    expires_at REAL, redelivered INTEGER NOT NULL DEFAULT 0,
-    exchange TEXT NOT NULL, routing_key TEXT NOT NULL, properties TEXT NOT NULL, body
+    expires_at REAL, returns INTEGER NOT NULL DEFAULT 0,
+    exchange TEXT NOT NULL, routing_key TEXT NOT NULL, properties TEXT NOT NULL, body,
+    priority INTEGER NOT NULL DEFAULT 0
 );
-CREATE INDEX message_ready ON message (queue_id, id) WHERE owner IS NULL;
+CREATE INDEX message_ready ON message (queue_id, priority DESC, id) WHERE owner IS NULL;
 CREATE INDEX message_held ON message (owner) WHERE owner IS NOT NULL;
 CREATE INDEX message_expiry ON message (expires_at) WHERE owner IS NULL AND expires_at IS NOT NULL;
+"""
+
+FROM_VERSION_1 = """
+ALTER TABLE message RENAME COLUMN redelivered TO returns;
+ALTER TABLE message ADD COLUMN priority INTEGER NOT NULL DEFAULT 0;
+DROP INDEX message_ready;
+CREATE INDEX message_ready ON message (queue_id, priority DESC, id) WHERE owner IS NULL;
 """
 
 WRITERS_MUTEX = 0
@@ -142,8 +151,9 @@ class Store:
             db.execute("PRAGMA synchronous = NORMAL")
             db.execute("PRAGMA journal_size_limit = 67108864")
             (version,) = db.execute("PRAGMA user_version").fetchone()
-            if version == 0:
-                db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+            script = {0: SCHEMA, 1: FROM_VERSION_1}.get(version)
+            if script is not None:
+                db.executescript(f"BEGIN; {script} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
             elif version != SCHEMA_VERSION:
                 raise BrokerFileError(
                     f"the broker file {self.path} has format {version}, this release reads "

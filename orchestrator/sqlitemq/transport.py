@@ -6,6 +6,7 @@ import sqlite3
 import time
 import weakref
 from collections import deque
+from dataclasses import dataclass, field
 from typing import Any
 
 import kombu
@@ -32,6 +33,14 @@ FETCH_LIMIT = 200
 CHANNEL_MAX = 2047
 
 
+@dataclass(slots=True)
+class Confirms:
+    """Tags of publishes that are not reported yet."""
+
+    committed_up_to: int = 0
+    refused: list[int] = field(default_factory=list)
+
+
 class Connection:
     """One owner in the file: its end releases its messages and its exclusive queues."""
 
@@ -43,7 +52,7 @@ class Connection:
         self.waker = Waker()
         self._generation = self._store.generation
         self._fetched: deque[tuple[Channel, Consumer, Message]] = deque()
-        self._confirmed: dict[Channel, int] = {}
+        self._confirmed: dict[Channel, Confirms] = {}
         self._starved = False
         self._seen: tuple[int, int] | None = None
         self._topology_version = -1
@@ -98,15 +107,29 @@ class Connection:
 
     # ---- confirms ----
 
-    def confirm(self, channel: Channel, tag: int) -> None:
-        """Note that the publishes up to this tag are committed; the next drain reports it."""
-        self._confirmed[channel] = tag
+    @property
+    def raises_refusals(self) -> bool:
+        """Whether who publishes without `confirm_select` is told of a refusal by an exception."""
+        return bool((self.client.transport_options or {}).get("confirm_publish"))
+
+    def confirm(self, channel: Channel, tag: int, *, is_refused: bool) -> None:
+        """Note that the publish of this tag is committed, or refused; the next drain reports it."""
+        confirms = self._confirmed.setdefault(channel, Confirms())
+        if is_refused:
+            confirms.refused.append(tag)
+        else:
+            confirms.committed_up_to = tag
 
     def _tell_confirmed(self) -> None:
+        """Report the refused ones first: then one ack speaks for all that are left."""
         confirmed, self._confirmed = self._confirmed, {}
-        for channel, tag in confirmed.items():
-            for handler in list(channel.events["basic_ack"]):
-                handler(tag, True)
+        for channel, confirms in confirmed.items():
+            for tag in confirms.refused:
+                for handler in list(channel.events["basic_nack"]):
+                    handler(tag, False)
+            if confirms.committed_up_to:
+                for handler in list(channel.events["basic_ack"]):
+                    handler(confirms.committed_up_to, True)
 
     # ---- receiving ----
 
@@ -179,7 +202,9 @@ class Connection:
                         no_ack=consumer.no_ack,
                     )
                     for each in taken:
-                        message = channel.receive(each, consumer, no_ack=consumer.no_ack)
+                        message = channel.receive(
+                            each, consumer, no_ack=consumer.no_ack, is_quorum=consumer.is_quorum
+                        )
                         self._fetched.append((channel, consumer, message))
         if not self._fetched:
             self._seen = changes

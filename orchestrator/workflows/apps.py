@@ -46,11 +46,13 @@ class WorkflowsConfig(MusterApp):
             Named("orchestrator.workflows.maintenance.detect_stale_tasks"),
             "Opens an investigation for tasks that are stuck, and moves them to error.",
             interval="staleness_interval_seconds",
+            is_slow=True,
         ),
         Maintenance(
             "muster.retry_served_steps",
             Named("orchestrator.workflows.engine.unserved.retry_served"),
             "Tries steps again that found no worker, when one has come.",
+            is_slow=True,
         ),
     )
     retention = (
@@ -127,8 +129,10 @@ class WorkflowsConfig(MusterApp):
     table_rights = ("orchestrator.workflows.rights.TABLES",)
     database_views = (Named("orchestrator.workflows.models.views.definitions"),)
     metrics = (Named("orchestrator.workflows.metrics.families"),)
+    metrics_described = ("orchestrator.workflows.metrics.METRICS",)
     execution_secrets = (Named("orchestrator.workflows.shown.secrets.of_executions"),)
     execution_facts = (Named("orchestrator.workflows.shown.tasks.of_execution"),)
+    overview = (Named("orchestrator.workflows.admin.overview.boxes"),)
     sidebar = (
         SidebarItem("Tasks", "Tasks", "account_tree", "workflows.task"),
         SidebarItem("Tasks", "Steps", "checklist", "workflows.step"),

@@ -9,7 +9,7 @@ from typing import Any
 from django.conf import settings
 
 from orchestrator.core import clock
-from orchestrator.workflows.engine.staleness import detect_stale
+from orchestrator.workflows.engine.staleness import detect_all
 
 LONGEST_RUN_SECONDS = 20.0
 """Work that is left after this time waits for the next tick."""
@@ -22,11 +22,9 @@ def detect_stale_tasks(*, now: datetime) -> Any:
         return {"stale": 0, "opened": 0, "moved": 0}
     until = time.monotonic() + LONGEST_RUN_SECONDS
     stale = opened = moved = 0
-    moment = clock.running_from(now)
-    while True:
-        detected = detect_stale(moment())
+    for detected in detect_all(clock.Running(now)):
         stale, opened = stale + len(detected.stale), opened + len(detected.opened)
         moved += len(detected.moved)
-        is_last = len(detected.stale) < settings.MUSTER.staleness_batch_size
-        if is_last or not (detected.opened or detected.moved) or time.monotonic() > until:
-            return {"stale": stale, "opened": opened, "moved": moved}
+        if time.monotonic() > until:
+            break
+    return {"stale": stale, "opened": opened, "moved": moved}

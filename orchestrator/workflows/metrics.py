@@ -9,9 +9,14 @@ from typing import Any
 from django.conf import settings
 
 from orchestrator.core.metrics import Counter, Histogram
-from orchestrator.core.metrics.exposition import counted, gauge, tallied
-from orchestrator.workflows.models import Task
+from orchestrator.core.metrics.exposition import counted, tallied
+from orchestrator.core.metrics.gauges import Gauge
+from orchestrator.workflows.models import Task, TaskLimit
+from orchestrator.workflows.models.views import WARNING_FROM
 from orchestrator.workflows.states import TASKS, TaskState
+
+MOST_COUNTED = 1_000
+"""Enough for every alert; a scrape must not read all open tasks."""
 
 
 def _limits() -> Iterable[str]:
@@ -40,12 +45,19 @@ DETECTION_SECONDS = Histogram(
 TALLIED = (STALE_DETECTED, STALE_TO_ERROR, DETECTION_RUNS, DETECTION_SECONDS)
 
 
+TASKS_OPEN = Gauge("muster_tasks_open", "Tasks that have not ended.", "state")
+NEAR_LIMIT = Gauge(
+    "muster_tasks_near_limit",
+    f"Open tasks that have used {WARNING_FROM:.0%} of a limit of their time (`warning`), or all of "
+    f"it (`stale`): of each limit of each template {MOST_COUNTED:,} at most.",
+    "health",
+)
+METRICS = (*TALLIED, TASKS_OPEN, NEAR_LIMIT)
+
+
 def families(now: datetime) -> Iterator[Any]:
     """Every metric of tasks, from the database as it is now."""
     yield from tallied(TALLIED)
-    yield gauge(
-        "muster_tasks_open",
-        "Tasks that have not ended.",
-        "state",
-        counted(Task.objects.open(), "state", sorted(set(TaskState) - TASKS.ended)),
-    )
+    known = sorted(set(TaskState) - TASKS.ended)
+    yield TASKS_OPEN.by(counted(Task.objects.open(), "state", known))
+    yield NEAR_LIMIT.by(TaskLimit.objects.count_near(now=now, most=MOST_COUNTED))

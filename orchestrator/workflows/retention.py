@@ -7,6 +7,7 @@ from datetime import datetime
 from django.db.models import Exists, OuterRef, QuerySet
 
 from orchestrator.core import retention
+from orchestrator.core.models.time_ordered import uuid7_floor
 from orchestrator.workflows.models import StepExecution, Task
 from orchestrator.workflows.states import TASKS
 
@@ -14,7 +15,7 @@ from orchestrator.workflows.states import TASKS
 def old_tasks(before: datetime) -> QuerySet[Task]:
     """Tasks that ended before this and that nobody investigates, or the whole of them."""
     return Task.objects.filter(
-        pk__lt=retention.first_id(before), ended_at__lt=before, state__in=sorted(TASKS.terminal)
+        pk__lt=uuid7_floor(before), ended_at__lt=before, state__in=sorted(TASKS.terminal)
     ).exclude(retention.has_pending_entry())
 
 

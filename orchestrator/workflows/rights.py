@@ -16,5 +16,6 @@ TABLES = (
     TableRights(table="workflows_transitionrecord", api=ADD, executor=ADD_AND_REMOVE),
     TableRights(table="workflows_stalenessdefault", api=READ, executor=CHANGE),
     TableRights(table="v_task_staleness_limits", api=READ, executor=READ),
+    TableRights(table="v_task_state_analysis", api=READ, executor=READ),
     TableRights(table="v_task_staleness_monitoring", api=READ, executor=READ),
 )

@@ -12,6 +12,7 @@ from orchestrator.core.investigations import Subject
 from orchestrator.core.redaction import redacted
 from orchestrator.workflows.models import Step, Task, TaskLimit
 from orchestrator.workflows.models.staleness import DURATION
+from orchestrator.workflows.task_templates.definitions import overridden
 
 KIND = "task"
 TEXT_LIMIT = 2_000
@@ -72,17 +73,12 @@ def _task(
         "max_duration_minutes": limit(DURATION),
         "priority": task.priority,
         "correlation_id": task.correlation_id,
-        "template_configuration": {"lifecycle": _lifecycle(task)},
+        "template_configuration": {
+            "lifecycle": overridden(template.definition, task.environment).get("lifecycle", {})
+        },
         "steps": steps,
         "detected_at": now.isoformat(),
     }
-
-
-def _lifecycle(task: Task) -> dict[str, Any]:
-    """The limits that its template sets, in its environment."""
-    definition = task.template.definition
-    environment = definition.get("environments", {}).get(task.environment, {})
-    return {**definition.get("lifecycle", {}), **environment.get("lifecycle", {})}
 
 
 def _step(step: Step) -> dict[str, Any]:

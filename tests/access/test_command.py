@@ -146,7 +146,7 @@ def test_actor_of_a_command_names_both(settings: Any) -> None:
 def test_command_for_an_identity_that_is_not_there_is_refused(settings: Any) -> None:
     settings.MUSTER = replace(settings.MUSTER, command_identity="service:nobody")
     assert "No user and no service account" in commands.refused("workers", "list")
-    identity = principals.service("gone", given("admin"))
+    identity = principals.service("gone", given("operator"))
     identities.disable(identity, by=principals.ROOT, now=identity.created_at)
     settings.MUSTER = replace(settings.MUSTER, command_identity="service:gone")
     assert "service:gone is disabled" in commands.refused("workers", "list")

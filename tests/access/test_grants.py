@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
+from django.contrib.auth import get_user_model
 
 from orchestrator.access import grants, identities
 from orchestrator.access.authorizer import Identified
@@ -15,6 +17,8 @@ from orchestrator.core.models import Action, DLQEntry, Execution, Worker
 from tests import principals
 from tests.factories import make_action, make_dlq_entry, make_execution, make_worker
 from tests.principals import ROOT, given, principal
+from tests.races import at_once
+from tests.rows import reread
 
 SHOP = Place(PACKS, "shop")
 BILLING = Place(PACKS, "billing-eu")
@@ -189,8 +193,47 @@ def test_same_grant_is_not_given_twice() -> None:
 
 @pytest.mark.django_db
 def test_who_may_do_more_is_not_enabled_by_who_may_do_less() -> None:
-    boss = principals.service("boss", given("admin"))
+    boss, _ = (principals.service(name, given("admin")) for name in ("boss", "owner"))
     manager = principal(given("access.manage"))
     identities.disable(boss, by=manager, now=clock.now())
     with pytest.raises(PermissionMissing, match="Enabling admin"):
         identities.enable(boss, by=manager)
+
+
+# --- the last admin ------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_last_admin_is_neither_disabled_nor_stripped() -> None:
+    boss = principals.service("boss", given("admin"), given("viewer"))
+    principals.service("of-one-pack", given("admin", packs=["shop"]))
+    away = principals.service("away", given("admin"))
+    identities.disable(away, by=ROOT, now=clock.now())
+    with pytest.raises(identities.LastAdmin, match="make somebody else an admin"):
+        identities.disable(boss, by=ROOT, now=clock.now())
+    with pytest.raises(identities.LastAdmin):
+        identities.revoke(boss, list(boss.grants.filter(gives="admin")), by=ROOT)
+    assert identities.state(reread(boss)) == "enabled"
+    assert boss.grants.count() == 2
+    identities.revoke(boss, list(boss.grants.filter(gives="viewer")), by=ROOT)
+    identities.enable(away, by=ROOT)
+    identities.disable(boss, by=ROOT, now=clock.now())
+    assert identities.state(reread(boss)) == "disabled"
+
+
+@pytest.mark.django_db
+def test_superuser_without_an_identity_is_an_admin_too() -> None:
+    boss = principals.service("boss", given("admin"))
+    get_user_model().objects.create_superuser("root")
+    identities.disable(boss, by=ROOT, now=clock.now())
+    assert identities.state(reread(boss)) == "disabled"
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+@pytest.mark.django_db(transaction=True)
+def test_two_admins_who_disable_each_other_at_once_do_not_both_succeed(database: str) -> None:
+    ann, bob = (principals.service(name, given("admin")) for name in ("ann", "bob"))
+    outcomes = at_once(
+        *(partial(identities.disable, each, by=ROOT, now=clock.now()) for each in (ann, bob))
+    )
+    assert {type(each) for each in outcomes} == {type(None), identities.LastAdmin}

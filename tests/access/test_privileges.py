@@ -6,6 +6,7 @@ import json
 import re
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from django.db import DatabaseError, connection
 from orchestrator.access import privileges
 from orchestrator.access.privileges import credentials, postgresql, rabbitmq
 from orchestrator.core import frame, topology
-from orchestrator.core.frame import NONE, Rights, TableRights
+from orchestrator.core.frame import NONE, READ, Rights, TableRights
 from tests import commands, servers
 
 run, document, refused = commands.of("privileges")
@@ -66,7 +67,7 @@ def test_table_is_declared_once() -> None:
     assert len(tables) == len(set(tables))
 
 
-HISTORIES = re.compile(r"event$|transitionrecord$|auditseal$|admin_log$")
+HISTORIES = re.compile(r"(?<!^automation_)event$|transitionrecord$|auditseal$|admin_log$")
 
 
 def test_nobody_may_change_history_and_only_executors_prune_it() -> None:
@@ -91,8 +92,11 @@ def test_only_the_api_has_to_do_with_people_and_tokens() -> None:
         r"^(auth_|django_session|django_admin_log|access_(apitoken|grant|loginrecord))"
     )
     names = Rights(read=("id", "username", "is_active"))
+    # executors request executions for the owners of rules, with the grants that these have now
+    owners = Rights(read=("id", "username", "is_active", "is_superuser"))
+    more = {"auth_user": {names, owners}, "access_grant": {READ}}
     for table, rights in postgresql.declared().items():
-        allowed = {NONE, names} if table == "auth_user" else {NONE}
+        allowed = {NONE} | more.get(table, set())
         if about_people.search(table):
             assert {rights.executor, rights.worker, rights.beat} <= allowed, table
 
@@ -399,6 +403,28 @@ def test_executor_declares_everything_of_this_installation_alone(settings: Any) 
         assert allows(pattern, *everything, "other.executions", "amq.default") == everything
 
 
+@pytest.mark.parametrize(("namespace", "prefix"), [("muster", ""), ("blue", "blue.")])
+def test_celerys_tools_need_what_the_settings_turn_on(
+    settings: Any, namespace: str, prefix: str
+) -> None:
+    control = f"{prefix}celery.pidbox"
+    of_control = [control, f"reply.{control}", f"w1@host.example.{control}"]
+    names = [f"{prefix}celeryev", *of_control]
+    off = replace(settings.MUSTER, namespace=namespace)
+    for values, wanted in (
+        ({}, []),
+        ({"celery_events": True}, names[:1]),
+        ({"remote_control": "inspect"}, of_control),
+        ({"remote_control": "on", "celery_events": True}, names),
+    ):
+        settings.MUSTER = replace(off, **values)
+        for service in ("executor", "worker"):
+            given = rabbitmq.permissions(service)
+            for pattern in (given.configure, given.write, given.read):
+                assert allows(pattern, *names, "other.celery.pidbox", "celeryxpidbox") == wanted
+        assert not allows(rabbitmq.permissions("api").write, *names)
+
+
 @pytest.mark.django_db
 def test_definitions_have_hashes_and_no_password(tmp_path: Path, settings: Any) -> None:
     credentials.create(tmp_path, **URLS, workers=["w1"])
@@ -425,6 +451,7 @@ def test_rights_of_a_service_are_none_by_default() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.django_db
 def test_definitions_are_sent_to_the_management_plugin(start_server: Any, settings: Any) -> None:
     port = servers.free_port()
     where = f"management.tcp.port = {port}\nmanagement.tcp.ip = 127.0.0.1\n"

@@ -96,7 +96,7 @@ def test_check_names_legacy_tokens_until_they_are_gone() -> None:
     assert found["muster.W004"].endswith("had owners may do everything: ci, up.")
     assert found["muster.W005"] == "Tokens that never expire: ci, up."
     for name in ("ci", "up"):
-        tokens.revoke(name, now=clock.now())
+        tokens.revoke(name, by=ROOT, now=clock.now())
     assert findings() == {}
 
 

@@ -67,11 +67,23 @@ def test_markdown_says_what_was_missed_and_what_was_not_measured() -> None:
     assert "Not measured to the end: no such module\n" in table
 
 
-def test_table_replaces_what_stands_between_the_marks() -> None:
-    document = f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n"
-    assert report.into_document(document, "new") == (
-        f"before\n{report.BEGIN}\n\nnew\n{report.END}\nafter\n"
+def test_table_replaces_what_was_measured_again_and_keeps_the_rest() -> None:
+    def written(*figures: tuple[str, str], machine: str) -> str:
+        goals = [f"| {name} | {figure} |" for name, figure in figures]
+        sections = [f"\n### {name}\n\n{figure}" for name, figure in figures]
+        rows = ["| what | goal |", "|---|---|", *goals, *sections]
+        return "\n".join([*rows, f"\n{report.MACHINE}\n\n{machine}\n"])
+
+    before = written(("bulk", "1"), ("idle", "2"), machine="old")
+    again = written(("idle", "3"), ("pruning", "4"), machine="new")
+    document = f"before\n{report.BEGIN}\n\n{before}\n{report.END}\nafter\n"
+
+    both = written(("bulk", "1"), ("idle", "3"), ("pruning", "4"), machine="old")
+    assert report.into_document(document, again) == (
+        f"before\n{report.BEGIN}\n\n{both}\n{report.END}\nafter\n"
     )
+    whole = written(("idle", "5"), ("pruning", "6"), ("bulk", "7"), machine="new")
+    assert "\nnew\n" in report.into_document(document, whole), "the machine of all that is left"
 
 
 def test_document_without_marks_is_refused() -> None:

@@ -1,4 +1,7 @@
-"""`make chaos`: a storm of the nightly size with every failpoint, or as the arguments say."""
+"""`make chaos`: a storm of the nightly size with every failpoint, or as the arguments say.
+
+`make chaos ARGS=automation`: events and timers at full size, see `tests.chaos.automation`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import servers
-from tests.chaos import failpoints, report, storm
+from tests.chaos import automation, failpoints, report, storm
 from tests.chaos.faults import EVERYWHERE, ON_SERVERS
 from tests.chaos.outcome import Outcome, summary
 from tests.chaos.profiles import BY_DEFAULT, QUICKLY
@@ -37,6 +40,8 @@ EXECUTORS = 2
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["automation"]:
+        return automation.main(sys.argv[2:])
     options = _options()
     began = time.monotonic()
 

@@ -69,7 +69,7 @@ def endings(evidence: Evidence) -> Iterator[Ending]:
         for event in evidence.history_of.get(row.execution, ()):
             if event.to_status in BAD or event.event == "retry":
                 yield Ending(row, event, since, claim)
-            if event.event in ("schedule", "retry", "give_back"):
+            if event.event in ("schedule", "retry", "give_back", "defer"):
                 since, claim = event.at, None
             elif event.event == "claim":
                 claim = event
@@ -173,9 +173,11 @@ def _deadline_was_short(evidence: Evidence, ending: Ending) -> bool:
         return True
     if end < row.deadline_at - LAG_SECONDS:
         return False
-    begin = evidence.accepted_at.get(row.execution, row.created_at)
-    if row.deadline_at - begin <= SHORT_DEADLINE_SECONDS:
+    # a client that finds no API sends its request again, and its deadline is counted from when one
+    # takes it
+    if row.deadline_at - row.created_at <= SHORT_DEADLINE_SECONDS:
         return True
+    begin = evidence.accepted_at.get(row.execution, row.created_at)
     idle_seconds = seconds_in(effects.promised(evidence), begin, row.deadline_at)
     return idle_seconds <= (row.deadline_at - begin) / 2 or (
         row.pinned is not None
@@ -286,7 +288,7 @@ def claimed_is_started(evidence: Evidence) -> Iterator[Violation]:
     have missed it: that counts no attempt. With any other end neither is an excuse.
     """
     for row in evidence.rows:
-        started = {line.attempt for line in evidence.starts_of.get(row.execution, ())}
+        started = evidence.attempts_with_a_line.get(row.execution, set())
         history = evidence.history_of.get(row.execution, [])
         for claim, after in itertools.pairwise(history):
             if claim.event != "claim" or claim.attempt in started:

@@ -168,7 +168,7 @@ class Breaking:
         silent = {
             fault.detail.split()[0]
             for fault in self.faults
-            if fault.kind in ("silent broker", "silent database") and fault.until > now
+            if fault.kind.startswith("silent") and fault.until > now
         }
         return [
             name

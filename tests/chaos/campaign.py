@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, LiteralString
 
@@ -39,6 +40,7 @@ RUNNING = ("enqueued", "in_progress")
 RUNNING_WITHIN_SECONDS = 5.0
 
 CROWD = 30
+TICKING_SECONDS = 5.0
 CANCEL_SHARE = 0.3
 
 BEATS_AHEAD: LiteralString = (
@@ -93,6 +95,11 @@ def _round(
             raise storm.client.failure
         for point in [point for point in armed if has_fired(storm.muster, point)]:
             _note(storm, point, armed.pop(point), len(waiting) + len(armed))
+        if not _all_executors_work(storm):  # the other one would be killed now
+            for point in [point for point in armed if point.form == injection.KILL]:
+                disarm(storm.muster, point)
+                del armed[point]
+                waiting.append(point)
         while len(armed) < AT_ONCE and (following := _next(storm, waiting, armed)):
             waiting.remove(following)
             arm(storm.muster, following)
@@ -116,13 +123,15 @@ def _next(
     """The next to be armed. One kill at a time, and while all services are up: a service that is
     killed whenever it has started is not there, and nothing promises anything without it."""
     may_kill = not any(point.form == injection.KILL for point in armed)
-    may_kill = may_kill and storm.keeper.all_are_up()
-    executors = storm.keeper.executors
-    may_kill = may_kill and len(storm.breaker.executors_at_work()) == len(executors)
+    may_kill = may_kill and storm.keeper.all_are_up() and _all_executors_work(storm)
     for point in reversed(waiting):
         if point.form != injection.KILL or may_kill:
             return point
     return None
+
+
+def _all_executors_work(storm: Storm) -> bool:
+    return len(storm.breaker.executors_at_work()) == len(storm.keeper.executors)
 
 
 def _longest(point: Failpoint) -> float:
@@ -224,6 +233,48 @@ class Provoker:
         """In good order, with work in hand: it drains, gives back and leaves."""
         self.fill_the_fleet()
         self.storm.breaker.cause("stop worker")
+
+    # ---- automation ----
+
+    def report_events(self) -> None:
+        """Orders that a rule answers, some of them not; a timer; a rule that waits for statuses."""
+        client = self.storm.muster.client
+        client.call("install_rules", news=self._rules(), pack="chaos")
+        first = self.rng.randrange(10**9)
+        client.call("report_orders", numbers=list(range(first, first + 10)), pack="chaos")
+
+    def _rules(self) -> list[dict[str, Any]]:
+        parameters = {"trace": str(self.storm.trace.path), "seconds": 0.1}
+        said = {"action_ref": "chaos.again", "parameters": parameters}
+        now = datetime.now(UTC)
+        # it ends by itself: nothing is to begin when the storm is over
+        every_second = {
+            "every_seconds": 1,
+            "start_at": now.isoformat(),
+            "end_at": (now + timedelta(seconds=TICKING_SECONDS)).isoformat(),
+        }
+        seldom = {"suppress": {"by": "{{ rule.ref }}", "seconds": 2}}
+        return [
+            {
+                "ref": "chaos.order",
+                "options": {"suppress": {"by": "{{ trigger.number // 3 }}", "seconds": 60}},
+                **said,
+            },
+            {
+                "ref": "chaos.tick",
+                "trigger_type": "core.interval",
+                "trigger_parameters": every_second,
+                "options": seldom,
+                **said,
+            },
+            {
+                "ref": "chaos.started",
+                "trigger_type": "core.execution",
+                "trigger_parameters": {"actions": ["chaos.fails"], "statuses": ["running"]},
+                "options": seldom,
+                **said,
+            },
+        ]
 
     # ---- tasks ----
 
@@ -341,7 +392,7 @@ class Provoker:
 
     def fail_a_first_try(self) -> None:
         for service in ("api", "executor", "worker"):
-            self._arm(service, "publisher:send:send")
+            self._arm(service, "publisher:_deliver:send")
 
     def _arm(self, service: str, site: str) -> None:
         arm(self.storm.muster, Failpoint(service, site, injection.LIE))

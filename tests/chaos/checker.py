@@ -42,6 +42,7 @@ POSSIBLE: Mapping[str, tuple[frozenset[str], str]] = {
     "reject": (frozenset({"requested", "scheduling"}), "failed"),
     "give_back": (frozenset({"scheduled", "running"}), "requested"),
     "retry": (frozenset({"scheduled", "running"}), "requested"),
+    "defer": (frozenset({"running"}), "requested"),
     "cancel": (frozenset({"requested", "scheduling", "scheduled"}), "cancelled"),
     "request_cancel": (frozenset({"running"}), "canceling"),
     "confirm_cancel": (frozenset({"canceling"}), "cancelled"),
@@ -138,6 +139,25 @@ def not_idempotent_starts_once(evidence: Evidence) -> Iterator[Violation]:
             yield Violation("not_idempotent_starts_once", detail, execution)
 
 
+def deferral_is_the_actions_word(evidence: Evidence) -> Iterator[Violation]:
+    """What went back as not begun did say so in that attempt, and began nothing; and no execution
+    ends for that."""
+    said = {(line.execution, line.attempt) for line in evidence.lines if line.event == "defer"}
+    for event in evidence.events:
+        is_deferral = event.event == "defer"
+        if is_deferral != (event.reason == "task_rejected"):
+            detail = f"{event.event} of attempt {event.attempt} for {event.reason}"
+            yield Violation("deferral_is_the_actions_word", detail, event.execution)
+        if is_deferral and (event.execution, event.attempt) not in said:
+            detail = f"attempt {event.attempt} was deferred, and its action did not ask for that"
+            yield Violation("deferral_is_the_actions_word", detail, event.execution)
+    for execution, starts in evidence.starts_of.items():
+        for line in starts:
+            if (execution, line.attempt) in said:
+                detail = f"attempt {line.attempt} said that it cannot begin, and began"
+                yield Violation("deferral_is_the_actions_word", detail, execution)
+
+
 def nothing_follows_the_end(evidence: Evidence) -> Iterator[Violation]:
     """A late result changes nothing: no history after the end, and the row stays as it was."""
     for execution, events in evidence.history_of.items():
@@ -185,6 +205,14 @@ def queues_are_empty(evidence: Evidence) -> Iterator[Violation]:
     for name, messages in evidence.queues.items():
         if messages and not name.endswith("maintenance.queue"):
             yield Violation("queues_are_empty", f"{messages} messages in {name}")
+
+
+def events_are_answered_once(evidence: Evidence) -> Iterator[Violation]:
+    """Rules were asked about every event, and each of their answers is over, with one execution or
+    a reason for none."""
+    for what, number in evidence.unanswered.items():
+        if number:
+            yield Violation("events_are_answered_once", f"{number} {what}")
 
 
 def history_is_a_path(evidence: Evidence) -> Iterator[Violation]:
@@ -304,6 +332,7 @@ OF_HISTORY: tuple[Rule, ...] = (
     ends_with_a_reason,
     attempt_starts_once,
     not_idempotent_starts_once,
+    deferral_is_the_actions_word,
     nothing_follows_the_end,
     completed_did_run,
     processes_end,
@@ -323,6 +352,7 @@ RULES: tuple[Rule, ...] = (
     results_are_the_actions,
     time_goes_forward,
     answers_are_honest,
+    events_are_answered_once,
     neighbours_are_undisturbed,
     *task_rules.RULES,
 )

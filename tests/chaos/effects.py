@@ -35,6 +35,7 @@ EFFECTS: Mapping[str, frozenset[Effect]] = {
     "freeze executor": frozenset({Effect.NO_EXECUTOR, Effect.STALLS}),
     "kill beat": frozenset(),
     "kill api": frozenset(),
+    "kill sensor": frozenset(),
     "freeze api": frozenset({Effect.STALLS}),
     "database held": frozenset({Effect.NO_DATABASE, Effect.STALLS}),
     "broker held": frozenset({Effect.NO_BROKER}),
@@ -53,6 +54,7 @@ EFFECTS: Mapping[str, frozenset[Effect]] = {
     "no free connection": frozenset({Effect.NO_DATABASE, Effect.STALLS}),
     "cut worker from database": frozenset({Effect.NO_DATABASE, Effect.STALLS}),
     "silent database": frozenset({Effect.NO_DATABASE, Effect.NO_EXECUTOR, Effect.STALLS}),
+    "silent maintenance": frozenset({Effect.STALLS}),  # another executor works
     "hold row locks": frozenset({Effect.STALLS}),
     "step clock forward": frozenset({Effect.CLOCK}),
     "step clock back": frozenset({Effect.CLOCK}),

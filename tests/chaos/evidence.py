@@ -36,6 +36,8 @@ OPEN_TASKS = (
     "SELECT id FROM workflows_task WHERE state NOT IN "
     "('complete', 'cancelled', 'resolved_manually')"
 )
+OPEN_EVENTS = "SELECT id FROM automation_event WHERE evaluated_at IS NULL"
+OPEN_ANSWERS = "SELECT id FROM automation_enforcement WHERE ended_at IS NULL"
 ACTIONS = "SELECT id, idempotent, retry_policy FROM orchestrator_action"
 
 TRUE_TIMES = """
@@ -207,7 +209,7 @@ class Database:
 
     def count_open(self) -> int:
         """Executions and tasks that are not over."""
-        return len(self.select(OPEN)) + len(self.select(OPEN_TASKS))
+        return sum(len(self.select(each)) for each in (OPEN, OPEN_TASKS, OPEN_EVENTS, OPEN_ANSWERS))
 
     # ---- tasks ----
 
@@ -263,9 +265,32 @@ class Database:
         rows = self.select("SELECT step_id, execution_id FROM workflows_stepexecution")
         return [(_id(row["step_id"]), _id(row["execution_id"])) for row in rows]
 
+    def unanswered(self) -> dict[str, int]:
+        """What automation has left undone, or done twice."""
+        return {what: int(self.select(statement)[0]["n"]) for what, statement in UNANSWERED.items()}
+
     def _json(self, value: Any) -> Any:
         """SQLite keeps JSON as text."""
         return json.loads(value) if isinstance(value, str) and not self.url else value
+
+
+UNANSWERED = {
+    "events that no rule was asked about": (
+        "SELECT count(*) AS n FROM automation_event WHERE evaluated_at IS NULL"
+    ),
+    "enforcements with neither an execution nor a reason": (
+        "SELECT count(*) AS n FROM automation_enforcement WHERE ended_at IS NULL"
+    ),
+    "executed enforcements without their execution": (
+        "SELECT count(*) AS n FROM automation_enforcement WHERE state = 'executed' AND NOT EXISTS "
+        "(SELECT 1 FROM orchestrator_execution WHERE id = execution_id)"
+    ),
+    "executions of rules without their enforcement": (
+        "SELECT count(*) AS n FROM orchestrator_execution AS execution "
+        "WHERE idempotency_key LIKE 'muster:enforcement:%' AND NOT EXISTS "
+        "(SELECT 1 FROM automation_enforcement WHERE execution_id = execution.id)"
+    ),
+}
 
 
 def queues(muster: Installation) -> dict[str, int]:

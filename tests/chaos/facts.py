@@ -79,7 +79,8 @@ class Event:
 
 @dataclass(frozen=True)
 class Line:
-    """What an action wrote about itself: `start`, `end`, or `stop` when it was interrupted."""
+    """What an action wrote about itself: `start`, `end`, `stop` when it was interrupted, or `defer`
+    instead of all of them."""
 
     event: str
     execution: str
@@ -215,6 +216,8 @@ class Evidence:
     steps: Sequence[StepRow] = ()
     records: Sequence[Record] = ()
     """In the order in which the database numbered them."""
+    unanswered: Mapping[str, int] = field(default_factory=dict)
+    """How many rows of automation contradict what it promises, by what they are."""
     tries: Sequence[tuple[str, str]] = ()
     """(step, execution) for each execution that was requested for a step."""
 
@@ -229,6 +232,12 @@ class Evidence:
     @cached_property
     def starts_of(self) -> Mapping[str, list[Line]]:
         return grouped([line for line in self.lines if line.event == "start"])
+
+    @cached_property
+    def attempts_with_a_line(self) -> Mapping[str, set[int]]:
+        """The attempts whose action got to say anything."""
+        said = grouped([line for line in self.lines if line.event in ("start", "defer")])
+        return {name: {line.attempt for line in lines} for name, lines in said.items()}
 
     @cached_property
     def ends_of(self) -> Mapping[str, list[Line]]:

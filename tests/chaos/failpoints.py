@@ -53,7 +53,12 @@ CODE = "no host of a storm lacks a pack's code; looked at again at the next hear
 TRIED = (
     "only after an executor died, or failed, with the task in hand: found again until it is done"
 )
+FAULT = "of an event or an enforcement that a fault of ours holds up, and no storm has one"
+TRACES = "no storm has traces on; the acceptance and what is sent after it are the same"
 ORDER = "an operator's order: whoever gave it sees the error, and gives it again"
+
+QUEUES = "no storm has work with a queue; what fails there is found in the backlog again"
+GATES = "no storm has a gate: tests/scenarios/test_gate_faults.py fails it, or says why not"
 
 _BY_SITE: dict[str, Boundary] = {
     # --- accepting and cancelling ---
@@ -62,14 +67,20 @@ _BY_SITE: dict[str, Boundary] = {
     "executions.requests:_insert:atomic": _in(API, by="submit quickly"),
     "executions.requests:_insert:bulk_create": _in(API, by="submit quickly"),
     "executions.requests:request_many:send_soon": _in(API),
+    "executions.requests:_accept_traced:atomic": Boundary(exempt=TRACES),
+    "executions.requests:_accept_traced.send:send_soon": Boundary(exempt=TRACES),
     "executions.cancellation:_cancel:transition": _in(API),
     "executions.cancellation:_cancel:send_soon": _in(API),
     "executions.cancellation:_cancel:transition#2": _in(API, by="cancel what runs"),
     "executions.cancellation:_cancel:send_soon#2": _in(API, by="cancel what runs"),
     # --- scheduling ---
-    "executions.scheduling:schedule_backlog:atomic": _in(EXECUTOR),
-    "executions.scheduling:_place:transition_many": _in(EXECUTOR),
-    "executions.scheduling:_put_off:update": _in(EXECUTOR, by="fill the fleet"),
+    "executions.scheduling:_schedule_default:atomic": _in(EXECUTOR),
+    "executions.queued:schedule:atomic": Boundary(exempt=QUEUES),
+    "executions.queued:place:atomic": Boundary(exempt=QUEUES),
+    "executions.queued:_with_work:execute": Boundary(exempt=QUEUES),
+    "executions.queued:_locked:execute": Boundary(exempt=QUEUES),
+    "executions.assigning:place:transition_many": _in(EXECUTOR),
+    "executions.assigning:_put_off:update": _in(EXECUTOR, by="fill the fleet"),
     "executions.dispatching:dispatch:send": _in(EXECUTOR),
     "executions.dispatching:dispatch:transition_many": _in(EXECUTOR, by="fail a dispatch"),
     "executions.dispatching:dispatch_unclaimed:update_unheld": _in(
@@ -81,10 +92,10 @@ _BY_SITE: dict[str, Boundary] = {
     "executions.dispatching:_end_unroutable:atomic": Boundary(
         exempt="of what is pinned to a retired worker, and nobody retires one in a storm"
     ),
-    "executions.scheduling:_without_worker:transition_many": _in(
+    "executions.assigning:_without_worker:transition_many": _in(
         EXECUTOR, by="ask for what nobody offers"
     ),
-    "executions.scheduling:_without_worker:update_unheld": _in(
+    "executions.assigning:_without_worker:update_unheld": _in(
         EXECUTOR, by="ask for what nobody offers"
     ),
     "tasks.batch_scheduler:Scheduler._handle:ack": _in(EXECUTOR),
@@ -139,6 +150,8 @@ _BY_SITE: dict[str, Boundary] = {
     "fleet.lives:mark_healthy:atomic": Boundary(exempt=CHECK),
     "fleet.lives:have_code:atomic": Boundary(exempt=CODE),
     "fleet.lives:lack_code:atomic": Boundary(exempt=CODE),
+    "fleet.pauses:pause:atomic": _in(WORKER),
+    "fleet.pauses:set_pauses:atomic": _in(WORKER),
     "fleet.orders:cordon:atomic": Boundary(exempt=ORDER),
     "fleet.orders:uncordon:atomic": Boundary(exempt=ORDER),
     "fleet.orders:order_drain:atomic": Boundary(exempt=ORDER),
@@ -172,9 +185,79 @@ _BY_SITE: dict[str, Boundary] = {
     "workflows.engine.cancellation:release:atomic": Boundary(exempt=ORDER),
     "workflows.engine.staleness:detect_stale:atomic": _in(EXECUTOR, by="request a stale task"),
     "workflows.engine.staleness:_settle:transition_many": _in(EXECUTOR, by="request a stale task"),
+    # --- gates ---
+    **dict.fromkeys(
+        (
+            "queues.gates.intake:take_in:atomic",
+            "queues.gates.intake:_Batch._copies_of_refusals:update",
+            "queues.gates.intake:_Batch._insert:bulk_create",
+            "queues.gates.jobs:_claim:atomic",
+            "queues.gates.jobs:_claim:update",
+            "queues.gates.jobs:hold_back:update",
+            "queues.gates.jobs:_release:atomic",
+            "queues.gates.jobs:_release:update",
+            "queues.gates.jobs:_release:send_soon",
+            "queues.gates.jobs:_keep_waiting:atomic",
+            "queues.gates.jobs:_keep_waiting:update",
+            "queues.gates.jobs:_cancel:atomic",
+            "queues.gates.jobs:_note:update",
+            "queues.gates.keeping:Plan._note:update_or_create",
+            "queues.gates.keeping:Plan.leave:delete",
+            "queues.gates.keeping:pass_on:send_raw",
+            "queues.gates.telling:claim_due:atomic",
+            "queues.gates.telling:claim_due:update",
+            "queues.gates.telling:_send:send_raw",
+            "queues.gates.telling:_mark:atomic",
+            "queues.gates.telling:_mark:update",
+            "queues.gates.telling:_mark:update#2",
+            "queues.gates.telling:_mark:update#3",
+            "tasks.gates:Keeper._let_go:ack",
+            "tasks.gates:Keeper._hold:ack",
+            "tasks.gates:Keeper._pass_on:ack",
+            "tasks.gates:Keeper._tell_again:ack",
+            "tasks.gates:Keeper._settle:ack",
+        ),
+        Boundary(exempt=GATES),
+    ),
+    "queues.gates.orders:tell_again:update": Boundary(exempt=ORDER),
+    "queues.gates.orders:tell_again:update#2": Boundary(exempt=ORDER),
+    "queues.gates.orders:send:send_raw": Boundary(exempt=ORDER),
+    "queues.gates.orders:send:send_raw#2": Boundary(exempt=ORDER),
+    # --- automation ---
+    "automation.recording:record_many:atomic": _in(EXECUTOR, by="report events"),
+    "automation.recording:record_many:bulk_create": _in(EXECUTOR, by="report events"),
+    "automation.recording:record_many:send_soon": _in(EXECUTOR, by="report events"),
+    "automation.matching:_match_together:atomic": _in(EXECUTOR, by="report events"),
+    "automation.matching:_match_together:bulk_create": _in(EXECUTOR, by="report events"),
+    "automation.matching:_match_together:send_soon": _in(EXECUTOR, by="report events"),
+    "automation.matching:_give_up:update": Boundary(exempt=FAULT),
+    "automation.matching:_note_evaluated:update": _in(EXECUTOR, by="report events"),
+    "automation.enforcing:_enforce_together:atomic": _in(EXECUTOR, by="report events"),
+    "automation.enforcing:_give_up:atomic": Boundary(exempt=FAULT),
+    "automation.enforcing:Turn._request:atomic": Boundary(
+        exempt="a savepoint: the transaction that commits is that of `_enforce_together`"
+    ),
+    "automation.enforcing:Turn._move:transition_many": _in(EXECUTOR, by="report events"),
+    "automation.suppressing:locked:bulk_create": _in(EXECUTOR, by="report events"),
+    "automation.suppressing:extend:update": _in(EXECUTOR, by="report events"),
+    "automation.suppressing:count:update": _in(EXECUTOR, by="report events"),
+    "automation.timers:bring_forward:update": Boundary(
+        exempt="of a timer that fired by a clock that was ahead: done at the next tick"
+    ),
+    "automation.timers:fire_due:atomic": _in(EXECUTOR, by="report events"),
+    "automation.timers:_move_on:bulk_create": _in(EXECUTOR, by="report events"),
+    "automation.following:_catch_up:atomic": _in(EXECUTOR, by="report events"),
+    "automation.following:_catch_up:save": _in(EXECUTOR, by="report events"),
+    "automation.following:_transactions:execute": Boundary(
+        exempt="it reads two numbers: the transaction that commits is that of `_catch_up`"
+    ),
+    "executions.status_news:tell:send_soon": _in(EXECUTOR, WORKER, by="report events"),
     # --- dead letters, and what is looked into ---
     "dead_letters:drain:ack": _in(EXECUTOR, by="make ghost"),
     "dead_letters:settle:atomic": _in(EXECUTOR, by="make ghost"),
+    "dead_letters:settle:atomic#2": Boundary(
+        exempt="of a letter that the database refuses, and no storm has one: it is drained again"
+    ),
     "investigations.opening:keep:insert": _in(EXECUTOR, API, by="investigate"),
     "investigations.opening:keep:insert_or_count": _in(EXECUTOR, by="garbage on every queue"),
     "investigations.opening:keep:atomic": _in(API, by="investigate"),
@@ -184,8 +267,8 @@ _BY_SITE: dict[str, Boundary] = {
     "models.maintenance:TickQuerySet.claim:update": _in(EXECUTOR),
     "models.maintenance:TickQuerySet.claim:get_or_create": _in(EXECUTOR, by="forget the ticks"),
     # --- messages ---
-    "publisher:send:send": _in(*SERVICES),
-    "publisher:send:send#2": _in(*SERVICES, by="fail a first try"),
+    "publisher:_deliver:send": _in(*SERVICES),
+    "publisher:_deliver:send#2": _in(*SERVICES, by="fail a first try"),
     "publisher:_send_hints:send": _in(API, WORKER),
     "publisher:_send_hints:send#2": Boundary(
         exempt="of hints whose shared queue somebody has deleted: what they say is found by looking"

@@ -47,6 +47,7 @@ ON_SERVERS = (
     "no free connection",
     "cut worker from database",
     "silent database",
+    "silent maintenance",
     "hold row locks",
     "step clock forward",
     "step clock back",
@@ -56,6 +57,9 @@ ON_SERVERS = (
     "second installation",
     "cut redis",
 )
+
+OF_SENSORS = ("kill sensor",)
+"""Possible where a storm has sensor services."""
 
 ALWAYS = frozenset(
     {
@@ -113,6 +117,9 @@ class ProcessFaults(Breaking):
 
     def kill_api(self) -> Broken:
         return self._kill("api")
+
+    def kill_sensor(self) -> Broken:
+        return self._kill(*self.keeper.sensors)
 
     def freeze_worker(self) -> Broken:
         """SIGSTOP its whole tree until it is believed to be dead, then SIGCONT."""

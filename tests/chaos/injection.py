@@ -41,6 +41,13 @@ WATCHED = (
     "orchestrator.core.maintenance",
     "orchestrator.core.publisher",
     "orchestrator.core.models.maintenance",
+    "orchestrator.automation.enforcing",
+    "orchestrator.automation.following",
+    "orchestrator.automation.matching",
+    "orchestrator.automation.recording",
+    "orchestrator.automation.suppressing",
+    "orchestrator.automation.timers",
+    "orchestrator.queues.gates",
     "orchestrator.workflows.engine",
     "orchestrator.workflows.maintenance",
     "orchestrator.workflows.messages",
@@ -71,7 +78,7 @@ KINDS = {
     **dict.fromkeys(
         ("update", "update_unheld", "bulk_update", "get_or_create", "update_or_create"), COMMIT
     ),
-    "send": PUBLISH,
+    **dict.fromkeys(("send", "send_raw"), PUBLISH),
     "send_soon": HINT,
     **dict.fromkeys(("ack", "acknowledge", "reject", "requeue"), ACK),
     **dict.fromkeys(("ack_log_error", "reject_log_error"), ACK),

@@ -34,6 +34,7 @@ class Keeper(threading.Thread):
         workers: int,
         seed: int,
         executors: int = 1,
+        sensors: int = 0,
         network: Network | None = None,
     ) -> None:
         super().__init__(name="keeper", daemon=True)
@@ -60,6 +61,11 @@ class Keeper(threading.Thread):
             self._starts[name] = partial(
                 muster.start_executor, name, **{injection.ROLE: "executor"}, **wires
             )
+        for number in range(1, sensors + 1):
+            # it fires timers by the code of an executor: what fails there may fail in either
+            self._starts[f"sensor{number}"] = partial(
+                muster.start_sensor, f"sensor{number}", **{injection.ROLE: "executor"}
+            )
         for number in range(1, workers + 1):
             name = f"w{number}"
             wires = network.environment(name) if network is not None else {}
@@ -80,6 +86,10 @@ class Keeper(threading.Thread):
     @property
     def executors(self) -> list[str]:
         return [name for name in self._starts if name.startswith("executor")]
+
+    @property
+    def sensors(self) -> list[str]:
+        return [name for name in self._starts if name.startswith("sensor")]
 
     def start_all(self) -> None:
         for name, start in self._starts.items():

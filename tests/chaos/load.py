@@ -22,6 +22,8 @@ MIX = {
     "chaos.shell_again": 9,
     "chaos.fails": 6,
     "chaos.fails_again": 6,
+    "chaos.defers": 3,
+    "chaos.shell_defers": 3,
 }
 LONGEST_PAUSE_SECONDS = 0.3
 SHORT_DEADLINE_SHARE = 0.1

@@ -20,9 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests import servers
-from tests.chaos import report
-from tests.chaos.mutations import MUTANTS, Mutant
+from tests.chaos import automation_mutations, mutations, report
+from tests.chaos.mutations import Mutant
 from tests.scenarios.installation import REPOSITORY
+
+ALL = (*mutations.MUTANTS, *automation_mutations.MUTANTS)
 
 STAGE_SECONDS = 420.0
 FAILED = re.compile(r"^(?:FAILED|ERROR) \S*?(tests/[^\s\[]+)", re.MULTILINE)
@@ -40,7 +42,7 @@ class Verdict:
 
 def main() -> int:
     options = _options()
-    chosen = [mutant for mutant in MUTANTS if options.k in mutant.name]
+    chosen = [mutant for mutant in ALL if options.k in f"{mutant.file}: {mutant.name}"]
     verdicts = []
     with _copy_of_the_last_commit() as copy, servers.PostgresServer() as postgres:
         # one for all, instead of a start for each
@@ -146,7 +148,7 @@ def _copy_of_the_last_commit() -> Iterator[Path]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
-    parser.add_argument("-k", default="", help="only those with this in their name")
+    parser.add_argument("-k", default="", help="only those with this in their name or file")
     parser.add_argument(
         "--trust", action="store_true", help="do not run the tests without a mutant first"
     )

@@ -32,6 +32,9 @@ HELD_ROWS: Stage = ("tests/core/test_held_rows.py",)
 CLOCK: Stage = ("tests/core/test_clock.py",)
 TRIES: Stage = ("tests/workflows/test_tries.py",)
 READ_ONLY: Stage = ("tests/core/test_read_only.py",)
+DEFERRING: Stage = ("tests/core/executions/test_deferring.py",)
+PAUSES: Stage = ("tests/core/fleet/test_pauses.py",)
+OF_WORKER: Stage = ("tests/workers/test_pauses.py",)
 
 
 def _scenario(*names: str) -> Stage:
@@ -57,6 +60,7 @@ ROWS = "orchestrator/core/models/executions.py"
 LIVES = "orchestrator/core/fleet/lives.py"
 ATTEMPT = "orchestrator/core/executions/attempts.py"
 LETTERS = "orchestrator/core/dead_letters.py"
+DEFERRALS = "orchestrator/core/executions/deferring.py"
 
 MUTANTS = (
     # --- compare and swap ---
@@ -148,22 +152,22 @@ MUTANTS = (
     Mutant(
         "claim after start_by, PostgreSQL",
         CLAIM,
-        "locked.start_by > %s",
-        "(locked.start_by > %s OR TRUE)",
+        "locked.start_by > %(now)s",
+        "(locked.start_by > %(now)s OR TRUE)",
         (ATTEMPTS,),
     ),
     Mutant(
         "claim after the deadline, PostgreSQL",
         CLAIM,
-        "locked.deadline_at > %s",
-        "(locked.deadline_at > %s OR TRUE)",
+        "locked.deadline_at > %(now)s",
+        "(locked.deadline_at > %(now)s OR TRUE)",
         (ATTEMPTS,),
     ),
     Mutant(
         "claim by an earlier life of the worker, PostgreSQL",
         CLAIM,
-        "incarnation = %s AND gone_at",
-        "(incarnation = %s OR TRUE) AND gone_at",
+        "incarnation = %(incarnation)s AND gone_at",
+        "(incarnation = %(incarnation)s OR TRUE) AND gone_at",
         (ATTEMPTS,),
     ),
     Mutant(
@@ -176,8 +180,8 @@ MUTANTS = (
     Mutant(
         "claim by another worker, PostgreSQL",
         CLAIM,
-        "locked.worker_id = %s\n",
-        "(locked.worker_id = %s OR TRUE)\n",
+        "locked.worker_id = %(worker_id)s\n",
+        "(locked.worker_id = %(worker_id)s OR TRUE)\n",
         (ATTEMPTS,),
     ),
     # --- the end of an attempt ---
@@ -266,8 +270,8 @@ MUTANTS = (
     Mutant(
         "acceptance places what is pinned elsewhere",
         PLACING_FILE,
-        '"may_be_placed": row.pinned_worker_id is None,',
-        '"may_be_placed": True,',
+        '"may_be_placed": row.pinned_worker_id is None and row.queue is None,',
+        '"may_be_placed": row.queue is None,',
         (PLACING,),
     ),
     Mutant(
@@ -335,7 +339,7 @@ MUTANTS = (
     ),
     Mutant(
         "dispatch before the commit",
-        "orchestrator/core/executions/scheduling.py",
+        "orchestrator/core/executions/assigning.py",
         "transaction.on_commit(partial(dispatching.dispatch, dispatches, now=now, actor=actor))",
         "dispatching.dispatch(dispatches, now=now, actor=actor)",
         (SCHEDULING,),
@@ -422,7 +426,7 @@ MUTANTS = (
     Mutant(
         "retry waits for a time of a clock that was set back",
         "orchestrator/core/maintenance.py",
-        "if not Tick.objects.clock_was_set_back(now=now, within=window):",
+        "if not is_back or moment.was_set():",
         "if True:",
         (CLOCK,),
     ),
@@ -457,9 +461,93 @@ MUTANTS = (
     Mutant(
         "work is ended by a clock that was set",
         "orchestrator/core/executions/sweeping.py",
-        "if fleet.clock_is_trusted(now):",
-        "if True:",
+        "    if fleet.clock_is_trusted(now):",
+        "    if True:",
         (CLOCK,),
+    ),
+    Mutant(
+        "dispatch is ended by a clock that was set",
+        "orchestrator/core/executions/sweeping.py",
+        "if fleet.clock_is_trusted(now) else executions.none()",
+        "if True else executions.none()",
+        (CLOCK,),
+    ),
+    Mutant(
+        "sweep goes on with the time of a clock that was set meanwhile",
+        ATTEMPT,
+        "if batch and moment.was_set():",
+        "if False:",
+        (CLOCK,),
+    ),
+    Mutant(
+        "worker lost by a time of before the clock was set",
+        LIVES,
+        "            if moment.was_set():",
+        "            if False:",
+        (CLOCK,),
+    ),
+    Mutant(
+        "worker lost by a time of before a pause",
+        LIVES,
+        "            at = moment()",
+        "            at = now",
+        (CLOCK,),
+    ),
+    Mutant(
+        "what others note during a pause is taken for a clock that was set back",
+        "orchestrator/core/models/maintenance.py",
+        "        now = moment()\n        if clock.ran_at",
+        "        now = moment.at\n        if clock.ran_at",
+        (CLOCK,),
+    ),
+    Mutant(
+        "function is given a time of before it waited",
+        "orchestrator/core/maintenance.py",
+        ".function(now=moment())",
+        ".function(now=now)",
+        (CLOCK,),
+    ),
+    Mutant(
+        "function is given the time of a clock that was set while it waited",
+        "orchestrator/core/maintenance.py",
+        "    if moment.was_set():\n        return None",
+        "    if False:\n        return None",
+        (CLOCK,),
+    ),
+    Mutant(
+        "history goes back",
+        "orchestrator/core/executions/unclaimed.py",
+        "reason=reason, now=moment(), actor=CHECK",
+        "reason=reason, now=moment.at, actor=CHECK",
+        (CLOCK,),
+    ),
+    Mutant(
+        "who vanished holds executions for as long as other rows",
+        "orchestrator/core/database.py",
+        "idle_in_transaction_session_timeout = {BRIEF_MS}",
+        "idle_in_transaction_session_timeout = 10000",
+        (HELD_ROWS,),
+    ),
+    Mutant(
+        "sweep that vanished holds its rows for as long as others do",
+        ATTEMPT,
+        "            database.hold_briefly()\n",
+        "",
+        (HELD_ROWS,),
+    ),
+    Mutant(
+        "what runs has longer than the promise leaves it",
+        ROWS,
+        "DEADLINE_GRACE = timedelta(seconds=5)",
+        "DEADLINE_GRACE = timedelta(seconds=10)",
+        (SWEEPING,),
+    ),
+    Mutant(
+        "something slow between two sweeps",
+        "orchestrator/workflows/apps.py",
+        'has come.",\n            is_slow=True,',
+        'has come.",',
+        (MAINTENANCE,),
     ),
     Mutant(
         "read-only session is kept for ever",
@@ -542,8 +630,8 @@ MUTANTS = (
     Mutant(
         "cordoned worker is chosen",
         "orchestrator/core/fleet/placement.py",
-        "if not seat.is_cordoned and need.may_go_to",
-        "if need.may_go_to",
+        "if not seat.is_cordoned\n                and seat.serves(need.queue)",
+        "if seat.serves(need.queue)",
         (PLACEMENT,),
     ),
     Mutant(
@@ -592,8 +680,8 @@ MUTANTS = (
     Mutant(
         "worker lost although it has beaten meanwhile",
         LIVES,
-        "Worker.objects.stale(now).filter(pk=worker.pk, incarnation=worker.incarnation)",
-        "Worker.objects.filter(pk=worker.pk, incarnation=worker.incarnation)",
+        "if silent is None or silent.is_fresh(at):",
+        "if silent is None:",
         (FLEET,),
     ),
     Mutant(
@@ -676,14 +764,14 @@ MUTANTS = (
     # --- messages ---
     Mutant(
         "not mandatory",
-        "orchestrator/core/publisher.py",
-        "            mandatory=True,",
-        "            mandatory=False,",
+        "orchestrator/core/lanes.py",
+        "                mandatory=message.mandatory,",
+        "                mandatory=False,",
         (PUBLISHER,),
     ),
     Mutant(
         "confirms not awaited",
-        "orchestrator/core/publisher.py",
+        "orchestrator/core/lanes.py",
         "        while self.unconfirmed:",
         "        while False:",
         (PUBLISHER,),
@@ -691,8 +779,8 @@ MUTANTS = (
     Mutant(
         "refusal (nack) of the broker ignored",
         "orchestrator/core/publisher.py",
-        "        if self.refused:",
-        "        if False:",
+        "    if refused is not None:",
+        "    if False:",
         (PUBLISHER,),
     ),
     Mutant(
@@ -759,7 +847,7 @@ MUTANTS = (
     ),
     Mutant(
         "what could not be loaded is placed by an old view of the fleet",
-        "orchestrator/core/executions/scheduling.py",
+        "orchestrator/core/executions/assigning.py",
         "        placement.refresh(now=now, older_than_seconds=0.0)\n",
         "        pass\n",
         (MISSING_CODE,),
@@ -787,6 +875,20 @@ MUTANTS = (
         (CODE_WATCH,),
     ),
     # --- tasks ---
+    Mutant(
+        "tasks are stale by a clock that was set meanwhile",
+        "orchestrator/workflows/engine/staleness.py",
+        "if overstepped and moment.was_set():",
+        "if False:",
+        (("tests/workflows/test_staleness.py",),),
+    ),
+    Mutant(
+        "stale task is moved at a time of before its lock",
+        "orchestrator/workflows/engine/staleness.py",
+        "        at = moment()\n",
+        "        at = now\n",
+        (("tests/workflows/test_staleness.py",),),
+    ),
     Mutant(
         "quarantined task is advanced",
         "orchestrator/workflows/engine/advancing.py",
@@ -835,5 +937,126 @@ MUTANTS = (
         "entries[task_id][name].append(Entry(state, result))",
         "entries[next(iter(entries))][name].append(Entry(state, result))",
         (("tests/workflows/test_advancing.py",),),
+    ),
+    # --- not now ---
+    Mutant(
+        "deferral spends a retry",
+        ATTEMPT,
+        'return "defer", move(execution, result=result, **deferring.pause(execution, result, now))',
+        'return "retry", move(execution, result=result, retry_count=execution.retry_count + 1, '
+        "**deferring.pause(execution, result, now))",
+        (DEFERRING,),
+    ),
+    Mutant(
+        "deferral past the deadline",
+        DEFERRALS,
+        "    if now >= end.execution.deadline_at:",
+        "    if False:",
+        (DEFERRING,),
+    ),
+    Mutant(
+        "deferred before its worker is known to pause",
+        DEFERRALS,
+        "    _pause_workers(deferred, terms, now)\n",
+        "",
+        (DEFERRING,),
+    ),
+    Mutant(
+        "every deferral waits as long as the first",
+        DEFERRALS,
+        "earlier=earlier.get(end.execution.pk, 0)",
+        "earlier=0",
+        (DEFERRING,),
+    ),
+    Mutant(
+        "deferral is placed by an old view of the fleet",
+        "orchestrator/core/executions/unloaded.py",
+        "(Reason.PACK_UNAVAILABLE, Reason.TASK_REJECTED, Reason.QUEUE_PAUSED)",
+        "(Reason.PACK_UNAVAILABLE,)",
+        (DEFERRING,),
+    ),
+    Mutant(
+        "pause of an earlier life",
+        "orchestrator/core/fleet/lives.py",
+        "worker.queue_pauses = {}, {}, {}",
+        "_ = {}, {}, {}",
+        (PAUSES,),
+    ),
+    Mutant(
+        "pause of a clock that was ahead",
+        "orchestrator/core/models/fleet.py",
+        "if now < until <= now + LONGEST_PAUSE}",
+        "if now < until}",
+        (PAUSES,),
+    ),
+    Mutant(
+        "worker that pauses an action is chosen for it",
+        "orchestrator/core/fleet/placement.py",
+        "                and need.paused not in seat.paused\n                and need.may_go_to",
+        "                and need.may_go_to",
+        (PLACEMENT,),
+    ),
+    Mutant(
+        "action that all pause is rejected",
+        "orchestrator/core/fleet/placement.py",
+        "        if need.paused and self._candidates(",
+        "        if False and self._candidates(",
+        (PLACEMENT,),
+    ),
+    Mutant(
+        "pause of a queue is nothing to placement",
+        "orchestrator/core/fleet/placement.py",
+        "            if queue_of(name) in seat.paused:",
+        "            if False:",
+        (PLACEMENT,),
+    ),
+    Mutant(
+        "acceptance places where the action is paused",
+        PLACING_FILE,
+        "(worker.queue_pauses ->> %(paused)s)::timestamptz <= %(now)s",
+        "(worker.queue_pauses ->> %(paused)s)::timestamptz IS NOT NULL",
+        (PLACING,),
+    ),
+    Mutant(
+        "worker starts what it pauses",
+        "workers/attempts.py",
+        "if self.agent.pauses.holds(attempt.execution) and not attempt.is_canceling:",
+        "if False:",
+        (OF_WORKER,),
+    ),
+    Mutant(
+        "deferral is noted by nobody on its worker",
+        "workers/attempts.py",
+        "            self.agent.pauses.note(attempt.execution)",
+        "            pass",
+        (OF_WORKER,),
+    ),
+    Mutant(
+        "health check ends a pause that was prolonged meanwhile",
+        "workers/pauses.py",
+        "                if self._pauses[name].noted_at == noted_at:\n",
+        "                if True:\n",
+        (OF_WORKER,),
+    ),
+    Mutant(
+        "queue chooses what its workers call",
+        "orchestrator/core/health_checks.py",
+        "if path and path in allowed else None",
+        "if path else None",
+        (OF_WORKER,),
+    ),
+    Mutant(
+        "command that is not idempotent is run again for an exit status",
+        "orchestrator/core/packs/runtimes.py",
+        'options.get("exit_75", "defer" if idempotent else "fail")',
+        'options.get("exit_75", "defer")',
+        (("tests/workers/test_task_rejected.py",),),
+    ),
+    Mutant(
+        "deferral of what its worker stops has an unknown outcome",
+        "workers/attempts.py",
+        "reason not in (Reason.RUN_TIMEOUT, Reason.TASK_REJECTED)",
+        "reason is not Reason.RUN_TIMEOUT",
+        (("tests/workers/test_attempts.py",),),
     ),
 )

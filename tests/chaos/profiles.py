@@ -8,6 +8,9 @@ from typing import Any
 
 from tests.chaos.facts import Terms
 
+DEFERRALS: dict[str, Any] = {"defer_seconds": 1, "defer_pause_seconds": 1}
+"""Short in each storm: what defers is few actions, which all workers must not pause for long."""
+
 SETTINGS: dict[str, Any] = {
     # long enough for a machine that does much else: whoever lives is not to be missed
     "heartbeat_interval_seconds": 2,
@@ -19,6 +22,7 @@ SETTINGS: dict[str, Any] = {
     "deadline_seconds": 60,
     "no_worker_grace_seconds": 20,
     "staleness_interval_seconds": 2,
+    **DEFERRALS,
 }
 
 
@@ -46,7 +50,7 @@ QUICKLY = Profile(
 )
 BY_DEFAULT = Profile(
     "default settings",
-    {},
+    DEFERRALS,
     False,
     Terms(
         heartbeat_seconds=10.0,

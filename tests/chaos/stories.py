@@ -21,6 +21,7 @@ STORY = {
     "reject": ("requested", "failed", 0, 101.0),
     "retry": ("running", "requested", 1, 102.0),
     "give_back": ("running", "requested", 1, 102.0),
+    "defer": ("running", "requested", 1, 100.4),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -50,6 +51,9 @@ def run(
     steps: int = 0,
     workers: int = 3,
     executors: int = 1,
+    sensors: int = 0,
+    pack_paths: Sequence[str] = (),
+    beside: Callable[[Storm], Beside] | None = None,
     kinds: Sequence[str] | None = None,
     points: Sequence[Failpoint] = (),
     profile: Profile = QUICKLY,
@@ -57,14 +61,19 @@ def run(
     logs_to: Path | None = None,
 ) -> Outcome:
     """Submit so many executions and steps, or more, while each fault of these kinds happens so
-    often and each failpoint once; judge what is left."""
+    often and each failpoint once; judge what is left.
+
+    `beside`: what else is asked of the installation meanwhile, and judged at the end.
+    """
     began = time.monotonic()
     muster = Installation(backend, quick=profile.is_quick, **profile.settings)
     muster.environment |= campaign.environment(muster)
     network = Network(muster.environment) if backend.rabbit is not None else None
-    keeper = Keeper(muster, executors=executors, workers=workers, seed=seed, network=network)
+    keeper = Keeper(
+        muster, executors=executors, sensors=sensors, workers=workers, seed=seed, network=network
+    )
     try:
-        muster.client.call("prepare", pack_paths=[PACK])
+        muster.client.call("prepare", pack_paths=[PACK, *pack_paths])
         keeper.start_all()
         storm = Storm(
             muster, keeper, network=network, profile=profile, seed=seed, tell=tell, began=began
@@ -76,6 +85,7 @@ def run(
             submit_seconds=submit_seconds,
             kinds=kinds,
             points=points,
+            beside=beside,
         )
     finally:
         keeper.stop()
@@ -85,6 +95,15 @@ def run(
         muster.close()
         if network is not None:
             network.close()
+
+
+class Beside(threading.Thread):
+    """Asks for something else than the load does, and says at the end what is wrong with it."""
+
+    failure: Exception | None = None
+
+    def violations(self) -> list[Violation]:
+        raise NotImplementedError
 
 
 class Storm:
@@ -129,6 +148,7 @@ class Storm:
         submit_seconds: float,
         kinds: Sequence[str] | None,
         points: Sequence[Failpoint],
+        beside: Callable[[Storm], Beside] | None = None,
     ) -> Outcome:
         client = self.client = load.Load(
             url=self.keeper.url,
@@ -151,6 +171,9 @@ class Storm:
         self.watch.start()
         operator.start()
         client.start()
+        other = None if beside is None else beside(self)
+        if other is not None:
+            other.start()
         try:
             possible = faults.possible(self.muster.backend)
             plan = self._plan(possible if kinds is None else kinds, faults_of_a_kind)
@@ -159,9 +182,11 @@ class Storm:
         finally:
             client.enough.set()
             self.breaker.mend()
-        client.join()
-        if client.failure is not None:
-            raise client.failure
+        for thread in (client, other):
+            if thread is not None:
+                thread.join()
+                if thread.failure is not None:
+                    raise thread.failure
         calm_at = time.monotonic()
         self.tell("no more faults; waiting until all is over")
         self._wait_for_quiet()
@@ -175,7 +200,11 @@ class Storm:
             seed=self.seed,
             backend=self.muster.backend.name,
             evidence=found,
-            violations=[*failed_probes, *checker.check(found)],
+            violations=[
+                *failed_probes,
+                *checker.check(found),
+                *(other.violations() if other is not None else ()),
+            ],
             seconds=time.monotonic() - self.began,
             quiet_seconds=quiet_seconds,
             unanswered=client.unanswered,
@@ -315,6 +344,7 @@ class Storm:
             steps=database.steps(),
             records=database.records(),
             tries=database.tries(),
+            unanswered=database.unanswered(),
         )
 
     def _stalls(self) -> list[Fault]:

@@ -11,7 +11,7 @@ import pytest
 from tests.chaos import accounting, checker
 from tests.chaos.effects import EFFECTS
 from tests.chaos.facts import Evidence, Life, Line, Terms
-from tests.chaos.faults import EMBEDDED_FILES, EVERYWHERE, ON_SERVERS
+from tests.chaos.faults import EMBEDDED_FILES, EVERYWHERE, OF_SENSORS, ON_SERVERS
 from tests.chaos.stories import RESULT, E, ended, event, fault, row, truth
 
 ENDS = accounting.bad_ends_are_accounted_for
@@ -287,6 +287,13 @@ TRUTHS: dict[str, Evidence] = {
     "asked for a short deadline": ended(
         "reject", "deadline_passed", "failed", at=102.1, row={"deadline_at": 102.0}
     ),
+    "asked for a short deadline, of an API that came back after ten seconds": ended(
+        "reject",
+        "deadline_passed",
+        "failed",
+        at=112.1,
+        row={"created_at": 110.0, "deadline_at": 112.0},
+    ),
     "no worker for all its time": ended(
         "reject", "deadline_passed", "failed", at=160.5, lives=AWAY
     ),
@@ -348,7 +355,7 @@ def test_end_that_had_to_be_is_no_violation(story: str) -> None:
 
 def test_every_kind_of_fault_says_what_it_does() -> None:
     others = {"failpoint, kill", "failpoint, lie", "machine stalled"}
-    assert {*EVERYWHERE, *ON_SERVERS, *EMBEDDED_FILES, *others} == set(EFFECTS)
+    assert {*EVERYWHERE, *ON_SERVERS, *OF_SENSORS, *EMBEDDED_FILES, *others} == set(EFFECTS)
 
 
 def test_fault_of_unknown_kind_accounts_for_nothing() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from orchestrator.core.states import TRANSITIONS
-from tests.chaos import checker, test_accounting, test_task_rules
+from tests.chaos import accounting, checker, test_accounting, test_task_rules
 from tests.chaos.facts import Evidence, Fault, Line, Sighting
-from tests.chaos.stories import RESULT, E, event, fault, row, truth
+from tests.chaos.stories import RESULT, E, ended, event, fault, row, truth
 
 
 def test_true_run_has_no_violation() -> None:
@@ -38,6 +38,29 @@ def test_run_of_two_attempts_has_no_violation() -> None:
     )
 
     assert checker.check(evidence) == []
+
+
+DEFERRED = truth(
+    rows=[row(attempt=2)],
+    events=[
+        event("schedule"),
+        event("claim"),
+        event("defer", reason="task_rejected"),
+        event("schedule", attempt=2, at=102.1),
+        event("claim", attempt=2, at=102.2),
+        event("complete", attempt=2, at=103.0),
+    ],
+    lines=[
+        Line("defer", E, 1, 7, 100.3),
+        Line("start", E, 2, 8, 102.3),
+        Line("end", E, 2, 8, 102.9, RESULT),
+    ],
+)
+"""It could not begin at first, and must not be started twice."""
+
+
+def test_run_that_was_deferred_has_no_violation() -> None:
+    assert checker.check(DEFERRED) == []
 
 
 LIES: dict[str, tuple[Callable[..., Any], Evidence]] = {
@@ -72,6 +95,35 @@ LIES: dict[str, tuple[Callable[..., Any], Evidence]] = {
         truth(rows=[row(ended_at=184.0)], database_outages=[(150.0, 163.0)]),
     ),
     "no reason": (checker.ends_with_a_reason, truth(rows=[row(reason="")])),
+    "deferred without its word": (
+        checker.deferral_is_the_actions_word,
+        dataclasses.replace(DEFERRED, lines=DEFERRED.lines[1:]),
+    ),
+    "deferred after it had begun": (
+        checker.deferral_is_the_actions_word,
+        dataclasses.replace(DEFERRED, lines=[Line("start", E, 1, 7, 100.2), *DEFERRED.lines]),
+    ),
+    "ended for a deferral": (
+        checker.deferral_is_the_actions_word,
+        ended("fail", "task_rejected", "failed"),
+    ),
+    "deferred for another reason": (
+        checker.deferral_is_the_actions_word,
+        dataclasses.replace(
+            DEFERRED, events=[event("schedule"), event("claim"), event("defer", reason="moved")]
+        ),
+    ),
+    "deferral counted as an attempt": (
+        accounting.attempts_left_are_used,
+        dataclasses.replace(
+            DEFERRED,
+            rows=[row(attempt=2, max_attempts=2, status="failed", reason="scheduled_timeout")],
+            events=[
+                *DEFERRED.events[:4],
+                event("expire", attempt=2, at=103.0, reason="scheduled_timeout"),
+            ],
+        ),
+    ),
     "one attempt started twice": (
         checker.attempt_starts_once,
         truth(lines=[*truth().lines, Line("start", E, 1, 8, 100.4)]),
@@ -186,6 +238,10 @@ LIES: dict[str, tuple[Callable[..., Any], Evidence]] = {
     "internal error": (
         checker.answers_are_honest,
         truth(wrong_answers=["POST /executions: 500"]),
+    ),
+    "rule whose answer is not over": (
+        checker.events_are_answered_once,
+        truth(unanswered={"events that no rule was asked about": 0, "enforcements": 1}),
     ),
     "neighbour that was disturbed": (
         checker.neighbours_are_undisturbed,

@@ -36,7 +36,7 @@ from hypothesis.stateful import (
 
 from orchestrator.core import dead_letters, executions, fleet, publisher
 from orchestrator.core.dead_letters import Letter
-from orchestrator.core.models import Execution, ExecutionEvent
+from orchestrator.core.models import Execution, ExecutionEvent, Worker
 from orchestrator.core.models.executions import DEADLINE_GRACE
 from orchestrator.core.reasons import Reason
 from orchestrator.core.state_machine import Move, TransitionConflict
@@ -222,6 +222,25 @@ class Lives(RuleBasedStateMachine):
             one.end(ENDS[reason][0], self.world.now, safe_to_repeat=lost)
         if twice:
             assert executions.finish([end], now=self.world.now, actor="model") == set()
+
+    @precondition(lambda self: self.world.claims)
+    @rule(which=INDEX, twice=st.booleans())
+    def defer(self, which: int, twice: bool) -> None:
+        """Whoever claimed it says "not now", in time, too late, or a second time. Pauses have tests
+        of their own: here the worker may have it again at once."""
+        one, claimed = self.world.claims[which % len(self.world.claims)]
+        now = self.world.now
+        end = executions.Ended(claimed, Reason.TASK_REJECTED, {executions.RETRY_AFTER: 0})
+        counted = executions.finish([end], now=now, actor="model")
+        counts = one.status in ("running", "canceling") and one.attempt == claimed.attempt
+        assert counted == ({claimed.key} if counts else set())
+        if counts and one.status == "canceling":
+            one.status = "cancelled"
+        elif counts:
+            one.status = "requested" if one.deadline_at > now else "failed"
+        if twice:
+            assert executions.finish([end], now=now, actor="model") == set()
+        Worker.objects.update(queue_pauses={})
 
     @precondition(lambda self: self.world.executions)
     @rule(which=INDEX)

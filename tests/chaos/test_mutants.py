@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.chaos import mutants, report
-from tests.chaos.mutations import MUTANTS, Mutant
+from tests.chaos.mutations import Mutant
 from tests.scenarios.installation import REPOSITORY
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
+@pytest.mark.parametrize("mutant", mutants.ALL, ids=[mutant.name for mutant in mutants.ALL])
 def test_mutant_finds_its_line_and_leaves_python(mutant: Mutant) -> None:
     sound = (REPOSITORY / mutant.file).read_text()
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -76,6 +78,23 @@ def test_silent_wire_takes_new_connections_that_hear_nothing(wire: Wire) -> None
         client.settimeout(SILENCE_SECONDS)
         with pytest.raises(TimeoutError):
             _asked(client, b"one")
+
+
+def test_wire_falls_silent_with_certain_words_which_still_arrive(wire: Wire) -> None:
+    with _connect(wire) as client, ThreadPoolExecutor(1) as beside:
+        silenced = beside.submit(wire.hush_after, b"last", within_seconds=LIMIT_SECONDS)
+        while not wire.is_listening:
+            time.sleep(0.01)
+        client.sendall(b"the last word")
+        assert silenced.result()
+        client.settimeout(SILENCE_SECONDS)
+        with pytest.raises(TimeoutError):
+            client.recv(100)
+        wire.mend()
+        client.settimeout(LIMIT_SECONDS)
+        assert client.recv(100) == b"the last word"
+        assert not wire.hush_after(b"never said", within_seconds=0.01)
+        assert _asked(client, b"goes on") == b"goes on"
 
 
 def test_cut_wire_breaks_and_refuses_until_it_is_mended(wire: Wire) -> None:

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 from tests.chaos import neighbour
-from tests.chaos.breaking import Breaking, Broken
+from tests.chaos.breaking import Breaking, Broken, NotNow
 from tests.relays import Wire
 from tests.scenarios.installation import Service
 
@@ -14,6 +14,17 @@ PACK = str(Path(__file__).parent / "pack")
 
 CUT_SECONDS = (5.0, 15.0)
 SILENT_SECONDS = (4.0, 10.0)
+
+LAST_WORDS = (
+    b"execution_timeout_monitor",
+    b"'muster.check_timeouts'",
+    b"'muster.check_heartbeats'",
+)
+"""In the statement by which overdue executions end, when their rows are locked; and in those with
+which a check begins, so that it goes on with a time that is long over."""
+MAINTENANCE_WITHIN_SECONDS = 10.0
+VANISHED_SECONDS = 30.0
+"""Longer than anything may be late."""
 
 
 class WireFaults(Breaking):
@@ -32,6 +43,20 @@ class WireFaults(Breaking):
     def silent_database(self) -> Broken:
         """As `silent_broker`, in the middle of a statement or a transaction."""
         return self._hush("database")
+
+    def silent_maintenance(self) -> Broken:
+        """An executor vanishes in the transaction that ends what is overdue, with its locks, or in
+        a check, and comes back after longer than anything may be late."""
+        service = self._executor()
+        if len(self.executors_at_work()) < 2:  # for so long nobody else would end anything
+            raise NotNow
+        wire = self._wire(service, "database")
+        if not wire.hush_after(
+            self._rng.choice(LAST_WORDS), within_seconds=MAINTENANCE_WITHIN_SECONDS
+        ):
+            raise NotNow
+        self._for_a_while(VANISHED_SECONDS, wire.mend)
+        return Broken(f"{service.name} for {VANISHED_SECONDS:.1f} s", seconds=VANISHED_SECONDS)
 
     def second_installation(self) -> Broken:
         """Comes, works and goes beside all else."""

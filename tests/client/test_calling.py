@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 import celery
 import pytest
-from celery.exceptions import Retry, SoftTimeLimitExceeded
+from celery.exceptions import Reject, Retry, SoftTimeLimitExceeded
 from pydantic import BaseModel, Field
 
-from muster_client import TryAgain, action, calling
+from muster_client import TaskRejected, TryAgain, action, calling
 from muster_client.calling import call
 
 
@@ -71,6 +71,8 @@ def fetch(self: Any, how: str) -> Any:
         raise self.retry(eta=datetime.now(UTC) + timedelta(seconds=60))
     if how == "raise":
         raise Retry("later", when=datetime.now(UTC) + timedelta(seconds=9))
+    if how in ("requeue", "reject"):
+        raise Reject("the press is cold", requeue=how == "requeue")
     if how == "other":
         return self.app
     request = self.request
@@ -112,9 +114,8 @@ class TestTasks:
     def test_retry_asks_muster_for_another_attempt(self, how, seconds):
         with pytest.raises(TryAgain) as raised:
             call(fetch, {"how": how})
-        asked = calling.asks_again(raised.value)
-        assert asked is not None
-        assert asked["after_seconds"] == pytest.approx(seconds, abs=2)
+        asked = calling.asked(raised.value)
+        assert asked["try_again"]["after_seconds"] == pytest.approx(seconds, abs=2)
 
     def test_what_is_described_of_a_retry_is_its_cause(self):
         with pytest.raises(TryAgain) as raised:
@@ -133,7 +134,15 @@ class TestTasks:
         with pytest.raises(raised) as caught:
             call(read, {"error": error})
         if raised is TryAgain:
-            assert calling.asks_again(caught.value) == {"after_seconds": None}
+            assert calling.asked(caught.value) == {"try_again": {"after_seconds": None}}
+
+    def test_reject_with_requeue_defers_and_without_it_fails(self):
+        with pytest.raises(TaskRejected, match="the press is cold") as deferred:
+            call(fetch, {"how": "requeue"})
+        assert calling.asked(deferred.value) == {"task_rejected": {"after_seconds": None}}
+        with pytest.raises(Reject) as failed:
+            call(fetch, {"how": "reject"})
+        assert calling.asked(failed.value) == {}
 
     def test_task_can_tidy_up_at_its_soft_time_limit(self):
         started = time.monotonic()

@@ -247,6 +247,30 @@ def test_file_of_another_format_is_refused_with_advice(broker_url, file):
         Connection(broker_url).transport.establish_connection()
 
 
+def test_file_of_the_first_format_is_brought_to_the_present_one_with_its_messages(broker_url, file):
+    with Broker(broker_url) as broker:
+        broker.channel.queue_declare("kept", durable=True, auto_delete=False)
+        for number in range(2):
+            broker.publish(number, "kept")
+        broker.get("kept").requeue()
+    with sqlite3.connect(file) as db:
+        db.executescript(
+            """
+            DROP INDEX message_ready;
+            ALTER TABLE message DROP COLUMN priority;
+            ALTER TABLE message RENAME COLUMN returns TO redelivered;
+            CREATE INDEX message_ready ON message (queue_id, id) WHERE owner IS NULL;
+            PRAGMA user_version = 1;
+            """
+        )
+    db.close()
+    with Broker(broker_url) as broker:
+        got = [broker.get("kept") for _ in range(2)]
+        assert [message.payload for message in got] == [0, 1]
+        assert [message.delivery_info["redelivered"] for message in got] == [True, False]
+        assert broker.queue("ranked", x_max_priority=5)
+
+
 def test_connection_can_be_made_again_after_the_file_was_replaced(broker, file):
     broker.queue()
     for path in file.parent.iterdir():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -9,7 +11,10 @@ import pytest
 
 from orchestrator.core import clock, executions, fleet, maintenance
 from orchestrator.core.clock import Reading, Watch
-from orchestrator.core.models import Execution, Worker
+from orchestrator.core.executions.attempts import end_all
+from orchestrator.core.executions.sweeping import KINDS
+from orchestrator.core.models import Execution, Tick, Worker
+from orchestrator.core.models.maintenance import CLOCK
 from orchestrator.core.reasons import Reason
 from orchestrator.core.state_machine import Move
 from orchestrator.core.states import ExecutionStatus
@@ -104,10 +109,11 @@ def test_slow_answer_is_asked_for_again_at_once(monkeypatch: pytest.MonkeyPatch)
     assert answers == []
 
 
+@pytest.mark.takes_time
 def test_time_goes_on_from_where_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted = iter([50.0, 53.5])
+    counted = iter([50.0, 50.0, 53.5])
     monkeypatch.setattr(clock, "seconds_counted", lambda: next(counted))
-    moment = clock.running_from(NOW)
+    moment = clock.Running(NOW)
     assert [moment(), moment()] == [NOW, NOW + seconds(3.5)]
 
 
@@ -302,6 +308,106 @@ def test_nothing_is_rejected_for_want_of_a_worker_just_after_the_clock_was_set(
     watch.steps.clear()
     set_clock(watch, 600.0, ago=WINDOW_SECONDS)
     assert status(NOW + seconds(3)) == "failed"
+
+
+# --- what was kept from going on -----------------------------------------------------------------
+
+
+@pytest.fixture
+def paused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is given the time is at once kept from going on for PAUSE: its database is frozen, its
+    network silent, or its own process stopped."""
+    counted = itertools.chain([100.0], itertools.repeat(100.0 + PAUSE.total_seconds()))
+    monkeypatch.setattr(clock, "seconds_counted", lambda: next(counted))
+
+
+PAUSE = seconds(20)
+LATER = NOW + PAUSE
+
+
+@pytest.mark.takes_time
+@pytest.mark.usefixtures("database", "paused")
+def test_worker_that_has_beaten_meanwhile_is_not_lost_by_a_time_of_before() -> None:
+    make_worker("alive", now=LATER)
+    assert lost(NOW) == []
+
+
+@pytest.mark.takes_time
+@pytest.mark.usefixtures("database", "paused", "sent")
+def test_what_was_accepted_meanwhile_keeps_its_deadline() -> None:
+    """Another process has looked at the clock since: it was not set back."""
+    Tick.objects.create(name=CLOCK, ran_at=LATER)
+    deadline_at = LATER + seconds(60)
+    execution = make_execution(S.REQUESTED, created_at=LATER, deadline_at=deadline_at)
+    assert maintenance.check_timeouts(now=NOW)["brought_forward"] == 0
+    assert reread(execution).deadline_at == deadline_at
+
+
+@pytest.mark.takes_time
+@pytest.mark.usefixtures("database", "paused", "sent")
+def test_what_was_dispatched_meanwhile_is_given_back_at_a_later_time() -> None:
+    make_worker("other", now=LATER)
+    execution = make_execution(S.REQUESTED)
+    moves = [Move(execution.pk, S.REQUESTED, 0, {"worker": make_worker("gone", status="inactive"),
+             "start_by": LATER + seconds(60)})]  # fmt: skip
+    Execution.objects.transition_many("schedule", moves, now=LATER, actor="executor")
+    assert maintenance.check_heartbeats(now=NOW)["released"] == 1
+    assert list(execution.history.values_list("event", "at")) == [
+        ("schedule", LATER),
+        ("give_back", LATER),
+    ]
+
+
+@pytest.mark.takes_time
+@pytest.mark.usefixtures("database", "paused")
+def test_function_that_waited_for_its_tick_is_given_the_time_of_after(
+    instead: Callable[[str, Any], None],
+) -> None:
+    given: list[datetime] = []
+    instead("muster.check_timeouts", lambda now: given.append(now))
+    maintenance.run("muster.check_timeouts", now=NOW)
+    assert given == [LATER]
+
+
+@pytest.mark.usefixtures("database", "sent")
+@pytest.mark.parametrize("step", STEPS)
+def test_sweep_that_began_before_the_clock_was_set_ends_nothing(step: float, watch: Watch) -> None:
+    overdue = make_execution(S.REQUESTED, deadline_at=NOW)
+    moment = clock.Running(NOW)
+    watch.steps.append(clock.Step(step, clock.seconds_counted()))
+    kind = KINDS["deadline_passed"]
+    values: dict[str, Any] = {"reason": kind.reason, "detail": kind.detail, "failed_by": "sweep"}
+    assert end_all(kind.overdue(NOW), moment=moment, **values) == 0
+    assert not reread(overdue).is_terminal
+    assert end_all(kind.overdue(NOW), moment=clock.Running(NOW), **values) == 1
+
+
+@pytest.fixture
+def set_back(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks the clock once more sees that it was set back."""
+    ask = clock.asked_now
+
+    def asked_now() -> datetime:
+        watch.steps.append(clock.Step(-600.0, clock.seconds_counted()))
+        return ask()
+
+    monkeypatch.setattr(clock, "asked_now", asked_now)
+
+
+@pytest.mark.usefixtures("database", "set_back")
+def test_nobody_is_lost_by_a_check_during_which_the_clock_was_set() -> None:
+    make_worker("silent")
+    assert lost(NOW + seconds(WINDOW_SECONDS + 1)) == []
+
+
+@pytest.mark.usefixtures("database", "set_back")
+def test_function_that_waited_for_its_tick_while_the_clock_was_set_is_left_to_the_next(
+    instead: Callable[[str, Any], None],
+) -> None:
+    given: list[datetime] = []
+    instead("muster.check_timeouts", lambda now: given.append(now))
+    assert maintenance.run("muster.check_timeouts", now=NOW) is None
+    assert given == []
 
 
 @pytest.mark.usefixtures("database", "sent")

@@ -13,9 +13,11 @@ from kombu.message import Message
 
 from orchestrator.core import dead_letters, executions, fleet, publisher, topology
 from orchestrator.core.dead_letters import Drained, Letter
+from orchestrator.core.executions.logged import MOST_LINES
 from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent, Tally
 from orchestrator.core.states import ExecutionStatus
 from tests.factories import NOW, make_action, make_execution, make_worker
+from tests.logged import logged
 from tests.rows import reread
 
 pytestmark = pytest.mark.usefixtures("database", "sent")
@@ -89,6 +91,45 @@ def test_expired_letter_of_a_busy_worker_sends_its_execution_back(
     assert (row.status, row.reason, row.retry_count) == ("requested", "queue_ttl_expired", 0)
     assert [message.task for message in sent] == [publisher.SCHEDULE]
     assert not DLQEntry.objects.exists(), "nothing is wrong with it"
+
+
+def test_each_letter_is_logged_with_its_execution_and_what_became_of_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ended = unclaimed(worker=make_worker("gone", status="inactive"))
+    settle(letter(ended), read("no json"))
+    returned = unclaimed(worker=make_worker("busy", capacity=1), attempt=4)
+    settle(letter(returned))
+    lines = {line["execution_id"]: line for line in logged(caplog, "dead letter drained")}
+    facts = ("action", "attempt", "worker", "reason", "goes_back")
+    of_ended, of_returned = (
+        [lines[str(each.pk)][name] for name in facts] for each in (ended, returned)
+    )
+    assert of_ended == [ended.action_ref, 1, "gone", "queue_ttl_expired", False]
+    assert of_returned == [returned.action_ref, 4, "busy", "queue_ttl_expired", True]
+    (unreadable,) = logged(caplog, "unreadable dead letters kept")
+    assert unreadable["n"] == 1
+
+
+def test_very_many_letters_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    worker = make_worker(status="inactive")
+    settle(*(letter(unclaimed(worker=worker)) for _ in range(MOST_LINES + 3)))
+    assert len(logged(caplog, "dead letter drained")) == MOST_LINES
+    (more,) = logged(caplog, "more lines left out")
+    assert (more["line"], more["n"]) == ("dead letter drained", 3)
+
+
+def test_letters_are_counted_by_their_outcome_with_their_wait() -> None:
+    expired = unclaimed()
+    settle(letter(expired), letter(expired), read(b"{", {}), now=NOW + timedelta(seconds=7))
+    counted = Tally.objects.filter(metric="muster_dlq_letters_total")
+    assert dict(counted.values_list("reason", "value")) == {
+        "settled": 1,
+        "stale": 1,
+        "unreadable": 1,
+    }
+    waited = Tally.objects.filter(metric="muster_dlq_processing_seconds")
+    assert dict(waited.values_list("part", "value")) == {"10": 2, "sum": 14}
 
 
 def test_rejected_letter_says_so() -> None:

@@ -49,7 +49,14 @@ def test_app_that_brings_nothing_leaves_it_out() -> None:
 
 def test_each_app_is_the_default_of_its_module() -> None:
     """Django would take its own class instead, without a word, and nothing of the app's."""
-    assert [app.label for app in frame.ours()] == ["orchestrator", "workflows", "access", "drills"]
+    assert [app.label for app in frame.ours()] == [
+        "orchestrator",
+        "workflows",
+        "access",
+        "queues",
+        "automation",
+        "drills",
+    ]
 
 
 def test_named_function_is_called_with_what_it_is_given() -> None:

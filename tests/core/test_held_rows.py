@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from orchestrator.core import executions, fleet, maintenance
+from orchestrator.core import clock, executions, fleet, maintenance
+from orchestrator.core.executions import attempts
 from orchestrator.core.models import Execution, Tick, Worker
 from orchestrator.core.reasons import Reason
 from orchestrator.core.state_machine import Move
@@ -95,6 +96,34 @@ def test_sweep_ends_what_stands_behind_more_held_rows_than_a_batch_has(settings:
         assert open_ids == {each.pk for each in others}
         assert not open_ids & {each.pk for each in free}
     assert executions.sweep(now=NOW)["not_started"] == 5
+
+
+def held_for() -> str:
+    """How long the server lets a silent client keep the present transaction open."""
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW idle_in_transaction_session_timeout")
+        return str(cursor.fetchone()[0])
+
+
+def test_who_vanishes_while_it_ends_executions_does_not_hold_them_for_long() -> None:
+    usually = held_for()
+    make_execution(S.REQUESTED, deadline_at=NOW)
+    seen: list[str] = []
+
+    def end(batch: Any, **values: Any) -> set[Any]:
+        seen.append(held_for())
+        return attempts.end_attempts(batch, **values)
+
+    attempts.end_all(
+        Execution.objects.past_deadline(NOW),
+        reason=Reason.DEADLINE_PASSED,
+        detail="",
+        failed_by="test",
+        moment=clock.Running(NOW),
+        end=end,
+    )
+    assert seen == ["4s"]
+    assert held_for() == usually
 
 
 def test_what_is_held_is_not_waited_for_when_it_is_dispatched_again() -> None:

@@ -13,9 +13,12 @@ from django.db import OperationalError
 from django_celery_beat.models import CrontabSchedule, IntervalSchedule, PeriodicTask
 
 from orchestrator.core import dead_letters, fleet, maintenance
+from orchestrator.core.database import BRIEF_MS
 from orchestrator.core.models import Tick, Worker
+from orchestrator.core.models.executions import DEADLINE_GRACE
 from orchestrator.core.states import ExecutionStatus
 from settings import muster
+from tasks.watchdog import LOOKS_PER_INTERVAL, MISSED_TICKS
 from tests.factories import NOW, make_execution
 from tests.races import at_once
 from tests.rows import reread
@@ -102,6 +105,21 @@ def test_timeout_check_sweeps_and_heartbeat_check_settles() -> None:
     later = NOW + timedelta(seconds=31)
     told = maintenance.run("muster.check_heartbeats", now=later)
     assert told == {"lost": ["w1"], "settled": 1, "released": 0}
+
+
+def test_promise_leaves_time_for_an_executor_that_vanishes_in_its_sweep() -> None:
+    """What runs has its grace, a tick begins an interval later, and whoever takes it ends nothing:
+    a watchdog is next, and the rows are free by then. See docs/adr/0005."""
+    interval_seconds = INTERVAL.total_seconds()
+    until_missed = interval_seconds * (MISSED_TICKS + 1 / LOOKS_PER_INTERVAL)
+    seconds = DEADLINE_GRACE.total_seconds() + interval_seconds + until_missed
+    assert seconds == pytest.approx(18.1, abs=0.1)
+    assert BRIEF_MS / 1000 < interval_seconds < until_missed
+
+
+def test_nothing_that_may_take_long_is_between_two_sweeps() -> None:
+    urgent = {name for name, each in maintenance.functions().items() if not each.is_slow}
+    assert urgent == {"muster.check_timeouts", "muster.check_heartbeats"}
 
 
 def test_beat_schedules_every_function_and_nothing_else_of_ours() -> None:

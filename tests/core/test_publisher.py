@@ -13,6 +13,7 @@ from kombu import Consumer
 from kombu.message import Message as Received
 
 from orchestrator.core import publisher, topology
+from orchestrator.core.lanes import Lane, RawMessage
 from orchestrator.core.publisher import Message
 from orchestrator.workflows import messages
 from settings.celery import app
@@ -211,7 +212,7 @@ def test_message_of_which_the_broker_says_nothing_is_not_taken_for_sent(
     queues: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.MUSTER = dataclasses.replace(settings.MUSTER, publish_timeout_seconds=0.2)
-    monkeypatch.setattr(publisher._Lane, "_publish", lambda lane, _: lane.unconfirmed.add(1))
+    monkeypatch.setattr(Lane, "_publish", lambda lane, *_: lane.unconfirmed.update({1: 0}))
     with pytest.raises(publisher.BrokerUnavailable):
         publisher.send(publisher.requested([ID]))
 
@@ -219,12 +220,12 @@ def test_message_of_which_the_broker_says_nothing_is_not_taken_for_sent(
 def test_message_that_the_broker_refuses_is_not_taken_for_sent(
     queues: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(lane: publisher._Lane, message: Message) -> None:
+    def refused(lane: Lane, position: int, message: RawMessage) -> None:
         lane.last_tag += 1
-        lane.unconfirmed.add(lane.last_tag)
+        lane.unconfirmed[lane.last_tag] = position
         lane._on_nack(lane.last_tag, multiple=False)
 
-    monkeypatch.setattr(publisher._Lane, "_publish", refused)
+    monkeypatch.setattr(Lane, "_publish", refused)
     with pytest.raises(publisher.BrokerUnavailable, match="refused"):
         publisher.send(publisher.requested([ID]))
 

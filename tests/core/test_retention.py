@@ -28,6 +28,7 @@ from orchestrator.core.models import (
     Worker,
     WorkerEvent,
 )
+from orchestrator.core.models.time_ordered import uuid7_floor
 from orchestrator.core.reasons import Reason
 from orchestrator.core.state_machine import transition
 from orchestrator.core.states import OPEN, TERMINAL, ExecutionStatus
@@ -58,7 +59,7 @@ _number = count()
 
 def id_of(at: datetime) -> UUID:
     """An id as the row would have if it had been made then."""
-    return UUID(int=retention.first_id(at).int | next(_number) << 64 | secrets.randbits(60))
+    return UUID(int=uuid7_floor(at).int | next(_number) << 64 | secrets.randbits(60))
 
 
 def ended(at: datetime, status: str = ExecutionStatus.COMPLETED, **values: Any) -> Execution:

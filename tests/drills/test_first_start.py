@@ -83,6 +83,7 @@ def test_token_that_somebody_else_stored_is_replaced(directory: Path) -> None:
 def test_token_is_not_made_for_a_service_that_somebody_disabled(directory: Path) -> None:
     now = clock.now()
     make(now)
-    identities.disable(Identity.objects.get(), by=ROOT, now=now)
+    service("boss", given("admin"))
+    identities.disable(Identity.objects.get(service_name="up"), by=ROOT, now=now)
     with pytest.raises(Exception, match="No API token was made: service:up is disabled"):
         make(now)

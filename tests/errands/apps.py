@@ -54,6 +54,7 @@ class ErrandsConfig(MusterApp):
     )
     table_rights = ("tests.errands.rights.TABLES",)
     metrics = (Named("tests.errands.verbs.metrics"),)
+    metrics_described = ("tests.errands.verbs.METRICS",)
     execution_facts = (Named("tests.errands.verbs.of_execution"),)
     sidebar = (SidebarItem("Errands", "Errands", "directions_run", "errands.errand"),)
     lives = (Life("Errands", machine="tests.errands.states.ERRANDS", begins="asked"),)

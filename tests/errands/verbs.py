@@ -12,7 +12,8 @@ from django.db import transaction
 from orchestrator.core import executions, investigations, publisher, topology
 from orchestrator.core.errors import NotFound
 from orchestrator.core.investigations import Subject
-from orchestrator.core.metrics.exposition import counted, gauge
+from orchestrator.core.metrics.exposition import counted
+from orchestrator.core.metrics.gauges import Gauge
 from orchestrator.core.models import DLQEntry, Execution
 from orchestrator.core.shown.values import Fact, Link
 from orchestrator.core.state_machine import Move
@@ -121,7 +122,11 @@ def of_execution(execution: Execution) -> list[Fact]:
     return [("Errand", Link(errand, str(errand))) for errand in found]
 
 
+ERRANDS_OPEN = Gauge("errands_open", "Errands that have not ended.", "state")
+METRICS = (ERRANDS_OPEN,)
+
+
 def metrics(now: datetime) -> Iterator[Any]:
     open_states = sorted(set(ErrandState) - ERRANDS.ended)
     numbers = counted(Errand.objects.open(), "state", open_states)
-    yield gauge("errands_open", "Errands that have not ended.", "state", numbers)
+    yield ERRANDS_OPEN.by(numbers)

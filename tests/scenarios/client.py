@@ -13,6 +13,7 @@ import json
 import os
 import socket
 import sys
+import time
 from dataclasses import replace
 from datetime import datetime, timedelta
 from multiprocessing.connection import Connection
@@ -29,11 +30,20 @@ django.setup()
 
 from amqp.exceptions import NotFound, PreconditionFailed  # noqa: E402
 from celery import current_app  # noqa: E402
+from django.contrib.auth import get_user_model  # noqa: E402
 from django.core.management import call_command  # noqa: E402
 from django.db import close_old_connections  # noqa: E402
 
-from orchestrator.access import privileges  # noqa: E402
+from orchestrator.access import identities, privileges  # noqa: E402
 from orchestrator.access.privileges import rabbitmq  # noqa: E402
+from orchestrator.automation import (  # noqa: E402
+    owners,
+    recording,
+    rules,
+    trigger_types,
+    triggers,
+)
+from orchestrator.automation.models import Enforcement, Event, Timer  # noqa: E402
 from orchestrator.core import (  # noqa: E402
     clock,
     dead_letters,
@@ -41,15 +51,27 @@ from orchestrator.core import (  # noqa: E402
     fleet,
     packs,
     publisher,
-    retention,
     topology,
 )
-from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent, Tick, Worker, WorkerEvent  # noqa: E402
+from orchestrator.core.models import (  # noqa: E402
+    DLQEntry,
+    Execution,
+    ExecutionEvent,
+    Pack,
+    Tick,
+    Worker,
+    WorkerEvent,
+)
+from orchestrator.core.models.time_ordered import uuid7_floor  # noqa: E402
+from orchestrator.queues import changes as queues  # noqa: E402
+from orchestrator.queues import definitions as queue_definitions  # noqa: E402
+from orchestrator.queues.models import Gate, Ticket, WorkQueue  # noqa: E402
 from orchestrator.workflows import engine, task_templates  # noqa: E402
 from orchestrator.workflows.messages import requested as tasks_requested  # noqa: E402
 from orchestrator.workflows.models import Step, Task, TransitionRecord  # noqa: E402
 
 CLIENT = "scenario"
+POLL_SECONDS = 0.005
 
 
 def ping() -> None:
@@ -71,6 +93,11 @@ def token(*, name: str, role: str) -> str:
     return output.getvalue().strip()
 
 
+def make_administrator(*, name: str, password: str) -> None:
+    """A user who may do everything in the admin."""
+    get_user_model().objects.create_superuser(name, password=password)
+
+
 def make_logins(*, virtual_host: str, password: str) -> dict[str, Any]:
     """Make the roles of each service in the database; returns the definitions of the broker's
     users."""
@@ -87,6 +114,31 @@ def submit(*, news: list[dict[str, Any]]) -> list[UUID]:
     wanted = [executions.NewExecution(**new) for new in news]
     rows = executions.request_many(wanted, requested_by=CLIENT, now=clock.now())
     return [row.pk for row in rows]
+
+
+def make_queue(*, name: str, **values: Any) -> None:
+    """Make or change a queue; the keywords are the keys of a queue file."""
+    file = queue_definitions.source_of(values, name=name)
+    queue_definitions.check_queue(file)
+    assert file.problems == []
+    queues.apply(queue_definitions.new_queue(file.value), actor=CLIENT, now=clock.now())
+
+
+def order_queue(*, name: str, verb: str) -> None:
+    """Pause, resume or retire a queue."""
+    getattr(queues, verb)(name, reason="a test", actor=CLIENT, now=clock.now())
+
+
+def most_held(*, queue: str) -> int:
+    """The most executions of a queue that were claimed and not ended at one time, by the
+    history."""
+    events = ExecutionEvent.objects.filter(execution__queue=queue).order_by("pk")
+    held: set[UUID] = set()
+    most = 0
+    for execution_id, to_status in events.values_list("execution_id", "to_status"):
+        (held.add if to_status in ("running", "canceling") else held.discard)(execution_id)
+        most = max(most, len(held))
+    return most
 
 
 def cancel(*, id: UUID) -> str:
@@ -176,7 +228,7 @@ def copy_as_old(*, id: UUID, days: int) -> UUID:
         at = getattr(row, field.attname)
         if isinstance(at, datetime):
             setattr(row, field.attname, at - earlier)
-    row.pk = retention.first_id(row.created_at)
+    row.pk = uuid7_floor(row.created_at)
     row.save(force_insert=True)
     for event in ExecutionEvent.objects.of(id):
         event.pk, event.execution_id, event.at = None, row.pk, event.at - earlier
@@ -225,6 +277,100 @@ def request_task_of(*, definition: dict[str, Any]) -> UUID:
     where = {key: definition[key] for key in ("name", "version")}
     new = engine.NewTask(namespace=definition["namespace_name"], **where)
     return engine.request(new, requested_by=CLIENT, now=clock.now()).pk
+
+
+def owner_of_rules(*, name: str, is_person: bool) -> None:
+    """A person or a service account, who may do what rules do in the packs of the scenarios."""
+    if is_person:
+        get_user_model().objects.create_user(name)
+    else:
+        call_command("access", "create", name, stdout=io.StringIO())
+    kind = "user" if is_person else "service"
+    packs = [f"--pack={pack}" for pack in ("core", "scenario")]
+    call_command("access", "grant", f"{kind}:{name}", "author", *packs, stdout=io.StringIO())
+
+
+def install_rules(
+    *, news: list[dict[str, Any]], pack: str = "scenario", owner: str | None = None
+) -> None:
+    """Install rules, by default on the orders of a pack; the keywords are those of
+    `rules.NewRule`."""
+    orders = trigger_types.NewType(ref=f"{pack}.order")
+    of = Pack.objects.get(name=pack)
+    trigger_types.install_types([orders], pack=of, now=clock.now())
+    principal = None
+    if owner is not None:
+        identity = identities.find(owner, now=clock.now())
+        principal = owners.principals([identity.pk])[identity.pk]
+    for new in news:
+        rule = rules.NewRule(**{"trigger_type": orders.ref, **new})
+        rules.install(rule, now=clock.now(), principal=principal)
+
+
+def switch_rule(*, ref: str, enabled: bool) -> None:
+    (rules.enable if enabled else rules.disable)(ref, now=clock.now())
+
+
+def switch_rules(*, refs: list[str], enabled: bool) -> None:
+    for ref in refs:
+        switch_rule(ref=ref, enabled=enabled)
+
+
+def switch_and_report(*, ref: str, numbers: list[int]) -> list[tuple[UUID, UUID]]:
+    """For each number: enable the rule, send an event, disable it, send another, and wait until
+    rules were asked about that; their ids."""
+    sent = []
+    for number in numbers:
+        switch_rule(ref=ref, enabled=True)
+        [before] = report_orders(numbers=[2 * number])
+        switch_rule(ref=ref, enabled=False)
+        [after] = report_orders(numbers=[2 * number + 1])
+        while Event.objects.unevaluated().filter(pk=after).exists():
+            time.sleep(POLL_SECONDS)
+        sent.append((before, after))
+    return sent
+
+
+def overdue_timers() -> int:
+    return Timer.objects.due(clock.now() - timedelta(seconds=1)).count()
+
+
+def ticks_of_timers() -> list[tuple[Any, ...]]:
+    """(trigger, due, received, how many before it have no event) of each event of a timer."""
+    rows = Event.objects.filter(source="timer").order_by("pk")
+    return list(rows.values_list("trigger_id", "occurred_at", "received_at", "payload__missed"))
+
+
+def report_orders(
+    *, numbers: list[int], pack: str = "scenario", with_message: bool = True
+) -> list[UUID]:
+    """Report orders with these numbers, which are their keys; the ids of their events."""
+    trigger = triggers.find(f"{pack}.order")
+    news = [
+        recording.NewEvent(
+            trigger=trigger, payload={"number": number}, key=f"{number}", source="api"
+        )
+        for number in numbers
+    ]
+    lost = contextlib.nullcontext() if with_message else mock.patch.object(publisher, "send_soon")
+    with lost:
+        return [each.event_id for each in recording.record_many(news, now=clock.now())]
+
+
+def recorded_events(*, source: str) -> list[SimpleNamespace]:
+    rows = Event.objects.filter(source=source).order_by("pk")
+    return [SimpleNamespace(**row) for row in rows.values()]
+
+
+def enforcements(*, event_ids: list[UUID]) -> list[SimpleNamespace]:
+    """The answers of rules to these events."""
+    rows = Enforcement.objects.filter(event__in=event_ids).order_by("pk")
+    columns = ("rule__ref", "event_id", "state", "reason", "execution_id")
+    return [SimpleNamespace(**row) for row in rows.values(*columns)]
+
+
+def unevaluated_events() -> int:
+    return Event.objects.unevaluated().count()
 
 
 def dlq_entries() -> list[SimpleNamespace]:
@@ -352,13 +498,14 @@ def is_whole(*, worker_ids: list[int]) -> bool:
         channel.confirm_select()
         try:
             for message in messages:
+                properties = message.properties()
                 channel.basic_publish_confirm(
                     channel.prepare_message(
                         message.body(),
-                        content_type="application/json",
-                        content_encoding="utf-8",
+                        content_type=properties.pop("content_type"),
+                        content_encoding=properties.pop("content_encoding"),
                         headers=message.headers(),
-                        properties=message.properties(),
+                        properties=properties,
                     ),
                     exchange=topology.executions_exchange(),
                     routing_key=message.routing_key,
@@ -424,6 +571,29 @@ def queue_names() -> dict[str, str]:
         "maintenance": topology.maintenance_queue().name,
         "dead_letters": topology.dead_letter_queue().name,
     }
+
+
+def make_gate(*, name: str, values: dict[str, Any], gate: dict[str, Any]) -> None:
+    """A queue with a gate, or with other values if there is one."""
+    now = clock.now()
+    queue, _ = WorkQueue.objects.update_or_create(
+        name=name, defaults=values, create_defaults=values | {"created_at": now, "updated_at": now}
+    )
+    Gate.objects.update_or_create(queue=queue, defaults=gate)
+
+
+def make_queues(*, names: list[str]) -> None:
+    now = clock.now()
+    for name in names:
+        WorkQueue.objects.create(name=name, created_at=now, updated_at=now)
+
+
+def queue_id(*, name: str) -> int:
+    return WorkQueue.objects.get(name=name).pk
+
+
+def tickets() -> list[SimpleNamespace]:
+    return [SimpleNamespace(**row) for row in Ticket.objects.order_by("pk").values()]
 
 
 def main() -> None:

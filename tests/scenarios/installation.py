@@ -40,7 +40,7 @@ import psutil
 import psycopg
 from psycopg import sql
 
-from tests import servers
+from tests import once, servers
 from tests.freezing import freeze
 
 T = TypeVar("T")
@@ -89,6 +89,7 @@ class ClientError(Exception):
     """What the installation's client raised."""
 
 
+TEMPLATE = "scenario_template"
 VIRTUAL_HOST = "virtual host"
 PASSWORD = "not a secret"
 
@@ -124,16 +125,19 @@ class Backend:
 
     def environment(self, directory: Path) -> dict[str, str]:
         """The variables of a new installation, with a migrated database and an empty broker."""
-        if not self._template_is_made:
-            self._make_template()
-            self._template_is_made = True
+        self._have_template()
         if self.postgres is None or self.rabbit is None:
             shutil.copy(self.directory / "muster.db", directory / "muster.db")
             return {}
         name = f"scenario_{next(self._numbers)}"
-        self._statement("CREATE DATABASE {} TEMPLATE scenario_template", name)
+        self._statement(f"CREATE DATABASE {{}} TEMPLATE {TEMPLATE}", name)
         urls = {"DATABASE_URL": self._database_url(name), "BROKER_URL": self._broker_url()}
         return urls if self.redis is None else urls | {"REDIS_URL": self.redis.url}
+
+    def _have_template(self) -> None:
+        if not self._template_is_made:
+            self._make_template()
+            self._template_is_made = True
 
     def login(self, service: str, environment: dict[str, str]) -> dict[str, str]:
         """The variables with which a service of an installation logs in; none where there are no
@@ -159,10 +163,35 @@ class Backend:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _make_template(self) -> None:
+        with once.shared(f"template, {self.name}") as kept:
+            if self.postgres is not None:
+                self._statement("CREATE DATABASE {}", TEMPLATE)
+            if kept is None:
+                self._migrate_template()
+                return
+            directory, is_full = kept
+            if not is_full:
+                self._migrate_template()
+            self._exchange_template(directory, is_full=is_full)
+
+    def _exchange_template(self, directory: Path, *, is_full: bool) -> None:
+        """Take the template from there, or put it there for other processes."""
+        if self.postgres is None:
+            places = (directory, self.directory) if is_full else (self.directory, directory)
+            shutil.copy(*(place / "muster.db" for place in places))
+            return
+        database, definitions = directory / "database.sql", directory / "definitions.json"
+        if is_full:
+            once.load(self._database_url(TEMPLATE), database)
+            self._definitions = json.loads(definitions.read_text())
+        else:
+            once.dump(self._database_url(TEMPLATE), database)
+            definitions.write_text(json.dumps(self._definitions))
+
+    def _migrate_template(self) -> None:
         environment = {}
         if self.postgres is not None:
-            self._statement("CREATE DATABASE {}", "scenario_template")
-            environment["DATABASE_URL"] = self._database_url("scenario_template")
+            environment["DATABASE_URL"] = self._database_url(TEMPLATE)
         client = Client(environment_of(self.directory, environment, QUICK), self.directory)
         try:
             client.call("prepare", pack_paths=PACKS)
@@ -185,6 +214,11 @@ class Backend:
     def _database_url(self, name: str) -> str:
         assert self.postgres is not None
         return self.postgres.url.rpartition("/")[0] + f"/{name}"
+
+    def new_virtual_host(self) -> str:
+        """The URL of an empty virtual host, for whoever may do everything."""
+        self._have_template()
+        return self._broker_url()
 
     def _broker_url(self) -> str:
         assert self.rabbit is not None
@@ -488,6 +522,10 @@ class Installation:
         login = self.login("executor") | environment
         return self.start(name, "manage.py", "executor", "--name", name, **login)
 
+    def start_sensor(self, name: str = "sensor", **environment: str) -> Service:
+        login = self.login("executor") | environment
+        return self.start(name, "manage.py", "sensor", "--name", name, **login)
+
     def start_api(self, port: int, **environment: str) -> Service:
         login = self.login("api") | environment
         return self.start("api", "manage.py", "api", "--port", str(port), **login)
@@ -525,10 +563,12 @@ class Installation:
         *,
         concurrency: int = 2,
         pool: str = "prefork",
+        queues: str = "",
         wrapper: Sequence[str] = (),
         **environment: str,
     ) -> Service:
         arguments = ["--name", name, "--concurrency", str(concurrency), "--pool", pool]
+        arguments += ["--queues", queues] if queues else []
         login = self.login("worker") | environment
         return self.start(name, "manage.py", "worker", *arguments, wrapper=wrapper, **login)
 

@@ -37,7 +37,11 @@ def test_cancelled_before_its_claim_never_runs(shared: Installation) -> None:
     shared.check_accounts()
 
 
-@pytest.mark.parametrize("action", ["note_shell", "note"])
+@pytest.mark.parametrize(
+    ("backend", "action"),
+    [("servers", "note_shell"), ("embedded", "note")],
+    indirect=["backend"],
+)
 def test_cancelled_while_it_runs_all_that_it_started_ends(
     shared: Installation, action: str, measured: Callable[[str, float], None]
 ) -> None:

@@ -15,6 +15,9 @@ from orchestrator.drills.drill.relay import Relay
 from tests import servers
 from tests.scenarios.installation import Installation
 
+# the clients know the API alone
+pytestmark = pytest.mark.parametrize("backend", ["embedded"], indirect=True)
+
 STORY = ["schedule", "claim", "complete"]
 
 

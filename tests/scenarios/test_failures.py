@@ -8,6 +8,9 @@ import pytest
 
 from tests.scenarios.installation import Installation
 
+# a worker ends its actions by itself, whatever the database and the broker
+pytestmark = pytest.mark.parametrize("backend", ["embedded"], indirect=True)
+
 
 def test_python_action_that_raises_has_failed_with_its_message(shared: Installation) -> None:
     id = shared.submit("core.fail", {"message": "no such luck"})
@@ -52,7 +55,6 @@ def test_python_action_in_a_busy_loop_is_stopped_at_its_limit(shared: Installati
     assert shared.story(id) == ["schedule", "claim", "time_out"]
 
 
-@pytest.mark.parametrize("backend", ["embedded"], indirect=True)  # it ends them by itself
 def test_nothing_that_an_action_started_survives_its_limit(shared: Installation) -> None:
     labels = {action: f"{action} with children" for action in ("note_shell", "note")}
     # long enough to start them on any machine

@@ -1,9 +1,8 @@
-"""The guide "From Celery", walked: its project is installed and run, and what it says is so."""
+"""The project of the guide "From Celery": what the guide says of retries and results is so, also
+with servers. `tests/docs` runs the guide's own commands."""
 
 from __future__ import annotations
 
-import re
-import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -13,19 +12,25 @@ from typing import Any
 import pytest
 
 from muster_client import ExecutionDidNotComplete, Invalid, Muster
-from tests.scenarios.installation import REPOSITORY, Installation
-
-PROJECT = Path(__file__).parent / "from_celery" / "shop"
-GUIDE = REPOSITORY / "docs" / "from-celery.md"
+from tests.docs import pages
+from tests.scenarios.installation import Backend, Installation
 
 
 @pytest.fixture(scope="module")
-def installed(shared: Installation) -> str:
-    """Install the project; returns what validating and installing it printed."""
+def backend(embedded_backend: Backend) -> Backend:
+    """The guide is about a first day: what it shows does not depend on the servers below."""
+    return embedded_backend
+
+
+@pytest.fixture(scope="module")
+def installed(shared: Installation) -> None:
+    """Install the project, as the guide shows it."""
     folder = shared.directory / "project" / "shop"
-    shutil.copytree(PROJECT, folder)
-    printed: str = shared.command("pack", "validate", str(folder))
-    return printed + shared.command("pack", "install", str(folder))
+    folder.mkdir(parents=True)
+    for block in pages.page("docs/from-celery.md").blocks:
+        if block.path.startswith("shop/"):
+            (folder / Path(block.path).name).write_text(block.text)
+    shared.command("pack", "install", str(folder))
 
 
 @pytest.fixture(scope="module")
@@ -37,24 +42,10 @@ def url(shared: Installation) -> str:
 
 @pytest.fixture
 def muster(
-    shared: Installation, installed: str, url: str, request: pytest.FixtureRequest
+    shared: Installation, installed: None, url: str, request: pytest.FixtureRequest
 ) -> Iterator[Muster]:
     with Muster(url, token=shared.token(request.node.name[:60])) as muster:
         yield muster
-
-
-@pytest.mark.parametrize(("language", "name"), [("python", "tasks.py"), ("yaml", "pack.yaml")])
-def test_guide_shows_the_project_as_it_is(language: str, name: str) -> None:
-    first = re.search(rf"```{language}\n(.*?)```", GUIDE.read_text(), re.DOTALL)
-    assert first is not None
-    assert first[1] == (PROJECT / name).read_text()
-
-
-def test_installing_tells_of_each_action_and_of_what_has_no_effect(installed: str) -> None:
-    for name in ("receipt", "charge", "notify"):
-        assert f"shop.{name}" in installed
-    assert "Write the receipt of an order." in installed
-    assert "notify: ignore_result: ignored: Muster keeps every result" in installed
 
 
 def test_task_runs_and_its_value_is_the_result(muster: Muster, tmp_path: Path) -> None:

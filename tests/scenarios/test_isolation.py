@@ -22,6 +22,10 @@ from tests.scenarios.test_hostile import silent_server
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="isolation needs Linux")
 
+ONE_BACKEND = pytest.mark.parametrize("backend", ["embedded"], indirect=True)
+"""For what is between a worker and its actions."""
+SERVERS = pytest.mark.parametrize("backend", ["servers"], indirect=True)
+
 CREDENTIALS = {"DATABASE_URL", "BROKER_URL", "REDIS_URL", "SECRET_KEY"}
 
 
@@ -68,7 +72,11 @@ def own_children(worker: Service) -> list[psutil.Process]:
 # --- what code of a pack can reach ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize(
+    ("backend", "pool"),
+    [("servers", "prefork"), ("embedded", "prefork"), ("embedded", "threads")],
+    indirect=["backend"],
+)
 def test_action_finds_no_credential_in_any_process(
     with_canary: Callable[..., Installation], canary: str, pool: str
 ) -> None:
@@ -84,6 +92,7 @@ def test_action_finds_no_credential_in_any_process(
     assert not [name for name in found["environment"] if name.startswith("MUSTER_")]
 
 
+@ONE_BACKEND
 def test_trusted_action_finds_them_and_so_the_search_finds_what_is_there(
     with_canary: Callable[..., Installation], canary: str, place: Path
 ) -> None:
@@ -99,6 +108,7 @@ def test_trusted_action_finds_them_and_so_the_search_finds_what_is_there(
     muster.wait_for(file.exists, "no pickle was read, so the other test shows nothing")
 
 
+@ONE_BACKEND
 def test_pickle_in_any_pipe_is_read_by_nobody(install: Callable[..., Any], place: Path) -> None:
     muster: Installation = install()
     muster.start_executor()
@@ -116,6 +126,7 @@ def test_pickle_in_any_pipe_is_read_by_nobody(install: Callable[..., Any], place
     muster.check_accounts()
 
 
+@SERVERS
 def test_code_of_muster_in_an_action_leads_to_no_server(with_canary: Callable[..., Any]) -> None:
     muster = with_canary()
     muster.start_executor()
@@ -149,6 +160,7 @@ def test_worker_without_root_keeps_its_memory_from_actions_of_its_user(
         muster.close()
 
 
+@ONE_BACKEND  # whose files are beside the worker
 @users.needs_root
 def test_no_action_is_root_or_its_worker_where_actions_have_a_user(
     with_canary: Callable[..., Installation], canary: str, place: Path
@@ -192,6 +204,7 @@ def actions_of(worker: Service) -> list[psutil.Process]:
     return [process for process in worker.tree() if process not in own]
 
 
+@ONE_BACKEND
 def test_action_that_needs_a_user_of_its_own_goes_to_no_worker_without_one(
     shared: Installation,
 ) -> None:
@@ -237,6 +250,7 @@ def test_forged_cancel_stops_nothing(shared: Installation) -> None:
     shared.check_accounts()
 
 
+@SERVERS
 def test_cancel_whose_message_is_lost_stops_it_within_two_seconds(
     install: Callable[..., Any], measured: Callable[[str, float], None]
 ) -> None:
@@ -260,6 +274,7 @@ def test_cancel_whose_message_is_lost_stops_it_within_two_seconds(
     assert muster.journal.ends("lost cancel") == []
 
 
+@ONE_BACKEND
 def test_worker_that_stops_leaves_neither_processes_nor_directories(
     install: Callable[..., Any],
 ) -> None:
@@ -279,6 +294,7 @@ def test_worker_that_stops_leaves_neither_processes_nor_directories(
     assert list((muster.directory / "tmp").glob("muster-attempt-warm-*")) == []
 
 
+@ONE_BACKEND
 def test_processes_of_a_killed_worker_end_whether_they_work_or_wait(
     install: Callable[..., Any],
 ) -> None:

@@ -35,7 +35,8 @@ def test_ends_come_in_time_with_the_broker_and_beat_away(
     muster.wait_for(lambda: len(muster.client.call("ticks")) >= 4, "beat does not tick")
     # alive by its heartbeat, and claims nothing: what it was sent is to be sent again
     worker.pause_tree()
-    news: list[dict[str, Any]] = [{"deadline_seconds": 8 + n} for n in range(36)]
+    # over more than two intervals of maintenance
+    news: list[dict[str, Any]] = [{"deadline_seconds": 8 + n / 2} for n in range(24)]
     ids = muster.submit_many(news, "core.noop")
     muster.wait_for_status(ids[0], "scheduled")
 

@@ -64,7 +64,7 @@ def test_lone_worker_is_restarted_and_its_backlog_survives(install: Callable[...
     muster.start_executor()
     first = muster.start_worker("w1", concurrency=1)
     muster.ready()
-    ids = [muster.submit_note(f"n {number}", seconds=0.5) for number in range(8)]
+    ids = [muster.submit_note(f"n {number}", seconds=0.2) for number in range(8)]
     muster.wait_for_start("n 0")
 
     first.signal(signal.SIGTERM)

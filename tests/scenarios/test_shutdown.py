@@ -49,7 +49,6 @@ def test_worker_told_to_stop_finishes_what_runs_and_gives_back_the_rest(
 @pytest.mark.parametrize(
     ("backend", "pool", "number", "action"),
     [
-        ("embedded", "prefork", signal.SIGTERM, "note"),
         ("servers", "prefork", signal.SIGTERM, "note"),
         ("servers", "prefork", signal.SIGQUIT, "note"),
         ("servers", "prefork", signal.SIGTERM, "note_trusted"),

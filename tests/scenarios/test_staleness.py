@@ -24,6 +24,15 @@ def template(name: str, action: str, parameters: dict[str, Any], **values: Any) 
     }  # fmt: skip
 
 
+def note(muster: Installation, name: str, *, seconds: float = 0) -> dict[str, Any]:
+    """A step that writes to the journal."""
+    parameters = {"journal": str(muster.journal.path), "label": name, "seconds": seconds}
+    return {
+        "name": name, "type": "standard", "action": "scenario.note", "parameters": parameters,
+        "retry": {"max_attempts": 1},
+    }  # fmt: skip
+
+
 def wait_for_state(muster: Installation, id: UUID, state: str) -> None:
     def look() -> bool:
         task: SimpleNamespace = muster.client.call("task", id=id)
@@ -72,6 +81,54 @@ def test_stale_task_is_investigated_once_whoever_looks_for_it(
     [running] = muster.executions()
     muster.cancel(running)
     muster.wait_for_end(running)
+
+
+def test_task_that_waits_too_long_for_a_dependency_is_repaired_and_goes_on(
+    install: Callable[..., Any],
+) -> None:
+    muster: Installation = install(**SOON)
+    executor = muster.start_executor()
+    muster.start_worker("w1")
+    muster.ready()
+    definition = {
+        "name": "waits", "namespace_name": "scenario", "version": "1.0.0",
+        "lifecycle": {"max_waiting_for_dependencies_minutes": 0.05},
+        "steps": [note(muster, "quick"), note(muster, "slow", seconds=300),
+                  note(muster, "last") | {"dependencies": ["quick", "slow"]}],
+    }  # fmt: skip
+    id = muster.client.call("request_task_of", definition=definition)
+    muster.wait_for_start("slow")
+
+    wait_for_state(muster, id, "error")
+
+    [queued] = json.loads(muster.command("dlq", "queue", "--json"))["items"]
+    assert queued["task_uuid"] == str(id)
+    [entry] = muster.dlq_entries()
+    assert (entry.subject_id, entry.dlq_reason) == (id, "staleness_timeout")
+    assert entry.original_state == entry.snapshot["current_state"] == "waiting_for_dependencies"
+    assert entry.snapshot["threshold_minutes"] == 0.05
+    assert entry.snapshot["time_in_state_minutes"] >= 0.05
+    states = {step["name"]: step["current_state"] for step in entry.snapshot["steps"]}
+    assert states == {"quick": "complete", "slow": "in_progress", "last": "pending"}
+    line = next(line for line in executor.log().splitlines() if "stale task" in line)
+    assert "transitioned_to_dlq_and_error" in line
+    assert str(id) in line
+    listed = json.loads(muster.command("task", "steps", str(id), "--json"))["items"]
+    assert {step["name"]: step["blocked_by"] for step in listed}["last"] == "slow (in_progress)"
+    muster.command(
+        "task", "complete-step", str(id), "slow", "--result", "{}", "--force",
+        "--reason", "done by hand",
+    )  # fmt: skip
+    wait_for_state(muster, id, "complete")
+    assert [each.label for each in muster.journal.ends()].count("last") == 1
+    assert [entry.resolution_status for entry in muster.dlq_entries()] == ["pending"]
+    muster.command(
+        "dlq", "update", queued["dlq_entry_uuid"],
+        "--resolution-status", "manually_resolved", "--note", "done by hand",
+    )  # fmt: skip
+    assert [entry.resolution_status for entry in muster.dlq_entries()] == ["manually_resolved"]
+    for execution in muster.executions().values():
+        muster.wait_for_end(execution.id)
 
 
 @pytest.mark.parametrize("backend", ["embedded"], indirect=True)

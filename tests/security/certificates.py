@@ -28,7 +28,7 @@ class Authority:
         self.directory = Path(tempfile.mkdtemp(prefix="muster-tls-"))
         self.directory.chmod(0o711)
         self.file, self._key = self.directory / "ca.pem", self.directory / "ca.key"
-        self._run(
+        self.run(
             *("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
             *("-subj", f"/CN=muster test {name}", "-keyout", self._key, "-out", self.file),
             *("-addext", "basicConstraints=critical,CA:TRUE"),
@@ -36,19 +36,20 @@ class Authority:
         )
         self.file.chmod(0o644)
 
-    def certificate(self, *names: str) -> Certificate:
-        """Sign a certificate for these names, as `DNS:localhost` and `IP:127.0.0.1`."""
-        stem = names[0].replace(":", "-")
+    def certificate(self, *names: str, usage: str = "serverAuth", days: int = 2) -> Certificate:
+        """Sign a certificate for these names, as `DNS:localhost` and `IP:127.0.0.1`. With -1 days
+        it has expired."""
+        stem = f"{names[0].replace(':', '-')}-{usage}-{days}"
         made = Certificate(self.directory / f"{stem}.pem", self.directory / f"{stem}.key")
         request, extensions = self.directory / f"{stem}.csr", self.directory / f"{stem}.cnf"
-        extensions.write_text(f"subjectAltName={','.join(names)}\nextendedKeyUsage=serverAuth\n")
-        self._run(
+        extensions.write_text(f"subjectAltName={','.join(names)}\nextendedKeyUsage={usage}\n")
+        self.run(
             *("req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=muster test server"),
             *("-keyout", made.key, "-out", request),
         )
-        self._run(
+        self.run(
             *("x509", "-req", "-in", request, "-CA", self.file, "-CAkey", self._key),
-            *("-CAcreateserial", "-days", "2", "-extfile", extensions, "-out", made.certificate),
+            *("-CAcreateserial", "-days", days, "-extfile", extensions, "-out", made.certificate),
         )
         made.certificate.chmod(0o644)
         servers.give_file_to_owner(made.key)
@@ -57,7 +58,7 @@ class Authority:
     def close(self) -> None:
         shutil.rmtree(self.directory)
 
-    def _run(self, *arguments: object) -> None:
+    def run(self, *arguments: object) -> None:
         subprocess.run(
             [str(self._openssl), *map(str, arguments)], check=True, capture_output=True, timeout=60
         )

@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from tests.scenarios.installation import REPOSITORY
 
 TODAY = datetime.now(UTC)
-OURS = [REPOSITORY / f"requirements{kind}.txt" for kind in ("", "-dev", "-bench")]
+OURS = [REPOSITORY / f"requirements{kind}.txt" for kind in ("", "-otel", "-dev", "-bench")]
 
 PINNED = """\
 leaky==2.4.1 \\

@@ -25,7 +25,7 @@ LOGINS = {
     for service in ("API", "EXECUTOR", "BEAT", "WORKER")
     for server in ("DATABASE", "BROKER")
 }
-OURS = ("migrate", "api", "executor", "beat", "worker")
+OURS = ("migrate", "api", "executor", "sensor", "beat", "worker")
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +48,10 @@ class TestCompose:
         uses = re.findall(rf"\$\{{{name}([^}}]*)\}}", text)
         assert uses
         assert all(use.startswith(":?") for use in uses), uses
+
+    def test_worker_has_more_time_to_stop_than_it_gives_its_actions(self, services, settings):
+        grace = services["worker"]["stop_grace_period"]
+        assert int(grace.removesuffix("s")) >= settings.MUSTER.shutdown_timeout_seconds + 15
 
     def test_knows_no_password_of_its_own(self, text):
         text = re.sub(r"(?m)^ *#.*$", "", text)
@@ -149,7 +153,7 @@ class TestUnits:
         names = [unit.name for unit in UNITS]
         assert names == [
             "muster-api.service", "muster-beat.service", "muster-executor.service",
-            "muster-worker@.service",
+            "muster-sensor.service", "muster-worker@.service",
         ]  # fmt: skip
 
     @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)

@@ -188,6 +188,9 @@ def _ids(there: World, case: str, text: str) -> dict[str, Any]:
         "token_id": (there.own_token(text) if own else there.foreign_token).pk,
         "identity_id": there.identity.pk,
         "grant_id": there.grant.pk,
+        "event_id": there.enforcement.event_id,
+        "enforcement_id": there.enforcement.pk,
+        "trigger_id": there.enforcement.event.trigger_id,
     }
 
 
@@ -209,6 +212,12 @@ NAMES: dict[str, Callable[[World, str, str], str]] = {
     ),
     "/keys": lambda *_: '"shop/order"',
     "/identities": lambda there, *_: '"foreign"',
+    "/trigger-types": lambda *_: '"shop.order"',
+    "/triggers": lambda *_: '"shop.order"',
+    "/rules": lambda *_: '"shop.ship"',
+    "/queues": lambda *_: '"order"',
+    "/events": lambda there, *_: str(there.enforcement.event_id),
+    "/enforcements": lambda there, *_: str(there.enforcement.pk),
 }
 """What names the thing in a listing."""
 
@@ -238,10 +247,18 @@ def _beside_a_stale_task(there: World) -> tuple[dict[str, Any], Any]:
     return {}, None
 
 
+EVENT = {"trigger": {"type": "shop.order"}, "payload": {"number": 2, "text": CANARY}}
+
+
+def _rule(action: str) -> dict[str, Any]:
+    return {"trigger": {"type": "shop.order"}, "action": {"ref": action}}
+
+
 RESULT = {"completion_data": {"result": {"text": CANARY}}}
 EXECUTION, TASK = "/executions", "/tasks"
 STEP = "/tasks/{task_uuid}/workflow_steps/{step_uuid}"
 ORDER = {"reason": "a test"}
+SHIP = {"ref": "shop.ship"}
 REQUESTS: dict[tuple[str, str, str], Request] = {
     ("POST", EXECUTION, ""): lambda w, _: (
         {}, {"action_ref": w.action.ref, "parameters": {"text": CANARY}},
@@ -276,6 +293,11 @@ REQUESTS: dict[tuple[str, str, str], Request] = {
         ("POST", f"/workers/{{worker_id}}/{verb}", ""): lambda *_: ({}, ORDER)
         for verb in ("cordon", "uncordon", "drain")
     },
+    ("PUT", "/queues/{name}", ""): lambda *_: ({}, {"max_running": 2}),
+    **{
+        ("POST", f"/queues/{{name}}/{verb}", ""): lambda *_: ({}, ORDER)
+        for verb in ("pause", "resume")
+    },
     ("POST", "/workers/{worker_id}/retire", ""): lambda w, _: ({"worker_id": w.gone.pk}, ORDER),
     ("POST", "/dlq", "execution"): lambda w, _: (
         {}, {"execution_id": str(w.execution.pk), "detail": "look"},
@@ -295,6 +317,28 @@ REQUESTS: dict[tuple[str, str, str], Request] = {
         {"identity_id": w.disabled.pk}, None,
     ),
     ("POST", "/identities/{identity_id}/grants", ""): lambda *_: ({}, {"gives": "operator"}),
+    ("GET", "/trigger-types/{ref}", ""): lambda *_: ({"ref": "shop.order"}, None),
+    ("POST", "/triggers", ""): lambda *_: ({}, {"type": "shop.order"}),
+    ("POST", "/events", ""): lambda *_: ({}, EVENT),
+    ("POST", "/events/bulk", ""): lambda *_: ({}, {"events": [EVENT]}),
+    ("POST", "/events/{event_id}/replay", ""): lambda *_: ({}, {"rule": "shop.ship"}),
+    ("POST", "/rules", ""): lambda w, _: ({}, {"ref": "shop.new", **_rule(w.action.ref)}),
+    ("POST", "/rules", "dangerous"): lambda w, _: (
+        {}, {"ref": "shop.new", **_rule(w.dangerous.ref)},
+    ),
+    ("POST", "/rules", "foreign action"): lambda w, _: (
+        {}, {"ref": "shop.new", **_rule(w.foreign.ref)},
+    ),
+    ("GET", "/rules/{ref}", ""): lambda *_: (SHIP, None),
+    ("GET", "/rules/{ref}/revisions", ""): lambda *_: (SHIP, None),
+    ("PUT", "/rules/{ref}", ""): lambda w, _: (SHIP, _rule(w.action.ref)),
+    ("PUT", "/rules/{ref}", "dangerous"): lambda w, _: (SHIP, _rule(w.dangerous.ref)),
+    ("DELETE", "/rules/{ref}", ""): lambda *_: (SHIP, None),
+    ("POST", "/rules/{ref}/enable", ""): lambda *_: (SHIP, None),
+    ("POST", "/rules/{ref}/disable", ""): lambda *_: (SHIP, None),
+    ("POST", "/rules/{ref}/test", ""): lambda w, _: (
+        SHIP, {"event_id": str(w.enforcement.event_id)},
+    ),
 }  # fmt: skip
 
 
@@ -309,7 +353,7 @@ def test_who_is_not_known_is_refused_by_every_operation(kind: str) -> None:
         case "wrong":
             text = text[:-1] + ("0" if text[-1] != "0" else "1")
         case "revoked":
-            tokens.revoke("x", now=clock.now())
+            tokens.revoke("x", by=principals.ROOT, now=clock.now())
         case "expired":
             ApiToken.objects.filter(name="x").update(expires_at=clock.now())
         case "disabled":

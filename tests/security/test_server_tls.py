@@ -40,7 +40,7 @@ class Encrypted:
             "DATABASE_URL": f"postgresql://{at}:{self.postgres.port}/{database}"
             f"?sslmode=verify-full&sslrootcert={ca}",
             "BROKER_URL": f"amqps://guest:guest@127.0.0.1:{self.rabbit_port}//",
-            "BROKER_CA_FILE": str(ca),
+            "MUSTER_BROKER_CA": str(ca),
             "REDIS_URL": f"rediss://127.0.0.1:{self.redis_port}/0?ssl_ca_certs={ca}",
         }
 
@@ -173,7 +173,7 @@ class TestConnection:
 
 
 def test_broker_of_an_unknown_authority_is_refused_without_a_file_of_ours(encrypted, tmp_path):
-    urls = encrypted.urls() | {"BROKER_CA_FILE": ""}
+    urls = encrypted.urls() | {"MUSTER_BROKER_CA": ""}
     assert "certificate verify failed" in _run(BROKER, urls, tmp_path).stderr
 
 

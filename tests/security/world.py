@@ -8,11 +8,13 @@ from typing import Any
 
 from orchestrator.access import keys
 from orchestrator.access.models import ApiToken, Grant, Identity
+from orchestrator.automation.models import Enforcement
 from orchestrator.core import clock
 from orchestrator.core.models import Action, DLQEntry, Execution, Worker
 from orchestrator.workflows import task_templates
 from orchestrator.workflows.models import Step, StepExecution, Task, TaskTemplate
 from orchestrator.workflows.states import StepState, TaskState
+from tests.automation import play
 from tests.factories import (
     make_action,
     make_dlq_entry,
@@ -22,6 +24,7 @@ from tests.factories import (
     make_worker,
 )
 from tests.principals import ROOT, given, service, token
+from tests.queues.play import make_queue
 
 CANARY = "canary-4711"
 """No caller without `payloads.read` sees it anywhere."""
@@ -50,6 +53,7 @@ class World:
     disabled: Identity
     grant: Grant
     foreign_token: ApiToken
+    enforcement: Enforcement
     texts: dict[str, str] = field(default_factory=dict)
     """The texts of tokens by the names of their owners."""
 
@@ -103,6 +107,13 @@ def make() -> World:
     task, step = _task(templates["order"], action, now)
     _, dangerous_step = _task(templates["shell"], dangerous, now)
     stuck, _ = _task(templates["order"], action, now, TaskState.ERROR)
+    rule: dict[str, Any] = {"action_ref": action.ref, "parameters": {"text": "{{ trigger.text }}"}}
+    play.make_rule("shop.ship", now=now, **rule)
+    payload = {"number": 1, "text": CANARY}
+    (enforcement,) = play.enforce(
+        play.match(play.record_payloads(payload, now=now), now=now), now=now
+    )
+    make_queue("order")
     text = token("foreign", given("viewer"))
     foreign_token = ApiToken.objects.get(name="foreign")
     disabled = service("disabled", given("viewer"))
@@ -124,6 +135,7 @@ def make() -> World:
         disabled=disabled,
         grant=Grant.objects.get(identity=foreign_token.identity),
         foreign_token=foreign_token,
+        enforcement=enforcement,
         texts={"foreign": text},
     )
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("database", "sent")
 
 @pytest.fixture
 def thread() -> Iterator[PartThread]:
-    [part] = app_parts.parts()
+    part = next(each for each in app_parts.parts() if each.queue.message == "muster.advance")
     thread = PartThread(part)
     thread.start()
     yield thread

@@ -84,6 +84,7 @@ def test_cancel_comes_before_the_stop_of_its_worker(attempt: Any) -> None:
         (runtimes.failed("lost", reason=Reason.PROCESS_LOST), Reason.WORKER_STOPPED),
         (runtimes.failed("stopped", reason=Reason.CANCELLED_RUNNING), Reason.WORKER_STOPPED),
         (runtimes.failed("late", reason=Reason.RUN_TIMEOUT), Reason.RUN_TIMEOUT),
+        (runtimes.failed("not now", reason=Reason.TASK_REJECTED), Reason.TASK_REJECTED),
     ],
 )
 def test_failure_of_what_its_worker_stops_is_the_stop_unless_it_was_over_before(

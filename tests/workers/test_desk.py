@@ -21,6 +21,7 @@ class Offered:
 
     is_canceling = False
     masker = hiding.NOTHING
+    ran_ns = (0, 0)
 
     def __init__(self, story: list[str], execution_id: uuid.UUID, number: int = 1) -> None:
         self.id = f"{execution_id}.{number}"
@@ -216,6 +217,15 @@ def test_no_more_is_claimed_than_there_are_slots(agent: Agent) -> None:
 
     assert sum(asked) == agent.capacity
     assert len(agent.desk.waiting) == 5 - agent.capacity
+
+
+def test_idle_worker_claims_at_once_and_a_busy_one_when_its_loop_turns(agent: Agent) -> None:
+    for _ in range(2):
+        agent.desk.offer([Offered([], uuid.uuid4())])  # type: ignore[list-item]
+    assert agent.claimer.asked.qsize() == 1
+
+    agent.desk.claim_waiting()
+    assert agent.claimer.asked.qsize() == 2
 
 
 def test_nothing_is_claimed_by_a_worker_that_stops(agent: Agent) -> None:

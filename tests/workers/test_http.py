@@ -62,6 +62,9 @@ class Handler(BaseHTTPRequestHandler):
     def give_wrong(self) -> None:
         self.give(503, b"no\0t now " * 1_000)
 
+    def give_busy(self) -> None:
+        self.give(503, b"not now", retry_after="20")
+
     def give_elsewhere(self) -> None:
         port = self.server.server_address[1]  # type: ignore[index]
         self.give(302, b"x" * 1_000, location=f"http://other.test:{port}/json")
@@ -186,6 +189,16 @@ def test_any_other_status_fails_with_the_beginning_of_its_body(server):
     assert outcome.result["status"] == 503
     assert outcome.result["body"].startswith("no\ufffdt now no")
     assert outcome.result["body_truncated"]
+
+
+@pytest.mark.parametrize(("path", "after_seconds"), [("busy", 20), ("wrong", None)])
+def test_503_defers_where_the_action_says_so(server, path, after_seconds):
+    asked = f"{server.url}/{path}"
+    outcome = http(asked, status_503="defer")
+    assert (outcome.event, outcome.reason) == ("fail", "task_rejected")
+    assert outcome.result.get("retry_after_seconds") == after_seconds
+    assert outcome.result["status"] == 503
+    assert http(asked).reason == http(asked, status_503="fail").reason == "action_failed"
 
 
 def test_redirects_are_followed_and_the_actions_headers_stay_with_its_server(server, names):

@@ -9,7 +9,6 @@ import sys
 import tempfile
 import threading
 import time
-import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.packs import environments
-from tests import users
+from tests import users, wheels
 from tests.workers.helpers import call, python
 from workers import runtimes
 from workers.runtimes import Outcome
@@ -60,18 +59,6 @@ def place() -> Iterator[Path]:
     folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def _wheel(pack: Pack) -> Path:
-    """A package without a name elsewhere, made here."""
-    wheel = pack.path / "own_package-1-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as file:
-        file.writestr("own.py", "VALUE = 'from the environment'\n")
-        info = "own_package-1.dist-info"
-        file.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: own-package\nVersion: 1\n")
-        file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-        file.writestr(f"{info}/RECORD", "")
-    return wheel
 
 
 def test_what_the_function_returns_is_the_result_beside_what_it_cost(pack):
@@ -154,7 +141,7 @@ def test_actions_without_the_option_stay_in_the_workers_process():
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_pack_with_requirements_has_an_environment_made_once(pack, data_dir):
-    wheel = _wheel(pack)
+    wheel = wheels.make(pack.path)
     (pack.path / "requirements.txt").write_text(f"--no-index\n./{wheel.name}\n")
     code = "import own, sys\ndef f():\n    return [own.VALUE, sys.prefix]\n"
     outcomes: list[Outcome] = []
@@ -184,7 +171,7 @@ def test_what_makes_an_environment_runs_as_the_user_of_actions_who_cannot_change
     log.chmod(0o666)
     program.write_text(f'#!/bin/sh\nid -u >> {log}\nexec {sys.executable} "$@"\n')
     program.chmod(0o755)
-    (pack.path / "requirements.txt").write_text(f"--no-index\n./{_wheel(pack).name}\n")
+    (pack.path / "requirements.txt").write_text(f"--no-index\n./{wheels.make(pack.path).name}\n")
     code = (
         "import django, os, pwd\ndjango.setup()\nfrom pathlib import Path\n"
         "from orchestrator.core.packs import environments\n"

@@ -61,7 +61,8 @@ def consumer(agent: Agent) -> Consumer:
 
 
 def offered(agent: Agent) -> list[Attempt]:
-    return list(agent.desk.waiting)
+    asked: Any = agent.claimer.asked.queue
+    return [attempt for batch in (*asked, agent.desk.waiting) for attempt in batch]
 
 
 def test_each_attempt_of_a_list_is_a_request_of_its_own(agent: Agent, consumer: Consumer) -> None:

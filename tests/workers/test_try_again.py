@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from tests.workers.helpers import call
 from workers import runtimes
+from workers.runtimes import protocol
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="keepers need Linux")
 
@@ -67,6 +69,16 @@ def test_wish_is_the_reason_and_its_cause_is_what_is_described(asking):
 @pytest.mark.parametrize(("asked", "kept"), [(-5, 0), (1e12, 7 * 86_400)])
 def test_delay_stays_within_reason(asking, asked, kept):
     assert asking(after_seconds=asked).result["retry_after_seconds"] == kept
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept"),
+    [(10**400, 7 * 86_400), (-(10**400), 0), (math.inf, 7 * 86_400), (math.nan, None)],
+)
+def test_foreign_number_makes_no_foreign_delay(asked: float, kept: float | None) -> None:
+    answer = {"message": "later", "exception": "E", "traceback": ""}
+    outcome = protocol.raised({**answer, "try_again": {"after_seconds": asked}})
+    assert (outcome.reason, outcome.result.get("retry_after_seconds")) == ("try_again", kept)
 
 
 def test_without_a_delay_that_of_the_policy_counts(asking):

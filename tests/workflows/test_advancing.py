@@ -449,6 +449,18 @@ def test_batch_that_continues_converges_in_spite_of_failures() -> None:
     assert (play.state, play.states["work_001"]) == ("complete", "error")
 
 
+def test_batch_that_continues_tolerates_a_worker_that_is_cancelled() -> None:
+    play = batch("continue_on_failure")
+    play.end("plan", result={"cursor": {"start": 0, "end": 30}})
+    engine.cancel_step(
+        play.step("work_001").pk, reason="its part is gone", actor="ada", now=play.now, force=True
+    )
+    play.end("work_002", "work_003")
+    assert play.parameters("report") == {"failed": 1}
+    play.end("report")
+    assert (play.state, play.states["work_001"]) == ("complete", "cancelled")
+
+
 def test_batch_that_isolates_runs_the_others_and_waits_for_the_repair() -> None:
     play = batch("isolate")
     play.end("plan", result={"cursor": {"start": 0, "end": 30}})
@@ -579,6 +591,7 @@ def test_end_of_executions_that_belong_to_nobody_costs_one_query() -> None:
     assert len(queries) == 1
 
 
+@pytest.mark.takes_time
 def test_tasks_that_are_advanced_after_each_other_have_times_of_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -594,7 +607,7 @@ def test_tasks_that_are_advanced_after_each_other_have_times_of_their_own(
 
     monkeypatch.setattr(polling, "_advance_together", together)
     engine.advance_all([uuid4() for _ in range(6)], now=NOW, actor="executor")
-    assert asked_at == [NOW + timedelta(seconds=number) for number in (0, 7, 14)]
+    assert asked_at == [NOW + timedelta(seconds=number) for number in (7, 14, 21)]
 
 
 def chains(number: int, *, name: str = "tidy") -> list[Play]:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from orchestrator.access import keys
+from orchestrator.core import expressions
+from orchestrator.core.expressions import Budget, CannotEvaluate, InvalidExpression
 from orchestrator.workflows import engine, task_templates
 from orchestrator.workflows.models import Task
 from orchestrator.workflows.task_templates import InvalidTemplate
-from orchestrator.workflows.task_templates.expressions import (
-    Budget,
-    CannotEvaluate,
-    InvalidExpression,
-    read,
-    render,
-)
+from orchestrator.workflows.task_templates.definitions import EXPRESSION_NAMES
 from tests.factories import NOW, make_action
 from tests.principals import ROOT
 from tests.workflows.play import Play, step, template
+
+read = partial(expressions.read, names=EXPRESSION_NAMES)
+render = partial(expressions.render, names=EXPRESSION_NAMES)
 
 STRIPE = {"$key": "billing/stripe"}
 DATA: dict[str, Any] = {

@@ -284,8 +284,54 @@ def test_repair_needs_a_reason_and_a_step(verb: str) -> None:
     for reason in ("", "  ", "x" * 501):
         with pytest.raises(engine.ReasonMissing):
             repair(play, verb, "a", reason=reason)
+        with pytest.raises(engine.ReasonMissing):
+            engine.cancel_step(play.step("a").pk, reason=reason, actor="ada", now=NOW)
     with pytest.raises(engine.UnknownStep):
         VERBS[verb](uuid4(), reason="x", actor="ada", now=NOW)
+
+
+@pytest.mark.parametrize("is_running", [False, True])
+def test_cancelled_step_keeps_those_after_it_waiting_and_the_rest_goes_on(is_running: bool) -> None:
+    play = Play(step("a"), step("after", "a"), step("b"), step("c", "b"))
+    stopped = play.step("a").execution_id
+    assert stopped is not None
+    if is_running:
+        start_executions([stopped], now=play.now)
+        engine.look(now=play.now, actor="executor")
+    told: dict[str, Any] = {"reason": "the wrong door", "actor": "ada", "now": play.now}
+    with pytest.raises(engine.StepIsBusy):
+        engine.cancel_step(play.step("a").pk, **told)
+    cancelled = engine.cancel_step(play.step("a").pk, force=True, **told)
+    assert (cancelled.state, cancelled.ended_at) == ("cancelled", play.now)
+    status = Execution.objects.get(pk=stopped).status
+    assert status == ("canceling" if is_running else "cancelled")
+    assert play.state == "steps_in_process"
+    play.end("b")
+    play.end("c")
+    assert play.states == {"a": "cancelled", "after": "pending", "b": "complete", "c": "complete"}
+    assert play.state == "blocked_by_failures"
+    entry = DLQEntry.objects.get()
+    assert (entry.dlq_reason, entry.detail) == ("manual_dlq", "cancelled by hand: a")
+    record = TransitionRecord.objects.filter(step=cancelled).last()
+    assert record is not None
+    assert (record.event, record.actor, record.reason) == ("cancel", "ada", "the wrong door")
+    with pytest.raises(engine.StepIsFinal):
+        engine.cancel_step(cancelled.pk, **told)
+    assert engine.resolve(play.id, reason="x", actor="ada", now=NOW).state == "resolved_manually"
+
+
+def test_cancelled_step_of_a_blocked_task_opens_no_second_investigation() -> None:
+    play = Play(step("a", **ONCE), step("b", "a"))
+    play.fail("a")
+    told: dict[str, Any] = {"reason": "never mind", "actor": "ada", "now": play.now}
+    engine.cancel_step(play.step("a").pk, **told)
+    assert (play.state, play.states) == (
+        "blocked_by_failures",
+        {"a": "cancelled", "b": "pending"},
+    )
+    assert DLQEntry.objects.get().dlq_reason == "max_retries_exceeded"
+    # what waits for it can still be done by hand
+    assert repair(play, "complete", "b").state == "complete"
 
 
 # --- giving up -----------------------------------------------------------------------------------

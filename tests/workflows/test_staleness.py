@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
+from itertools import chain, repeat
 from typing import Any
 from uuid import UUID
 
 import pytest
 from django.db import connection, connections, transaction
+from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
 from orchestrator.core import clock, investigations, maintenance, metrics
+from orchestrator.core.executions.logged import MOST_LINES
 from orchestrator.core.models import DLQEntry
 from orchestrator.core.state_machine import TransitionConflict
 from orchestrator.workflows import engine
@@ -32,6 +35,8 @@ from orchestrator.workflows.models.tasks import TaskQuerySet
 from orchestrator.workflows.states import TASKS, StepState, TaskState
 from tests.core.test_investigations import tallied
 from tests.factories import NOW, make_execution, make_step, make_task, make_template
+from tests.locks import held
+from tests.logged import logged
 from tests.races import at_once
 from tests.rows import reread
 
@@ -44,6 +49,16 @@ MINUTES = {
     T.STEPS_IN_PROCESS: 30,
 }
 IN_PROCESS = T.STEPS_IN_PROCESS
+ACTIONS = {
+    (True, True): "transitioned_to_dlq_and_error",
+    (True, False): "moved_to_dlq_only",
+    (False, True): "transitioned_to_error_only",
+}
+WOULD = {
+    "transitioned_to_dlq_and_error": "would_transition_to_dlq_and_error",
+    "moved_to_dlq_only": "would_move_to_dlq_only",
+    "transitioned_to_error_only": "would_transition_to_error_only",
+}
 
 
 def template(name: str = "tidy", **definition: Any) -> TaskTemplate:
@@ -72,6 +87,11 @@ def state_of(task: Task) -> str:
     return reread(task).state
 
 
+def ids(detected: Detected) -> tuple[tuple[UUID, ...], ...]:
+    """The tasks that were found, those that got an entry, those that were moved."""
+    return detected.stale, detected.opened, detected.moved
+
+
 # --- what is stale -------------------------------------------------------------------------------
 
 
@@ -81,7 +101,7 @@ def test_task_over_its_limit_gets_an_entry_and_is_moved_to_error(
 ) -> None:
     healthy = task(state, for_minutes=minutes - 0.01)
     stale = task(state, for_minutes=minutes)
-    assert detect_stale(NOW) == Detected((stale.pk,), (stale.pk,), (stale.pk,))
+    assert ids(detect_stale(NOW)) == ((stale.pk,), (stale.pk,), (stale.pk,))
     assert (state_of(healthy), state_of(stale)) == (state, "error")
     assert reread(stale).ended_at == NOW
     entry = DLQEntry.objects.get()
@@ -119,7 +139,7 @@ def test_the_clock_of_a_state_starts_when_its_retry_is_due() -> None:
 
 def test_task_over_two_limits_is_one() -> None:
     one = task(for_minutes=2_000)
-    assert detect_stale(NOW) == Detected((one.pk,), (one.pk,), (one.pk,))
+    assert ids(detect_stale(NOW)) == ((one.pk,), (one.pk,), (one.pk,))
     assert DLQEntry.objects.get().detail == (
         "steps_in_process for 2000.0 min, allowed are 30; its age is 2000.0 min, allowed are 1440"
     )
@@ -203,11 +223,54 @@ def test_a_template_says_what_is_done(
     lifecycle: dict[str, Any], for_minutes: float, opened: bool, moved: bool
 ) -> None:
     one = task(for_minutes=for_minutes, lifecycle=lifecycle)
-    detected = detect_stale(NOW)
+    foreseen, detected = detect_stale(NOW, dry_run=True), detect_stale(NOW)
     assert (bool(detected.opened), bool(detected.moved)) == (opened, moved)
+    actions = [found.action_taken.value for found in detected.tasks]
+    assert actions == ([ACTIONS[opened, moved]] if opened or moved else [])
+    assert [found.action_taken.value for found in foreseen.tasks] == [WOULD[a] for a in actions]
     assert DLQEntry.objects.about(one.pk).exists() is opened
     assert state_of(one) == ("error" if moved else IN_PROCESS)
     assert detect_stale(NOW) == Detected()
+
+
+def test_each_task_is_described_with_its_timing_and_the_action(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Three limits: of a state, of the whole life, and both; the first that it was over counts."""
+    state = task(for_minutes=45, lifecycle={"max_steps_in_process_minutes": 40})
+    life = task(T.PENDING, for_minutes=5, created_at=NOW - timedelta(minutes=1_450))
+    both = task(for_minutes=1_500, lifecycle={"max_duration_minutes": 20})
+    found = {each.task_uuid: each for each in detect_stale(NOW).tasks}
+    template = state.template
+    assert asdict(found[state.pk]) == {
+        "task_uuid": state.pk, "namespace_name": "tests", "task_name": template.name,
+        "template_version": "1.0.0", "current_state": "steps_in_process",
+        "limit_name": "steps_in_process", "time_in_state_minutes": 45, "task_age_minutes": 45,
+        "staleness_threshold_minutes": 40, "overdue_minutes": 5,
+        "detail": "steps_in_process for 45.0 min, allowed are 40",
+        "action_taken": "transitioned_to_dlq_and_error", "moved_to_dlq": True,
+        "transition_success": True,
+    }  # fmt: skip
+    of_life = found[life.pk]
+    assert (of_life.current_state, of_life.limit_name) == ("pending", "duration")
+    assert (of_life.time_in_state_minutes, of_life.task_age_minutes) == (5, 1_450)
+    assert (of_life.staleness_threshold_minutes, of_life.overdue_minutes) == (1_440, 10)
+    of_both = found[both.pk]
+    assert (of_both.limit_name, of_both.overdue_minutes) == ("duration", 1_480)
+    lines = {line["task_id"]: line for line in logged(caplog, "stale task")}
+    assert set(lines) == {str(id) for id in found}
+    line = lines[str(state.pk)]
+    expected = asdict(found[state.pk]) | {"task_uuid": None}
+    assert {name: line.get(name) for name in expected} == expected
+
+
+def test_very_many_stale_tasks_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(MOST_LINES + 3):
+        task()
+    detect_stale(NOW)
+    assert len(logged(caplog, "stale task")) == MOST_LINES
+    (more,) = logged(caplog, "more lines left out")
+    assert (more["line"], more["n"]) == ("stale task", 3)
 
 
 def test_setting_switches_the_detection_off(settings: Any) -> None:
@@ -222,7 +285,7 @@ def test_setting_switches_the_detection_off(settings: Any) -> None:
 
 def test_dry_run_only_tells() -> None:
     one = task()
-    assert detect_stale(NOW, dry_run=True) == Detected(stale=(one.pk,))
+    assert ids(detect_stale(NOW, dry_run=True)) == ((one.pk,), (), ())
     assert state_of(one) == IN_PROCESS
     assert not DLQEntry.objects.exists()
     assert tallied("muster_staleness_detection_runs_total") == {}
@@ -333,7 +396,7 @@ def test_the_number_of_statements_does_not_grow_with_the_tasks() -> None:
         with CaptureQueriesContext(connection) as queries:
             assert len(detect_stale(NOW).moved) == number
         # the portable swap takes row after row
-        return sum("UPDATE" not in query["sql"][:6] for query in queries)
+        return sum("UPDATE" not in (query["sql"] or "")[:6] for query in queries)
 
     statements(1)
     assert statements(2) == statements(20)
@@ -397,6 +460,37 @@ def test_task_that_moved_on_while_it_was_looked_for_is_left_alone(monkeypatch: A
     assert not DLQEntry.objects.exists()
 
 
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_run_that_waited_for_a_lock_while_the_clock_was_set_moves_nothing(
+    watch: clock.Watch, monkeypatch: Any
+) -> None:
+    one = task()
+    StalenessDefault.objects.follow_settings()
+    StalenessDefault.objects.update(minutes=F("minutes") + 1)  # so that the run has to write it
+    asked = clock.asked_now
+
+    def asked_now() -> datetime:
+        watch.steps.append(clock.Step(600.0, clock.seconds_counted()))
+        return asked()
+
+    with monkeypatch.context() as patched, held(*StalenessDefault.objects.all()) as lock:
+        patched.setattr(clock, "asked_now", asked_now)
+        lock.release_when_waited_for()
+        assert detect_stale(NOW) == Detected()
+    assert not DLQEntry.objects.exists()
+    watch.steps.clear()
+    assert detect_stale(NOW).moved == (one.pk,)
+
+
+@pytest.mark.takes_time
+def test_move_is_dated_by_the_time_after_the_lock(monkeypatch: Any) -> None:
+    one = task()
+    counted = chain([100.0], repeat(120.0))  # it is kept from going on for 20 s
+    monkeypatch.setattr(clock, "seconds_counted", lambda: next(counted))
+    assert detect_stale(NOW).moved == (one.pk,)
+    assert reread(one).state_entered_at == NOW + timedelta(seconds=20)
+
+
 def test_task_that_was_given_an_entry_meanwhile_is_left_alone(monkeypatch: Any) -> None:
     one = task()
     overstepped = TaskLimit.objects.overstepped
@@ -407,7 +501,9 @@ def test_task_that_was_given_an_entry_meanwhile_is_left_alone(monkeypatch: Any) 
         return found
 
     monkeypatch.setattr(TaskLimit.objects, "overstepped", late)
-    assert detect_stale(NOW) == Detected(stale=(one.pk,))
+    detected = detect_stale(NOW)
+    assert ids(detected) == ((one.pk,), (), ())
+    assert [task.action_taken for task in detected.tasks] == ["left_alone"]
     assert DLQEntry.objects.get().dlq_reason == "manual_dlq"
     assert state_of(one) == IN_PROCESS
 
@@ -482,6 +578,8 @@ def test_the_view_tells_the_health_of_open_tasks_the_worst_first() -> None:
     old = seen(1_300, state=T.PENDING)
     waits = task(T.WAITING_FOR_RETRY, for_minutes=-40, now=now, created_at=now).pk
     task("complete", for_minutes=9_999, now=now)
+    # as an alert before the DLQ counts them
+    assert TaskLimit.objects.count_near(now=clock.now(), most=100) == {"warning": 2, "stale": 1}
     rows = list(TaskStaleness.objects.all())
     assert [(row.task_uuid, row.health_status) for row in rows] == [
         (stale, "stale"),
@@ -498,6 +596,15 @@ def test_the_view_tells_the_health_of_open_tasks_the_worst_first() -> None:
     assert by_id[stale].time_in_state_minutes == pytest.approx(60, abs=0.5)
     assert by_id[waits].time_in_state_minutes == 0
     assert (by_id[own].namespace_name, by_id[own].current_state) == ("tests", "steps_in_process")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT * FROM v_task_state_analysis")
+        columns = [column[0] for column in cursor.description]
+        analysed = [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
+    shared = {field.column for field in TaskStaleness._meta.fields} - {"used", "health_status"}
+    assert set(columns) == shared | {"task_created_at", "state_entered_at", "clock_started_at"}
+    assert {str(UUID(str(row["task_uuid"]))) for row in analysed} == set(map(str, by_id))
+    [of_own] = [row for row in analysed if UUID(str(row["task_uuid"])) == own]
+    assert (of_own["current_state"], of_own["staleness_threshold_minutes"]) == (IN_PROCESS, 100)
     with transaction.atomic():
         investigations.open_manually("task", warning, detail="d", now=now, actor="ada")
     assert [row.task_uuid for row in TaskStaleness.objects.filter(has_pending_entry=True)] == [

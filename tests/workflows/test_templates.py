@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator.core import packs
+from orchestrator.core import expressions, packs
 from orchestrator.workflows import task_templates
 from orchestrator.workflows.models import TaskTemplate
 from orchestrator.workflows.task_templates import (
     InvalidTemplate,
     TemplateDefinition,
     checking,
-    expressions,
 )
 from orchestrator.workflows.task_templates.definitions import Lifecycle
 from tests.factories import NOW, make_action, make_task

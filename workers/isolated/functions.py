@@ -82,18 +82,18 @@ def make_importable(pack_path: str) -> None:
 
 def described(error: BaseException, *, callers: Collection[str]) -> dict[str, Any]:
     """Describe an exception: type, message and traceback, without the frames of its callers' files
-    above the action's own. One that asks for another attempt adds `try_again`."""
-    asked = calling.asks_again(error)
+    above the action's own. One that asks for something adds the key that says so."""
+    asked = calling.asked(error)
     error = calling.cause(error)
     callers = (*callers, *calling.OWN_FILES)
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename in callers:
         frames = frames.tb_next
     lines = traceback.format_exception(type(error), error, frames)
-    message = "".join(traceback.format_exception_only(type(error), error)).strip()
+    message = calling.message(error)
     return {
         "exception": results.text(type(error).__qualname__),
         "message": results.text(hiding.hidden(message)[:MESSAGE_LIMIT]),
         "traceback": results.text(hiding.hidden("".join(lines))[-TRACEBACK_LIMIT:]),
-        **({} if asked is None else {"try_again": asked}),
+        **asked,
     }

@@ -2,8 +2,8 @@
 
 A request has `entry_point`, `parameters`, `environment` and `limit_bytes`. An answer has one of
 `value`; `refused`, the reason why a value cannot be stored; `exception`, `message` and `traceback`,
-with `try_again` if the action asks for another attempt; `unavailable`, the reason why there is no
-such function; `interrupted`.
+with `try_again` if the action asks for another attempt, `task_rejected` if it cannot begin now;
+`unavailable`, the reason why there is no such function; `interrupted`.
 """
 
 from __future__ import annotations

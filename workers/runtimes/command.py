@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import os
-import pwd
 import selectors
 import signal
 import subprocess
@@ -32,7 +30,7 @@ from workers import processes
 from workers.isolated import results
 from workers.runtimes import work_dirs
 from workers.runtimes.capture import Capture
-from workers.runtimes.protocol import Call, Outcome, completed, failed, timed_out
+from workers.runtimes.protocol import Call, Outcome, completed, deferred, failed, timed_out
 
 KEEPER = Path(__file__).with_name("keeper.py")
 RESULT_FILE = "muster-result.json"
@@ -42,6 +40,7 @@ POLL_SECONDS = 0.05
 LAST_OUTPUT_SECONDS = 1.0
 KEEPERS_SHARE = 0.9
 """Part of the grace: the keeper kills what is left before a cancelling worker kills the keeper."""
+NOT_NOW = f"The command ended with exit code {os.EX_TEMPFAIL}: it cannot begin now."
 GIVE_UP_SECONDS = 5.0
 """A keeper that does not stop within its grace and this time is killed itself."""
 
@@ -219,7 +218,7 @@ def kept(
 def give_to_action(work_dir: str) -> dict[str, float]:
     """Let the user of actions have this directory; returns what the keeper has to know to run a
     command as that user, who is kept from the worker's memory in any case."""
-    run_as = user()
+    run_as = isolation.user()
     if run_as is None:
         return {"drop_ptrace": 1}
     os.chown(work_dir, run_as.pw_uid, run_as.pw_gid)
@@ -239,17 +238,6 @@ def limits_of(limits: Mapping[str, float], *, grace_seconds: float) -> dict[str,
             values[f"{name}_bytes"] = limits[f"{name}_mb"] * MIB
     values |= {name: limits[name] for name in ("cpu_seconds", "open_files") if name in limits}
     return values
-
-
-@functools.cache
-def _user_named(name: str) -> pwd.struct_passwd:
-    return pwd.getpwnam(name)
-
-
-def user() -> pwd.struct_passwd | None:
-    """The user that actions run as, if it is not the worker's own."""
-    name = settings.MUSTER.action_user
-    return _user_named(name) if name else None
 
 
 @contextlib.contextmanager
@@ -381,6 +369,8 @@ def conclude(call: Call, command: Command, ended: Ended) -> Outcome:
             "with it."
         )
         return failed(message, by="worker", reason=Reason.PROCESS_LOST, **details)
+    if ended.return_code == os.EX_TEMPFAIL and call.defers_on_75:
+        return deferred(NOT_NOW, **details | _result_if_any(command, ended))
     if ended.return_code != 0:
         return failed(_ended_badly(ended.return_code), **details | _result_if_any(command, ended))
     if ended.left and command.detached == "fail":

@@ -24,7 +24,7 @@ from pathlib import Path
 import structlog
 from django.conf import settings
 
-from orchestrator.core import packs, placeholders
+from orchestrator.core import isolation, packs, placeholders
 from orchestrator.core.reasons import Reason
 from workers import processes
 from workers.runtimes import command
@@ -138,7 +138,7 @@ def _prepare(engine: str, name: str, call: Call, work_dir: str) -> Command:
 def _user(engine: str) -> Iterator[str]:
     """Options for the user: the one of a command without a container, so that it has no more
     rights, and its files can be removed."""
-    user = command.user()
+    user = isolation.user()
     uid, gid = (user.pw_uid, user.pw_gid) if user else (os.getuid(), os.getgid())
     if Path(engine).name == "podman" and os.getuid() != 0:
         yield from ("--userns", "keep-id")

@@ -5,12 +5,14 @@ request is made in a warm process, which never runs code of a pack, or in the wo
 action is trusted (see `workers.isolated.http_request`).
 
 A status of 2xx completes the execution with status, headers and body; any other fails it with the
-same. The body is JSON if its type says so, text otherwise.
+same, but 503 defers it if the action's options say so. The body is JSON if its type says so, text
+otherwise.
 """
 
 from __future__ import annotations
 
 import time
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from django.conf import settings
@@ -19,13 +21,26 @@ from orchestrator.core import isolation
 from orchestrator.core.reasons import Reason
 from workers.isolated import http_request, results
 from workers.runtimes import limits, warm
-from workers.runtimes.protocol import Call, Outcome, completed, failed, interrupted, timed_out
+from workers.runtimes.protocol import (
+    Call,
+    Outcome,
+    completed,
+    deferred,
+    failed,
+    interrupted,
+    timed_out,
+)
 
 MIB = 1_048_576
 ANSWER_BYTES = 4 * MIB
 """The most that a response of half a MiB is in JSON: six bytes for each character."""
 
 ENTRY_POINT = f"{http_request.__name__}:{http_request.send.__name__}"
+
+
+BUSY = 503
+LONGEST_DIGITS = 20
+"""More make no longer wait: there is a longest one."""
 
 
 def why_not() -> str:
@@ -83,6 +98,11 @@ def _asked(call: Call) -> dict[str, Any]:
 
 def _concluded(call: Call, answer: Any) -> Outcome:
     end, message, details = answer["end"], answer["message"], answer["details"]
+    if details.get("status") == BUSY and call.options.get("status_503") == "defer":
+        after_seconds = retry_after(
+            details.get("headers", {}).get("retry-after", ""), now=time.time()
+        )
+        return deferred(message, after_seconds=after_seconds, **details)
     match end:
         case "completed":
             return completed(details)
@@ -93,3 +113,14 @@ def _concluded(call: Call, answer: Any) -> Outcome:
         case "too_large":
             return failed(message, reason=Reason.OUTPUT_LIMIT_EXCEEDED, **details)
     return failed(message, **details)
+
+
+def retry_after(header: str, *, now: float) -> float | None:
+    """The seconds that a Retry-After asks for: a number of them, or a date (RFC 9110, 10.2.3).
+    None if it is neither. `now` is in seconds since 1970."""
+    if header.isascii() and header.isdigit():
+        return float(header[:LONGEST_DIGITS])
+    try:
+        return max(0.0, parsedate_to_datetime(header).timestamp() - now)
+    except (ValueError, OverflowError):
+        return None

@@ -13,8 +13,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from django.conf import settings
-
+from orchestrator.core import isolation
 from orchestrator.core.packs import environments
 from orchestrator.core.reasons import Reason
 from workers import hiding, processes
@@ -38,10 +37,10 @@ def _prepare(call: Call) -> Command:
         python = environments.python_of(
             Path(call.pack_path),
             interpreter=call.options.get("interpreter", ""),
-            directory=_directory(),
+            directory=environments.directory(isolation.user()),
             timeout_seconds=call.timeout_seconds,
             environment=processes.markers(call.execution_id, call.attempt, call.action_ref),
-            user=command.user(),
+            user=isolation.user(),
         )
     except environments.CannotMake as error:
         raise CannotRun(results.text(str(error)), Reason.ENVIRONMENT_FAILED) from None
@@ -55,13 +54,6 @@ def _prepare(call: Call) -> Command:
         limits=call.limits,
         detached=call.options.get("detached", "fail"),
     )
-
-
-def _directory() -> Path | None:
-    """Where environments are made; None where actions have a user who cannot reach it."""
-    if stated := settings.MUSTER.environments_dir:
-        return Path(stated)
-    return None if command.user() else Path(settings.DATA_DIR) / "environments"
 
 
 def _conclude(call: Call, asked: Command, ended: Ended) -> Outcome:

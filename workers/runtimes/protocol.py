@@ -12,7 +12,7 @@ from orchestrator.core.executions import RETRY_AFTER
 from orchestrator.core.reasons import Reason
 
 LONGEST_DELAY_SECONDS = 7 * 86_400.0
-"""The latest time at which an action may ask for another attempt."""
+"""The latest time at which an action may ask to be run again."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,8 @@ class Call:
     """The attempts before this one that its policy counted."""
     isolation: str = isolation.PROCESS
     """The level at which this worker runs it."""
+    defers_on_75: bool = False
+    """For a command: the exit status 75 says that it cannot begin now."""
 
     @property
     def pack(self) -> str:
@@ -91,16 +93,32 @@ def failed(
 
 
 def raised(answer: Mapping[str, Any], **details: Any) -> Outcome:
-    """Make the outcome of an exception: a failure, or the wish for another attempt. `answer` is
-    what `workers.isolated.functions` describes, and may be foreign."""
+    """Make the outcome of an exception: a failure, the wish for another attempt, or a deferral.
+    `answer` is what `workers.isolated.functions` describes, and may be foreign."""
     details |= {name: str(answer[name]) for name in ("exception", "traceback")}
-    message, asked = str(answer["message"]), answer.get("try_again")
-    if not isinstance(asked, Mapping):
+    message = str(answer["message"])
+    if isinstance(asked := answer.get("task_rejected"), Mapping):
+        return deferred(message, after_seconds=asked.get("after_seconds"))
+    if not isinstance(asked := answer.get("try_again"), Mapping):
         return failed(message, **details)
-    seconds = asked.get("after_seconds")
-    if isinstance(seconds, int | float) and math.isfinite(seconds):
-        details[RETRY_AFTER] = min(max(float(seconds), 0.0), LONGEST_DELAY_SECONDS)
+    details |= _after(asked.get("after_seconds"))
     return failed(message, reason=Reason.TRY_AGAIN, **details)
+
+
+def deferred(message: str, *, after_seconds: Any = None, **details: Any) -> Outcome:
+    """Make the outcome of an action that cannot begin now: it has not begun, and is run later,
+    which no policy counts. `after_seconds` may be foreign; None lets Muster choose."""
+    details |= _after(after_seconds)
+    return failed(message, reason=Reason.TASK_REJECTED, **details)
+
+
+def _after(seconds: Any) -> dict[str, float]:
+    """The wish for a delay as a part of a result, within bounds; empty if it is none."""
+    if not isinstance(seconds, int | float):
+        return {}
+    # bounded first: no float holds an integer of hundreds of digits
+    bounded = float(min(max(seconds, 0), LONGEST_DELAY_SECONDS))
+    return {} if math.isnan(bounded) else {RETRY_AFTER: bounded}
 
 
 def interrupted(message: str = "The action was interrupted.") -> Outcome:

@@ -1,10 +1,10 @@
 """Call a function in an interpreter of its own: `python_runner.py MODULE:FUNCTION FOLDER`.
 
 Parameters come as JSON on stdin; the outcome goes to the file MSTR_RESULT_FILE: `{"value": ...}`,
-or `exception`, `message` and `traceback`, with `try_again` if the action asks for another attempt,
-or `unavailable` if there is no such function, so that nothing was called. FOLDER is the last place
-where the module is looked for, but for Muster's own code. For any Python since 3.8, with its
-standard library only: the pack's interpreter runs it.
+or `exception`, `message` and `traceback`, with `try_again` if the action asks for another attempt
+and `task_rejected` if it cannot begin now, or `unavailable` if there is no such function, so that
+nothing was called. FOLDER is the last place where the module is looked for, but for Muster's own
+code. For any Python since 3.8, with its standard library only: the pack's interpreter runs it.
 """
 
 import sys
@@ -71,19 +71,19 @@ def described(error):  # type: ignore[no-untyped-def]
     own."""
     from muster_client import calling
 
-    asked = calling.asks_again(error)
+    asked = calling.asked(error)
     error = calling.cause(error)
     callers = (__file__, *calling.OWN_FILES)
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename in callers:
         frames = frames.tb_next
     lines = traceback.format_exception(type(error), error, frames)
-    message = "".join(traceback.format_exception_only(type(error), error)).strip()
+    message = calling.message(error)
     return {
         "exception": type(error).__qualname__,
         "message": message[:MESSAGE_LIMIT],
         "traceback": "".join(lines)[-TRACEBACK_LIMIT:],
-        **({} if asked is None else {"try_again": asked}),
+        **asked,
     }
 
 

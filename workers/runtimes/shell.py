@@ -2,8 +2,9 @@
 
 It gets its parameters as JSON on stdin, and those that its entry point names as arguments. A
 relative command with a slash is looked for in the pack's folder. Exit code 0 completes the
-execution, anything else fails it. At the time limit its processes get SIGTERM, after the grace
-SIGKILL. When it ends by itself, its remaining processes are killed. See `command` for the rest.
+execution, 75 defers it if the action is idempotent or its options say so, anything else fails it.
+At the time limit its processes get SIGTERM, after the grace SIGKILL. When it ends by itself, its
+remaining processes are killed. See `command` for the rest.
 """
 
 from __future__ import annotations

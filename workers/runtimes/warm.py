@@ -33,6 +33,7 @@ from typing import Any
 import structlog
 from django.conf import settings
 
+from orchestrator.core import isolation
 from orchestrator.core.errors import MusterError
 from orchestrator.core.reasons import Reason
 from workers import hiding, processes
@@ -141,7 +142,7 @@ def why_not() -> str:
     """The reason why this worker cannot start a warm process; empty if it can."""
     if reason := command.why_not():
         return reason
-    user = command.user()
+    user = isolation.user()
     return _why_not_as(user) if user is not None else ""
 
 
@@ -151,13 +152,11 @@ def _why_not_as(user: pwd.struct_passwd) -> str:
     try:
         tried = subprocess.run(
             [sys.executable, "-I", "-c", code, _python_path()],
-            user=user.pw_uid,
-            group=user.pw_gid,
-            extra_groups=[],
             cwd="/",
             capture_output=True,
             text=True,
             timeout=START_SECONDS,
+            **isolation.as_user(user),
         )
     except (OSError, subprocess.SubprocessError) as error:
         return f"{user.pw_name} cannot execute {sys.executable}: {error}"

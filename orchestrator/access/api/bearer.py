@@ -9,6 +9,7 @@ from orchestrator.access import tokens
 from orchestrator.core import clock
 from orchestrator.core.api import problems
 from orchestrator.core.api.access import Caller, address_of
+from orchestrator.core.api.limits import refused_tokens
 
 
 class BearerToken(HttpBearer):
@@ -24,11 +25,15 @@ class BearerToken(HttpBearer):
 
     def authenticate(self, request: HttpRequest, token: str) -> Caller:
         now = clock.now()
-        known = tokens.authenticate(token, now=now, address=address_of(request))
+        address = address_of(request)
+        refused_tokens.require_room(address, token)
+        known = tokens.authenticate(token, now=now, address=address)
         if known is None:
+            refused_tokens.note_refused(address)
             # one answer for all cases: only operators may see which one it is
             raise problems.unauthorized(
                 "The token is unknown, revoked or expired, or not accepted from here",
                 challenge=', error="invalid_token"',
             )
+        refused_tokens.note_accepted(token)
         return Caller(principal=known, now=now)

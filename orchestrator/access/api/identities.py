@@ -98,7 +98,7 @@ def get_identity(request: AuthenticatedRequest, identity_id: pages.RowId) -> Htt
 @router.post(
     "/{identity_id}/disable",
     auth=needs("access.manage"),
-    response=documented(404, _200=IdentityOut),
+    response=documented(404, 409, _200=IdentityOut),
 )
 def disable_identity(request: AuthenticatedRequest, identity_id: pages.RowId) -> HttpResponse:
     """Refuse everything in its name from now on, its tokens included. Safe to repeat."""
@@ -138,7 +138,7 @@ def create_grant(
 @router.delete(
     "/{identity_id}/grants/{grant_id}",
     auth=needs("access.manage"),
-    response=documented(404, _200=Granted),
+    response=documented(404, 409, _200=Granted),
 )
 def revoke_grant(
     request: AuthenticatedRequest, identity_id: pages.RowId, grant_id: pages.RowId

@@ -59,28 +59,31 @@ def permissions(
     """The permissions of a service; of a worker of its own user with `worker_id`."""
     if service == privileges.WORKER:
         return _of_worker(ANY_WORKER if worker_id is None else str(worker_id), sends_events)
-    return {"api": _of_api, "executor": _of_executor, "beat": _of_beat}[service]()
+    if service == "executor":
+        return _of_executor(sends_events)
+    return {"api": _of_api, "beat": _of_beat}[service]()
 
 
-def _of_executor() -> Permissions:
+def _of_executor(sends_events: bool) -> Permissions:
     """It declares everything, and takes what the shared queues bring."""
     queues = [re.escape(spec.name) for spec in topology.shared_queues()]
-    all_of_it = _any([*_exchanges(), *queues, *_worker_queues(ANY_WORKER)])
+    queues.append(re.escape(topology.told_queue("")) + ".*")
+    celerys = _of_celerys_tools(sends_events)
+    all_of_it = _any([*_exchanges(), *queues, *_worker_queues(ANY_WORKER), *celerys])
     return Permissions(all_of_it, all_of_it, all_of_it)
 
 
 def _of_api() -> Permissions:
-    """It publishes requests, dispatches and cancels, and removes the queues of a worker that is
-    retired."""
+    """It publishes events, requests, dispatches and cancels, and removes the queues of a worker
+    that is retired."""
+    executions, events = topology.executions_exchange(), topology.events_exchange()
     keys = [_key(key(MARK), ANY_WORKER) for key in (topology.dispatch_key, topology.cancel_key)]
     return Permissions(
         configure=_any(_worker_queues(ANY_WORKER)),
-        write=_any([re.escape(topology.executions_exchange())]),
+        write=_any(map(re.escape, (executions, events))),
         topics={
-            topology.executions_exchange(): (
-                _any([*_hot_keys(), *keys]),
-                NO_KEY,
-            )
+            executions: (_any([*_hot_keys(executions), *keys]), NO_KEY),
+            events: (_any(_hot_keys(events)), NO_KEY),
         },
     )
 
@@ -99,20 +102,24 @@ def _of_worker(id: str, sends_events: bool) -> Permissions:
     A queue with a dead letter exchange may only be declared by who may write to that exchange; the
     routing keys leave it nothing to write there.
     """
-    events = [re.escape(_events_exchange())] if sends_events else []
-    own = _worker_queues(id)
-    executions = topology.executions_exchange()
+    own = [*_worker_queues(id), *_of_celerys_tools(sends_events)]
+    executions, dead_letters = topology.executions_exchange(), topology.dead_letter_exchange()
     keys = [_key(key(MARK), id) for key in (topology.dispatch_key, topology.cancel_key)]
     return Permissions(
-        configure=_any([*own, *events]),
-        write=_any([*own, *events, *_exchanges()]),
+        configure=_any(own),
+        write=_any([*own, *map(re.escape, (executions, dead_letters))]),
         read=_any([*own, re.escape(executions)]),
         topics={
             executions: (
-                _any(map(re.escape, (topology.REQUESTED, topology.COMPLETED))),
+                _any(
+                    map(
+                        re.escape,
+                        (topology.REQUESTED, topology.COMPLETED, topology.STATUS_CHANGED),
+                    )
+                ),
                 _any(keys),
             ),
-            topology.dead_letter_exchange(): (NO_KEY, NO_KEY),
+            dead_letters: (NO_KEY, NO_KEY),
         },
     )
 
@@ -125,11 +132,13 @@ def _worker_queues(id: str) -> list[str]:
     return [re.escape(spec.name).replace(MARK, id) for spec in topology.worker_queues(MARK)]
 
 
-def _hot_keys() -> list[str]:
-    """The keys with which the hot queues are bound, whose `*` and `#` stand for words."""
+def _hot_keys(exchange: str) -> list[str]:
+    """The keys with which the hot queues are bound to an exchange, whose `*` and `#` stand for
+    words."""
     return [
         re.escape(spec.routing_key).replace(r"\*", "[^.]+").replace(r"\#", ".*")
         for spec in topology.hot_queues()
+        if spec.exchange == exchange
     ]
 
 
@@ -137,9 +146,15 @@ def _key(routing_key: str, id: str) -> str:
     return re.escape(routing_key).replace(MARK, id)
 
 
-def _events_exchange() -> str:
+def _of_celerys_tools(sends_events: bool) -> list[str]:
+    """The exchange of events, and for remote control the exchanges and queues of all nodes."""
     namespace = settings.MUSTER.namespace
-    return EVENTS if namespace == topology.DEFAULT_NAMESPACE else f"{namespace}.{EVENTS}"
+    prefix = "" if namespace == topology.DEFAULT_NAMESPACE else f"{re.escape(namespace)}\\."
+    events = [f"{prefix}{EVENTS}"] if sends_events or settings.MUSTER.celery_events else []
+    if settings.MUSTER.remote_control == "off":
+        return events
+    control = f"{prefix}celery\\.pidbox"
+    return [*events, control, f"reply\\.{control}", f"[^@]+@.+\\.{control}"]
 
 
 def _any(patterns: Iterable[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -14,6 +14,10 @@ from django_celery_beat.models import PeriodicTask
 from orchestrator.core import authority, maintenance, reachability, words
 from orchestrator.core.authority import Principal
 from orchestrator.core.models import Tick, Worker
+from orchestrator.core.schedule import Plan
+
+Plans = Mapping[str, Plan]
+"""Of maintenance functions, by name."""
 
 EXECUTORS_SIGN = "muster.check_timeouts"
 """Every executor runs it when nobody else did."""
@@ -36,11 +40,19 @@ class Alarm:
     url: str = ""
 
 
-def now_wrong(user: Principal, *, now: datetime, asking_the_broker: bool = False) -> list[Alarm]:
-    """What is wrong, the worst first; only what the user may know."""
+def now_wrong(
+    user: Principal,
+    *,
+    now: datetime,
+    plans: Plans | None = None,
+    asking_the_broker: bool = False,
+) -> list[Alarm]:
+    """What is wrong, the worst first; only what the user may know. `plans`: those of all
+    maintenance functions, if the caller has them."""
     wrong: list[Alarm] = []
     if authority.may(user, "metrics.read"):
-        wrong += [*_executors(now), *_paused(), *_beat(now)]
+        plans = maintenance.plans() if plans is None else plans
+        wrong += [*_executors(plans, now), *_paused(plans), *_beat(now)]
         if asking_the_broker:
             wrong += _broker()
     if authority.may(user, "workers.read"):
@@ -48,28 +60,27 @@ def now_wrong(user: Principal, *, now: datetime, asking_the_broker: bool = False
     return wrong
 
 
-def is_late(name: str, ran_at: datetime, now: datetime) -> bool:
-    """True if this maintenance function should have run since. One that an operator has paused, or
-    given a time of the day, is not."""
-    plan = maintenance.plans([name])[name]
+def is_late(plan: Plan, ran_at: datetime, now: datetime) -> bool:
+    """True if a maintenance function of this plan should have run since. One that an operator has
+    paused, or given a time of the day, is not."""
     if plan.is_paused or not plan.is_watched:
         return False
     return now - ran_at > LATE_AFTER * timedelta(seconds=plan.seconds)
 
 
-def _executors(now: datetime) -> Iterator[Alarm]:
+def _executors(plans: Plans, now: datetime) -> Iterator[Alarm]:
     ran_at = Tick.objects.filter(name=EXECUTORS_SIGN).values_list("ran_at", flat=True).first()
     follows = "Nothing is scheduled, retried or ended in time. Accepted executions wait."
     hint = "Start one: manage.py executor; manage.py up starts all services."
     if ran_at is None:
         yield Alarm("No executor has run yet", f"{follows} {hint}")
-    elif is_late(EXECUTORS_SIGN, ran_at, now):
+    elif is_late(plans[EXECUTORS_SIGN], ran_at, now):
         silent = words.span((now - ran_at).total_seconds())
         yield Alarm(f"No executor has worked for {silent}", f"{follows} {hint}")
 
 
-def _paused() -> Iterator[Alarm]:
-    names = [name for name, plan in maintenance.plans().items() if plan.is_paused]
+def _paused(plans: Plans) -> Iterator[Alarm]:
+    names = [name for name, plan in plans.items() if plan.is_paused]
     if names:
         yield Alarm(
             f"Paused in the schedule: {', '.join(names)}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,27 +13,66 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from orchestrator.core import authority, clock, maintenance
+from orchestrator.core import authority, clock, frame, maintenance, shared_cache, words
 from orchestrator.core.admin import alarms, render
 from orchestrator.core.admin.listing import COUNT_LIMIT, created_between
 from orchestrator.core.authority import Principal
 from orchestrator.core.models import DLQEntry, Execution, Tick, Worker
-from orchestrator.core.models.time_ordered import uuid7_floor
+from orchestrator.core.schedule import Plan
 from orchestrator.core.states import TERMINAL, ExecutionStatus
 
 ENDED_LIMIT = 100_000
-WINDOWS = {"1h": ("hour", timedelta(hours=1)), "24h": ("day", timedelta(days=1))}
+KEPT_SECONDS = 5
+"""Counting as many takes a tenth of a second, for each tab of each operator."""
+
+WINDOWS = {"1h": timedelta(hours=1), "24h": timedelta(days=1)}
+HOUR, DAY = WINDOWS
+
+WIDE_FROM = 17
+"""The characters of a name that need two columns."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """One number."""
+    """One number. A zero is left out of the cards, unless it `matters`."""
 
-    label: Any
-    number: str
+    name: str
+    kind: str = ""
+    """Of its badge: see `render.badge`."""
+    count: int
     url: str = ""
     note: str = ""
-    wide: bool = False
+    part: str = ""
+    """A second number, in words: a part of the first."""
+    part_url: str = ""
+    matters: bool = False
+
+    @property
+    def label(self) -> SafeString:
+        return render.badge(self.name, self.kind)
+
+    @property
+    def number(self) -> str:
+        return f"{self.count:,}"
+
+    @property
+    def is_wide(self) -> bool:
+        return len(self.name) >= WIDE_FROM
+
+
+@dataclass(frozen=True)
+class Box:
+    """Some numbers, and the names of those that are zero."""
+
+    title: str
+    cards: Sequence[Card]
+    zeros: str
+
+    @classmethod
+    def of(cls, title: str, cards: Sequence[Card]) -> Box:
+        shown = [card for card in cards if card.count or card.matters]
+        zeros = ", ".join(card.name for card in cards if card not in shown)
+        return cls(title, shown, zeros)
 
 
 def context(request: HttpRequest, base: dict[str, Any]) -> dict[str, Any]:
@@ -43,24 +82,21 @@ def context(request: HttpRequest, base: dict[str, Any]) -> dict[str, Any]:
     boxes: list[tuple[str, list[Card]]] = []
     if authority.may(user, "executions.read"):
         boxes.append(("Open executions", open_executions(now, user)))
-        boxes += [
-            (
-                f"Created in the last {name}, and ended",
-                ended_executions(key, window, now, user),
-            )
-            for key, (name, window) in WINDOWS.items()
-        ]
+        boxes.append(ended_executions(now, user))
+    for bring in frame.collect(lambda app: app.overview):
+        boxes += bring(now, user)
     if authority.may(user, "workers.read"):
         boxes.append(("Workers", workers(now, user)))
     if authority.may(user, "dlq.read"):
         boxes.append(("Investigations", investigations(now, user)))
     may_see_ticks = authority.may(user, "metrics.read")
+    plans = maintenance.plans() if may_see_ticks else {}
     base |= {
         "now": now,
-        "alarms": alarms.now_wrong(user, now=now, asking_the_broker=True),
-        "boxes": boxes,
+        "alarms": alarms.now_wrong(user, now=now, plans=plans, asking_the_broker=True),
+        "boxes": [Box.of(title, cards) for title, cards in boxes],
         "may_see_ticks": may_see_ticks,
-        "ticks": last_ticks(now) if may_see_ticks else "",
+        "ticks": last_ticks(plans, now) if may_see_ticks else "",
     }
     return base
 
@@ -70,44 +106,60 @@ def open_executions(now: datetime, user: Principal) -> list[Card]:
     visible = Execution.objects.visible_to(user).open()
     counts = dict(visible.order_by().values_list("status").annotate(Count("pk")))
     late = visible.filter(deadline_at__lte=now).count()
-    cards = [_status_card(status, counts) for status in ExecutionStatus if status not in TERMINAL]
-    note = "past their deadline"
+    still = [status for status in ExecutionStatus if status not in TERMINAL]
     return [
-        *cards,
-        Card(
-            label=render.badge("overdue", "danger" if late else ""), number=f"{late:,}", note=note
+        *(
+            Card(
+                name=status,
+                kind=words.kind_of(status),
+                count=counts.get(status, 0),
+                url=_executions_url(status),
+            )
+            for status in still
         ),
+        Card(name="overdue", kind="danger", count=late, note="past their deadline"),
     ]
 
 
-def ended_executions(key: str, window: timedelta, now: datetime, user: Principal) -> list[Card]:
-    """Count ended executions, by a range of the primary key, at most the newest `ENDED_LIMIT`."""
-    wanted = created_between(now - window, None) & Q(ended_at__isnull=False)
-    newest = Execution.objects.order_by("-pk").values_list("pk", flat=True)
-    oldest_counted = next(iter(newest[ENDED_LIMIT : ENDED_LIMIT + 1]), None)
-    if oldest_counted:
-        wanted &= Q(pk__gt=oldest_counted)
-    rows = Execution.objects.visible_to(user).filter(wanted).order_by()
-    counts = dict(rows.values_list("status").annotate(Count("pk")))
-    reached = oldest_counted is not None and oldest_counted > uuid7_floor(now - window)
-    note = f"of the newest {ENDED_LIMIT:,}" if reached else ""
-    return [
-        _status_card(status, counts, within=key, note=note)
+def ended_executions(now: datetime, user: Principal) -> tuple[str, list[Card]]:
+    """Count the executions of the last day that have ended, and of these the ones of the last hour,
+    among the newest `ENDED_LIMIT`; the title says so if there are more."""
+    counts = shared_cache.kept(
+        f"ended for {user.actor}", lambda: _counts(now, user), seconds=KEPT_SECONDS
+    )
+    title = "Created in the last 24 hours, and ended"
+    if counts[DAY] >= ENDED_LIMIT:
+        title = f"{title}: of the newest {ENDED_LIMIT:,}"
+    return title, [
+        Card(
+            name=status,
+            kind=words.kind_of(status),
+            count=counts[f"{DAY}_{status}"],
+            url=_executions_url(status, within=DAY),
+            part=f"{counts[f'{HOUR}_{status}']:,} last hour",
+            part_url=_executions_url(status, within=HOUR),
+        )
         for status in ExecutionStatus
         if status in TERMINAL
     ]
 
 
-def _status_card(
-    status: ExecutionStatus, counts: Mapping[str, int], *, within: str = "", note: str = ""
-) -> Card:
+def _counts(now: datetime, user: Principal) -> dict[str, int]:
+    """Count for all windows in one look."""
+    created = {key: created_between(now - window, None) for key, window in WINDOWS.items()}
+    numbers = {
+        f"{key}_{status}": Count("pk", filter=within & Q(status=status))
+        for key, within in created.items()
+        for status in TERMINAL
+    }
+    newest = Execution.objects.visible_to(user).filter(created[DAY]).order_by("-pk")
+    looked_at = {key: Count("pk", filter=within) for key, within in created.items()}
+    return newest[:ENDED_LIMIT].aggregate(**numbers, **looked_at)
+
+
+def _executions_url(status: ExecutionStatus, *, within: str = "") -> str:
     url = f"{reverse('admin:orchestrator_execution_changelist')}?status={status}"
-    return Card(
-        label=render.state_badge(status),
-        number=f"{counts.get(status, 0):,}",
-        url=f"{url}&within={within}" if within else url,
-        note=note,
-    )
+    return f"{url}&within={within}" if within else url
 
 
 def workers(now: datetime, user: Principal) -> list[Card]:
@@ -116,21 +168,22 @@ def workers(now: datetime, user: Principal) -> list[Card]:
     fresh = visible.eligible(now).count()
     stale = visible.stale(now).count()
     base = reverse("admin:orchestrator_worker_changelist")
-    kinds = {"fresh": "success", "stale": "danger", "draining": "warning", "inactive": ""}
     numbers = {
-        "fresh": (fresh, "active", "may be given work"),
-        "stale": (stale, "", "silent for too long"),
-        "draining": (counts.get("draining", 0), "draining", "finish their work"),
-        "inactive": (counts.get("inactive", 0), "inactive", "down"),
+        "fresh": (fresh, "success" if fresh else "danger", "active", "ready for work"),
+        "stale": (stale, "danger", "", "silent for too long"),
+        "draining": (counts.get("draining", 0), "warning", "draining", "finish their work"),
+        "inactive": (counts.get("inactive", 0), "", "inactive", "down"),
     }
     return [
         Card(
-            label=render.badge(name, kinds[name]),
-            number=f"{number:,}",
+            name=name,
+            kind=kind,
+            count=number,
             url=f"{base}?status__exact={status}" if status else base,
             note=note,
+            matters=name == "fresh",
         )
-        for name, (number, status, note) in numbers.items()
+        for name, (number, kind, status, note) in numbers.items()
     ]
 
 
@@ -139,11 +192,11 @@ def investigations(now: datetime, user: Principal) -> list[Card]:
     visible = DLQEntry.objects.visible_to(user)
     pending = visible.pending().order_by()[:COUNT_LIMIT].count()
     to_look_into = Card(
-        label=render.badge("to look into", "danger" if pending else ""),
-        number=f"{pending:,}",
+        name="to look into",
+        kind="danger",
+        count=pending,
         url=reverse("admin:orchestrator_investigationqueue_changelist"),
-        note=f"or more than {COUNT_LIMIT:,}" if pending >= COUNT_LIMIT else "the most urgent first",
-        wide=True,
+        note="or more" if pending >= COUNT_LIMIT else "most urgent first",
     )
     return [to_look_into, *_opened_today(now, user)]
 
@@ -165,22 +218,23 @@ def _opened_today(now: datetime, user: Principal) -> list[Card]:
     capped = sum(counts.values()) >= COUNT_LIMIT
     return [
         Card(
-            label=render.badge(reason.value, "warning"),
-            number=f"{counts[reason.value]:,}",
+            name=reason.value,
+            kind="warning",
+            count=counts[reason.value],
             url=f"{base}?dlq_reason__exact={reason.value}",
             note=f"today, of the newest {COUNT_LIMIT:,}" if capped else "today",
-            wide=True,
         )
         for reason in DLQEntry.Reason
         if reason.value in counts
     ]
 
 
-def last_ticks(now: datetime) -> SafeString | str:
-    """A table of maintenance functions: the last run of each, and whether it is late."""
+def last_ticks(plans: Mapping[str, Plan], now: datetime) -> SafeString | str:
+    """A table of maintenance functions: the last run of each, and whether it is late by its
+    plan."""
     rows = []
     for tick in Tick.objects.of_functions().order_by("name"):
-        late = tick.name in maintenance.functions() and alarms.is_late(tick.name, tick.ran_at, now)
+        late = tick.name in plans and alarms.is_late(plans[tick.name], tick.ran_at, now)
         rows.append(
             (
                 tick.name,

@@ -23,8 +23,10 @@ from orchestrator.core.admin.again import AgainForm
 from orchestrator.core.admin.dead_letter_page import subject_link
 from orchestrator.core.admin.listing import id_starts_with
 from orchestrator.core.admin.read_only import AsOfChangeList, ReadOnlyAdmin, Section
+from orchestrator.core.admin.selected import Outcome
 from orchestrator.core.authority import Principal
 from orchestrator.core.errors import NotFound
+from orchestrator.core.investigations import TEXT_MAX
 from orchestrator.core.models import DLQEntry, Execution
 from orchestrator.core.models.dead_letters import REASON_KINDS, RESOLUTION_KINDS
 from orchestrator.core.shown import investigations as shown
@@ -34,7 +36,7 @@ class NoteForm(BaseDialogForm):
     """The note that is required before an entry is closed."""
 
     note = forms.CharField(
-        max_length=10_000,
+        max_length=TEXT_MAX,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 4, "autofocus": ""}),
         help_text="Stored with your name and the time. A note is never changed.",
     )
@@ -221,14 +223,15 @@ class DLQEntryAdmin(ReadOnlyAdmin):
             "open. What is about a task is repaired on the task's page."
         ),
         submit="Run them again",
+        done="Requested again",
         form=AgainForm,
     )
-    def replay_selected(self, request: HttpRequest, form: Any, rows: list[DLQEntry]) -> None:
+    def replay_selected(self, request: HttpRequest, form: Any, rows: list[DLQEntry]) -> Outcome:
         def verb(entry: DLQEntry) -> None:
             new = again.run(request, self._execution_of(request, entry), form)
             self.log_change(request, entry, f"Run again: {new.pk}")
 
-        selected.do_each(request, rows, verb, "Requested again")
+        return selected.do_each(rows, verb)
 
     def _execution_of(self, request: HttpRequest, entry: DLQEntry) -> Execution:
         """What an entry is about. Raises NotFound if that is no execution that the user may run."""
@@ -246,10 +249,11 @@ class DLQEntryAdmin(ReadOnlyAdmin):
         question="Close these as resolved?",
         explanation="The problems are solved. A closed entry cannot be opened again.",
         submit="Close as resolved",
+        done="Closed",
         form=NoteForm,
     )
-    def resolve_selected(self, request: HttpRequest, form: Any, rows: list[DLQEntry]) -> None:
-        self._close_each(request, form, rows, DLQEntry.Resolution.MANUALLY_RESOLVED)
+    def resolve_selected(self, request: HttpRequest, form: Any, rows: list[DLQEntry]) -> Outcome:
+        return self._close_each(request, form, rows, DLQEntry.Resolution.MANUALLY_RESOLVED)
 
     @selected.action(
         "Close selected: failed for good …",
@@ -258,10 +262,11 @@ class DLQEntryAdmin(ReadOnlyAdmin):
         question="Close these as permanently failed?",
         explanation="Nothing more can be done. A closed entry cannot be opened again.",
         submit="Close as failed",
+        done="Closed",
         form=NoteForm,
     )
-    def fail_selected(self, request: HttpRequest, form: Any, rows: list[DLQEntry]) -> None:
-        self._close_each(request, form, rows, DLQEntry.Resolution.PERMANENTLY_FAILED)
+    def fail_selected(self, request: HttpRequest, form: Any, rows: list[DLQEntry]) -> Outcome:
+        return self._close_each(request, form, rows, DLQEntry.Resolution.PERMANENTLY_FAILED)
 
     @selected.action(
         "Close selected: not needed …",
@@ -270,10 +275,11 @@ class DLQEntryAdmin(ReadOnlyAdmin):
         question="Cancel these investigations?",
         explanation="Nobody needs to look into them. A closed entry cannot be opened again.",
         submit="Close as not needed",
+        done="Closed",
         form=NoteForm,
     )
-    def cancel_selected(self, request: HttpRequest, form: Any, rows: list[DLQEntry]) -> None:
-        self._close_each(request, form, rows, DLQEntry.Resolution.CANCELLED)
+    def cancel_selected(self, request: HttpRequest, form: Any, rows: list[DLQEntry]) -> Outcome:
+        return self._close_each(request, form, rows, DLQEntry.Resolution.CANCELLED)
 
     def _close_each(
         self,
@@ -281,13 +287,13 @@ class DLQEntryAdmin(ReadOnlyAdmin):
         form: Any,
         rows: list[DLQEntry],
         resolution: DLQEntry.Resolution,
-    ) -> None:
+    ) -> Outcome:
         note: str = form.cleaned_data["note"]
 
         def verb(entry: DLQEntry) -> None:
             self._close(request, entry, resolution, note)
 
-        selected.do_each(request, rows, verb, "Closed")
+        return selected.do_each(rows, verb)
 
     def _close_one(
         self, request: HttpRequest, form: Any, object_id: str, resolution: DLQEntry.Resolution

@@ -11,20 +11,18 @@ from unfold.contrib.filters.admin import DropdownFilter
 
 from orchestrator.core import authority
 from orchestrator.core.models import Action, Pack, Worker
-from orchestrator.core.models.executions import ExecutionQuerySet
+from orchestrator.core.models.executions import ExecutionQuerySet, may_scan
 from orchestrator.core.reasons import Reason
 from orchestrator.core.states import OPEN, TERMINAL, ExecutionStatus
 
 Executions = ExecutionQuerySet
 
 
-UNINDEXED = ("reason", "worker")
-
-
 def needs_a_window(chosen: Mapping[str, str]) -> bool:
     """True if these parameters could make the database look for a few rows among all."""
-    is_unindexed = any(chosen.get(name) for name in UNINDEXED)
-    return is_unindexed or chosen.get("status") in TERMINAL
+    status = chosen.get("status", "")
+    statuses = {"open": OPEN, "": ()}.get(status, {status} & (OPEN | TERMINAL))
+    return may_scan(statuses=statuses, reason=chosen.get("reason"), worker=chosen.get("worker"))
 
 
 class ByStatus(DropdownFilter):

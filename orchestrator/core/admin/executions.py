@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -28,13 +28,12 @@ from orchestrator.core.admin.execution_filters import (
     needs_a_window,
 )
 from orchestrator.core.admin.listing import (
-    LOOKED_AT_LIMIT,
     CreatedBetween,
     CreatedWithin,
-    floor_of_newest,
     id_starts_with,
 )
-from orchestrator.core.admin.read_only import AsOfChangeList, ReadOnlyAdmin, Section, go_to
+from orchestrator.core.admin.read_only import BoundedChangeList, ReadOnlyAdmin, Section, go_to
+from orchestrator.core.admin.selected import Outcome
 from orchestrator.core.authority import Principal
 from orchestrator.core.models import Action, Execution
 from orchestrator.core.shown import executions as shown
@@ -43,32 +42,16 @@ from orchestrator.core.states import KINDS as EXECUTION_KINDS
 HOME = "admin:orchestrator_execution_changelist"
 
 
-class ExecutionChangeList(AsOfChangeList):
+class ExecutionChangeList(BoundedChangeList):
     """A list that looks at a bounded number of rows, each with the message of its end."""
 
-    looked_at = ""
+    def is_slow(self, chosen: Mapping[str, str]) -> bool:
+        return needs_a_window(chosen)
 
     def get_queryset(self, *args: Any, **kwargs: Any) -> QuerySet[Execution]:
         queryset: QuerySet[Execution] = super().get_queryset(*args, **kwargs)
-        request: HttpRequest = args[0]
-        if needs_a_window(request.GET.dict()):
-            queryset = self._newest(request, queryset)
         # both may be a megabyte a row, and no column shows them whole
         return queryset.defer("parameters", "result")
-
-    def _newest(self, request: HttpRequest, queryset: QuerySet[Execution]) -> QuerySet[Execution]:
-        rows = self.root_queryset.order_by()
-        for spec in self.filter_specs:
-            if isinstance(spec, CreatedWithin | CreatedBetween):
-                rows = spec.queryset(request, rows)
-        floor = floor_of_newest(rows)
-        if floor is None:
-            return queryset
-        self.looked_at = (
-            f"Of the newest {LOOKED_AT_LIMIT:,} executions. To look at older ones, choose a time "
-            "at which they were created."
-        )
-        return queryset.filter(pk__gt=floor)
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -120,14 +103,7 @@ class ExecutionAdmin(ReadOnlyAdmin):
     ) -> tuple[QuerySet[Execution], bool]:
         """Search by id prefix, part of an action's ref, or correlation id: each has an index."""
         term = search_term.strip()
-        if not term:
-            return queryset, False
-        # refs are looked up among the few actions: a LIKE over executions would read them all
-        refs = Action.objects.filter(ref__icontains=term).values_list("ref", flat=True)
-        wanted = Q(correlation_id=term) | Q(action_ref__in=list(refs))
-        if by_id := id_starts_with(term):
-            wanted |= by_id
-        return queryset.filter(wanted), False
+        return (queryset.filter(_found_by(term)) if term else queryset), False
 
     def sections(self, obj: Execution, now: datetime, *, seen_by: Principal) -> list[Section]:
         return execution_page.sections(obj, now, seen_by=seen_by)
@@ -230,14 +206,15 @@ class ExecutionAdmin(ReadOnlyAdmin):
             "This cannot be undone."
         ),
         submit="Stop them",
+        done="Cancellations accepted",
     )
-    def cancel_selected(self, request: HttpRequest, form: Any, rows: list[Execution]) -> None:
+    def cancel_selected(self, request: HttpRequest, form: Any, rows: list[Execution]) -> Outcome:
         reason: str = form.cleaned_data["reason"]
 
         def verb(execution: Execution) -> None:
             self._cancel(request, execution, reason)
 
-        selected.do_each(request, rows, verb, "Cancellations accepted")
+        return selected.do_each(rows, verb)
 
     @selected.action(
         "Run selected again …",
@@ -249,16 +226,14 @@ class ExecutionAdmin(ReadOnlyAdmin):
             "has not ended, and what belongs to a task, is left out."
         ),
         submit="Run them again",
+        done="Requested again",
         form=AgainForm,
     )
-    def again_selected(
-        self, request: HttpRequest, form: Any, rows: list[Execution]
-    ) -> HttpResponse | None:
+    def again_selected(self, request: HttpRequest, form: Any, rows: list[Execution]) -> Outcome:
         def verb(execution: Execution) -> Execution:
             return self._run_again(request, execution, form)
 
-        selected.do_each(request, rows, verb, "Requested again")
-        return None
+        return selected.do_each(rows, verb)
 
     def _cancel(self, request: HttpRequest, execution: Execution, reason: str) -> None:
         actor = dialogs.actor(request)
@@ -269,3 +244,18 @@ class ExecutionAdmin(ReadOnlyAdmin):
         new = again.run(request, execution, form)
         self.log_change(request, execution, f"Run again: {new.pk}")
         return new
+
+
+def _found_by(term: str) -> Q:
+    """The condition for what a search finds. No `OR`: for one the database would walk the table."""
+    # refs are looked up among the few actions: a LIKE over executions would read them all
+    refs = list(Action.objects.filter(ref__icontains=term).values_list("ref", flat=True))
+    conditions = [Q(correlation_id=term)]
+    conditions += [Q(action_ref__in=refs)] if refs else []
+    conditions += [by_id] if (by_id := id_starts_with(term)) else []
+    rows = Execution.objects.order_by()
+    matching = [each for each in conditions if rows.filter(each).exists()]
+    if len(matching) == 1:
+        return matching[0]
+    ids = [rows.filter(each).values("pk") for each in matching]
+    return Q(pk__in=ids[0].union(*ids[1:]) if ids else [])

@@ -24,9 +24,6 @@ from orchestrator.core.models.time_ordered import CLOCK_SKEW, uuid7_floor
 
 COUNT_LIMIT = 10_000
 
-LOOKED_AT_LIMIT = 100_000
-"""A filter without an index looks at this many rows, the newest of the chosen time."""
-
 _HEX = re.compile(r"[0-9a-f-]{4,36}", re.IGNORECASE)
 
 
@@ -60,19 +57,10 @@ class CappedPaginator(Paginator):
         return self.count >= COUNT_LIMIT
 
 
-def floor_of_newest(rows: QuerySet[Model]) -> Any:
-    """The primary key below which a list does not look, or None if there are fewer rows.
-
-    A filter without an index would read all of the table for a rare value, twice: to count, and to
-    find a page.
-    """
-    newest = rows.order_by("-pk").values_list("pk", flat=True)
-    return next(iter(newest[LOOKED_AT_LIMIT : LOOKED_AT_LIMIT + 1]), None)
-
-
 def id_starts_with(text: str, *, field: str = "pk") -> Q | None:
     """A condition for ids that start with `text`, at least four hexadecimal digits; None if it
-    cannot be an id."""
+    cannot be an id. Of a short id, as lists print it, the part before its `…` counts."""
+    text = text.partition("…")[0]
     digits = text.replace("-", "")
     if not _HEX.fullmatch(text) or not 4 <= len(digits) <= 32:
         return None
@@ -80,19 +68,23 @@ def id_starts_with(text: str, *, field: str = "pk") -> Q | None:
     return Q((f"{field}__range", between))
 
 
-def created_between(start: datetime | None, end: datetime | None) -> Q:
-    """A condition for rows with a UUIDv7 created in a range of time; either end may be open."""
+def created_between(
+    start: datetime | None, end: datetime | None, *, field: str = "created_at"
+) -> Q:
+    """A condition for rows with a UUIDv7 created in a range of time; either end may be open.
+    `field`: the time at which they were."""
     wanted = Q()
     if start is not None:
-        wanted &= Q(pk__gte=uuid7_floor(start - CLOCK_SKEW), created_at__gte=start)
+        wanted &= Q((f"{field}__gte", start), pk__gte=uuid7_floor(start - CLOCK_SKEW))
     if end is not None:
-        wanted &= Q(pk__lte=uuid7_floor(end + CLOCK_SKEW), created_at__lte=end)
+        wanted &= Q((f"{field}__lte", end), pk__lte=uuid7_floor(end + CLOCK_SKEW))
     return wanted
 
 
 class CreatedWithin(DropdownFilter):
     title = "time of creation"
     parameter_name = "within"
+    field = "created_at"
     windows = {
         "15m": ("the last 15 minutes", timedelta(minutes=15)),
         "1h": ("the last hour", timedelta(hours=1)),
@@ -107,7 +99,7 @@ class CreatedWithin(DropdownFilter):
         if self.value() not in self.windows:
             return queryset
         _, window = self.windows[self.value()]
-        return queryset.filter(created_between(clock.now() - window, None))
+        return queryset.filter(created_between(clock.now() - window, None, field=self.field))
 
 
 class CreatedBetween(RangeDateTimeFilter):
@@ -118,6 +110,7 @@ class CreatedBetween(RangeDateTimeFilter):
             created_between(
                 self._bound("from", "00:00:00"),
                 self._bound("to", "23:59:59.999999"),
+                field=self.parameter_name,
             )
         )
 

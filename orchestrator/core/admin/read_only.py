@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,15 +10,15 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.core.paginator import InvalidPage
-from django.db.models import Model
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 from unfold.views import ChangeList
 
-from orchestrator.core import clock
+from orchestrator.core import clock, cursors
 from orchestrator.core.admin.guarded import Guarded
-from orchestrator.core.admin.listing import CappedPaginator
+from orchestrator.core.admin.listing import CappedPaginator, CreatedBetween, CreatedWithin
 from orchestrator.core.authority import Principal
 from orchestrator.core.errors import MusterError
 
@@ -60,6 +60,36 @@ class AsOfChangeList(ChangeList):
         now = clock.now()
         for row in self.result_list:
             row.as_of = now
+
+
+class BoundedChangeList(AsOfChangeList):
+    """A list of which a filter without an index looks at the newest rows only, see ADR 50."""
+
+    looked_at = ""
+    to_look_further = "choose a time at which they were created"
+
+    def is_slow(self, chosen: Mapping[str, str]) -> bool:
+        """Return True if these parameters could make the database look for a few rows among all."""
+        raise NotImplementedError
+
+    def get_queryset(self, *args: Any, **kwargs: Any) -> QuerySet[Any]:
+        queryset: QuerySet[Any] = super().get_queryset(*args, **kwargs)
+        request: HttpRequest = args[0]
+        return self._newest(request, queryset) if self.is_slow(request.GET.dict()) else queryset
+
+    def _newest(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        rows = self.root_queryset.order_by()
+        for spec in self.filter_specs:
+            if isinstance(spec, CreatedWithin | CreatedBetween):
+                rows = spec.queryset(request, rows)
+        floor = cursors.last_looked_at(rows)
+        if floor is None:
+            return queryset
+        self.looked_at = (
+            f"Of the newest {cursors.LOOKED_AT_LIMIT:,} {self.opts.verbose_name_plural}. To look "
+            f"at older ones, {self.to_look_further}."
+        )
+        return queryset.filter(pk__gte=floor)
 
 
 class ReadOnlyAdmin(Guarded, ModelAdmin):

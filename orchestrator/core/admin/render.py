@@ -43,6 +43,8 @@ Row = TypeVar("Row", bound=Model)
 TEXT_LIMIT_CHARACTERS = 100_000
 HISTORY_LIMIT = 200
 MESSAGE_CHARACTERS = 300
+SHOWN_LINES = 20
+"""More of them may scroll in their box."""
 AT_ONCE_SECONDS = 0.002
 EMPTY_HEAD = mark_safe("<td></td>")
 
@@ -213,7 +215,9 @@ def preformatted(text: str) -> SafeString:
     if len(text) > TEXT_LIMIT_CHARACTERS:
         more = len(text) - TEXT_LIMIT_CHARACTERS
         text = f"{text[:TEXT_LIMIT_CHARACTERS]}\n… {more:,} more characters"
-    return format_html('<pre class="m-pre">{}</pre>', text)
+    # a box that scrolls must be within reach of the keyboard
+    reach = mark_safe(' tabindex="0"') if text.count("\n") > SHOWN_LINES else ""
+    return format_html('<pre class="m-pre"{}>{}</pre>', reach, text)
 
 
 def pretty_json(value: Any) -> SafeString:

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.db.models import Model, QuerySet
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from unfold.forms import BaseDialogForm
 
+from orchestrator.core.admin import batches
+from orchestrator.core.admin.batches import Order, Outcome, do_each
 from orchestrator.core.admin.dialogs import ReasonForm
-from orchestrator.core.errors import MusterError
 
-ROWS_AT_ONCE = 500
-"""A request does no more than this: the rest is a further selection."""
+__all__ = ["Outcome", "action", "do_each"]
 
 CONFIRMED = "_confirmed"
+ACROSS = "select_across"
 SHOWN_ROWS = 50
-SHOWN_ERRORS = 5
 
-Ordered = Callable[[Any, HttpRequest, Any, list[Any]], HttpResponse | None]
+Ordered = Callable[[Any, HttpRequest, Any, list[Any]], Outcome]
 """Takes the admin, the request, the valid form, and the rows."""
 
 
@@ -35,71 +35,95 @@ def action(
     question: str,
     explanation: str,
     submit: str,
+    done: str,
     form: type[BaseDialogForm] = ReasonForm,
 ) -> Callable[[Ordered], Any]:
     """Decorate the function that changes the selected rows after its page was answered.
 
     `permission`: whose `has_..._permission` is asked whether to offer it. `needs`: what the user
-    needs for each row; the others are left out. The rows are those that the page listed.
+    needs for each row; the others are left out. `done`: what is said of the rows afterwards.
+
+    The rows are those that the page listed. If all that match a filter were selected, and they are
+    more than one request changes, the function is called for one batch after the other.
     """
+    words = {"question": question, "explanation": explanation, "submit": submit}
 
     def decorate(function: Ordered) -> Any:
         @wraps(function)
         def asked(self: Any, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-            chosen = list(self.within_reach(request, queryset, needs)[: ROWS_AT_ONCE + 1])
-            rows = chosen[:ROWS_AT_ONCE]
+            rows = self.within_reach(request, queryset, needs)
             confirmed = CONFIRMED in request.POST
             filled = form(data=request.POST if confirmed else None, request=request)
-            if confirmed and filled.is_valid():
-                return function(self, request, filled, rows)
-            words = {"question": question, "explanation": explanation, "submit": submit}
-            context = words | {
-                "form": filled,
-                "action_name": function.__name__,
-                "more": len(chosen) > ROWS_AT_ONCE,
-            }
-            return _page(self, request, rows, context)
+            context = words | {"form": filled, "action_name": function.__name__}
+            order = Order.read(request.POST) if confirmed else None
+            if not (confirmed and filled.is_valid()):
+                return _question(self, request, rows, context, order)
+            if order is None:
+                chosen = list(rows)
+                _say(request, function(self, request, filled, chosen), done)
+                return None
+            if batch := order.batch(rows):
+                order = order.after(batch, function(self, request, filled, batch))
+            if len(batch) == batches.ROWS_AT_ONCE:
+                return _goes_on(self, request, context, order)
+            _say(request, order.so_far, done)
+            return None
 
         return admin.action(description=text, permissions=[permission])(asked)
 
     return decorate
 
 
-def _page(
-    page: Any, request: HttpRequest, rows: Sequence[Model], context: dict[str, Any]
+def _question(
+    page: Any,
+    request: HttpRequest,
+    rows: QuerySet[Any],
+    context: dict[str, Any],
+    order: Order | None,
 ) -> HttpResponse:
+    """The page that asks. It lists the rows, or the first ones of an order in batches."""
+    if order is None and request.POST.get(ACROSS) == "1" and rows[batches.ROWS_AT_ONCE :].exists():
+        order = Order.on(rows)
+    listed = list(rows if order is None else rows.order_by("-pk")[:SHOWN_ROWS])
+    total = len(listed) if order is None else order.total
+    context |= {
+        "rows": listed,
+        "shown": listed[:SHOWN_ROWS],
+        "number": f"{total:,}" if order is None else order.size,
+        "left_out": total - len(listed[:SHOWN_ROWS]),
+        "is_one": total == 1,
+        "order": order,
+    }
+    return _page(page, request, "selected", context)
+
+
+def _goes_on(
+    page: Any, request: HttpRequest, context: dict[str, Any], order: Order
+) -> HttpResponse:
+    """The page between two batches, which asks for the next one by itself."""
+    return _page(page, request, "selected_goes_on", context | {"order": order})
+
+
+def _page(page: Any, request: HttpRequest, name: str, context: dict[str, Any]) -> HttpResponse:
     meta = page.model._meta
-    noun = meta.verbose_name if len(rows) == 1 else meta.verbose_name_plural
     context |= page.admin_site.each_context(request) | {
         "opts": meta,
         "title": context["question"],
-        "rows": rows,
-        "shown": rows[:SHOWN_ROWS],
-        "left_out": len(rows) - SHOWN_ROWS,
-        "noun": noun,
-        "limit": ROWS_AT_ONCE,
+        "noun": meta.verbose_name if context.get("is_one") else meta.verbose_name_plural,
+        "limit": batches.ROWS_AT_ONCE,
         "checkbox": ACTION_CHECKBOX_NAME,
         "confirmed": CONFIRMED,
+        "across": ACROSS,
         "media": context["form"].media,
     }
-    return TemplateResponse(request, "orchestrator/admin/selected.html", context)
+    return TemplateResponse(request, f"orchestrator/admin/{name}.html", context)
 
 
-def do_each(
-    request: HttpRequest, rows: Sequence[Model], verb: Callable[[Any], Any], done: str
-) -> list[Any]:
-    """Call the verb for each row; says how many were `done`, and why the others were not. Returns
-    the answers of the verb."""
-    answers, errors = [], []
-    for row in rows:
-        try:
-            answers.append(verb(row))
-        except MusterError as error:
-            errors.append(f"{row}: {error}")
-    for refusal in errors[:SHOWN_ERRORS]:
+def _say(request: HttpRequest, outcome: Outcome, done: str) -> None:
+    """Say how many were done, and why the others were not."""
+    for refusal in outcome.refusals:
         messages.error(request, refusal)
-    if len(errors) > SHOWN_ERRORS:
-        messages.error(request, f"… and {len(errors) - SHOWN_ERRORS:,} more were refused.")
-    if answers:
-        messages.success(request, f"{done}: {len(answers):,} of {len(rows):,}.")
-    return answers
+    if (more := outcome.refused - len(outcome.refusals)) > 0:
+        messages.error(request, f"… and {more:,} more were refused.")
+    if outcome.done:
+        messages.success(request, f"{done}: {outcome.done:,} of {outcome.looked_at:,}.")

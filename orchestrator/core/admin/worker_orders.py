@@ -14,6 +14,7 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 from orchestrator.core import clock, executions, fleet
 from orchestrator.core.admin import dialogs, selected
 from orchestrator.core.admin.read_only import ReadOnlyAdmin
+from orchestrator.core.admin.selected import Outcome
 from orchestrator.core.models import Worker
 
 Verb = Callable[..., Worker]
@@ -115,10 +116,11 @@ class WorkerOrders(ReadOnlyAdmin):
         question="Give these workers no more work?",
         explanation="They continue their work, and still get executions that are pinned to them.",
         submit="Cordon",
+        done="Cordoned",
         form=OrderForm,
     )
-    def cordon_selected(self, request: HttpRequest, form: Any, rows: list[Worker]) -> None:
-        self._order_each(request, form, rows, fleet.cordon, "Cordoned")
+    def cordon_selected(self, request: HttpRequest, form: Any, rows: list[Worker]) -> Outcome:
+        return self._order_each(request, form, rows, fleet.cordon, "Cordoned")
 
     @selected.action(
         "Uncordon selected workers …",
@@ -127,10 +129,11 @@ class WorkerOrders(ReadOnlyAdmin):
         question="Give these workers work again?",
         explanation="After a drain they get work once they have started again.",
         submit="Uncordon",
+        done="Uncordoned",
         form=OrderForm,
     )
-    def uncordon_selected(self, request: HttpRequest, form: Any, rows: list[Worker]) -> None:
-        self._order_each(request, form, rows, fleet.uncordon, "Uncordoned")
+    def uncordon_selected(self, request: HttpRequest, form: Any, rows: list[Worker]) -> Outcome:
+        return self._order_each(request, form, rows, fleet.uncordon, "Uncordoned")
 
     @selected.action(
         "Drain selected workers …",
@@ -142,10 +145,11 @@ class WorkerOrders(ReadOnlyAdmin):
             "for them move to other workers now."
         ),
         submit="Drain",
+        done="Draining",
         form=OrderForm,
     )
-    def drain_selected(self, request: HttpRequest, form: Any, rows: list[Worker]) -> None:
-        self._order_each(request, form, rows, executions.drain_worker, "Draining")
+    def drain_selected(self, request: HttpRequest, form: Any, rows: list[Worker]) -> Outcome:
+        return self._order_each(request, form, rows, executions.drain_worker, "Draining")
 
     def _order_one(
         self, request: HttpRequest, form: Any, object_id: str, verb: Verb, done: str
@@ -162,13 +166,13 @@ class WorkerOrders(ReadOnlyAdmin):
 
     def _order_each(
         self, request: HttpRequest, form: Any, rows: list[Worker], verb: Verb, done: str
-    ) -> None:
+    ) -> Outcome:
         reason: str = form.cleaned_data["reason"]
 
         def order(worker: Worker) -> None:
             self._order(request, worker, verb, done, reason=reason)
 
-        selected.do_each(request, rows, order, done)
+        return selected.do_each(rows, order)
 
     def _order(
         self, request: HttpRequest, worker: Worker, verb: Verb, done: str, *, reason: str

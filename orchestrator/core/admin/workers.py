@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 from unfold.decorators import display
 from unfold.views import ChangeList
 
-from orchestrator.core import words
+from orchestrator.core import fleet, words
 from orchestrator.core.admin import render
 from orchestrator.core.admin.read_only import AsOfChangeList, Section
 from orchestrator.core.admin.worker_orders import WorkerOrders
@@ -68,6 +68,7 @@ class WorkerAdmin(WorkerOrders):
         "runtime_names",
         "label_texts",
         "lacks",
+        "pauses",
         "incarnation",
         "process",
         "celery_version",
@@ -109,6 +110,12 @@ class WorkerAdmin(WorkerOrders):
     @display(description="Lacks")
     def lacks(self, worker: Worker) -> str:
         return ", ".join(worker.missing_code) or "-"
+
+    @display(description="Pauses")
+    def pauses(self, worker: Worker) -> str:
+        now: datetime = worker.as_of  # type: ignore[attr-defined]
+        paused = fleet.paused(worker.queue_pauses, now=now)
+        return "; ".join(fleet.pauses_of(paused, now=now)) or "-"
 
     @display(description="Labels")
     def label_texts(self, worker: Worker) -> str:

@@ -14,6 +14,7 @@ from django.http import HttpRequest
 from django.utils.module_loading import import_string
 
 from orchestrator.core import authority
+from orchestrator.core.api import limits
 from orchestrator.core.authority import Principal
 from orchestrator.core.errors import Forbidden
 
@@ -79,6 +80,7 @@ class Needs:
 
     def __call__(self, request: HttpRequest) -> Caller:
         caller = authentication()(request)
+        limits.require_room(caller.principal)
         authority.require(caller.principal, self.permission)
         return caller
 

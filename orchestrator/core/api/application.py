@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, get_args
 
@@ -74,8 +74,10 @@ class MusterAPI(NinjaAPI):
         schema = Document(self, prefix)
         for operations in schema["paths"].values():
             for operation in operations.values():
+                if 401 in operation["responses"]:
+                    operation["responses"] = _also(operation["responses"], [429])
                 if "requestBody" in operation:
-                    operation["responses"] = _with_problems_of_a_body(operation["responses"])
+                    operation["responses"] = _also(operation["responses"], OF_A_BODY)
                 for status, response in operation["responses"].items():
                     if status >= 400 and (content := response.get("content")):
                         response["content"] = {problems.CONTENT_TYPE: content["application/json"]}
@@ -103,12 +105,13 @@ class Document(OpenAPISchema):
         return [{name: []}]
 
 
-def _with_problems_of_a_body(responses: Mapping[int, Any]) -> dict[int, Any]:
-    """Add the problems that every route with a body can answer."""
-    refused = {
-        status: {**responses[401], "description": HTTPStatus(status).phrase} for status in OF_A_BODY
+def _also(responses: Mapping[int, Any], statuses: Iterable[int]) -> dict[int, Any]:
+    """Add problems that no operation says of itself: what every known caller may be answered, and
+    what every route with a body can answer."""
+    added = {
+        status: {**responses[401], "description": HTTPStatus(status).phrase} for status in statuses
     }
-    return dict(sorted({**refused, **responses}.items()))
+    return dict(sorted({**added, **responses}.items()))
 
 
 def _handler(answer: Callable[[Any], Problem]) -> Callable[[HttpRequest, Any], HttpResponse]:

@@ -18,14 +18,13 @@ from orchestrator.core.api.executions import Moment
 from orchestrator.core.api.given_names import GIVEN_NAME, GivenName
 from orchestrator.core.api.problems import FieldProblem
 from orchestrator.core.api.replies import documented, reply
+from orchestrator.core.investigations import TEXT_MAX
 from orchestrator.core.models import DLQEntry
 from orchestrator.core.models.dead_letters import DLQEntryQuerySet
 from orchestrator.core.shown import investigations as shown
 from orchestrator.core.shown.investigations import NAMES, DLQDetail, DLQSummary
 
 router = Router(tags=["dead letters"])
-
-TEXT_MAX = 10_000
 
 
 class DLQPage(pages.Page):

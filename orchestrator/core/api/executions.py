@@ -21,12 +21,17 @@ from orchestrator.core.api.problems import FieldProblem, invalid
 from orchestrator.core.api.replies import documented, reply
 from orchestrator.core.executions import BOUNDS
 from orchestrator.core.models import Execution, Worker, add_actions
-from orchestrator.core.models.executions import CANCEL_REASON_MAX, ExecutionQuerySet
+from orchestrator.core.models.executions import (
+    CANCEL_REASON_MAX,
+    QUEUE_NAME_MAX,
+    ExecutionQuerySet,
+    may_scan,
+)
 from orchestrator.core.models.prepared import Prepared
 from orchestrator.core.reasons import Reason
 from orchestrator.core.shown import executions as shown
 from orchestrator.core.shown.documents import Shown
-from orchestrator.core.shown.executions import ExecutionDetail, ExecutionOut, ExecutionSummary
+from orchestrator.core.shown.executions import ExecutionDetail, ExecutionListed, ExecutionOut
 from orchestrator.core.states import ExecutionStatus
 
 router = Router(tags=["executions"])
@@ -59,14 +64,25 @@ class NewExecution(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    action_ref: str = Field(min_length=1, max_length=130, examples=["core.echo"])
+    action_ref: str = Field(
+        "",
+        max_length=130,
+        examples=["core.echo"],
+        description="May be left out for a queue with an action of its own.",
+    )
     parameters: dict[str, Any] = Field({}, examples=[{"message": "hello"}])
     worker_id: int | None = Field(None, ge=1, le=INT_MAX, description="Run on this worker only.")
-    priority: int = Field(
-        0,
+    queue: str | None = Field(
+        None,
+        min_length=1,
+        max_length=QUEUE_NAME_MAX,
+        description="Its queue; null for that of the action, or `default`.",
+    )
+    priority: int | None = Field(
+        None,
         ge=BOUNDS["priority"][0],
         le=BOUNDS["priority"][1],
-        description="Higher is scheduled first.",
+        description="Higher is scheduled first. null for that of its queue, or 0.",
     )
     timeout_seconds: float | None = Field(
         None,
@@ -126,7 +142,7 @@ class Cancel(BaseModel):
 
 
 class ExecutionPage(pages.Page):
-    items: list[ExecutionSummary]
+    items: list[ExecutionListed]
 
 
 class AcceptedIds(Shown):
@@ -146,7 +162,7 @@ def _in_database_range(at: datetime) -> datetime:
 
 def _no_number(at: Any) -> Any:
     # pydantic would read it as seconds since 1970, or milliseconds if it is large
-    if isinstance(at, str) and NUMBER.fullmatch(at.strip()):
+    if isinstance(at, int | float) or (isinstance(at, str) and NUMBER.fullmatch(at.strip())):
         raise ValueError("expected a date and time with a time zone, such as 2030-01-31T12:00:00Z")
     return at
 
@@ -217,11 +233,17 @@ def request_executions(request: AuthenticatedRequest, new: Body[NewExecutions]) 
 
 @router.get("", auth=needs("executions.read"), response=documented(422, _200=ExecutionPage))
 def list_executions(request: AuthenticatedRequest, query: Query[ExecutionQuery]) -> HttpResponse:
-    """Executions, newest first, without `parameters` and `result`."""
+    """Executions, newest first, without `parameters` and `result`.
+
+    For a worker, a reason, or a status that is an end, a page looks at 100,000 executions: it may
+    be short, or even empty, and `next` leads on to older ones until it is null.
+    """
     refuse_unknown_parameters(request, ExecutionQuery)
-    visible = Execution.objects.visible_to(request.auth.principal)
-    rows, cursor = pages.newest_first(_filtered(visible, query).defer(*UNLISTED), query, key=UUID)
-    items = pages.each(ExecutionSummary, rows)
+    visible = Execution.objects.visible_to(request.auth.principal).select_related("worker")
+    matching = _filtered(visible, query).defer(*UNLISTED)
+    among = _within(Execution.objects.all(), query) if _may_scan(query) else None
+    rows, cursor = pages.newest_first(matching, query, key=UUID, among=among)
+    items = pages.each(ExecutionListed, rows)
     return reply(ExecutionPage(items=items, next=pages.link(request, cursor), next_cursor=cursor))
 
 
@@ -290,13 +312,25 @@ def _filtered(rows: ExecutionQuerySet, query: ExecutionQuery) -> ExecutionQueryS
         rows = rows.filter(ended_at__isnull=query.open)
     if query.worker is not None:
         rows = rows.filter(worker_id__in=_workers_called(query.worker))
+    equal = ("action_ref", "reason", "correlation_id", "idempotency_key")
+    wanted = {name: value for name in equal if (value := getattr(query, name)) is not None}
+    return _within(rows, query).filter(**wanted)
+
+
+def _within(rows: ExecutionQuerySet, query: ExecutionQuery) -> ExecutionQuerySet:
+    """Those that were created in the wanted time."""
     if query.created_after is not None:
         rows = rows.filter(created_at__gte=query.created_after)
     if query.created_before is not None:
         rows = rows.filter(created_at__lt=query.created_before)
-    equal = ("action_ref", "reason", "correlation_id", "idempotency_key")
-    wanted = {name: value for name in equal if (value := getattr(query, name)) is not None}
-    return rows.filter(**wanted)
+    return rows
+
+
+def _may_scan(query: ExecutionQuery) -> bool:
+    has_few = query.correlation_id is not None or query.idempotency_key is not None
+    return not (has_few or query.open) and may_scan(
+        statuses=query.status, reason=query.reason, worker=query.worker
+    )
 
 
 def _workers_called(text: str) -> list[int]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-LONGEST_NAME = 150
+from orchestrator.core.investigations import GIVEN_NAME_MAX
 
 
 def _on_one_line(name: str) -> str:
@@ -17,7 +17,7 @@ def _on_one_line(name: str) -> str:
 
 
 GivenName = Annotated[
-    str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(_on_one_line)
+    str, Field(min_length=1, max_length=GIVEN_NAME_MAX), AfterValidator(_on_one_line)
 ]
 
 GIVEN_NAME: Any = Field(

@@ -51,15 +51,17 @@ class Page(BaseModel):
 
 
 def newest_first(
-    rows: QuerySet[M], query: PageQuery, *, key: Callable[[str], Any], offset: int = 0
+    rows: QuerySet[M],
+    query: PageQuery,
+    *,
+    key: Callable[[str], Any],
+    offset: int = 0,
+    among: QuerySet[M] | None = None,
 ) -> tuple[list[M], str | None]:
-    """One page, newest first, and the cursor of the next one; `key` reads a primary key.
-
-    `offset`: the number of rows to skip first, counted from the cursor if there is one.
-    """
-    if query.cursor is not None:
-        rows = rows.filter(pk__lt=_read(query.cursor, key))
-    return _cut(list(rows.order_by("-pk")[offset : offset + query.limit + 1]), query)
+    """One page, newest first, and the cursor of the next one; `key` reads a primary key. For
+    `offset` and `among` see `cursors.newest`."""
+    below = None if query.cursor is None else _read(query.cursor, key)
+    return cursors.newest(rows, limit=query.limit, below=below, offset=offset, among=among)
 
 
 def oldest_first(
@@ -68,20 +70,14 @@ def oldest_first(
     """One page, oldest first, and the cursor of the next one: for the listings of one row."""
     if query.cursor is not None:
         rows = rows.filter(pk__gt=_read(query.cursor, key))
-    return _cut(list(rows.order_by("pk")[: query.limit + 1]), query)
+    return cursors.cut(list(rows.order_by("pk")[: query.limit + 1]), query.limit)
 
 
 def by_name(rows: QuerySet[M], query: PageQuery, *, field: str) -> tuple[list[M], str | None]:
     """One page in the order of a unique text, and the cursor of the next one."""
     if query.cursor is not None:
         rows = rows.filter(**{f"{field}__gt": _read(query.cursor, cursors.text)})
-    return _cut(list(rows.order_by(field)[: query.limit + 1]), query, field=field)
-
-
-def _cut(rows: list[M], query: PageQuery, *, field: str = "pk") -> tuple[list[M], str | None]:
-    if len(rows) <= query.limit:
-        return rows, None
-    return rows[: query.limit], cursors.write(getattr(rows[query.limit - 1], field))
+    return cursors.cut(list(rows.order_by(field)[: query.limit + 1]), query.limit, field=field)
 
 
 def link(request: HttpRequest, cursor: str | None) -> str | None:

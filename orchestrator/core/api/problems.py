@@ -92,6 +92,12 @@ def forbidden(detail: str) -> Problem:
     return Problem(403, "forbidden", "Not permitted", detail)
 
 
+def too_many(detail: str, retry_after_seconds: int) -> Problem:
+    """The caller has used up what a limit allows for now."""
+    headers = {"Retry-After": str(retry_after_seconds)}
+    return Problem(429, "too-many-requests", "Too many requests", detail, headers=headers)
+
+
 def not_found(detail: str) -> Problem:
     """Nothing has this id, or there is no such route."""
     return Problem(404, "not-found", "Not found", detail)

@@ -1,17 +1,18 @@
 """The life of an execution: request, schedule, claim, finish, retry, cancel, sweep."""
 
+from orchestrator.core.errors import Refusal
 from orchestrator.core.executions.again import NotToBeRunAgain, run_again
 from orchestrator.core.executions.attempts import (
-    RETRY_AFTER,
     claim,
     end_attempts,
     finish,
     give_back,
     run_limit_seconds,
+    stop_limit_seconds,
 )
 from orchestrator.core.executions.cancellation import AlreadyOver, cancel
 from orchestrator.core.executions.dispatching import dispatch_again, dispatch_unclaimed
-from orchestrator.core.executions.ended import Ended
+from orchestrator.core.executions.ended import RETRY_AFTER, Ended
 from orchestrator.core.executions.holdings import (
     disown,
     set_run_deadlines,
@@ -21,15 +22,15 @@ from orchestrator.core.executions.holdings import (
     to_stop,
 )
 from orchestrator.core.executions.lost_workers import drain_worker, settle_lost, settle_replaced
+from orchestrator.core.executions.new_execution import NewExecution
 from orchestrator.core.executions.opening import Contents, opened
 from orchestrator.core.executions.requests import (
     BOUNDS,
     IdempotencyConflict,
     IdempotencyKeyFreed,
-    NewExecution,
-    Refusal,
     RequestRefused,
     UnknownExecution,
+    problems,
     request,
     request_many,
     require_permission,
@@ -41,6 +42,7 @@ from orchestrator.core.executions.unclaimed import (
     Expired,
     expire,
     release_from,
+    release_paused,
     release_stranded,
     release_waiting,
 )
@@ -73,7 +75,9 @@ __all__ = [
     "give_back",
     "note_completed",
     "opened",
+    "problems",
     "release_from",
+    "release_paused",
     "release_stranded",
     "release_waiting",
     "request",
@@ -89,6 +93,7 @@ __all__ = [
     "started",
     "still_offered",
     "still_started",
+    "stop_limit_seconds",
     "subjects",
     "sweep",
     "to_stop",

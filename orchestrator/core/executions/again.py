@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from orchestrator.core import contents
+from orchestrator.core import contents, queue_terms
 from orchestrator.core.authority import Principal
 from orchestrator.core.errors import Conflict
-from orchestrator.core.executions.requests import NewExecution, request
+from orchestrator.core.executions.new_execution import NewExecution
+from orchestrator.core.executions.requests import request
 from orchestrator.core.models import Execution
 
 
@@ -28,13 +29,12 @@ def run_again(
     """
     if not execution.is_terminal:
         raise NotToBeRunAgain(f"Execution {execution.pk} has not ended: {execution.status}")
-    if execution.pk in contents.secrets_of([execution]):
-        raise NotToBeRunAgain(
-            f"Execution {execution.pk} is a step's: reset the step, and its task runs it again"
-        )
+    if secrets := contents.secrets_of([execution]).get(execution.pk):
+        raise NotToBeRunAgain(f"Execution {execution.pk} {secrets.again}")
     new = NewExecution(
         action_ref=execution.action_ref,
         parameters=execution.parameters,
+        queue=execution.queue or queue_terms.DEFAULT,
         worker_id=execution.pinned_worker_id,
         worker_selector=execution.worker_selector,
         priority=execution.priority,

@@ -13,15 +13,15 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from orchestrator.core import clock, publisher
-from orchestrator.core.executions import unloaded
-from orchestrator.core.executions.ended import Ended
+from orchestrator.core import clock, database, publisher, tracing
+from orchestrator.core.executions import deferring, logged, status_news, unloaded
+from orchestrator.core.executions.ended import RETRY_AFTER, Ended
 from orchestrator.core.models import Execution, add_actions
-from orchestrator.core.models.executions import ExecutionQuerySet
+from orchestrator.core.models.executions import DEADLINE_GRACE, ExecutionQuerySet
 from orchestrator.core.reasons import Reason
 from orchestrator.core.retry_policy import RetryPolicy
 from orchestrator.core.state_machine import Move
-from orchestrator.core.states import AttemptKey, ExecutionStatus
+from orchestrator.core.states import AttemptKey, ExecutionStatus, Lane
 
 WHILE_CANCELING = {
     Reason.RUN_TIMEOUT: Reason.CANCELLED_RUNNING,
@@ -29,17 +29,21 @@ WHILE_CANCELING = {
     Reason.RUN_DEADLINE_PASSED: Reason.CANCEL_UNCONFIRMED,
     Reason.PACK_UNAVAILABLE: Reason.CANCELLED,
     Reason.KEY_REFUSED: Reason.CANCELLED,
+    Reason.TASK_REJECTED: Reason.CANCELLED,
 }
 """The reason to record instead while a cancel is under way. An action that ended on its own before
 its worker heard of the cancel keeps that end, good or bad."""
 
+TO_REPORT = timedelta(seconds=1)
+"""A worker's time from the end of an action to its record."""
+
 End = Callable[..., Collection[UUID]]
 """Takes what `end_attempts` takes, and returns the ids that moved."""
 
-RETRY_AFTER = "retry_after_seconds"
-"""The key of a result by which an action that asks for another attempt says when."""
+NOT_CLAIMED = frozenset({Reason.QUEUE_TTL_EXPIRED, Reason.SCHEDULED_TIMEOUT, Reason.UNROUTABLE})
+"""Ends of dispatches that say something about the worker, and nothing about the work."""
 
-AGAIN = ("give_back", "retry")
+AGAIN = ("give_back", "retry", "defer")
 """The events after which an execution waits for its next attempt."""
 
 
@@ -57,7 +61,8 @@ def claim(
     expired execution, and any attempt of a worker that was declared lost are not returned. Nor is a
     row that another transaction holds at the moment, see `holdings.still_offered`.
     """
-    return add_actions(
+    began_ns = tracing.clock_ns()
+    claimed = add_actions(
         Execution.objects.claim(
             attempts,
             worker_id=worker_id,
@@ -67,6 +72,9 @@ def claim(
             actor=actor,
         )
     )
+    tracing.claimed(claimed, worker=actor, began_ns=began_ns)
+    status_news.tell([execution.pk for execution in claimed])
+    return claimed
 
 
 def run_limit_seconds(execution: Execution) -> float:
@@ -77,15 +85,28 @@ def run_limit_seconds(execution: Execution) -> float:
     return min(execution.timeout_seconds, left.total_seconds())
 
 
+def stop_limit_seconds(execution: Execution) -> float:
+    """Limit of the time that a claimed execution's action has to stop, once it is told to: the
+    setting's, or less if its deadline cut its run short. Its worker reports the end before the
+    sweep gives it up."""
+    assert execution.started_at is not None
+    stops_at = execution.started_at + timedelta(seconds=run_limit_seconds(execution))
+    left = execution.deadline_at + DEADLINE_GRACE - TO_REPORT - stops_at
+    return min(float(settings.MUSTER.cancel_grace_seconds), left.total_seconds())
+
+
 def finish(ended: Sequence[Ended], *, now: datetime, actor: str) -> set[AttemptKey]:
     """Record how attempts ended; returns those whose end was accepted.
 
     The fence refuses a result of an attempt that was given up meanwhile; it changes nothing. A
     failure leads to another attempt where the policy allows. An attempt that is not returned may
     also be held by another transaction at the moment, see `holdings.still_started`. If a worker
-    could not load the code, its row notes that first; then the execution goes elsewhere.
+    could not load the code, its row notes that first; then the execution goes elsewhere. If the
+    action said that it cannot begin now, it waits: see `deferring`.
     """
+    began_ns = tracing.clock_ns()
     unloaded.note_missing_code(ended, now=now)
+    ended = deferring.settled(ended, now=now)
     counted: set[AttemptKey] = set()
     for reason, group in _grouped(ended):
         results = {end.execution.pk: end.result for end in group}
@@ -96,7 +117,9 @@ def finish(ended: Sequence[Ended], *, now: datetime, actor: str) -> set[AttemptK
             now=now,
             actor=actor,
         )
-        counted |= {end.execution.key for end in group if end.execution.pk in moved}
+        accepted = [end for end in group if end.execution.pk in moved]
+        counted |= {end.execution.key for end in accepted}
+        transaction.on_commit(partial(tracing.reported, accepted, worker=actor, began_ns=began_ns))
     return counted
 
 
@@ -127,9 +150,15 @@ def end_attempts(
     the ids that moved; the others lost a race, which is normal.
     """
     result = {"error": reason.text, "message": detail, "failed_by": failed_by}
-    return _end(
+    began_ns = tracing.clock_ns()
+    moved = _end(
         executions, reason=reason, result_of=lambda execution: result, now=now, actor=failed_by
     )
+    theirs = [execution for execution in executions if execution.pk in moved]
+    transaction.on_commit(
+        partial(tracing.ended, theirs, reason=reason, actor=failed_by, began_ns=began_ns)
+    )
+    return moved
 
 
 def end_all(
@@ -138,20 +167,23 @@ def end_all(
     reason: Reason,
     detail: str,
     failed_by: str,
-    now: datetime,
+    moment: clock.Running,
     end: End = end_attempts,
 ) -> int:
     """End a query's executions batch by batch; returns how many.
 
     Each batch has its own transaction and its own time. Rows that another session holds are
-    skipped, and found again at the next tick. A batch in which nothing moved ends the loop.
+    skipped, and found again at the next tick. A batch in which nothing moved ends the loop, and so
+    does a clock that was set since `moment` began: nobody knows then whether the rows are overdue.
     """
     total = 0
     size: int = settings.MUSTER.batch_size
-    moment = clock.running_from(now)
     while True:
         with transaction.atomic():
+            database.hold_briefly()
             batch = overdue.without_contents().locked_for_batch(size).with_actions()
+            if batch and moment.was_set():
+                return total
             ended = end(batch, reason=reason, detail=detail, failed_by=failed_by, now=moment())
         total += len(ended)
         if len(batch) < size or not ended:
@@ -211,11 +243,22 @@ def _end(
         now=now,
         actor=actor,
     )
+    status_news.tell(repeated)
     again = [move for event in AGAIN for move in groups[event]]
     due = [move.id for move in again if move.id in repeated and not _is_delayed(move)]
     transaction.on_commit(
         lambda: publisher.send_soon(
             [*publisher.completed(list(moved - repeated)), *publisher.requested(due)]
+        )
+    )
+    transaction.on_commit(
+        partial(
+            logged.log_ends,
+            executions,
+            reason=reason,
+            actor=actor,
+            moved=moved,
+            repeated=repeated,
         )
     )
     return moved
@@ -228,6 +271,8 @@ def _next(
     policy = RetryPolicy.from_dict(execution.wanted_retries)
     if _is_to_go_on_elsewhere(execution, reason, now):
         return "give_back", move(execution, result=result)
+    if reason is Reason.TASK_REJECTED:
+        return "defer", move(execution, result=result, **deferring.pause(execution, result, now))
     loss = _loss(execution, reason)
     if _may_retry(execution, policy, reason, now):
         asked_seconds = result.get(RETRY_AFTER) if reason is Reason.TRY_AGAIN else None
@@ -290,8 +335,10 @@ def _terminal_event(status: ExecutionStatus | str, reason: Reason) -> str:
 
 def _is_to_go_on_elsewhere(execution: Execution, reason: Reason, now: datetime) -> bool:
     """True if the execution goes back to the backlog, which no policy counts as a failure: its
-    worker could not load it, or had to stop. A stopped one may have run in part, so only an
-    idempotent action goes back."""
+    worker could not load it, or had to stop, or did not claim what came from a queue. A stopped one
+    may have run in part, so only an idempotent action goes back."""
+    if execution.status == ExecutionStatus.SCHEDULED and execution.queue is not None:
+        return reason in NOT_CLAIMED and now < execution.deadline_at
     if execution.status != ExecutionStatus.RUNNING or now >= execution.deadline_at:
         return False
     if reason is Reason.PACK_UNAVAILABLE:
@@ -319,6 +366,7 @@ def _next_try(
         delay_ms = round(asked_seconds * 1000)
     return {
         "retry_count": execution.retry_count + 1,
+        "lane": None if execution.queue is None else Lane.RETRY,
         "next_retry_at": now + timedelta(milliseconds=delay_ms) if delay_ms else None,
         "start_by": None,
         "run_deadline_at": None,

@@ -9,7 +9,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from orchestrator.core import authority, publisher
+from orchestrator.core import authority, publisher, tracing
 from orchestrator.core.authority import Principal
 from orchestrator.core.errors import Conflict
 from orchestrator.core.executions.requests import UnknownExecution
@@ -65,6 +65,7 @@ def _may_cancel(execution: Execution, principal: Principal | None) -> bool:
 
 
 def _cancel(execution: Execution, *, actor: str, reason: str, now: datetime) -> Execution:
+    began_ns = tracing.clock_ns()
     if execution.status != ExecutionStatus.RUNNING:
         message = f"by {actor}: {reason}" if reason else f"by {actor}"
         cancelled = transition(
@@ -77,6 +78,15 @@ def _cancel(execution: Execution, *, actor: str, reason: str, now: datetime) -> 
             result={"error": Reason.CANCELLED.text, "message": message, "failed_by": actor},
         )
         transaction.on_commit(partial(publisher.send_soon, publisher.completed([execution.pk])))
+        transaction.on_commit(
+            partial(
+                tracing.ended,
+                [execution],
+                reason=Reason.CANCELLED,
+                actor=actor,
+                began_ns=began_ns,
+            )
+        )
         return cancelled
     muster = settings.MUSTER
     grace = timedelta(seconds=muster.cancel_grace_seconds + muster.run_grace_seconds)

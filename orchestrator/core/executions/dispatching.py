@@ -12,7 +12,7 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 
-from orchestrator.core import investigations, publisher, topology
+from orchestrator.core import database, investigations, publisher, topology, tracing
 from orchestrator.core.declarations import TopologyDiffers
 from orchestrator.core.executions.attempts import end_attempts
 from orchestrator.core.executions.subjects import subjects
@@ -75,6 +75,7 @@ def start_by(execution: Execution, now: datetime) -> datetime:
 def dispatch(dispatches: Sequence[Dispatch], *, now: datetime, actor: str) -> None:
     """Send each to its worker's queue, those of a worker together; give back at once those that
     cannot be sent."""
+    began_ns = tracing.clock_ns()
     sent = {message.id: (message, theirs) for message, theirs in messages(dispatches)}
     try:
         returned = publisher.send([message for message, _ in sent.values()])
@@ -87,7 +88,10 @@ def dispatch(dispatches: Sequence[Dispatch], *, now: datetime, actor: str) -> No
             actor=actor,
             reason=Reason.DISPATCH_FAILED,
         )
+        failed = [each.key for each in dispatches]
+        tracing.dispatched(failed, began_ns=began_ns, fault=Reason.DISPATCH_FAILED)
         return
+    tracing.dispatched((each.key for each in dispatches), began_ns=began_ns)
     without_queue = [each for message in returned for each in sent[message.id][1]]
     if without_queue:
         _settle_unroutable(without_queue, now=now, actor=actor)
@@ -221,6 +225,7 @@ def _end_unroutable(dispatches: Sequence[Dispatch], *, now: datetime) -> None:
     attempts = {each.execution.pk: each.attempt for each in dispatches}
     rows = Execution.objects.filter(pk__in=attempts, status=ExecutionStatus.SCHEDULED)
     with transaction.atomic():
+        database.hold_briefly()
         candidates = rows.select_related("worker").defer("result").with_actions()
         dispatched = [row for row in candidates if row.attempt == attempts[row.pk]]
         ended = end_attempts(

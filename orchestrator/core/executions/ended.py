@@ -9,6 +9,9 @@ from typing import Any
 from orchestrator.core.models import Execution
 from orchestrator.core.reasons import Reason
 
+RETRY_AFTER = "retry_after_seconds"
+"""The key of a result by which an action that asks to be run again says when."""
+
 
 @dataclass(frozen=True)
 class Ended:
@@ -18,3 +21,6 @@ class Ended:
     """As claimed. Never reloaded: a fresh attempt number would defeat the fence."""
     reason: Reason
     result: Mapping[str, Any]
+    began_ns: int = 0
+    """When its action began, by the clock of its worker; 0 if it did not, or nothing is traced."""
+    ended_ns: int = 0

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from django.db import transaction
 
+from orchestrator.core import database
 from orchestrator.core.executions.attempts import end_attempts, give_back
 from orchestrator.core.models import Execution
 from orchestrator.core.models.executions import ExecutionQuerySet
@@ -90,6 +91,7 @@ def set_run_deadlines(
     rows = Execution.objects.started_by(worker_id=worker_id, incarnation=incarnation)
     moved = 0
     with transaction.atomic():
+        database.hold_briefly()
         running = rows.filter(status=ExecutionStatus.RUNNING, pk__in={id for id, _ in deadlines})
         for execution in running.only("attempt").locked_for_batch(len(deadlines)):
             if execution.key in deadlines:

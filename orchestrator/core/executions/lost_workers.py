@@ -13,7 +13,7 @@ from uuid import UUID
 
 from django.db.models import F, Q
 
-from orchestrator.core import fleet, investigations
+from orchestrator.core import clock, fleet, investigations
 from orchestrator.core.executions.attempts import end_all, end_attempts, give_back
 from orchestrator.core.executions.subjects import subjects
 from orchestrator.core.executions.unclaimed import movable, release_from
@@ -62,7 +62,7 @@ def _end_started(executions: ExecutionQuerySet, *, now: datetime) -> int:
         reason=Reason.WORKER_LOST,
         detail="its worker stopped sending heartbeats or was replaced",
         failed_by=CHECK,
-        now=now,
+        moment=clock.Running(now),
         end=_end_lost,
     )
 

@@ -12,13 +12,14 @@ its slots; then the second waits in its queue, as it does behind the executor's 
 
 from __future__ import annotations
 
+import json
 import math
 from datetime import datetime
-from functools import cache, partial
+from functools import cache
 from time import monotonic
 from typing import Any
 
-from django.db import connection
+from django.db import connection, models
 
 from orchestrator.core import isolation as levels
 from orchestrator.core import publisher
@@ -27,6 +28,7 @@ from orchestrator.core.fleet.needs import RESERVED, Need
 from orchestrator.core.models import Execution, ExecutionEvent, Worker
 from orchestrator.core.models.executions import BACKLOG, SUSPECT_FROM
 from orchestrator.core.models.fleet import fresh_between
+from orchestrator.core.statements import Statement, type_of
 from orchestrator.core.states import EXECUTIONS
 
 ACTOR = "acceptance"
@@ -70,14 +72,13 @@ def insert(row: Execution, *, now: datetime) -> bool:
     """Insert an execution: scheduled on a worker with a free slot, or as requested.
 
     It is placed only if nothing of the backlog is due or waits for room, and no suspect is open
-    (see `fleet.quarantine`). One that is pinned is left to the executor. Returns False if its
-    idempotency key is taken: then nothing was written. The caller sends the message.
+    (see `fleet.quarantine`). One that is pinned or queued is left to the executor. Returns False if
+    its idempotency key is taken: then nothing was written. The caller sends the message.
     """
     need = Need.of_execution(row)
     oldest, newest = fresh_between(now)
-    document = partial(connection.ops.adapt_json_value, encoder=None)
     values: dict[str, Any] = {
-        "may_be_placed": row.pinned_worker_id is None,
+        "may_be_placed": row.pinned_worker_id is None and row.queue is None,
         "now": now,
         "start_by": start_by(row, now),
         "actor": ACTOR,
@@ -85,22 +86,22 @@ def insert(row: Execution, *, now: datetime) -> bool:
         "backlog": list(BACKLOG),
         "oldest": oldest,
         "newest": newest,
-        "runtime": document([need.runtime]),
-        "labels": document(dict(need.labels)),
+        "runtime": json.dumps([need.runtime]),
+        "labels": json.dumps(dict(need.labels)),
         "may_be_reserved": RESERVED in dict(need.labels),
         "isolations": [level for level in levels.LEVELS if levels.is_enough(level, need.isolation)],
         "code": list(need.code),
+        "paused": row.lane_key,
     }
     for field in Execution._meta.concrete_fields:
-        value = field.get_db_prep_save(field.pre_save(row, add=True), connection)
-        values[f"new_{field.column}"] = value
-    with connection.cursor() as cursor:
-        cursor.execute(_statement(), values)
-        written = cursor.fetchone()
-    if written is None:
+        value = getattr(row, field.attname)
+        is_document = isinstance(field, models.JSONField) and value is not None
+        values[f"new_{field.column}"] = json.dumps(value) if is_document else value
+    written = _statement().execute(values)
+    if not written:
         return False
     row._state.adding, row._state.db = False, connection.alias
-    (row.worker_id,) = written
+    ((row.worker_id,),) = written
     if row.worker_id is not None:
         row.status, row.attempt = EXECUTIONS.rule("schedule").target, row.attempt + 1
         row.start_by, row.scheduled_at = values["start_by"], now
@@ -108,7 +109,7 @@ def insert(row: Execution, *, now: datetime) -> bool:
 
 
 @cache
-def _statement() -> str:
+def _statement() -> Statement:
     """Build the statement from five parts:
 
     1. `opened`: the first open executions; in this order the partial index serves them.
@@ -118,26 +119,29 @@ def _statement() -> str:
     5. `history`: its transition, if it was placed.
     """
     rule = EXECUTIONS.rule("schedule")
-    columns = [str(field.column) for field in Execution._meta.concrete_fields]
+    fields = {
+        str(field.column): f"%(new_{field.column})s::{type_of(field)}"
+        for field in Execution._meta.concrete_fields
+    }
     placed = {
         "status": f"'{rule.target}'",
-        "attempt": "%(new_attempt)s + 1",
+        "attempt": f"{fields['attempt']} + 1",
         "worker_id": "chosen.id",
         "start_by": "%(start_by)s",
         "scheduled_at": "%(now)s",
     }
     values = ", ".join(
-        f"CASE WHEN chosen.id IS NULL THEN %(new_{column})s ELSE {placed[column]} END"
+        f"CASE WHEN chosen.id IS NULL THEN {new} ELSE {placed[column]} END"
         if column in placed
-        else f"%(new_{column})s"
-        for column in columns
+        else new
+        for column, new in fields.items()
     )
     execution = Execution._meta.db_table
-    return f"""
+    return Statement(f"""
         WITH opened AS MATERIALIZED (
-            SELECT status, worker_id, wait_reason, next_retry_at, lost_workers
+            SELECT queue, status, worker_id, wait_reason, next_retry_at, lost_workers
             FROM {execution} WHERE ended_at IS NULL
-            ORDER BY priority DESC, id LIMIT {MOST_OPEN}
+            ORDER BY queue, priority DESC, id LIMIT {MOST_OPEN}
         ),
         place AS (
             SELECT worker.id
@@ -150,14 +154,16 @@ def _statement() -> str:
               AND worker.heartbeat_at BETWEEN %(oldest)s AND %(newest)s
               AND worker.runtimes @> %(runtime)s AND worker.labels @> %(labels)s
               AND (%(may_be_reserved)s OR NOT worker.labels ? '{RESERVED}')
+              AND (worker.queues = '{{}}' OR worker.queues @> '{{"default": null}}')
               AND worker.isolation = ANY(%(isolations)s)
               AND NOT worker.missing_code ?| %(code)s::text[]
+              AND coalesce((worker.queue_pauses ->> %(paused)s)::timestamptz <= %(now)s, TRUE)
               AND coalesce(load.held, 0) < worker.capacity
               AND (SELECT count(*) FROM opened) < {MOST_OPEN}
               AND NOT EXISTS (
                   SELECT FROM opened
                   WHERE lost_workers >= {SUSPECT_FROM}
-                     OR status = ANY(%(backlog)s)
+                     OR queue IS NULL AND status = ANY(%(backlog)s)
                         AND (next_retry_at IS NULL OR next_retry_at <= %(now)s
                              OR wait_reason = %(full)s)
               )
@@ -166,7 +172,7 @@ def _statement() -> str:
         ),
         chosen AS (SELECT (SELECT id FROM place) AS id),
         accepted AS (
-            INSERT INTO {execution} ({", ".join(columns)})
+            INSERT INTO {execution} ({", ".join(fields)})
             SELECT {values} FROM chosen
             ON CONFLICT DO NOTHING
             RETURNING id, worker_id
@@ -175,8 +181,8 @@ def _statement() -> str:
             INSERT INTO {ExecutionEvent._meta.db_table}
                 (execution_id, event, from_status, to_status, attempt, actor, reason, at)
             SELECT id, '{rule.event}', '{EXECUTIONS.initial}', '{rule.target}',
-                %(new_attempt)s + 1, %(actor)s, '', %(now)s
+                {placed["attempt"]}, %(actor)s, '', %(now)s
             FROM accepted WHERE worker_id IS NOT NULL
         )
         SELECT worker_id FROM accepted
-    """  # noqa: S608 - every interpolated name is a column of our own model
+    """)  # noqa: S608 - every interpolated name is a column of our own model

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -20,13 +19,16 @@ from orchestrator.core import (
     publisher,
     retry_policy,
     selectors,
+    tracing,
 )
 from orchestrator.core.authority import DANGEROUS, PermissionMissing, Principal
-from orchestrator.core.errors import Conflict, MusterError, NotFound
-from orchestrator.core.executions import placing
+from orchestrator.core.errors import Conflict, NotFound, Refusal, Refused
+from orchestrator.core.executions import placing, queueing
 from orchestrator.core.executions.dispatching import Dispatch, messages
+from orchestrator.core.executions.new_execution import NewExecution
 from orchestrator.core.models import Action, Execution, Worker
 from orchestrator.core.models.catalog import waits_too_long
+from orchestrator.core.queue_terms import QueueTerms
 from orchestrator.core.states import ExecutionStatus
 
 BOUNDS: Mapping[str, tuple[Any, Any]] = {
@@ -40,46 +42,12 @@ BOUNDS: Mapping[str, tuple[Any, Any]] = {
 
 LONGEST_TEXTS = {"idempotency_key": 200, "correlation_id": 100}
 
-
-@dataclass(frozen=True, kw_only=True)
-class NewExecution:
-    """An execution as a caller asks for it. None means the action's own value."""
-
-    action_ref: str
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    worker_id: int | None = None
-    worker_selector: Mapping[str, str] | None = None
-    """Labels that its worker must have, besides those that its action requires."""
-    priority: int = 0
-    timeout_seconds: float | None = None
-    queue_ttl_ms: int | None = None
-    scheduled_timeout_seconds: float | None = None
-    retry: Mapping[str, Any] | None = None
-    """Keys of a retry policy that override its action's."""
-    deadline_seconds: float | None = None
-    idempotency_key: str | None = None
-    correlation_id: str | None = None
+OWN_KEYS = "muster:"
+"""The beginning of idempotency keys that only Muster itself uses: nobody can take one before it."""
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """One problem with a request: which request, where in it, and what is wrong."""
-
-    index: int
-    pointer: str
-    """JSON pointer into that request, such as `/parameters/seconds`."""
-    message: str
-
-
-class RequestRefused(MusterError):
+class RequestRefused(Refused):
     """The request was refused and left no row."""
-
-    def __init__(self, refusals: Sequence[Refusal]) -> None:
-        problems = [f"{r.pointer}: {r.message}" for r in refusals[:3]]
-        if len(refusals) > len(problems):
-            problems.append(f"and {len(refusals) - len(problems)} more")
-        super().__init__("; ".join(problems))
-        self.refusals = list(refusals)
 
 
 class IdempotencyConflict(Conflict):
@@ -113,17 +81,24 @@ def request_many(
     requested_by: str | Sequence[str],
     now: datetime,
     principal: Principal | None = None,
+    with_own_keys: bool = False,
 ) -> list[Execution]:
     """Accept executions: all of them, or none; returns their rows in the order of `news`.
 
     `requested_by`: who asked for all of them, or for each. `principal`: whose permissions and
-    idempotency keys count; without one, Muster itself asks. Actions and workers beyond its reach
-    are unknown. A repeated idempotency key returns the row of its first use by the same owner.
+    idempotency keys count; without one, Muster itself asks. `with_own_keys`: the keys are those of
+    Muster itself, which it asks with for somebody else. Actions and workers beyond its reach are
+    unknown. A repeated idempotency key returns the row of its first use by the same owner.
     Raises RequestRefused with all problems, IdempotencyConflict, IdempotencyKeyFreed and
     PermissionMissing. The message is sent after the commit and in the background: accepting
     needs no broker.
     """
+    began_ns = tracing.clock_ns()
+    if any(new.queue for new in news):
+        news = queueing.with_actions(news)
     actions = Action.objects.known_by_ref({new.action_ref for new in news})
+    names = [queueing.chosen(new, actions.get(new.action_ref)) for new in news]
+    queues = queueing.terms_of(names)
     # what is beyond a column's range is not looked up, and so is unknown
     pinned = {new.worker_id for new in news if 0 < (new.worker_id or 0) < 2**63}
     workers = Worker.objects.in_bulk(pinned) if pinned else {}
@@ -136,6 +111,9 @@ def request_many(
         for index, new in enumerate(news)
         for pointer, message in _problems(new, actions.get(new.action_ref), workers)
     ]
+    refusals += queueing.refusals(news, names, queues)
+    if not with_own_keys:
+        refusals += _reserved_keys(news)
     if not refusals:
         refusals = _refused_keys(news, owner)
     if refusals:
@@ -143,12 +121,52 @@ def request_many(
 
     askers = [requested_by] * len(news) if isinstance(requested_by, str) else requested_by
     rows = [
-        _row(new, actions[new.action_ref], asker, owner, now)
-        for new, asker in zip(news, askers, strict=True)
+        _row(new, actions[new.action_ref], queues[name] if name else None, asker, owner, now)
+        for new, name, asker in zip(news, names, askers, strict=True)
     ]
-    accepted = _insert(rows, owner, now)
-    fresh = [row for row, stored in zip(rows, accepted, strict=True) if stored is row]
+    if settings.TRACES:
+        return _accept_traced(rows, owner, now, began_ns=began_ns)
+    accepted, fresh = _accept(rows, owner, now)
     transaction.on_commit(partial(publisher.send_soon, _messages(fresh)))
+    return accepted
+
+
+def problems(news: Sequence[NewExecution]) -> list[Refusal]:
+    """Find what `request_many` would refuse of these, if Muster itself asked. Their queues are left
+    aside, and nothing is written."""
+    actions = Action.objects.known_by_ref({new.action_ref for new in news})
+    refusals = [
+        Refusal(index, pointer, message)
+        for index, new in enumerate(news)
+        for pointer, message in _problems(new, actions.get(new.action_ref), {})
+    ]
+    return refusals or _refused_keys(news, 0)
+
+
+def _accept(
+    rows: Sequence[Execution], owner: int, now: datetime
+) -> tuple[list[Execution], list[Execution]]:
+    """Insert the rows; returns what is accepted, and those of it that are new."""
+    accepted = _insert(rows, owner, now)
+    return accepted, [row for row, stored in zip(rows, accepted, strict=True) if stored is row]
+
+
+def _accept_traced(
+    rows: Sequence[Execution], owner: int, now: datetime, *, began_ns: int
+) -> list[Execution]:
+    """Do the same, and write in the same transaction where the traces begin: an executor may look
+    at once."""
+    with transaction.atomic():
+        accepted, fresh = _accept(rows, owner, now)
+        tracing.requested(fresh, began_ns=began_ns)
+        placed = [row for row in fresh if row.status == ExecutionStatus.SCHEDULED]
+
+        def send() -> None:
+            publisher.send_soon(_messages(fresh))
+            tracing.scheduled([(row.key, row.worker_id) for row in placed], began_ns=began_ns)
+            tracing.dispatched([row.key for row in placed], began_ns=began_ns)
+
+        transaction.on_commit(send)
     return accepted
 
 
@@ -248,7 +266,9 @@ def _asks_the_same(row: Execution, holder: Execution) -> bool:
 def _problems(
     new: NewExecution, action: Action | None, workers: Mapping[int, Worker]
 ) -> Iterable[tuple[str, str]]:
-    if action is None:
+    if not new.action_ref:
+        yield "/action_ref", "expected an action: the queue has none of its own"
+    elif action is None:
         yield "/action_ref", f"no action is called {new.action_ref!r}"
     elif not action.enabled:
         yield "/action_ref", f"the action {new.action_ref} is disabled"
@@ -314,6 +334,13 @@ def _parameter_problems(parameters: Any, action: Action) -> Iterable[tuple[str, 
             yield f"/parameters{problem.pointer}", problem.message
 
 
+def _reserved_keys(news: Sequence[NewExecution]) -> Iterable[Refusal]:
+    for index, new in enumerate(news):
+        if (new.idempotency_key or "").startswith(OWN_KEYS):
+            message = f"keys that begin with {OWN_KEYS!r} are those of Muster itself"
+            yield Refusal(index, "/idempotency_key", message)
+
+
 def _refused_keys(news: Sequence[NewExecution], owner: int) -> list[Refusal]:
     """The keys that may not be used; one question for all of them, and none without a key."""
     wanted = [
@@ -343,14 +370,25 @@ def _merged(
 
 
 def _row(
-    new: NewExecution, action: Action, requested_by: str, key_owner: int, now: datetime
+    new: NewExecution,
+    action: Action,
+    queue: QueueTerms | None,
+    requested_by: str,
+    key_owner: int,
+    now: datetime,
 ) -> Execution:
+    retry = _merged(action.retry_policy, new.retry)
+    if queue is not None:
+        new, retry = queueing.with_defaults(new, queue), queueing.retry_policy(new, action, queue)
     deadline_seconds = new.deadline_seconds or settings.MUSTER.deadline_seconds
     return Execution(
         action=action,
         action_ref=action.ref,
         parameters=new.parameters,
-        priority=new.priority,
+        queue=queue.name if queue else None,
+        lane=queueing.lane(new) if queue else None,
+        retry_count=new.retry_count,
+        priority=new.priority or 0,
         pinned_worker_id=new.worker_id,
         timeout_seconds=new.timeout_seconds
         or action.timeout_seconds
@@ -358,7 +396,7 @@ def _row(
         queue_ttl_ms=new.queue_ttl_ms or action.queue_ttl_ms,
         scheduled_timeout_seconds=new.scheduled_timeout_seconds or action.scheduled_timeout_seconds,
         worker_selector=_merged(action.worker_selector, new.worker_selector),
-        retry_policy=_merged(action.retry_policy, new.retry),
+        retry_policy=retry,
         deadline_at=now + timedelta(seconds=deadline_seconds),
         requested_by=requested_by,
         correlation_id=new.correlation_id,

@@ -50,7 +50,7 @@ def _snapshot(execution: Execution, secrets: Secrets) -> dict[str, Any]:
         "retry_count": execution.retry_count,
         "priority": execution.priority,
         "correlation_id": execution.correlation_id,
-        "worker": execution.worker.name if execution.worker else None,
+        "worker": execution.worker_name,
         "created_at": execution.created_at.isoformat(),
         "scheduled_at": _text(execution.scheduled_at),
         "start_by": _text(execution.start_by),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
 from django.db.models import F
 
-from orchestrator.core import database, fleet
+from orchestrator.core import clock, database, fleet
 from orchestrator.core.executions.attempts import End, end_all, end_attempts
 from orchestrator.core.executions.unclaimed import end_or_return
 from orchestrator.core.models import Execution
@@ -32,63 +34,78 @@ def bring_forward(*, now: datetime) -> int:
     return Execution.objects.paused_by_a_later_clock(now).update_unheld(next_retry_at=now)
 
 
+@dataclass(frozen=True)
+class Kind:
+    """Executions that are overdue in one way, and how they end."""
+
+    overdue: Callable[[datetime], ExecutionQuerySet]
+    reason: Reason
+    detail: str
+    end: End = end_attempts
+
+
 def sweep(*, now: datetime) -> dict[str, int]:
     """End every attempt whose due time has passed; returns how many, by kind.
 
     This keeps the promise when messages, workers or beat are gone: it needs only the database. If
-    one kind fails, the others still end; its error is raised after all had their turn.
-
-    While the clock cannot be trusted, as just after it was set, only deadlines count: they are
-    promised by the database's clock. Workers need one staleness window to write the other due times
-    again.
+    one kind fails, the others still end, each at its own time; its error is raised after all had
+    their turn.
     """
-    if fleet.clock_is_trusted(now):
-        overdue_to_start = Execution.objects.overdue_to_start(now)
-        overdue_to_end = Execution.objects.overdue_to_end(now)
-    else:
-        overdue_to_start = Execution.objects.none()
-        overdue_to_end = Execution.objects.overdue_by_deadline(now)
-    kinds: list[tuple[str, ExecutionQuerySet, Reason, str, End]] = [
-        (
-            "deadline_passed",
-            Execution.objects.past_deadline(now),
-            Reason.DEADLINE_PASSED,
-            "its deadline passed before it could start",
-            end_attempts,
-        ),
-        (
-            "not_started",
-            overdue_to_start,
-            Reason.SCHEDULED_TIMEOUT,
-            "its worker did not claim it before start_by",
-            end_or_return,
-        ),
-        (
-            "not_ended",
-            overdue_to_end.filter(status=ExecutionStatus.RUNNING),
-            Reason.RUN_DEADLINE_PASSED,
-            "its worker reported no end before run_deadline_at",
-            end_attempts,
-        ),
-        (
-            "cancel_unconfirmed",
-            overdue_to_end.filter(status=ExecutionStatus.CANCELING),
-            Reason.CANCEL_UNCONFIRMED,
-            "its worker did not confirm in time that the action was stopped",
-            end_attempts,
-        ),
-    ]
+    moment = clock.Running(now)
     return database.carry_out_each(
-        {
-            kind: partial(
-                end_all,
-                overdue,
-                reason=reason,
-                detail=detail,
-                failed_by=MONITOR,
-                now=now,
-                end=end,
-            )
-            for kind, overdue, reason, detail, end in kinds
-        }
+        {name: partial(_end_kind, kind, moment) for name, kind in KINDS.items()}
     )
+
+
+def _end_kind(kind: Kind, moment: clock.Running) -> int:
+    return end_all(
+        kind.overdue(moment()),
+        reason=kind.reason,
+        detail=kind.detail,
+        failed_by=MONITOR,
+        moment=moment,
+        end=kind.end,
+    )
+
+
+def _past_deadline(now: datetime) -> ExecutionQuerySet:
+    return Execution.objects.past_deadline(now)
+
+
+def _overdue_to_start(now: datetime) -> ExecutionQuerySet:
+    """None while the clock cannot be trusted, as just after it was set: only deadlines count then,
+    which are promised by the database's clock. Workers need one staleness window to write the other
+    due times again."""
+    executions = Execution.objects
+    return executions.overdue_to_start(now) if fleet.clock_is_trusted(now) else executions.none()
+
+
+def _overdue_to_end(now: datetime) -> ExecutionQuerySet:
+    """While the clock cannot be trusted, as with the start, only by their deadlines."""
+    executions = Execution.objects
+    if fleet.clock_is_trusted(now):
+        return executions.overdue_to_end(now)
+    return executions.overdue_by_deadline(now)
+
+
+KINDS: Mapping[str, Kind] = {
+    "deadline_passed": Kind(
+        _past_deadline, Reason.DEADLINE_PASSED, "its deadline passed before it could start"
+    ),
+    "not_started": Kind(
+        _overdue_to_start,
+        Reason.SCHEDULED_TIMEOUT,
+        "its worker did not claim it before start_by",
+        end_or_return,
+    ),
+    "not_ended": Kind(
+        lambda now: _overdue_to_end(now).filter(status=ExecutionStatus.RUNNING),
+        Reason.RUN_DEADLINE_PASSED,
+        "its worker reported no end before run_deadline_at",
+    ),
+    "cancel_unconfirmed": Kind(
+        lambda now: _overdue_to_end(now).filter(status=ExecutionStatus.CANCELING),
+        Reason.CANCEL_UNCONFIRMED,
+        "its worker did not confirm in time that the action was stopped",
+    ),
+}

@@ -8,7 +8,7 @@ limits how often.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,7 +17,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db.models import F, Q
 
-from orchestrator.core import fleet
+from orchestrator.core import clock, fleet
 from orchestrator.core.executions import unloaded
 from orchestrator.core.executions.attempts import end_attempts, give_back
 from orchestrator.core.fleet.lives import CHECK
@@ -106,6 +106,7 @@ def release_stranded(*, now: datetime) -> int:
     One that no other worker could take stays: its worker may come back before the TTL runs out, and
     the backlog would not keep it longer. One that is pinned to its worker stays too.
     """
+    moment = clock.Running(now)
     unable = ~Q(worker__status=Worker.Status.ACTIVE) | unloaded.on_workers_without_code()
     waiting = movable().filter(unable)
     if not waiting.exists():
@@ -116,7 +117,7 @@ def release_stranded(*, now: datetime) -> int:
         for execution in waiting.without_contents().with_actions()
         if _first_that_could_take(execution, eligible)
     ]
-    return _give_back(stranded, Reason.GIVEN_BACK, now=now)
+    return _give_back(stranded, Reason.GIVEN_BACK, moment)
 
 
 def release_waiting(*, now: datetime) -> int:
@@ -125,6 +126,7 @@ def release_waiting(*, now: datetime) -> int:
 
     They were sent early because a slot was about to become free, but its action took long.
     """
+    moment = clock.Running(now)
     waiting = movable().dispatched_for(PATIENCE, now)
     if not waiting.exists():
         return 0
@@ -140,13 +142,27 @@ def release_waiting(*, now: datetime) -> int:
         if (worker := _first_that_could_take(execution, others)) is not None:
             free[worker] -= 1
             moved.append(execution)
-    return _give_back(moved, Reason.MOVED, now=now)
+    return _give_back(moved, Reason.MOVED, moment)
 
 
 def release_from(*, worker_id: int, now: datetime, actor: str) -> int:
     """Release what this worker was given and has not claimed; returns how many."""
     waiting = movable().filter(worker_id=worker_id).without_contents()
     return len(give_back(unstarted=list(waiting), now=now, actor=actor))
+
+
+def release_paused(*, worker_id: int, names: Collection[str], now: datetime, actor: str) -> int:
+    """Release what this worker was given of queues that it has paused, and has not claimed; returns
+    how many. `names` are those of `Execution.lane_key`. What is pinned to it waits for it."""
+    waiting = [
+        execution
+        for execution in movable().filter(worker_id=worker_id).without_contents()
+        if execution.lane_key in names
+    ]
+    if not waiting:
+        return 0
+    reason = Reason.QUEUE_PAUSED
+    return len(give_back(unstarted=waiting, now=now, actor=actor, reason=reason))
 
 
 def movable() -> ExecutionQuerySet:
@@ -172,9 +188,12 @@ def _first_that_could_take(execution: Execution, workers: Iterable[Worker]) -> W
     return None
 
 
-def _give_back(executions: Sequence[Execution], reason: Reason, *, now: datetime) -> int:
+def _give_back(executions: Sequence[Execution], reason: Reason, moment: clock.Running) -> int:
+    """Each batch at a time that was read after its rows: they may have been dispatched a moment
+    ago, and their history must not go back."""
     size: int = settings.MUSTER.batch_size
     batches = [executions[start : start + size] for start in range(0, len(executions), size)]
     return sum(
-        len(give_back(unstarted=batch, reason=reason, now=now, actor=CHECK)) for batch in batches
+        len(give_back(unstarted=batch, reason=reason, now=moment(), actor=CHECK))
+        for batch in batches
     )

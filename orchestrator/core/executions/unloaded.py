@@ -18,6 +18,10 @@ MISSING = "missing"
 """The key of such a result that names what is missing: a pack, or a single action."""
 
 
+SAID_BY_WORKERS = (Reason.PACK_UNAVAILABLE, Reason.TASK_REJECTED, Reason.QUEUE_PAUSED)
+"""Reasons after which the row of the execution's worker says what it takes no more of."""
+
+
 def note_missing_code(ended: Sequence[Ended], *, now: datetime) -> None:
     """Record in the rows of the workers of these attempts which code they could not load.
 
@@ -36,14 +40,15 @@ def note_missing_code(ended: Sequence[Ended], *, now: datetime) -> None:
 
 
 def are_among(executions: Sequence[Execution]) -> bool:
-    """Return True if some of these are in the backlog again because a worker could not load them.
+    """Return True if some of these are in the backlog again because a worker could not load them,
+    or takes nothing of their queue for a while.
 
     Each dispatch raises `attempt` and each failure `retry_count`, so they differ after a give-back.
     """
     returned = [each.pk for each in executions if each.attempt > each.retry_count]
     if not returned:
         return False
-    unloaded = Execution.objects.filter(pk__in=returned, reason=Reason.PACK_UNAVAILABLE)
+    unloaded = Execution.objects.filter(pk__in=returned, reason__in=SAID_BY_WORKERS)
     return unloaded.exists()
 
 

@@ -26,14 +26,19 @@ from orchestrator.core.fleet.orders import (
     retire_gone,
     uncordon,
 )
+from orchestrator.core.fleet.pauses import is_waiting_for_health, pause, set_pauses
 from orchestrator.core.fleet.placement import FleetBusy, NoWorkerAvailable, Placement
-from orchestrator.core.fleet.portrait import lacking, named
+from orchestrator.core.fleet.portrait import lacking, named, pauses_of
+from orchestrator.core.fleet.subscriptions import InvalidSubscription
 from orchestrator.core.fleet.why_none import BROKER_CHECK, present, present_until
+from orchestrator.core.models.fleet import LONGEST_PAUSE, paused
 
 __all__ = [
     "BROKER_CHECK",
+    "LONGEST_PAUSE",
     "FleetBusy",
     "HeartbeatAnswer",
+    "InvalidSubscription",
     "Need",
     "NoWorkerAvailable",
     "Placement",
@@ -47,6 +52,7 @@ __all__ = [
     "drain",
     "enlist",
     "have_code",
+    "is_waiting_for_health",
     "lack_code",
     "lacking",
     "leave",
@@ -55,10 +61,14 @@ __all__ = [
     "mark_unhealthy",
     "named",
     "order_drain",
+    "pause",
+    "paused",
+    "pauses_of",
     "present",
     "present_until",
     "register",
     "retire",
     "retire_gone",
+    "set_pauses",
     "uncordon",
 ]

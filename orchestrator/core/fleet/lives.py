@@ -13,9 +13,10 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 
-from orchestrator.core import clock
+from orchestrator.core import clock, metrics
 from orchestrator.core import isolation as levels
 from orchestrator.core.errors import NotFound
+from orchestrator.core.fleet import subscriptions
 from orchestrator.core.models import Worker, WorkerEvent
 
 log = structlog.get_logger(__name__)
@@ -24,7 +25,7 @@ Kind = WorkerEvent.Kind
 Status = Worker.Status
 
 SET_BY_REGISTRATION = (
-    *("incarnation", "status", "status_reason", "failed_checks", "missing_code"),
+    *("incarnation", "status", "status_reason", "failed_checks", "missing_code", "queue_pauses"),
     *("gone_at", "retired_at", "registered_at", "heartbeat_at"),
     *("capacity", "runtimes", "isolation", "host", "pid", "version"),
 )
@@ -52,14 +53,28 @@ class HeartbeatAnswer(enum.Enum):
     """It was declared lost or replaced, and others already act on that."""
 
 
-def enlist(*, name: str, labels: Mapping[str, str] | None = None) -> Worker:
-    """Get the worker of this name, or create it. Its id names its queues.
+def enlist(
+    *,
+    name: str,
+    labels: Mapping[str, str] | None = None,
+    queues: Mapping[str, int | None] | None = None,
+) -> Worker:
+    """Get the worker of this name, or create it. Its id names its own queues.
 
-    New labels take effect at its next registration.
+    `queues`: the work queues that it serves, each with the most slots for it, None for all; empty
+    for the default one alone. New labels and queues take effect at its next registration. Raises
+    InvalidSubscription for a queue that is not there.
     """
+    subscriptions.require_known(queues or {})
     worker, _ = Worker.objects.get_or_create(name=name)
-    if labels is not None and labels != worker.labels:
-        Worker.objects.filter(pk=worker.pk).update(labels=dict(labels))
+    given = {"labels": labels, "queues": queues}
+    new = {
+        field: dict(value)
+        for field, value in given.items()
+        if value is not None and value != getattr(worker, field)
+    }
+    if new:
+        Worker.objects.filter(pk=worker.pk).update(**new)
     return worker
 
 
@@ -87,7 +102,7 @@ def register(
             note(worker, Kind.LOST, reason="replaced by a new process", now=now)
         worker.incarnation += 1
         worker.status, worker.status_reason = Status.ACTIVE, ""
-        worker.failed_checks, worker.missing_code = {}, {}
+        worker.failed_checks, worker.missing_code, worker.queue_pauses = {}, {}, {}
         if not is_ready:
             worker.status, worker.status_reason = Status.INACTIVE, STARTING
             worker.failed_checks = {STARTING: NOT_CONSUMING}
@@ -99,7 +114,12 @@ def register(
         worker.save(update_fields=SET_BY_REGISTRATION)
         note(worker, Kind.REGISTERED, reason=f"{host}, pid {pid}", now=now)
         _set_missing_code(worker, missing_code or {}, now=now)
-    log.info("worker registered", worker=worker.name, incarnation=worker.incarnation)
+    log.info(
+        "worker registered",
+        worker=worker.name,
+        worker_id=worker.pk,
+        incarnation=worker.incarnation,
+    )
     return worker
 
 
@@ -109,7 +129,7 @@ def admit(*, worker_id: int, incarnation: int) -> bool:
     It gets work from now on, unless it drains or fails a check. Returns True if this is new.
     """
     with transaction.atomic():
-        worker = _this_life(worker_id, incarnation)
+        worker = this_life(worker_id, incarnation)
         if worker is None or STARTING not in worker.failed_checks:
             return False
         _drop_check(worker, STARTING)
@@ -134,7 +154,7 @@ def beat(*, worker_id: int, incarnation: int, now: datetime) -> HeartbeatAnswer:
 def drain(*, worker_id: int, incarnation: int, reason: str, now: datetime) -> bool:
     """Record that a worker is stopping: it gets no more work, and finishes what it runs."""
     with transaction.atomic():
-        worker = _this_life(worker_id, incarnation)
+        worker = this_life(worker_id, incarnation)
         if worker is None or worker.status == Status.DRAINING:
             return False
         change(worker, status=Status.DRAINING, status_reason=reason)
@@ -145,7 +165,7 @@ def drain(*, worker_id: int, incarnation: int, reason: str, now: datetime) -> bo
 def leave(*, worker_id: int, incarnation: int, reason: str, now: datetime) -> bool:
     """End this life of a worker properly."""
     with transaction.atomic():
-        worker = _this_life(worker_id, incarnation)
+        worker = this_life(worker_id, incarnation)
         if worker is None:
             return False
         change(worker, status=Status.INACTIVE, status_reason=reason, gone_at=now)
@@ -158,21 +178,40 @@ def mark_stale(*, now: datetime) -> list[Worker]:
 
     The incarnation is compared: a worker that registered again meanwhile is not touched. A row that
     another session holds is skipped, and looked at again at the next tick. No worker is declared
-    lost just after the clock was set.
+    lost just after the clock was set, nor by a time that was read before this process was kept from
+    going on: its heartbeat is compared once more when its row is locked.
     """
+    moment = clock.Running(now)
     if not clock_is_trusted(now):
         return []
     lost = []
     for worker in Worker.objects.stale(now):
         with transaction.atomic():
-            silent = Worker.objects.stale(now).filter(pk=worker.pk, incarnation=worker.incarnation)
-            if silent.unheld().first() is None:
+            same = Worker.objects.filter(pk=worker.pk, incarnation=worker.incarnation)
+            silent = same.up().unheld().first()
+            if moment.was_set():
+                break
+            at = moment()
+            if silent is None or silent.is_fresh(at):
                 continue
-            change(worker, status=Status.INACTIVE, status_reason="heartbeat stale", gone_at=now)
-            note(worker, Kind.LOST, actor=CHECK, reason="heartbeat stale", now=now)
+            change(worker, status=Status.INACTIVE, status_reason="heartbeat stale", gone_at=at)
+            note(worker, Kind.LOST, actor=CHECK, reason="heartbeat stale", now=at)
+            metrics.WORKER_DOWNTIME.observe([("", _silent_seconds(worker, at))])
         lost.append(worker)
-        log.warning("worker lost", worker=worker.name, heartbeat_at=worker.heartbeat_at)
+        log.warning(
+            "worker lost",
+            worker=worker.name,
+            worker_id=worker.pk,
+            incarnation=worker.incarnation,
+            heartbeat_at=worker.heartbeat_at,
+        )
     return lost
+
+
+def _silent_seconds(worker: Worker, now: datetime) -> float:
+    """The time since its last heartbeat, which may have come from a clock that was set back."""
+    assert worker.heartbeat_at is not None
+    return max(0.0, (now - worker.heartbeat_at).total_seconds())
 
 
 def clock_is_trusted(now: datetime) -> bool:
@@ -203,7 +242,7 @@ def mark_unhealthy(
     new; a worker that is gone, or in another life, is left alone.
     """
     with transaction.atomic():
-        worker = _this_life(worker_id, incarnation)
+        worker = this_life(worker_id, incarnation)
         reason = reason[:LONGEST_REASON]
         if worker is None or worker.failed_checks.get(check) == reason:
             return False
@@ -224,7 +263,7 @@ def mark_healthy(*, worker_id: int, incarnation: int, check: str, now: datetime)
     if not mine.exclude(failed_checks={}).exists():
         return False  # nearly always the case, and then nothing is locked
     with transaction.atomic():
-        worker = _this_life(worker_id, incarnation)
+        worker = this_life(worker_id, incarnation)
         if worker is None or check not in worker.failed_checks:
             return False
         _drop_check(worker, check)
@@ -263,7 +302,7 @@ def lack_code(
     Returns True if this is new. A worker that is gone, or in another life, is left alone.
     """
     with transaction.atomic():
-        worker = _this_life(worker_id, incarnation)
+        worker = this_life(worker_id, incarnation)
         if worker is None:
             return False
         return _set_missing_code(worker, worker.missing_code | dict(missing), now=now)
@@ -273,7 +312,7 @@ def have_code(*, worker_id: int, incarnation: int, names: Collection[str], now: 
     """Record that a worker has the code of packs, or of single actions, that it lacked. Returns
     True if this is new."""
     with transaction.atomic():
-        worker = _this_life(worker_id, incarnation)
+        worker = this_life(worker_id, incarnation)
         if worker is None:
             return False
         left = {name: why for name, why in worker.missing_code.items() if name not in names}
@@ -306,7 +345,7 @@ def locked(worker_id: int) -> Worker:
     return worker
 
 
-def _this_life(worker_id: int, incarnation: int) -> Worker | None:
+def this_life(worker_id: int, incarnation: int) -> Worker | None:
     """Lock the worker until the transaction ends; None if this life of it is over."""
     lives = Worker.objects.up().filter(pk=worker_id, incarnation=incarnation)
     return lives.select_for_update(no_key=True).first()

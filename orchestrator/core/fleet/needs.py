@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from orchestrator.core import isolation as levels
 from orchestrator.core.models import Execution
+from orchestrator.core.queue_terms import DEFAULT, queue_of
 
 RESERVED = "reserved"
 """A worker with this label takes only executions that select it by the same label, or by its id."""
@@ -21,6 +22,8 @@ class Offer(Protocol):
     def labels(self) -> Mapping[str, str]: ...
     @property
     def isolation(self) -> str: ...
+    @property
+    def queues(self) -> Mapping[str, int | None]: ...
 
 
 class Need(NamedTuple):
@@ -33,6 +36,10 @@ class Need(NamedTuple):
     """Its pack and its action; the worker may lack neither."""
     isolation: str = levels.PROCESS
     """The least that the worker must give to processes."""
+    queue: str = DEFAULT
+    """Its queue, or the retry lane of it, as workers subscribe to it."""
+    paused: str = ""
+    """Its action, if some worker pauses that: see `fleet.pauses`. Empty for work of a queue."""
 
     @classmethod
     def of(
@@ -41,9 +48,10 @@ class Need(NamedTuple):
         selector: Mapping[str, str] | None,
         code: Iterable[str] = (),
         isolation: str = levels.PROCESS,
+        queue: str = DEFAULT,
     ) -> Need:
         labels = tuple(sorted(selector.items())) if selector else ()
-        return cls(runtime, labels, tuple(code), isolation)
+        return cls(runtime, labels, tuple(code), isolation, queue)
 
     @classmethod
     def of_execution(cls, execution: Execution) -> Need:
@@ -52,6 +60,7 @@ class Need(NamedTuple):
             execution.wanted_labels,
             execution.needed_code,
             execution.needed_isolation,
+            execution.subscription,
         )
 
     def is_met_by(self, offer: Offer, missing_code: Collection[str] = ()) -> bool:
@@ -63,9 +72,21 @@ class Need(NamedTuple):
         )
 
     def may_go_to(self, offer: Offer, missing_code: Collection[str] = ()) -> bool:
-        """Return True if a worker meets it, and is not reserved for others."""
-        return self.may_have(offer.labels) and self.is_met_by(offer, missing_code)
+        """Return True if a worker meets it, serves its queue, and is not reserved for others."""
+        return self.may_have(offer) and self.is_met_by(offer, missing_code)
 
-    def may_have(self, labels: Mapping[str, str]) -> bool:
-        """Return True if a worker with these labels is for everybody, or reserved for this need."""
-        return RESERVED not in labels or (RESERVED, labels[RESERVED]) in self.labels
+    def may_have(self, offer: Offer) -> bool:
+        """Return True if a worker serves its queue, and is for everybody or reserved for this."""
+        labels = offer.labels
+        is_open = RESERVED not in labels or (RESERVED, labels[RESERVED]) in self.labels
+        return is_open and self.is_served_by(offer.queues)
+
+    def is_served_by(self, queues: Mapping[str, int | None]) -> bool:
+        """Return True if a worker with these subscriptions serves its queue.
+
+        A worker of the queue itself serves its retry lane too: `Placement` asks it only while no
+        worker subscribes to that lane.
+        """
+        if not queues:
+            return self.queue == DEFAULT
+        return self.queue in queues or queue_of(self.queue) in queues

@@ -7,18 +7,21 @@ import heapq
 import math
 import random
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
 from orchestrator.core import isolation as levels
+from orchestrator.core import queue_terms
 from orchestrator.core.errors import MusterError
 from orchestrator.core.fleet import quarantine, why_none
 from orchestrator.core.fleet.needs import Need
 from orchestrator.core.models import Execution, Worker
-from orchestrator.core.models.fleet import fresh_between
+from orchestrator.core.models.executions import OF_ACTION
+from orchestrator.core.models.fleet import fresh_between, paused
+from orchestrator.core.queue_terms import DEFAULT, queue_of, subscription
 
 REFRESH_SECONDS = 1.0
 
@@ -38,6 +41,21 @@ class _Offer(NamedTuple):
     runtimes: frozenset[str]
     labels: dict[str, str]
     isolation: str
+    queues: dict[str, int | None]
+
+
+@dataclass(eq=False, slots=True)
+class _Lane:
+    """A limited subscription of a worker: what the worker holds of it, and what it may hold."""
+
+    window: int
+    """Slots of the subscription. If it has all slots of the worker, the queue's `prefetch_buffer`
+    is added: what is sent ahead beside other slots would run in those."""
+    held: int = 0
+
+    @property
+    def free(self) -> int:
+        return max(0, self.window - self.held)
 
 
 @dataclass(eq=False, slots=True)
@@ -65,16 +83,66 @@ class _Seat:
     is_closed: bool = False
     """It holds an execution that must run alone, or is kept empty for one."""
     missing_code: Mapping[str, str] = field(default_factory=dict)
-    heaps: list[list[_Entry]] = field(default_factory=list)
-    """The heaps that contain it; each has an entry with its present load."""
+    paused: Collection[str] = ()
+    """Queues, and actions without one, that it pauses, as `Execution.lane_key` names them."""
+    heaps: list[_Heap] = field(default_factory=list)
+    """The heaps that contain it."""
+    lanes: dict[str, _Lane] = field(default_factory=dict)
+    """Its limited subscriptions; none for a worker that serves the default queue alone."""
+    room: int = 0
+    """As `free`, of the default queue."""
+    total: int = 0
+    """As `free`, of all its subscriptions together."""
 
-    @property
-    def load(self) -> float:
-        return math.inf if self.is_closed else self.held / self.window
+    def lane(self, queue: str) -> _Lane | None:
+        """The subscription that an execution of this queue counts for; None without a limit."""
+        return self.lanes.get(queue) or self.lanes.get(queue_of(queue))
+
+    def load_in(self, queue: str) -> float:
+        """The part of its window that is taken, of itself or of this queue; 1 or more if full."""
+        load = math.inf if self.is_closed else self.held / self.window
+        lane = self.lane(queue) if self.lanes else None
+        if lane is None:
+            return load
+        return max(load, lane.held / lane.window if lane.window else math.inf)
+
+    def free_in(self, queue: str) -> int:
+        """The number of executions of this queue that it may still take."""
+        lane = self.lane(queue) if self.lanes else None
+        return self.free if lane is None else min(self.free, lane.free)
+
+    def serves(self, queue: str) -> bool:
+        """Return True if it has this very subscription."""
+        return queue in self.offer.queues if self.offer.queues else queue == DEFAULT
 
 
 _Entry = tuple[float, float, _Seat]
 """A load, a random number that breaks ties, and the seat; out of date once its load has changed."""
+
+
+@dataclass(eq=False, slots=True)
+class _Heap:
+    """The seats that may take one need, the least loaded first.
+
+    A seat whose load has changed is only marked, and gets its entry when the heap is asked: with a
+    hundred queues there are a hundred heaps, and a choice asks one.
+    """
+
+    queue: str
+    entries: list[_Entry] = field(default_factory=list)
+    changed: set[_Seat] = field(default_factory=set)
+
+    def update(self) -> None:
+        """Give each seat an entry with its present load."""
+        for seat in self.changed:
+            self.push((seat.load_in(self.queue), random.random(), seat))  # noqa: S311 - no secret
+        self.changed.clear()
+
+    def push(self, entry: _Entry) -> None:
+        heapq.heappush(self.entries, entry)
+
+    def pop(self) -> _Entry:
+        return heapq.heappop(self.entries)
 
 
 @dataclass
@@ -91,16 +159,24 @@ class Placement:
 
     seats: dict[int, _Seat] = field(default_factory=dict)
     _offers: dict[int, _Offer] = field(default_factory=dict)
-    _heaps: dict[Need, list[_Entry]] = field(default_factory=dict)
+    _heaps: dict[Need, _Heap] = field(default_factory=dict)
     _room: dict[frozenset[str], int] = field(default_factory=dict)
-    """Free places by the set of runtimes that a worker offers: there are few such sets."""
-    _window: int = 0
+    """Free places for the default queue by the set of runtimes that a worker offers: there are few
+    such sets."""
+    _totals: dict[frozenset[str], list[int]] = field(default_factory=dict)
+    """Free places and windows by the set of subscriptions."""
+    _servers: dict[str, list[_Seat]] = field(default_factory=dict)
+    """The workers of each subscription, without those that only serve the default queue."""
+    _turns: int = 0
+    """The number of looks at the backlogs: each begins with another queue."""
     _read_at: float = -REFRESH_SECONDS
     _finished: dict[int, int] = field(default_factory=dict)
     _turn: tuple[UUID, int] | None = None
     """The suspect that may be placed next, and the worker that is kept empty for it."""
     _missing_code: set[str] = field(default_factory=set)
     """Code that some worker lacks: nearly always none, and then no choice has to check it."""
+    _paused_actions: set[str] = field(default_factory=set)
+    """Actions that some worker pauses, as `Execution.lane_key` names them: nearly always none."""
     _missing: dict[Need, str] = field(default_factory=dict)
     """Explanations of what is missing for each need, so that a batch with the same need asks
     once."""
@@ -114,13 +190,21 @@ class Placement:
         loads = Execution.objects.slow_by_worker(now)
         reachable = Worker.objects.reachable(now).order_by()
         rows = reachable.values_list(
-            "pk", "incarnation", "capacity", "heartbeat_at", "cordoned", "missing_code"
+            "pk",
+            "incarnation",
+            "capacity",
+            "heartbeat_at",
+            "cordoned",
+            "missing_code",
+            "queue_pauses",
         )
         known = {row[0]: row for row in rows}
         self._missing_code = {name for row in known.values() for name in row[5]}
         self._learn({pk: row[1] for pk, row in known.items()})
-        self.seats, self._heaps, self._room, self._window = {}, {}, {}, 0
-        for pk, _, capacity, heartbeat_at, cordoned, missing_code in known.values():
+        self.seats, self._heaps, self._room, self._totals, self._servers = {}, {}, {}, {}, {}
+        self._paused_actions = set()
+        lanes = self._lanes({pk: row[2] for pk, row in known.items()})
+        for pk, _, capacity, heartbeat_at, cordoned, missing_code, pauses in known.values():
             if pk not in self._offers or heartbeat_at is None:
                 continue  # it registered again between the two reads
             # a longer pause between two reads must not look like a faster worker
@@ -130,12 +214,55 @@ class Placement:
                 pk, self._offers[pk], capacity, heartbeat_at, cordoned, held, slow, recently
             )
             seat.missing_code = missing_code
+            seat.paused = frozenset(paused(pauses, now=now)) if pauses else ()
+            self._paused_actions.update(key for key in seat.paused if key.startswith(OF_ACTION))
+            seat.lanes = lanes.get(pk, {})
             self.seats[pk] = seat
+            if seat.offer.queues:
+                self._subscribe(seat)
             self._count(seat)
         self._quarantine(now)
         self._finished.clear()
         self._missing.clear()
         self._read_at = time.monotonic()
+
+    def _lanes(self, capacities: Mapping[int, int]) -> dict[int, dict[str, _Lane]]:
+        """The limited subscriptions of each worker that has any, with what it holds of them."""
+        serving = {pk: offer.queues for pk, offer in self._offers.items() if offer.queues}
+        if not serving:
+            return {}
+        names = {queue_of(name) for queues in serving.values() for name in queues} - {DEFAULT}
+        terms = queue_terms.queues().terms(names)
+        lanes: dict[int, dict[str, _Lane]] = {}
+        for pk, queues in serving.items():
+            capacity = capacities[pk]
+            lanes[pk] = {}
+            for name, slots in queues.items():
+                if slots is not None and slots < capacity:
+                    lanes[pk][name] = _Lane(slots)
+                elif name != DEFAULT:
+                    known = terms.get(queue_of(name))
+                    lanes[pk][name] = _Lane(capacity + (known.prefetch_buffer if known else 0))
+        self._hold(lanes, Execution.objects.load_by_subscription())
+        return lanes
+
+    def _hold(
+        self, lanes: Mapping[int, dict[str, _Lane]], held: Mapping[tuple[int, str], int]
+    ) -> None:
+        """Count what workers hold of each queue for the subscription that it belongs to."""
+        for (worker_id, name), number in held.items():
+            theirs = lanes.get(worker_id, {})
+            lane = theirs.get(name) or theirs.get(queue_of(name))
+            if lane is not None:
+                lane.held += number
+
+    def _subscribe(self, seat: _Seat) -> None:
+        """Note what a worker serves, without the subscriptions that are paused."""
+        for name in seat.offer.queues:
+            if queue_of(name) in seat.paused:
+                seat.lanes[name] = _Lane(0)
+            elif not seat.is_cordoned:
+                self._servers.setdefault(name, []).append(seat)
 
     def _quarantine(self, now: datetime) -> None:
         """Close each worker that runs a suspect, and the one that is emptied for the next
@@ -145,6 +272,9 @@ class Placement:
         self._turn = None
         for suspect in suspects.waiting:
             need = Need.of_execution(suspect)
+            need = need._replace(queue=self._served(need.queue, now))
+            if suspect.lane_key in self._paused_actions:
+                need = need._replace(paused=suspect.lane_key)
             if candidates := self._candidates(need, suspect.pinned_worker_id, now):
                 worker_id = quarantine.worker_for(suspect.pk, candidates)
                 self._turn = suspect.pk, worker_id
@@ -161,10 +291,11 @@ class Placement:
             for seat in self.seats.values()
             if self._is_fresh(seat, now)
             and need.is_met_by(seat.offer, seat.missing_code)
+            and need.paused not in seat.paused
             and (
                 seat.worker_id == pinned
                 if pinned is not None
-                else not seat.is_cordoned and need.may_have(seat.offer.labels)
+                else not seat.is_cordoned and need.may_have(seat.offer) and seat.serves(need.queue)
             )
         ]
 
@@ -177,11 +308,11 @@ class Placement:
         }
         if new := [pk for pk in incarnations if pk not in kept]:
             offers = Worker.objects.filter(pk__in=new).order_by()
-            for pk, *life, runtimes, labels, isolation in offers.values_list(
-                "pk", "incarnation", "runtimes", "labels", "isolation"
+            for pk, *life, runtimes, labels, isolation, queues in offers.values_list(
+                "pk", "incarnation", "runtimes", "labels", "isolation", "queues"
             ):
                 if life[0] == incarnations[pk]:
-                    kept[pk] = _Offer(life[0], frozenset(runtimes), labels, isolation)
+                    kept[pk] = _Offer(life[0], frozenset(runtimes), labels, isolation, queues)
         self._offers = kept
 
     def expire(self) -> None:
@@ -198,6 +329,8 @@ class Placement:
         selector: Mapping[str, str] | None = None,
         code: Iterable[str] = (),
         isolation: str = levels.PROCESS,
+        queue: str = DEFAULT,
+        lane_key: str = "",
         pinned: int | None = None,
         avoid: int | None = None,
         suspect: UUID | None = None,
@@ -205,39 +338,48 @@ class Placement:
         """Choose the worker for one more execution; returns its id, and counts it as held from now
         on.
 
-        `code`: its pack and its action, as workers name what they lack. A pinned worker is taken as
-        long as it has room, or is down: then its queue's TTL decides; a cordon does not count.
+        `code`: its pack and its action, as workers name what they lack. `queue`: its queue, or the
+        retry lane of it, which the workers of the queue serve while none subscribes to the lane.
+        `lane_key`: what a worker would pause. A pinned worker is taken as long as it has room and
+        does not pause, or is down: then its queue's TTL decides; a cordon does not count.
         `avoid` is skipped if another has room. A suspect is placed alone, when it is its turn: see
         `fleet.quarantine`. Raises NoWorkerAvailable (says what is missing) and FleetBusy.
         """
         # code that nobody lacks is left out, so that there are no more heaps than needed
         lacked = [name for name in code if name in self._missing_code] if self._missing_code else ()
-        need = Need.of(runtime, selector, lacked, isolation)
+        if queue != DEFAULT:
+            queue = self._served(queue, now)
+        need = Need.of(runtime, selector, lacked, isolation, queue)
+        if lane_key in self._paused_actions:
+            need = need._replace(paused=lane_key)
         if suspect is not None and self._candidates(need, pinned, now):
-            return self._pick_alone(suspect)
+            return self._pick_alone(suspect, queue)
         if pinned is not None:
             return self._pick_pinned(pinned, need, now)
         heap = self._heap(need)
+        heap.update()
         avoided: _Entry | None = None
         try:
-            while heap:
-                entry = heapq.heappop(heap)
+            while heap.entries:
+                entry = heap.pop()
                 load, _, seat = entry
-                if load != seat.load or not self._is_fresh(seat, now):
+                if load != seat.load_in(queue) or not self._is_fresh(seat, now):
                     continue  # the heap also has an entry with its present load, or it is silent
                 if seat.worker_id == avoid:
                     avoided = entry
                     continue
-                if seat.free or avoided is None or not avoided[2].free:
-                    return self._take(heap, entry)
-                heapq.heappush(heap, entry)
+                if seat.free_in(queue) or avoided is None or not avoided[2].free_in(queue):
+                    return self._take(heap, entry, queue)
+                heap.push(entry)
                 break
             if avoided is not None:
                 entry, avoided = avoided, None
-                return self._take(heap, entry)
+                return self._take(heap, entry, queue)
         finally:
             if avoided is not None:
-                heapq.heappush(heap, avoided)
+                heap.push(avoided)
+        if need.paused and self._candidates(need._replace(paused=""), None, now):
+            raise FleetBusy
         if need not in self._missing:
             self._missing[need] = why_none.explain(need, now=now)
         raise NoWorkerAvailable(self._missing[need])
@@ -249,10 +391,9 @@ class Placement:
                 raise NoWorkerAvailable(
                     why_none.explain_pinned(need, seat.offer, seat.missing_code)
                 )
-            if not seat.free:
+            if not seat.free or need.paused in seat.paused:
                 raise FleetBusy
-            seat.held += 1
-            self._count(seat)
+            self._add(seat, DEFAULT)
         return worker_id
 
     @property
@@ -260,36 +401,42 @@ class Placement:
         """The suspect for which a worker is kept empty."""
         return self._turn[0] if self._turn else None
 
-    def _pick_alone(self, suspect: UUID) -> int:
+    def _pick_alone(self, suspect: UUID, queue: str) -> int:
         """The worker that was emptied for this suspect. Raises FleetBusy until it is its turn."""
         turn, worker_id = self._turn or (None, 0)
         if turn != suspect or self.seats[worker_id].held:
             raise FleetBusy
         self._turn = None
-        self.seats[worker_id].held += 1
-        self._count(self.seats[worker_id])
+        self._add(self.seats[worker_id], queue)
         return worker_id
 
-    def _take(self, heap: list[_Entry], entry: _Entry) -> int:
+    def _take(self, heap: _Heap, entry: _Entry, queue: str) -> int:
         seat = entry[2]
-        if not seat.free:
-            heapq.heappush(heap, entry)
+        if not seat.free_in(queue):
+            heap.push(entry)
             raise FleetBusy
-        seat.held += 1
-        self._count(seat)
+        self._add(seat, queue)
         return seat.worker_id
 
-    def _heap(self, need: Need) -> list[_Entry]:
+    def _add(self, seat: _Seat, queue: str) -> None:
+        """Count one more execution that a worker holds."""
+        seat.held += 1
+        if seat.lanes and (lane := seat.lane(queue)) is not None:
+            lane.held += 1
+        self._count(seat)
+
+    def _heap(self, need: Need) -> _Heap:
         heap = self._heaps.get(need)
         if heap is None:
             seats = [
                 seat
                 for seat in self.seats.values()
-                if not seat.is_cordoned and need.may_go_to(seat.offer, seat.missing_code)
+                if not seat.is_cordoned
+                and seat.serves(need.queue)
+                and need.paused not in seat.paused
+                and need.may_go_to(seat.offer, seat.missing_code)
             ]
-            heap = [(seat.load, random.random(), seat) for seat in seats]  # noqa: S311 - no secret
-            heapq.heapify(heap)
-            self._heaps[need] = heap
+            heap = self._heaps[need] = _Heap(need.queue, changed=set(seats))
             for seat in seats:
                 seat.heaps.append(heap)
         return heap
@@ -300,12 +447,32 @@ class Placement:
 
     # --- counting ---
 
-    def finished(self, worker_id: int) -> None:
-        """Count an execution that a worker has ended."""
+    def finished(self, worker_id: int, queue: str = DEFAULT) -> None:
+        """Count an execution of this queue, or of the retry lane of it, that a worker has ended."""
         self._finished[worker_id] = self._finished.get(worker_id, 0) + 1
         if seat := self.seats.get(worker_id):
             seat.held = max(0, seat.held - 1)
             seat.finished_recently = max(seat.finished_recently, self._finished[worker_id])
+            if seat.lanes and (lane := seat.lane(queue)) is not None:
+                lane.held = max(0, lane.held - 1)
+            self._count(seat)
+
+    def correct(self, queues: Iterable[str], held: Mapping[tuple[int, str], int]) -> None:
+        """Replace what workers hold of these queues, by worker id and subscription, as it has just
+        been read while the queues were held."""
+        seats = {
+            seat.worker_id: seat
+            for queue in queues
+            for name in (queue, subscription(queue, is_retry=True))
+            for seat in self._servers.get(name, ())
+        }
+        wanted = set(queues)
+        for seat in seats.values():
+            for name, lane in seat.lanes.items():
+                if queue_of(name) in wanted:
+                    lane.held = 0
+        self._hold({pk: seat.lanes for pk, seat in seats.items()}, held)
+        for seat in seats.values():
             self._count(seat)
 
     def _count(self, seat: _Seat) -> None:
@@ -313,27 +480,97 @@ class Placement:
         ahead = seat.capacity - min(seat.slow, seat.capacity)
         window = max(1, seat.capacity + ahead + seat.finished_recently)
         free = 0 if seat.is_closed else max(0, window - seat.held)
-        if not seat.is_cordoned:
-            kind = seat.offer.runtimes
-            self._room[kind] = self._room.get(kind, 0) + free - seat.free
-            self._window += window - seat.window
+        before = seat.room, seat.total, seat.window
         seat.window, seat.free = window, free
+        seat.room = seat.free_in(DEFAULT) if seat.serves(DEFAULT) else 0
+        seat.total = int(min(free, _free_of(seat))) if seat.lanes else free
+        if not seat.is_cordoned:
+            runtimes, queues = seat.offer.runtimes, frozenset(seat.offer.queues)
+            if seat.serves(DEFAULT):
+                self._room[runtimes] = self._room.get(runtimes, 0) + seat.room - before[0]
+            totals = self._totals.setdefault(queues, [0, 0])
+            totals[0] += seat.total - before[1]
+            totals[1] += seat.window - before[2]
         for heap in seat.heaps:
-            heapq.heappush(heap, (seat.load, random.random(), seat))  # noqa: S311 - no secret
+            heap.changed.add(seat)
 
     def free(self) -> int:
         """The number of executions that the whole fleet may still take now."""
-        return sum(self._room.values())
+        return sum(free for free, _ in self._totals.values())
 
     def has_room(self) -> bool:
-        """True if reading the backlog is worth a statement: a quarter of what the fleet may hold is
-        free. The rest keeps its workers busy meanwhile."""
-        return 4 * self.free() >= self._window
+        """True if reading the backlog is worth a statement: a quarter of what workers of the same
+        queues may hold is free. The rest keeps them busy meanwhile."""
+        totals = self._totals.values()
+        return not totals or any(4 * free >= window for free, window in totals)
 
     def room(self) -> dict[str, int]:
-        """The number of executions of each runtime that the fleet may still take now."""
+        """The number of executions of the default queue, of each runtime, that the fleet may still
+        take now."""
         room: dict[str, int] = {}
         for runtimes, free in self._room.items():
             for runtime in runtimes:
                 room[runtime] = room.get(runtime, 0) + free
         return room
+
+    # --- queues ---
+
+    def paused_actions(self) -> list[str]:
+        """The actions without a queue that every worker pauses: nothing of them can start now."""
+        if not self._paused_actions:
+            return []
+        refs = (key.removeprefix(OF_ACTION) for key in self._paused_actions)
+        seats = self.seats.values()
+        return [ref for ref in refs if all(f"{OF_ACTION}{ref}" in seat.paused for seat in seats)]
+
+    def served_queues(self) -> list[str]:
+        """The queues with a name for which there is a worker, in another order at each call, so
+        that each begins in its turn."""
+        names = sorted({queue_of(name) for name in self._servers} - {DEFAULT})
+        if not names:
+            return []
+        self._turns += 1
+        start = self._turns % len(names)
+        return names[start:] + names[:start]
+
+    @property
+    def is_even_turn(self) -> bool:
+        """True at every second call of `served_queues`."""
+        return self._turns % 2 == 0
+
+    def serves(self, queue: str) -> bool:
+        """Return True if there is a worker for this queue."""
+        retry = subscription(queue, is_retry=True)
+        return queue in self._servers or retry in self._servers
+
+    def queue_room(self, queue: str) -> int:
+        """The number of executions of this queue that its workers may still take now."""
+        return sum(
+            seat.free_in(name)
+            for name in (queue, subscription(queue, is_retry=True))
+            for seat in self._servers.get(name, ())
+        )
+
+    def limits_slots(self, queue: str) -> bool:
+        """Return True if some worker gives fewer than all its slots to this queue."""
+        return any(
+            seat.lanes[name].window < seat.capacity
+            for name in (queue, subscription(queue, is_retry=True))
+            for seat in self._servers.get(name, ())
+        )
+
+    def _served(self, queue: str, now: datetime) -> str:
+        """The subscription that an execution of this queue needs: that of the retry lane only while
+        a worker has it."""
+        if queue in self._servers and any(
+            self._is_fresh(seat, now) for seat in self._servers[queue]
+        ):
+            return queue
+        return queue_of(queue)
+
+
+def _free_of(seat: _Seat) -> float:
+    """The free places of all subscriptions of a worker; without a bound if one has none."""
+    if any(name not in seat.lanes for name in seat.offer.queues):
+        return math.inf
+    return sum(lane.free for lane in seat.lanes.values())

@@ -61,9 +61,13 @@ def explain(need: Need, *, now: datetime) -> str:
             f"no workers available: none with the runtime {need.runtime} has the labels "
             f"{_labels(need)} (there are: {', '.join(sorted(labels)) or 'none of these keys'})"
         )
+    serving = [worker for worker in matching if need.is_served_by(worker.queues)]
+    if not serving:
+        names = _names([worker.name for worker in matching])
+        return f"no workers available: none of them serves the queue {need.queue} ({names})"
     states: dict[str, list[str]] = {}
-    for worker in matching:
-        state = _state(worker, now) if need.may_have(worker.labels) else "reserved for others"
+    for worker in serving:
+        state = _state(worker, now) if need.may_have(worker) else "reserved for others"
         if worker.is_up and (lacking := lacks(need.code, worker.missing_code)):
             state = lacking
         states.setdefault(state, []).append(worker.name)

@@ -1,6 +1,8 @@
 """Investigations of what died or got stuck: open, annotate, close. They change nothing else."""
 
 from orchestrator.core.investigations.closing import (
+    GIVEN_NAME_MAX,
+    TEXT_MAX,
     EntryIsClosed,
     NothingToChange,
     UnknownEntry,
@@ -24,6 +26,8 @@ from orchestrator.core.investigations.subjects import (
 )
 
 __all__ = [
+    "GIVEN_NAME_MAX",
+    "TEXT_MAX",
     "AlreadyOpen",
     "EntryIsClosed",
     "NothingToChange",

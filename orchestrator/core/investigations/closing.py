@@ -13,6 +13,12 @@ from orchestrator.core import metrics
 from orchestrator.core.errors import Conflict, MusterError, NotFound
 from orchestrator.core.models import DLQEntry
 
+TEXT_MAX = 10_000
+"""Characters of a note, and of the text that opens an entry by hand."""
+
+GIVEN_NAME_MAX = 150
+"""Characters of a name that somebody gives for the person on whose behalf they act."""
+
 
 class UnknownEntry(NotFound):
     """No DLQ entry has this id."""

@@ -13,9 +13,9 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from orchestrator.core import selectors
+from orchestrator.core.investigations import GIVEN_NAME_MAX
 
 PAGE_MAX = 1_000
-GIVEN_NAME_MAX = 150
 
 
 def user() -> str:

@@ -10,7 +10,7 @@ from amqp.exceptions import NotFound, PreconditionFailed
 from django.conf import settings
 from kombu import Connection
 
-from orchestrator.core import declarations, publisher, topology
+from orchestrator.core import brokers, declarations, publisher, topology
 from orchestrator.core.declarations import Finding
 from orchestrator.core.errors import MusterError
 from orchestrator.core.models import Worker
@@ -42,7 +42,7 @@ def connected(*, confirm: bool = False) -> Iterator[Connection]:
     limit = settings.MUSTER.publish_timeout_seconds
     link = Connection(
         settings.BROKER_URL,
-        ssl=publisher.tls(),
+        ssl=brokers.tls(),
         connect_timeout=limit,
         transport_options={
             "read_timeout": limit,
@@ -55,13 +55,12 @@ def connected(*, confirm: bool = False) -> Iterator[Connection]:
             link.ensure_connection(max_retries=1, interval_start=0, timeout=max(1, int(limit)))
             yield link
     except publisher.errors() as error:
-        message = str(error) or repr(error)
-        raise BrokerUnreachable(f"Broker {link.as_uri()}: {message.splitlines()[0]}") from None
+        raise BrokerUnreachable(f"Broker {brokers.explain(error)}") from None
 
 
 def every_queue() -> list[QueueSpec]:
-    """The shared queues, and those of all known workers."""
-    ids = Worker.objects.order_by("pk").values_list("pk", flat=True)
+    """The shared queues, and those of all workers that are not retired."""
+    ids = Worker.objects.known().order_by("pk").values_list("pk", flat=True)
     return [*topology.shared_queues(), *(spec for id in ids for spec in topology.worker_queues(id))]
 
 

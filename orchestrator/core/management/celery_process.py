@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from celery.app.utils import find_app
 from celery.utils.nodenames import host_format
+from django.conf import settings
 from django.db import connections
 
 
@@ -20,6 +20,7 @@ def run_worker(
     concurrency: int,
     loglevel: str,
     sends_events: bool = False,
+    keeps_gates: bool = False,
 ) -> NoReturn:
     """Run `celery -A settings worker` in this process, and exit with its exit code.
 
@@ -27,14 +28,19 @@ def run_worker(
     """
     connections.close_all()  # a connection must not be shared with the pool's children
     sys.stdout.flush()
-    worker = find_app("settings").Worker(
-        # unique: the broker may still have the control queue of an earlier process
-        hostname=host_format(f"{name}.{os.getpid()}@%h"),
+    app: Any = find_app("settings")
+    app.keeps_gates = keeps_gates  # read by tasks.gates
+    worker = app.Worker(
+        # the same after a restart: Celery's tools take another name for another worker
+        hostname=host_format(f"{name}@%h"),
         queues=list(queues),
         pool_cls=pool,
         concurrency=concurrency,
         loglevel=loglevel,
-        task_events=sends_events,
+        # None: as MUSTER_CELERY_EVENTS says
+        task_events=sends_events or None,
+        # no banner among lines for machines
+        quiet=settings.LOG_AS_JSON,
     )
     worker.start()
     sys.exit(worker.exitcode)

@@ -46,6 +46,7 @@ def pages() -> dict[str, Callable[[], str]]:
         "reference/reasons.md": reasons_page,
         "reference/permissions.md": permissions_page,
         "reference/commands.md": commands_page,
+        "reference/metrics.md": metrics_page,
     }
 
 
@@ -257,14 +258,15 @@ def settings_page() -> str:
                     "`amqp://...`, or `amqps://...` for TLS",
                 ),
                 (
-                    "`BROKER_CA_FILE`",
-                    "the host's authorities",
-                    "The file of the authority that signed the broker's certificate.",
+                    "`BROKER_MANAGEMENT_URL`",
+                    "the broker's host, port 15672 or 15671",
+                    "RabbitMQ's management API, for `manage.py topology check`: "
+                    "`http://USER:PASSWORD@HOST:15672`.",
                 ),
                 (
                     "`REDIS_URL`",
-                    "each process caches for itself",
-                    "`redis://...`, or `rediss://...` for TLS",
+                    "each API process counts and computes for itself",
+                    "`redis://...`, or `rediss://...` for TLS. For API processes alone.",
                 ),
                 ("`SECRET_KEY`", "created once, in `MUSTER_DATA_DIR`", "Django's secret key."),
                 ("`ALLOWED_HOSTS`", "this machine's names", "Host names, separated by commas."),
@@ -353,6 +355,35 @@ def permissions_page() -> str:
                     each.text,
                 )
                 for each in frame.collect(lambda app: app.permissions)
+            ],
+        ),
+    )
+
+
+# --- metrics -------------------------------------------------------------------------------------
+
+
+def metrics_page() -> str:
+    metrics = [
+        metric
+        for path in frame.collect(lambda app: app.metrics_described)
+        for metric in import_string(path)
+    ]
+    return _page(
+        "Metrics",
+        "`GET /metrics` of any API process answers for the whole installation. A histogram has the "
+        "names below with `_bucket`, `_sum` and `_count`. [Monitoring](../monitoring.md) says what "
+        "to do with them.",
+        _table(
+            ("Metric", "Kind", "Labels", "Tells"),
+            [
+                (
+                    f"`{metric.name}`",
+                    type(metric).__name__.removeprefix("Pair").lower(),
+                    ", ".join(f"`{label}`" for label in metric.labels),
+                    metric.text,
+                )
+                for metric in metrics
             ],
         ),
     )

@@ -32,7 +32,7 @@ def listing(rows: Sequence[Execution], now: datetime, *, seen_by: Principal) -> 
             output.line(row.action_ref),
             output.status(row.status),
             str(row.attempt or ""),
-            output.line(row.worker.name if row.worker else ""),
+            output.line(row.worker_name or ""),
             words.span(((row.started_at or until) - row.created_at).total_seconds()),
             words.span((until - row.started_at).total_seconds()) if row.started_at else "",
             output.line(_why(row, messages.get(row.pk, ""))),

@@ -14,7 +14,8 @@ def ping(name: str, *, now: datetime) -> tuple[bool, str]:
     """Check that the worker of this name lives and is fit for work; returns the verdict and a line.
 
     A worker that drains or is cordoned is well: it follows an order. So is a worker that lacks a
-    pack: it can run other actions, and a restart would not help.
+    pack: it can run other actions, and a restart would not help. One that pauses a queue works for
+    all others.
     """
     worker = Worker.objects.filter(name=name).first()
     if worker is None:
@@ -33,4 +34,6 @@ def ping(name: str, *, now: datetime) -> tuple[bool, str]:
         return False, f"{name}: unfit for work, {failed}; heartbeat {age} ago; {where}"
     cordon = f", cordoned ({worker.cordon_reason})" if worker.cordoned else ""
     lacks = "".join(f", lacks {what}" for what in fleet.lacking(worker.missing_code))
-    return True, f"{name}: {worker.status}{cordon}{lacks}, heartbeat {age} ago; {where}"
+    paused = fleet.paused(worker.queue_pauses, now=now)
+    pauses = "".join(f", pauses {what}" for what in fleet.pauses_of(paused, now=now))
+    return True, f"{name}: {worker.status}{cordon}{lacks}{pauses}, heartbeat {age} ago; {where}"

@@ -1,13 +1,11 @@
-"""`manage.py`: Django's, with our commands first in its help, and a wrong setting in one line."""
+"""`manage.py`: Django's, with our commands first in its help."""
 
 from __future__ import annotations
 
 import gc
-import sys
 import textwrap
 from collections.abc import Sequence
 
-from django.core.exceptions import ImproperlyConfigured
 from django.core.management import ManagementUtility, get_commands, load_command_class
 from django.core.management.base import BaseCommand
 
@@ -20,12 +18,7 @@ NAME_WIDTH = 12
 
 def run(arguments: Sequence[str]) -> None:
     """Run the command that the arguments name."""
-    try:
-        Program(list(arguments)).execute()
-    except ImproperlyConfigured as error:
-        if "--traceback" in arguments:
-            raise
-        sys.exit(f"Wrong setting: {' '.join(str(error).split())}")
+    Program(list(arguments)).execute()
 
 
 class Program(ManagementUtility):

@@ -23,6 +23,9 @@ HEX = re.compile(r"[0-9a-f]{1,32}")
 NAMED_LIMIT = 5
 """The number of ids that are named if a beginning fits more than one."""
 
+ALIKE_LIMIT = 10_000
+"""The most ids with one beginning that are compared with an end: many come in one millisecond."""
+
 NAMES_LIMIT = 2_000
 """The most names that are compared with one that is unknown."""
 
@@ -61,17 +64,19 @@ def dlq_entry(text: str, rows: QuerySet[DLQEntry]) -> UUID:
 def beginning_with(
     text: str, rows: QuerySet[Any, tuple[UUID]], field: str, unknown: type[MusterError]
 ) -> UUID:
-    """The one id of these rows that is, or begins with, this text.
+    """The one id of these rows that is, or begins with, this text. A short id of the admin, such as
+    `01a20033-10da…ac1d`, also says how it ends.
 
     Raises `unknown` and AmbiguousPrefix.
     """
     noun = rows.model._meta.verbose_name
-    digits = text.strip().lower().replace("-", "")
+    digits, _, end = text.strip().lower().replace("-", "").partition("…")
     if not HEX.fullmatch(digits):
         raise unknown(f"{text!r} is not an id: expected a UUID, or the beginning of one")
     between = (UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f")))
     ids = rows.filter(**{f"{field}__range": between}).order_by(field)
-    matches = [id for (id,) in ids[: NAMED_LIMIT + 1]]
+    looked_at = ids[: ALIKE_LIMIT if end else NAMED_LIMIT + 1]
+    matches = [id for (id,) in looked_at if id.hex.endswith(end)]
     if not matches:
         raise unknown(f"No {noun} has an id that begins with {text}")
     if len(matches) > 1:

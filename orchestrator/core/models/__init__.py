@@ -1,12 +1,13 @@
 """Fields, constraints and reads. Nothing here decides; the verbs do."""
 
 from orchestrator.core.models.catalog import Action, Pack
-from orchestrator.core.models.counters import Tally
+from orchestrator.core.models.counters import HistoryMark, Tally
 from orchestrator.core.models.dead_letters import DLQEntry
 from orchestrator.core.models.executions import Execution, ExecutionEvent, add_actions
 from orchestrator.core.models.fleet import Worker, WorkerEvent
 from orchestrator.core.models.investigations import DLQDashboard, InvestigationQueue
 from orchestrator.core.models.maintenance import Pruning, Tick
+from orchestrator.core.models.traces import TraceContext
 
 __all__ = [
     "Action",
@@ -14,11 +15,13 @@ __all__ = [
     "DLQEntry",
     "Execution",
     "ExecutionEvent",
+    "HistoryMark",
     "InvestigationQueue",
     "Pack",
     "Pruning",
     "Tally",
     "Tick",
+    "TraceContext",
     "Worker",
     "WorkerEvent",
     "add_actions",

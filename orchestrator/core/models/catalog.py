@@ -171,6 +171,12 @@ class Action(models.Model):
     retry_policy = models.JSONField(
         default=dict, blank=True, help_text="See `orchestrator.core.retry_policy`."
     )
+    queue = models.CharField(
+        max_length=100,
+        blank=True,
+        default="",
+        help_text="The queue of requests that name none; empty for the default one.",
+    )
     idempotent = models.BooleanField(
         default=False, help_text="Running it twice does no harm: an unknown outcome may be retried."
     )

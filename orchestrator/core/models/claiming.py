@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any, TypeVar
 
 from django.db import connections, models
 
 from orchestrator.core.models.fleet import Worker
-from orchestrator.core.state_machine import Fragment, MachineQuerySet, Move, Terms
+from orchestrator.core.state_machine import MachineQuerySet, Move, Terms
+from orchestrator.core.statements import Rows
 from orchestrator.core.states import AttemptKey, ExecutionStatus
 
 E = TypeVar("E", bound=models.Model)
@@ -33,6 +35,22 @@ ONLY_TO_BE_LOOKED_AT = (
 )
 """Columns that nothing reads while an execution runs: parsing their times took a tenth of a
 worker's processor time."""
+
+
+TERMS = Terms(
+    columns=("worker_id", "start_by", "deadline_at"),
+    condition=f"""locked.worker_id = %(worker_id)s
+        AND locked.start_by > %(now)s AND locked.deadline_at > %(now)s
+        AND EXISTS (SELECT FROM {Worker._meta.db_table} WHERE id = %(worker_id)s
+                    AND incarnation = %(incarnation)s AND gone_at IS NULL)
+    """,
+    assignments=(
+        "worker_incarnation = %(incarnation)s",
+        """run_deadline_at = %(run_grace)s + least(
+            %(now)s + subject.timeout_seconds * interval '1 second', subject.deadline_at)""",
+    ),
+)
+"""What a claim asks for besides the comparison, and writes, on PostgreSQL."""
 
 
 class ClaimQuerySet(MachineQuerySet[E]):
@@ -59,6 +77,11 @@ class ClaimQuerySet(MachineQuerySet[E]):
         return claim(self, attempts, worker_id, incarnation, run_grace, now, actor)
 
 
+@cache
+def _claimed(model: type[E]) -> Rows[E]:
+    return Rows(model, without=("result", *ONLY_TO_BE_LOOKED_AT))
+
+
 def _claim_postgresql(
     queryset: ClaimQuerySet[E],
     attempts: Collection[AttemptKey],
@@ -68,31 +91,15 @@ def _claim_postgresql(
     now: datetime,
     actor: str,
 ) -> list[E]:
-    worker = connections[queryset.db].ops.quote_name(Worker._meta.db_table)
-    terms = Terms(
-        columns=["worker_id", "start_by", "deadline_at"],
-        condition=Fragment(
-            f"""locked.worker_id = %s
-              AND locked.start_by > %s AND locked.deadline_at > %s
-              AND EXISTS (SELECT FROM {worker}
-                          WHERE id = %s AND incarnation = %s AND gone_at IS NULL)
-            """,
-            [worker_id, now, now, worker_id, incarnation],
-        ),
-        assignments=[
-            Fragment("worker_incarnation = %s", [incarnation]),
-            Fragment(
-                """run_deadline_at = %s + least(
-                    %s + subject.timeout_seconds * interval '1 second', subject.deadline_at)""",
-                [run_grace, now],
-            ),
-        ],
-    )
     moves = [Move(id, ExecutionStatus.SCHEDULED, attempt) for id, attempt in set(attempts)]
-    without = ["result", *ONLY_TO_BE_LOOKED_AT]
-    return queryset.transition_on_terms(
-        "claim", moves, terms, without=without, now=now, actor=actor
-    )
+    values = {
+        "now": now,
+        "worker_id": worker_id,
+        "incarnation": incarnation,
+        "run_grace": run_grace,
+    }
+    rows = _claimed(queryset.model)
+    return queryset.transition_on_terms("claim", moves, TERMS, values, rows, now=now, actor=actor)
 
 
 def _claim_portably(

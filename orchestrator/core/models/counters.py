@@ -55,3 +55,25 @@ class Tally(models.Model):
 
     def __str__(self) -> str:
         return f"{self.metric}{{{self.reason}}} {self.part} {self.value:g}"
+
+
+class HistoryMark(models.Model):
+    """How far the history of executions has been counted: see `metrics.history`. One row."""
+
+    counted_to = models.BigIntegerField(help_text="Events up to this id are counted.")
+    counted_until = models.DateTimeField(
+        null=True, help_text="What was written before this is counted."
+    )
+    seen_to = models.BigIntegerField(help_text="The last id when somebody last looked.")
+    seen_before = models.BigIntegerField(
+        default=0, help_text="Its events are of transactions with smaller numbers."
+    )
+    seen_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"counted to {self.counted_to}"
+
+    @property
+    def is_reached(self) -> bool:
+        """True if nothing that was seen is left to be counted."""
+        return self.counted_to >= self.seen_to

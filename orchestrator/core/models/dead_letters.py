@@ -29,6 +29,9 @@ RESOLUTION_KINDS = words.kinds(
     success="manually_resolved", warning="pending", danger="permanently_failed"
 )
 
+FAILED_BY = "dead_letter_handler"
+"""The drain of dead letters, as histories and results name it."""
+
 IN_OUR_WORDS = ("manual_dlq", "staleness_timeout", "dependency_cycle_detected")
 """Reasons whose detail quotes no message and no error of an action."""
 

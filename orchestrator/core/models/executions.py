@@ -11,7 +11,7 @@ from django.db import models, transaction
 from django.db.models import Exists, F, OuterRef, Q
 from uuid_utils import compat as uuid_utils
 
-from orchestrator.core import authority
+from orchestrator.core import authority, database, queue_terms
 from orchestrator.core import isolation as levels
 from orchestrator.core.authority import Place, Principal
 from orchestrator.core.frame import PACKS
@@ -19,16 +19,18 @@ from orchestrator.core.models.catalog import WITHOUT_CODE, Action, longest_wait_
 from orchestrator.core.models.claiming import ONLY_TO_BE_LOOKED_AT, ClaimQuerySet
 from orchestrator.core.models.fleet import Worker
 from orchestrator.core.models.maintenance import PROCESSES_DIFFER_BY
-from orchestrator.core.states import EXECUTIONS, OPEN, TERMINAL, AttemptKey, ExecutionStatus
+from orchestrator.core.states import EXECUTIONS, OPEN, TERMINAL, AttemptKey, ExecutionStatus, Lane
 
 if TYPE_CHECKING:
     from django_stubs_ext.db.models.manager import RelatedManager
 
 STARTED = (ExecutionStatus.RUNNING, ExecutionStatus.CANCELING)
 DISPATCHED = (ExecutionStatus.SCHEDULED, *STARTED)
-DEADLINE_GRACE = timedelta(seconds=10)
-"""Time that a worker has after a deadline to stop its action and report it: half of what the
-promise allows."""
+DEADLINE_GRACE = timedelta(seconds=5)
+"""Time that a worker has after a deadline to stop its action and report it.
+
+The promise of 20 s leaves 15 s to the sweep, which needs up to 13.1 s if the executor that begins
+it dies or falls silent: see docs/adr/0005-maintenance-every-five-seconds.md."""
 SUSPECT_FROM = 2
 """An execution that has lost this many workers may be the cause."""
 
@@ -38,7 +40,21 @@ SOON_OVER_SECONDS = 1.0
 LONGEST_PAUSE = timedelta(seconds=10)
 """Longer than any pause of an execution that waits for a worker."""
 CANCEL_REASON_MAX = 500
+QUEUE_NAME_MAX = 100
+OF_ACTION = "action:"
+"""The beginning of what a worker pauses of work without a queue. No queue's name has a colon."""
+
 BACKLOG = (ExecutionStatus.REQUESTED, ExecutionStatus.SCHEDULING)
+
+
+def may_scan(
+    *, statuses: Collection[str] = (), reason: str | None = None, worker: object = None
+) -> bool:
+    """True if no index leads to the few executions that may have these values: a list then looks
+    at `cursors.LOOKED_AT_LIMIT` of them at a time. What is open has an index."""
+    if statuses and OPEN.issuperset(statuses):
+        return False
+    return bool(statuses or reason or worker)
 
 
 class ExecutionQuerySet(ClaimQuerySet["Execution"]):
@@ -62,8 +78,12 @@ class ExecutionQuerySet(ClaimQuerySet["Execution"]):
         rows = self.open() if OPEN.issuperset(statuses) else self
         return rows.filter(status__in=statuses)
 
+    def in_queue(self, name: str | None) -> ExecutionQuerySet:
+        """In this queue; None for the default one."""
+        return self.filter(queue__isnull=True) if name is None else self.filter(queue=name)
+
     def backlog(self, now: datetime) -> ExecutionQuerySet:
-        """Waits for the executor, and may be looked at now; most urgent first.
+        """Waits for the executor, and may be looked at now; of each queue the most urgent first.
 
         The executor's own pauses are never long. One that seems to be long was written before the
         clock was set back.
@@ -73,7 +93,8 @@ class ExecutionQuerySet(ClaimQuerySet["Execution"]):
         return (
             self.open()
             .filter(is_due | is_of_the_future, status__in=BACKLOG, deadline_at__gt=now)
-            .order_by("-priority", "pk")
+            # the queue first: then the index has this order, also for the rows of a single queue
+            .order_by("queue", "-priority", "pk")
         )
 
     def paused_by_a_later_clock(self, now: datetime) -> ExecutionQuerySet:
@@ -152,6 +173,19 @@ class ExecutionQuerySet(ClaimQuerySet["Execution"]):
         """The number of executions that each worker holds, by worker id."""
         return self._count_by_worker(DISPATCHED)
 
+    def load_by_subscription(
+        self, queues: Collection[str] | None = None
+    ) -> dict[tuple[int, str], int]:
+        """The number of executions that each worker holds of each queue, by worker id and
+        subscription; of these queues, or of all with a name."""
+        queued = Q(queue__isnull=False) if queues is None else Q(queue__in=queues)
+        rows = self.open().filter(queued, status__in=DISPATCHED, worker__isnull=False)
+        counted = rows.order_by().values_list("worker_id", "queue", "lane")
+        return {
+            (worker_id, queue_terms.subscription(queue, is_retry=lane == Lane.RETRY)): held
+            for worker_id, queue, lane, held in counted.annotate(held=models.Count("pk"))
+        }
+
     def slow_by_worker(self, now: datetime) -> dict[int, tuple[int, int]]:
         """The number of executions that each worker holds, and of those that have run for so long
         that their end cannot be guessed, by worker id."""
@@ -192,6 +226,7 @@ class ExecutionQuerySet(ClaimQuerySet["Execution"]):
         """Update the rows that no other session holds; returns how many. The others stay as they
         are, and are not waited for."""
         with transaction.atomic():
+            database.hold_briefly()
             ids = list(self.order_by("pk")._held().values_list("pk", flat=True))
             return self.model.objects.filter(pk__in=ids).update(**values)
 
@@ -244,6 +279,15 @@ class Execution(models.Model):
     timeout_seconds = models.FloatField(help_text="How long the action may run.")
     queue_ttl_ms = models.PositiveIntegerField(null=True)
     scheduled_timeout_seconds = models.FloatField(null=True)
+    queue = models.CharField(  # noqa: DJ001 - NULL is the default queue
+        max_length=QUEUE_NAME_MAX, null=True, help_text="Its queue; empty for the default one."
+    )
+    lane = models.CharField(  # noqa: DJ001 - NULL outside of queues
+        max_length=5,
+        null=True,
+        choices=[(lane.value, lane.value) for lane in Lane],
+        help_text="The lane of its queue; empty outside of queues.",
+    )
     worker_selector = models.JSONField(
         null=True, help_text="Labels that its worker must have; empty for what its action asks."
     )
@@ -291,8 +335,10 @@ class Execution(models.Model):
         ordering = ["-pk"]
         # no index contains `status` or a due time: PostgreSQL then updates rows in place (HOT)
         indexes = [
-            # the order in which the backlog is served; sweeps read the open ones through it too
+            # the order in which the backlog of each queue is served; sweeps read the open ones
+            # through it too
             models.Index(
+                "queue",
                 F("priority").desc(),
                 "id",
                 name="execution_open",
@@ -345,6 +391,15 @@ class Execution(models.Model):
                 condition=Q(deadline_at__gt=F("created_at")),
             ),
             models.CheckConstraint(
+                name="execution_has_lane_if_and_only_if_queued",
+                condition=Q(queue__isnull=True, lane__isnull=True)
+                | Q(
+                    queue__isnull=False,
+                    lane__isnull=False,
+                    lane__in=[lane.value for lane in Lane],
+                ),
+            ),
+            models.CheckConstraint(
                 name="execution_timeout_is_positive", condition=Q(timeout_seconds__gt=0)
             ),
         ]
@@ -363,6 +418,11 @@ class Execution(models.Model):
         return Place.of_ref(PACKS, self.action_ref)
 
     @property
+    def worker_name(self) -> str | None:
+        """The name of the worker of its latest attempt."""
+        return self.worker.name if self.worker else None
+
+    @property
     def is_terminal(self) -> bool:
         return self.status in TERMINAL
 
@@ -370,6 +430,11 @@ class Execution(models.Model):
     def is_suspect(self) -> bool:
         """True if it may be the cause of the loss of its workers."""
         return self.lost_workers >= SUSPECT_FROM
+
+    @property
+    def subscription(self) -> str:
+        """The name under which workers subscribe to its queue, or to the retry lane of that."""
+        return queue_terms.subscription(self.queue, is_retry=self.lane == Lane.RETRY)
 
     @property
     def wanted_labels(self) -> dict[str, str]:
@@ -385,6 +450,12 @@ class Execution(models.Model):
         if self.action.runtime in WITHOUT_CODE:
             return ()
         return self.action_ref.partition(".")[0], self.action_ref
+
+    @property
+    def lane_key(self) -> str:
+        """What a worker pauses if its action says "not now": its queue, or, without one, its action
+        alone."""
+        return self.queue or f"{OF_ACTION}{self.action_ref}"
 
     @property
     def needed_isolation(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -12,6 +13,7 @@ from orchestrator.core import authority, clock, words
 from orchestrator.core import isolation as levels
 from orchestrator.core.authority import Place, Principal
 from orchestrator.core.frame import WORKERS
+from orchestrator.core.queue_terms import DEFAULT
 
 HEARTBEATS_AHEAD_BY = timedelta(seconds=15)
 """A heartbeat counts as being in the future only if it is ahead by more than this: processes on
@@ -21,6 +23,17 @@ KINDS = words.kinds(
     success="active fresh healthy", warning="draining", danger="stale unhealthy lost"
 )
 """Kinds of a worker's status, of its heartbeat, and of its events."""
+
+
+LONGEST_PAUSE = timedelta(hours=1)
+"""No pause is longer, so that one that ends later was written before the clock was set back."""
+
+
+def paused(pauses: Mapping[str, str], *, now: datetime) -> dict[str, datetime]:
+    """The pauses of a worker's row that last, each with its end, by what is paused: the name of a
+    queue, or an action as `Execution.lane_key` names it."""
+    ends = {name: datetime.fromisoformat(text) for name, text in pauses.items()}
+    return {name: until for name, until in ends.items() if now < until <= now + LONGEST_PAUSE}
 
 
 def fresh_between(now: datetime) -> tuple[datetime, datetime]:
@@ -129,6 +142,14 @@ class Worker(models.Model):
         blank=True,
         help_text="Each pack, or single action of one, whose code its host lacks, and why.",
     )
+    queues = models.JSONField(
+        default=dict,
+        blank=True,
+        help_text="Queues that it serves, and the most slots for each; empty for the default one.",
+    )
+    queue_pauses = models.JSONField(
+        default=dict, blank=True, help_text="Queues that it takes nothing of, and until when."
+    )
     registered_at = models.DateTimeField(null=True, blank=True)
     heartbeat_at = models.DateTimeField(null=True, blank=True)
     gone_at = models.DateTimeField(
@@ -167,6 +188,11 @@ class Worker(models.Model):
     def place(self) -> Place:
         """Its labels, for scopes."""
         return Place(WORKERS, self.name, self.labels)
+
+    @property
+    def served(self) -> dict[str, int | None]:
+        """The queues that it serves, each with the most slots for it; None for all of them."""
+        return self.queues or {DEFAULT: None}
 
     @property
     def is_up(self) -> bool:

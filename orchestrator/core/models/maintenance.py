@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from django.db import OperationalError, models
@@ -44,10 +45,14 @@ class TickQuerySet(models.QuerySet["Tick"]):
         _, created = self.get_or_create(name=name, defaults={"ran_at": now})
         return created and at_once
 
-    def clock_was_set_back(self, *, now: datetime, within: timedelta) -> bool:
+    def clock_was_set_back(self, *, moment: Callable[[], datetime], within: timedelta) -> bool:
         """Return True if any process that asked here within this time saw the database's clock go
-        back."""
-        clock, _ = self.get_or_create(name=CLOCK, defaults={"ran_at": now})
+        back.
+
+        The time is read after the row: whoever was kept from reading it finds the time of another.
+        """
+        clock, _ = self.get_or_create(name=CLOCK, defaults={"ran_at": moment()})
+        now = moment()
         if clock.ran_at > now + PROCESSES_DIFFER_BY:
             self.update_or_create(name=SET_BACK, defaults={"ran_at": now})
         self.filter(name=CLOCK).update(ran_at=now)

@@ -10,5 +10,6 @@ CLOCK_SKEW = timedelta(minutes=1)
 
 
 def uuid7_floor(at: datetime) -> UUID:
-    """The smallest id that a UUIDv7 made at `at` can have."""
+    """The smallest id that a UUIDv7 (RFC 9562, section 5.7) made at `at` can have: with it the
+    primary key serves the rows of a time."""
     return UUID(int=max(0, int(at.timestamp() * 1000)) << 80)

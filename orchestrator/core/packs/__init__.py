@@ -10,10 +10,18 @@ from orchestrator.core.packs.definitions import (
     ActionDefinition,
     InvalidPack,
     PackDefinition,
+    PackFiles,
     kinds,
     load,
 )
-from orchestrator.core.packs.installation import ContentReport, InstallReport, RefTaken, install
+from orchestrator.core.packs.installation import (
+    ContentProblem,
+    ContentRefused,
+    ContentReport,
+    InstallReport,
+    RefTaken,
+    install,
+)
 from orchestrator.core.packs.parameters import Problem, validate_parameters, validate_value
 from orchestrator.core.packs.presence import (
     UNEXPLAINED,
@@ -22,7 +30,7 @@ from orchestrator.core.packs.presence import (
     missing_folder,
 )
 from orchestrator.core.packs.runtimes import GROUP as RUNTIMES_GROUP
-from orchestrator.core.packs.runtimes import NO_NETWORK, in_process, may_join
+from orchestrator.core.packs.runtimes import NO_NETWORK, defers_on_75, in_process, may_join
 from orchestrator.core.packs.source import Source, SourceProblem
 
 __all__ = [
@@ -31,14 +39,18 @@ __all__ = [
     "UNEXPLAINED",
     "WITHOUT_CODE",
     "ActionDefinition",
+    "ContentProblem",
+    "ContentRefused",
     "ContentReport",
     "InstallReport",
     "InvalidPack",
     "PackDefinition",
+    "PackFiles",
     "Problem",
     "RefTaken",
     "Source",
     "SourceProblem",
+    "defers_on_75",
     "in_process",
     "install",
     "kinds",

@@ -17,6 +17,7 @@ from orchestrator.core.packs import imported, parameters, runtimes, source
 from orchestrator.core.packs.keys import (
     MAPPING,
     NUMBER,
+    QUEUE,
     TEXT,
     WHOLE_NUMBER,
     YES_OR_NO,
@@ -57,10 +58,22 @@ class ActionDefinition:
     scheduled_timeout_seconds: float | None = None
     worker_selector: dict[str, str] = field(default_factory=dict)
     retry_policy: dict[str, Any] = field(default_factory=dict)
+    queue: str = ""
     idempotent: bool = False
     on_no_worker: str = "fail"
     dangerous: bool = False
     enabled: bool = True
+
+
+@dataclass(frozen=True)
+class PackFiles:
+    """The files of a pack while they are checked."""
+
+    name: str
+    actions: Mapping[str, Source]
+    """By ref."""
+    contents: Mapping[str, list[Source]]
+    """Of every kind, by folder."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +89,8 @@ class PackDefinition:
     """Content for apps, checked by them, by folder."""
     notes: tuple[SourceProblem, ...] = ()
     """What whoever installs it should know, though nothing is wrong."""
+    files: Mapping[str, tuple[Source, ...]] = field(default_factory=dict, repr=False, compare=False)
+    """The files of `contents`, for the places of problems that the installation finds."""
 
 
 def load(path: Path | str) -> PackDefinition:
@@ -98,10 +113,10 @@ def load(path: Path | str) -> PackDefinition:
         files = _read_all(folder, kind.folder)
         for file in files:
             kind.check(file)
-            problems += file.problems
         problems += _duplicates(files, kind.name_keys)
-        if files:
-            contents[kind.folder] = files
+        contents[kind.folder] = files
+    _check_as_parts(pack, actions, contents)
+    problems += [each for files in contents.values() for file in files for each in file.problems]
     if problems:
         raise InvalidPack(problems)
     definition = _pack(pack.value, folder, actions, contents, tuple(in_python.notes))
@@ -132,8 +147,11 @@ def _pack(
         description=values.get("description", ""),
         path=str(folder.resolve()),
         actions=tuple(_action(values["name"], action.value, folder) for action in actions),
-        contents={name: tuple(file.value for file in files) for name, files in contents.items()},
+        contents={
+            name: tuple(file.value for file in files) for name, files in contents.items() if files
+        },
         notes=notes,
+        files={name: tuple(files) for name, files in contents.items()},
     )
 
 
@@ -185,6 +203,17 @@ def _duplicates(files: Iterable[Source], keys: tuple[str, ...]) -> Iterable[Sour
             message = f"name: expected a name of its own, found {name!r}, as in {place}"
             yield SourceProblem(str(file.file), line, 1, message)
         first.setdefault(name, file)
+
+
+def _check_as_parts(
+    pack: Source, actions: Iterable[Source], contents: Mapping[str, list[Source]]
+) -> None:
+    """Have apps note what is wrong with their files as parts of the pack."""
+    name = pack.at(("name",))
+    refs = {f"{name}.{action.at(('name',))}": action for action in actions}
+    for kind in kinds():
+        if kind.check_pack is not None and is_name(name, PACK_NAME):
+            kind.check_pack(PackFiles(name, refs, contents))
 
 
 def _misnamed(folder: Path) -> Iterable[SourceProblem]:
@@ -241,6 +270,7 @@ ACTION_KEYS: dict[str, Key] = {
     "scheduled_timeout_seconds": NUMBER,
     "worker_selector": Key("a mapping of labels", lambda value: True),
     "retry": MAPPING,
+    "queue": QUEUE,
     "idempotent": YES_OR_NO,
     "on_no_worker": one_of("fail", "wait"),
     "dangerous": YES_OR_NO,

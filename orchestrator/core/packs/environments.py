@@ -20,9 +20,11 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from orchestrator.core import private_files
+from django.conf import settings
+
+from orchestrator.core import isolation, private_files
 from orchestrator.core.errors import MusterError
 from orchestrator.core.packs.runtimes import REQUIREMENTS
 
@@ -91,6 +93,13 @@ def python_of(
     return str(python)
 
 
+def directory(user: pwd.struct_passwd | None) -> Path | None:
+    """Where environments are made; None where actions have a user who cannot reach it."""
+    if stated := settings.MUSTER.environments_dir:
+        return Path(stated)
+    return None if user else Path(settings.DATA_DIR) / "environments"
+
+
 def _name_of(pack_path: Path, requirements: Path, base: str) -> str:
     made_of = hashlib.sha256(requirements.read_bytes())
     real = Path(base).resolve()
@@ -137,9 +146,6 @@ def _run(argv: list[str], folder: Path, builder: _Builder) -> None:
     """Run a command, which inherits the lock: if we are killed, it is held as long as the command
     runs."""
     until, user = builder.until, builder.user
-    as_user: dict[str, Any] = {"umask": private_files.OTHERS}
-    if user is not None:
-        as_user = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": [], "umask": 0o022}
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             argv,
@@ -150,7 +156,8 @@ def _run(argv: list[str], folder: Path, builder: _Builder) -> None:
             stderr=subprocess.STDOUT,
             start_new_session=True,
             pass_fds=[builder.lock],
-            **as_user,
+            umask=private_files.OTHERS if user is None else 0o022,
+            **isolation.as_user(user),
         )
         try:
             status = process.wait(max(until - time.monotonic(), 0))

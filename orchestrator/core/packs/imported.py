@@ -3,6 +3,9 @@
 Importing a module runs its code, so a process of its own does that (`muster_client.describing`):
 with an environment that has nothing of ours, as the user of actions if there is one, for at most a
 minute of processor time. What it answers is foreign data, and is checked as a YAML file is.
+
+A pack with a `requirements.txt` is imported with the interpreter of its own environment, as its
+actions will be: what it does not name cannot be imported.
 """
 
 from __future__ import annotations
@@ -24,6 +27,9 @@ from typing import Any
 
 from django.conf import settings
 
+from orchestrator.core import isolation
+from orchestrator.core.packs import environments
+from orchestrator.core.packs.runtimes import REQUIREMENTS
 from orchestrator.core.packs.source import Source, SourceProblem
 
 PACKAGE = "muster_client"
@@ -33,10 +39,15 @@ LONGEST_ANSWER_BYTES = 8 * 1_048_576
 LARGEST_MODULE_BYTES = 1_048_576
 SHOWN_CHARACTERS = 500
 
-START = (
-    "import sys; sys.path[:] = sys.argv.pop(1).split(':'); "
-    f"from {PACKAGE} import describing; describing.main()"
+MAKING_SECONDS = 600.0
+"""To make the environment of a pack, on a machine that has to download its packages."""
+
+IN_OURS = "import sys; sys.path[:] = sys.argv.pop(1).split(':'); "
+IN_ITS_OWN = (
+    "import sys; ours = sys.argv.pop(1).split(':'); sys.path += sys.argv.pop(1).split(':'); "
+    f"from {PACKAGE} import borrowing; borrowing.borrow(ours); "
 )
+START = f"from {PACKAGE} import describing; describing.main()"
 
 
 @dataclass
@@ -60,6 +71,10 @@ def read(folder: Path, pack: Source) -> Imported:
     request = {"decorated": decorated, "celery_tasks": tasks, "pack": str(name)}
     try:
         answer = _ask(request, folder)
+    except environments.CannotMake as error:
+        file = str(folder / REQUIREMENTS)
+        found.problems.append(SourceProblem(file, 0, 0, f"its environment: {error}"))
+        return found
     except _NoAnswer as error:
         modules = ", ".join([*(module for module, _ in decorated), *tasks])
         found.problems.append(SourceProblem(str(pack.file), 0, 0, f"{modules}: {error}"))
@@ -126,11 +141,9 @@ class _NoAnswer(Exception):
 
 
 def _ask(request: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Have a process describe modules. Raises _NoAnswer."""
+    """Have a process describe modules. Raises _NoAnswer and CannotMake."""
     user = _user()
-    as_user: dict[str, Any] = {}
-    if user is not None:
-        as_user = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+    argv = _argv(folder, user)
     with (
         tempfile.TemporaryDirectory(prefix="muster-import-") as home,
         tempfile.TemporaryFile() as answer,
@@ -139,14 +152,14 @@ def _ask(request: dict[str, Any], folder: Path) -> dict[str, Any]:
         if user is not None:
             os.chown(home, user.pw_uid, user.pw_gid)
         process = _started(
-            [sys.executable, "-I", "-c", START, _python_path(folder)],
+            argv,
             stdin=subprocess.PIPE,
             stdout=answer,
             stderr=output,
             cwd=home,
             env={"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "HOME": home},
             start_new_session=True,
-            **as_user,
+            **isolation.as_user(user),
         )
         try:
             process.communicate(json.dumps(request).encode(), TIMEOUT_SECONDS)
@@ -178,17 +191,33 @@ def _read(answer: bytes, output: bytes, status: int) -> dict[str, Any]:
     raise _NoAnswer(f"the import ended with exit code {status}: {said}")
 
 
-def _python_path(folder: Path) -> str:
-    """Where a worker looks for modules: what Muster finds, and last the parent of the folder."""
+def _argv(folder: Path, user: pwd.struct_passwd | None) -> list[str]:
+    """The interpreter that imports, and where it looks for modules, as the worker's does: last in
+    the parent of the folder. Raises CannotMake."""
     root = str(settings.BASE_DIR)
     parent = os.path.dirname(os.path.abspath(folder))
-    return os.pathsep.join(dict.fromkeys([root, *(entry or root for entry in sys.path), parent]))
+    ours = [root, *(entry or root for entry in sys.path)]
+    if not (folder / REQUIREMENTS).is_file():
+        path = os.pathsep.join(dict.fromkeys([*ours, parent]))
+        return [sys.executable, "-I", "-c", IN_OURS + START, path]
+    python = environments.python_of(
+        folder,
+        directory=environments.directory(user),
+        timeout_seconds=MAKING_SECONDS,
+        user=user,
+    )
+    own = os.pathsep.join([parent, root])
+    return [python, "-I", "-c", IN_ITS_OWN + START, os.pathsep.join(ours), own]
 
 
 def _user() -> pwd.struct_passwd | None:
-    """The user of actions, if this process may become that user."""
-    name = settings.MUSTER.action_user
-    return pwd.getpwnam(name) if name and os.geteuid() == 0 else None
+    """The user of actions, if this process may become that user. Raises _NoAnswer for one that no
+    action may have."""
+    if os.geteuid() != 0:
+        return None
+    if settings.MUSTER.action_user and (why := isolation.why_not(isolation.USER)):
+        raise _NoAnswer(why)
+    return isolation.user()
 
 
 # --- its answer ----------------------------------------------------------------------------------

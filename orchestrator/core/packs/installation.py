@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from datetime import datetime
 
@@ -10,10 +11,11 @@ from django.db import transaction
 from orchestrator.core import authority
 from orchestrator.core.authority import Place, Principal
 from orchestrator.core.errors import MusterError
-from orchestrator.core.frame import PACKS
+from orchestrator.core.frame import PACKS, PackContent
 from orchestrator.core.models import Action, Pack
 from orchestrator.core.models.catalog import forget_actions
-from orchestrator.core.packs.definitions import ActionDefinition, PackDefinition, kinds
+from orchestrator.core.packs.definitions import ActionDefinition, InvalidPack, PackDefinition, kinds
+from orchestrator.core.packs.source import SourceProblem, Where
 
 ACTION_FIELDS = [field.name for field in fields(ActionDefinition)]
 PACK_FIELDS = ["version", "description", "path"]
@@ -21,6 +23,24 @@ PACK_FIELDS = ["version", "description", "path"]
 
 class RefTaken(MusterError):
     """An action of this name belongs to another pack."""
+
+
+@dataclass(frozen=True)
+class ContentProblem:
+    """One problem with a pack's content that only the installation finds."""
+
+    names: tuple[str, ...]
+    """The values of the keys that make up its file's name."""
+    where: Where
+    message: str
+
+
+class ContentRefused(MusterError):
+    """The pack's content has problems, and nothing of the pack was installed."""
+
+    def __init__(self, problems: Iterable[ContentProblem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(f"{'/'.join(p.names)}: {p.message}" for p in self.problems))
 
 
 @dataclass(frozen=True)
@@ -53,7 +73,8 @@ def install(
 
     An action that left the pack is disabled, not deleted: its executions remain. So is other
     content. `principal`: whose permissions count; without one, Muster itself installs it. Raises
-    PermissionMissing, RefTaken, and the errors of the apps whose contents it has.
+    PermissionMissing, RefTaken, InvalidPack with the places of what its content names and nobody
+    has, and the errors of the apps whose contents it has.
     """
     if principal is not None:
         authority.require(principal, "packs.install", Place(PACKS, definition.name))
@@ -83,8 +104,22 @@ def install(
     )
     for kind in kinds():
         values = definition.contents.get(kind.folder, ())
-        report += kind.install(values, pack=pack, now=now, principal=principal)
+        try:
+            report += kind.install(values, pack=pack, now=now, principal=principal)
+        except ContentRefused as refused:
+            raise InvalidPack(_placed(refused, kind, definition)) from None
     return InstallReport(pack=pack.name, version=pack.version, **vars(report))
+
+
+def _placed(
+    refused: ContentRefused, kind: PackContent, definition: PackDefinition
+) -> list[SourceProblem]:
+    """The problems with their files and lines."""
+    files = {
+        tuple(file.at((key,)) for key in kind.name_keys): file
+        for file in definition.files.get(kind.folder, ())
+    }
+    return [files[each.names].place(each.where, each.message) for each in refused.problems]
 
 
 def _pack(definition: PackDefinition, now: datetime) -> Pack:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.core import redaction
+from orchestrator.core import queue_terms, redaction
+from orchestrator.core.json_values import is_number, is_whole
 from orchestrator.core.packs.source import Source, Where
 
 LARGEST_INTEGER = 2_147_483_647
@@ -66,11 +67,11 @@ def is_name(value: Any, pattern: re.Pattern[str]) -> bool:
 
 
 def is_above_zero(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    return is_number(value) and value > 0
 
 
 def is_whole_above_zero(value: Any) -> bool:
-    return isinstance(value, int) and is_above_zero(value) and value <= LARGEST_INTEGER
+    return is_whole(value) and is_above_zero(value) and value <= LARGEST_INTEGER
 
 
 def is_bool(value: Any) -> bool:
@@ -90,3 +91,7 @@ YES_OR_NO = Key("true or false", is_bool)
 MAPPING = Key("a mapping", lambda value: isinstance(value, dict))
 NUMBER = Key("a number above 0", is_above_zero)
 WHOLE_NUMBER = Key("a whole number above 0", is_whole_above_zero)
+QUEUE = Key(
+    f"the name of a queue, {queue_terms.NAME_EXPECTED}",
+    lambda value: isinstance(value, str) and bool(queue_terms.NAME.fullmatch(value)),
+)

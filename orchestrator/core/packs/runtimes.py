@@ -16,6 +16,7 @@ from typing import Any
 from django.conf import settings
 
 from orchestrator.core import isolation
+from orchestrator.core.json_values import is_whole
 from orchestrator.core.packs import entry_points
 from orchestrator.core.packs.keys import (
     NUMBER,
@@ -73,7 +74,7 @@ def _is_query(value: Any) -> bool:
 
 
 def _is_redirects(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_REDIRECTS
+    return is_whole(value) and 0 <= value <= MOST_REDIRECTS
 
 
 ENVIRONMENT = Key("variables (not MSTR_...) with a text for each", _is_environment)
@@ -81,6 +82,7 @@ COMMAND_OPTIONS: Mapping[str, Key] = {
     "result": one_of("none", "last_line", "file"),
     "env": ENVIRONMENT,
     "detached": one_of("fail", "kill"),
+    "exit_75": one_of("defer", "fail"),
 }
 COMMAND_LIMITS: Mapping[str, Key] = {
     "processes": WHOLE_NUMBER,
@@ -114,6 +116,7 @@ KINDS: Mapping[str, Kind] = {
             "query": Key("names with a text or a number for each", _is_query),
             "body": Key("text, or what JSON can hold", lambda value: value is not None),
             "redirects": Key(f"a whole number from 0 to {MOST_REDIRECTS}", _is_redirects),
+            "status_503": one_of("defer", "fail"),
         },
         {"output_mb": NUMBER},
         IN_POOL_OR_PROCESS,
@@ -130,6 +133,7 @@ KINDS: Mapping[str, Kind] = {
             ),
             "pull": one_of("missing", "always", "never"),
             "result": COMMAND_OPTIONS["result"],
+            "exit_75": COMMAND_OPTIONS["exit_75"],
             "env": ENVIRONMENT,
         },
         {
@@ -156,6 +160,19 @@ def in_process(runtime: str, options: Mapping[str, Any]) -> bool:
     """Return True if an action of a built-in runtime gets no process of its own for each execution:
     it runs in a warm process, or in the worker's own if it is trusted."""
     return runtime == "http" or (runtime == "python" and not options.get("process"))
+
+
+def defers_on_75(runtime: str, options: Mapping[str, Any], *, idempotent: bool) -> bool:
+    """Return True if the exit status 75 (EX_TEMPFAIL) of such a command says that it cannot begin
+    now.
+
+    Programs use it also for work that they have done in part: sendmail does for a message that it
+    has queued. So only an idempotent action means it without saying so.
+    """
+    kind = KINDS.get(runtime)
+    if kind is None or "exit_75" not in kind.options:
+        return False
+    return bool(options.get("exit_75", "defer" if idempotent else "fail") == "defer")
 
 
 def may_join(network: Any) -> bool:

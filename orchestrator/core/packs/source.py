@@ -78,19 +78,26 @@ class Source:
 
     def problem(self, where: Where, message: str, *, at_key: bool = False) -> None:
         """Note a problem with the value (or the key) there, or else with the nearest parent."""
+        self.problems.append(self.place(where, message, at_key=at_key))
+
+    def place(self, where: Where, message: str, *, at_key: bool = False) -> SourceProblem:
+        """A problem with the value (or the key) there, or else with the nearest parent."""
         places = self._keys if at_key and where in self._keys else self._places
         nearest = where
         while nearest and nearest not in places:
             nearest = nearest[:-1]
-        self._note(places.get(nearest), message, where)
+        return self._placed(places.get(nearest), message, where)
 
     def line(self, where: Where) -> int:
         mark = self._places.get(where)
         return mark.line + 1 if mark else 0
 
-    def _note(self, mark: yaml.Mark | None, message: str, where: Where = ()) -> None:
+    def _note(self, mark: yaml.Mark | None, message: str) -> None:
+        self.problems.append(self._placed(mark, message))
+
+    def _placed(self, mark: yaml.Mark | None, message: str, where: Where = ()) -> SourceProblem:
         line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
-        self.problems.append(SourceProblem(str(self.file), line, column, message, where))
+        return SourceProblem(str(self.file), line, column, message, where)
 
 
 def read(file: Path, *, folder: Path | None = None) -> Source:

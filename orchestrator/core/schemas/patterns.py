@@ -37,7 +37,7 @@ class InvalidPattern(MusterError):
 
 
 @lru_cache(maxsize=256)
-def compiled(pattern: str) -> Any:
+def compiled(pattern: str, *, ignore_case: bool = False, dot_matches_all: bool = False) -> Any:
     """Return the pattern for texts in UTF-8. Raises InvalidPattern."""
     if len(pattern) > LENGTH_LIMIT:
         raise InvalidPattern(f"{len(pattern):,} characters, at most {LENGTH_LIMIT:,} are possible")
@@ -45,6 +45,8 @@ def compiled(pattern: str) -> Any:
     options.log_errors = False
     options.never_capture = True
     options.max_mem = MEMORY_LIMIT
+    options.case_sensitive = not ignore_case
+    options.dot_nl = dot_matches_all
     try:
         return re2.compile(_translated(pattern).encode("utf-8", "replace"), options)
     except re2.error as error:

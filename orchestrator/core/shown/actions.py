@@ -54,6 +54,7 @@ class ActionDetail(ActionSummary):
     queue_ttl_ms: int | None
     scheduled_timeout_seconds: float | None
     worker_selector: dict[str, str]
+    queue: str = Field(description="The queue of requests that name none; empty for the default.")
     retry_policy: Any
     idempotent: bool
     on_no_worker: Action.OnNoWorker

@@ -11,7 +11,7 @@ from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Left
 from pydantic import Field
 
-from orchestrator.core import authority, contents, frame, words
+from orchestrator.core import authority, contents, fleet, frame, words
 from orchestrator.core.authority import Principal
 from orchestrator.core.contents import Secrets
 from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent, add_actions
@@ -63,13 +63,15 @@ STAMPS = {
 
 
 class ExecutionSummary(Shown):
-    """An execution as listings show it."""
+    """What all answers tell of an execution."""
 
     id: UUID
     action_ref: str
     status: ExecutionStatus
     reason: str = Field(description="The reason of its end; empty while it is open.")
     cancel_reason: str = Field(description="Why it was cancelled, if that was said.")
+    queue: str | None = Field(description="Its queue; null for the default one.")
+    lane: str | None = Field(description="`input` or `retry`, in a queue with a name.")
     priority: int
     attempt: int
     retry_count: int
@@ -91,6 +93,14 @@ class ExecutionSummary(Shown):
     run_deadline_at: datetime | None
     next_retry_at: datetime | None
     deadline_at: datetime
+
+
+class ExecutionListed(ExecutionSummary):
+    """An execution as lists show it, loaded with its worker."""
+
+    worker: str | None = Field(
+        validation_alias="worker_name", description="The name of the worker of its latest attempt."
+    )
 
 
 class ExecutionOut(ExecutionSummary):
@@ -166,7 +176,7 @@ def detail(execution: Execution, *, seen_by: Principal) -> ExecutionDetail:
     """Convert an execution, loaded with its action and its worker, and add its history."""
     return ExecutionDetail.model_construct(
         **dict(whole(execution, seen_by=seen_by)),
-        worker=execution.worker.name if execution.worker else None,
+        worker=execution.worker_name,
         history=[HistoryEntry.model_validate(event) for event in history(execution)],
         dead_letters=[LetterOut.model_validate(entry) for entry in letters(execution)],
     )
@@ -248,7 +258,7 @@ def situation(execution: Execution, now: datetime, *, seen_by: Principal) -> lis
             ("Why" if execution.is_terminal else "Last attempt", why(execution.reason)),
             ("Message", _message(result(execution, seen_by=seen_by)) or None),
             ("Cancelled because", execution.cancel_reason or None),
-            ("Waits for", None if execution.is_terminal else execution.wait_reason),
+            ("Waits for", _waits_for(execution, now)),
             ("Where", _where(execution, now)),
             ("Moved on by", Prose(WHO_MOVES_IT_ON[S(execution.status)])),
         ]
@@ -271,6 +281,18 @@ def attempts(execution: Execution) -> str:
     if not retries:
         return str(execution.attempt)
     return f"{execution.attempt}, after {retries} {'retry' if retries == 1 else 'retries'}"
+
+
+HEALTH = "health: every worker that could run it pauses, as an action could not begin"
+
+
+def _waits_for(execution: Execution, now: datetime) -> str | None:
+    if execution.is_terminal:
+        return None
+    is_waiting = execution.status in (S.REQUESTED, S.SCHEDULING)
+    if is_waiting and fleet.is_waiting_for_health(execution, now=now):
+        return HEALTH
+    return execution.wait_reason
 
 
 def _where(execution: Execution, now: datetime) -> Link | str:
@@ -322,6 +344,7 @@ def request(execution: Execution) -> list[Fact]:
             ("Requested by", execution.requested_by),
             ("Correlation id", Search(Execution, correlation_id) if correlation_id else None),
             ("Idempotency key", execution.idempotency_key),
+            ("Queue", execution.subscription if execution.queue else None),
             ("Priority", execution.priority),
             ("Time limit", words.span(execution.timeout_seconds)),
             ("Longest wait in a queue", words.span(execution.dispatch_ttl_ms / 1000)),

@@ -10,6 +10,7 @@ from django.conf import settings
 from pydantic import Field
 
 from orchestrator.core import fleet, words
+from orchestrator.core.fleet import subscriptions
 from orchestrator.core.models import Execution, Worker, WorkerEvent
 from orchestrator.core.shown.documents import Shown
 from orchestrator.core.shown.values import At, Fact, State, said
@@ -26,6 +27,13 @@ class WorkerOut(Shown):
     capacity: int = Field(description="The number of actions it runs at the same time.")
     load: int = Field(description="The number of executions it holds: waiting for it, or running.")
     runtimes: list[str]
+    queues: dict[str, int | None] = Field(
+        description="Queues that it serves, with the most slots for each, null for all; empty for "
+        "the default one alone."
+    )
+    queue_pauses: dict[str, str] = Field(
+        description="Queues of which it takes nothing, and until when."
+    )
     isolation: str = Field(description="The isolation that it gives to processes: process or user.")
     labels: dict[str, Any]
     registered_at: datetime | None
@@ -43,6 +51,10 @@ class WorkerOut(Shown):
     )
     missing_code: dict[str, str] = Field(
         description="Each pack, or single action of one, whose code its host lacks, and why."
+    )
+    pauses: dict[str, datetime] = Field(
+        description="Queues of which it takes nothing until then, as an action of them could not "
+        "begin; `action:REF` for an action without a queue."
     )
     cordoned: bool = Field(description="true if it gets only work that is pinned to it.")
     cordon_reason: str
@@ -65,7 +77,7 @@ class WorkerEventOut(Shown):
 
 COPIED = (
     "name", "status", "status_reason", "incarnation", "capacity", "runtimes", "isolation",
-    "labels",
+    "labels", "queues", "queue_pauses",
     "registered_at", "heartbeat_at", "failed_checks", "missing_code", "cordoned", "cordon_reason",
     "gone_at", "retired_at", "host", "pid", "version",
 )  # fmt: skip
@@ -79,6 +91,7 @@ def whole(worker: Worker, *, load: int, now: datetime) -> WorkerOut:
         **{name: getattr(worker, name) for name in COPIED},
         id=worker.pk,
         load=load,
+        pauses=fleet.paused(worker.queue_pauses, now=now),
         heartbeat_age_seconds=age,
         heartbeat=worker.heartbeat_state(now),
         fresh=worker.is_fresh(now),
@@ -97,10 +110,11 @@ def one(worker: Worker, *, now: datetime) -> WorkerOut:
     return whole(worker, load=Execution.objects.held_by(worker).count(), now=now)
 
 
-def hindrances(worker: WorkerOut) -> str:
+def hindrances(worker: WorkerOut, now: datetime) -> str:
     """The reasons why it gets no work, or less."""
     reasons = [worker.status_reason] if worker.status_reason else []
     reasons += [f"lacks {what}" for what in fleet.lacking(worker.missing_code)]
+    reasons += [f"pauses {what}" for what in fleet.pauses_of(worker.pauses, now=now)]
     if worker.cordoned:
         reasons.append(f"cordoned: {worker.cordon_reason}" if worker.cordon_reason else "cordoned")
     return "; ".join(reasons)
@@ -117,7 +131,7 @@ def situation(worker: WorkerOut, now: datetime) -> list[Fact]:
         [
             ("Worker", worker.name),
             ("Status", State(worker.status)),
-            ("Why", hindrances(worker)),
+            ("Why", hindrances(worker, now)),
             ("Heartbeat", State(worker.heartbeat)),
             ("Last heartbeat", heartbeat),
             ("Load", f"{worker.load} of {worker.capacity}"),
@@ -132,6 +146,7 @@ def offers(worker: WorkerOut) -> list[Fact]:
     return said(
         [
             ("Runtimes", ", ".join(worker.runtimes)),
+            ("Queues", subscriptions.text(worker.queues)),
             ("Isolation", worker.isolation),
             ("Labels", words.labels(worker.labels)),
             ("Slots", worker.capacity),

@@ -18,11 +18,10 @@ from orchestrator.core.state_machine.machine import (
     TransitionConflict,
     UnknownEvent,
 )
-from orchestrator.core.state_machine.postgresql import Fragment, Terms
+from orchestrator.core.state_machine.postgresql import Terms
 from orchestrator.core.state_machine.transitions import MachineQuerySet, machine_of, transition
 
 __all__ = [
-    "Fragment",
     "Machine",
     "MachineQuerySet",
     "Move",

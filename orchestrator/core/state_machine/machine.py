@@ -75,6 +75,8 @@ class Machine:
     """Columns that take the time at which a state was entered."""
     cleared_columns: tuple[str, ...] = ()
     """Set to NULL by every transition that does not set them."""
+    keeps_history: bool = True
+    """False: the row's own times tell everything, and it has no history."""
     keeps_processor: bool = False
     """True: the history names the process that wrote it."""
     waits_for_locks: bool = True

@@ -29,14 +29,52 @@ class Hop(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Form:
+    """All that the statement of a swap depends on, besides values."""
+
+    model: type[models.Model]
+    hops: tuple[Hop, ...]
+    common: tuple[str, ...]
+    """Fields that get the same value in every row."""
+    own: tuple[str, ...]
+    """Fields that each move sets for its own row."""
+    history: tuple[str, ...]
+    """Columns of history that are the same for every row and every hop."""
+
+    @property
+    def machine(self) -> Machine:
+        machine: Machine = self.model.machine  # type: ignore[attr-defined]
+        return machine
+
+    @property
+    def common_fields(self) -> list[Any]:
+        return [self._field(name) for name in self.common]
+
+    @property
+    def own_fields(self) -> list[Any]:
+        return [self._field(name) for name in self.own]
+
+    def _field(self, name: str) -> Any:
+        return self.model._meta.get_field(name)
+
+    @property
+    def history_model(self) -> type[models.Model]:
+        model: type[models.Model] = self._field("history").related_model
+        return model
+
+    @property
+    def raised(self) -> int:
+        """By how much the fence rises in total."""
+        return self.hops[-1].raised
+
+
+@dataclass(frozen=True)
 class Swap:
     """A batch of rows that make the same transitions, each only if it is still what its move
     says."""
 
-    model: type[models.Model]
-    machine: Machine
+    form: Form
     moves: Sequence[Move]
-    hops: Sequence[Hop]
     common: Mapping[str, Any]
     """Values of fields that are the same for every row."""
     history: Mapping[str, Any]
@@ -47,45 +85,30 @@ class Swap:
         cls,
         model: type[models.Model],
         machine: Machine,
-        way: Sequence[Transition],
+        way: tuple[Transition, ...],
         moves: Sequence[Move],
         *,
         now: datetime,
         actor: str,
         reason: str | None,
     ) -> Swap:
-        common = _common(machine, way, moves[0].values, now=now, reason=reason)
+        own = moves[0].values
+        common = _common(machine, way, own, now=now, reason=reason)
         history = {"actor": actor, "reason": str(reason or ""), "at": now}
         if machine.keeps_processor:
             history["processor"] = processor()
-        return cls(model, machine, moves, _hops(way), common, history)
-
-    @property
-    def fields(self) -> list[Any]:
-        """The fields that each move sets for its own row."""
-        return [self.field(name) for name in self.moves[0].values]
-
-    def field(self, name: str) -> Any:
-        return self.model._meta.get_field(name)
-
-    @property
-    def history_model(self) -> type[models.Model]:
-        model: type[models.Model] = self.field("history").related_model
-        return model
-
-    @property
-    def raised(self) -> int:
-        """By how much the fence rises in total."""
-        return self.hops[-1].raised
+        form = Form(model, _hops(way), tuple(common), tuple(own), tuple(history))
+        return cls(form, moves, common, history)
 
 
-def _hops(way: Sequence[Transition]) -> list[Hop]:
+@cache
+def _hops(way: tuple[Transition, ...]) -> tuple[Hop, ...]:
     origins: list[str | None] = [None, *(rule.target.value for rule in way)]
     raised = accumulate(int(rule.new_attempt) for rule in way)
-    return [
+    return tuple(
         Hop(number, rule.event, origin, rule.target.value, by)
         for number, (rule, origin, by) in enumerate(zip(way, origins, raised, strict=False))
-    ]
+    )
 
 
 def _common(

@@ -6,7 +6,7 @@ fence are still what the caller saw.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar, cast
 from uuid import UUID
@@ -17,6 +17,7 @@ from orchestrator.core.state_machine import postgresql, sqlite
 from orchestrator.core.state_machine.machine import Machine, Move, Transition, TransitionConflict
 from orchestrator.core.state_machine.postgresql import Terms
 from orchestrator.core.state_machine.swap import Swap
+from orchestrator.core.statements import Rows
 
 M = TypeVar("M", bound=models.Model)
 
@@ -67,23 +68,24 @@ class MachineQuerySet(models.QuerySet[M]):
         event: str,
         moves: Sequence[Move],
         terms: Terms,
+        values: Mapping[str, Any],
+        rows: Rows[M],
         *,
-        without: Collection[str] = (),
         now: datetime,
         actor: str,
     ) -> list[M]:
-        """Apply one event to the rows that also meet the terms; returns those rows as they are now,
-        without these fields. Rows that another transaction holds are skipped.
+        """Apply one event to the rows that also meet the terms, with these values; returns those
+        rows as they are now. Rows that another transaction holds are skipped.
 
         For the hot path on PostgreSQL: one statement instead of a SELECT and an UPDATE.
         """
         way = machine_of(self.model).way(event)
         swap = self._swap(way, moves, now=now, actor=actor, reason=None)
-        return postgresql.carry_out_on_terms(swap, terms, without=without, using=self.db)
+        return postgresql.carry_out_on_terms(swap, terms, values, rows, using=self.db)
 
     def _swap(
         self,
-        way: Sequence[Transition],
+        way: tuple[Transition, ...],
         moves: Sequence[Move],
         *,
         now: datetime,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -19,7 +19,7 @@ from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldBooleanSwitchWidget
 from orchestrator.core import authority, clock
 from orchestrator.core.admin import dialogs, render
 from orchestrator.core.admin.listing import id_starts_with
-from orchestrator.core.admin.read_only import AsOfChangeList, ReadOnlyAdmin, Section
+from orchestrator.core.admin.read_only import BoundedChangeList, ReadOnlyAdmin, Section
 from orchestrator.core.authority import Principal
 from orchestrator.workflows import engine
 from orchestrator.workflows.admin import task_page
@@ -68,7 +68,14 @@ class ResultForm(RepairForm):
     field_order = ("result", "reason", "force")
 
 
-class StepChangeList(AsOfChangeList):
+class StepChangeList(BoundedChangeList):
+    """A list that looks at a bounded number of rows, unless it is that of one task."""
+
+    to_look_further = "open their tasks"
+
+    def is_slow(self, chosen: Mapping[str, str]) -> bool:
+        return "task" not in chosen and bool(chosen.keys() & {"state__exact", "kind__exact"})
+
     def get_queryset(self, *args: Any, **kwargs: Any) -> QuerySet[Step]:
         queryset: QuerySet[Step] = super().get_queryset(*args, **kwargs)
         return queryset.defer("result", "error", "task__context")
@@ -92,7 +99,7 @@ class StepAdmin(ReadOnlyAdmin):
     show_facets = admin.ShowFacets.NEVER
     search_fields = ("id",)
     search_help_text = "Start of the id of a step or of its task"
-    actions_detail = ("reset", "resolve", "complete")
+    actions_detail = ("reset", "resolve", "complete", "cancel")
     actions_row = actions_detail
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
@@ -198,6 +205,22 @@ class StepAdmin(ReadOnlyAdmin):
             result=form.cleaned_data["result"],
             principal=self.principal(request),
         )
+
+    @dialogs.button(
+        "Cancel",
+        icon="cancel",
+        permission="repair",
+        question="Cancel this step?",
+        explanation=(
+            "It ends without its work, and the steps after it do not start. The rest of the task "
+            "goes on; then the task waits until somebody closes it. This cannot be undone."
+        ),
+        submit="Cancel the step",
+        form=RepairForm,
+        variant=ActionVariant.DANGER,
+    )
+    def cancel(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
+        return self._repair(request, form, object_id, engine.cancel_step, "is cancelled")
 
     def _repair(
         self,

@@ -28,7 +28,12 @@ from orchestrator.workflows.states import StepState
 STEP_LIMIT = 100
 EXECUTION_LIMIT = 50
 ENTRY_LIMIT = 200
-VERBS = (("reset", "Reset"), ("resolve", "Resolve"), ("complete", "Complete"))
+VERBS = (
+    ("reset", "Reset"),
+    ("resolve", "Resolve"),
+    ("complete", "Complete"),
+    ("cancel", "Cancel"),
+)
 """Repairs of a step: the names of the admin's actions, and the texts of their buttons."""
 
 S = StepState
@@ -224,7 +229,7 @@ def _try(step: Step, each: StepExecution) -> Sequence[Any]:
         render.code(execution.action_ref),
         render.state_badge(execution.status),
         execution.reason,
-        execution.worker.name if execution.worker else None,
+        execution.worker_name,
         render.moment(execution.created_at),
         ran,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -19,7 +19,7 @@ from unfold.views import ChangeList
 from orchestrator.core import authority, clock, words
 from orchestrator.core.admin import dialogs, render
 from orchestrator.core.admin.listing import CreatedBetween, CreatedWithin, id_starts_with
-from orchestrator.core.admin.read_only import AsOfChangeList, ReadOnlyAdmin, Section
+from orchestrator.core.admin.read_only import BoundedChangeList, ReadOnlyAdmin, Section
 from orchestrator.core.authority import Principal
 from orchestrator.workflows import engine
 from orchestrator.workflows.admin import task_page
@@ -45,7 +45,10 @@ class ByState(DropdownFilter):
         value = self.value()
         if value == "open":
             return queryset.filter(ended_at__isnull=True)
-        return queryset.filter(state=value) if value in set(TaskState) else queryset
+        if value not in set(TaskState):
+            return queryset
+        # the partial indexes are over `ended_at`
+        return queryset.filter(state=value, ended_at__isnull=value not in TASKS.ended)
 
 
 class ByTemplate(DropdownFilter):
@@ -62,7 +65,12 @@ class ByTemplate(DropdownFilter):
         return queryset.filter(template_id=int(value)) if value.isdecimal() else queryset
 
 
-class TaskChangeList(AsOfChangeList):
+class TaskChangeList(BoundedChangeList):
+    """A list that looks at a bounded number of rows for ends, of which any may be rare."""
+
+    def is_slow(self, chosen: Mapping[str, str]) -> bool:
+        return chosen.get("state") in TASKS.ended
+
     def get_queryset(self, *args: Any, **kwargs: Any) -> QuerySet[Task]:
         queryset: QuerySet[Task] = super().get_queryset(*args, **kwargs)
         return queryset.defer("context", "template__definition")

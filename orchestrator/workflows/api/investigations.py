@@ -20,7 +20,7 @@ from orchestrator.core.shown.investigations import DLQDetail, whole
 from orchestrator.workflows.api.tasks import known
 from orchestrator.workflows.models import TaskStaleness
 from orchestrator.workflows.shown import tasks as shown
-from orchestrator.workflows.shown.tasks import TaskForeseen, TaskHealth
+from orchestrator.workflows.shown.tasks import TaskHealth, TaskStale
 
 router = Router(tags=["dead letters"])
 
@@ -30,7 +30,7 @@ class StalenessList(BaseModel):
 
 
 class ForeseenList(BaseModel):
-    items: list[TaskForeseen]
+    items: list[TaskStale]
 
 
 class StalenessQuery(TopQuery):

@@ -47,12 +47,14 @@ class ActionType(enum.StrEnum):
     RESET_FOR_RETRY = "reset_for_retry"
     RESOLVE_MANUALLY = "resolve_manually"
     COMPLETE_MANUALLY = "complete_manually"
+    CANCEL = "cancel"
 
 
 NAMED_IN = {
     ActionType.RESET_FOR_RETRY: "reset_by",
     ActionType.RESOLVE_MANUALLY: "resolved_by",
     ActionType.COMPLETE_MANUALLY: "completed_by",
+    ActionType.CANCEL: "cancelled_by",
 }
 """The field of each repair for the person behind it."""
 
@@ -81,6 +83,7 @@ class StepChange(BaseModel):
     reset_by: GivenName | None = GIVEN_NAME
     resolved_by: GivenName | None = GIVEN_NAME
     completed_by: GivenName | None = GIVEN_NAME
+    cancelled_by: GivenName | None = GIVEN_NAME
     force: bool = Field(
         False,
         description="true to repair it even in flight: its execution is cancelled and fenced out.",
@@ -148,9 +151,10 @@ def get_step(request: AuthenticatedRequest, task_uuid: UUID, step_uuid: UUID) ->
 def change_step(
     request: AuthenticatedRequest, task_uuid: UUID, step_uuid: UUID, change: Body[StepChange]
 ) -> HttpResponse:
-    """Reset, resolve or complete a step by hand. 409 in a final state.
+    """Reset, resolve, complete or cancel a step by hand. 409 in a final state.
 
-    The actor is the caller; `reset_by`, `resolved_by` or `completed_by` is kept with the reason.
+    The actor is the caller; `reset_by`, `resolved_by`, `completed_by` or `cancelled_by` is kept
+    with the reason.
 
     A result may decide what later steps do: 403 unless the caller may run each action that the
     template names.
@@ -178,6 +182,8 @@ def _repair(request: AuthenticatedRequest, step: Step, change: StepChange) -> No
             engine.reset_for_retry(step.pk, **common)
         case ActionType.RESOLVE_MANUALLY:
             engine.resolve_manually(step.pk, **common)
+        case ActionType.CANCEL:
+            engine.cancel_step(step.pk, **common)
         case ActionType.COMPLETE_MANUALLY:
             given = dict(change.completion_data) if change.completion_data else {"result": None}
             engine.complete_manually(step.pk, principal=request.auth.principal, **given, **common)

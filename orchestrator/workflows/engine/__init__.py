@@ -27,6 +27,7 @@ from orchestrator.workflows.engine.repairs import (
     StepIsBusy,
     StepIsFinal,
     UnknownStep,
+    cancel_step,
     complete_manually,
     on_behalf_of,
     reset_for_retry,
@@ -41,16 +42,26 @@ from orchestrator.workflows.engine.requests import (
     UnknownTemplate,
     request,
 )
-from orchestrator.workflows.engine.staleness import Detected, Stale, detect_stale, foresee
+from orchestrator.workflows.engine.staleness import (
+    Action,
+    Detected,
+    Stale,
+    StaleTask,
+    detect_all,
+    detect_stale,
+    foresee,
+)
 from orchestrator.workflows.engine.turn import UnknownTask, definition_of
 
 __all__ = [
+    "Action",
     "Detected",
     "KeyMissing",
     "NewTask",
     "ReasonMissing",
     "ResultRefused",
     "Stale",
+    "StaleTask",
     "StepIsBusy",
     "StepIsFinal",
     "TaskExists",
@@ -67,8 +78,10 @@ __all__ = [
     "any_open",
     "bring_forward",
     "cancel",
+    "cancel_step",
     "complete_manually",
     "definition_of",
+    "detect_all",
     "detect_stale",
     "foresee",
     "look",

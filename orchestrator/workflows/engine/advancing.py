@@ -23,7 +23,7 @@ from orchestrator.workflows.engine.settling import settle
 from orchestrator.workflows.engine.turn import Turn, Turns, begin, begin_free, move_tasks
 from orchestrator.workflows.models import Task
 from orchestrator.workflows.states import StepState, TaskState
-from orchestrator.workflows.states.steps import IN_FLIGHT
+from orchestrator.workflows.states.steps import FAILED, IN_FLIGHT
 from orchestrator.workflows.task_templates.definitions import BATCH_WORKER, CONTINUE_ON_FAILURE
 
 T = TaskState
@@ -136,10 +136,10 @@ def _standing(turn: Turn, counts: Mapping[str, tuple[int, datetime | None]]) -> 
     def number(*states: StepState) -> int:
         return sum(counts.get(state, (0, None))[0] for state in states)
 
-    failed = number(StepState.ERROR, StepState.CANCELLED)
+    failed = number(*FAILED)
     if failed and any(s.kind == BATCH_WORKER for s in turn.definition.steps.values()):
         tolerated = turn.steps.filter(
-            state=StepState.ERROR,
+            state__in=sorted(FAILED),
             kind=BATCH_WORKER,
             created_by__batch__failure_strategy=CONTINUE_ON_FAILURE,
         )
@@ -240,8 +240,20 @@ def _why_blocked(turn: Turn) -> tuple[DLQEntry.Reason, str]:
     if errors and all(error.get("reason") in WITHOUT_A_WORKER for _, error in errors):
         # their actions are not to blame: the fleet needs repair
         return DLQEntry.Reason.WORKER_UNAVAILABLE, detail
-    detail = detail or "a step that others depend on was cancelled"
+    if not errors:
+        # an operator cancelled what is left: no attempt failed
+        return DLQEntry.Reason.MANUAL_DLQ, _cancelled(turn)
     return DLQEntry.Reason.MAX_RETRIES_EXCEEDED, detail
+
+
+def _cancelled(turn: Turn) -> str:
+    """The first of the task's cancelled steps, in words."""
+    names = list(
+        turn.steps.filter(state=StepState.CANCELLED)
+        .order_by("pk")
+        .values_list("name", flat=True)[:5]
+    )
+    return f"cancelled by hand: {', '.join(names)}"
 
 
 def _summary(name: str, error: dict[str, str]) -> str:

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from django.db import transaction
 
+from orchestrator.core import database
 from orchestrator.core.errors import Conflict
 from orchestrator.core.state_machine import Move
 from orchestrator.workflows.engine.repairs import check_reason, stop
@@ -78,6 +79,7 @@ def release(task_id: UUID, *, reason: str, actor: str, now: datetime) -> Task:
 
 def _begin_open(task_id: UUID, *, now: datetime, actor: str) -> Turns:
     """Lock the task for a change by hand. Raises UnknownTask, and TaskIsFinal if it is over."""
+    database.hold_briefly()
     turns = begin(task_id, now=now, actor=actor)
     if turns.only.task.is_terminal:
         raise TaskIsFinal(f"Task {task_id} is {turns.only.task.state}, which is final")

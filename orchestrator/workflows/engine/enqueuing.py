@@ -12,7 +12,7 @@ from uuid import UUID
 import structlog
 from django.db import transaction
 
-from orchestrator.core import executions
+from orchestrator.core import executions, expressions
 from orchestrator.core.executions import NewExecution, RequestRefused
 from orchestrator.core.models import Execution
 from orchestrator.core.state_machine import Move
@@ -21,11 +21,11 @@ from orchestrator.workflows.engine.turn import Failure, Turn, Turns
 from orchestrator.workflows.models import Step, StepExecution
 from orchestrator.workflows.models.tasks import MOST_TRIES
 from orchestrator.workflows.states import StepState
-from orchestrator.workflows.states.steps import IN_FLIGHT
-from orchestrator.workflows.task_templates import expressions
+from orchestrator.workflows.states.steps import FAILED, IN_FLIGHT
 from orchestrator.workflows.task_templates.definitions import (
     BATCH_WORKER,
     BATCHABLE,
+    EXPRESSION_NAMES,
     FAIL_FAST,
     StepDefinition,
 )
@@ -78,7 +78,9 @@ def _decide(turns: Turns, ready: Sequence[Step]) -> Decided:
             if step.state == StepState.PENDING and not _is_wanted(definition, seen, budget):
                 decided.skipped.append(step)
             else:
-                parameters = expressions.render(definition.parameters, seen, budget)
+                parameters = expressions.render(
+                    definition.parameters, seen, budget, names=EXPRESSION_NAMES
+                )
                 decided.asked.append((step, _request(turn, definition, parameters)))
         except REFUSED as error:
             decided.failed.append((step, _not_requested(str(error))))
@@ -169,9 +171,9 @@ def _referred(step: StepDefinition) -> set[str]:
     referred: set[str] = set()
     for _, text in expressions.texts(step.parameters):
         budget.check_time()
-        referred |= expressions.read(text).steps
+        referred |= expressions.read(text, names=EXPRESSION_NAMES).steps
     if isinstance(step.when, str):
-        referred |= expressions.read(step.when, bare=True).steps
+        referred |= expressions.read(step.when, names=EXPRESSION_NAMES, bare=True).steps
     return referred
 
 
@@ -199,7 +201,7 @@ def _results_of(
                     "results": [entry.result for entry in found],
                     "completed": [e.result for e in found if e.state == StepState.COMPLETE],
                     "count": len(found),
-                    "failed": sum(entry.state == StepState.ERROR for entry in found),
+                    "failed": sum(entry.state in FAILED for entry in found),
                 },
             )
         elif found:
@@ -210,7 +212,8 @@ def _results_of(
 def _is_wanted(step: StepDefinition, data: Mapping[str, Any], budget: expressions.Budget) -> bool:
     if isinstance(step.when, bool):
         return step.when
-    return bool(expressions.read(step.when, bare=True).value(data, budget))
+    condition = expressions.read(step.when, names=EXPRESSION_NAMES, bare=True)
+    return bool(condition.value(data, budget))
 
 
 # --- outcomes ------------------------------------------------------------------------
@@ -220,6 +223,7 @@ def _request(turn: Turn, step: StepDefinition, parameters: Mapping[str, Any]) ->
     return NewExecution(
         action_ref=step.action_ref,
         parameters=parameters,
+        queue=step.queue,
         priority=turn.task.priority,
         timeout_seconds=step.timeout_seconds,
         correlation_id=turn.task.correlation_id or str(turn.task.pk),

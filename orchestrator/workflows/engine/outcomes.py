@@ -10,6 +10,7 @@ from typing import Any
 
 from orchestrator.core import packs
 from orchestrator.core.errors import MusterError
+from orchestrator.core.json_values import is_whole
 from orchestrator.core.models import Execution
 from orchestrator.core.redaction import quoted
 from orchestrator.core.states import ExecutionStatus
@@ -153,7 +154,7 @@ def _batches(step: StepDefinition, result: Any) -> Batches:
         key: values.get(key, getattr(step.batching, key)) for key in ("batch_size", "parallelism")
     }
     strategy = values.get("failure_strategy", step.batching.failure_strategy)
-    if not all(_is_whole(size) and size >= 1 for size in sizes.values()):
+    if not all(is_whole(size) and size >= 1 for size in sizes.values()):
         found = " and ".join(map(quoted, sizes.values()))
         raise ResultRefused(f"batch_size and parallelism must be at least 1, found {found}")
     if strategy not in FAILURE_STRATEGIES:
@@ -173,7 +174,3 @@ def _ends(cursor: Any) -> tuple[int, int]:
     if not isinstance(start, int) or not isinstance(end, int):
         raise ResultRefused('a batchable step must return {"cursor": {"start": 0, "end": 1000}}')
     return start, end
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

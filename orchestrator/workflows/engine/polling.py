@@ -79,7 +79,7 @@ def advance_all(task_ids: Collection[UUID], *, now: datetime, actor: str) -> int
     One that fails, or that another session holds, does not stop the others. Raises the database's
     error if that is away: at a second failure, as a first task may be alone with it.
     """
-    moment = clock.running_from(now)
+    moment = clock.Running(now)
     failures = _Failures()
     waiting = sorted(task_ids)
     while waiting:

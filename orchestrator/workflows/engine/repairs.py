@@ -1,5 +1,5 @@
-"""Repairs of a stuck step by an operator. The task continues in the same transaction, or with an
-executor if it was quarantined."""
+"""Repairs of a stuck step by an operator, and its cancellation. The task continues in the same
+transaction, or with an executor if it was quarantined."""
 
 from __future__ import annotations
 
@@ -106,6 +106,19 @@ def complete_manually(
         completed, values = {step.pk: (step, outcome)}, {"completion_metadata": metadata}
         if not complete(turns, completed, "complete_manually", reason=reason, values=values):
             raise TransitionConflict(f"Step {step.name} has moved meanwhile; try again")
+    return step
+
+
+def cancel_step(
+    step_id: UUID, *, reason: str, actor: str, now: datetime, force: bool = False
+) -> Step:
+    """End a step without its work, for good. The steps that depend on it do not begin; the rest of
+    the task goes on, and then the task is blocked until somebody closes it.
+
+    Raises as `resolve_manually` does.
+    """
+    with _repair(step_id, reason=reason, actor=actor, now=now, force=force) as (turns, step):
+        _move(turns, step, "cancel", reason, {})
     return step
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import enum
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -13,7 +14,8 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 
-from orchestrator.core import investigations
+from orchestrator.core import clock, investigations
+from orchestrator.core.executions.logged import MOST_LINES
 from orchestrator.core.models import DLQEntry
 from orchestrator.core.state_machine import Move, TransitionConflict
 from orchestrator.workflows import metrics, snapshots
@@ -25,13 +27,77 @@ log = structlog.get_logger(__name__)
 ACTOR = "staleness_detection"
 
 
+class Action(enum.StrEnum):
+    """An outcome of detection for one task. `would_...` are those of a dry run."""
+
+    TRANSITIONED_TO_DLQ_AND_ERROR = "transitioned_to_dlq_and_error"
+    MOVED_TO_DLQ_ONLY = "moved_to_dlq_only"
+    TRANSITIONED_TO_ERROR_ONLY = "transitioned_to_error_only"
+    LEFT_ALONE = "left_alone"
+    """Somebody else opened an entry for it at the same time."""
+    WOULD_TRANSITION_TO_DLQ_AND_ERROR = "would_transition_to_dlq_and_error"
+    WOULD_MOVE_TO_DLQ_ONLY = "would_move_to_dlq_only"
+    WOULD_TRANSITION_TO_ERROR_ONLY = "would_transition_to_error_only"
+
+
+DONE: Mapping[tuple[bool, bool], Action] = {
+    (True, True): Action.TRANSITIONED_TO_DLQ_AND_ERROR,
+    (True, False): Action.MOVED_TO_DLQ_ONLY,
+    (False, True): Action.TRANSITIONED_TO_ERROR_ONLY,
+    (False, False): Action.LEFT_ALONE,
+}
+"""The action by `moved_to_dlq` and `transition_success`."""
+
+FORESEEN: Mapping[tuple[bool, bool], Action] = {
+    (True, True): Action.WOULD_TRANSITION_TO_DLQ_AND_ERROR,
+    (True, False): Action.WOULD_MOVE_TO_DLQ_ONLY,
+    (False, True): Action.WOULD_TRANSITION_TO_ERROR_ONLY,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StaleTask:
+    """A task over a limit as detection found it, and what was done with it."""
+
+    task_uuid: UUID
+    namespace_name: str
+    task_name: str
+    template_version: str
+    current_state: str
+    """Before the action."""
+    limit_name: str
+    """The limit that it was over first: a state, or `duration`."""
+    time_in_state_minutes: float
+    task_age_minutes: float
+    staleness_threshold_minutes: float
+    """Of that limit: of the time in the state, or of the age if it is `duration`."""
+    overdue_minutes: float
+    detail: str
+    """All limits that it is over, as its entry says it."""
+    action_taken: Action
+    moved_to_dlq: bool
+    transition_success: bool
+
+
 @dataclass(frozen=True)
 class Detected:
-    """The outcome of one run, as ids of tasks."""
+    """The outcome of one run."""
 
-    stale: tuple[UUID, ...] = ()
-    opened: tuple[UUID, ...] = ()
-    moved: tuple[UUID, ...] = ()
+    tasks: tuple[StaleTask, ...] = ()
+
+    @property
+    def stale(self) -> tuple[UUID, ...]:
+        return tuple(task.task_uuid for task in self.tasks)
+
+    @property
+    def opened(self) -> tuple[UUID, ...]:
+        """Those that got an entry."""
+        return tuple(task.task_uuid for task in self.tasks if task.moved_to_dlq)
+
+    @property
+    def moved(self) -> tuple[UUID, ...]:
+        """Those that were moved to `error`."""
+        return tuple(task.task_uuid for task in self.tasks if task.transition_success)
 
 
 @dataclass(frozen=True)
@@ -50,19 +116,50 @@ class Stale:
         return any(limit.moves_to_error for limit in self.limits)
 
     @property
+    def first(self) -> Overstepped:
+        """The limit that it was over first."""
+        return min(self.limits, key=lambda limit: _due_at(self.task, limit))
+
+    @property
     def due_at(self) -> datetime:
         """The time at which it was over the first of its limits."""
-        return min(
-            _since(self.task, limit) + timedelta(minutes=limit.limit_minutes)
-            for limit in self.limits
-        )
+        return _due_at(self.task, self.first)
 
     def detail(self, now: datetime) -> str:
         return "; ".join(
             f"{'its age is' if limit.limit_name == DURATION else f'{limit.limit_name} for'} "
-            f"{(now - _since(self.task, limit)).total_seconds() / 60:.1f} min, "
+            f"{_minutes(now - _since(self.task, limit)):.1f} min, "
             f"allowed are {limit.limit_minutes:g}"
             for limit in self.limits
+        )
+
+    def foreseen(self, now: datetime) -> StaleTask:
+        """The task, and the action of the next detection."""
+        return self._found(now, FORESEEN[self.opens_entry, self.moves_to_error])
+
+    def dealt_with(self, now: datetime, *, opened: bool, moved: bool) -> StaleTask:
+        """The task, and the action that was taken."""
+        return self._found(now, DONE[opened, moved], opened=opened, moved=moved)
+
+    def _found(
+        self, now: datetime, action: Action, *, opened: bool = False, moved: bool = False
+    ) -> StaleTask:
+        task, template, first = self.task, self.task.template, self.first
+        return StaleTask(
+            task_uuid=task.pk,
+            namespace_name=template.namespace,
+            task_name=template.name,
+            template_version=template.version,
+            current_state=task.state,
+            limit_name=first.limit_name,
+            time_in_state_minutes=max(0.0, _minutes(now - task.clock_started_at)),
+            task_age_minutes=_minutes(now - task.created_at),
+            staleness_threshold_minutes=first.limit_minutes,
+            overdue_minutes=_minutes(now - self.due_at),
+            detail=self.detail(now),
+            action_taken=action,
+            moved_to_dlq=opened,
+            transition_success=moved,
         )
 
 
@@ -71,23 +168,35 @@ def detect_stale(now: datetime, batch_size: int | None = None, dry_run: bool = F
     say: open an entry, move them to `error`, or both in one transaction.
 
     Tasks that have a pending entry are left alone. Those that another session holds are left for a
-    later run. With `dry_run` nothing is done or counted.
+    later run, and all are if the clock was set while this one waited: nobody knows then whether
+    they are over. With `dry_run` nothing is done or counted.
     """
-    began = time.monotonic()
+    began, moment = time.monotonic(), clock.Running(now)
     limit: int = batch_size or settings.MUSTER.staleness_batch_size
     if dry_run:
-        return Detected(stale=tuple(one.task.pk for one in foresee(now, limit)))
+        return Detected(tuple(one.foreseen(now) for one in foresee(now, limit)))
     with transaction.atomic():
         StalenessDefault.objects.follow_settings()
-        stale = _read(TaskLimit.objects.overstepped(now=now, limit=limit, lock=True), now=now)
-        detected = _settle(stale, now=now)
+        overstepped = TaskLimit.objects.overstepped(now=now, limit=limit, lock=True)
+        if overstepped and moment.was_set():
+            return Detected()
+        at = moment()
+        stale = _read(overstepped, now=at)
+        detected = _settle(stale, now=at)
         metrics.DETECTION_RUNS.add({"": 1})
         metrics.DETECTION_SECONDS.observe([("", time.monotonic() - began)])
-    if stale:
-        log.warning(
-            "stale tasks", found=len(stale), opened=len(detected.opened), moved=len(detected.moved)
-        )
+    _log(detected.tasks)
     return detected
+
+
+def detect_all(moment: Callable[[], datetime]) -> Iterator[Detected]:
+    """Detect batch by batch until none is left; `moment` returns the time of each batch."""
+    while True:
+        detected = detect_stale(moment())
+        yield detected
+        is_last = len(detected.tasks) < settings.MUSTER.staleness_batch_size
+        if is_last or not (detected.opened or detected.moved):
+            return
 
 
 def foresee(now: datetime, batch_size: int) -> list[Stale]:
@@ -112,12 +221,30 @@ def _read(overstepped: Sequence[Overstepped], *, now: datetime) -> list[Stale]:
 
 def _is_over(task: Task, over: Overstepped, now: datetime) -> bool:
     applies = over.limit_name in (DURATION, task.state)
-    return applies and _since(task, over) <= now - timedelta(minutes=over.limit_minutes)
+    return applies and _due_at(task, over) <= now
 
 
 def _since(task: Task, over: Overstepped) -> datetime:
     """The time from which this limit counts."""
     return task.created_at if over.limit_name == DURATION else task.clock_started_at
+
+
+def _due_at(task: Task, over: Overstepped) -> datetime:
+    """The time from which it was over this limit."""
+    return _since(task, over) + timedelta(minutes=over.limit_minutes)
+
+
+def _minutes(duration: timedelta) -> float:
+    return duration.total_seconds() / 60
+
+
+def _log(tasks: Sequence[StaleTask]) -> None:
+    """Log a line for each task, or for the first of very many."""
+    for task in tasks[:MOST_LINES]:
+        fields = asdict(task)
+        log.warning("stale task", task_id=str(fields.pop("task_uuid")), **fields)
+    if len(tasks) > MOST_LINES:
+        log.warning("more lines left out", line="stale task", n=len(tasks) - MOST_LINES)
 
 
 def _settle(stale: Sequence[Stale], *, now: datetime) -> Detected:
@@ -146,7 +273,8 @@ def _settle(stale: Sequence[Stale], *, now: datetime) -> Detected:
     metrics.STALE_DETECTED.add(Counter(one.limits[0].limit_name for one in dealt_with))
     metrics.STALE_TO_ERROR.add(Counter(one.limits[0].limit_name for one in moving))
     return Detected(
-        stale=tuple(one.task.pk for one in stale),
-        opened=tuple(id for id in opened if id),
-        moved=tuple(moved),
+        tuple(
+            one.dealt_with(now, opened=one.task.pk in opened, moved=one.task.pk in moved)
+            for one in stale
+        )
     )

@@ -14,6 +14,7 @@ from orchestrator.core import words
 from orchestrator.core.authority import Principal
 from orchestrator.core.management import output
 from orchestrator.core.management.tables import Table
+from orchestrator.workflows import engine
 from orchestrator.workflows.models import (
     Step,
     StepExecution,
@@ -27,6 +28,16 @@ from orchestrator.workflows.shown import tasks as shown
 from orchestrator.workflows.states import StepState
 from orchestrator.workflows.task_templates import TemplateDefinition
 
+ACTIONS = {
+    engine.Action.TRANSITIONED_TO_DLQ_AND_ERROR: "entry opened, moved to error",
+    engine.Action.MOVED_TO_DLQ_ONLY: "entry opened",
+    engine.Action.TRANSITIONED_TO_ERROR_ONLY: "moved to error",
+    engine.Action.LEFT_ALONE: "nothing: it has an entry meanwhile",
+    engine.Action.WOULD_TRANSITION_TO_DLQ_AND_ERROR: "open an entry, move it to error",
+    engine.Action.WOULD_MOVE_TO_DLQ_ONLY: "open an entry",
+    engine.Action.WOULD_TRANSITION_TO_ERROR_ONLY: "move it to error",
+}
+
 STEPS_SHOWN = 100
 """The most steps on a task's page; `task steps` shows all."""
 
@@ -38,7 +49,7 @@ def staleness(rows: Sequence[TaskStaleness]) -> Table:
         table.add_row(
             str(row.task_uuid),
             output.status(row.health_status),
-            f"{100 * row.used:,.0f} %",
+            f"{row.threshold_percentage:,.0f} %",
             words.span(row.time_in_state_minutes * 60),
             "" if limit is None else words.span(limit * 60),
             row.current_state,
@@ -47,16 +58,16 @@ def staleness(rows: Sequence[TaskStaleness]) -> Table:
     return table
 
 
-def foreseen(found: Sequence[shown.TaskForeseen]) -> Table:
-    table = Table("task", "template", "state", ">overdue", "would", "*because")
+def stale(found: Sequence[shown.TaskStale], *, done: str) -> Table:
+    """A row each. `done` heads the column of the actions."""
+    table = Table("task", "template", "state", ">overdue", done, "*because")
     for each in found:
-        acts = {"open an entry": each.opens_entry, "move it to error": each.moves_to_error}
         table.add_row(
             str(each.task_uuid),
-            output.line(each.template),
-            output.status(each.state),
+            output.line(f"{each.namespace_name}/{each.task_name}/{each.template_version}"),
+            output.status(each.current_state),
             words.span(each.overdue_minutes * 60),
-            ", ".join(act for act, is_done in acts.items() if is_done),
+            ACTIONS[each.action_taken],
             output.line(each.detail),
         )
     return table
@@ -87,7 +98,9 @@ def tasks(
 
 
 def steps_table(views: Sequence[steps.StepView], now: datetime) -> Table:
-    table = Table("step", "state", ">tries", ">for", "*blocked by")
+    """A row each. `blocked by` names dependencies that are not satisfied; `task step` has all."""
+    headings = ("step", "state", ">tries", ">for", "*blocked by")
+    table = Table(*headings, "id", "ready", "retry eligible")
     for view in views:
         step = view.step
         there = "" if step.ended_at else words.span((now - step.state_entered_at).total_seconds())
@@ -97,8 +110,19 @@ def steps_table(views: Sequence[steps.StepView], now: datetime) -> Table:
             steps.attempts(step),
             there,
             output.plain(_blocked_by(view, now)),
+            str(step.pk),
+            "yes" if view.ready_for_execution else "",
+            "yes" if view.retry_eligible else "",
         )
     return table
+
+
+def repaired(
+    views: Sequence[steps.StepView], now: datetime, *, reason: str, actor: str, named: str | None
+) -> Iterator[RenderableType]:
+    """The steps after a repair: their new states, why, and who did it."""
+    yield steps_table(views, now)
+    yield output.facts([("Reason", reason), ("By", actor), ("On behalf of", named or "")])
 
 
 def task_page(task: Task, now: datetime, *, seen_by: Principal) -> Iterator[RenderableType]:
@@ -199,7 +223,7 @@ def _executions(tries: Sequence[StepExecution]) -> Table:
             str(execution.pk),
             output.plain(execution.action_ref),
             output.status(execution.status),
-            output.plain(execution.worker.name if execution.worker else ""),
+            output.plain(execution.worker_name or ""),
             words.span((ended - started).total_seconds()) if started and ended else "",
             output.plain(execution.reason),
         )

@@ -16,6 +16,7 @@ from django.db import connections, models
 from orchestrator.core import authority, words
 from orchestrator.core.authority import Principal
 from orchestrator.core.frame import NAMESPACES
+from orchestrator.workflows.models.views import WARNING_FROM
 
 KINDS = words.kinds(success="healthy", warning="warning", danger="stale")
 
@@ -79,6 +80,20 @@ class TaskLimitQuerySet(models.QuerySet["TaskLimit"]):
             Overstepped(_uuid(id), name, minutes, bool(opens), bool(moves))
             for id, name, minutes, opens, moves in rows
         ]
+
+    def count_near(self, *, now: datetime, most: int) -> dict[str, float]:
+        """Count the tasks whose health is `warning` and `stale`; on PostgreSQL at most `most` of
+        each limit of each template, from indexes."""
+        connection = connections[self.db]
+        warning, stale = TaskStaleness.Health.WARNING, TaskStaleness.Health.STALE
+        if connection.vendor != "postgresql":
+            counted = TaskStaleness.objects.order_by().values_list("health_status")
+            numbers = dict(counted.annotate(n=models.Count("pk")))
+            return {health.value: float(numbers.get(health, 0)) for health in (warning, stale)}
+        with connection.cursor() as cursor:
+            cursor.execute(_NEAR_POSTGRESQL, {"now": now, "limit": most})
+            near, over = cursor.fetchone()
+        return {warning.value: float(near), stale.value: float(over)}
 
 
 class TaskLimit(models.Model):
@@ -150,6 +165,10 @@ class TaskStaleness(models.Model):
     def __str__(self) -> str:
         return f"{self.task_uuid} {self.health_status}"
 
+    @property
+    def threshold_percentage(self) -> float:
+        return 100 * self.used
+
 
 def _uuid(value: UUID | str) -> UUID:
     return value if isinstance(value, UUID) else UUID(value)
@@ -162,6 +181,12 @@ _HAS_NO_PENDING_ENTRY = """
         SELECT 1 FROM orchestrator_dlqentry AS entry
         WHERE entry.subject_id = task.id AND entry.resolution_status = 'pending'
     )
+"""
+
+
+_IS_OF_ENVIRONMENT = """
+    CASE WHEN allowed.environment = '' THEN NOT allowed.named ? task.environment
+        ELSE task.environment = allowed.environment END
 """
 
 
@@ -180,8 +205,7 @@ def _over_postgresql(clock: str, *, kind: str) -> str:
             SELECT task.id FROM workflows_task AS task
             WHERE task.ended_at IS NULL AND task.template_id = allowed.template_id AND {kind}
                 AND task.{clock} <= %(now)s - allowed.minutes * interval '1 minute'
-                AND CASE WHEN allowed.environment = '' THEN NOT allowed.named ? task.environment
-                    ELSE task.environment = allowed.environment END
+                AND {_IS_OF_ENVIRONMENT}
                 AND {_HAS_NO_PENDING_ENTRY}
             ORDER BY task.{clock} LIMIT %(limit)s
         ) AS over
@@ -197,6 +221,40 @@ _OVERSTEPPED_POSTGRESQL = f"""
         LIMIT %(limit)s
     )
     SELECT due.* FROM due JOIN workflows_task AS task USING (id)
+"""  # noqa: S608 - made of constants
+
+
+def _near_postgresql(clock: str, *, kind: str, is_stale: bool) -> str:
+    """SQL of the tasks that are over each limit of a kind, or have used most of it: as
+    `_over_postgresql`, with those that are investigated already."""
+    all_of_it = f"task.{clock} <= %(now)s - allowed.minutes * interval '1 minute'"
+    most_of_it = f"""task.{clock} > %(now)s - allowed.minutes * interval '1 minute'
+        AND task.{clock} <= %(now)s - {WARNING_FROM} * allowed.minutes * interval '1 minute'"""
+    return f"""
+        SELECT near.id, {is_stale} AS is_stale FROM v_task_staleness_limits AS allowed
+        CROSS JOIN LATERAL (
+            SELECT task.id FROM workflows_task AS task
+            WHERE task.ended_at IS NULL AND task.template_id = allowed.template_id AND {kind}
+                AND {all_of_it if is_stale else most_of_it}
+                AND {_IS_OF_ENVIRONMENT}
+            ORDER BY task.{clock} LIMIT %(limit)s
+        ) AS near
+    """  # noqa: S608 - made of constants
+
+
+_NEAR_POSTGRESQL = f"""
+    SELECT count(*) FILTER (WHERE NOT is_stale), count(*) FILTER (WHERE is_stale) FROM (
+        SELECT id, bool_or(is_stale) AS is_stale FROM ({
+    " UNION ALL ".join(
+        _near_postgresql(clock, kind=kind, is_stale=is_stale)
+        for clock, kind in (
+            ("clock_started_at", "task.state = allowed.limit_name"),
+            ("created_at", "allowed.limit_name = 'duration'"),
+        )
+        for is_stale in (True, False)
+    )
+}) AS near GROUP BY id
+    ) AS task
 """  # noqa: S608 - made of constants
 
 _HELD = " WHERE task.ended_at IS NULL FOR NO KEY UPDATE OF task SKIP LOCKED"

@@ -18,7 +18,7 @@ from orchestrator.core.models.executions import Execution
 from orchestrator.core.models.maintenance import PROCESSES_DIFFER_BY
 from orchestrator.core.state_machine import MachineQuerySet
 from orchestrator.workflows.states import STEPS, TASKS, StepState, TaskState
-from orchestrator.workflows.states.steps import IN_FLIGHT, SATISFIED
+from orchestrator.workflows.states.steps import FAILED, IN_FLIGHT, SATISFIED
 
 if TYPE_CHECKING:
     from django_stubs_ext.db.models.manager import RelatedManager
@@ -397,7 +397,7 @@ class StepDependencyQuerySet(models.QuerySet["StepDependency"]):
     def unsatisfied(self) -> StepDependencyQuerySet:
         """Dependencies that keep their child waiting."""
         return self.exclude(parent__state__in=sorted(SATISFIED)).exclude(
-            tolerates_failure=True, parent__state__in=[StepState.ERROR, StepState.CANCELLED]
+            tolerates_failure=True, parent__state__in=sorted(FAILED)
         )
 
 

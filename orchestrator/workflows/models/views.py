@@ -30,9 +30,12 @@ def _limits(*, scopes: str, minutes: str, text: str, flag: str, named: str) -> s
     """  # noqa: S608 - made of constants
 
 
-def _monitoring(*, minutes_since: str, larger: str, collected: str, looked_up: str) -> str:
-    """`minutes_since` takes a column with `{}`, `looked_up` a key; `larger` is the function of two
-    values, `collected` makes one object of all limits of a template, for a single join."""
+def _analysis(*, minutes_since: str, larger: str, collected: str, looked_up: str) -> str:
+    """The base view: it alone joins tasks, templates and limits.
+
+    `minutes_since` takes a column with `{}`, `looked_up` a key; `larger` is the function of two
+    values, `collected` makes one object of all limits of a template, for a single join.
+    """
 
     def allowed(limit: str) -> str:
         own, base = f"task.environment || ':' || {limit}", f"':' || {limit}"
@@ -42,31 +45,39 @@ def _monitoring(*, minutes_since: str, larger: str, collected: str, looked_up: s
         WITH allowed AS (
             SELECT template_id, {collected} AS minutes FROM v_task_staleness_limits
             GROUP BY template_id
-        ),
-        timed AS (
-            SELECT task.id AS task_uuid, template.namespace AS namespace_name,
-                template.name AS task_name, template.version AS template_version, task.environment,
-                task.state AS current_state, task.priority, task.correlation_id,
-                {larger}(0, {minutes_since.format("task.clock_started_at")})
-                    AS time_in_state_minutes,
-                {allowed("task.state")} AS staleness_threshold_minutes,
-                {minutes_since.format("task.created_at")} AS task_age_minutes,
-                {allowed("'duration'")} AS max_duration_minutes,
-                EXISTS (
-                    SELECT 1 FROM orchestrator_dlqentry AS entry
-                    WHERE entry.subject_id = task.id AND entry.resolution_status = 'pending'
-                ) AS has_pending_entry
-            FROM workflows_task AS task
-            JOIN workflows_tasktemplate AS template ON template.id = task.template_id
-            JOIN allowed ON allowed.template_id = task.template_id
-            WHERE task.ended_at IS NULL
-        ),
-        rated AS (
-            SELECT timed.*, {larger}(
-                COALESCE(time_in_state_minutes / staleness_threshold_minutes, 0),
-                task_age_minutes / max_duration_minutes
-            ) AS used
-            FROM timed
+        )
+        SELECT task.id AS task_uuid, template.namespace AS namespace_name,
+            template.name AS task_name, template.version AS template_version, task.environment,
+            task.state AS current_state, task.priority, task.correlation_id,
+            task.created_at AS task_created_at, task.state_entered_at, task.clock_started_at,
+            {larger}(0, {minutes_since.format("task.clock_started_at")})
+                AS time_in_state_minutes,
+            {allowed("task.state")} AS staleness_threshold_minutes,
+            {minutes_since.format("task.created_at")} AS task_age_minutes,
+            {allowed("'duration'")} AS max_duration_minutes,
+            EXISTS (
+                SELECT 1 FROM orchestrator_dlqentry AS entry
+                WHERE entry.subject_id = task.id AND entry.resolution_status = 'pending'
+            ) AS has_pending_entry
+        FROM workflows_task AS task
+        JOIN workflows_tasktemplate AS template ON template.id = task.template_id
+        JOIN allowed ON allowed.template_id = task.template_id
+        WHERE task.ended_at IS NULL
+    """  # noqa: S608 - made of constants
+
+
+def _monitoring(*, larger: str) -> str:
+    """The base view's tasks, with the share of a limit that each has used."""
+    return f"""
+        WITH rated AS (
+            SELECT task_uuid, namespace_name, task_name, template_version, environment,
+                current_state, priority, correlation_id, time_in_state_minutes,
+                staleness_threshold_minutes, task_age_minutes, max_duration_minutes,
+                has_pending_entry, {larger}(
+                    COALESCE(time_in_state_minutes / staleness_threshold_minutes, 0),
+                    task_age_minutes / max_duration_minutes
+                ) AS used
+            FROM v_task_state_analysis
         )
         SELECT rated.*, CASE WHEN used >= 1 THEN 'stale' WHEN used >= {WARNING_FROM} THEN 'warning'
             ELSE 'healthy' END AS health_status
@@ -92,12 +103,13 @@ POSTGRESQL: Mapping[str, str] = {
         flag="COALESCE(CAST(scope.lifecycle ->> '{}' AS boolean), true)",
         named="COALESCE(template.definition -> 'environments', '{}')",
     ),
-    "v_task_staleness_monitoring": _monitoring(
+    "v_task_state_analysis": _analysis(
         minutes_since=MINUTES_SINCE["postgresql"],
         larger="GREATEST",
         collected="jsonb_object_agg(environment || ':' || limit_name, minutes)",
         looked_up="CAST(allowed.minutes ->> ({}) AS double precision)",
     ),
+    "v_task_staleness_monitoring": _monitoring(larger="GREATEST"),
 }
 SQLITE: Mapping[str, str] = {
     "v_task_staleness_limits": _limits(
@@ -121,10 +133,11 @@ SQLITE: Mapping[str, str] = {
         flag="COALESCE(json_extract(scope.lifecycle, '$.{}'), 1)",
         named="COALESCE(json_extract(template.definition, '$.environments'), '{}')",
     ),
-    "v_task_staleness_monitoring": _monitoring(
+    "v_task_state_analysis": _analysis(
         minutes_since=MINUTES_SINCE["sqlite"],
         larger="MAX",
         collected="json_group_object(environment || ':' || limit_name, minutes)",
         looked_up="json_extract(allowed.minutes, '$.\"' || {} || '\"')",
     ),
+    "v_task_staleness_monitoring": _monitoring(larger="MAX"),
 }

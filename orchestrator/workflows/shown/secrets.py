@@ -9,13 +9,12 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
-from orchestrator.core import authority, contents, masking, redaction
+from orchestrator.core import authority, contents, expressions, masking, redaction
 from orchestrator.core.authority import Principal
 from orchestrator.core.models import Execution
 from orchestrator.core.models.prepared import Prepared
 from orchestrator.core.redaction import redacted
 from orchestrator.workflows.models import Step, StepExecution, Task, TaskTemplate
-from orchestrator.workflows.task_templates import expressions
 
 WHOLE = re.compile(r"\{\{[^{}]*\}\}")
 
@@ -91,6 +90,7 @@ def of_executions(executions: Collection[Execution]) -> Mapping[UUID, contents.S
         execution_id: contents.Secrets(
             _schema_of_result(templates[template_id], step),
             _marked(contexts.get(task_id), templates[template_id].definition.get("input_schema")),
+            again="is a step's: reset the step, and its task runs it again",
         )
         for execution_id, step, task_id, template_id in rows
     }

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Count, F, OuterRef, Subquery, Window
+from django.db.models import Count, Exists, F, OuterRef, Subquery, Window
 from django.db.models.functions import RowNumber
 from pydantic import Field
 
@@ -60,6 +60,8 @@ class StepView:
     retry_eligible: bool
     ready_for_execution: bool
     """True if `advance` would enqueue it now."""
+    last_attempted_at: datetime | None = None
+    """When its latest execution was requested."""
     message: str = ""
     """The message of its last attempt, if it is in error."""
 
@@ -91,7 +93,10 @@ class StepView:
 def views(steps: Sequence[Step], *, now: datetime, seen_by: Principal) -> list[StepView]:
     """Describe steps as they are now, in three queries for any number of steps."""
     ids = [step.pk for step in steps]
-    ready = set(Step.objects.ready(now).filter(pk__in=ids).values_list("pk", flat=True))
+    is_ready = Exists(Step.objects.ready(now).filter(pk=OuterRef("pk")))
+    known = Step.objects.filter(pk__in=ids).values_list("pk", is_ready, "execution__created_at")
+    ready = {id for id, is_so, _ in known if is_so}
+    attempted_at = {id: at for id, _, at in known}
     waits, counts = _unsatisfied(ids)
     messages = _messages([s.pk for s in steps if s.state == StepState.ERROR], seen_by)
     return [
@@ -101,6 +106,7 @@ def views(steps: Sequence[Step], *, now: datetime, seen_by: Principal) -> list[S
             waits_for_count=counts.get(step.pk, 0),
             retry_eligible=step.retry_eligible(now),
             ready_for_execution=step.pk in ready,
+            last_attempted_at=attempted_at.get(step.pk),
             message=messages.get(step.pk, ""),
         )
         for step in steps
@@ -191,6 +197,9 @@ def situation(view: StepView, now: datetime) -> list[Fact]:
                 if view.ready_for_execution
                 else None,
             ),
+            ("Dependencies", "satisfied" if view.dependencies_satisfied else "not satisfied"),
+            ("Retry eligible", "yes" if view.retry_eligible else "no"),
+            ("Last attempt", At(view.last_attempted_at) if view.last_attempted_at else None),
             ("Next attempt", Due(step.next_retry_at, now) if step.next_retry_at else None),
             ("Last failed", At(step.last_failure_at) if step.last_failure_at else None),
             ("Its part", Json(step.batch) if step.batch else None),
@@ -276,6 +285,9 @@ class StepSummary(Shown):
     attempts: int
     max_attempts: int
     retryable: bool
+    last_attempted_at: datetime | None = Field(
+        description="When its latest execution was requested."
+    )
     last_failure_at: datetime | None
     next_retry_at: datetime | None
     execution_id: UUID | None = Field(description="Its latest execution.")
@@ -354,6 +366,7 @@ def _summary(view: StepView) -> dict[str, Any]:
         "blocked_by": view.blocked_by,
         "retry_eligible": view.retry_eligible,
         "ready_for_execution": view.ready_for_execution,
+        "last_attempted_at": view.last_attempted_at,
     }
 
 
@@ -365,5 +378,5 @@ def _try(each: StepExecution) -> StepTry:
     return StepTry(
         **{name: getattr(execution, name) for name in names},
         execution_id=execution.pk,
-        worker=execution.worker.name if execution.worker else None,
+        worker=execution.worker_name,
     )

@@ -105,41 +105,44 @@ class TaskHealth(Shown):
     )
     task_age_minutes: float
     max_duration_minutes: float
+    threshold_percentage: float = Field(
+        description="The larger part of a limit that is used up, in percent."
+    )
     health_status: TaskStaleness.Health
     has_pending_entry: bool
 
 
-class TaskForeseen(Shown):
-    """A task that the next detection finds, and what it does with it."""
+class TaskStale(Shown):
+    """A task over a limit, and what detection did with it, or would do."""
 
     task_uuid: UUID
-    template: str
-    state: TaskState
-    detail: str = Field(description="The limits that it is over, as its entry says it.")
-    overdue_minutes: float
-    opens_entry: bool
-    moves_to_error: bool
-
-
-def foreseen(stale: engine.Stale, now: datetime) -> TaskForeseen:
-    """A task that is over a limit, and what is done with it."""
-    return TaskForeseen(
-        task_uuid=stale.task.pk,
-        template=stale.task.template.ref,
-        state=TaskState(stale.task.state),
-        detail=stale.detail(now),
-        overdue_minutes=(now - stale.due_at).total_seconds() / 60,
-        opens_entry=stale.opens_entry,
-        moves_to_error=stale.moves_to_error,
+    namespace_name: str
+    task_name: str
+    template_version: str
+    current_state: TaskState = Field(description="Its state before the action.")
+    limit_name: str = Field(
+        description="The limit that it was over first: a state, or `duration`, that of its age."
     )
+    time_in_state_minutes: float
+    task_age_minutes: float
+    staleness_threshold_minutes: float = Field(description="The minutes that this limit allows.")
+    overdue_minutes: float = Field(description="The time since it was over this limit.")
+    detail: str = Field(description="All limits that it is over, as its entry says it.")
+    action_taken: engine.Action
+    moved_to_dlq: bool = Field(description="An entry was opened; never by a dry run.")
+    transition_success: bool = Field(description="It is in `error` now; never by a dry run.")
 
 
-def foresee(*, limit: int, seen_by: Principal, now: datetime) -> list[TaskForeseen]:
+def foresee(*, limit: int, seen_by: Principal, now: datetime) -> list[TaskStale]:
     """What the next detection finds, of what the caller may see."""
     found = engine.foresee(now, limit)
     mine = Task.objects.visible_to(seen_by, "dlq.read").filter(pk__in=[s.task.pk for s in found])
     known = set(mine.values_list("pk", flat=True))
-    return [foreseen(stale, now) for stale in found if stale.task.pk in known]
+    return [stale_task(stale.foreseen(now)) for stale in found if stale.task.pk in known]
+
+
+def stale_task(task: engine.StaleTask) -> TaskStale:
+    return TaskStale.model_validate(task)
 
 
 class TaskSummary(Shown):

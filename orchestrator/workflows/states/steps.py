@@ -30,6 +30,8 @@ ENDED = TERMINAL | {W.ERROR}
 OPEN = frozenset(W) - ENDED
 SATISFIED = frozenset({W.COMPLETE, W.RESOLVED_MANUALLY})
 """States that let dependent steps begin."""
+FAILED = frozenset({W.ERROR, W.CANCELLED})
+"""States that keep dependent steps from beginning, unless a batch tolerates them."""
 IN_FLIGHT = frozenset({W.ENQUEUED, W.IN_PROGRESS, W.ENQUEUED_FOR_ORCHESTRATION})
 """States with an execution whose end is not evaluated yet."""
 KINDS = words.kinds(
@@ -81,7 +83,7 @@ TRANSITIONS = table(
     ),
     ("+resolve", _REPAIRABLE, W.RESOLVED_MANUALLY, "an operator: it counts as satisfied"),
     ("+complete_manually", _REPAIRABLE, W.COMPLETE, "an operator, who gives its result"),
-    ("+cancel", _REPAIRABLE, W.CANCELLED, "with its task, or with a batch that failed"),
+    ("+cancel", _REPAIRABLE, W.CANCELLED, "an operator, alone or with its task"),
 )  # fmt: skip
 
 STEPS = Machine(

@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator.core import key_references
+from orchestrator.core import expressions, key_references
 from orchestrator.core.errors import MusterError
+from orchestrator.core.json_values import is_whole
 from orchestrator.core.packs import parameters, source
 from orchestrator.core.packs.keys import (
     MAPPING,
     NUMBER,
+    QUEUE,
     TEXT,
     WHOLE_NUMBER,
     YES_OR_NO,
@@ -25,12 +27,12 @@ from orchestrator.core.packs.keys import (
 from orchestrator.core.packs.source import Source, SourceProblem, Where
 from orchestrator.core.retry_policy import BACKOFFS
 from orchestrator.workflows import dag
-from orchestrator.workflows.task_templates import expressions
 from orchestrator.workflows.task_templates.definitions import (
     BATCH_WORKER,
     BATCHABLE,
     DECISION,
     DEFERRED,
+    EXPRESSION_NAMES,
     FAILURE_STRATEGIES,
     IDENTITY_STRATEGIES,
     KINDS,
@@ -251,7 +253,7 @@ def _check_expressions(
     for place, text, bare in expressions_of_step:
         place = (*where, *place)
         try:
-            expression = expressions.read(text, bare=bare)
+            expression = expressions.read(text, names=EXPRESSION_NAMES, bare=bare)
         except expressions.InvalidExpression as error:
             file.problem(place, f"{_at(place)}: {error}")
             continue
@@ -315,7 +317,7 @@ def _are_texts(value: Any) -> bool:
 
 def _numbers(low: int, high: int) -> Key:
     def fits(value: Any) -> bool:
-        return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+        return is_whole(value) and low <= value <= high
 
     return Key(f"a whole number from {low} to {high:,}", fits)
 
@@ -366,6 +368,7 @@ OVERRIDE_KEYS: Mapping[str, Key] = {
     "parameters": MAPPING,
     "retry": MAPPING,
     "timeout_seconds": NUMBER,
+    "queue": QUEUE,
     "when": CONDITION,
     "batch": MAPPING,
 }

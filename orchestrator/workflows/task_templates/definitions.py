@@ -25,6 +25,9 @@ IDENTITY_STRATEGIES = (STRICT, CALLER_PROVIDED, ALWAYS_UNIQUE)
 
 STALENESS_ACTIONS = ("dlq", "error", "none")
 
+EXPRESSION_NAMES = ("task", "steps", "batch", "keys")
+"""The names that an expression in a template may begin with."""
+
 WAIT, FAIL = ON_NO_WORKER = ("wait", "fail")
 
 
@@ -86,6 +89,7 @@ class StepDefinition:
     parents: tuple[str, ...] = ()
     retry: StepRetry = StepRetry()
     timeout_seconds: float | None = None
+    queue: str | None = None
     result_schema: Mapping[str, Any] | None = None
     when: str | bool = True
     batching: Batching = Batching()
@@ -189,6 +193,7 @@ def _step(values: Mapping[str, Any]) -> StepDefinition:
         parents=tuple(values.get("dependencies", values.get("depends_on", ()))),
         retry=StepRetry(**values.get("retry", {})),
         timeout_seconds=values.get("timeout_seconds"),
+        queue=values.get("queue"),
         result_schema=values.get("result_schema"),
         when=values.get("when", True),
         batching=Batching(**values.get("batch", {})),

@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from muster_client import TaskRejected
+
 
 class Broken(Exception):
     """What this action does, always or at first."""
@@ -36,6 +38,16 @@ def flaky(*, trace: str, seconds: float, key: str, times: int) -> dict[str, Any]
             failure.touch()
             raise Broken
     return result
+
+
+def defer(*, trace: str, seconds: float) -> dict[str, Any]:
+    """Say "not now" at first, before anything has begun; then work."""
+    said = Path(f"{trace}.deferred.{os.environ['MSTR_EXECUTION_ID']}")
+    if said.exists():
+        return _work(trace, seconds)
+    said.touch()
+    _write(trace, "defer", None)
+    raise TaskRejected("the first time is too early")
 
 
 def fail(*, trace: str, seconds: float) -> None:

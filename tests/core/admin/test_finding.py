@@ -9,8 +9,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from orchestrator.core import contents
-from orchestrator.core.admin import executions as executions_admin
+from orchestrator.core import contents, cursors
 from orchestrator.core.admin import listing
 from orchestrator.core.models import (
     Action,
@@ -35,8 +34,11 @@ def test_search_finds_by_start_of_id_action_and_correlation_id(
     assert shown(admin_client, q=str(first.pk)) == {first}
     assert shown(admin_client, q=str(first.pk)[:13].upper()) == {first}
     assert shown(admin_client, q=first.pk.hex[:12]) == {first}
+    assert shown(admin_client, q=f"{str(first.pk)[:13]}…{str(first.pk)[-4:]}") == {first}
     assert shown(admin_client, q="batch-2") == {second}
     assert shown(admin_client, q="echo") == {first, second}
+    again = make(action, worker, correlation_id=str(first.pk))
+    assert shown(admin_client, q=str(first.pk)) == {first, again}
     assert shown(admin_client, q="batch") == set()
     assert shown(admin_client, q="----") == set()
 
@@ -162,8 +164,7 @@ def test_a_filter_without_an_index_looks_at_the_newest_rows_only(
     is_bounded: bool,
 ) -> None:
     make(action, worker, "failed")
-    for module in (listing, executions_admin):
-        monkeypatch.setattr(module, "LOOKED_AT_LIMIT", 2)
+    monkeypatch.setattr(cursors, "LOOKED_AT_LIMIT", 2)
     for _ in range(2):
         make(action, worker)
     html = page(admin_client, EXECUTIONS, **query)
@@ -173,8 +174,7 @@ def test_a_filter_without_an_index_looks_at_the_newest_rows_only(
 def test_older_rows_are_looked_at_within_a_chosen_time(
     admin_client: Client, action: Action, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (listing, executions_admin):
-        monkeypatch.setattr(module, "LOOKED_AT_LIMIT", 2)
+    monkeypatch.setattr(cursors, "LOOKED_AT_LIMIT", 2)
     long_ago = timezone.now() - timedelta(days=3)
     pk = time_ordered.uuid7_floor(long_ago)
     old = make(action, worker, "abandoned", pk=pk, created_at=long_ago)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from orchestrator.core import executions
-from orchestrator.core.admin import selected
+from orchestrator.core.admin import batches
 from orchestrator.core.errors import MusterError
 from orchestrator.core.models import (
     Action,
@@ -139,16 +140,61 @@ def test_selected_failures_run_again_and_what_is_open_is_refused(
     assert Execution.objects.count() == 5
 
 
-def test_all_that_match_are_selected_up_to_a_limit(
+def hidden(html: str) -> dict[str, list[str]]:
+    """The hidden fields of the page's form for the next request."""
+    fields: dict[str, list[str]] = {}
+    for name, value in re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', html):
+        fields.setdefault(name, []).append(value)
+    return fields
+
+
+def test_all_that_match_are_changed_in_batches_and_nothing_that_comes_meanwhile(
     admin_client: Client, action: Action, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(selected, "ROWS_AT_ONCE", 2)
-    for status in ("failed", "failed", "failed", "completed"):
-        make(action, worker, status)
-    data = {"action": "again_selected", "_selected_action": ["x"], "select_across": "1"}
-    response = admin_client.post(f"{reverse(EXECUTIONS)}?status=failed", data)
-    assert [row.status for row in response.context["rows"]] == ["failed", "failed"]
-    assert "only 2 are changed at once" in response.content.decode()
+    monkeypatch.setattr(batches, "ROWS_AT_ONCE", 2)
+    running = [make(action, worker) for _ in range(5)]
+    ended = make(action, worker, "failed")
+    url = f"{reverse(EXECUTIONS)}?status=open"
+    across = {"action": "cancel_selected", "_selected_action": ["x"], "select_across": "1"}
+    asked = admin_client.post(url, across).content.decode()
+    assert "5 executions</strong>: all that match the filter, 2 at a time" in asked
+    later = make(action, worker)
+    answers = {"_form_submitted": "True", "reason": "wrong\nfile"}
+    first = admin_client.post(url, hidden(asked) | answers).content.decode()
+    assert "2 of 5 executions</strong>: 2 done, 0 refused." in first
+    second = admin_client.post(url, hidden(first) | answers).content.decode()
+    assert "4 of 5 executions" in second
+    last = admin_client.post(url, hidden(second) | answers, follow=True).content.decode()
+    assert "Cancellations accepted: 5 of 5." in last
+    assert set(Execution.objects.filter(status="canceling")) == set(running)
+    assert {later, ended} == set(Execution.objects.filter(cancel_reason=""))
+
+
+def test_what_a_batch_refuses_is_told_at_the_end(
+    admin_client: Client, action: Action, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "ROWS_AT_ONCE", 1)
+    refused = make(action, worker, "running")
+    make(action, worker, "failed")
+    url = reverse(EXECUTIONS)
+    across = {"action": "again_selected", "_selected_action": ["x"], "select_across": "1"}
+    html = admin_client.post(url, across).content.decode()
+    for _ in range(3):
+        html = admin_client.post(url, hidden(html) | {"token": "t"}, follow=True).content.decode()
+    assert "Requested again: 1 of 2." in html
+    assert f"{refused}: Execution {refused.pk} has not ended" in html
+
+
+@pytest.mark.parametrize("forged", [{"_from": "x"}, {"_done": "many"}])
+def test_a_batch_that_no_page_asked_for_is_refused(
+    admin_client: Client, action: Action, worker: Worker, forged: dict[str, str]
+) -> None:
+    execution = make(action, worker)
+    order = {"action": "cancel_selected", "_selected_action": ["x"], "select_across": "1"}
+    order |= {"_confirmed": "yes", "_form_submitted": "True", "reason": "no"}
+    answer = admin_client.post(reverse(EXECUTIONS), order | {"_from": str(execution.pk)} | forged)
+    assert answer.status_code == 400
+    assert not Execution.objects.exclude(cancel_reason="").exists()
 
 
 def test_what_selected_investigations_are_about_runs_again(

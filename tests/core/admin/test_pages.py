@@ -19,6 +19,7 @@ from orchestrator.core.models import (
     Tick,
     Worker,
 )
+from orchestrator.core.models.time_ordered import uuid7_floor
 from orchestrator.core.states import TERMINAL, ExecutionStatus
 from tests.core.admin.pages import EXECUTIONS, make, page
 from tests.factories import make_dlq_entry
@@ -125,9 +126,47 @@ def test_dashboard_counts_no_more_than_the_newest(
     monkeypatch.setattr(dashboard, "ENDED_LIMIT", 2)
     for _ in range(5):
         make(action, worker, "failed")
-    cards = dashboard.ended_executions("1h", timedelta(hours=1), timezone.now(), ROOT)
-    assert [card.number for card in cards if "failed" in card.url] == ["2"]
-    assert cards[0].note == "of the newest 2"
+    title, cards = dashboard.ended_executions(timezone.now(), ROOT)
+    [failed] = [card for card in cards if card.name == "failed"]
+    assert (failed.number, failed.part) == ("2", "2 last hour")
+    assert title.endswith("and ended: of the newest 2")
+
+
+def test_dashboard_counts_what_ended_in_each_window_in_one_query(
+    admin_client: Client,
+    action: Action,
+    worker: Worker,
+    django_assert_num_queries: Any,
+) -> None:
+    now = timezone.now()
+    for hours in (0, 2, 30):
+        at = now - timedelta(hours=hours)
+        make(action, worker, "failed", pk=uuid7_floor(at), created_at=at)
+    with django_assert_num_queries(1):
+        title, cards = dashboard.ended_executions(now, ROOT)
+    [failed] = [card for card in cards if card.name == "failed"]
+    assert (failed.number, failed.part) == ("2", "1 last hour")
+    assert title == "Created in the last 24 hours, and ended"
+
+
+def test_dashboard_has_no_card_for_a_zero_unless_it_matters(
+    admin_client: Client, action: Action, worker: Worker
+) -> None:
+    html = page(admin_client, "admin:index")
+    for _ in range(2):
+        make(action, worker)
+    numbers = dashboard.open_executions(timezone.now(), ROOT)
+    box = dashboard.Box.of("Open executions", numbers)
+    assert [(card.name, card.number) for card in box.cards] == [("running", "2")]
+    assert box.zeros == "requested, scheduling, scheduled, canceling, overdue"
+    nobody = dashboard.Box.of("Workers", [dashboard.Card(name="fresh", count=0, matters=True)])
+    assert ([card.number for card in nobody.cards], nobody.zeros) == (["0"], "")
+    assert html.count('class="m-number"') == 1  # fresh workers
+    assert f"None: {box.zeros}." in page(admin_client, "admin:index")
+
+
+def test_dashboard_groups_the_digits_of_its_numbers() -> None:
+    assert dashboard.Card(name="running", count=123_456).number == "123,456"
 
 
 def test_dashboard_shows_nothing_to_who_may_view_nothing(

@@ -34,6 +34,10 @@ class Caller:
             self.client.patch(self.base + path, json.dumps(body), content_type="application/json")
         )
 
+    def put(self, path: str, body: Any = None, **headers: str) -> Any:
+        options: Any = {"content_type": "application/json", "headers": headers}
+        return self._checked(self.client.put(self.base + path, json.dumps(body), **options))
+
     def delete(self, path: str) -> Any:
         return self._checked(self.client.delete(self.base + path))
 

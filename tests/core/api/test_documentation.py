@@ -83,6 +83,34 @@ def test_every_route_of_the_design_is_documented():
         ("get", "/tasks/{task_uuid}/workflow_steps"),
         ("get", "/tasks/{task_uuid}/workflow_steps/{step_uuid}"),
         ("get", "/tasks/{task_uuid}/workflow_steps/{step_uuid}/audit"),
+        ("get", "/trigger-types"),
+        ("get", "/trigger-types/{ref}"),
+        ("get", "/triggers"),
+        ("post", "/triggers"),
+        ("get", "/triggers/{trigger_id}"),
+        ("get", "/triggers/{trigger_id}/next"),
+        ("post", "/events"),
+        ("post", "/events/bulk"),
+        ("get", "/events"),
+        ("get", "/events/{event_id}"),
+        ("post", "/events/{event_id}/replay"),
+        ("get", "/rules"),
+        ("post", "/rules"),
+        ("get", "/rules/{ref}"),
+        ("put", "/rules/{ref}"),
+        ("delete", "/rules/{ref}"),
+        ("get", "/rules/{ref}/revisions"),
+        ("post", "/rules/{ref}/enable"),
+        ("post", "/rules/{ref}/disable"),
+        ("post", "/rules/{ref}/test"),
+        ("get", "/enforcements"),
+        ("get", "/enforcements/{enforcement_id}"),
+        ("get", "/queues"),
+        ("get", "/queues/{name}"),
+        ("put", "/queues/{name}"),
+        ("post", "/queues/{name}/pause"),
+        ("post", "/queues/{name}/resume"),
+        ("get", "/queues/{name}/tickets"),
         ("get", "/templates"),
         ("post", "/templates"),
         ("get", "/templates/{namespace}/{name}/{version}"),
@@ -124,7 +152,7 @@ def test_documentation_is_complete(method, path, operation):
     if "/health/" not in path:
         assert operation["security"] == [{"BearerToken": []}]
         assert {401, 403, 500, 503} <= operation["responses"].keys()
-    if method in ("post", "patch") and not path.endswith(("/cancel", "/disable", "/enable")):
+    if method in ("post", "patch", "put") and not path.endswith(("/cancel", "/disable", "/enable")):
         assert "application/json" in operation["requestBody"]["content"]
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import uuid
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from django.db import OperationalError
 
-from orchestrator.core import clock, executions
+from orchestrator.core import clock, cursors, executions
 from orchestrator.core.models import Execution
 from orchestrator.core.models.catalog import ActionQuerySet
 from orchestrator.core.shown import executions as shown
 from orchestrator.core.state_machine import TransitionConflict, transition
 from tests.core.api.client import BASE, pointers
+from tests.factories import NOW, make_execution
 from tests.principals import ROOT
 
 pytestmark = pytest.mark.django_db
@@ -47,6 +49,38 @@ def test_last_full_page_has_no_next(caller, request_one):
     request_one()
     page = caller.get("/executions", limit=1).json()
     assert (len(page["items"]), page["next"], page["next_cursor"]) == (1, None, None)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [{"worker": "w1"}, {"reason": "worker_lost"}, {"status": ["abandoned"]}, {"open": "false"}],
+)
+def test_a_rare_value_is_found_by_pages_that_look_at_a_bounded_number_of_rows(
+    caller, action, worker, monkeypatch, query
+):
+    monkeypatch.setattr(cursors, "LOOKED_AT_LIMIT", 2)
+    found = [make_execution("abandoned", action=action, worker=worker, now=NOW)]
+    made = [make_execution("requested", action=action, now=NOW) for _ in range(4)]
+    found.append(make_execution("abandoned", action=action, worker=worker, now=NOW))
+    made.append(make_execution("requested", action=action, now=NOW))
+    seen, path, sizes = [], f"{BASE}/executions?{urlencode(query, doseq=True)}", []
+    while path:
+        page = caller.get(path.removeprefix(BASE)).json()
+        seen += [item["id"] for item in page["items"]]
+        path = page["next"]
+        sizes.append(len(page["items"]))
+    assert seen == [str(row.pk) for row in reversed(found)]
+    assert sizes == ([2] if "open" in query else [1, 0, 0, 1])
+
+
+def test_a_list_says_the_name_of_each_worker(caller, action, worker):
+    make_execution("running", action=action, worker=worker, now=NOW)
+    make_execution("requested", action=action, now=NOW)
+    items = caller.get("/executions").json()["items"]
+    assert [(item["worker_id"], item["worker"]) for item in items] == [
+        (None, None),
+        (worker.pk, "w1"),
+    ]
 
 
 def test_filters(caller, request_one, worker):

@@ -74,7 +74,6 @@ def test_idempotency_key_for_something_else_is_a_conflict(caller, action):
         ({"priority": 101}, "/priority"),
         ({"priority": -101}, "/priority"),
         ({"priority": 1.5}, "/priority"),
-        ({"priority": None}, "/priority"),
         ({"timeout_seconds": 0}, "/timeout_seconds"),
         ({"timeout_seconds": -1}, "/timeout_seconds"),
         ({"timeout_seconds": 7 * 86_400 + 1}, "/timeout_seconds"),
@@ -126,7 +125,7 @@ def test_unknown_field_is_refused_and_the_nearest_one_named(caller, action):
     assert "did you mean timeout_seconds?" in response.json()["errors"][0]["message"]
     bulk = {"executions": [{"action_ref": "core.echo"}, {"action_reff": "core.echo"}]}
     response = caller.post("/executions/bulk", bulk)
-    assert set(pointers(response)) == {"/executions/1/action_ref", "/executions/1/action_reff"}
+    assert pointers(response) == ["/executions/1/action_reff"]
     assert "did you mean action_ref?" in response.content.decode()
 
 

@@ -68,6 +68,18 @@ def test_deadline_cuts_the_time_limit_short() -> None:
     assert executions.run_limit_seconds(claimed) == 12
 
 
+@pytest.mark.parametrize(("timeout_seconds", "stop_seconds"), [(600, 4), (10, 6), (2, 10)])
+def test_action_that_its_deadline_cuts_short_stops_before_the_sweep_gives_it_up(
+    timeout_seconds: float, stop_seconds: float
+) -> None:
+    deadline_at = NOW + timedelta(seconds=12)
+    scheduled = make_execution(
+        S.SCHEDULED, deadline_at=deadline_at, timeout_seconds=timeout_seconds
+    )
+    (claimed,) = claim(scheduled)
+    assert executions.stop_limit_seconds(claimed) == stop_seconds
+
+
 def test_second_claim_of_an_attempt_is_refused() -> None:
     scheduled = make_execution(S.SCHEDULED)
     assert claim(scheduled)

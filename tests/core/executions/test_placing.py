@@ -179,6 +179,23 @@ def test_worker_that_is_not_fit_gets_nothing(state: dict[str, Any]) -> None:
     assert request().status == S.REQUESTED
 
 
+@pytest.mark.parametrize(
+    ("seconds", "name", "status"),
+    [
+        (30, "action:core.echo", "requested"),
+        (0, "action:core.echo", "scheduled"),
+        (30, "action:core.other", "scheduled"),
+        (30, "orders", "scheduled"),
+    ],
+)
+def test_worker_that_pauses_the_action_gets_nothing_of_it_while_it_does(
+    seconds: float, name: str, status: str
+) -> None:
+    until = NOW + timedelta(seconds=seconds)
+    make_worker(queue_pauses={name: until.isoformat()})
+    assert request().status == status
+
+
 def test_it_chooses_among_the_same_workers_as_the_executor() -> None:
     """Every need against every offer, by the statement and by `fleet.Need`."""
     offers = [

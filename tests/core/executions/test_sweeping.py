@@ -15,6 +15,7 @@ from orchestrator.core.models import ExecutionEvent
 from orchestrator.core.reasons import Reason
 from orchestrator.core.states import OPEN, ExecutionStatus
 from tests.factories import NOW, make_action, make_execution, make_worker
+from tests.logged import logged
 from tests.rows import ended, reread
 
 pytestmark = pytest.mark.usefixtures("database", "sent")
@@ -74,6 +75,15 @@ def test_nothing_is_open_after_its_deadline(status: str) -> None:
     assert reread(execution).is_terminal
 
 
+@pytest.mark.parametrize("status", [S.RUNNING, S.CANCELING])
+def test_what_runs_has_five_seconds_to_stop_at_its_deadline(status: ExecutionStatus) -> None:
+    execution = make_execution(status, deadline_at=NOW)
+    in_time = NOW + timedelta(seconds=5)
+    assert executions.sweep(now=in_time - timedelta(microseconds=1)) == NONE
+    executions.sweep(now=in_time)
+    assert reread(execution).is_terminal
+
+
 def test_sweep_leaves_what_has_ended_alone() -> None:
     for status in set(S) - OPEN:
         make_execution(status)
@@ -89,6 +99,26 @@ def test_sweep_retries_where_the_policy_allows(sent: list[publisher.Message]) ->
     assert ended(never_started) == ("requested", "scheduled_timeout")
     assert ended(not_idempotent)[0] == "timeout"
     assert {message.task for message in sent} == {publisher.SCHEDULE, publisher.COMPLETED}
+
+
+def test_each_that_timed_out_is_logged_with_its_ids_and_whether_it_tries_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    action = make_action("core.again", retry_policy=RETRY)
+    gone = make_worker(status="inactive")
+    not_started = make_execution(S.SCHEDULED, action=action, worker=gone, start_by=NOW, attempt=3)
+    not_ended = make_execution(S.RUNNING, action=action, run_deadline_at=NOW)
+    executions.sweep(now=NOW)
+    lines = {line["execution_id"]: line for line in logged(caplog, "execution timed out")}
+    first = lines[str(not_started.pk)]
+    assert (first["action"], first["attempt"]) == ("core.again", 3)
+    assert first["worker_id"] == not_started.worker_id
+    assert (first["reason"], first["by"]) == ("scheduled_timeout", "execution_timeout_monitor")
+    assert [lines[str(each.pk)]["tries_again"] for each in (not_started, not_ended)] == [
+        True,
+        False,
+    ]
+    assert {line["level"] for line in lines.values()} == {"warning"}
 
 
 def test_passed_deadline_is_not_retried() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.core import fleet
 from orchestrator.core.fleet import HeartbeatAnswer, Need
-from orchestrator.core.models import Worker
+from orchestrator.core.models import Tally, Worker
 from orchestrator.core.models.fleet import WorkerQuerySet
 from tests.factories import NOW, make_worker, seconds
 from tests.rows import history, reread
@@ -143,6 +143,14 @@ def test_worker_is_lost_after_the_window_and_not_before() -> None:
     make_worker()
     assert fleet.mark_stale(now=NOW + seconds(30)) == []
     assert len(fleet.mark_stale(now=NOW + seconds(30.001))) == 1
+
+
+def test_downtime_of_a_lost_worker_is_measured_from_its_last_heartbeat() -> None:
+    make_worker(heartbeat_at=NOW - seconds(42))
+    make_worker("w2")
+    assert fleet.mark_stale(now=NOW)
+    measured = Tally.objects.filter(metric="muster_worker_downtime_seconds")
+    assert dict(measured.values_list("part", "value")) == {"45": 1, "sum": 42}
 
 
 def test_worker_that_beats_while_it_is_declared_lost_is_not_lost(

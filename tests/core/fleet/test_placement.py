@@ -278,6 +278,67 @@ def test_room_is_what_the_seats_have_whatever_was_chosen_and_ended() -> None:
             view.finished(workers[number % 4].pk)
     free = {pk: seat.window - seat.held for pk, seat in view.seats.items()}
     assert view.room()["python"] == sum(free.values())
-    loads = {pk: seat.load for pk, seat in view.seats.items()}
+    loads = {pk: seat.load_in("default") for pk, seat in view.seats.items()}
     chosen = view.pick(runtime="python", now=NOW)
     assert loads[chosen] == min(loads.values())
+
+
+# --- pauses --------------------------------------------------------------------------------------
+
+
+def pause(worker: Worker, *names: str, for_seconds: float = 30) -> None:
+    asked = dict.fromkeys(names, for_seconds)
+    fleet.pause(worker_id=worker.pk, incarnation=1, seconds=asked, now=NOW)
+
+
+PAUSED: dict[str, Any] = {"runtime": "python", "lane_key": "action:shop.charge", "now": NOW}
+
+
+def test_worker_that_pauses_an_action_gets_none_of_it_and_all_else() -> None:
+    first, second = make_worker("w1"), make_worker("w2")
+    pause(first, "action:shop.charge")
+    placement = Placement()
+    placement.refresh(now=NOW)
+    assert {placement.pick(**PAUSED) for _ in range(4)} == {second.pk}
+    others = {placement.pick(runtime="python", lane_key="action:a.b", now=NOW) for _ in range(8)}
+    assert others == {first.pk, second.pk}
+
+
+def test_action_that_all_pause_waits_instead_of_being_rejected() -> None:
+    worker = make_worker()
+    pause(worker, "action:shop.charge")
+    placement = Placement()
+    placement.refresh(now=NOW)
+    assert placement.paused_actions() == ["shop.charge"]
+    with pytest.raises(FleetBusy):
+        placement.pick(**PAUSED)
+    with pytest.raises(FleetBusy):
+        placement.pick(**PAUSED, pinned=worker.pk)
+    with pytest.raises(NoWorkerAvailable):
+        placement.pick(**{**PAUSED, "runtime": "node"})
+
+
+def test_pause_that_is_over_is_none() -> None:
+    worker = make_worker(heartbeat_at=NOW + seconds(5))
+    pause(worker, "action:shop.charge", for_seconds=5)
+    now = NOW + seconds(5)
+    placement = Placement()
+    placement.refresh(now=now)
+    assert placement.paused_actions() == []
+    assert placement.pick(**{**PAUSED, "now": now}) == worker.pk
+
+
+@pytest.mark.parametrize("paused", ["orders", "mail"])
+def test_pause_of_a_queue_closes_both_of_its_lanes_and_no_other_queue(paused: str) -> None:
+    worker = make_worker(queues={"orders": None, "orders:retry": 1, "mail": None})
+    pause(worker, paused)
+    placement = Placement()
+    placement.refresh(now=NOW)
+    open_queues = {"orders", "mail"} - {paused}
+    assert {name for name in ("orders", "mail") if placement.queue_room(name)} == open_queues
+    for queue in ("orders", "orders:retry", "mail"):
+        if queue.removesuffix(":retry") == paused:
+            with pytest.raises(FleetBusy):
+                placement.pick(runtime="python", queue=queue, now=NOW)
+        else:
+            assert placement.pick(runtime="python", queue=queue, now=NOW) == worker.pk

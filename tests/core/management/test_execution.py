@@ -12,7 +12,7 @@ import pytest
 from django.core.management import call_command
 from django.db import OperationalError
 
-from orchestrator.core import clock, executions, publisher
+from orchestrator.core import clock, cursors, executions, publisher
 from orchestrator.core.management import output
 from orchestrator.core.models import Execution
 from orchestrator.core.reasons import Reason
@@ -191,6 +191,21 @@ def test_list_goes_on_where_the_page_before_ended() -> None:
     assert "Not a cursor" in refused("list", "--cursor", "abcd")
 
 
+def test_list_looks_at_a_bounded_number_of_rows_for_a_value_without_an_index(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cursors, "LOOKED_AT_LIMIT", 2)
+    lost = make_execution(S.ABANDONED)
+    for _ in range(2):
+        make_execution(S.REQUESTED)
+    said = run("list", "--reason", "worker_lost")
+    assert "No execution matches." in said
+    _, _, cursor = said.strip().partition("Looked at 2. Older ones: --cursor ")
+    page = document("list", "--reason", "worker_lost", "--cursor", cursor)
+    assert [(item["id"], item["worker"]) for item in page["items"]] == [(str(lost.pk), "w1")]
+    assert page["next_cursor"] is None
+
+
 def test_list_says_when_each_was_created_how_long_it_waited_and_ran_and_why_it_failed() -> None:
     end = NOW + timedelta(seconds=40)
     row = make_execution(
@@ -270,6 +285,7 @@ def test_beginning_of_an_id_is_enough_if_it_is_unique() -> None:
     make_execution(id="0189aabb-0000-7000-8000-000000000002")
     assert document("show", "0189aaa")["id"] == str(one.pk)
     assert document("show", "0189AAAA-0000")["id"] == str(one.pk)
+    assert document("show", "0189aa…0001")["id"] == str(one.pk)
     both = "0189aaaa-0000-7000-8000-000000000001, 0189aabb-0000-7000-8000-000000000002"
     assert refused("show", "0189aa").endswith(f"begins with 0189aa: {both}")
     assert "No execution has an id that begins with ffff" in refused("show", "ffff")

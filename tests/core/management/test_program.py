@@ -98,7 +98,8 @@ def test_unknown_option_is_shown_with_the_usage_of_its_verb() -> None:
     [
         ("MUSTER_WORKER_QUEUE_TTL_MS", "soon", "expected a whole number."),
         ("HTTP_THREADS", "many", "expected a whole number from 1 to 1000."),
-        ("DATABASE_URL", "garbage", "expected postgresql:// or sqlite://"),
+        ("DATABASE_URL", "garbage", "this is not a URL; expected postgresql://"),
+        ("BROKER_URL", "amqp://host:99999//", "the port is not a number from 1 to 65535; expected"),
         ("MUSTER_DATA_DIR", "/dev/null/var", "Not a directory."),
     ],
 )
@@ -110,15 +111,33 @@ def test_wrong_setting_is_one_line(variable: str, text: str, told: str) -> None:
     assert done.returncode == 1
 
 
-def test_wrong_setting_is_traced_if_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: object) -> None:
-        raise ImproperlyConfigured("MUSTER_X: what?")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("celery", "-A", "settings", "beat"),
+        ("celery", "-A", "settings", "inspect", "ping"),
+        ("uvicorn", "settings.asgi:application"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_setting_is_one_line_of_other_programs(command: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=ROOT,
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "settings.base", "REDIS_URL": "redis://:s@/0"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("Wrong setting: REDIS_URL='redis://...@/0': the host is missing; expect")
+    assert done.returncode == 1
 
-    monkeypatch.setattr(program.Program, "execute", fail)
-    with pytest.raises(SystemExit, match="Wrong setting: MUSTER_X: what"):
-        program.run(["manage.py", "check"])
-    with pytest.raises(ImproperlyConfigured):
-        program.run(["manage.py", "check", "--traceback"])
+
+def test_wrong_setting_is_traced_if_asked_for() -> None:
+    done = run("check", "--traceback", DJANGO_SETTINGS_MODULE="settings.base", DEBUG="perhaps")
+    assert "Traceback (most recent call last)" in done.stderr
+    assert "ImproperlyConfigured: DEBUG='perhaps': expected on or off." in done.stderr
 
 
 @pytest.mark.parametrize(("text", "is_on"), [("on", True), ("True", True), ("0", False)])

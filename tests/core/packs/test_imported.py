@@ -4,12 +4,15 @@ problem."""
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestrator.core import packs
 from orchestrator.core.packs import imported, source
+from tests import users, wheels
 from tests.core.packs.folder import Folder
 
 CHARGE = '''\
@@ -211,6 +214,13 @@ class TestProcess:
         (problem,) = folder.problems()
         assert "net.work: the process that imports cannot be started: " in problem
 
+    def test_user_of_actions_who_does_not_exist_is_a_problem(self, folder, settings, monkeypatch):
+        write(folder, CHARGE)
+        settings.MUSTER = replace(settings.MUSTER, action_user="no-such-user")
+        monkeypatch.setattr(os, "geteuid", lambda: 0)
+        (problem,) = folder.problems()
+        assert "net.work: MUSTER_ACTION_USER is no-such-user, and there is no such user" in problem
+
     @pytest.mark.parametrize(
         "answer",
         [
@@ -371,3 +381,37 @@ class TestCelery:
         folder.write("pack.yaml", 'name: net\nversion: "1"\ncelery_tasks: [net.nothing]\n')
         (problem,) = folder.problems()
         assert problem.startswith("pack.yaml: the module net.nothing cannot be imported")
+
+
+class TestRequirements:
+    @pytest.fixture
+    def own(self, folder: Folder, tmp_path: Path, settings: Any) -> Folder:
+        """A pack with an environment, in which there is the module `own` alone."""
+        settings.DATA_DIR = tmp_path / "data"
+        folder.write("requirements.txt", f"--no-index\n./{wheels.make(folder.path).name}\n")
+        return folder
+
+    @pytest.mark.slow
+    @pytest.mark.timeout(600)
+    def test_a_pack_is_imported_with_what_it_requires_and_nothing_of_ours(self, own):
+        write(own, "import own\n" + CHARGE.replace('"CHF"', "own.VALUE"))
+        (action,) = own.load().actions
+        currency = action.parameters_schema["properties"]["currency"]
+        assert currency["enum"] == ["EUR", "from the environment"]
+        for module in ("django", "structlog"):
+            write(own, f"import {module}\n" + decorated("(n: int)"))
+            (problem,) = own.problems()
+            assert problem.startswith("work.py:1:1: the module net.work cannot be imported")
+            assert f"No module named '{module}'" in problem
+
+    @users.needs_root
+    def test_an_environment_that_cannot_be_made_is_a_problem_of_its_file(self, own, settings):
+        settings.MUSTER = replace(settings.MUSTER, action_user=users.OTHER)
+        write(own, decorated("(n: int)"))
+        (problem,) = own.problems()
+        assert problem.startswith("requirements.txt: its environment: MUSTER_ENVIRONMENTS_DIR is")
+
+    def test_a_pack_without_actions_in_python_needs_no_environment(self, own, tmp_path):
+        own.action()
+        assert [action.ref for action in own.load().actions] == ["net.ping"]
+        assert not (tmp_path / "data").exists()

@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from muster_client import TaskRejected
+
 
 def note(
     *,
@@ -34,6 +36,16 @@ def note(
         time.sleep(0.05)
     _write(journal, "end", label)
     return {"label": label, "pid": os.getpid()}
+
+
+def press(
+    *, journal: str, cold: str, label: str = "", after_seconds: float | None = None
+) -> dict[str, Any]:
+    """Say "not now" while the file `cold` is there."""
+    if os.path.exists(cold):
+        _write(journal, "defer", label)
+        raise TaskRejected("the press is cold", after_seconds=after_seconds)
+    return note(journal=journal, label=label)
 
 
 def _write(journal: str, event: str, label: str) -> None:

@@ -15,6 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from orchestrator.access.models import Identity
+from orchestrator.core import cursors
 from orchestrator.core.models import DLQEntry
 from orchestrator.core.state_machine import transition
 from orchestrator.workflows.admin import graph_svg
@@ -191,6 +192,7 @@ def post(client: Client, step: Step, verb: str, **data: Any) -> Any:
         ("reset", {}, S.ENQUEUED),
         ("resolve", {}, S.RESOLVED_MANUALLY),
         ("complete", {"result": '{"pin": 7}'}, S.COMPLETE),
+        ("cancel", {}, S.CANCELLED),
     ],
 )
 def test_button_asks_for_a_reason_and_repairs(
@@ -268,3 +270,50 @@ def test_unused_template_of_no_pack_is_listed(staff: Client) -> None:
     make_template()
     assert TaskTemplate.objects.count() == 1
     assert "tests/tidy/1.0.0" in page(staff, "admin:workflows_tasktemplate_changelist")
+
+
+# --- lists of any size ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("listing", "query", "is_bounded"),
+    [
+        ("task", {"state": "cancelled"}, True),
+        ("task", {"state": "steps_in_process"}, False),
+        ("task", {"state": "open"}, False),
+        ("task", {}, False),
+        ("step", {"state__exact": "error"}, True),
+        ("step", {"kind__exact": "decision"}, True),
+        ("step", {}, False),
+    ],
+)
+def test_a_filter_without_an_index_looks_at_the_newest_rows_only(
+    staff: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    listing: str,
+    query: dict[str, str],
+    is_bounded: bool,
+) -> None:
+    for state in (TaskState.CANCELLED, TaskState.STEPS_IN_PROCESS, TaskState.COMPLETE):
+        make_step(task=make_task(state))
+    monkeypatch.setattr(cursors, "LOOKED_AT_LIMIT", 2)
+    html = page(staff, f"admin:workflows_{listing}_changelist", **query)
+    assert (f"Of the newest 2 {listing}s" in html) is is_bounded
+
+
+def test_steps_of_one_task_are_all_looked_at(
+    staff: Client, enqueued: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cursors, "LOOKED_AT_LIMIT", 1)
+    query = {"task": str(enqueued.task_id), "state__exact": "enqueued"}
+    html = page(staff, "admin:workflows_step_changelist", **query)
+    assert "Of the newest" not in html
+    assert "wash" in html
+
+
+def test_tasks_are_found_by_each_state(staff: Client) -> None:
+    tasks = {state: make_task(state) for state in TaskState}
+    for state in tasks:
+        html = page(staff, "admin:workflows_task_changelist", state=state)
+        found = [other for other, each in tasks.items() if f"/task/{each.pk}/change/" in html]
+        assert found == [state]

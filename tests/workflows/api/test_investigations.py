@@ -171,6 +171,7 @@ def test_staleness(caller: Caller) -> None:
     ]
     assert found[0]["staleness_threshold_minutes"] == 30
     assert found[0]["time_in_state_minutes"] == pytest.approx(45, abs=0.5)
+    assert [row["threshold_percentage"] for row in found] == pytest.approx([150, 83], abs=2)
     only = caller.get("/dlq/staleness", health_status="warning").json()["items"]
     assert [row["task_uuid"] for row in only] == [str(warning)]
     assert pointers(caller.get("/dlq/staleness", health_status="ill")) == ["?health_status"]
@@ -193,7 +194,12 @@ def test_dry_run_says_what_the_next_detection_does_and_does_nothing(caller: Call
         assert found["task_uuid"] == str(stale.pk)
         assert found["detail"].startswith("steps_in_process for 45.0 min, allowed are 30")
         assert found["overdue_minutes"] == pytest.approx(15, abs=0.5)
-        assert (found["opens_entry"], found["moves_to_error"]) == (True, True)
+        assert found["action_taken"] == "would_transition_to_dlq_and_error"
+        assert (found["moved_to_dlq"], found["transition_success"]) == (False, False)
+        assert (found["namespace_name"], found["task_name"]) == ("tests", stale.template.name)
+        assert (found["limit_name"], found["staleness_threshold_minutes"]) == (
+            "steps_in_process", 30,
+        )  # fmt: skip
     table = of_task.run("staleness", "--dry-run")
     assert str(stale.pk) in table.split()
     assert "open an entry, move it to error" in table
@@ -201,6 +207,22 @@ def test_dry_run_says_what_the_next_detection_does_and_does_nothing(caller: Call
     assert not DLQEntry.objects.exists()
     stale.delete()
     assert "nothing would be done" in of_task.run("staleness", "--dry-run")
+
+
+def test_detection_by_hand_says_what_it_did_with_each_task() -> None:
+    stale, _ = stuck(45), stuck(5)
+    (found,) = items("task", "detect-stale")
+    assert found["task_uuid"] == str(stale.pk)
+    assert found["overdue_minutes"] == pytest.approx(15, abs=0.5)
+    assert found["action_taken"] == "transitioned_to_dlq_and_error"
+    assert (found["moved_to_dlq"], found["transition_success"]) == (True, True)
+    assert Task.objects.get(pk=stale.pk).state == "error"
+    assert DLQEntry.objects.get().subject_id == stale.pk
+    assert "nothing was done" in of_task.run("detect-stale")
+    second = stuck(45)
+    table = of_task.run("detect-stale")
+    assert str(second.pk) in table.split()
+    assert "entry opened, moved to error" in table
 
 
 # --- analytics -----------------------------------------------------------------------------------

@@ -212,11 +212,13 @@ def test_step_after_a_crowd_names_the_first_and_counts_the_rest(caller: Caller) 
 
 def test_one_step_has_its_result_and_its_executions(caller: Caller) -> None:
     task = make_laundry()
-    step = make_step(S.COMPLETE, task=task, result={"clean": True, "pin": 1234})
     runs = [make_execution("failed"), make_execution("completed")]
+    result = {"clean": True, "pin": 1234}
+    step = make_step(S.COMPLETE, task=task, result=result, execution=runs[1])
     for fence, execution in enumerate(runs, 1):
         StepExecution.objects.create(step=step, execution=execution, fence=fence)
     shown = caller.get(f"/tasks/{task.pk}/workflow_steps/{step.pk}").json()
+    assert shown["last_attempted_at"] == shown["executions"][1]["created_at"]
     assert shown["result"] == {"clean": True, "pin": "***"}
     assert [(each["execution_id"], each["status"]) for each in shown["executions"]] == [
         (str(runs[0].pk), "failed"),
@@ -419,6 +421,25 @@ def test_each_repair_lets_the_task_go_on(caller: Caller, installed: TaskTemplate
     assert caller.patch(following, resolve).status_code == 409
 
 
+def test_step_is_cancelled_and_the_one_after_it_waits_for_it(
+    caller: Caller, installed: TaskTemplate
+) -> None:
+    id, path = begun(caller)
+    body = {"action_type": "cancel", "reason": "it burns", "cancelled_by": "ada@example.com"}
+    busy = caller.patch(path, body)
+    assert (busy.status_code, busy.json()["type"]) == (409, "urn:muster:problem:step-is-busy")
+    shown = caller.patch(path, body | {"force": True}).json()
+    assert (shown["current_state"], shown["executions"][-1]["status"]) == ("cancelled", "cancelled")
+    (dry,) = caller.get(f"/tasks/{id}/workflow_steps", name="dry").json()["items"]
+    assert (dry["current_state"], dry["blocked_by"]) == ("pending", "wash (cancelled)")
+    assert caller.get(f"/tasks/{id}").json()["state"] == "blocked_by_failures"
+    (entry,) = caller.get(f"/dlq/task/{id}").json()["items"]
+    assert (entry["dlq_reason"], entry["detail"]) == ("manual_dlq", "cancelled by hand: wash")
+    reasons = [record["reason"] for record in caller.get(f"{path}/audit").json()["items"]]
+    assert "it burns (on behalf of ada@example.com)" in reasons
+    assert caller.patch(path, body | {"force": True}).status_code == 409
+
+
 def test_name_in_a_repair_is_kept_with_the_reason_and_the_evidence_with_the_step(
     caller: Caller, installed: TaskTemplate
 ) -> None:
@@ -445,6 +466,8 @@ SENSELESS: list[tuple[dict[str, Any], str]] = [
     ({"action_type": "reset_for_retry", "reason": "x", "reset_by": ""}, "/reset_by"),
     ({"action_type": "reset_for_retry", "reason": "x", "reset_by": "a\nb"}, "/reset_by"),
     ({"action_type": "reset_for_retry", "reason": "x" * 490, "reset_by": "ada"}, "/reason"),
+    ({"action_type": "cancel", "reason": "x", "completion_data": {"result": 1}}, ""),
+    ({"action_type": "cancel", "reason": "x", "resolved_by": "ada"}, ""),
     ({"action_type": "reset_for_retry"}, "/reason"),
     ({"action_type": "reset_for_retry", "reason": ""}, "/reason"),
     ({"action_type": "reset_for_retry", "reason": " "}, "/reason"),

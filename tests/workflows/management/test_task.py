@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from django.core.management import call_command
 
 from orchestrator.core import clock, publisher
 from orchestrator.core.state_machine import transition
@@ -70,14 +71,16 @@ def test_what_cannot_be_requested_is_told(installed: TaskTemplate) -> None:
 
 
 def test_wait_ends_with_the_task_and_fails_unless_it_is_complete(
-    begun: Task, monkeypatch: pytest.MonkeyPatch
+    begun: Task, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda _: engine.cancel(
         Task.objects.latest("pk").pk, reason="", actor="ada", now=clock.now()
     ))  # fmt: skip
     with pytest.raises(SystemExit) as ended:
-        run("create", REF, "--set", "shirts=4", "--wait")
+        call_command("task", "create", REF, "--set", "shirts=4", "--wait")
     assert ended.value.code == 1
+    # scripts read the id from stdout
+    assert tuple(capsys.readouterr()) == (f"{Task.objects.latest('pk').pk}\n", "cancelled\n")
 
 
 def test_list_shows_progress_filters_and_pages() -> None:
@@ -109,6 +112,14 @@ def test_show_and_steps_say_what_blocks_and_how_often_it_was_tried() -> None:
         assert "4711" not in told
     assert "an operator, who repairs a step" in run("show", str(task.pk))
     assert document("show", str(task.pk))["blocked_by"] == ["wash"]
+    lines = {line.split()[0]: line.split() for line in run("steps", str(task.pk)).splitlines()}
+    wash = Step.objects.get(name="wash")
+    assert lines["wash"][-1] == str(wash.pk)
+    assert lines["fold"][-2:] == ["yes", "yes"]
+    assert "retry eligible" in run("steps", str(task.pk)).splitlines()[0]
+    page = " ".join(run("step", str(task.pk), "dry").split())
+    assert "Dependencies not satisfied" in page
+    assert "Retry eligible no" in page
     (item,) = document("steps", str(task.pk), "--state", "pending")["items"]
     assert (item["name"], item["dependencies_satisfied"]) == ("dry", False)
 
@@ -165,6 +176,18 @@ def test_blocked_task_is_resolved(begun: Task) -> None:
     assert begun.state == TaskState.RESOLVED_MANUALLY
 
 
+def test_step_is_cancelled_and_the_task_can_be_closed(begun: Task) -> None:
+    id = str(begun.pk)
+    assert "--reason" in refused("cancel-step", id, "wash")
+    by = ("--reason", "it burns", "--cancelled-by", "ops@example.com")
+    assert "force" in refused("cancel-step", id, "wash", *by)
+    printed = run("cancel-step", id, "wash", *by, "--force")
+    assert "cancelled" in printed
+    assert "ops@example.com" in printed
+    assert "wash (cancelled)" in run("steps", id)
+    assert "is resolved" in run("resolve", id, "--reason", "nobody needs it")
+
+
 def test_each_repair_needs_a_reason_and_carries_the_task_on(begun: Task, tmp_path: Path) -> None:
     id = str(begun.pk)
     assert "--reason" in refused("reset-step", id, "wash")
@@ -176,7 +199,12 @@ def test_each_repair_needs_a_reason_and_carries_the_task_on(begun: Task, tmp_pat
     complete = ("complete-step", id, "wash", "--reason", "by hand", "--force")
     assert "broken.json: expected JSON" in refused(*complete, "--result", f"@{broken}")
     evidence = ("--metadata", '{"seen": "by eye"}', "--completed-by", "ops@example.com")
-    run(*complete, "--result", f"@{file}", *evidence)
+    printed = run(*complete, "--result", f"@{file}", *evidence).splitlines()
+    _, _, wash_line, *facts = [" ".join(line.split()) for line in printed]
+    assert wash_line.startswith("wash complete ")
+    assert facts[0] == "Reason by hand"
+    assert facts[1].startswith("By cli:")
+    assert facts[2] == "On behalf of ops@example.com"
     wash = Step.objects.get(name="wash")
     assert (wash.result, wash.completion_metadata) == ({"pin": 7}, {"seen": "by eye"})
     reasons = [record["reason"] for record in items("audit", id, "--step", "wash")]

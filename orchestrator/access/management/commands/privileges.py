@@ -56,7 +56,9 @@ class Command(output.MusterCommand):
         )
         _add_credentials(broker)
         broker.add_argument(
-            "--events", action="store_true", help="Let workers send task events (Flower)."
+            "--events",
+            action="store_true",
+            help="Let executors and workers send events (Flower); also by MUSTER_CELERY_EVENTS.",
         )
         broker.add_argument(
             "--apply",

@@ -94,7 +94,7 @@ class Command(output.MusterCommand):
 
     def revoke(self, *, name: str, now: datetime, **options: Any) -> None:
         self._token(name)
-        tokens.revoke(name, now=now)
+        tokens.revoke(name, by=self.principal, now=now)
         self.stdout.write(f"{name} is revoked.")
 
     def list_all(self, *, now: datetime, as_json: bool, **options: Any) -> None:

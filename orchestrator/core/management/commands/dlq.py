@@ -11,6 +11,7 @@ from uuid import UUID
 from django.core.management.base import CommandError, CommandParser
 
 from orchestrator.core import clock, cursors, dead_letters, investigations, publisher
+from orchestrator.core.investigations import TEXT_MAX
 from orchestrator.core.management import arguments, dlq_view, output, selection
 from orchestrator.core.management.tables import Table
 from orchestrator.core.models import DLQEntry, InvestigationQueue
@@ -18,7 +19,6 @@ from orchestrator.core.models.dead_letters import DLQEntryQuerySet
 from orchestrator.core.shown import investigations as shown
 from orchestrator.core.shown.documents import document
 
-NOTE_MAX = 10_000
 PATTERNS = ("namespace", "template", "opened_after", "opened_before")
 
 
@@ -46,7 +46,7 @@ class Command(output.MusterCommand):
         subject = opening.add_mutually_exclusive_group(required=True)
         for kind in investigations.kinds():
             subject.add_argument(f"--{kind}", metavar="ID", help="Or the beginning of its id.")
-        opening.add_argument("--detail", type=arguments.text(NOTE_MAX), required=True)
+        opening.add_argument("--detail", type=arguments.text(TEXT_MAX), required=True)
         output.add_json(opening)
         _add_update(verbs.add_parser("update", help="Add a note or metadata, or close entries."))
         stats = verbs.add_parser(
@@ -80,11 +80,8 @@ class Command(output.MusterCommand):
         for kind, id in _subjects(options):
             rows = rows.filter(subject_kind=kind, subject_id=id)
         rows = _within(rows, options)
-        if cursor is not None:
-            rows = rows.filter(pk__lt=cursors.read(cursor, cursors.whole_number))
-        page = list(rows.order_by("-pk")[: limit + 1])
-        more = cursors.write(page[limit - 1].pk) if len(page) > limit else None
-        page = page[:limit]
+        below = None if cursor is None else cursors.read(cursor, cursors.whole_number)
+        page, more = cursors.newest(rows, limit=limit, below=below)
         if as_json:
             items = [document(shown.summary(row, seen_by=self.principal)) for row in page]
             self.show_items(items, next_cursor=more)
@@ -205,7 +202,7 @@ def _add_update(parser: CommandParser) -> None:
         help="Close them. They cannot be opened again.",
     )
     parser.add_argument(
-        "--note", "--resolution-notes", type=arguments.text(NOTE_MAX), help="A note to add."
+        "--note", "--resolution-notes", type=arguments.text(TEXT_MAX), help="A note to add."
     )
     arguments.add_given_name(parser, "--resolved-by")
     parser.add_argument(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -20,7 +20,7 @@ from orchestrator.core.management import (
     watching,
 )
 from orchestrator.core.models import Action, Execution, ExecutionEvent, Worker
-from orchestrator.core.models.executions import CANCEL_REASON_MAX
+from orchestrator.core.models.executions import CANCEL_REASON_MAX, may_scan
 from orchestrator.core.reasons import Reason
 from orchestrator.core.shown import executions as shown
 from orchestrator.core.shown.documents import document
@@ -124,18 +124,19 @@ class Command(output.MusterCommand):
         return ended
 
     def list_rows(self, *, as_json: bool, limit: int, cursor: str | None, **options: Any) -> None:
-        rows = self._filtered(options).defer("parameters", "result")
-        if cursor is not None:
-            rows = rows.filter(pk__lt=cursors.read(cursor, UUID))
-        page = list(rows.select_related("worker").order_by("-pk")[: limit + 1])
-        more = cursors.write(page[limit - 1].pk) if len(page) > limit else None
-        page = page[:limit]
+        rows = self._filtered(options).defer("parameters", "result").select_related("worker")
+        below = None if cursor is None else cursors.read(cursor, UUID)
+        among = Execution.objects.all() if _may_scan(options) else None
+        page, more = cursors.newest(rows, limit=limit, below=below, among=among)
         if as_json:
-            items = [document(shown.ExecutionSummary.model_validate(row)) for row in page]
+            items = [document(shown.ExecutionListed.model_validate(row)) for row in page]
             self.show_items(items, next_cursor=more)
         elif not page:
             is_filtered = any(options[name] for name in FILTERS)
             self.stdout.write(NO_MATCH if is_filtered or cursor else NONE)
+            if more:
+                looked_at = f"{cursors.LOOKED_AT_LIMIT:,}"
+                self.stdout.write(f"Looked at {looked_at}. Older ones: --cursor {more}")
         else:
             self.show(execution_view.listing(page, clock.now(), seen_by=self.principal))
             if more:
@@ -183,7 +184,7 @@ class Command(output.MusterCommand):
         if options["open"]:
             rows = rows.open()
         if options["status"]:
-            rows = rows.filter(status__in=options["status"])
+            rows = rows.in_status(*options["status"])
         if options["action"]:
             rows = rows.filter(action_ref=self._known_action(options["action"]))
         if options["reason"]:
@@ -194,7 +195,7 @@ class Command(output.MusterCommand):
 
     def _new(self, options: dict[str, Any]) -> executions.NewExecution:
         same = (
-            "action_ref",
+            "queue",
             "priority",
             "timeout_seconds",
             "queue_ttl_ms",
@@ -205,6 +206,7 @@ class Command(output.MusterCommand):
         )
         worker = options["worker"]
         return executions.NewExecution(
+            action_ref=options["action_ref"] or "",
             parameters=options["parameters"] | dict(options["param"]),
             worker_id=None if worker is None else self._worker(worker).pk,
             worker_selector=dict(options["label"]) or None,
@@ -213,8 +215,22 @@ class Command(output.MusterCommand):
         )
 
 
+def _may_scan(options: Mapping[str, Any]) -> bool:
+    return not options["open"] and may_scan(
+        statuses=options["status"], reason=options["reason"], worker=options["worker"]
+    )
+
+
 def _add_submit(parser: CommandParser) -> None:
-    parser.add_argument("action_ref", help="Such as core.echo; see: manage.py pack list")
+    parser.add_argument(
+        "action_ref",
+        nargs="?",
+        help="Such as core.echo; see: manage.py pack list. May be left out for a queue with an "
+        "action of its own.",
+    )
+    parser.add_argument(
+        "--queue", metavar="NAME", help="Its queue; see: manage.py queue list. (default: default)"
+    )
     arguments.add_pairs(
         parser,
         "--param",
@@ -231,7 +247,6 @@ def _add_submit(parser: CommandParser) -> None:
     parser.add_argument(
         "--priority",
         type=arguments.whole(*BOUNDS["priority"]),
-        default=0,
         help="Higher is scheduled first.",
     )
     parser.add_argument("--queue-ttl-ms", type=arguments.whole(*BOUNDS["queue_ttl_ms"]))

@@ -17,9 +17,15 @@ class Command(ParsedCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--name", default="executor", help="unique on this host")
+        parser.add_argument(
+            "--no-gates", action="store_true", help="leave gates to others: manage.py gate"
+        )
+        parser.add_argument("--events", action="store_true", help="send events (Flower)")
         parser.add_argument("--loglevel", default="INFO")
 
-    def handle(self, *args: Any, name: str, loglevel: str, **options: Any) -> None:
+    def handle(
+        self, *args: Any, name: str, events: bool, loglevel: str, no_gates: bool, **options: Any
+    ) -> None:
         specs = [*topology.hot_queues(), topology.maintenance_queue()]
         celery_process.run_worker(
             name=name,
@@ -27,4 +33,6 @@ class Command(ParsedCommand):
             pool="threads",
             concurrency=2,
             loglevel=loglevel,
+            sends_events=events,
+            keeps_gates=not no_gates,
         )

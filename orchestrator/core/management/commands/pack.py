@@ -63,6 +63,8 @@ class Command(output.MusterCommand):
             report = packs.install(definition, now=clock.now(), principal=self.principal)
         except packs.RefTaken as error:
             self._refuse([f"{path}: {error}"])
+        except packs.InvalidPack as error:
+            self._refuse([str(problem) for problem in error.problems])
         table = Table(">created", ">updated", ">unchanged", ">disabled")
         groups = (report.created, report.updated, report.unchanged, report.disabled)
         table.add_row(*(str(len(group)) for group in groups))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,7 +10,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from orchestrator.core import declarations, topology
 from orchestrator.core.declarations import Finding
-from orchestrator.core.management import broker_topology, documents, output
+from orchestrator.core.management import broker_check, broker_topology, documents, output
 from orchestrator.core.management.tables import Table
 from orchestrator.core.topology import QueueSpec
 
@@ -29,7 +29,14 @@ class Command(output.MusterCommand):
         show = verbs.add_parser("show", help="Every queue of the topology; asks no broker.")
         show.add_argument("--format", choices=["table", "markdown", "json"], default="table")
         check = verbs.add_parser(
-            "check", help="Compare with the broker; changes nothing, fails on any difference."
+            "check",
+            help="Compare with the broker; changes nothing, fails on any difference. Bindings and "
+            "policies need RabbitMQ's management API; without it, says that they were not checked.",
+        )
+        check.add_argument(
+            "--running",
+            action="store_true",
+            help="fail on a queue without a consumer, too: services should be up",
         )
         output.add_json(check)
         verbs.add_parser("apply", help="Declare the shared queues and those of all known workers.")
@@ -74,24 +81,23 @@ class Command(output.MusterCommand):
                 )
             self.show(table)
 
-    def check_broker(self, *, as_json: bool, **options: Any) -> None:
+    def check_broker(self, *, running: bool, as_json: bool, **options: Any) -> None:
         with broker_topology.connected() as link:
-            findings = declarations.inspect(link, broker_topology.every_queue())
+            checked = broker_check.check(link, broker_topology.every_queue())
         if as_json:
-            self.show_items(asdict(finding) | {"state": finding.state} for finding in findings)
+            items = [asdict(each) | {"state": each.state} for each in checked.findings]
+            self.show_json(
+                {"items": items, "next_cursor": None, "not_checked": checked.not_checked}
+            )
         else:
-            self._show_findings(findings)
-        wrong = [finding for finding in findings if finding.state != "as declared"]
-        differing = [finding for finding in wrong if finding.differences]
-        if differing:
-            raise CommandError(
-                f"{len(differing)} of {len(findings)} differ\n"
-                f"{declarations.describe(differing)}\n{declarations.REMEDY}"
-            )
-        if wrong:
-            raise CommandError(
-                f"{len(wrong)} of {len(findings)} missing; declare them: manage.py topology apply"
-            )
+            self._show_findings(checked.findings)
+            for what in checked.not_checked:
+                self.stdout.write(f"Not checked: {what}")
+        if complaint := _complaint(checked.findings, running=running):
+            raise CommandError(complaint)
+        if not as_json:
+            for line in _problems(checked.findings):
+                self.stdout.write(line)
 
     def _show_findings(self, findings: list[Finding]) -> None:
         table = Table("*name", "state", "argument", "*wanted", "*found", ">ready", ">consumers")
@@ -129,6 +135,39 @@ class Command(output.MusterCommand):
             self.show(table)
         else:
             self.stdout.write("No queue differs; nothing was moved.")
+
+
+def _complaint(findings: Sequence[Finding], *, running: bool) -> str:
+    """What is wrong, and how to mend it; empty if nothing is."""
+    differing = [finding for finding in findings if finding.differences]
+    missing = [finding for finding in findings if finding.is_missing]
+    problems = [
+        line
+        for finding in findings
+        for line in _problems([finding])
+        if running or finding.state != declarations.NO_CONSUMER
+    ]
+    parts = []
+    if differing:
+        parts.append(
+            f"{len(differing)} of {len(findings)} differ\n"
+            f"{declarations.describe(differing)}\n{declarations.REMEDY}"
+        )
+    if missing:
+        names = ", ".join(finding.name for finding in missing)
+        parts.append(
+            f"{len(missing)} of {len(findings)} missing: {names}; "
+            f"declare them: {broker_check.APPLY}"
+        )
+    return "\n".join(parts + problems)
+
+
+def _problems(findings: Sequence[Finding]) -> list[str]:
+    return [
+        f"{finding.kind} {finding.name}: {problem.what}; {problem.remedy}"
+        for finding in findings
+        for problem in finding.problems
+    ]
 
 
 def _described(spec: QueueSpec) -> dict[str, Any]:

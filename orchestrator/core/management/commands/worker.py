@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from argparse import ArgumentTypeError
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
 from orchestrator.core import clock, database, fleet, topology
+from orchestrator.core.fleet import subscriptions
 from orchestrator.core.management import arguments, celery_process, output, ping
 
 
@@ -47,6 +49,14 @@ class Command(output.MusterCommand):
             metavar="KEY=VALUE",
             help="a label that a worker_selector may ask for; may be repeated",
         )
+        parser.add_argument(
+            "--queues",
+            type=_subscriptions,
+            default={},
+            metavar="NAME[=SLOTS],...",
+            help="the queues that it serves, each with the most slots for it; NAME:retry is the "
+            "retry lane of a queue (default: the queue `default` alone)",
+        )
         parser.add_argument("--events", action="store_true", help="send task events (Flower)")
         parser.add_argument("--loglevel", default="INFO")
 
@@ -60,7 +70,12 @@ class Command(output.MusterCommand):
         if options["runtimes"]:
             os.execv(sys.executable, [sys.executable, "-m", "workers.survey"])  # noqa: S606
         database.wait_until_reachable()
-        worker = fleet.enlist(name=options["name"], labels=dict(options["label"]))
+        try:
+            worker = fleet.enlist(
+                name=options["name"], labels=dict(options["label"]), queues=options["queues"]
+            )
+        except fleet.InvalidSubscription as invalid:
+            raise CommandError(f"--queues: {invalid}") from None
         celery_process.run_worker(
             name=worker.name,
             queues=[topology.worker_queue(worker.pk).name],
@@ -69,3 +84,10 @@ class Command(output.MusterCommand):
             loglevel=options["loglevel"],
             sends_events=options["events"],
         )
+
+
+def _subscriptions(text: str) -> dict[str, int | None]:
+    try:
+        return subscriptions.parse(text)
+    except fleet.InvalidSubscription as invalid:
+        raise ArgumentTypeError(str(invalid)) from None

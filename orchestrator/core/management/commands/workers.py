@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
@@ -11,6 +12,7 @@ from django.db import close_old_connections
 from rich.text import Text
 
 from orchestrator.core import clock, executions, fleet, words
+from orchestrator.core.fleet import subscriptions
 from orchestrator.core.management import arguments, output, selection
 from orchestrator.core.management.tables import Table
 from orchestrator.core.models import Execution, Worker, WorkerEvent
@@ -98,7 +100,7 @@ class Command(output.MusterCommand):
         elif not listed:
             self.stdout.write("There is no worker. Start one: manage.py worker --name w1")
         else:
-            self.show(_table(listed))
+            self.show(_table(listed, now))
 
     def list_events(self, worker: Worker, *, limit: int, as_json: bool) -> None:
         events = WorkerEvent.objects.of(worker.pk)[:limit]
@@ -140,7 +142,7 @@ class Command(output.MusterCommand):
         return worker
 
 
-def _table(workers: Sequence[shown.WorkerOut]) -> Table:
+def _table(workers: Sequence[shown.WorkerOut], now: datetime) -> Table:
     table = Table(
         *(">id", "name", "status", "heartbeat", ">age", ">held", ">slots", "*offers", "*why")
     )
@@ -149,6 +151,8 @@ def _table(workers: Sequence[shown.WorkerOut]) -> Table:
         offers = ", ".join(worker.runtimes)
         if worker.labels:
             offers += f"; {words.labels(worker.labels)}"
+        if worker.queues:
+            offers += f"; queues {subscriptions.text(worker.queues)}"
         table.add_row(
             str(worker.id),
             output.plain(worker.name),
@@ -158,6 +162,6 @@ def _table(workers: Sequence[shown.WorkerOut]) -> Table:
             str(worker.load),
             str(worker.capacity),
             output.plain(offers),
-            output.plain(shown.hindrances(worker)),
+            output.plain(shown.hindrances(worker, now)),
         )
     return table

@@ -1,0 +1,56 @@
+"""Marks that processes compare: the state of the rules, and how far histories were read."""
+
+from __future__ import annotations
+
+from uuid import UUID, uuid4
+
+from django.db import models
+
+from orchestrator.automation.models.triggers import Trigger
+
+THE_ONLY = 1
+
+
+class RevisionQuerySet(models.QuerySet["Revision"]):
+    def stamp(self) -> UUID | None:
+        """The stamp now; None if no rule was ever installed."""
+        return self.filter(pk=THE_ONLY).values_list("stamp", flat=True).first()
+
+    def advance(self) -> None:
+        """Change the stamp, in the transaction of a change that caches must see."""
+        self.update_or_create(pk=THE_ONLY, defaults={"stamp": uuid4()})
+
+
+class Revision(models.Model):
+    """Its stamp changes with every rule: whoever keeps rules in memory asks for it first. It is
+    random, so that one of a database that was restored is never taken for another."""
+
+    stamp = models.UUIDField()
+
+    objects = RevisionQuerySet.as_manager()
+
+    def __str__(self) -> str:
+        return str(self.stamp)
+
+
+class Watermark(models.Model):
+    """How far a trigger of the type `core.execution` has read the history of executions. There is
+    one while an enabled rule waits for it."""
+
+    trigger = models.OneToOneField(
+        Trigger, on_delete=models.CASCADE, primary_key=True, related_name="+"
+    )
+    trigger_id: int
+    read_id = models.BigIntegerField(help_text="Nothing up to this row is read again.")
+    seen_id = models.BigIntegerField(
+        help_text="The newest row at one look; those before it may have been written later."
+    )
+    seen_xid = models.BigIntegerField(
+        default=0, help_text="When all transactions up to this one are over, none is any more."
+    )
+    beyond_ends = models.BooleanField(
+        default=False, help_text="Wants other statuses than terminal ones."
+    )
+
+    def __str__(self) -> str:
+        return f"{self.trigger_id} to {self.read_id}"

@@ -1,0 +1,1 @@
+"""What automation shows of each noun, for API, terminal and admin."""

@@ -1,0 +1,153 @@
+"""Types of triggers: those of packs, and those that Muster brings itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from orchestrator.automation.models import TriggerType
+from orchestrator.automation.problems import InvalidDocument, Problem, did_you_mean
+from orchestrator.core.errors import MusterError
+from orchestrator.core.models import Pack
+from orchestrator.core.packs import ContentReport
+from orchestrator.core.states import TERMINAL, ExecutionStatus
+
+EXECUTION = "core.execution"
+
+
+class TypeTaken(MusterError):
+    """A trigger type of this name belongs to another pack."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewType:
+    """A trigger type as a pack describes it."""
+
+    ref: str
+    description: str = ""
+    parameters_schema: Mapping[str, Any] = field(default_factory=dict)
+    payload_schema: Mapping[str, Any] = field(default_factory=dict)
+
+
+_TIMES = {
+    "type": "object",
+    "required": ["scheduled_at", "fired_at", "missed", "timezone"],
+    "properties": {
+        "scheduled_at": {"type": "string", "description": "When it was due."},
+        "fired_at": {"type": "string", "description": "When it was recorded."},
+        "missed": {"type": "integer", "description": "How many before it were left out."},
+        "timezone": {"type": "string"},
+    },
+}
+
+_EXECUTION_PARAMETERS = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "actions": {
+            "type": "array",
+            "maxItems": 50,
+            "items": {"type": "string", "maxLength": 130},
+            "description": "Names of actions, in which `*` stands for any characters; "
+            "without it, all.",
+        },
+        "statuses": {
+            "type": "array",
+            "items": {"enum": sorted(ExecutionStatus)},
+            "default": sorted(TERMINAL),
+        },
+    },
+}
+
+_EXECUTION_PAYLOAD = {
+    "type": "object",
+    "properties": {
+        name: {"type": "string"}
+        for name in ("execution_id", "action_ref", "status", "was", "event", "reason", "at")
+    }
+    | {"attempt": {"type": "integer"}},
+}
+
+BUILT_IN: Mapping[str, NewType] = {
+    each.ref: each
+    for each in (
+        NewType(
+            ref="core.interval",
+            description="Fires again and again, after the same time.",
+            payload_schema=_TIMES,
+        ),
+        NewType(
+            ref="core.cron",
+            description="Fires at the times that a cron expression names.",
+            payload_schema=_TIMES,
+        ),
+        NewType(ref="core.date", description="Fires once.", payload_schema=_TIMES),
+        NewType(
+            ref=EXECUTION,
+            description="An execution came into one of these statuses.",
+            parameters_schema=_EXECUTION_PARAMETERS,
+            payload_schema=_EXECUTION_PAYLOAD,
+        ),
+    )
+}
+"""Their parameters are checked by `schedules`, those of timers."""
+
+
+@transaction.atomic
+def install_types(news: Sequence[NewType], *, pack: Pack, now: datetime) -> ContentReport:
+    """Bring the trigger types of a pack in line with these. One that is no longer among them takes
+    no more events. Raises TypeTaken."""
+    owned = {row.ref: row for row in TriggerType.objects.select_for_update().filter(pack=pack)}
+    refs = [new.ref for new in news]
+    for other in TriggerType.objects.filter(ref__in=refs).exclude(pack=pack):
+        raise TypeTaken(f"The trigger type {other} belongs to {other.pack or 'Muster itself'}.")
+    created, updated, unchanged = [], [], []
+    for new in news:
+        row = owned.get(new.ref)
+        if row is None:
+            TriggerType.objects.create(pack=pack, updated_at=now, **vars(new))
+            created.append(new.ref)
+        elif _change(row, new, now):
+            updated.append(new.ref)
+        else:
+            unchanged.append(new.ref)
+    gone = [row for ref, row in owned.items() if ref not in refs and row.retired_at is None]
+    TriggerType.objects.filter(pk__in=[row.pk for row in gone]).update(retired_at=now)
+    return ContentReport(
+        tuple(created), tuple(updated), tuple(unchanged), tuple(row.ref for row in gone)
+    )
+
+
+def install_built_in(*, now: datetime) -> None:
+    """Add the types that Muster brings itself, or bring them up to date."""
+    for new in BUILT_IN.values():
+        row, is_new = TriggerType.objects.get_or_create(
+            ref=new.ref, defaults={**vars(new), "updated_at": now}
+        )
+        if not is_new:
+            _change(row, new, now)
+
+
+def _change(row: TriggerType, new: NewType, now: datetime) -> bool:
+    """Copy the description into the row; returns False if nothing differs."""
+    values = {name.name: getattr(new, name.name) for name in fields(NewType)} | {"retired_at": None}
+    if all(getattr(row, name) == value for name, value in values.items()):
+        return False
+    TriggerType.objects.filter(pk=row.pk).update(**values, updated_at=now)
+    return True
+
+
+def type_called(ref: str) -> TriggerType:
+    """The type of this name that takes events. Raises InvalidDocument."""
+    usable = TriggerType.objects.filter(retired_at__isnull=True)
+    found = usable.filter(ref=ref).first()
+    if found is None:
+        known = usable.values_list("ref", flat=True)
+        near = did_you_mean(ref, known)
+        message = f"no trigger type is called {ref!r:.140}; {near}"
+        raise InvalidDocument([Problem(("type",), message)])
+    return found

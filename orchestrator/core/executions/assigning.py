@@ -1,0 +1,205 @@
+"""The choice of workers for executions of the backlog, its record, and the dispatch."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from uuid import UUID
+
+from django.conf import settings
+from django.db import transaction
+
+from orchestrator.core import clock, fleet, tracing
+from orchestrator.core.executions import dispatching, status_news, unloaded
+from orchestrator.core.executions.attempts import end_attempts, move
+from orchestrator.core.executions.dispatching import BROKER_PAUSE, FULL, Dispatch, start_by
+from orchestrator.core.models import Action, Execution
+from orchestrator.core.reasons import Reason
+from orchestrator.core.state_machine import Move
+from orchestrator.core.states import ExecutionStatus
+
+READERS_DIFFER_BY = timedelta(milliseconds=250)
+"""On a busy machine, the process that accepted an execution and the one that noted the loss of a
+worker may have read the database's clock this far apart."""
+
+WAIT_FOR_WORKER = timedelta(seconds=2)
+"""The interval at which executions that wait for an eligible worker are looked at again."""
+
+
+def place(
+    executions: Sequence[Execution],
+    *,
+    placement: fleet.Placement,
+    now: datetime,
+    actor: str,
+    postpone: bool = False,
+) -> bool:
+    """Give these to workers; returns True if all workers were full for some.
+
+    1. Choose a worker for each.
+    2. Record the choices: an execution that lost a race is not dispatched.
+    3. With `postpone`, put off those whose workers are all full, so that others have their turn.
+    4. Reject those that no worker can run, or let them wait.
+    5. After the commit, dispatch.
+    """
+    began_ns = tracing.clock_ns()
+    choices = _choose(executions, placement=placement, now=now)
+    assignments = [_assignment(choice, now) for choice in choices.chosen]
+    moved = Execution.objects.transition_many("schedule", assignments, now=now, actor=actor)
+    status_news.tell(moved)
+    if postpone:
+        _put_off([each for each in choices.full if _keeps_others(each, placement)], now=now)
+    for what, group in choices.without.items():
+        _without_worker(group, what, now=now, actor=actor)
+    dispatches = [choice for choice in choices.chosen if choice.execution.pk in moved]
+    given = [(each.key, each.worker_id) for each in dispatches] if began_ns else []
+    transaction.on_commit(partial(tracing.scheduled, given, began_ns=began_ns))
+    transaction.on_commit(partial(dispatching.dispatch, dispatches, now=now, actor=actor))
+    return bool(choices.full)
+
+
+@dataclass(frozen=True)
+class _Choices:
+    """The outcome of choosing, for each of a batch of executions."""
+
+    chosen: list[Dispatch] = field(default_factory=list)
+    """Those that got a worker, each at the attempt that begins with it."""
+    full: list[Execution] = field(default_factory=list)
+    """Those whose eligible workers are all full."""
+    without: dict[str, list[Execution]] = field(default_factory=lambda: defaultdict(list))
+    """Those that no worker can run, by what was missing."""
+
+
+def _choose(
+    executions: Sequence[Execution], *, placement: fleet.Placement, now: datetime
+) -> _Choices:
+    began = time.monotonic()
+    if unloaded.are_among(executions):
+        # since then their worker's row says that it lacks their code
+        placement.refresh(now=now, older_than_seconds=0.0)
+    placement.refresh(now=now)
+    choices = _Choices()
+    for execution in executions:
+        try:
+            worker_id = _pick(execution, placement=placement, now=now, began=began)
+        except fleet.FleetBusy:
+            choices.full.append(execution)
+        except fleet.NoWorkerAvailable as missing:
+            choices.without[str(missing)].append(execution)
+        else:
+            choices.chosen.append(Dispatch(execution, execution.attempt + 1, worker_id))
+    return choices
+
+
+def _keeps_others(execution: Execution, placement: fleet.Placement) -> bool:
+    """True if it is full for this one, and others behind it may have their turn. The others of a
+    queue have none while its servers are full."""
+    return execution.queue is None or placement.queue_room(execution.queue) > 0
+
+
+def _put_off(executions: Sequence[Execution], *, now: datetime) -> None:
+    """Let these wait before they are looked at again."""
+    if executions:
+        waiting = Execution.objects.filter(pk__in=[each.pk for each in executions]).backlog(now)
+        waiting.update(next_retry_at=now + BROKER_PAUSE, wait_reason=FULL)
+
+
+def _pick(execution: Execution, *, placement: fleet.Placement, now: datetime, began: float) -> int:
+    """A worker for this execution. Raises NoWorkerAvailable and FleetBusy."""
+
+    def pick() -> int:
+        return placement.pick(
+            runtime=execution.action.runtime,
+            selector=execution.wanted_labels,
+            code=execution.needed_code,
+            isolation=execution.needed_isolation,
+            queue=execution.subscription,
+            lane_key=execution.lane_key,
+            pinned=execution.pinned_worker_id,
+            avoid=execution.worker_id,
+            suspect=execution.pk if execution.is_suspect else None,
+            now=now,
+        )
+
+    try:
+        return pick()
+    except fleet.NoWorkerAvailable:
+        # an old view may cost balance but must not end an execution: a worker may just have
+        # registered
+        placement.refresh(now=now, older_than_seconds=time.monotonic() - began)
+        return pick()
+
+
+def _assignment(choice: Dispatch, now: datetime) -> Move:
+    return move(
+        choice.execution,
+        worker=choice.worker_id,
+        start_by=start_by(choice.execution, now),
+        next_retry_at=None,
+        wait_reason="",
+    )
+
+
+def _without_worker(
+    executions: Sequence[Execution], what: str, *, now: datetime, actor: str
+) -> None:
+    """Reject executions that no worker can run, or let them wait, as each action says. Those of a
+    queue wait in any case, until their deadline: its workers may come later.
+
+    An execution that was accepted while there was a worker for it survives a short absence of the
+    fleet, such as a restart of its only worker. That depends on the execution alone, not on which
+    executor looks at it first.
+    """
+    waits: list[Execution] = []
+    others: list[Execution] = []
+    for execution in executions:
+        is_patient = execution.action.on_no_worker == Action.OnNoWorker.WAIT
+        (waits if is_patient or execution.queue is not None else others).append(execution)
+    patient = _may_still_have_a_worker(others, now) if others else set()
+    wait = [*waits, *(execution for execution in others if execution.pk in patient)]
+    reject = [execution for execution in others if execution.pk not in patient]
+    again_at = now + WAIT_FOR_WORKER
+    Execution.objects.transition_many(
+        "wait",
+        [
+            move(e, wait_reason=what[:200], next_retry_at=again_at)
+            for e in wait
+            if e.status == ExecutionStatus.REQUESTED
+        ],
+        now=now,
+        actor=actor,
+    )
+    already = [e.pk for e in wait if e.status == ExecutionStatus.SCHEDULING]
+    Execution.objects.filter(pk__in=already).backlog(now).update_unheld(
+        wait_reason=what[:200], next_retry_at=again_at
+    )
+    end_attempts(
+        reject, reason=Reason.NO_WORKER_AVAILABLE, detail=what, failed_by="executor", now=now
+    )
+
+
+def _may_still_have_a_worker(executions: Sequence[Execution], now: datetime) -> set[UUID]:
+    """The ids of those that had a worker when they were accepted, and until a moment ago."""
+    # just after the clock was set, nobody can tell which heartbeats came in time
+    if not fleet.clock_is_trusted(clock.asked_now()):
+        return {execution.pk for execution in executions}
+    needs = {
+        execution.pk: fleet.Need.of_execution(execution)
+        for execution in executions
+        if execution.pinned_worker_id is None
+    }
+    present_until = {need: fleet.present_until(need, now=now) for need in set(needs.values())}
+    grace = timedelta(seconds=settings.MUSTER.no_worker_grace_seconds)
+    accepted = Execution.objects.filter(pk__in=needs).values_list("pk", "created_at")
+    return {
+        pk
+        for pk, accepted_at in accepted
+        if (until := present_until[needs[pk]]) is not None
+        # if accepted after `now` was read, it may be newer than the last sign of a present worker
+        and (until >= now or accepted_at < until + READERS_DIFFER_BY)
+        and now - until < grace
+    }

@@ -1,0 +1,97 @@
+"""SQL that a process composes once, and that PostgreSQL parses and plans once for each session.
+
+For a statement about one row, these steps take longer than its execution. On an idle installation
+each statement runs from cold caches, where every step counts several times as much.
+
+Only for PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
+from typing import Any, Generic, TypeVar
+
+import psycopg
+from django.conf import settings
+from django.db import DEFAULT_DB_ALIAS, connections, models
+
+M = TypeVar("M", bound=models.Model)
+
+PLACEHOLDER = re.compile(r"%\((\w+)\)s")
+
+PLANNED_AFTER = 1_000
+"""A plan is used so many times. One that was made while a table was small reads the whole table."""
+
+MOST_PREPARED = 20
+"""The statements that a session keeps prepared: those that it used last."""
+
+
+class Statement:
+    """A statement with a `%(name)s` for each of its parameters."""
+
+    def __init__(self, sql: str) -> None:
+        self.names = tuple(dict.fromkeys(PLACEHOLDER.findall(sql)))
+        numbers = {name: f"${number}" for number, name in enumerate(self.names, 1)}
+        self.sql = " ".join(PLACEHOLDER.sub(lambda found: numbers[found[1]], sql).split())
+        self._uses = count()
+
+    def execute(
+        self, values: Mapping[str, Any], *, using: str = DEFAULT_DB_ALIAS
+    ) -> list[tuple[Any, ...]]:
+        """Execute it with these values; returns its rows."""
+        plan = next(self._uses) // PLANNED_AFTER
+        with _cursor(connections[using]) as cursor:
+            cursor.execute(f"{self.sql} -- {plan}", [values[name] for name in self.names])
+            rows: list[tuple[Any, ...]] = cursor.fetchall()
+            return rows
+
+
+@contextmanager
+def _cursor(connection: Any) -> Iterator[Any]:
+    """Django's cursor, but its parameters travel beside the statement, and PostgreSQL prepares
+    what it executes."""
+    connection.close_if_health_check_failed()
+    connection.ensure_connection()
+    link: psycopg.Connection[Any] = connection.connection
+    # only here: for all other statements, the driver would keep their texts to count them
+    link.prepare_threshold = 0 if settings.MUSTER.database_prepares else None
+    link.prepared_max = MOST_PREPARED
+    try:
+        with connection._prepare_cursor(psycopg.RawCursor(link)) as cursor:
+            yield cursor
+    finally:
+        link.prepare_threshold = None
+
+
+def type_of(field: Any) -> str:
+    """PostgreSQL's type of a column, without its length: a cast would cut what is too long."""
+    return str(field.db_type(connections[DEFAULT_DB_ALIAS])).split("(")[0]
+
+
+class Rows(Generic[M]):
+    """Rows of a model, without some of its fields, of what a statement returns."""
+
+    def __init__(self, model: type[M], *, without: Collection[str] = ()) -> None:
+        fields = [field for field in model._meta.concrete_fields if field.name not in without]
+        self.columns = tuple(str(field.column) for field in fields)
+        self._model = model
+        self._names = [field.attname for field in fields]
+        # Django's connections read them as text
+        self._documents = [
+            place for place, field in enumerate(fields) if isinstance(field, models.JSONField)
+        ]
+
+    def read(self, fetched: Iterable[tuple[Any, ...]], *, using: str) -> list[M]:
+        """The rows whose columns a statement returned, in the order of `columns`."""
+        return [self._model.from_db(using, self._names, self._decoded(row)) for row in fetched]
+
+    def _decoded(self, row: tuple[Any, ...]) -> list[Any]:
+        values = list(row)
+        for place in self._documents:
+            if values[place] is not None:
+                values[place] = json.loads(values[place])
+        return values

@@ -1,0 +1,5 @@
+"""The admin of queues."""
+
+from orchestrator.queues.admin import queues
+
+__all__ = ["queues"]

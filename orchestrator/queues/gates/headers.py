@@ -1,0 +1,99 @@
+"""AMQP headers of task messages: their names, and how they are read and carried over.
+
+The names that begin with `x-caf-` are those of CAF's worker framework, whose clients and workers
+may share the queues of a gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from orchestrator.core.json_values import is_whole
+
+RETRY = "x-caf-worker-retry"
+"""The number of starts that were lost before."""
+RETRY_LIMIT = "x-caf-worker-retry-limit"
+"""The limit that applied. It is written for people, and never read: a changed limit applies at
+once."""
+FORMER_RETRY_LIMIT = "x-caf-worker-retry-lmit"
+"""The name that CAF's documentation has for it. Not carried over."""
+REJECTED = "x-caf-worker-rejected"
+"""Why a message lies in the rejected queue."""
+OFFLOADED = "x-caf-payload-offloading"
+"""The beginning of the headers of a message whose data lies elsewhere."""
+DELIVERY_COUNT = "x-delivery-count"
+"""Written by a quorum queue: how often it has delivered the message before."""
+EXECUTION, ATTEMPT, REASON = "x-muster-execution-id", "x-muster-attempt", "x-muster-reason"
+
+INVALID, EXCEEDED = "TASKMESSAGE_INVALID", "RETRIES_EXCEEDED"
+"""The values of REJECTED."""
+
+OURS = frozenset({RETRY, RETRY_LIMIT, FORMER_RETRY_LIMIT, REJECTED, EXECUTION, ATTEMPT, REASON})
+OF_THE_BROKER = (
+    "x-death",
+    "x-first-death-",
+    "x-last-death-",
+    DELIVERY_COUNT,
+    "x-acquired-count",
+    "x-received-from",
+)
+"""Prefixes of headers with the past of a message in one broker: they would be wrong in a copy."""
+
+MOST_TRIES = 2**31 - 1
+
+
+def tries_of(value: Any) -> int | None:
+    """Read a retry header: an integer, or its decimal text, as CAF writes it. None if it is neither
+    or out of range."""
+    if isinstance(value, bytes):
+        value = value.decode("ascii", "replace")
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 10:
+        value = int(value)
+    return value if is_whole(value) and 0 <= value <= MOST_TRIES else None
+
+
+def delivered_before(headers: Mapping[str, Any]) -> int:
+    """How often a quorum queue has delivered the message before; 0 if it does not say."""
+    count = headers.get(DELIVERY_COUNT)
+    return count if is_whole(count) and 0 <= count <= MOST_TRIES else 0
+
+
+def carried(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """Headers for a copy of a message: all, but for ours and for those of the broker."""
+    return {
+        name: value
+        for name, value in headers.items()
+        if name not in OURS and not name.startswith(OF_THE_BROKER)
+    }
+
+
+def carried_to_answer(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """Headers for an answer: those of applications, which by custom begin with `x-`."""
+    return {name: value for name, value in carried(headers).items() if name.startswith("x-")}
+
+
+def storable(value: Any, depth: int = 0) -> Any:
+    """Convert headers to JSON that every database can store: no bytes, NUL or foreign types.
+
+    Integers, text and truth values, which are nearly all that headers hold, stay as they are.
+    """
+    if depth > 20:
+        return "..."
+    if isinstance(value, Mapping):
+        return {str(storable(key)): storable(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [storable(item, depth + 1) for item in value]
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else str(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, bytes | bytearray):
+        value = bytes(value).decode("utf-8", "replace")
+    return str(value).replace("\x00", "\ufffd").encode("utf-8", "replace").decode()

@@ -1,0 +1,337 @@
+"""Deliveries of a gate become tickets and executions, a batch in one transaction.
+
+From the commit on, Muster answers for a task. Until then, its message stays unacknowledged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+
+from orchestrator.core import executions, investigations
+from orchestrator.core.errors import Unavailable
+from orchestrator.core.executions import RequestRefused
+from orchestrator.core.models import DLQEntry, Execution
+from orchestrator.queues.gates import choosing, jobs, judging, metrics, shape, tracking
+from orchestrator.queues.gates import headers as names
+from orchestrator.queues.gates.judging import Delivery, Does, Verdict
+from orchestrator.queues.gates.problems import Problem, described
+from orchestrator.queues.models import Gate, Ticket
+
+TRIES = 5
+"""Two keepers may take in copies of one message at the same moment: the second looks again."""
+
+
+class QueueClosed(Unavailable):
+    """The queue has just been closed: its messages are left to the broker."""
+
+
+Key = tuple[str, str]
+"""The id of a task, and a digest."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What became of a delivery."""
+
+    verdict: Verdict
+    ticket_id: int | None = None
+    execution_id: UUID | None = None
+    """Of a ticket that is not told: the execution whose end it waits for."""
+
+
+def deliver(
+    body: bytes, headers: Mapping[str, Any], properties: Mapping[str, Any], *, redelivered: bool
+) -> Delivery:
+    """Read what the broker delivered. It raises nothing, whatever the bytes are."""
+    reading = shape.read(body, headers, properties, most_bytes=settings.MUSTER.max_request_bytes)
+    return Delivery(body, headers, properties, redelivered, reading)
+
+
+def take_in(
+    deliveries: Sequence[Delivery],
+    *,
+    gate: Gate,
+    holder: str,
+    now: datetime,
+    undeliverable: str = "",
+) -> list[Taken]:
+    """Judge these deliveries and write what follows; returns what became of each.
+
+    `undeliverable`: why messages to another queue could not be forwarded, if they could not; then
+    they are refused. Raises QueueClosed, and the database's errors: then nothing was written.
+    """
+    for tried in range(TRIES):
+        try:
+            with transaction.atomic():
+                return _Batch(deliveries, gate, holder, now, undeliverable).written()
+        except IntegrityError:
+            if tried == TRIES - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+@dataclass
+class _Row:
+    """A ticket that is to be inserted."""
+
+    position: int
+    delivery: Delivery
+    verdict: Verdict
+    key: Key
+    ticket: Ticket | None = None
+
+
+class _Batch:
+    """Deliveries of one gate, on their way to rows."""
+
+    def __init__(
+        self,
+        deliveries: Sequence[Delivery],
+        gate: Gate,
+        holder: str,
+        now: datetime,
+        undeliverable: str,
+    ) -> None:
+        self.deliveries, self.gate, self.holder, self.now = deliveries, gate, holder, now
+        self.undeliverable = undeliverable
+        self.limit = choosing.retry_limit(gate)
+        self.rows: list[_Row] = []
+        self.by_key: dict[Key, _Row] = {}
+
+    def written(self) -> list[Taken]:
+        """1. look up tickets; 2. judge; 3. look up earlier refusals; 4. write; 5. tell of each."""
+        keys = [accepted_key(delivery) for delivery in self.deliveries]
+        known = self._known([key for key in keys if key is not None])
+        verdicts = [
+            self._judged(position, delivery, key, known)
+            for position, (delivery, key) in enumerate(zip(self.deliveries, keys, strict=True))
+        ]
+        copies = self._copies_of_refusals()
+        self._insert()
+        rows = {row.position: row for row in self.rows}
+        outcomes = []
+        for position, (verdict, key) in enumerate(zip(verdicts, keys, strict=True)):
+            if position in copies:
+                outcomes.append(copies[position])
+            elif verdict.does in (Does.ATTACH, Does.ANSWER_AGAIN) and key in known:
+                outcomes.append(Taken(verdict, known[key].pk, known[key].execution_id))
+            else:
+                if verdict.does is Does.ATTACH and key is not None:
+                    row = self.by_key.get(key)
+                else:
+                    row = rows.get(position)
+                outcomes.append(self._taken(verdict, row))
+        # last in its transaction: other keepers count the same
+        metrics.DELIVERIES.add(Counter(each.verdict.does.value for each in outcomes))
+        return outcomes
+
+    def _taken(self, verdict: Verdict, row: _Row | None) -> Taken:
+        if row is None or row.ticket is None:
+            return Taken(verdict)
+        return Taken(verdict, row.ticket.pk, row.ticket.execution_id)
+
+    # --- judging ---
+
+    def _known(self, keys: Sequence[Key]) -> dict[Key, Ticket]:
+        """The tickets of earlier copies that were not moved to another queue."""
+        if not keys:
+            return {}
+        found = Ticket.objects.filter(
+            gate=self.gate,
+            moved_at__isnull=True,
+            task_id__in={task_id for task_id, _ in keys},
+            digest__in={digest for _, digest in keys},
+        ).only("pk", "task_id", "digest", "execution_id", "told_at")
+        return {(ticket.task_id, ticket.digest): ticket for ticket in found}
+
+    def _judged(
+        self, position: int, delivery: Delivery, key: Key | None, known: Mapping[Key, Ticket]
+    ) -> Verdict:
+        earlier = known.get(key) if key else None
+        if earlier is None and key in self.by_key:
+            return Verdict(Does.ATTACH)  # a copy in the same batch
+        verdict = judging.judge(
+            delivery,
+            gate=self.gate,
+            retry_limit=self.limit,
+            known=earlier,
+            fits=partial(choosing.fits, gate=self.gate),
+        )
+        if verdict.does is Does.FORWARD and self.undeliverable:
+            problem = Problem("/to", self.undeliverable)
+            verdict = Verdict(Does.REFUSE, (problem,), names.INVALID, verdict.tries)
+        if verdict.does is Does.TAKE_IN and key is not None:
+            self.by_key[key] = self._note(position, delivery, verdict, key)
+        elif verdict.does is Does.REFUSE:
+            self._note(position, delivery, verdict, refused_key(delivery))
+        return verdict
+
+    def _note(self, position: int, delivery: Delivery, verdict: Verdict, key: Key) -> _Row:
+        row = _Row(position, delivery, verdict, key)
+        self.rows.append(row)
+        return row
+
+    # --- refusals ---
+
+    def _copies_of_refusals(self) -> dict[int, Taken]:
+        """Refused deliveries whose refusal is written already: a redelivered copy is answered once
+        more, or waits for the answer. One that was sent again on purpose is refused anew."""
+        refused = [row for row in self.rows if row.verdict.does is Does.REFUSE]
+        known = self._known([row.key for row in refused])
+        copies: dict[int, Taken] = {}
+        first: dict[Key, _Row] = {}
+        superseded = []
+        for row in refused:
+            ticket = known.get(row.key)
+            if ticket is not None and (ticket.told_at is None or row.delivery.redelivered):
+                does = Does.ATTACH if ticket.told_at is None else Does.ANSWER_AGAIN
+                copies[row.position] = Taken(replace(row.verdict, does=does), ticket.pk)
+            elif row.key in first:
+                # the very same bytes twice in a batch: each is answered
+                row.key = (row.key[0], _hashed(row.key[1].encode(), str(row.position).encode()))
+            else:
+                first[row.key] = row
+                if ticket is not None:
+                    superseded.append(ticket.pk)
+        self.rows = [row for row in self.rows if row.position not in copies]
+        if superseded:
+            Ticket.objects.filter(pk__in=superseded).update(moved_at=self.now)
+        return copies
+
+    # --- writing ---
+
+    def _insert(self) -> None:
+        # in one order: two keepers with the same messages do not wait for each other in a circle
+        rows = sorted(self.rows, key=lambda row: row.key)
+        taken = [row for row in rows if row.verdict.does is Does.TAKE_IN]
+        accepted = self._request(taken) if taken else {}
+        jobs.hold_back(
+            [accepted[row.position].pk for row in taken if self._asks_about_job(row)], now=self.now
+        )
+        continued = self._continued(taken) if taken else {}
+        for row in rows:
+            row.ticket = self._ticket(row, accepted.get(row.position), continued.get(row.key))
+        Ticket.objects.bulk_create([row.ticket for row in rows if row.ticket is not None])
+        investigations.keep([self._entry(row) for row in rows if _is_invalid(row.verdict)])
+
+    def _request(self, rows: Sequence[_Row]) -> dict[int, Execution]:
+        news = []
+        for row in rows:
+            assert row.delivery.reading.message is not None
+            news.append(
+                choosing.new_execution(
+                    row.delivery.reading.message,
+                    gate=self.gate,
+                    action_ref=row.verdict.action_ref,
+                    parameters=row.verdict.parameters,
+                    tries=row.verdict.tries,
+                )
+            )
+        askers = [_asker(row.delivery.properties) for row in rows]
+        try:
+            made = executions.request_many(news, requested_by=askers, now=self.now)
+        except RequestRefused as refused:
+            if all(refusal.pointer == "/queue" for refusal in refused.refusals):
+                raise QueueClosed from refused
+            raise
+        return {row.position: execution for row, execution in zip(rows, made, strict=True)}
+
+    def _continued(self, rows: Sequence[_Row]) -> dict[Key, int]:
+        """The tickets of the same tasks before they were moved to another queue."""
+        moved = Ticket.objects.filter(
+            gate=self.gate,
+            moved_at__isnull=False,
+            refusal__isnull=True,
+            task_id__in={row.key[0] for row in rows},
+            digest__in={row.key[1] for row in rows},
+        )
+        found = moved.order_by("pk").values_list("task_id", "digest", "pk")
+        return {(task_id, digest): pk for task_id, digest, pk in found}
+
+    def _ticket(self, row: _Row, execution: Execution | None, continues: int | None) -> Ticket:
+        delivery, (task_id, digest) = row.delivery, row.key
+        return Ticket(
+            gate=self.gate,
+            task_id=task_id,
+            digest=digest,
+            tries=row.verdict.tries,
+            body=delivery.body,
+            headers=names.storable(delivery.headers),
+            properties=names.storable(delivery.properties),
+            envelope=delivery.reading.envelope,
+            execution=execution,
+            job_status=jobs.UNKNOWN if execution and self._asks_about_job(row) else "",
+            refusal=None if execution else _refusal(row.verdict),
+            continues_id=continues,
+            holder=self.holder,
+            held_at=self.now,
+            created_at=self.now,
+        )
+
+    def _asks_about_job(self, row: _Row) -> bool:
+        followed = row.delivery.reading.envelope.get("tracking")
+        return self.gate.status_check and tracking.is_to_be_checked(followed, now=self.now)
+
+    def _entry(self, row: _Row) -> DLQEntry:
+        delivery = row.delivery
+        return DLQEntry(
+            dlq_reason=DLQEntry.Reason.MESSAGE_INVALID,
+            detail=f"task message refused: {described(row.verdict.problems)}"[:2_000],
+            dlq_timestamp=self.now,
+            opened_by="gate",
+            original_queue=self.gate.input_queue,
+            original_routing_key=self.gate.input_queue,
+            headers=names.storable(delivery.headers),
+            x_death=[],
+            raw_body=delivery.body,
+            fingerprint=row.key[1],
+        )
+
+
+def accepted_key(delivery: Delivery) -> Key | None:
+    """The key of a message's ticket; None if it cannot be read."""
+    message = delivery.reading.message
+    return None if message is None else (message.task_id, message.digest)
+
+
+def refused_key(delivery: Delivery) -> Key:
+    """The key of a refusal. Never that of a ticket: what is refused now may be taken in later, when
+    the gate has another definition, or when its owner sends it."""
+    user = str(delivery.properties.get("user_id") or "").encode()
+    return delivery.reading.task_id, _hashed(b"refused", user, delivery.body)
+
+
+def _hashed(*parts: bytes) -> str:
+    hashed = hashlib.sha256()
+    for part in parts:
+        hashed.update(len(part).to_bytes(8, "big") + part)
+    return hashed.hexdigest()
+
+
+def _is_invalid(verdict: Verdict) -> bool:
+    return verdict.does is Does.REFUSE and verdict.rejected == names.INVALID
+
+
+def _refusal(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "rejected": verdict.rejected,
+        "problems": [
+            {"pointer": problem.pointer, "text": problem.text} for problem in verdict.problems
+        ],
+    }
+
+
+def _asker(properties: Mapping[str, Any]) -> str:
+    """RabbitMQ has checked the user, if the message names one."""
+    user = properties.get("user_id")
+    return f"amqp:{names.storable(user)}"[:150] if user else "amqp"

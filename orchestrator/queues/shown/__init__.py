@@ -1,0 +1,1 @@
+"""What queues show of each noun, for API, terminal and admin."""

@@ -1,0 +1,174 @@
+"""What happens to executions is an event for the rules that wait for it, once and without gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection
+
+from orchestrator.automation import following, rules
+from orchestrator.automation.models import Enforcement, Event, Trigger, Watermark
+from orchestrator.automation.trigger_types import EXECUTION
+from orchestrator.core import executions, publisher
+from orchestrator.core.executions import NewExecution, status_news
+from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent
+from orchestrator.core.reasons import Reason
+from tests.automation import play
+from tests.factories import NOW, make_action, make_execution
+from tests.workflows.play import end_executions
+
+pytestmark = pytest.mark.usefixtures("database", "sent")
+
+WHAT = {"text": "{{ trigger.status }}"}
+
+
+def follow(**parameters: Any) -> Trigger:
+    """A trigger that an enabled rule waits for."""
+    trigger = play.make_trigger(EXECUTION, **parameters)
+    play.make_rule(f"shop.on{trigger.pk}", trigger=trigger, parameters=WHAT)
+    return trigger
+
+
+def end(execution: Execution) -> None:
+    end_executions([execution.pk], "complete", Reason.SUCCEEDED, {}, now=NOW)
+
+
+def look() -> int:
+    return following.look(now=NOW, actor="executor")
+
+
+def seen(trigger: Trigger) -> list[str]:
+    return [event.payload["status"] for event in Event.objects.filter(trigger=trigger)]
+
+
+def test_end_of_an_execution_is_one_event_however_often_it_is_seen() -> None:
+    trigger = follow()
+    execution = make_execution("running", correlation_id="tree")
+    end(execution)
+    assert following.note_changed([execution.pk], now=NOW, actor="executor") == 1
+    assert [look() for _ in range(3)] == [0, 0, 0]
+
+    event = Event.objects.get(trigger=trigger)
+    history = ExecutionEvent.objects.get(execution=execution)
+    assert event.payload == {
+        "execution_id": str(execution.pk),
+        "action_ref": "core.echo",
+        "status": "completed",
+        "was": "running",
+        "event": "complete",
+        "reason": "succeeded",
+        "attempt": 1,
+        "at": NOW.isoformat(),
+    }
+    assert (event.dedup_key, event.depth) == (f"{execution.pk}:{history.pk}", 1)
+    assert (event.correlation_id, event.cause_execution_id) == ("tree", execution.pk)
+
+
+def test_what_no_message_reported_is_found_in_the_history() -> None:
+    trigger = follow()
+    for _ in range(3):
+        end(make_execution("running"))
+    assert look() == 3
+    assert seen(trigger) == ["completed"] * 3
+
+
+def test_watermark_rises_so_that_the_history_is_not_read_again() -> None:
+    trigger = follow()
+    for _ in range(3):
+        end(make_execution("running"))
+        look()
+    mark = Watermark.objects.get(trigger=trigger)
+    newest = ExecutionEvent.objects.order_by("-pk")[0].pk
+    assert mark.read_id >= newest - 1
+
+
+def test_what_happened_while_nobody_waited_is_no_event() -> None:
+    end(make_execution("running"))
+    trigger = follow()
+    ref = f"shop.on{trigger.pk}"
+    assert following.is_wanted()
+    rules.disable(ref, now=NOW)
+    assert not following.is_wanted()
+    end(make_execution("running"))
+    rules.enable(ref, now=NOW)
+    assert look() == 0
+    end(make_execution("running"))
+    assert look() == 1
+
+
+def test_trigger_names_actions_and_statuses() -> None:
+    trigger = follow(actions=["core.e*"], statuses=["running", "completed"])
+    end(make_execution("requested", action=make_action("core.noop")))
+    end(make_execution("requested"))
+    look()
+    assert sorted(seen(trigger)) == ["completed", "running"]
+
+
+def test_other_statuses_are_published_only_while_a_rule_waits_for_them(
+    monkeypatch: pytest.MonkeyPatch, sent: list[publisher.Message]
+) -> None:
+    monkeypatch.setattr(status_news, "ASK_EVERY_SECONDS", -1.0)
+    execution = make_execution("running")
+    follow()
+    status_news.tell([execution.pk])
+    assert [each for each in sent if each.task == publisher.STATUS_CHANGED] == []
+    follow(statuses=["running"])
+    status_news.tell([execution.pk])
+    [message] = [each for each in sent if each.task == publisher.STATUS_CHANGED]
+    assert message.kwargs == {"execution_ids": [str(execution.pk)]}
+
+
+def test_rule_that_answers_its_own_execution_stops_after_ten() -> None:
+    follow(actions=["core.echo"])
+    first = NewExecution(action_ref="core.echo")
+    executions.request(first, requested_by="ada", now=NOW)
+    for _ in range(15):
+        requested = list(Execution.objects.open().values_list("pk", flat=True))
+        if requested:
+            end_executions(requested, "complete", Reason.SUCCEEDED, {}, now=NOW)
+        look()
+        play.enforce(play.match(Event.objects.unevaluated().values_list("pk", flat=True)))
+
+    assert [event.depth for event in Event.objects.order_by("depth")] == list(range(1, 12))
+    assert Event.objects.get(depth=11).problem == "too_deep"
+    assert Enforcement.objects.count() == 10
+    assert DLQEntry.objects.filter(subject_kind="event").count() == 1
+
+
+@pytest.fixture
+def late(database: str) -> Iterator[Any]:
+    """A session of PostgreSQL that commits later."""
+    place = connection.settings_dict
+    with psycopg.connect(
+        host=place["HOST"], port=place["PORT"], user=place["USER"],
+        password=place["PASSWORD"], dbname=place["NAME"],
+    ) as session:  # fmt: skip
+        yield session
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite has one writer
+def test_row_with_a_lower_id_that_is_committed_late_is_an_event(late: Any) -> None:
+    trigger = follow()
+    slow, *quick = [make_execution("completed") for _ in range(4)]
+    late.execute(
+        "INSERT INTO orchestrator_executionevent"
+        " (execution_id, event, from_status, to_status, attempt, actor, reason, at)"
+        " VALUES (%s, 'complete', 'running', 'completed', 1, 'w1', 'succeeded', now())",
+        [slow.pk],
+    )
+    for execution in quick:
+        ExecutionEvent.objects.create(
+            execution=execution, event="complete", from_status="running",
+            to_status="completed", attempt=1, actor="w1", at=NOW,
+        )  # fmt: skip
+        look()
+    late.commit()
+
+    assert look() == 1
+    assert len(seen(trigger)) == 4
+    look()
+    look()
+    assert Watermark.objects.get().read_id == ExecutionEvent.objects.order_by("-pk")[0].pk

@@ -1,0 +1,91 @@
+"""Statements that are composed once, and prepared by PostgreSQL."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.db import DataError, connection
+
+from orchestrator.core import statements
+from orchestrator.core.models import Execution
+from orchestrator.core.statements import Rows, Statement
+from tests.factories import make_execution
+
+pytestmark = [
+    pytest.mark.parametrize("database", ["postgresql"], indirect=True),
+    pytest.mark.usefixtures("database"),
+]
+
+
+def prepared(mark: str) -> list[str]:
+    """What this session keeps prepared, of the statements with this mark."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT statement FROM pg_prepared_statements WHERE strpos(statement, %s) > 0", [mark]
+        )
+        return [text for (text,) in cursor.fetchall()]
+
+
+def test_values_go_to_their_names_each_as_often_as_it_is_named() -> None:
+    statement = Statement("SELECT %(b)s::int, %(a)s::text, %(b)s::int + 1")
+
+    assert statement.execute({"a": "x", "b": 4, "unused": None}) == [(4, "x", 5)]
+
+
+def test_statement_is_prepared_once_and_planned_again_after_so_many_uses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(statements, "PLANNED_AFTER", 2)
+    statement = Statement("SELECT %(n)s::int AS planned_again")
+
+    assert [statement.execute({"n": n}) for n in (7, 8)] == [[(7,)], [(8,)]]
+    assert len(prepared("planned_again")) == 1
+    statement.execute({"n": 9})
+    assert len(prepared("planned_again")) == 2
+
+
+def test_session_keeps_only_the_statements_that_it_used_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(statements, "MOST_PREPARED", 3)
+    monkeypatch.setattr(statements, "PLANNED_AFTER", 1)
+    statement = Statement("SELECT %(n)s::int AS used_last")
+
+    for n in range(6):
+        statement.execute({"n": n})
+
+    assert sorted(text[-1] for text in prepared("used_last")) == ["3", "4", "5"]
+
+
+def test_nothing_is_prepared_if_the_settings_say_so(settings: Any) -> None:
+    settings.MUSTER = replace(settings.MUSTER, database_prepares=False)
+
+    assert Statement("SELECT %(n)s::int AS unprepared").execute({"n": 7}) == [(7,)]
+    assert prepared("unprepared") == []
+
+
+def test_statements_of_django_are_not_counted_afterwards() -> None:
+    Statement("SELECT %(n)s::int").execute({"n": 7})
+
+    assert connection.connection.prepare_threshold is None
+
+
+def test_errors_are_those_of_django() -> None:
+    with pytest.raises(DataError):
+        Statement("SELECT 1 / %(n)s::int").execute({"n": 0})
+
+
+def test_rows_are_those_of_the_model_without_some_of_its_fields() -> None:
+    made = make_execution(parameters={"nested": [1, {"a": None}]}, worker_selector=None)
+    rows = Rows(Execution, without=["result"])
+    columns = ", ".join(rows.columns)
+    statement = Statement(f"SELECT {columns} FROM orchestrator_execution WHERE id = %(id)s")  # noqa: S608
+
+    (read,) = rows.read(statement.execute({"id": made.pk}), using="default")
+
+    whole = Execution.objects.get(pk=made.pk)
+    assert read.get_deferred_fields() == {"result"}
+    for field in Execution._meta.concrete_fields:
+        assert getattr(read, field.attname) == getattr(whole, field.attname), field.name

@@ -1,0 +1,144 @@
+"""What an operator looks for in the logs: the words of the runbooks, with ids as fields.
+
+Nothing of this depends on the backend.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from signal import SIGTERM
+from typing import Any
+
+import pytest
+
+from tests.scenarios.installation import SOON_LOST, Backend, Installation, Service
+
+RUNS = 40
+WARM_SHUTDOWN = "worker: Warm shutdown (MainProcess)"
+
+
+def lines(service: Service) -> list[dict[str, Any]]:
+    """What it has logged; a line that is no JSON fails the test. The last one may be incomplete.
+    Celery's signal handler writes one line by itself."""
+    whole = service.log().rpartition("\n")[0].splitlines()
+    return [json.loads(line) for line in whole if line and line != WARM_SHUTDOWN]
+
+
+def found(service: Service, event: str, **facts: Any) -> list[dict[str, Any]]:
+    return [
+        line for line in lines(service) if line["event"] == event and facts.items() <= line.items()
+    ]
+
+
+@pytest.fixture(scope="module")
+def muster(embedded_backend: Backend) -> Iterator[Installation]:
+    installation = Installation(embedded_backend, **SOON_LOST)
+    try:
+        installation.environment["LOG_FORMAT"] = "json"
+        installation.start_executor()
+        installation.start_worker("w1")
+        installation.serve()
+        installation.ready()
+        yield installation
+    finally:
+        installation.close()
+
+
+def test_each_service_logs_the_infrastructure_that_it_has_set_up_once(muster: Installation) -> None:
+    w1 = muster.worker("w1").id
+    letters = f"{muster.settings['namespace']}.dlx.queue"
+    requests = f"{muster.settings['namespace']}.execution.requests.queue"
+    dispatches = f"{muster.settings['namespace']}.worker.{w1}.executions"
+    for name, queue in (("api", letters), ("executor", requests), ("w1", dispatches)):
+        service = muster.service(name)
+        setups = muster.wait_for(
+            partial(found, service, "infrastructure setup"), f"{name} says nothing"
+        )
+        assert queue in setups[0]["queues"]
+        assert setups[0]["level"] == "info"
+        named = [queue for setup in setups for queue in setup["queues"]]
+        assert len(named) == len(set(named))
+
+
+def test_each_consumer_logs_its_queue_and_prefetch(muster: Installation) -> None:
+    namespace = muster.settings["namespace"]
+    executor = {
+        line["queue"]: line["prefetch"]
+        for line in found(muster.service("executor"), "Consumer started")
+    }
+    assert executor.keys() >= {
+        f"{namespace}.execution.requests.queue",
+        f"{namespace}.execution.completed.queue",
+        f"{namespace}.maintenance.queue",
+    }
+    assert executor[f"{namespace}.execution.requests.queue"] > 0
+    w1 = muster.worker("w1").id
+    worker = {line["queue"] for line in found(muster.service("w1"), "Consumer started")}
+    assert worker == {f"{namespace}.worker.{w1}.{purpose}" for purpose in ("executions", "cancel")}
+
+
+def test_what_ends_well_is_counted_and_not_listed(muster: Installation) -> None:
+    ids = muster.submit_notes(*({"label": f"n {number}"} for number in range(RUNS)))
+    muster.wait_for_ends(ids)
+
+    def counted() -> bool:
+        ended = found(muster.service("executor"), "executions ended", reason="succeeded")
+        return bool(sum(line["n"] for line in ended) >= RUNS)
+
+    muster.wait_for(counted, "the ends are not counted")
+    for service in muster.services:
+        text = service.log()
+        assert not [id for id in ids if str(id) in text]
+
+
+def test_execution_that_ran_too_long_is_logged_by_its_worker(muster: Installation) -> None:
+    id = muster.submit_note("long", seconds=60, timeout_seconds=1)
+    muster.wait_for_end(id)
+    (line,) = muster.wait_for(
+        lambda: found(muster.service("w1"), "execution timed out", execution_id=str(id)), "no line"
+    )
+    assert line["reason"] == "run_timeout"
+    assert (line["level"], line["attempt"], line["tries_again"]) == ("warning", 1, False)
+    assert line["worker_id"] == muster.worker("w1").id
+
+
+def test_lost_worker_is_logged_with_what_it_ran(muster: Installation) -> None:
+    muster.start_worker("w2")
+    muster.ready()
+    held = muster.submit_note("held", seconds=300, worker_id=muster.worker("w2").id)
+    muster.wait_for_start("held")
+    muster.service("w2").kill_tree()
+    muster.wait_for_end(held)
+
+    executor = muster.service("executor")
+    (lost,) = muster.wait_for(lambda: found(executor, "worker lost", worker="w2"), "no line")
+    assert lost["worker_id"] == muster.worker("w2").id
+    (abandoned,) = muster.wait_for(
+        lambda: found(executor, "execution abandoned", execution_id=str(held)), "no line"
+    )
+    assert abandoned["reason"] == "worker_lost"
+
+
+def test_worker_that_is_stopped_logs_its_steps(muster: Installation) -> None:
+    w3 = muster.start_worker("w3")
+    muster.ready()
+    w3.signal(SIGTERM)
+    assert w3.exit_status() == 0
+    (begun,) = found(w3, "Worker shutting down gracefully", worker="w3")
+    assert begun["reason"] == "shutting down (SIGTERM)"
+    assert begun["within_seconds"] == muster.settings["shutdown_timeout_seconds"]
+    assert begun["running"] == 0
+    (ended,) = found(w3, "Worker shutdown complete", worker="w3")
+    assert begun["timestamp"] <= ended["timestamp"]
+
+
+def test_executor_that_is_stopped_logs_its_steps(muster: Installation) -> None:
+    executor = muster.start_executor("executor-2")
+    muster.ready()
+    executor.signal(SIGTERM)
+    assert executor.exit_status() == 0
+    for event in ("Executor shutting down gracefully", "Executor shutdown complete"):
+        (line,) = found(executor, event)
+        assert line["node"].startswith("executor-2@")
