@@ -49,26 +49,29 @@ class Watchdog(threading.Thread):
         """Run what is missed now."""
         try:
             plans = maintenance.plans(self.names)
+            missed = maintenance.missed(plans, now=clock.asked_now(), intervals=MISSED_TICKS)
         except Exception:
             log.exception("cannot read the schedule, trying again later")
             close_old_connections()
             return
         for name, plan in plans.items():
-            self._run_if_missed(name, plan)
-
-    def _run_if_missed(self, name: str, plan: Plan) -> None:
-        try:
-            now = clock.asked_now()
-            if maintenance.run(name, now=now, missed=MISSED_TICKS, plan=plan) is not None:
+            if name in missed and self._run(name, plan):
                 complain = log.debug if name in self.missing else log.warning
                 complain("beat's tick is missing, the watchdog ran it", task=name)
                 self.missing[name] = time.monotonic()
             elif self._is_run_by_others(name, plan):
                 self.missing.pop(name)
+
+    def _run(self, name: str, plan: Plan) -> bool:
+        """Run this function; returns False if somebody else was faster, or it failed."""
+        try:
+            now = clock.asked_now()
+            return maintenance.run(name, now=now, missed=MISSED_TICKS, plan=plan) is not None
         except Exception:
             # one function that fails (the drain, with the broker down) must not stop the others
             log.exception("maintenance failed, trying again later", task=name)
             close_old_connections()
+            return False
 
     def _is_run_by_others(self, name: str, plan: Plan) -> bool:
         """Return True if it is not due although we have not run it for long: somebody else runs

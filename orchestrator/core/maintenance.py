@@ -7,7 +7,7 @@ callers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 from functools import cache, partial
 from typing import Any
@@ -95,6 +95,17 @@ def functions() -> dict[str, Maintenance]:
 def plans(names: Collection[str] | None = None) -> dict[str, Plan]:
     """How often these functions, or all of them, are to run."""
     return schedule.plans(functions()[name] for name in (names or functions()))
+
+
+def missed(plans: Mapping[str, Plan], *, now: datetime, intervals: float) -> set[str]:
+    """The functions that nobody has run for so many of their intervals: `run` would run them now,
+    unless somebody is faster."""
+    watched = {
+        name: timedelta(seconds=plan.seconds) * intervals
+        for name, plan in plans.items()
+        if plan.is_watched and not plan.is_paused
+    }
+    return Tick.objects.due(watched, now=now)
 
 
 def run(name: str, *, now: datetime, missed: float = 0, plan: Plan | None = None) -> Any:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.browser import chromium
 from tests.browser.conftest import LOOK_MS, PASSWORD
@@ -296,6 +296,13 @@ def test_axe_finds_nothing_wrong(
 # --- the last one: it leaves the installation without an executor ---------------------------------
 
 
+def _wait_for_requests(page: Page, held: list[Route], number: int) -> None:
+    for _ in range(LOOK_MS // 100):
+        if len(held) < number:
+            page.wait_for_timeout(100)
+    assert len(held) == number
+
+
 def test_all_that_match_a_filter_are_changed_batch_by_batch_without_a_click_between(
     page: Page, muster: Installation
 ) -> None:
@@ -308,8 +315,15 @@ def test_all_that_match_a_filter_are_changed_batch_by_batch_without_a_click_betw
     page.get_by_role("button", name="Run", exact=True).click()
     expect(page.get_by_text("501 executions")).to_be_visible()
     page.get_by_label("Reason").fill("too many")
-    page.get_by_role("button", name="Stop them").click()
+    batches: list[Route] = []
+    page.route(f"**{EXECUTIONS}**", batches.append)
+    page.get_by_role("button", name="Stop them").click(no_wait_after=True)
+    _wait_for_requests(page, batches, 1)
+    batches[0].continue_()
     expect(page.get_by_text("500 of 501 executions")).to_be_visible(timeout=4 * LOOK_MS)
     assert chromium.faults(page) == []
+    _wait_for_requests(page, batches, 2)
+    page.unroute_all()
+    batches[1].continue_()
     expect(page.get_by_text("Cancellations accepted: 501 of 501.")).to_be_visible()
     assert {row.status for row in muster.executions(ids).values()} == {"cancelled"}

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -42,7 +42,7 @@ from orchestrator.core.reasons import Reason
 from orchestrator.core.state_machine import Move, TransitionConflict
 from tests import databases
 from tests.chaos import checker
-from tests.chaos.facts import TERMINAL, Event, Evidence, Row
+from tests.chaos.facts import TERMINAL, Event, Evidence, Line, Row
 from tests.factories import NOW, make_action, make_execution, make_worker
 
 NIGHTLY = bool(os.environ.get("CHAOS_NIGHTLY"))
@@ -120,6 +120,8 @@ class World:
     claims: list[tuple[Expected, Execution]] = field(default_factory=list)
     """What workers hold: as claimed, and never reloaded."""
     views: list[View] = field(default_factory=list)
+    deferrals: list[Line] = field(default_factory=list)
+    """What the actions that said "not now" would have written."""
 
 
 INDEX = st.integers(0, 10**6)
@@ -230,6 +232,8 @@ class Lives(RuleBasedStateMachine):
         of their own: here the worker may have it again at once."""
         one, claimed = self.world.claims[which % len(self.world.claims)]
         now = self.world.now
+        said = Line("defer", str(one.id), claimed.attempt, pid=1, at=now.timestamp())
+        self.world.deferrals.append(said)
         end = executions.Ended(claimed, Reason.TASK_REJECTED, {executions.RETRY_AFTER: 0})
         counted = executions.finish([end], now=now, actor="model")
         counts = one.status in ("running", "canceling") and one.attempt == claimed.attempt
@@ -390,7 +394,7 @@ class Lives(RuleBasedStateMachine):
         assert found == wanted
 
     def teardown(self) -> None:
-        assert checker.check(_evidence(), checker.OF_HISTORY) == [], (
+        assert checker.check(_evidence(self.world.deferrals), checker.OF_HISTORY) == [], (
             "the history is none that may be"
         )
 
@@ -398,7 +402,7 @@ class Lives(RuleBasedStateMachine):
         return self.world.executions[which % len(self.world.executions)]
 
 
-def _evidence() -> Evidence:
+def _evidence(lines: Sequence[Line] = ()) -> Evidence:
     """The rows and histories as the checker of the storms takes them; what is open is left out."""
     rows = [
         Row(
@@ -429,7 +433,7 @@ def _evidence() -> Evidence:
         for event in ExecutionEvent.objects.order_by("pk")
         if str(event.execution_id) in known
     ]
-    return Evidence(rows=rows, events=events)
+    return Evidence(rows=rows, events=events, lines=list(lines))
 
 
 def _empty() -> None:

@@ -79,6 +79,24 @@ def test_each_function_has_a_tick_of_its_own(runs: list[datetime]) -> None:
     assert maintenance.run("muster.check_heartbeats", now=NOW) is not None
 
 
+def test_what_a_watchdog_looks_for_is_what_it_would_run(runs: list[datetime]) -> None:
+    """One query for all functions instead of a try of each: the two must not differ."""
+    plans = maintenance.plans([NAME])
+    maintenance.run(NAME, now=NOW)
+    for after, is_due in (
+        (INTERVAL * 1.49, False),
+        (INTERVAL * 1.5, True),
+        (-timedelta(seconds=1), False),
+        (-timedelta(seconds=1.1), True),
+    ):
+        Tick.objects.update(ran_at=NOW)
+        now = NOW + after
+        assert maintenance.missed(plans, now=now, intervals=1.5) == ({NAME} if is_due else set())
+        assert (maintenance.run(NAME, now=now, missed=1.5) == "done") is is_due
+    Tick.objects.all().delete()
+    assert maintenance.missed(plans, now=NOW, intervals=1.5) == {NAME}
+
+
 def test_racing_ticks_run_once(runs: list[datetime]) -> None:
     Tick.objects.create(name=NAME, ran_at=NOW - INTERVAL)
     outcomes = at_once(*[lambda: maintenance.run(NAME, now=NOW)] * 6)

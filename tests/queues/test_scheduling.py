@@ -140,6 +140,26 @@ def test_end_of_one_makes_room_for_the_next_of_a_limited_queue() -> None:
     assert {first.pk, second.pk} == {row.pk for row in rows}
 
 
+@pytest.mark.parametrize("limit", [{"max_running": 2}, {"prefetch_buffer": 0}])
+def test_work_behind_a_limit_is_known_to_wait(limit: dict[str, int]) -> None:
+    """So that the end of what runs has it looked at, not the next second."""
+    make_queue(**limit)
+    worker = make_worker(capacity=2, queues={"orders": None, "default": None})
+    waiting(number=3)
+    placement = fleet.Placement()
+    assert look(placement)
+    held = scheduled()
+    assert len(held) == 2
+    assert look(placement)
+    Execution.objects.filter(pk__in=[e.pk for e in held]).update(
+        status="completed", reason="succeeded", ended_at=NOW
+    )
+    for ended in held:
+        placement.finished(worker.pk, ended.subscription)
+    assert not look(placement), "all of it is placed"
+    assert len(scheduled()) == 1
+
+
 def test_paused_queue_starts_nothing_and_its_resumption_starts_it() -> None:
     make_queue()
     make_worker(queues={"orders": None})
@@ -312,6 +332,17 @@ def test_suspect_of_a_queue_gets_its_turn_and_none_while_its_queue_is_paused() -
     changes.resume("orders", reason="on", actor="ann", now=NOW)
     look()
     assert reread(suspect).status == "scheduled"
+
+
+def test_no_worker_is_kept_empty_for_a_suspect_of_a_paused_queue() -> None:
+    make_queue()
+    make_worker(queues={"orders": None, "default": None})
+    [suspect] = waiting(lost_workers=2, lane="retry", retry_count=2)
+    changes.pause("orders", reason="why not", actor="ann", now=NOW)
+    [other] = waiting(None)
+    look()
+    assert reread(suspect).status == "requested"
+    assert reread(other).status == "scheduled"
 
 
 def test_ended_executions_free_the_room_of_their_subscription() -> None:

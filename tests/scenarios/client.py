@@ -32,7 +32,7 @@ from amqp.exceptions import NotFound, PreconditionFailed  # noqa: E402
 from celery import current_app  # noqa: E402
 from django.contrib.auth import get_user_model  # noqa: E402
 from django.core.management import call_command  # noqa: E402
-from django.db import close_old_connections  # noqa: E402
+from django.db import close_old_connections, connection, transaction  # noqa: E402
 
 from orchestrator.access import identities, privileges  # noqa: E402
 from orchestrator.access.privileges import rabbitmq  # noqa: E402
@@ -220,8 +220,10 @@ def events(*, id: UUID) -> list[SimpleNamespace]:
     return [SimpleNamespace(**row) for row in ExecutionEvent.objects.of(id).values()]
 
 
-def copy_as_old(*, id: UUID, days: int) -> UUID:
-    """Write a copy of an execution and its history, as if all had been so many days ago; its id."""
+@transaction.atomic
+def copy_as_old(*, id: UUID, days: int) -> tuple[UUID, int]:
+    """Write a copy of an execution and its history, as if all had been so many days ago; its id,
+    and how many events it has."""
     earlier = timedelta(days=days)
     row = Execution.objects.get(pk=id)
     for field in Execution._meta.concrete_fields:
@@ -230,10 +232,22 @@ def copy_as_old(*, id: UUID, days: int) -> UUID:
             setattr(row, field.attname, at - earlier)
     row.pk = uuid7_floor(row.created_at)
     row.save(force_insert=True)
-    for event in ExecutionEvent.objects.of(id):
+    history = list(ExecutionEvent.objects.of(id))
+    for event in history:
         event.pk, event.execution_id, event.at = None, row.pk, event.at - earlier
         event.save(force_insert=True)
-    return row.pk
+    return row.pk, len(history)
+
+
+def accounts() -> dict[UUID, tuple[str, list[SimpleNamespace]]]:
+    """The status and the history of each execution, of one moment."""
+    with transaction.atomic():
+        if connection.vendor == "postgresql":
+            with connection.cursor() as cursor:
+                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        found = histories()
+        statuses = Execution.objects.values_list("pk", "status")
+        return {id: (status, found.get(id, [])) for id, status in statuses}
 
 
 def histories() -> dict[UUID, list[SimpleNamespace]]:

@@ -32,7 +32,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, Signals
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import quote, urlsplit
 from uuid import UUID
 
@@ -104,6 +104,9 @@ class Backend:
     _numbers = itertools.count(1)
     """Of all backends: two may have the same servers."""
 
+    _definitions_at: ClassVar[dict[servers.PostgresServer | None, dict[str, Any]]] = {}
+    """Of each PostgreSQL that has the template already, from this backend or from another one."""
+
     def __init__(
         self,
         postgres: servers.PostgresServer | None = None,
@@ -135,9 +138,15 @@ class Backend:
         return urls if self.redis is None else urls | {"REDIS_URL": self.redis.url}
 
     def _have_template(self) -> None:
-        if not self._template_is_made:
+        if self._template_is_made:
+            return
+        if self.postgres in self._definitions_at:
+            self._definitions = self._definitions_at[self.postgres]
+        else:
             self._make_template()
-            self._template_is_made = True
+            if self.postgres is not None:
+                self._definitions_at[self.postgres] = self._definitions
+        self._template_is_made = True
 
     def login(self, service: str, environment: dict[str, str]) -> dict[str, str]:
         """The variables with which a service of an installation logs in; none where there are no
@@ -787,11 +796,9 @@ class Installation:
     def check_accounts(self) -> None:
         """Every execution that is over has exactly one terminal event, attempts only grow, and no
         attempt was started twice."""
-        histories = self.client.call("histories")
-        for id, row in self.executions().items():
-            events = histories.get(id, [])
+        for id, (status, events) in self.client.call("accounts").items():
             ends = [event for event in events if event.to_status in TERMINAL]
-            assert len(ends) == (row.status in TERMINAL), f"{id}: {ends}"
+            assert len(ends) == (status in TERMINAL), f"{id}: {ends}"
             assert not ends or events[-1] == ends[0], f"{id}: something followed its end"
             assert all(a.to_status == b.from_status for a, b in itertools.pairwise(events)), events
             attempts = [event.attempt for event in events]

@@ -147,8 +147,8 @@ def test_health_check_of_the_queue_ends_the_pause_early(
 def test_deadline_ends_endless_deferral(install: Callable[..., Installation]) -> None:
     press = Press(install(), defer_seconds=0.2, defer_pause_seconds=0.2)
     press.refuse()
-    [id] = press.submit(deadline_seconds=5)
-    row = press.muster.wait_for_end(id, within_seconds=25)
+    [id] = press.submit(deadline_seconds=15)
+    row = press.muster.wait_for_end(id, within_seconds=45)
     assert (row.status, row.reason) == ("failed", "deadline_passed")
     assert press.deferrals() >= 2
 

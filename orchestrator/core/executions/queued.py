@@ -44,14 +44,16 @@ def place(
     return postponed or len(admitted) < len(ready)
 
 
-def waiting(placement: fleet.Placement, now: datetime) -> dict[str, QueueTerms]:
-    """The queues that have work to start now, and workers with room for it."""
+def waiting(placement: fleet.Placement, now: datetime) -> tuple[dict[str, QueueTerms], set[str]]:
+    """The queues that have work to start now: those whose workers have room, and the names of the
+    full ones."""
     served = placement.served_queues()
     if not served:
-        return {}
+        return {}, set()
     terms = _startable(served, placement)
-    with_room = [name for name in served if name in terms and placement.queue_room(name)]
-    return {name: terms[name] for name in _with_work(with_room, now)}
+    names = _with_work([name for name in served if name in terms], now)
+    with_room = {name: terms[name] for name in names if placement.queue_room(name)}
+    return with_room, set(names) - with_room.keys()
 
 
 def schedule(
@@ -62,13 +64,13 @@ def schedule(
     placement: fleet.Placement,
     now: datetime,
     actor: str,
-) -> set[str]:
+) -> tuple[set[str], set[str]]:
     """Start the most urgent work of these queues: of each at most `share`, together at most `most`.
 
-    Returns the queues that may have more to start.
+    Returns the queues that may have more to start now, and those that may start no more.
     """
     if not queues:
-        return set()
+        return set(), set()
     limited = _limited(queues, placement)
     with transaction.atomic():
         database.hold_briefly()
@@ -81,7 +83,8 @@ def schedule(
         rows = _locked(wanted, now)
         assigning.place(rows, placement=placement, now=now, actor=actor, postpone=True)
     found = Counter(row.queue for row in rows)
-    return {name for name, number in wanted.items() if found[name] == number}
+    more = {name for name, number in wanted.items() if found[name] == number}
+    return more, queues.keys() - wanted.keys()
 
 
 def _startable(names: Collection[str], placement: fleet.Placement) -> dict[str, QueueTerms]:

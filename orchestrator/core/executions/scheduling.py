@@ -53,7 +53,7 @@ def schedule(
 
 
 def schedule_backlog(*, placement: fleet.Placement, now: datetime, actor: str, limit: int) -> bool:
-    """Give waiting executions to workers with room; returns True if more may be waiting.
+    """Give waiting executions to workers with room; returns True if more are waiting, or may be.
 
     Finds executions without a message: it was lost, the broker was down, or a retry is due. Every
     queue with work gets an equal share of what is free, the default one among them, and what one
@@ -61,30 +61,31 @@ def schedule_backlog(*, placement: fleet.Placement, now: datetime, actor: str, l
     """
     placement.refresh(now=now)
     _schedule_suspect(placement=placement, now=now, actor=actor)
-    queues = queued.waiting(placement, now)
+    queues, full = queued.waiting(placement, now)
     if not queues:
-        return _schedule_default(placement=placement, now=now, actor=actor, limit=limit)
+        left = _schedule_default(placement=placement, now=now, actor=actor, limit=limit)
+        return left or bool(full)
     by: dict[str, Any] = {"placement": placement, "now": now, "actor": actor}
     default_waits = True
     # with room for all of them the order does not matter, and what the default one leaves is known
     default_first = placement.is_even_turn or placement.free() > len(queues)
     while queues or default_waits:
         free = placement.free()
-        if default_first and default_waits:
-            share = _share(limit, placement, 1 + len(queues))
-            default_waits = _schedule_default(limit=_at_most(share, limit, placement), **by)
-        share = _share(limit, placement, default_waits + len(queues))
-        most = min(limit, placement.free())
-        left = queued.schedule(queues, share=share, most=most, **by)
-        queues = {name: terms for name, terms in queues.items() if name in left}
-        if default_waits and not default_first:
-            share = _share(limit, placement, 1 + len(queues))
-            default_waits = _schedule_default(limit=_at_most(share, limit, placement), **by)
+        for is_default in (True, False) if default_first else (False, True):
+            share = _share(limit, placement, default_waits + len(queues))
+            if is_default:
+                share = _at_most(share, limit, placement)
+                default_waits = default_waits and _schedule_default(limit=share, **by)
+            else:
+                most = min(limit, placement.free())
+                more, at_limit = queued.schedule(queues, share=share, most=most, **by)
+                queues = {name: terms for name, terms in queues.items() if name in more}
+                full |= at_limit
         taken = free - placement.free()
         limit -= taken
         if taken <= 0 or limit <= 0:
             break
-    return default_waits or bool(queues)
+    return default_waits or bool(queues) or bool(full)
 
 
 def _share(limit: int, placement: fleet.Placement, number: int) -> int:

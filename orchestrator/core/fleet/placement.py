@@ -3,14 +3,10 @@ eligible."""
 
 from __future__ import annotations
 
-import heapq
-import math
-import random
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
 from uuid import UUID
 
 from orchestrator.core import isolation as levels
@@ -18,6 +14,7 @@ from orchestrator.core import queue_terms
 from orchestrator.core.errors import MusterError
 from orchestrator.core.fleet import quarantine, why_none
 from orchestrator.core.fleet.needs import Need
+from orchestrator.core.fleet.seats import Entry, Heap, LimitedLane, Offer, Seat
 from orchestrator.core.models import Execution, Worker
 from orchestrator.core.models.executions import OF_ACTION
 from orchestrator.core.models.fleet import fresh_between, paused
@@ -34,117 +31,6 @@ class FleetBusy(MusterError):
     """Every worker that could run this action holds all that it may hold."""
 
 
-class _Offer(NamedTuple):
-    """The properties of a worker that do not change during its life."""
-
-    incarnation: int
-    runtimes: frozenset[str]
-    labels: dict[str, str]
-    isolation: str
-    queues: dict[str, int | None]
-
-
-@dataclass(eq=False, slots=True)
-class _Lane:
-    """A limited subscription of a worker: what the worker holds of it, and what it may hold."""
-
-    window: int
-    """Slots of the subscription. If it has all slots of the worker, the queue's `prefetch_buffer`
-    is added: what is sent ahead beside other slots would run in those."""
-    held: int = 0
-
-    @property
-    def free(self) -> int:
-        return max(0, self.window - self.held)
-
-
-@dataclass(eq=False, slots=True)
-class _Seat:
-    """A worker as placement sees it: what it holds, and what it may hold."""
-
-    worker_id: int
-    offer: _Offer
-    capacity: int
-    heartbeat_at: datetime
-    is_cordoned: bool
-    held: int
-    slow: int = 0
-    """Slots whose action has run for a while: nobody knows when they become free."""
-    finished_recently: int = 0
-    free: int = 0
-    """The number of executions that it may still take, as counted in the fleet's room."""
-    window: int = 0
-    """Twice the slots, so that none is idle, minus the slow ones, behind which nothing should wait;
-    plus what it finished in the last second.
-
-    More would only wait in its queue, while other workers may become free: a backlog belongs in the
-    database, where no TTL runs.
-    """
-    is_closed: bool = False
-    """It holds an execution that must run alone, or is kept empty for one."""
-    missing_code: Mapping[str, str] = field(default_factory=dict)
-    paused: Collection[str] = ()
-    """Queues, and actions without one, that it pauses, as `Execution.lane_key` names them."""
-    heaps: list[_Heap] = field(default_factory=list)
-    """The heaps that contain it."""
-    lanes: dict[str, _Lane] = field(default_factory=dict)
-    """Its limited subscriptions; none for a worker that serves the default queue alone."""
-    room: int = 0
-    """As `free`, of the default queue."""
-    total: int = 0
-    """As `free`, of all its subscriptions together."""
-
-    def lane(self, queue: str) -> _Lane | None:
-        """The subscription that an execution of this queue counts for; None without a limit."""
-        return self.lanes.get(queue) or self.lanes.get(queue_of(queue))
-
-    def load_in(self, queue: str) -> float:
-        """The part of its window that is taken, of itself or of this queue; 1 or more if full."""
-        load = math.inf if self.is_closed else self.held / self.window
-        lane = self.lane(queue) if self.lanes else None
-        if lane is None:
-            return load
-        return max(load, lane.held / lane.window if lane.window else math.inf)
-
-    def free_in(self, queue: str) -> int:
-        """The number of executions of this queue that it may still take."""
-        lane = self.lane(queue) if self.lanes else None
-        return self.free if lane is None else min(self.free, lane.free)
-
-    def serves(self, queue: str) -> bool:
-        """Return True if it has this very subscription."""
-        return queue in self.offer.queues if self.offer.queues else queue == DEFAULT
-
-
-_Entry = tuple[float, float, _Seat]
-"""A load, a random number that breaks ties, and the seat; out of date once its load has changed."""
-
-
-@dataclass(eq=False, slots=True)
-class _Heap:
-    """The seats that may take one need, the least loaded first.
-
-    A seat whose load has changed is only marked, and gets its entry when the heap is asked: with a
-    hundred queues there are a hundred heaps, and a choice asks one.
-    """
-
-    queue: str
-    entries: list[_Entry] = field(default_factory=list)
-    changed: set[_Seat] = field(default_factory=set)
-
-    def update(self) -> None:
-        """Give each seat an entry with its present load."""
-        for seat in self.changed:
-            self.push((seat.load_in(self.queue), random.random(), seat))  # noqa: S311 - no secret
-        self.changed.clear()
-
-    def push(self, entry: _Entry) -> None:
-        heapq.heappush(self.entries, entry)
-
-    def pop(self) -> _Entry:
-        return heapq.heappop(self.entries)
-
-
 @dataclass
 class Placement:
     """Chooses workers for one executor process.
@@ -157,15 +43,15 @@ class Placement:
     the compare-and-swap gives each execution to one of them. Not thread-safe: one thread schedules.
     """
 
-    seats: dict[int, _Seat] = field(default_factory=dict)
-    _offers: dict[int, _Offer] = field(default_factory=dict)
-    _heaps: dict[Need, _Heap] = field(default_factory=dict)
+    seats: dict[int, Seat] = field(default_factory=dict)
+    _offers: dict[int, Offer] = field(default_factory=dict)
+    _heaps: dict[Need, Heap] = field(default_factory=dict)
     _room: dict[frozenset[str], int] = field(default_factory=dict)
     """Free places for the default queue by the set of runtimes that a worker offers: there are few
     such sets."""
     _totals: dict[frozenset[str], list[int]] = field(default_factory=dict)
     """Free places and windows by the set of subscriptions."""
-    _servers: dict[str, list[_Seat]] = field(default_factory=dict)
+    _servers: dict[str, list[Seat]] = field(default_factory=dict)
     """The workers of each subscription, without those that only serve the default queue."""
     _turns: int = 0
     """The number of looks at the backlogs: each begins with another queue."""
@@ -210,7 +96,7 @@ class Placement:
             # a longer pause between two reads must not look like a faster worker
             recently = int(self._finished.get(pk, 0) / max(1.0, age)) if self._finished else 0
             held, slow = loads.get(pk, (0, 0))
-            seat = _Seat(
+            seat = Seat(
                 pk, self._offers[pk], capacity, heartbeat_at, cordoned, held, slow, recently
             )
             seat.missing_code = missing_code
@@ -226,28 +112,30 @@ class Placement:
         self._missing.clear()
         self._read_at = time.monotonic()
 
-    def _lanes(self, capacities: Mapping[int, int]) -> dict[int, dict[str, _Lane]]:
+    def _lanes(self, capacities: Mapping[int, int]) -> dict[int, dict[str, LimitedLane]]:
         """The limited subscriptions of each worker that has any, with what it holds of them."""
         serving = {pk: offer.queues for pk, offer in self._offers.items() if offer.queues}
         if not serving:
             return {}
         names = {queue_of(name) for queues in serving.values() for name in queues} - {DEFAULT}
         terms = queue_terms.queues().terms(names)
-        lanes: dict[int, dict[str, _Lane]] = {}
+        lanes: dict[int, dict[str, LimitedLane]] = {}
         for pk, queues in serving.items():
             capacity = capacities[pk]
             lanes[pk] = {}
             for name, slots in queues.items():
                 if slots is not None and slots < capacity:
-                    lanes[pk][name] = _Lane(slots)
+                    lanes[pk][name] = LimitedLane(slots)
                 elif name != DEFAULT:
                     known = terms.get(queue_of(name))
-                    lanes[pk][name] = _Lane(capacity + (known.prefetch_buffer if known else 0))
+                    lanes[pk][name] = LimitedLane(
+                        capacity + (known.prefetch_buffer if known else 0)
+                    )
         self._hold(lanes, Execution.objects.load_by_subscription())
         return lanes
 
     def _hold(
-        self, lanes: Mapping[int, dict[str, _Lane]], held: Mapping[tuple[int, str], int]
+        self, lanes: Mapping[int, dict[str, LimitedLane]], held: Mapping[tuple[int, str], int]
     ) -> None:
         """Count what workers hold of each queue for the subscription that it belongs to."""
         for (worker_id, name), number in held.items():
@@ -256,11 +144,11 @@ class Placement:
             if lane is not None:
                 lane.held += number
 
-    def _subscribe(self, seat: _Seat) -> None:
+    def _subscribe(self, seat: Seat) -> None:
         """Note what a worker serves, without the subscriptions that are paused."""
         for name in seat.offer.queues:
             if queue_of(name) in seat.paused:
-                seat.lanes[name] = _Lane(0)
+                seat.lanes[name] = LimitedLane(0)
             elif not seat.is_cordoned:
                 self._servers.setdefault(name, []).append(seat)
 
@@ -312,7 +200,7 @@ class Placement:
                 "pk", "incarnation", "runtimes", "labels", "isolation", "queues"
             ):
                 if life[0] == incarnations[pk]:
-                    kept[pk] = _Offer(life[0], frozenset(runtimes), labels, isolation, queues)
+                    kept[pk] = Offer(life[0], frozenset(runtimes), labels, isolation, queues)
         self._offers = kept
 
     def expire(self) -> None:
@@ -358,7 +246,7 @@ class Placement:
             return self._pick_pinned(pinned, need, now)
         heap = self._heap(need)
         heap.update()
-        avoided: _Entry | None = None
+        avoided: Entry | None = None
         try:
             while heap.entries:
                 entry = heap.pop()
@@ -410,7 +298,7 @@ class Placement:
         self._add(self.seats[worker_id], queue)
         return worker_id
 
-    def _take(self, heap: _Heap, entry: _Entry, queue: str) -> int:
+    def _take(self, heap: Heap, entry: Entry, queue: str) -> int:
         seat = entry[2]
         if not seat.free_in(queue):
             heap.push(entry)
@@ -418,14 +306,14 @@ class Placement:
         self._add(seat, queue)
         return seat.worker_id
 
-    def _add(self, seat: _Seat, queue: str) -> None:
+    def _add(self, seat: Seat, queue: str) -> None:
         """Count one more execution that a worker holds."""
         seat.held += 1
         if seat.lanes and (lane := seat.lane(queue)) is not None:
             lane.held += 1
         self._count(seat)
 
-    def _heap(self, need: Need) -> _Heap:
+    def _heap(self, need: Need) -> Heap:
         heap = self._heaps.get(need)
         if heap is None:
             seats = [
@@ -436,12 +324,12 @@ class Placement:
                 and need.paused not in seat.paused
                 and need.may_go_to(seat.offer, seat.missing_code)
             ]
-            heap = self._heaps[need] = _Heap(need.queue, changed=set(seats))
+            heap = self._heaps[need] = Heap(need.queue, changed=set(seats))
             for seat in seats:
                 seat.heaps.append(heap)
         return heap
 
-    def _is_fresh(self, seat: _Seat, now: datetime) -> bool:
+    def _is_fresh(self, seat: Seat, now: datetime) -> bool:
         oldest, newest = fresh_between(now)
         return oldest <= seat.heartbeat_at <= newest
 
@@ -475,7 +363,7 @@ class Placement:
         for seat in seats.values():
             self._count(seat)
 
-    def _count(self, seat: _Seat) -> None:
+    def _count(self, seat: Seat) -> None:
         """Update the fleet's room and the heaps after the load of a seat has changed."""
         ahead = seat.capacity - min(seat.slow, seat.capacity)
         window = max(1, seat.capacity + ahead + seat.finished_recently)
@@ -483,7 +371,7 @@ class Placement:
         before = seat.room, seat.total, seat.window
         seat.window, seat.free = window, free
         seat.room = seat.free_in(DEFAULT) if seat.serves(DEFAULT) else 0
-        seat.total = int(min(free, _free_of(seat))) if seat.lanes else free
+        seat.total = int(min(free, seat.free_in_lanes)) if seat.lanes else free
         if not seat.is_cordoned:
             runtimes, queues = seat.offer.runtimes, frozenset(seat.offer.queues)
             if seat.serves(DEFAULT):
@@ -567,10 +455,3 @@ class Placement:
         ):
             return queue
         return queue_of(queue)
-
-
-def _free_of(seat: _Seat) -> float:
-    """The free places of all subscriptions of a worker; without a bound if one has none."""
-    if any(name not in seat.lanes for name in seat.offer.queues):
-        return math.inf
-    return sum(lane.free for lane in seat.lanes.values())

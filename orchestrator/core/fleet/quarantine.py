@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from orchestrator.core import queue_terms
 from orchestrator.core.models import Execution
 from orchestrator.core.models.executions import DISPATCHED
 
@@ -26,7 +27,7 @@ class Suspects:
     workers: frozenset[int] = frozenset()
     """Workers that hold a suspect now: while there is one, no other suspect gets a turn."""
     waiting: Sequence[Execution] = ()
-    """May have the next turn: the oldest first."""
+    """May have the next turn: the oldest first. Those of a paused queue are not among them."""
 
 
 def look(now: datetime) -> Suspects:
@@ -38,6 +39,10 @@ def look(now: datetime) -> Suspects:
         for suspect in suspects
         if suspect.next_retry_at is None or suspect.next_retry_at <= now + SOON
     ]
+    if queues := {suspect.queue for suspect in due if suspect.queue}:
+        terms = queue_terms.queues().terms(queues)
+        paused = {name for name in queues if name not in terms or terms[name].is_paused}
+        due = [suspect for suspect in due if suspect.queue not in paused]
     return Suspects(frozenset(id for id in held_by if id is not None), [] if held_by else due)
 
 
