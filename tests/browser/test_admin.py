@@ -316,14 +316,14 @@ def test_all_that_match_a_filter_are_changed_batch_by_batch_without_a_click_betw
     expect(page.get_by_text("501 executions")).to_be_visible()
     page.get_by_label("Reason").fill("too many")
     batches: list[Route] = []
-    page.route(f"**{EXECUTIONS}**", batches.append)
+    page.route(f"**{EXECUTIONS}**", lambda route: batches.append(route))
     page.get_by_role("button", name="Stop them").click(no_wait_after=True)
     _wait_for_requests(page, batches, 1)
     batches[0].continue_()
     expect(page.get_by_text("500 of 501 executions")).to_be_visible(timeout=4 * LOOK_MS)
     assert chromium.faults(page) == []
     _wait_for_requests(page, batches, 2)
-    page.unroute_all()
     batches[1].continue_()
+    page.unroute_all()
     expect(page.get_by_text("Cancellations accepted: 501 of 501.")).to_be_visible()
     assert {row.status for row in muster.executions(ids).values()} == {"cancelled"}
