@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import structlog
@@ -127,11 +128,18 @@ def leave_read_only_sessions(connection: Any, **_: Any) -> None:
 def _notice_read_only(
     execute: Callable[..., Any], sql: str, parameters: Any, many: bool, context: dict[str, Any]
 ) -> Any:
-    try:
+    with noticing_read_only(context["connection"]):
         return execute(sql, parameters, many, context)
+
+
+@contextmanager
+def noticing_read_only(connection: Any) -> Iterator[None]:
+    """For statements that do not go through Django's cursors."""
+    try:
+        yield
     except InternalError as error:
         if sqlstate(error) == READ_ONLY:
-            context["connection"].close_at = 0.0  # obsolete: Django's next check closes it
+            connection.close_at = 0.0  # obsolete: Django's next check closes it
         raise
 
 

@@ -22,6 +22,7 @@ from orchestrator.core import (
     tracing,
 )
 from orchestrator.core.authority import DANGEROUS, PermissionMissing, Principal
+from orchestrator.core.copying import insert_many
 from orchestrator.core.errors import Conflict, NotFound, Refusal, Refused
 from orchestrator.core.executions import placing, queueing
 from orchestrator.core.executions.dispatching import Dispatch, messages
@@ -182,8 +183,11 @@ def _insert(rows: Sequence[Execution], owner: int, now: datetime) -> list[Execut
         rows[0].save(force_insert=True)
         return list(rows)
     with transaction.atomic():
+        if not any(map(_has_key, rows)):
+            insert_many(rows)
+            return list(rows)
         # a key that is taken is skipped and then looked up: no window between the two
-        Execution.objects.bulk_create(rows, ignore_conflicts=any(map(_has_key, rows)))
+        Execution.objects.bulk_create(rows, ignore_conflicts=True)
         return _with_taken_keys(rows, owner)
 
 

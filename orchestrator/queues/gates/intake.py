@@ -18,6 +18,7 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 
 from orchestrator.core import executions, investigations
+from orchestrator.core.copying import insert_many
 from orchestrator.core.errors import Unavailable
 from orchestrator.core.executions import RequestRefused
 from orchestrator.core.models import DLQEntry, Execution
@@ -219,9 +220,14 @@ class _Batch:
             [accepted[row.position].pk for row in taken if self._asks_about_job(row)], now=self.now
         )
         continued = self._continued(taken) if taken else {}
-        for row in rows:
-            row.ticket = self._ticket(row, accepted.get(row.position), continued.get(row.key))
-        Ticket.objects.bulk_create([row.ticket for row in rows if row.ticket is not None])
+        tickets = [
+            self._ticket(row, accepted.get(row.position), continued.get(row.key)) for row in rows
+        ]
+        insert_many(tickets)
+        written = self._known([row.key for row in rows])
+        for row, ticket in zip(rows, tickets, strict=True):
+            ticket.pk = written[row.key].pk
+            row.ticket = ticket
         investigations.keep([self._entry(row) for row in rows if _is_invalid(row.verdict)])
 
     def _request(self, rows: Sequence[_Row]) -> dict[int, Execution]:

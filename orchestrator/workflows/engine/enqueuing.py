@@ -13,6 +13,7 @@ import structlog
 from django.db import transaction
 
 from orchestrator.core import executions, expressions
+from orchestrator.core.copying import insert_many
 from orchestrator.core.executions import NewExecution, RequestRefused
 from orchestrator.core.models import Execution
 from orchestrator.core.state_machine import Move
@@ -277,9 +278,11 @@ def _link(turns: Turns, steps: Sequence[Step], accepted: Sequence[Execution]) ->
         for step, execution in zip(steps, accepted, strict=True)
     ]  # fmt: skip
     turns.move_steps("enqueue", moves)
-    StepExecution.objects.bulk_create(
-        StepExecution(step=step, execution=execution, fence=step.fence + 1)
-        for step, execution in zip(steps, accepted, strict=True)
+    insert_many(
+        [
+            StepExecution(step=step, execution=execution, fence=step.fence + 1)
+            for step, execution in zip(steps, accepted, strict=True)
+        ]
     )
     for step in steps:
         turns.of(step).enqueued += 1
