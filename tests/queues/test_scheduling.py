@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 import pytest
 from django.db import transaction
@@ -141,7 +142,7 @@ def test_end_of_one_makes_room_for_the_next_of_a_limited_queue() -> None:
 
 
 @pytest.mark.parametrize("limit", [{"max_running": 2}, {"prefetch_buffer": 0}])
-def test_work_behind_a_limit_is_known_to_wait(limit: dict[str, int]) -> None:
+def test_work_behind_a_limit_is_known_to_wait(limit: dict[str, Any]) -> None:
     """So that the end of what runs has it looked at, not the next second."""
     make_queue(**limit)
     worker = make_worker(capacity=2, queues={"orders": None, "default": None})

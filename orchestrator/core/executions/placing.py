@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
 from time import monotonic
@@ -28,8 +29,9 @@ from orchestrator.core.fleet.needs import RESERVED, Need
 from orchestrator.core.models import Execution, ExecutionEvent, Worker
 from orchestrator.core.models.executions import BACKLOG, SUSPECT_FROM
 from orchestrator.core.models.fleet import fresh_between
+from orchestrator.core.queue_terms import DEFAULT, QueueTerms
 from orchestrator.core.statements import Statement, type_of
-from orchestrator.core.states import EXECUTIONS
+from orchestrator.core.states import EXECUTIONS, Lane
 
 ACTOR = "acceptance"
 
@@ -68,17 +70,21 @@ def is_idle() -> bool:
     )
 
 
-def insert(row: Execution, *, now: datetime) -> bool:
+def insert(row: Execution, queues: Mapping[str, QueueTerms], *, now: datetime) -> bool:
     """Insert an execution: scheduled on a worker with a free slot, or as requested.
 
     It is placed only if nothing of the backlog is due or waits for room, and no suspect is open
-    (see `fleet.quarantine`). One that is pinned or queued is left to the executor. Returns False if
-    its idempotency key is taken: then nothing was written. The caller sends the message.
+    (see `fleet.quarantine`); the default queue does not look at the backlogs of the others. Left to
+    the executor is one that is pinned, or whose queue is paused or has a limit, as is a worker that
+    gives its queue a limited number of slots. Returns False if its idempotency key is taken: then
+    nothing was written. The caller sends the message.
     """
     need = Need.of_execution(row)
     oldest, newest = fresh_between(now)
     values: dict[str, Any] = {
-        "may_be_placed": row.pinned_worker_id is None and row.queue is None,
+        "may_be_placed": row.pinned_worker_id is None and _is_open(row, queues),
+        "is_default": row.queue is None,
+        "subscription": json.dumps({row.queue or DEFAULT: None}),
         "now": now,
         "start_by": start_by(row, now),
         "actor": ACTOR,
@@ -106,6 +112,13 @@ def insert(row: Execution, *, now: datetime) -> bool:
         row.status, row.attempt = EXECUTIONS.rule("schedule").target, row.attempt + 1
         row.start_by, row.scheduled_at = values["start_by"], now
     return True
+
+
+def _is_open(row: Execution, queues: Mapping[str, QueueTerms]) -> bool:
+    if row.queue is None:
+        return True
+    terms = queues[row.queue]
+    return not terms.is_paused and terms.max_running is None and row.lane != Lane.RETRY
 
 
 @cache
@@ -154,7 +167,7 @@ def _statement() -> Statement:
               AND worker.heartbeat_at BETWEEN %(oldest)s AND %(newest)s
               AND worker.runtimes @> %(runtime)s AND worker.labels @> %(labels)s
               AND (%(may_be_reserved)s OR NOT worker.labels ? '{RESERVED}')
-              AND (worker.queues = '{{}}' OR worker.queues @> '{{"default": null}}')
+              AND (worker.queues @> %(subscription)s OR %(is_default)s AND worker.queues = '{{}}')
               AND worker.isolation = ANY(%(isolations)s)
               AND NOT worker.missing_code ?| %(code)s::text[]
               AND coalesce((worker.queue_pauses ->> %(paused)s)::timestamptz <= %(now)s, TRUE)
@@ -163,7 +176,7 @@ def _statement() -> Statement:
               AND NOT EXISTS (
                   SELECT FROM opened
                   WHERE lost_workers >= {SUSPECT_FROM}
-                     OR queue IS NULL AND status = ANY(%(backlog)s)
+                     OR (queue IS NULL OR NOT %(is_default)s) AND status = ANY(%(backlog)s)
                         AND (next_retry_at IS NULL OR next_retry_at <= %(now)s
                              OR wait_reason = %(full)s)
               )

@@ -126,8 +126,8 @@ def request_many(
         for new, name, asker in zip(news, names, askers, strict=True)
     ]
     if settings.TRACES:
-        return _accept_traced(rows, owner, now, began_ns=began_ns)
-    accepted, fresh = _accept(rows, owner, now)
+        return _accept_traced(rows, queues, owner, now, began_ns=began_ns)
+    accepted, fresh = _accept(rows, queues, owner, now)
     transaction.on_commit(partial(publisher.send_soon, _messages(fresh)))
     return accepted
 
@@ -145,20 +145,25 @@ def problems(news: Sequence[NewExecution]) -> list[Refusal]:
 
 
 def _accept(
-    rows: Sequence[Execution], owner: int, now: datetime
+    rows: Sequence[Execution], queues: Mapping[str, QueueTerms], owner: int, now: datetime
 ) -> tuple[list[Execution], list[Execution]]:
     """Insert the rows; returns what is accepted, and those of it that are new."""
-    accepted = _insert(rows, owner, now)
+    accepted = _insert(rows, queues, owner, now)
     return accepted, [row for row, stored in zip(rows, accepted, strict=True) if stored is row]
 
 
 def _accept_traced(
-    rows: Sequence[Execution], owner: int, now: datetime, *, began_ns: int
+    rows: Sequence[Execution],
+    queues: Mapping[str, QueueTerms],
+    owner: int,
+    now: datetime,
+    *,
+    began_ns: int,
 ) -> list[Execution]:
     """Do the same, and write in the same transaction where the traces begin: an executor may look
     at once."""
     with transaction.atomic():
-        accepted, fresh = _accept(rows, owner, now)
+        accepted, fresh = _accept(rows, queues, owner, now)
         tracing.requested(fresh, began_ns=began_ns)
         placed = [row for row in fresh if row.status == ExecutionStatus.SCHEDULED]
 
@@ -171,13 +176,15 @@ def _accept_traced(
     return accepted
 
 
-def _insert(rows: Sequence[Execution], owner: int, now: datetime) -> list[Execution]:
+def _insert(
+    rows: Sequence[Execution], queues: Mapping[str, QueueTerms], owner: int, now: datetime
+) -> list[Execution]:
     """Insert the rows; returns them, or those that hold their idempotency keys already.
 
     A single one, in a statement that commits by itself, need not wait for BEGIN and COMMIT.
     """
     if len(rows) == 1 and placing.is_idle():
-        is_new = placing.insert(rows[0], now=now)
+        is_new = placing.insert(rows[0], queues, now=now)
         return list(rows) if is_new else _with_taken_keys(rows, owner)
     if len(rows) == 1 and not _has_key(rows[0]):
         rows[0].save(force_insert=True)

@@ -123,15 +123,14 @@ def _schedule_default(*, placement: fleet.Placement, now: datetime, actor: str, 
         backlog = backlog.exclude(action_ref__in=paused)
     with transaction.atomic():
         database.hold_briefly()
-        # a worker is kept empty for the suspect: it comes before all others
-        suspects = [placement.suspect] if placement.suspect else []
-        waiting = [
-            *backlog.filter(pk__in=suspects).locked_for_batch(1).with_actions(),
-            *backlog.filter(choosable | hopeless | Q(pinned_worker__isnull=False))
-            .exclude(pk__in=suspects)
-            .locked_for_batch(limit)
-            .with_actions(),
-        ]
+        others = backlog.filter(choosable | hopeless | Q(pinned_worker__isnull=False))
+        waiting: list[Execution] = []
+        if placement.suspect:
+            # a worker is kept empty for the suspect: it comes before all others
+            suspect = Q(pk=placement.suspect)
+            waiting += backlog.filter(suspect).locked_for_batch(1).with_actions()
+            others = others.exclude(suspect)
+        waiting += others.locked_for_batch(limit).with_actions()
         postponed = assigning.place(
             waiting, placement=placement, now=now, actor=actor, postpone=True
         )

@@ -224,10 +224,12 @@ class _Batch:
             self._ticket(row, accepted.get(row.position), continued.get(row.key)) for row in rows
         ]
         insert_many(tickets)
-        written = self._known([row.key for row in rows])
+        without_id = [
+            row.key for row, ticket in zip(rows, tickets, strict=True) if ticket.pk is None
+        ]
+        written = self._known(without_id)
         for row, ticket in zip(rows, tickets, strict=True):
-            ticket.pk = written[row.key].pk
-            row.ticket = ticket
+            row.ticket = written.get(row.key, ticket)
         investigations.keep([self._entry(row) for row in rows if _is_invalid(row.verdict)])
 
     def _request(self, rows: Sequence[_Row]) -> dict[int, Execution]:
