@@ -20,7 +20,6 @@ from orchestrator.automation.models.events import DEEPEST
 from orchestrator.automation.subjects import subjects_of
 from orchestrator.automation.trigger_types import BUILT_IN
 from orchestrator.core import investigations, json_values, packs, publisher
-from orchestrator.core.copying import insert_many
 from orchestrator.core.errors import Conflict, Refusal, Refused, Unavailable
 from orchestrator.core.models import DLQEntry
 
@@ -94,11 +93,9 @@ def record_many(
         raise EventsRefused(refusals)
     rows = [_row(new, now) for new in news]
     with transaction.atomic():
-        if any(row.dedup_key for row in rows):
-            # a key that is taken is skipped and then looked up: no window between the two
-            Event.objects.bulk_create(sorted(rows, key=_order), ignore_conflicts=True)
-        else:
-            insert_many(rows)
+        # a key that is taken is skipped and then looked up: no window between the two
+        has_keys = any(row.dedup_key for row in rows)
+        Event.objects.bulk_create(sorted(rows, key=_order), ignore_conflicts=has_keys)
         recorded = _with_taken_keys(rows)
         new_ids = {each.event_id for each in recorded if each.is_new}
         fresh = [row for row in rows if row.pk in new_ids]

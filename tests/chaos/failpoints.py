@@ -66,6 +66,7 @@ _BY_SITE: dict[str, Boundary] = {
     "executions.requests:_insert:save": _in(API, by="submit quickly"),
     "executions.requests:_insert:atomic": _in(API, by="submit quickly"),
     "executions.requests:_insert:bulk_create": _in(API, by="submit quickly"),
+    "executions.requests:_insert:insert_many": _in(EXECUTOR, by="request tasks"),
     "executions.requests:request_many:send_soon": _in(API),
     "executions.requests:_accept_traced:atomic": Boundary(exempt=TRACES),
     "executions.requests:_accept_traced.send:send_soon": Boundary(exempt=TRACES),
@@ -173,7 +174,7 @@ _BY_SITE: dict[str, Boundary] = {
     "workflows.engine.enqueuing:_request_all:atomic": Boundary(exempt=TRIED),
     "workflows.engine.creation:_insert:bulk_create": _in(EXECUTOR, by="request tasks"),
     "workflows.engine.creation:_connect:bulk_create": _in(EXECUTOR, by="request tasks"),
-    "workflows.engine.enqueuing:_link:bulk_create": _in(EXECUTOR, by="request tasks"),
+    "workflows.engine.enqueuing:_link:insert_many": _in(EXECUTOR, by="request tasks"),
     "workflows.engine.polling:look:transition_many": _in(EXECUTOR, by="request a slow task"),
     "workflows.engine.turn:Turns.move_steps:transition_many": _in(
         EXECUTOR, API, by="repair a step"
@@ -190,7 +191,7 @@ _BY_SITE: dict[str, Boundary] = {
         (
             "queues.gates.intake:take_in:atomic",
             "queues.gates.intake:_Batch._copies_of_refusals:update",
-            "queues.gates.intake:_Batch._insert:bulk_create",
+            "queues.gates.intake:_Batch._insert:insert_many",
             "queues.gates.jobs:_claim:atomic",
             "queues.gates.jobs:_claim:update",
             "queues.gates.jobs:hold_back:update",

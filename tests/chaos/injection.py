@@ -75,6 +75,7 @@ KINDS = {
     "atomic": TRANSACTION,
     **dict.fromkeys(("transition", "transition_many", *OF_A_QUERYSET), COMMIT),
     **dict.fromkeys(("save", "delete", "execute", "create", "bulk_create"), COMMIT),
+    "insert_many": COMMIT,
     **dict.fromkeys(
         ("update", "update_unheld", "bulk_update", "get_or_create", "update_or_create"), COMMIT
     ),
@@ -158,7 +159,7 @@ class _Marker(ast.NodeTransformer):
         if name in OF_A_QUERYSET:  # and of nothing else that has such a name
             owner = _owner(node)
             return isinstance(owner, ast.Attribute) and owner.attr == "objects"
-        if name in ("transition", "transition_many"):
+        if name in ("transition", "transition_many", "insert_many"):
             return True
         return name in KINDS and name != "send_soon" and is_method
 

@@ -270,8 +270,8 @@ MUTANTS = (
     Mutant(
         "acceptance places what is pinned elsewhere",
         PLACING_FILE,
-        '"may_be_placed": row.pinned_worker_id is None and row.queue is None,',
-        '"may_be_placed": row.queue is None,',
+        '"may_be_placed": row.pinned_worker_id is None and _is_open(row, queues),',
+        '"may_be_placed": _is_open(row, queues),',
         (PLACING,),
     ),
     Mutant(
@@ -552,8 +552,8 @@ MUTANTS = (
     Mutant(
         "read-only session is kept for ever",
         "orchestrator/core/database.py",
-        'context["connection"].close_at = 0.0',
-        "pass",
+        "            connection.close_at = 0.0",
+        "            pass",
         (READ_ONLY,),
     ),
     # --- sweep ---
