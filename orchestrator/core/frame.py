@@ -244,6 +244,9 @@ class MusterApp(AppConfig):
     """Each makes due what waits for a time of a clock that was set back: takes `now`, returns how
     many."""
     executor_parts: ClassVar[Sequence[ExecutorPart]] = ()
+    dead_letters: ClassVar[Sequence[Named]] = ()
+    """Each takes `dead_letters.Letter`s and `now`; writes what follows from those that belong to
+    its app, in transactions of its own, and returns their positions. A letter may come again."""
     pack_contents: ClassVar[Sequence[PackContent]] = ()
     subject_kinds: ClassVar[Sequence[SubjectKind]] = ()
     table_rights: ClassVar[Sequence[str]] = ()

@@ -6,6 +6,7 @@ from orchestrator.core.frame import (
     INSTALLATION,
     OPERATOR,
     VIEWER,
+    Maintenance,
     MusterApp,
     Named,
     PackContent,
@@ -42,6 +43,15 @@ class QueuesConfig(MusterApp):
             roles=(OPERATOR,),
         ),
     )
+    maintenance = (
+        Maintenance(
+            "muster.drain_gate_letters",
+            Named("orchestrator.queues.gates.letters.drain"),
+            "Answers messages that died in the queues of gates with a broker of their own.",
+            is_slow=True,
+        ),
+    )
+    dead_letters = (Named("orchestrator.queues.gates.letters.take"),)
     kept_executions = (Named("orchestrator.queues.retention.belongs_to_a_ticket"),)
     execution_facts = (
         Named("orchestrator.queues.shown.queues.of_execution"),

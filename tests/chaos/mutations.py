@@ -801,11 +801,11 @@ MUTANTS = (
     Mutant(
         "drain acknowledges before the commit",
         LETTERS,
-        """            total += settle([read(message) for message in batch], now=read_clock())
+        """            total += settle(letters, now=read_clock())
             batch[-1].ack(multiple=True)
 """,
         """            batch[-1].ack(multiple=True)
-            total += settle([read(message) for message in batch], now=read_clock())
+            total += settle(letters, now=read_clock())
 """,
         (DEAD_LETTERS,),
     ),

@@ -126,6 +126,11 @@ def replies_of(
     return [*making.answers(), *making.copies(), *making.reports()]
 
 
+def why_refused(refusal: Mapping[str, Any]) -> str:
+    """The reason of a refusal, in a word: INVALID, EXCEEDED, or what the message died of."""
+    return str(refusal["rejected"] or refusal.get("died_of", ""))
+
+
 def answer_queue(came: Came, gate: GateTerms) -> str:
     """The queue for the answer; empty if there is none. That of the message, if the gate allows it
     and it is not one that the gate itself reads."""
@@ -187,8 +192,8 @@ class _Making:
     @property
     def task_status(self) -> str:
         if self.came.refusal is not None:
-            exceeded = self.came.refusal["rejected"] == names.EXCEEDED
-            return EXCEPTION if exceeded else INVALID_TASK
+            is_invalid = self.came.refusal["rejected"] == names.INVALID
+            return INVALID_TASK if is_invalid else EXCEPTION
         assert self.ended is not None
         if self.ended.status == ExecutionStatus.COMPLETED:
             return SUCCESS
@@ -279,7 +284,7 @@ class _Making:
                 for each in problems
             )
             return {
-                "error": self.came.refusal["rejected"],
+                "error": why_refused(self.came.refusal),
                 "message": message,
                 "problems": problems,
             }
