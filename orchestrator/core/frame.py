@@ -266,6 +266,9 @@ class MusterApp(AppConfig):
     """Each takes executions; returns by id the `contents.Secrets` that the app knows of them."""
     execution_facts: ClassVar[Sequence[Named]] = ()
     """Each takes an execution; returns `shown` facts about its purpose."""
+    warnings: ClassVar[Sequence[Named]] = ()
+    """Each takes `now`; returns lines about what does not work, although this process does. The
+    readiness check shows them to everybody: they name no host, and nothing that is secret."""
     sidebar: ClassVar[Sequence[SidebarItem]] = ()
     overview: ClassVar[Sequence[Named]] = ()
     """Each takes `now` and a principal; returns boxes of the admin's first page, each a title and

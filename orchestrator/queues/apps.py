@@ -66,6 +66,7 @@ class QueuesConfig(MusterApp):
             old=Named("orchestrator.queues.retention.old_tickets"),
         ),
     )
+    warnings = (Named("orchestrator.queues.gates.condition.warnings"),)
     metrics = (Named("orchestrator.queues.metrics.families"),)
     metrics_described = ("orchestrator.queues.metrics.METRICS",)
     table_rights = ("orchestrator.queues.rights.TABLES",)

@@ -12,6 +12,7 @@ from django.db.models.functions import Coalesce
 from orchestrator.core.metrics import Counter
 from orchestrator.core.metrics.exposition import tallied
 from orchestrator.core.metrics.gauges import Gauge
+from orchestrator.queues.gates import condition
 from orchestrator.queues.gates.judging import Does
 from orchestrator.queues.models import Keeper, Ticket
 
@@ -35,7 +36,13 @@ OLDEST_UNTOLD = Gauge(
 )
 HELD = Gauge("muster_gate_held", "Deliveries that a broker waits for, over all keepers.", "broker")
 KEEPERS = Gauge("muster_gate_keepers", "Keepers of gates that are up.", "broker")
-METRICS = (*TALLIED, UNTOLD, OLDEST_UNTOLD, HELD, KEEPERS)
+CUT_OFF = Gauge(
+    "muster_gate_cut_off",
+    "1 for the queue of an open gate that takes nothing in: nobody keeps it, or its broker is away "
+    "or refuses it.",
+    "queue",
+)
+METRICS = (*TALLIED, UNTOLD, OLDEST_UNTOLD, HELD, KEEPERS, CUT_OFF)
 
 
 def families(now: datetime) -> Iterator[Any]:
@@ -52,3 +59,4 @@ def families(now: datetime) -> Iterator[Any]:
     found = list(keepers.annotate(number=Count("pk"), held=Sum("held")))
     yield HELD.by({broker: held for broker, _, held in found})
     yield KEEPERS.by({broker: number for broker, number, _ in found})
+    yield CUT_OFF.by({each.queue: 1 for each in condition.cut_off(now=now)})
