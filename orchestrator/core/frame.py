@@ -269,6 +269,9 @@ class MusterApp(AppConfig):
     warnings: ClassVar[Sequence[Named]] = ()
     """Each takes `now`; returns lines about what does not work, although this process does. The
     readiness check shows them to everybody: they name no host, and nothing that is secret."""
+    execution_contents: ClassVar[Sequence[Named]] = ()
+    """Each takes an execution and `seen_by`; returns `shown.executions.Content`s for its page,
+    whose secrets it has removed."""
     sidebar: ClassVar[Sequence[SidebarItem]] = ()
     overview: ClassVar[Sequence[Named]] = ()
     """Each takes `now` and a principal; returns boxes of the admin's first page, each a title and

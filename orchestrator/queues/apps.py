@@ -57,6 +57,7 @@ class QueuesConfig(MusterApp):
         Named("orchestrator.queues.shown.queues.of_execution"),
         Named("orchestrator.queues.shown.tickets.of_execution"),
     )
+    execution_contents = (Named("orchestrator.queues.shown.messages.of_execution"),)
     retention = (
         Retention(
             name="tickets",
