@@ -10,6 +10,7 @@ from django.db.models import Count, Min, Sum
 from django.db.models.functions import Coalesce
 
 from orchestrator.core.metrics import Counter
+from orchestrator.core.metrics.counters import Histogram
 from orchestrator.core.metrics.exposition import tallied
 from orchestrator.core.metrics.gauges import Gauge
 from orchestrator.queues.gates import condition
@@ -26,7 +27,13 @@ TOLD = Counter("muster_gate_told_total", "Task messages whose answer the broker 
 FAILURES = Counter(
     "muster_gate_tell_failures_total", "Tries to answer that failed; each is repeated."
 )
-TALLIED = (DELIVERIES, TOLD, FAILURES)
+TELL_SECONDS = Histogram(
+    "muster_gate_tell_seconds",
+    "From the end of an execution that a task message asked for to the broker's confirm of its "
+    "answer.",
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600),
+)
+TALLIED = (DELIVERIES, TOLD, FAILURES, TELL_SECONDS)
 
 UNTOLD = Gauge("muster_gate_untold", "Task messages of a queue whose answer is due.", "queue")
 OLDEST_UNTOLD = Gauge(

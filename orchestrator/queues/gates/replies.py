@@ -238,10 +238,11 @@ class _Making:
         own = (self.gate.input_queue.casefold(), self.gate.retries_go_to.casefold())
         if not pipe or not task or pipe.casefold() in own or self.goes_to_paused or self.is_silent:
             return
+        reports = [*self._retried(task), self._reported(task, followed)]
         yield Reply(
             kind=Kind.REPORT,
             queue=pipe,
-            body=json.dumps(self._report(pipe, self._reported(task, followed))).encode(),
+            body=json.dumps(self._report(pipe, tracking.encoded(reports))).encode(),
             properties={"content_type": "application/json"} | self._identity(Kind.REPORT),
         )
 
@@ -303,7 +304,14 @@ class _Making:
     def _source(self) -> dict[str, str]:
         return {"name": self.gate.service_name, "version": self.gate.service_version}
 
-    def _reported(self, task: str, followed: Mapping[str, Any]) -> bytes:
+    def _retried(self, task: str) -> list[dict[str, Any]]:
+        """A report for each attempt that was lost here before the last one."""
+        if self.ended is None:
+            return []
+        numbers = range(self.came.tries + 1, self.ended.retry_count + 1)
+        return [tracking.report(task, tracking.RETRY, retries=number) for number in numbers]
+
+    def _reported(self, task: str, followed: Mapping[str, Any]) -> dict[str, Any]:
         if self.goes_back:
             return tracking.report(task, tracking.RETRY, retries=self.lost_starts)
         if self.task_status in (EXCEPTION, INVALID_TASK):
