@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from orchestrator.queues.gates import jobs
+from orchestrator.queues.gates.replies import PAUSED
 from tasks import gate_jobs
 
 
@@ -58,7 +59,7 @@ def allowed(settings: Any) -> None:
 @pytest.mark.usefixtures("allowed")
 def test_job_in_an_allowed_network_is_asked(service: Any) -> None:
     answer = jobs.answer_of(gate_jobs.ask(f"{service.url}/J1?partition=a%20b"))
-    assert (answer.job_status, answer.age_seconds) == (jobs.PAUSED, 7)
+    assert (answer.job_status, answer.age_seconds) == (PAUSED, 7)
     assert service.asked == ["/J1?partition=a%20b"]
 
 

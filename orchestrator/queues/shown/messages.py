@@ -73,7 +73,7 @@ def _answer(ticket: Ticket, execution: Execution, seen_by: Principal) -> Content
             ("Told", At(ticket.told_at) if ticket.told_at else None),
             ("To", ticket.told_to),
             ("Failed tries", ticket.tell_tries or None),
-            ("Next try", At(ticket.next_tell_at) if _is_owed(ticket) else None),
+            ("Next try", _next_try(ticket)),
             ("Why not told", ticket.last_error),
         ]
     )
@@ -88,8 +88,10 @@ def _answer(ticket: Ticket, execution: Execution, seen_by: Principal) -> Content
     return Content("Answer", facts, _told(answers[0], execution, seen_by))
 
 
-def _is_owed(ticket: Ticket) -> bool:
-    return state_of(ticket) == "due" and ticket.next_tell_at is not None
+def _next_try(ticket: Ticket) -> At | None:
+    if ticket.next_tell_at is None or state_of(ticket) != "due":
+        return None  # of an open ticket, it is the time at which its job is asked about again
+    return At(ticket.next_tell_at)
 
 
 def _told(answer: Reply, execution: Execution, seen_by: Principal) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any
 
@@ -127,7 +128,7 @@ def test_warnings_that_take_too_long_are_left_out(
     client: Client, db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow: Any = reachability.Probe(list)
-    slow.ask = reachability.Future
+    slow.ask = Future
     monkeypatch.setattr(reachability, "PATIENCE_SECONDS", 0.2)
     monkeypatch.setattr(reachability, "broker", reachability.Probe(lambda: True))
     monkeypatch.setattr(reachability, "database_writes", reachability.Probe(lambda: True))

@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kombu.message import Message
 
 from orchestrator.core import brokers, dead_letters, publisher, topology
 from orchestrator.core.dead_letters import Drained, Letter
@@ -44,7 +44,7 @@ def letter(
     **properties: Any,
 ) -> Letter:
     death = {"count": 1, "reason": reason, "queue": queue, "exchange": "", "routing-keys": [queue]}
-    message = Message(
+    message: Any = SimpleNamespace(
         body=messages.body() if body is None else body,
         headers={**(found or {}), "x-death": [death]},
         properties=properties,

@@ -34,7 +34,7 @@ def came(gate: Gate, body: bytes | None = None, found: Any = None, **properties:
     body = messages.body("doc-7") if body is None else body
     delivery = intake.deliver(body, found or {}, properties, redelivered=False)
     [taken] = intake.take_in([delivery], gate=gate, holder="e1", now=clock.now())
-    return Execution.objects.get(pk=taken.execution_id)
+    return Execution.objects.get(ticket=taken.ticket_id or 0)
 
 
 def end(
