@@ -196,6 +196,7 @@ class Keeper(threading.Thread):
         except (GateQueueDiffers, UnclearRefusal, ChannelError) as refused:
             self.plan.note_refused(gate, str(refused))
         else:
+            self.plan.note_opened(gate)
             self.inputs[gate.queue_id] = opened
 
     def _let_go(self) -> None:

@@ -11,7 +11,8 @@ import hashlib
 import json
 import socket
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -20,14 +21,16 @@ from uuid import UUID
 import structlog
 from django.conf import settings
 from django.db import DataError, transaction
-from kombu import Consumer
+from kombu import Connection, Consumer
 from kombu.message import Message
 
 from orchestrator.core import (
+    brokers,
     clock,
     database,
     declarations,
     executions,
+    frame,
     investigations,
     metrics,
     publisher,
@@ -68,6 +71,8 @@ class Drained:
     """No longer waiting at that attempt: only acknowledged."""
     unreadable: int = 0
     """Kept with their raw bytes."""
+    answered: int = 0
+    """Foreign messages, whose senders are answered by the app that they belong to."""
 
     def __add__(self, other: Drained) -> Drained:
         return Drained(
@@ -75,6 +80,7 @@ class Drained:
             self.returned + other.returned,
             self.stale + other.stale,
             self.unreadable + other.unreadable,
+            self.answered + other.answered,
         )
 
 
@@ -90,6 +96,16 @@ class Letter:
     """Those that it was to dispatch, if it is a dispatch."""
     problem: str
     """The problem of a letter that could not be read; empty if it could."""
+    properties: Mapping[str, Any] = field(default_factory=dict)
+    """AMQP's, without the headers."""
+    broker: str = brokers.DEFAULT
+    """The alias of the broker that it lay in."""
+    is_redelivered: bool = False
+
+    @property
+    def died_in(self) -> str:
+        """The queue that it died in."""
+        return str(self.x_death[0].get("queue", "")) if self.x_death else ""
 
     @property
     def died_of(self) -> str:
@@ -114,19 +130,25 @@ class Letter:
         return hashlib.sha256(self.raw_body + b"\0" + headers).hexdigest()
 
 
-def drain(*, read_clock: Callable[[], datetime] = clock.now, limit: int = 100_000) -> Drained:
-    """Settle the dead letters that wait now, in batches; returns the outcome.
+def drain(
+    *,
+    read_clock: Callable[[], datetime] = clock.now,
+    limit: int = 100_000,
+    broker: str = brokers.DEFAULT,
+) -> Drained:
+    """Settle the dead letters that wait now in a broker, in batches; returns the outcome.
 
+    In a broker of gates, no letter is taken for one of Muster's own messages.
     Each batch reads the clock: a drain may take long, and the last letters may be about executions
     accepted after it began. Raises the errors of broker and database: then nothing of that batch is
     acknowledged, and the next drain gets the letters again.
     """
     total = Drained()
     taken = 0
-    with publisher.connection() as link:
-        declarations.declare(link, [])
+    with _opened(broker) as link:
         for batch in _batches(link):
-            total += settle([read(message) for message in batch], now=read_clock())
+            letters = [read(message, broker=broker) for message in batch]
+            total += settle(letters, now=read_clock())
             batch[-1].ack(multiple=True)
             taken += len(batch)
             if taken >= limit:
@@ -134,6 +156,20 @@ def drain(*, read_clock: Callable[[], datetime] = clock.now, limit: int = 100_00
     if total != Drained():
         log.info("dead letters drained", **asdict(total))
     return total
+
+
+@contextmanager
+def _opened(broker: str) -> Iterator[Connection]:
+    """A connection to a broker that has a queue for dead letters."""
+    if broker == brokers.DEFAULT:
+        with publisher.connection() as link:
+            declarations.declare(link, [])
+            yield link
+        return
+    with brokers.connection(broker) as link:
+        with declarations.throw_away(link) as channel:
+            topology.declare_dead_letters(channel)
+        yield link
 
 
 def _batches(link: Any) -> Iterator[list[Message]]:
@@ -163,7 +199,7 @@ def _batches(link: Any) -> Iterator[list[Message]]:
             yield batch
 
 
-def read(message: Message) -> Letter:
+def read(message: Message, *, broker: str = brokers.DEFAULT) -> Letter:
     """Read a dead letter without trusting any part of it."""
     headers = _storable(message.headers or {})
     x_death = headers.get("x-death")
@@ -171,6 +207,8 @@ def read(message: Message) -> Letter:
     task, problem = "", ""
     attempts: list[AttemptKey] = []
     try:
+        if broker != brokers.DEFAULT:
+            raise ValueError(f"it lay in the broker {broker}")
         task = str(headers["task"])
         _, kwargs, _ = json.loads(body)
         if task == publisher.RUN:
@@ -184,19 +222,32 @@ def read(message: Message) -> Letter:
         task=task,
         attempts=attempts,
         problem=problem,
+        properties=_storable(_own_properties(message)),
+        broker=broker,
+        is_redelivered=bool((message.delivery_info or {}).get("redelivered")),
     )
 
 
+def _own_properties(message: Message) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in (message.properties or {}).items()
+        if name != "application_headers"
+    }
+
+
 def settle(letters: Sequence[Letter], *, now: datetime) -> Drained:
-    """Settle these letters in one transaction.
+    """Settle these letters: first those that belong to an app, then all others in one transaction.
 
     One letter that the database cannot store must not stop the others: they are then settled one by
     one, and of the faulty one only the bytes are kept.
     """
     try:
+        answered = _taken_by_apps(letters, now=now)
+        ours = [letter for position, letter in enumerate(letters) if position not in answered]
         with transaction.atomic():
             database.hold_briefly()
-            drained = _settle(letters, now=now)
+            drained = _settle(ours, now=now) + Drained(answered=len(answered))
             _tally(letters, drained, now=now)
             return drained
     except DataError as error:
@@ -206,6 +257,15 @@ def settle(letters: Sequence[Letter], *, now: datetime) -> Drained:
             _keep_bytes(letters[0], f"not storable: {error}", now=now)
             _tally(letters, drained := Drained(unreadable=1), now=now)
         return drained
+
+
+def _taken_by_apps(letters: Sequence[Letter], *, now: datetime) -> set[int]:
+    """The positions of letters that an app has taken, whatever they look like: headers of a foreign
+    message may have the names of ours."""
+    taken: set[int] = set()
+    for take in frame.collect(lambda app: app.dead_letters):
+        taken |= take(letters, now=now)
+    return taken
 
 
 def _tally(letters: Sequence[Letter], drained: Drained, *, now: datetime) -> None:

@@ -244,6 +244,9 @@ class MusterApp(AppConfig):
     """Each makes due what waits for a time of a clock that was set back: takes `now`, returns how
     many."""
     executor_parts: ClassVar[Sequence[ExecutorPart]] = ()
+    dead_letters: ClassVar[Sequence[Named]] = ()
+    """Each takes `dead_letters.Letter`s and `now`; writes what follows from those that belong to
+    its app, in transactions of its own, and returns their positions. A letter may come again."""
     pack_contents: ClassVar[Sequence[PackContent]] = ()
     subject_kinds: ClassVar[Sequence[SubjectKind]] = ()
     table_rights: ClassVar[Sequence[str]] = ()
@@ -263,6 +266,12 @@ class MusterApp(AppConfig):
     """Each takes executions; returns by id the `contents.Secrets` that the app knows of them."""
     execution_facts: ClassVar[Sequence[Named]] = ()
     """Each takes an execution; returns `shown` facts about its purpose."""
+    warnings: ClassVar[Sequence[Named]] = ()
+    """Each takes `now`; returns lines about what does not work, although this process does. The
+    readiness check shows them to everybody: they name no host, and nothing that is secret."""
+    execution_contents: ClassVar[Sequence[Named]] = ()
+    """Each takes an execution and `seen_by`; returns `shown.executions.Content`s for its page,
+    whose secrets it has removed."""
     sidebar: ClassVar[Sequence[SidebarItem]] = ()
     overview: ClassVar[Sequence[Named]] = ()
     """Each takes `now` and a principal; returns boxes of the admin's first page, each a title and

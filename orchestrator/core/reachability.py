@@ -6,10 +6,11 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import Generic, TypeVar
 
 from django.db import DatabaseError, InterfaceError, connection
 
-from orchestrator.core import database, publisher
+from orchestrator.core import clock, database, frame, publisher
 
 PATIENCE_SECONDS = 2.0
 """A server that does not answer for this long counts as down."""
@@ -18,16 +19,19 @@ FRESH_SECONDS = 1.0
 """Everybody may call the checks, so the servers are asked at most once a second."""
 
 
-class Probe:
+Answer = TypeVar("Answer")
+
+
+class Probe(Generic[Answer]):
     """A question to a server that may never answer: asked in a thread, one at a time."""
 
-    def __init__(self, question: Callable[[], bool]) -> None:
+    def __init__(self, question: Callable[[], Answer]) -> None:
         self.question = question
         self.lock = threading.Lock()
-        self.answer: Future[bool] | None = None
+        self.answer: Future[Answer] | None = None
         self.asked_at = 0.0
 
-    def ask(self) -> Future[bool]:
+    def ask(self) -> Future[Answer]:
         """Return the answer to a new question, or to a pending or recent one."""
         with self.lock:
             age_seconds = time.monotonic() - self.asked_at
@@ -37,7 +41,7 @@ class Probe:
                 threading.Thread(target=self._settle, args=[self.answer], daemon=True).start()
             return self.answer
 
-    def _settle(self, answer: Future[bool]) -> None:
+    def _settle(self, answer: Future[Answer]) -> None:
         try:
             answer.set_result(self.question())
         except Exception as error:  # noqa: BLE001 - raised again where the answer is read
@@ -46,10 +50,15 @@ class Probe:
 
 def yes(answer: Future[bool], until: float) -> bool:
     """Return the answer, or False if there is none in time; `until`: by `time.monotonic`."""
+    return in_time(answer, until, otherwise=False)
+
+
+def in_time(answer: Future[Answer], until: float, *, otherwise: Answer) -> Answer:
+    """Return the answer, or something else if there is none in time."""
     try:
         return answer.result(timeout=max(0, until - time.monotonic()))
     except TimeoutError:
-        return False
+        return otherwise
 
 
 def _database_answers() -> bool:
@@ -71,5 +80,16 @@ def _broker_answers() -> bool:
     return True
 
 
+def _warnings_of_apps() -> list[str]:
+    try:
+        now = clock.now()
+        return [line for warn in frame.collect(lambda app: app.warnings) for line in warn(now=now)]
+    except (DatabaseError, InterfaceError):
+        return []
+    finally:
+        connection.close()
+
+
 database_writes = Probe(_database_answers)
 broker = Probe(_broker_answers)
+warnings = Probe(_warnings_of_apps)

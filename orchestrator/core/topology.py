@@ -277,6 +277,13 @@ def declare_exchanges(channel: Any) -> None:
         Exchange(name, type=kind, durable=True)(channel).declare()
 
 
+def declare_dead_letters(channel: Any) -> None:
+    """Declare what the dead letters of a broker need: their exchange and their queue."""
+    kind, _ = exchange_purposes()[dead_letter_exchange()]
+    Exchange(dead_letter_exchange(), type=kind, durable=True)(channel).declare()
+    dead_letter_queue().queue()(channel).declare()
+
+
 def exchange_purposes() -> dict[str, tuple[str, str]]:
     """Exchange name -> (type, what it is for), for the documentation."""
     return {

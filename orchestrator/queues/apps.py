@@ -6,6 +6,7 @@ from orchestrator.core.frame import (
     INSTALLATION,
     OPERATOR,
     VIEWER,
+    Maintenance,
     MusterApp,
     Named,
     PackContent,
@@ -42,11 +43,21 @@ class QueuesConfig(MusterApp):
             roles=(OPERATOR,),
         ),
     )
+    maintenance = (
+        Maintenance(
+            "muster.drain_gate_letters",
+            Named("orchestrator.queues.gates.letters.drain"),
+            "Answers messages that died in the queues of gates with a broker of their own.",
+            is_slow=True,
+        ),
+    )
+    dead_letters = (Named("orchestrator.queues.gates.letters.take"),)
     kept_executions = (Named("orchestrator.queues.retention.belongs_to_a_ticket"),)
     execution_facts = (
         Named("orchestrator.queues.shown.queues.of_execution"),
         Named("orchestrator.queues.shown.tickets.of_execution"),
     )
+    execution_contents = (Named("orchestrator.queues.shown.messages.of_execution"),)
     retention = (
         Retention(
             name="tickets",
@@ -56,6 +67,7 @@ class QueuesConfig(MusterApp):
             old=Named("orchestrator.queues.retention.old_tickets"),
         ),
     )
+    warnings = (Named("orchestrator.queues.gates.condition.warnings"),)
     metrics = (Named("orchestrator.queues.metrics.families"),)
     metrics_described = ("orchestrator.queues.metrics.METRICS",)
     table_rights = ("orchestrator.queues.rights.TABLES",)

@@ -17,6 +17,8 @@ PLACEMENT: Stage = ("tests/core/fleet/test_placement.py",)
 EVACUATION: Stage = ("tests/core/executions/test_lost_workers.py",)
 UNCLAIMED: Stage = ("tests/core/executions/test_unclaimed.py",)
 DEAD_LETTERS: Stage = ("tests/core/test_dead_letters.py",)
+GATE_LETTERS: Stage = ("tests/queues/gates/test_letters.py",)
+GATE_JUDGING: Stage = ("tests/queues/gates/test_judging.py",)
 FLEET: Stage = ("tests/core/fleet/test_lives.py",)
 PUBLISHER: Stage = ("tests/core/test_publisher.py",)
 TOPOLOGY: Stage = ("tests/core/test_topology.py",)
@@ -801,11 +803,11 @@ MUTANTS = (
     Mutant(
         "drain acknowledges before the commit",
         LETTERS,
-        """            total += settle([read(message) for message in batch], now=read_clock())
+        """            total += settle(letters, now=read_clock())
             batch[-1].ack(multiple=True)
 """,
         """            batch[-1].ack(multiple=True)
-            total += settle([read(message) for message in batch], now=read_clock())
+            total += settle(letters, now=read_clock())
 """,
         (DEAD_LETTERS,),
     ),
@@ -829,6 +831,41 @@ MUTANTS = (
         "            status=ExecutionStatus.SCHEDULED,\n",
         "",
         (DEAD_LETTERS,),
+    ),
+    Mutant(
+        "foreign letter read as a dispatch",
+        LETTERS,
+        " for position, letter in enumerate(letters) if position not in answered]",
+        " for letter in letters]",
+        (GATE_LETTERS,),
+    ),
+    Mutant(
+        "letter of a broker of gates read as a dispatch",
+        LETTERS,
+        "        if broker != brokers.DEFAULT:",
+        "        if False:",
+        (GATE_LETTERS,),
+    ),
+    Mutant(
+        "dead letter of an answered task answered again",
+        "orchestrator/queues/gates/intake.py",
+        "(ticket.told_at is None or row.delivery.redelivered)",
+        "ticket.told_at is None",
+        (GATE_LETTERS,),
+    ),
+    Mutant(
+        "dead letter refused although its task has an execution",
+        "orchestrator/queues/gates/judging.py",
+        "    if known is not None:\n        is_open",
+        "    if known is not None and not delivery.died_of:\n        is_open",
+        (GATE_LETTERS,),
+    ),
+    Mutant(
+        "count of deliveries believed of a classic queue",
+        "orchestrator/queues/gates/judging.py",
+        "if queue_type == QUORUM else 0",
+        "if True else 0",
+        (GATE_JUDGING,),
     ),
     # --- the code of packs ---
     Mutant(

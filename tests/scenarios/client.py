@@ -596,6 +596,10 @@ def make_gate(*, name: str, values: dict[str, Any], gate: dict[str, Any]) -> Non
     Gate.objects.update_or_create(queue=queue, defaults=gate)
 
 
+def close_queue(*, name: str) -> None:
+    WorkQueue.objects.filter(name=name).update(accepts=False)
+
+
 def make_queues(*, names: list[str]) -> None:
     now = clock.now()
     for name in names:

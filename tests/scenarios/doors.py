@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -117,6 +119,19 @@ class Door:
         lines = rabbit.control("list_queues", "-p", host, "--silent", "name", column)
         rows = dict(line.split("\t") for line in lines.splitlines())
         return int(rows[queue])
+
+    def close_queue(self) -> None:
+        """Let it accept nothing, and wait until nobody consumes it."""
+        self.installation.client.call("close_queue", name=self.name)
+        foreign.wait_until(lambda: self.consumers(self.input) == 0, "still consumed")
+
+    def apply_policy(self, definition: dict[str, Any]) -> None:
+        """Set a policy for its input queue; not on the embedded broker."""
+        rabbit = self.installation.backend.rabbit
+        assert rabbit is not None
+        host, pattern = self.url.rpartition("/")[2], f"^{re.escape(self.input)}$"
+        arguments = [self.name, pattern, json.dumps(definition), "--apply-to", "queues"]
+        rabbit.control("set_policy", "-p", host, *arguments)
 
     def take_and_die(self, queue: str) -> None:
         """Take a message, and lose the connection."""

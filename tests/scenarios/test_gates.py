@@ -238,3 +238,39 @@ def test_failures_have_their_statuses(door: Door) -> None:
     failed = door.client.wait(door.output)
     assert failed.told == ("t1", "RESULT_FAILURE")
     assert "no stock" in failed.data["message"]
+
+
+def test_message_that_died_in_its_queue_is_answered(door: Door) -> None:
+    """A policy lets it expire; the queue is closed, so that no keeper takes it before."""
+    if door.kind == "embedded":
+        pytest.skip("the embedded broker has no policies")
+    door.make()
+    door.close_queue()
+    door.apply_policy({"dead-letter-exchange": "scenario.dlx", "message-ttl": 200})
+    door.send("late", {"text": "hello"}, correlationId="c-9")
+
+    answer = door.client.wait(door.output)
+
+    assert answer.told == ("late", "RESULT_EXCEPTION")
+    assert answer.data["error"] == "expired"
+    assert answer.task["correlationId"] == "c-9"
+    empty(door, door.input, door.output, door.rejected)
+
+
+def test_message_that_killed_as_many_consumers_as_its_queue_allows_is_answered(door: Door) -> None:
+    if door.kind != "quorum":
+        pytest.skip("other queues have no delivery limit")
+    door.make()
+    door.close_queue()
+    door.apply_policy({"dead-letter-exchange": "scenario.dlx", "delivery-limit": 1})
+    door.send("poison", {"text": "hello"})
+    for _ in range(2):
+        door.take_and_die(door.input)
+
+    answer = door.client.wait(door.output)
+
+    assert answer.told == ("poison", "RESULT_EXCEPTION")
+    assert answer.data["error"] == "RETRIES_EXCEEDED"
+    kept = door.client.wait(door.rejected)
+    assert kept.headers["x-caf-worker-rejected"] == "RETRIES_EXCEEDED"
+    empty(door, door.input, door.output, door.rejected)

@@ -30,6 +30,7 @@ def sections(execution: Execution, now: datetime, *, seen_by: Principal) -> list
         boxes.append(Section(title="Dead letters", body=render.table(headers, rows)))
     result = shown.result(execution, seen_by=seen_by)
     parameters = render.pretty_json(shown.parameters(execution, seen_by=seen_by))
+    boxes += [_brought(content) for content in shown.brought(execution, seen_by=seen_by)]
     return [
         *boxes,
         Section(title="Parameters", body=parameters, wide=False),
@@ -40,6 +41,11 @@ def sections(execution: Execution, now: datetime, *, seen_by: Principal) -> list
         ),
         Section(title="Request", facts=render.facts(shown.request(execution))),
     ]
+
+
+def _brought(content: shown.Content) -> Section:
+    body = "" if content.value is None else render.pretty_json(content.value)
+    return Section(title=content.title, facts=render.facts(content.facts), body=body, wide=False)
 
 
 def _dead_letter(entry: DLQEntry) -> list[Any]:

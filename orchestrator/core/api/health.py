@@ -28,6 +28,10 @@ class Ready(BaseModel):
     status: Literal["ready"] = "ready"
     database: Literal["reachable"] = "reachable"
     broker: Literal["reachable", "unreachable"] = Field(description="Not needed to accept.")
+    warnings: list[str] = Field(
+        default=[],
+        description="What does not work elsewhere, such as gates that take nothing in.",
+    )
 
 
 @router.get("/live", auth=None, response={200: Live})
@@ -42,7 +46,13 @@ def ready(request: HttpRequest) -> HttpResponse:
     server is down."""
     until = time.monotonic() + reachability.PATIENCE_SECONDS
     broker, writable = reachability.broker.ask(), reachability.database_writes.ask()
+    warnings = reachability.warnings.ask()
     if not reachability.yes(writable, until):
         detail = "The database cannot be reached, or takes no writes"
         raise Problem(503, "not-ready", "Not ready", detail, headers={"Retry-After": "5"})
-    return reply(Ready(broker="reachable" if reachability.yes(broker, until) else "unreachable"))
+    return reply(
+        Ready(
+            broker="reachable" if reachability.yes(broker, until) else "unreachable",
+            warnings=reachability.in_time(warnings, until, otherwise=[]),
+        )
+    )

@@ -110,7 +110,7 @@ DLQ_HOURS = Histogram(
     buckets=(0.1, 0.5, 1, 2, 4, 8, 24, 72, 168),
     reasons=reasons_of_entries,
 )
-DLQ_OUTCOMES = ("settled", "returned", "stale", "unreadable")
+DLQ_OUTCOMES = ("settled", "returned", "stale", "unreadable", "answered")
 DLQ_LETTERS = Counter(
     "muster_dlq_letters_total",
     "Attempts in dead letters that were drained, by their outcome, and letters that name none.",

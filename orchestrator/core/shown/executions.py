@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -17,6 +18,7 @@ from orchestrator.core.contents import Secrets
 from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent, add_actions
 from orchestrator.core.models.prepared import Prepared
 from orchestrator.core.reasons import Reason
+from orchestrator.core.redaction import redacted
 from orchestrator.core.shown.documents import Shown
 from orchestrator.core.shown.values import (
     At,
@@ -192,6 +194,28 @@ def result(execution: Execution, *, seen_by: Principal) -> Any:
     """Its result, without its secrets."""
     shown = contents.result(execution, _secrets(execution))
     return authority.payload(shown, of=execution.place, seen_by=seen_by)
+
+
+def without_secrets(value: Any, *, of: Execution, seen_by: Principal) -> Any:
+    """What else belongs to an execution, without what names or apps mark as secret."""
+    shown = _secrets(of).masker.value(redacted(value))
+    return authority.payload(shown, of=of.place, seen_by=seen_by)
+
+
+@dataclass(frozen=True)
+class Content:
+    """Something large that an app knows of an execution: a box of its page."""
+
+    title: str
+    facts: Sequence[Fact] = ()
+    value: Any = None
+    """As JSON, without secrets; None for none."""
+
+
+def brought(execution: Execution, *, seen_by: Principal) -> list[Content]:
+    """What the apps know of it besides facts."""
+    found = frame.collect(lambda app: app.execution_contents)
+    return [content for bring in found for content in bring(execution, seen_by=seen_by)]
 
 
 def _message(result: Any) -> str:

@@ -51,11 +51,16 @@ class Taken:
 
 
 def deliver(
-    body: bytes, headers: Mapping[str, Any], properties: Mapping[str, Any], *, redelivered: bool
+    body: bytes,
+    headers: Mapping[str, Any],
+    properties: Mapping[str, Any],
+    *,
+    redelivered: bool,
+    died_of: str = "",
 ) -> Delivery:
     """Read what the broker delivered. It raises nothing, whatever the bytes are."""
     reading = shape.read(body, headers, properties, most_bytes=settings.MUSTER.max_request_bytes)
-    return Delivery(body, headers, properties, redelivered, reading)
+    return Delivery(body, headers, properties, redelivered, reading, died_of)
 
 
 def take_in(
@@ -195,7 +200,8 @@ class _Batch:
         for row in refused:
             ticket = known.get(row.key)
             if ticket is not None and (ticket.told_at is None or row.delivery.redelivered):
-                does = Does.ATTACH if ticket.told_at is None else Does.ANSWER_AGAIN
+                is_open = ticket.told_at is None or row.delivery.died_of
+                does = Does.ATTACH if is_open else Does.ANSWER_AGAIN
                 copies[row.position] = Taken(replace(row.verdict, does=does), ticket.pk)
             elif row.key in first:
                 # the very same bytes twice in a batch: each is answered
@@ -279,7 +285,7 @@ class _Batch:
             envelope=delivery.reading.envelope,
             execution=execution,
             job_status=jobs.UNKNOWN if execution and self._asks_about_job(row) else "",
-            refusal=None if execution else _refusal(row.verdict),
+            refusal=None if execution else _refusal(row),
             continues_id=continues,
             holder=self.holder,
             held_at=self.now,
@@ -330,13 +336,15 @@ def _is_invalid(verdict: Verdict) -> bool:
     return verdict.does is Does.REFUSE and verdict.rejected == names.INVALID
 
 
-def _refusal(verdict: Verdict) -> dict[str, Any]:
-    return {
-        "rejected": verdict.rejected,
+def _refusal(row: _Row) -> dict[str, Any]:
+    refusal: dict[str, Any] = {
+        "rejected": row.verdict.rejected,
         "problems": [
-            {"pointer": problem.pointer, "text": problem.text} for problem in verdict.problems
+            {"pointer": problem.pointer, "text": problem.text} for problem in row.verdict.problems
         ],
     }
+    died_of = row.delivery.died_of
+    return refusal | {"died_of": died_of} if died_of else refusal
 
 
 def _asker(properties: Mapping[str, Any]) -> str:

@@ -16,6 +16,17 @@ from orchestrator.queues.gates import headers as names
 from orchestrator.queues.gates.problems import Problem
 from orchestrator.queues.gates.shape import Reading, TaskMessage
 
+QUORUM = "quorum"
+"""The type of queue that counts deliveries itself."""
+
+DIED_OF = {
+    "expired": "it waited for longer than its time to live",
+    "maxlen": "its queue was full",
+    "delivery_limit": "it was delivered as often as its queue allows, and never finished",
+    "rejected": "a consumer rejected it",
+}
+"""What `x-death` says of a dead letter (https://www.rabbitmq.com/docs/dlx), in words."""
+
 
 class Does(enum.Enum):
     """What a keeper does with a delivery. What it replaces is acknowledged after the broker or the
@@ -42,7 +53,7 @@ class Verdict:
     does: Does
     problems: tuple[Problem, ...] = ()
     rejected: str = ""
-    """Of a refusal: INVALID or EXCEEDED."""
+    """Of a refusal: INVALID or EXCEEDED; empty for a message that died in its queue otherwise."""
     tries: int = 0
     """Starts that were lost before."""
     to: str = ""
@@ -57,6 +68,7 @@ class GateTerms(Protocol):
     input_queue: str
     retry_queue: str
     rejected_queue: str
+    queue_type: str
     count_redelivered: bool
     divert: str
     forward_to: Collection[str]
@@ -78,17 +90,21 @@ class Delivery:
     properties: Mapping[str, Any]
     redelivered: bool
     reading: Reading
+    died_of: str = ""
+    """Why the broker dropped it from the gate's queue, as `x-death` says; empty if it did not."""
 
-    @property
-    def lost_starts(self) -> int:
+    def lost_starts(self, queue_type: str) -> int:
         """Starts that were lost before this delivery: those that are counted in its header, and
         those of this stay in its queue.
 
         A classic queue only says that there was one. A quorum queue counts, so that three workers
-        which died of it, and could not count themselves, are three starts on either kind.
+        which died of it, and could not count themselves, are three starts on either kind. A classic
+        queue passes on the count that a publisher wrote: it is not believed.
         """
-        here = max(1, names.delivered_before(self.headers)) if self.redelivered else 0
-        return self.reading.tries + here
+        if not self.redelivered:
+            return self.reading.tries
+        counted = names.delivered_before(self.headers) if queue_type == QUORUM else 0
+        return self.reading.tries + max(1, counted)
 
 
 Fits = Callable[[TaskMessage], tuple[str, Mapping[str, Any], Iterable[Problem]]]
@@ -111,16 +127,19 @@ def judge(
     problems = [*reading.problems, *_stranger(delivery.properties, gate)]
     if message is None or problems:
         return _invalid(problems, reading.tries)
-    # 3. and 4. a copy of what is known starts nothing
+    # 3. and 4. a copy of what is known starts nothing, and a dead one is not answered once more
     if known is not None:
-        return Verdict(Does.ATTACH if known.told_at is None else Does.ANSWER_AGAIN)
+        is_open = known.told_at is None or delivery.died_of
+        return Verdict(Does.ATTACH if is_open else Does.ANSWER_AGAIN)
+    if delivery.died_of:
+        return _dead(delivery)
     # 5. addressed to another queue
     if not _is_ours(message, gate) and gate.divert != "run":
         return _diverted(message, gate, reading.tries)
     # 6. delivered before, and nobody wrote a row: it may have killed who took it
     tries = reading.tries
     if delivery.redelivered and gate.count_redelivered:
-        tries = delivery.lost_starts
+        tries = delivery.lost_starts(gate.queue_type)
         if tries <= retry_limit:
             return Verdict(Does.RETRY, tries=tries)
     if tries > retry_limit:
@@ -136,6 +155,14 @@ def judge(
 
 def _invalid(problems: Iterable[Problem], tries: int) -> Verdict:
     return Verdict(Does.REFUSE, tuple(problems), names.INVALID, tries)
+
+
+def _dead(delivery: Delivery) -> Verdict:
+    """Nothing is wrong with a message that died in its queue, so that it is not INVALID."""
+    why = DIED_OF.get(delivery.died_of, delivery.died_of)
+    rejected = names.EXCEEDED if delivery.died_of == "delivery_limit" else ""
+    problem = Problem("", f"the message died in its queue: {why}")
+    return Verdict(Does.REFUSE, (problem,), rejected, delivery.reading.tries)
 
 
 def _stranger(properties: Mapping[str, Any], gate: GateTerms) -> Iterable[Problem]:

@@ -100,29 +100,33 @@ class Plan:
         log.error("gate takes nothing in", queue=gate.queue.name, refused=text)
 
     def note_alive(self, *, held: int, now: datetime) -> None:
-        """Write down that this keeper is there."""
-        self.problems = {
-            name: text
-            for name, text in self.problems.items()
-            if any(
-                gate.queue.name == name and not self.may_declare(gate)
-                for gate in self.gates.values()
-            )
-        }
-        self._note(held=held, problem="; ".join(self.problems.values()), now=now)
+        """Write down that this keeper is there, and which gates the broker refuses."""
+        open_names = {gate.queue.name for gate in self.gates.values()}
+        self.problems = {name: text for name, text in self.problems.items() if name in open_names}
+        problem = "; ".join(self.problems.values())
+        self._note(held=held, problem=problem, refused=self.problems, now=now)
+
+    def note_opened(self, gate: Gate) -> None:
+        """Note that the broker lets us have the queues of this gate."""
+        self.problems.pop(gate.queue.name, None)
 
     def note_problem(self, text: str) -> None:
         """Write down that the broker cannot be reached."""
         try:
-            self._note(held=0, problem=text, now=clock.now())
+            self._note(held=0, problem=text, refused={}, now=clock.now())
         except (DatabaseError, InterfaceError):  # it may be away, too
             log.warning("problem of a gate not noted", problem=text)
 
-    def _note(self, *, held: int, problem: str, now: datetime) -> None:
+    def _note(self, *, held: int, problem: str, refused: Mapping[str, str], now: datetime) -> None:
         Keeper.objects.update_or_create(
             name=self.name,
             broker=self.broker,
-            defaults={"seen_at": now, "held": held, "problem": problem[:500]},
+            defaults={
+                "seen_at": now,
+                "held": held,
+                "problem": problem[:500],
+                "refused": {name: text[:500] for name, text in refused.items()},
+            },
         )
 
     def leave(self) -> None:

@@ -126,6 +126,11 @@ def replies_of(
     return [*making.answers(), *making.copies(), *making.reports()]
 
 
+def why_refused(refusal: Mapping[str, Any]) -> str:
+    """The reason of a refusal, in a word: INVALID, EXCEEDED, or what the message died of."""
+    return str(refusal["rejected"] or refusal.get("died_of", ""))
+
+
 def answer_queue(came: Came, gate: GateTerms) -> str:
     """The queue for the answer; empty if there is none. That of the message, if the gate allows it
     and it is not one that the gate itself reads."""
@@ -187,8 +192,8 @@ class _Making:
     @property
     def task_status(self) -> str:
         if self.came.refusal is not None:
-            exceeded = self.came.refusal["rejected"] == names.EXCEEDED
-            return EXCEPTION if exceeded else INVALID_TASK
+            is_invalid = self.came.refusal["rejected"] == names.INVALID
+            return INVALID_TASK if is_invalid else EXCEPTION
         assert self.ended is not None
         if self.ended.status == ExecutionStatus.COMPLETED:
             return SUCCESS
@@ -233,10 +238,11 @@ class _Making:
         own = (self.gate.input_queue.casefold(), self.gate.retries_go_to.casefold())
         if not pipe or not task or pipe.casefold() in own or self.goes_to_paused or self.is_silent:
             return
+        reports = [*self._retried(task), self._reported(task, followed)]
         yield Reply(
             kind=Kind.REPORT,
             queue=pipe,
-            body=json.dumps(self._report(pipe, self._reported(task, followed))).encode(),
+            body=json.dumps(self._report(pipe, tracking.encoded(reports))).encode(),
             properties={"content_type": "application/json"} | self._identity(Kind.REPORT),
         )
 
@@ -279,7 +285,7 @@ class _Making:
                 for each in problems
             )
             return {
-                "error": self.came.refusal["rejected"],
+                "error": why_refused(self.came.refusal),
                 "message": message,
                 "problems": problems,
             }
@@ -298,7 +304,14 @@ class _Making:
     def _source(self) -> dict[str, str]:
         return {"name": self.gate.service_name, "version": self.gate.service_version}
 
-    def _reported(self, task: str, followed: Mapping[str, Any]) -> bytes:
+    def _retried(self, task: str) -> list[dict[str, Any]]:
+        """A report for each attempt that was lost here before the last one."""
+        if self.ended is None:
+            return []
+        numbers = range(self.came.tries + 1, self.ended.retry_count + 1)
+        return [tracking.report(task, tracking.RETRY, retries=number) for number in numbers]
+
+    def _reported(self, task: str, followed: Mapping[str, Any]) -> dict[str, Any]:
         if self.goes_back:
             return tracking.report(task, tracking.RETRY, retries=self.lost_starts)
         if self.task_status in (EXCEPTION, INVALID_TASK):

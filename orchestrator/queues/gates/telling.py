@@ -6,6 +6,7 @@ hint costs one sweep. Two tellers at worst send a message twice, with the same `
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ Gates = Mapping[int, Gate]
 NEEDED = (
     "execution__status",
     "execution__reason",
+    "execution__ended_at",
     "execution__attempt",
     "execution__retry_count",
     "execution__cancel_reason",
@@ -95,6 +97,8 @@ class _Telling:
     owed: list[Reply]
     error: str = ""
     moves: bool = False
+    took_seconds: float | None = None
+    """From the end of its execution to the confirm of an answer that was sent just now."""
 
     def first(self) -> Iterable[Reply]:
         """The answer, or what stands for it, unless it was confirmed before."""
@@ -132,10 +136,13 @@ def tell(tickets: Sequence[Ticket], *, gates: Gates, now: datetime) -> Outcome:
         for ticket in tickets
         if (gate := gates.get(ticket.gate_id)) is not None
     ]
+    begun = time.monotonic()
     _send(tellings, _Telling.first)
+    confirmed_at = now + timedelta(seconds=time.monotonic() - begun)
     for telling in tellings:
         if not telling.error and not telling.ticket.told_to:
             _note_answered(telling)
+            telling.took_seconds = _seconds_since_end(telling.ticket, confirmed_at)
     _send(tellings, _Telling.rest)
     _mark(tellings, now)
     return Outcome(
@@ -161,6 +168,12 @@ def _owed(ticket: Ticket, gate: Gate) -> list[Reply]:
     return replies.replies_of(
         ticket, ticket.execution, gate=gate, retry_limit=choosing.retry_limit(gate)
     )
+
+
+def _seconds_since_end(ticket: Ticket, confirmed_at: datetime) -> float | None:
+    if not ticket.told_to or ticket.execution is None or ticket.execution.ended_at is None:
+        return None
+    return max(0.0, (confirmed_at - ticket.execution.ended_at).total_seconds())
 
 
 def _note_answered(telling: _Telling) -> None:
@@ -209,7 +222,10 @@ def _mark(tellings: Sequence[_Telling], now: datetime) -> None:
             untold[telling.error, ticket.told_to, ticket.tell_tries].append(ticket.pk)
         else:
             told[ticket.told_to, telling.moves].append(ticket.pk)
+    took = [each.took_seconds for each in tellings if each.took_seconds is not None]
     with transaction.atomic():
+        if took:
+            metrics.TELL_SECONDS.observe(("", seconds) for seconds in took)
         metrics.TOLD.add({"": sum(map(len, told.values()))} if told else {})
         metrics.FAILURES.add({"": sum(map(len, untold.values()))} if untold else {})
         for (queue, moves), ids in told.items():

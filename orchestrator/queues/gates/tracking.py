@@ -7,7 +7,7 @@ Members and their meaning are those of CAF's `TrackingInfo.java`; reports have t
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,6 +16,9 @@ from orchestrator.core import json_values
 REPORT_CLASSIFIER = "TrackingReportTask"
 REPORT_VERSION = 1
 COMPLETE, PROGRESS, FAILED, RETRY = "Complete", "Progress", "Failed", "Retry"
+
+MOST_REPORTS = 5
+"""Of one message, as in CAF."""
 
 LONGEST_TEXT = 255
 LONGEST_URL = 2_000
@@ -103,11 +106,16 @@ def report(
     *,
     failure: Mapping[str, str] | None = None,
     retries: int | None = None,
-) -> bytes:
-    """The data of a message with one report."""
+) -> dict[str, Any]:
+    """One report."""
     reported: dict[str, Any] = {"jobTaskId": job_task_id, "status": status}
     if failure is not None:
         reported["failure"] = dict(failure)
     if retries is not None:
         reported["retries"] = retries
-    return json.dumps({"trackingReports": [reported]}).encode()
+    return reported
+
+
+def encoded(reports: Sequence[Mapping[str, Any]]) -> bytes:
+    """The data of a message with these reports: the last ones, if there are too many."""
+    return json.dumps({"trackingReports": list(reports[-MOST_REPORTS:])}).encode()

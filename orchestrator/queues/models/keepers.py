@@ -26,6 +26,9 @@ class Keeper(models.Model):
     problem = models.CharField(
         max_length=500, blank=True, default="", help_text="Why it takes nothing in, if so."
     )
+    refused = models.JSONField(
+        default=dict, blank=True, help_text="By queue: what the broker refuses of its gate."
+    )
 
     objects: ClassVar[KeeperQuerySet] = KeeperQuerySet.as_manager()  # type: ignore[assignment]
 
@@ -37,3 +40,6 @@ class Keeper(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} at {self.broker}"
+
+    def is_alive(self, now: datetime) -> bool:
+        return self.seen_at > now - timedelta(seconds=ALIVE_SECONDS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +15,7 @@ from orchestrator.core.shown.values import At, Fact, Link, State, said
 from orchestrator.queues import figures
 from orchestrator.queues.definitions import GATE_DEFAULTS
 from orchestrator.queues.figures import Figures, Server
+from orchestrator.queues.gates import condition
 from orchestrator.queues.models import Gate, QueueEvent, WorkQueue
 from orchestrator.queues.states import KINDS
 
@@ -48,6 +49,9 @@ class QueueSummary(Shown):
     per_minute: float = Field(description="Ends in the last minute.")
     served_by: list[ServerOut] = Field(description="Workers that are up and serve it.")
     has_gate: bool
+    gate_problem: str = Field(
+        description="Why its gate takes nothing in although it is open; empty if it does."
+    )
     pack: str | None
     revision: int
 
@@ -85,14 +89,15 @@ def all_of(queues: Iterable[WorkQueue], *, now: datetime) -> list[QueueSummary]:
     """Convert queues, each with its figures."""
     rows = list(queues)
     found = figures.of([row.name for row in rows], now)
-    return [QueueSummary(**_summary(row, found[row.name], now)) for row in rows]
+    problems = _gate_problems(rows, now)
+    return [QueueSummary(**_summary(row, found[row.name], problems, now)) for row in rows]
 
 
 def detail(queue: WorkQueue, *, now: datetime) -> QueueDetail:
     """Convert one queue, as `changes.find` loads it."""
     found = figures.of([queue.name], now)[queue.name]
     return QueueDetail(
-        **_summary(queue, found, now),
+        **_summary(queue, found, _gate_problems([queue], now), now),
         action=queue.action.ref if queue.action else None,
         priority=queue.default_priority,
         gate=gate_of(queue),
@@ -107,7 +112,16 @@ COPIED = (
 )  # fmt: skip
 
 
-def _summary(queue: WorkQueue, found: Figures, now: datetime) -> dict[str, Any]:
+def _gate_problems(queues: Iterable[WorkQueue], now: datetime) -> dict[str, str]:
+    """Why gates of these queues take nothing in, by the name of the queue."""
+    if not any(gate_row(queue) for queue in queues):
+        return {}
+    return {each.queue: each.text for each in condition.cut_off(now=now)}
+
+
+def _summary(
+    queue: WorkQueue, found: Figures, gate_problems: Mapping[str, str], now: datetime
+) -> dict[str, Any]:
     return {
         "name": queue.name,
         "description": queue.description,
@@ -123,6 +137,7 @@ def _summary(queue: WorkQueue, found: Figures, now: datetime) -> dict[str, Any]:
         "per_minute": found.per_minute,
         "served_by": [ServerOut.model_validate(server) for server in found.servers],
         "has_gate": gate_row(queue) is not None,
+        "gate_problem": gate_problems.get(queue.name, ""),
         "pack": queue.pack.name if queue.pack else None,
         "revision": queue.revision,
     }
@@ -172,6 +187,8 @@ def why(queue: QueueSummary) -> str:
         reasons.append(f"paused by {queue.paused_by}: {queue.pause_reason}")
     if queue.state == "closed":
         reasons.append("accepts nothing")
+    if queue.gate_problem:
+        reasons.append(f"its gate takes nothing in: {queue.gate_problem}")
     if not queue.served_by and queue.state != "retired":
         reasons.append("no worker serves it")
     elif queue.served_by and all(server.paused_until for server in queue.served_by):

@@ -12,6 +12,7 @@ from orchestrator.core.models import Execution
 from orchestrator.core.shown.documents import Shown
 from orchestrator.core.shown.values import At, Fact, said
 from orchestrator.queues.gates.problems import Problem, described
+from orchestrator.queues.gates.replies import why_refused
 from orchestrator.queues.models import Gate, Ticket
 
 
@@ -80,7 +81,7 @@ def refused(ticket: Ticket) -> str | None:
     if ticket.refusal is None:
         return None
     problems = [Problem(each["pointer"], each["text"]) for each in ticket.refusal["problems"]]
-    return f"{ticket.refusal['rejected']}: {described(problems)}"
+    return f"{why_refused(ticket.refusal)}: {described(problems)}"
 
 
 def of_execution(execution: Execution) -> list[Fact]:

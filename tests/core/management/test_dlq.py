@@ -116,7 +116,7 @@ def test_drain_prints_what_was_done(channel: Any) -> None:
     topology.declare(channel, [])
     channel.basic_publish(channel.prepare_message(b"odd"), topology.dead_letter_exchange(), "x")
     told = document("drain")
-    assert told == {"settled": 0, "returned": 0, "stale": 0, "unreadable": 1}
+    assert told == {"settled": 0, "returned": 0, "stale": 0, "unreadable": 1, "answered": 0}
     assert "unreadable" in run("drain")
 
 

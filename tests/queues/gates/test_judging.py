@@ -25,6 +25,7 @@ class Terms:
     input_queue: str = "orders"
     retry_queue: str = "orders.retry"
     rejected_queue: str = "orders.rejected"
+    queue_type: str = "classic"
     count_redelivered: bool = True
     divert: str = "refuse"
     forward_to: Collection[str] = ()
@@ -136,9 +137,10 @@ def test_limit_allows_as_many_retries_as_it_says_on_either_kind_of_queue(kind: s
 
 def test_starts_that_only_a_quorum_queue_counted_count() -> None:
     of = delivery(redelivered=True, found={headers.DELIVERY_COUNT: 3})
-    assert verdict(of) == Verdict(Does.RETRY, tries=3)
+    gate = Terms(queue_type="quorum")
+    assert verdict(of, gate=gate) == Verdict(Does.RETRY, tries=3)
     of = delivery(redelivered=True, found={headers.DELIVERY_COUNT: 4})
-    assert verdict(of).rejected == headers.EXCEEDED
+    assert verdict(of, gate=gate).rejected == headers.EXCEEDED
 
 
 def test_redelivery_is_trusted_where_nobody_else_consumes() -> None:
@@ -188,3 +190,8 @@ def test_every_delivery_has_a_verdict_and_no_count_passes_the_limit(
     if decided.does is Does.REFUSE:
         assert decided.problems
         assert decided.rejected in (headers.INVALID, headers.EXCEEDED)
+
+
+def test_count_that_a_publisher_wrote_is_not_believed_of_a_classic_queue() -> None:
+    of = delivery(redelivered=True, found={headers.DELIVERY_COUNT: 1_000})
+    assert verdict(of) == Verdict(Does.RETRY, tries=1)

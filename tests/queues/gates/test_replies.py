@@ -277,6 +277,11 @@ def tracked(**changed: Any) -> bytes:
 
 
 def report(ticket: Any, execution: Any, gate: Terms | None = None) -> dict[str, Any]:
+    [reported] = reports(ticket, execution, gate)
+    return reported
+
+
+def reports(ticket: Any, execution: Any, gate: Terms | None = None) -> list[dict[str, Any]]:
     [reply] = [each for each in owed(ticket, execution, gate) if each.kind == Kind.REPORT]
     written = json.loads(reply.body)
     assert (reply.queue, written["to"], written["taskClassifier"]) == (
@@ -284,8 +289,7 @@ def report(ticket: Any, execution: Any, gate: Terms | None = None) -> dict[str, 
         "jobs",
         "TrackingReportTask",
     )
-    [reported] = messages.decoded(written["taskData"])["trackingReports"]
-    return dict(reported)
+    return list(messages.decoded(written["taskData"])["trackingReports"])
 
 
 def test_job_is_told_that_its_task_is_complete_where_tracking_ends() -> None:
@@ -309,6 +313,21 @@ def test_job_is_told_of_failures_and_refusals() -> None:
 def test_job_is_told_of_retries() -> None:
     retried = report(came(tracked()), LOST, BY_QUEUE)
     assert retried == {"jobTaskId": "J1.2", "status": "Retry", "retries": 1}
+
+
+def test_job_is_told_of_the_attempts_that_were_lost_before_the_last() -> None:
+    ticket = came(tracked(), found={headers.RETRY: "1"})
+    assert reports(ticket, ended(retry_count=3)) == [
+        {"jobTaskId": "J1.2", "status": "Retry", "retries": 2},
+        {"jobTaskId": "J1.2", "status": "Retry", "retries": 3},
+        {"jobTaskId": "J1.2", "status": "Complete"},
+    ]
+
+
+def test_message_to_a_job_has_five_reports_at_most_and_how_it_ended() -> None:
+    told = reports(came(tracked()), ended(retry_count=9))
+    assert [each.get("retries") for each in told] == [6, 7, 8, 9, None]
+    assert told[-1]["status"] == "Complete"
 
 
 def test_reports_to_our_own_queue_would_be_a_loop() -> None:

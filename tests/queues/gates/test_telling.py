@@ -13,7 +13,7 @@ from orchestrator.core import publisher
 from orchestrator.core.models import Execution
 from orchestrator.core.models.catalog import forget_actions
 from orchestrator.core.states import ExecutionStatus
-from orchestrator.queues.gates import headers, intake, telling
+from orchestrator.queues.gates import headers, intake, metrics, telling
 from orchestrator.queues.models import Gate, Ticket
 from tests.factories import NOW, make_worker
 from tests.queues.gates import messages
@@ -191,3 +191,49 @@ def test_many_tickets_are_told_with_few_statements(
     assert {json.loads(message.body)["taskId"] for message in sent} == {
         f"t{number}" for number in range(20)
     }
+
+
+def told_seconds() -> tuple[float, float]:
+    """How many answers were measured, and their seconds in all."""
+    [family] = [each for each in metrics.families(LATER) if each.name == "muster_gate_tell_seconds"]
+    values = {sample.name: sample.value for sample in family.samples if "le" not in sample.labels}
+    return values["muster_gate_tell_seconds_count"], values["muster_gate_tell_seconds_sum"]
+
+
+def test_time_from_an_end_to_its_confirmed_answer_is_measured_once(
+    make_gate: MakeGate, sent: Sent
+) -> None:
+    gate = make_gate()
+    ticket_of(gate)
+    sent.gone.add("orders.out")
+    tell(gate)
+    assert told_seconds() == (0, 0)
+    sent.gone.clear()
+    tell(gate, NOW + timedelta(minutes=1))
+    count, total = told_seconds()
+    assert count == 1
+    assert total == pytest.approx(60, abs=5)
+    tell(gate, NOW + timedelta(minutes=5))
+    assert told_seconds()[0] == 1
+
+
+def test_answer_whose_copy_fails_is_not_measured_again(make_gate: MakeGate, sent: Sent) -> None:
+    gate = make_gate()
+    ticket_of(gate, "failed", "worker_lost")
+    sent.gone.add("orders.rejected")
+    tell(gate)
+    sent.gone.clear()
+    tell(gate, NOW + timedelta(minutes=5))
+    count, total = told_seconds()
+    assert count == 1
+    assert total == pytest.approx(3, abs=2)
+
+
+def test_refusals_and_dead_ends_are_not_measured(make_gate: MakeGate) -> None:
+    gate = make_gate(output_queue="")
+    ticket_of(gate)
+    intake.take_in(
+        [intake.deliver(b"garbage", {}, {}, redelivered=False)], gate=gate, holder="e1", now=NOW
+    )
+    tell(gate)
+    assert told_seconds() == (0, 0)

@@ -156,8 +156,9 @@ class Command(output.MusterCommand):
         if as_json:
             self.show_json(asdict(drained))
             return
-        table = Table(">settled", ">stale", ">unreadable")
-        table.add_row(str(drained.settled), str(drained.stale), str(drained.unreadable))
+        table = Table(">settled", ">stale", ">unreadable", ">answered")
+        numbers = (drained.settled, drained.stale, drained.unreadable, drained.answered)
+        table.add_row(*map(str, numbers))
         self.show(table)
 
     def _show(self, entry: DLQEntry, *, as_json: bool) -> None:
