@@ -132,6 +132,7 @@ class Door:
         host, pattern = self.url.rpartition("/")[2], f"^{re.escape(self.input)}$"
         arguments = [self.name, pattern, json.dumps(definition), "--apply-to", "queues"]
         rabbit.control("set_policy", "-p", host, *arguments)
+        time.sleep(2)  # nothing tells when the process of a queue has heard of it
 
     def take_and_die(self, queue: str) -> None:
         """Take a message, and lose the connection."""

@@ -240,14 +240,14 @@ def test_failures_have_their_statuses(door: Door) -> None:
     assert "no stock" in failed.data["message"]
 
 
+@pytest.mark.parametrize("opened", ["classic", "quorum"], indirect=True)  # they have policies
 def test_message_that_died_in_its_queue_is_answered(door: Door) -> None:
-    """A policy lets it expire; the queue is closed, so that no keeper takes it before."""
-    if door.kind == "embedded":
-        pytest.skip("the embedded broker has no policies")
+    """It expires; the queue is closed, so that no keeper takes it before."""
     door.make()
     door.close_queue()
-    door.apply_policy({"dead-letter-exchange": "scenario.dlx", "message-ttl": 200})
-    door.send("late", {"text": "hello"}, correlationId="c-9")
+    door.apply_policy({"dead-letter-exchange": "scenario.dlx"})
+    late = task_message("late", {"text": "hello"}, correlationId="c-9")
+    door.client.publish(door.input, late, expiration="500")
 
     answer = door.client.wait(door.output)
 
@@ -257,9 +257,8 @@ def test_message_that_died_in_its_queue_is_answered(door: Door) -> None:
     empty(door, door.input, door.output, door.rejected)
 
 
+@pytest.mark.parametrize("opened", ["quorum"], indirect=True)  # others have no delivery limit
 def test_message_that_killed_as_many_consumers_as_its_queue_allows_is_answered(door: Door) -> None:
-    if door.kind != "quorum":
-        pytest.skip("other queues have no delivery limit")
     door.make()
     door.close_queue()
     door.apply_policy({"dead-letter-exchange": "scenario.dlx", "delivery-limit": 1})
