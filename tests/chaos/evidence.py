@@ -8,9 +8,9 @@ import json
 import sqlite3
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -149,8 +149,15 @@ class Database:
         actions = {row["id"]: row for row in self.select(ACTIONS)}
         names = self.worker_names()
         last_at = {event.execution: event.at for event in events}
+        retries = Counter(event.execution for event in events if event.event == "retry")
         rows = self.select("SELECT * FROM orchestrator_execution ORDER BY id")
-        return [self._row(row, actions[row["action_id"]], names, last_at) for row in rows]
+        return [
+            replace(
+                self._row(row, actions[row["action_id"]], names, last_at),
+                lost_before=row["retry_count"] - retries[_id(row["id"])],
+            )
+            for row in rows
+        ]
 
     def _row(
         self,
@@ -184,6 +191,7 @@ class Database:
             max_attempts=policy.get("max_attempts", 1),
             retry_on=None if retry_on is None else frozenset(retry_on),
             result=self._json(row["result"]),
+            queue=row["queue"] or "default",
         )
 
     def events(self) -> list[Event]:

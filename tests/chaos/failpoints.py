@@ -57,7 +57,6 @@ FAULT = "of an event or an enforcement that a fault of ours holds up, and no sto
 TRACES = "no storm has traces on; the acceptance and what is sent after it are the same"
 ORDER = "an operator's order: whoever gave it sees the error, and gives it again"
 
-QUEUES = "no storm has work with a queue; what fails there is found in the backlog again"
 GATES = "no storm has a gate: tests/scenarios/test_gate_faults.py fails it, or says why not"
 
 _BY_SITE: dict[str, Boundary] = {
@@ -75,10 +74,10 @@ _BY_SITE: dict[str, Boundary] = {
     "executions.cancellation:_cancel:send_soon#2": _in(API, by="cancel what runs"),
     # --- scheduling ---
     "executions.scheduling:_schedule_default:atomic": _in(EXECUTOR),
-    "executions.queued:schedule:atomic": Boundary(exempt=QUEUES),
-    "executions.queued:place:atomic": Boundary(exempt=QUEUES),
-    "executions.queued:_with_work:execute": Boundary(exempt=QUEUES),
-    "executions.queued:_locked:execute": Boundary(exempt=QUEUES),
+    "executions.queued:schedule:atomic": _in(EXECUTOR, by="fill a queue"),
+    "executions.queued:place:atomic": _in(EXECUTOR),
+    "executions.queued:_with_work:execute": _in(EXECUTOR, by="fill a queue"),
+    "executions.queued:_locked:execute": _in(EXECUTOR, by="fill a queue"),
     "executions.assigning:place:transition_many": _in(EXECUTOR),
     "executions.assigning:_put_off:update": _in(EXECUTOR, by="fill the fleet"),
     "executions.dispatching:dispatch:send": _in(EXECUTOR),
