@@ -353,6 +353,16 @@ class Provoker:
         asked = {"parameters": parameters, "queue": lanes.LIMITED}
         self.storm.muster.submit_many([asked] * (4 * lanes.MAX_RUNNING), "chaos.again")
 
+    def delete_output_queue(self) -> None:
+        self.storm.breaker.cause("delete output queue")
+
+    def stop_an_executor(self) -> None:
+        """In good order: it takes in what it has, and leaves."""
+        breaker = self.storm.breaker
+        names = breaker.executors_at_work()
+        if len(names) > 1 and (service := self.storm.keeper.running(names[0])) is not None:
+            self.storm.keeper.terminate(service)
+
     def submit_quickly(self) -> None:
         """More a second than a process places by itself, half of it with keys."""
 

@@ -25,6 +25,8 @@ from tests.chaos.facts import Event, Line, Record, Row, Sighting, StepRow, TaskR
 from tests.scenarios.installation import Installation
 
 LOOK_EVERY_SECONDS = 2.0
+UNREADABLE = (psycopg.Error, sqlite3.Error)
+"""Of a database that is away."""
 MARK = "MSTR_EXECUTION_ID"
 ASKED_BEFORE_SECONDS = 30.0
 """Who asks the clock may be kept for so long, by a lock or a server, until it writes that down."""
@@ -367,7 +369,7 @@ class Watch(threading.Thread):
         where = f"WHERE ended_at > datetime('now', '-{LATE_COMMIT_SECONDS:.0f} seconds')"
         if self.database.url:
             where = f"WHERE ended_at > now() - interval '{LATE_COMMIT_SECONDS:.0f} s'"
-        with contextlib.suppress(psycopg.Error, sqlite3.Error):  # the database may be away
+        with contextlib.suppress(*UNREADABLE):
             at = time.time()
             for row in self.database.select(OPEN):
                 self.last_open[_id(row["id"])] = at
