@@ -11,9 +11,7 @@ from tests.chaos.stories import E, ended, event, row, truth
 
 LANES = {
     "default": Lane(workers=frozenset({"w1", "w2"})),
-    "orders": Lane(
-        max_running=1, workers=frozenset({"w1"}), retry_workers=frozenset({"w2"})
-    ),
+    "orders": Lane(max_running=1, workers=frozenset({"w1"}), retry_workers=frozenset({"w2"})),
 }
 
 
