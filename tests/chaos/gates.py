@@ -28,6 +28,11 @@ KINDS = (
     "stop broker", "kill broker", "close all connections", "restart database",
     "delete output queue",
 )  # fmt: skip
+QUICK = (
+    "kill executor", "kill worker", "freeze executor", "kill broker", "close all connections",
+    "delete output queue",
+)  # fmt: skip
+"""Those of a small run."""
 DURABLE = {"synchronous_commit": "on"}
 EXECUTORS = 2
 PROFILE = dataclasses.replace(QUICKLY, quiet_seconds=240.0)
