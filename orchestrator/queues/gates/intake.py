@@ -107,6 +107,8 @@ class _Batch:
         self.limit = choosing.retry_limit(gate)
         self.rows: list[_Row] = []
         self.by_key: dict[Key, _Row] = {}
+        self.same_as: dict[int, _Row] = {}
+        """Refused copies by their place, and the refusal of the same batch that is theirs, too."""
 
     def written(self) -> list[Taken]:
         """1. look up tickets; 2. judge; 3. look up earlier refusals; 4. write; 5. tell of each."""
@@ -123,6 +125,9 @@ class _Batch:
         for position, (verdict, key) in enumerate(zip(verdicts, keys, strict=True)):
             if position in copies:
                 outcomes.append(copies[position])
+            elif position in self.same_as:
+                attached = replace(verdict, does=Does.ATTACH)
+                outcomes.append(self._taken(attached, self.same_as[position]))
             elif verdict.does in (Does.ATTACH, Does.ANSWER_AGAIN) and key in known:
                 outcomes.append(Taken(verdict, known[key].pk, known[key].execution_id))
             else:
@@ -185,7 +190,12 @@ class _Batch:
 
     def _copies_of_refusals(self) -> dict[int, Taken]:
         """Refused deliveries whose refusal is written already: a redelivered copy is answered once
-        more, or waits for the answer. One that was sent again on purpose is refused anew."""
+        more, or waits for the answer. One that was sent again on purpose is refused anew.
+
+        What came through the retry queue may be there twice: who published it there died before
+        its acknowledgement of the original, or never heard the broker's confirm. All of these are
+        one message.
+        """
         refused = [row for row in self.rows if row.verdict.does is Does.REFUSE]
         known = self._known([row.key for row in refused])
         copies: dict[int, Taken] = {}
@@ -193,9 +203,12 @@ class _Batch:
         superseded = []
         for row in refused:
             ticket = known.get(row.key)
-            if ticket is not None and (ticket.told_at is None or row.delivery.redelivered):
+            is_copy = row.delivery.redelivered or row.verdict.tries > 0
+            if ticket is not None and (ticket.told_at is None or is_copy):
                 does = Does.ATTACH if ticket.told_at is None else Does.ANSWER_AGAIN
                 copies[row.position] = Taken(replace(row.verdict, does=does), ticket.pk)
+            elif row.key in first and is_copy:
+                self.same_as[row.position] = first[row.key]
             elif row.key in first:
                 # the very same bytes twice in a batch: each is answered
                 row.key = (row.key[0], _hashed(row.key[1].encode(), str(row.position).encode()))
@@ -203,7 +216,11 @@ class _Batch:
                 first[row.key] = row
                 if ticket is not None:
                     superseded.append(ticket.pk)
-        self.rows = [row for row in self.rows if row.position not in copies]
+        self.rows = [
+            row
+            for row in self.rows
+            if row.position not in copies and row.position not in self.same_as
+        ]
         if superseded:
             Ticket.objects.filter(pk__in=superseded).update(moved_at=self.now)
         return copies

@@ -199,6 +199,31 @@ def test_redelivered_garbage_is_the_refusal_that_it_was(make_gate: MakeGate) -> 
     assert (again.verdict.does, again.ticket_id) == (Does.ANSWER_AGAIN, first.ticket_id)
 
 
+@pytest.mark.parametrize("is_told", [False, True])
+def test_copies_of_a_refused_message_in_the_retry_queue_are_one_refusal(
+    make_gate: MakeGate, is_told: bool
+) -> None:
+    """Its keeper died between the publish to the retry queue and the acknowledgement."""
+    gate = make_gate()
+    body = messages.body(taskClassifier="Other")
+    copy = delivery(body, found={headers.RETRY: 1})
+    [first] = take_in(gate, copy)
+    if is_told:
+        Ticket.objects.update(told_at=NOW)
+    [again] = take_in(gate, copy)
+    assert again.verdict.does is (Does.ANSWER_AGAIN if is_told else Does.ATTACH)
+    assert again.ticket_id == first.ticket_id
+
+
+def test_copies_of_a_refused_message_in_one_batch_of_the_retry_queue_are_one_refusal(
+    make_gate: MakeGate,
+) -> None:
+    copy = delivery(messages.body(taskClassifier="Other"), found={headers.RETRY: 1})
+    taken = take_in(make_gate(), copy, copy)
+    assert does(taken) == [Does.REFUSE, Does.ATTACH]
+    assert {each.ticket_id for each in taken} == {Ticket.objects.get().pk}
+
+
 def test_refused_message_is_taken_in_once_its_gate_knows_its_classifier(
     make_gate: MakeGate,
 ) -> None:
