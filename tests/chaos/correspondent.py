@@ -123,7 +123,6 @@ PARCELS = Door(
     "parcels",
     {"retry_limit": 10, "prefetch_buffer": 5, **PATIENT},
     {
-        "queue_type": "quorum",
         "custody": "row",
         "retry_queue": "parcels.retry",
         "retry_by": "queue",

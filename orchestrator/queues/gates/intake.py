@@ -21,7 +21,7 @@ from orchestrator.core import executions, investigations
 from orchestrator.core.errors import Unavailable
 from orchestrator.core.executions import RequestRefused
 from orchestrator.core.models import DLQEntry, Execution
-from orchestrator.queues.gates import choosing, jobs, judging, metrics, shape, tracking
+from orchestrator.queues.gates import choosing, jobs, judging, metrics, replies, shape, tracking
 from orchestrator.queues.gates import headers as names
 from orchestrator.queues.gates.judging import Delivery, Does, Verdict
 from orchestrator.queues.gates.problems import Problem, described
@@ -111,9 +111,13 @@ class _Batch:
         """Refused copies by their place, and the refusal of the same batch that is theirs, too."""
 
     def written(self) -> list[Taken]:
-        """1. look up tickets; 2. judge; 3. look up earlier refusals; 4. write; 5. tell of each."""
+        """1. look up tickets; 2. judge; 3. look up earlier refusals; 4. write; 5. tell of each.
+
+        A ticket whose task went on through the retry queue is no ticket of what came from there.
+        """
         keys = [accepted_key(delivery) for delivery in self.deliveries]
         known = self._known([key for key in keys if key is not None])
+        self._move(keys, known)
         verdicts = [
             self._judged(position, delivery, key, known)
             for position, (delivery, key) in enumerate(zip(self.deliveries, keys, strict=True))
@@ -156,8 +160,37 @@ class _Batch:
             moved_at__isnull=True,
             task_id__in={task_id for task_id, _ in keys},
             digest__in={digest for _, digest in keys},
-        ).only("pk", "task_id", "digest", "execution_id", "told_at")
+        ).only("pk", "task_id", "digest", "execution_id", "told_at", "tries")
         return {(ticket.task_id, ticket.digest): ticket for ticket in found}
+
+    def _move(self, keys: Sequence[Key | None], known: dict[Key, Ticket]) -> None:
+        """Note for whoever published a message to the retry queue that its task went there, where
+        the message came before that was noted. Attached to that ticket it would be acknowledged
+        with it, and nobody would have the task any more."""
+        if self.gate.retry_by != Gate.RetryBy.QUEUE:
+            return
+        counted = {
+            known[key].pk: key
+            for key, delivery in zip(keys, self.deliveries, strict=True)
+            if key is not None
+            and key in known
+            and known[key].told_at is None
+            and delivery.reading.tries > known[key].tries
+        }
+        for ticket in Ticket.objects.filter(pk__in=list(counted)).select_related("execution"):
+            ended = ticket.execution
+            if ended is None or ended.ended_at is None:
+                continue
+            if replies.goes_back(ticket, ended, gate=self.gate, retry_limit=self.limit):
+                del known[counted[ticket.pk]]
+                Ticket.objects.filter(pk=ticket.pk, moved_at__isnull=True).update(
+                    moved_at=self.now,
+                    told_at=self.now,
+                    told_to=self.gate.retries_go_to,
+                    last_error="",
+                    next_tell_at=None,
+                    body=None,
+                )
 
     def _judged(
         self, position: int, delivery: Delivery, key: Key | None, known: Mapping[Key, Ticket]

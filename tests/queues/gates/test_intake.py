@@ -133,6 +133,47 @@ def test_task_that_comes_back_from_another_queue_continues_its_ticket(
     assert Execution.objects.count() == 2
 
 
+def lose() -> None:
+    """End all executions as lost with their workers."""
+    Execution.objects.update(status="abandoned", reason="worker_lost", ended_at=NOW)
+
+
+def test_message_of_the_retry_queue_that_comes_before_its_telling_is_noted_is_taken_in(
+    make_gate: MakeGate,
+) -> None:
+    """Attached to the ticket that it continues, it would be acknowledged with that, and lost."""
+    gate = make_gate(retry_by="queue")
+    [first] = take_in(gate, delivery())
+    lose()
+    counted = delivery(found={headers.RETRY: 1})
+    taken = take_in(gate, counted, counted)
+    assert does(taken) == [Does.TAKE_IN, Does.ATTACH]
+    second = Ticket.objects.get(pk=taken[0].ticket_id or 0)
+    assert (second.continues_id, second.tries) == (first.ticket_id, 1)
+    before = Ticket.objects.get(pk=first.ticket_id or 0)
+    assert (before.moved_at, before.told_at, before.told_to) == (NOW, NOW, gate.retries_go_to)
+    # whoever published it has nothing left to note
+    assert not Ticket.objects.due(NOW).exists()
+
+
+@pytest.mark.parametrize("tries", [0, 1])
+def test_copy_of_an_open_task_attaches_whatever_it_counts(make_gate: MakeGate, tries: int) -> None:
+    gate = make_gate(retry_by="queue")
+    [first] = take_in(gate, delivery())
+    if not tries:
+        lose()
+    [copy] = take_in(gate, delivery(found={headers.RETRY: tries}))
+    assert (copy.verdict.does, copy.ticket_id) == (Does.ATTACH, first.ticket_id)
+
+
+def test_counted_copy_attaches_where_muster_itself_retries(make_gate: MakeGate) -> None:
+    gate = make_gate()
+    [first] = take_in(gate, delivery())
+    lose()
+    [copy] = take_in(gate, delivery(found={headers.RETRY: 1}))
+    assert (copy.verdict.does, copy.ticket_id) == (Does.ATTACH, first.ticket_id)
+
+
 def test_refused_message_has_a_ticket_without_an_execution_and_its_bytes_are_kept(
     make_gate: MakeGate,
 ) -> None:
