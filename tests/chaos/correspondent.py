@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pika
@@ -74,6 +74,10 @@ class Door:
     name: str
     queue: Mapping[str, Any]
     gate: Mapping[str, Any] = field(default_factory=dict)
+
+    def of(self, queue_type: str) -> Door:
+        """The same gate with queues of this type."""
+        return replace(self, gate={**self.gate, "queue_type": queue_type})
 
     @property
     def limit(self) -> int:

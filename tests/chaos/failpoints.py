@@ -195,6 +195,9 @@ _BY_SITE: dict[str, Boundary] = {
     "queues.gates.intake:take_in:atomic": _of_gates(),
     "queues.gates.intake:_Batch._copies_of_refusals:update": _of_gates(),
     "queues.gates.intake:_Batch._insert:bulk_create": _of_gates(),
+    "queues.gates.intake:_Batch._move:update": Boundary(
+        exempt="only where a message comes back before its publish is noted: too seldom to wait for"
+    ),
     "queues.gates.jobs:hold_back:update": Boundary(exempt=JOBS),
     "queues.gates.jobs:_claim:atomic": Boundary(exempt=JOBS),
     "queues.gates.jobs:_claim:update": Boundary(exempt=JOBS),

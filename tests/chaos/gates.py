@@ -1,7 +1,7 @@
 """`make chaos ARGS=gates`: 10,000 task messages of a foreign client, while services die.
 
-Two gates: `letters`, classic, whose deliveries stay unacknowledged until they are answered, and
-`parcels`, quorum, whose rows answer for them and whose lost attempts go through a retry queue.
+Two gates: `letters`, whose deliveries stay unacknowledged until they are answered, and `parcels`,
+whose rows answer for them and whose lost attempts go through a retry queue.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ EXECUTORS = 2
 PROFILE = dataclasses.replace(QUICKLY, quiet_seconds=240.0)
 """What was sent last has the deadline of its queue."""
 
+OF_CLASSIC = frozenset({"delete output queue"})
+"""What the client of a quorum queue cannot do: it is not deleted only if it is empty."""
+
 Tell = Callable[[str], None]
 
 
@@ -51,7 +54,10 @@ def main(arguments: Sequence[str]) -> int:
 
     tell(f"--seed {options.seed}")
     points = () if options.no_failpoints else list(_points(options.failpoints))
-    doors = [door for door in DOORS if door.name in options.doors]
+    doors = [door.of(options.queue_type) for door in DOORS if door.name in options.doors]
+    if options.queue_type == "quorum":
+        points = [point for point in points if point.provoked_by not in OF_CLASSIC]
+        options.faults = [kind for kind in options.faults if kind not in OF_CLASSIC]
     with _backend() as backend:
         outcome = run(
             backend,
@@ -138,6 +144,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--times", type=int, default=10, help="how often each fault happens")
     parser.add_argument("--faults", type=_kinds, default=KINDS, metavar="KIND,KIND")
     parser.add_argument("--doors", type=lambda text: text.split(","), default=_names())
+    parser.add_argument("--queue-type", choices=["classic", "quorum"], default="classic")
     parser.add_argument("--failpoints", default="", metavar="TEXT", help="those with this alone")
     parser.add_argument("--no-failpoints", action="store_true", help="faults from outside alone")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="repeats a run")

@@ -55,9 +55,8 @@ def copy(rejected: str = INVALID, **changes: Any) -> Letter:
 
 def truth(**changes: Any) -> Ledger:
     """A message was sent, ran once, and was answered."""
-    ledger = Ledger(
-        GATES, [sent()], [answer()], [], [ticket()], {"letters.in": 0, "letters.out": 3}
-    )
+    left = {"letters.in": 0, "letters.out": 3, "parcels.in": 0, "parcels.retry": 0}
+    ledger = Ledger(GATES, [sent()], [answer()], [], [ticket()], left)
     return dataclasses.replace(ledger, **changes)
 
 
@@ -241,6 +240,7 @@ LIES: dict[str, tuple[Rule, Ledger]] = {
         truth(sent=[sent(Kind.OLD)], answers=[], tickets=[]),
     ),
     "left in the input queue": (gate_rules.nothing_is_left, truth(left={"letters.in": 1})),
+    "queues that nobody could read": (gate_rules.nothing_is_left, truth(left={})),
     "left in the retry queue": (gate_rules.nothing_is_left, truth(left={"parcels.retry": 1})),
     "answer to nothing": (
         gate_rules.nothing_is_invented,
