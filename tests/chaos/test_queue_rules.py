@@ -114,7 +114,7 @@ def test_queue_that_keeps_its_promise_is_no_violation() -> None:
 
 def test_deadline_behind_a_limit_is_short_and_beside_it_is_not() -> None:
     other = [event("schedule", at=100.0), event("claim", at=100.1), event("complete", at=170.0)]
-    known = {
+    known: dict[str, Any] = {
         "rows": [
             row(
                 queue="orders", status="failed", reason="deadline_passed", ended_at=161.0,
