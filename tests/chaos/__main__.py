@@ -1,6 +1,7 @@
 """`make chaos`: a storm of the nightly size with every failpoint, or as the arguments say.
 
 `make chaos ARGS=automation`: events and timers at full size, see `tests.chaos.automation`.
+`make chaos ARGS=gates`: task messages of a foreign client, see `tests.chaos.gates`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import servers
-from tests.chaos import automation, failpoints, report, storm
+from tests.chaos import automation, failpoints, gates, report, storm
 from tests.chaos.faults import EVERYWHERE, ON_SERVERS
 from tests.chaos.outcome import Outcome, summary
 from tests.chaos.profiles import BY_DEFAULT, QUICKLY
@@ -42,6 +43,8 @@ EXECUTORS = 2
 def main() -> int:
     if sys.argv[1:2] == ["automation"]:
         return automation.main(sys.argv[2:])
+    if sys.argv[1:2] == ["gates"]:
+        return gates.main(sys.argv[2:])
     options = _options()
     began = time.monotonic()
 

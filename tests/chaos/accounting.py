@@ -178,7 +178,7 @@ def _deadline_was_short(evidence: Evidence, ending: Ending) -> bool:
     if row.deadline_at - row.created_at <= SHORT_DEADLINE_SECONDS:
         return True
     begin = evidence.accepted_at.get(row.execution, row.created_at)
-    idle_seconds = seconds_in(effects.promised(evidence), begin, row.deadline_at)
+    idle_seconds = seconds_in(effects.promised(evidence, row.queue), begin, row.deadline_at)
     return idle_seconds <= (row.deadline_at - begin) / 2 or (
         row.pinned is not None
         and seconds_in(effects.fit(evidence, row.pinned), begin, end) < (end - begin) / 2
@@ -270,7 +270,7 @@ def attempts_left_are_used(evidence: Evidence) -> Iterator[Violation]:
         )
         wanted = row.retry_on is None or event.reason in row.retry_on
         history = evidence.history_of[row.execution]
-        attempts = 1 + sum(e.event == "retry" for e in history)
+        attempts = 1 + row.lost_before + sum(e.event == "retry" for e in history)
         in_time = event.at < row.deadline_at - LAG_SECONDS and not any(
             abs(event.at - at) <= LAG_SECONDS for at in evidence.clock_steps
         )

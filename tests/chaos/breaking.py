@@ -80,6 +80,8 @@ class Breaking:
         """A client of the API."""
         self.ghost = 0
         """The id of a worker that has a queue and never comes."""
+        self.own: dict[str, Callable[[], Broken]] = {}
+        """Faults of a campaign of its own, by kind."""
         self.faults: list[Fault] = []
         self.outages: list[tuple[float, float]] = []
         self.neighbours: dict[str, str] = {}
@@ -101,7 +103,7 @@ class Breaking:
         at = time.time()
         method = kind.replace(" ", "_").replace("-", "_")
         try:
-            broken: Broken = getattr(self, method)()
+            broken: Broken = (self.own.get(kind) or getattr(self, method))()
         except NOTHING_BROKEN:
             return False
         until = time.time() + broken.seconds

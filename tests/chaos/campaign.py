@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, LiteralString
 import httpx
 import psycopg
 
-from tests.chaos import garbage, injection, load
+from tests.chaos import garbage, injection, lanes, load
 from tests.chaos.breaking import put
 from tests.chaos.facts import Fault
 from tests.chaos.failpoints import Failpoint
@@ -346,6 +346,22 @@ class Provoker:
         parameters = {"trace": str(self.storm.trace.path), "seconds": seconds}
         number = max(SLOTS * len(self.storm.keeper.workers), round(CROWD * 0.3 / seconds))
         self.storm.muster.submit_many([{"parameters": parameters}] * number, "chaos.again")
+
+    def fill_a_queue(self) -> None:
+        """More than its limit lets start, so that it waits in the backlog."""
+        parameters = {"trace": str(self.storm.trace.path), "seconds": 0.1}
+        asked = {"parameters": parameters, "queue": lanes.LIMITED}
+        self.storm.muster.submit_many([asked] * (4 * lanes.MAX_RUNNING), "chaos.again")
+
+    def delete_output_queue(self) -> None:
+        self.storm.breaker.cause("delete output queue")
+
+    def stop_an_executor(self) -> None:
+        """In good order: it takes in what it has, and leaves."""
+        breaker = self.storm.breaker
+        names = breaker.executors_at_work()
+        if len(names) > 1 and (service := self.storm.keeper.running(names[0])) is not None:
+            self.storm.keeper.terminate(service)
 
     def submit_quickly(self) -> None:
         """More a second than a process places by itself, half of it with keys."""

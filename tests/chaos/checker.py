@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
-from tests.chaos import accounting, effects, task_rules
+from tests.chaos import accounting, effects, queue_rules, task_rules
 from tests.chaos.effects import Effect
 from tests.chaos.facts import TERMINAL, Event, Evidence, Sighting, Violation
 from tests.chaos.spans import seconds_in
@@ -354,6 +354,7 @@ RULES: tuple[Rule, ...] = (
     answers_are_honest,
     events_are_answered_once,
     neighbours_are_undisturbed,
+    *queue_rules.RULES,
     *task_rules.RULES,
 )
 

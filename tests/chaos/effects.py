@@ -67,10 +67,16 @@ EFFECTS: Mapping[str, frozenset[Effect]] = {
     "garbage on every queue": frozenset(),
     "second installation": frozenset(),
     "machine stalled": frozenset({Effect.STOPS, Effect.STALLS}),
+    "poison": frozenset({Effect.CHILD_DIES}),
+    "delete output queue": frozenset(),
     "failpoint, kill": frozenset({Effect.DIES}),
     "failpoint, lie": frozenset(),
 }
 """A kind that is not here accounts for nothing."""
+
+HELD = frozenset({"scheduled", "running", "canceling"})
+"""What a worker has, from the choice of the worker to the end of the attempt: a limit counts all of
+it, so that nothing which is on its way to a worker can start beyond it."""
 
 UNFIT = frozenset(
     {
@@ -166,17 +172,42 @@ def full(evidence: Evidence, worker: str) -> list[Span]:
     return union(spans)
 
 
-def promised(evidence: Evidence) -> list[Span]:
-    """When a worker was fit and had a free slot, and there was somebody to send it work."""
+def promised(evidence: Evidence, queue: str = "default") -> list[Span]:
+    """When a worker of this queue was fit and had a free slot, there was somebody to send it work,
+    and the queue was not at its limit."""
     # once for all: each execution whose deadline has passed is asked about
-    if "promised" not in evidence.derived:
-        evidence.derived["promised"] = _promised(evidence)
-    spans: list[Span] = evidence.derived["promised"]
+    key = f"promised {queue}"
+    if key not in evidence.derived:
+        evidence.derived[key] = without(_promised(evidence, queue), at_limit(evidence, queue))
+    spans: list[Span] = evidence.derived[key]
     return spans
 
 
-def _promised(evidence: Evidence) -> list[Span]:
-    workers = {life.worker for life in evidence.lives}
+def at_limit(evidence: Evidence, queue: str) -> list[Span]:
+    """When workers had as much of this queue as its limit allows."""
+    lane = evidence.lanes.get(queue)
+    if lane is None or lane.max_running is None:
+        return []
+    spans: list[Span] = []
+    held: set[str] = set()
+    since: float | None = None
+    for event in evidence.events:
+        row = evidence.row_of.get(event.execution)
+        if row is None or row.queue != queue:
+            continue
+        (held.add if event.to_status in HELD else held.discard)(event.execution)
+        is_full = len(held) >= lane.max_running
+        if is_full and since is None:
+            since = event.at
+        elif not is_full and since is not None:
+            spans.append((since, event.at))
+            since = None
+    return union(spans if since is None else [*spans, (since, FOREVER)])
+
+
+def _promised(evidence: Evidence, queue: str) -> list[Span]:
+    lane = evidence.lanes.get(queue)
+    workers = {life.worker for life in evidence.lives} if lane is None else lane.workers
     idle = union(
         span
         for worker in workers

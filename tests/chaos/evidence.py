@@ -8,9 +8,9 @@ import json
 import sqlite3
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from tests.chaos.facts import Event, Line, Record, Row, Sighting, StepRow, TaskR
 from tests.scenarios.installation import Installation
 
 LOOK_EVERY_SECONDS = 2.0
+UNREADABLE = (psycopg.Error, sqlite3.Error)
+"""Of a database that is away."""
 MARK = "MSTR_EXECUTION_ID"
 ASKED_BEFORE_SECONDS = 30.0
 """Who asks the clock may be kept for so long, by a lock or a server, until it writes that down."""
@@ -149,8 +151,15 @@ class Database:
         actions = {row["id"]: row for row in self.select(ACTIONS)}
         names = self.worker_names()
         last_at = {event.execution: event.at for event in events}
+        retries = Counter(event.execution for event in events if event.event == "retry")
         rows = self.select("SELECT * FROM orchestrator_execution ORDER BY id")
-        return [self._row(row, actions[row["action_id"]], names, last_at) for row in rows]
+        return [
+            replace(
+                self._row(row, actions[row["action_id"]], names, last_at),
+                lost_before=row["retry_count"] - retries[_id(row["id"])],
+            )
+            for row in rows
+        ]
 
     def _row(
         self,
@@ -184,6 +193,7 @@ class Database:
             max_attempts=policy.get("max_attempts", 1),
             retry_on=None if retry_on is None else frozenset(retry_on),
             result=self._json(row["result"]),
+            queue=row["queue"] or "default",
         )
 
     def events(self) -> list[Event]:
@@ -359,7 +369,7 @@ class Watch(threading.Thread):
         where = f"WHERE ended_at > datetime('now', '-{LATE_COMMIT_SECONDS:.0f} seconds')"
         if self.database.url:
             where = f"WHERE ended_at > now() - interval '{LATE_COMMIT_SECONDS:.0f} s'"
-        with contextlib.suppress(psycopg.Error, sqlite3.Error):  # the database may be away
+        with contextlib.suppress(*UNREADABLE):
             at = time.time()
             for row in self.database.select(OPEN):
                 self.last_open[_id(row["id"])] = at

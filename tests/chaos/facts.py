@@ -28,6 +28,17 @@ class Accepted:
     deadline_at: float
     """When it was due for good, should the clock that counts have been set back."""
     action: str
+    queue: str = "default"
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A queue, and the names of the workers that serve it."""
+
+    max_running: int | None = None
+    workers: frozenset[str] = frozenset()
+    retry_workers: frozenset[str] = frozenset()
+    """Of its retry lane alone."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +66,9 @@ class Row:
     max_attempts: int = 1
     retry_on: frozenset[str] | None = None
     result: Any = None
+    queue: str = "default"
+    lost_before: int = 0
+    """Starts that were lost before it was accepted: a message said so."""
 
 
 @dataclass(frozen=True)
@@ -203,6 +217,8 @@ class Evidence:
     """When an execution was last seen to be open: whoever waits for a lock dates its end before."""
     lives: Sequence[Life] = ()
     terms: Terms = Terms()
+    lanes: Mapping[str, Lane] = field(default_factory=dict)
+    """By the names of the queues, that of the default one too."""
     cancels: int = 0
     """How many cancels of executions were asked for."""
     wrong_answers: Sequence[str] = ()

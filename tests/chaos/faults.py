@@ -61,6 +61,9 @@ ON_SERVERS = (
 OF_SENSORS = ("kill sensor",)
 """Possible where a storm has sensor services."""
 
+OF_GATES = ("delete output queue",)
+"""Possible where a storm has a client of gates, which does it itself."""
+
 ALWAYS = frozenset(
     {
         "kill pool child", "kill worker", "kill executor", "kill beat", "kill api",

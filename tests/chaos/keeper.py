@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from signal import SIGTERM
 
 import httpx
 
 from tests import servers
-from tests.chaos import injection
+from tests.chaos import injection, lanes
 from tests.chaos.facts import Life
 from tests.chaos.network import Network
 from tests.scenarios.installation import Installation, Service
@@ -36,9 +36,10 @@ class Keeper(threading.Thread):
         executors: int = 1,
         sensors: int = 0,
         network: Network | None = None,
+        queues: Sequence[str] = (),
     ) -> None:
         super().__init__(name="keeper", daemon=True)
-        self.muster = muster
+        self.muster, self.queues = muster, list(queues)
         self.port = servers.free_port()
         self.services: dict[str, Service] = {}
         self.ends: list[tuple[float, str, int]] = []
@@ -70,7 +71,12 @@ class Keeper(threading.Thread):
             name = f"w{number}"
             wires = network.environment(name) if network is not None else {}
             self._starts[name] = partial(
-                muster.start_worker, name, concurrency=SLOTS, **{injection.ROLE: "worker"}, **wires
+                muster.start_worker,
+                name,
+                concurrency=SLOTS,
+                queues=lanes.subscriptions(number, queues),
+                **{injection.ROLE: "worker"},
+                **wires,
             )
         self._rng = random.Random(seed)
         self._over = threading.Event()

@@ -33,6 +33,9 @@ GHOST_SHARE = 0.06
 GHOST_TTL_MS = 300
 GIVE_UP_SECONDS = 60.0
 
+QUEUED_SHARE = 0.25
+"""What names a queue, of all that names no worker."""
+
 TEMPLATES = {"chain": 8, "wide": 22, "diamond": 5}
 """Task templates of the pack, and how many steps each has."""
 
@@ -68,6 +71,8 @@ class Load(threading.Thread):
         """5xx other than 503, to whoever asked."""
         self.workers: list[int] = []
         """Ids of workers, for executions that name one."""
+        self.queues: list[str] = []
+        """Queues that some executions name."""
         self.ghosts: list[int] = []
         """Ids of workers that never come: what names one of them waits for its TTL."""
         self.cancel_share = CANCEL_SHARE
@@ -134,6 +139,7 @@ class Load(threading.Thread):
                 at=sent_at,
                 deadline_at=datetime.fromisoformat(told["deadline_at"]).timestamp(),
                 action=told["action_ref"],
+                queue=new.get("queue", "default"),
             )
         )
         self.accepted += 1
@@ -173,7 +179,9 @@ class Load(threading.Thread):
             new["idempotency_key"] = f"key-{rng.getrandbits(64):x}"
         if self.workers and rng.random() < PINNED_SHARE:
             new["worker_id"] = rng.choice(self.workers)
-        if self.ghosts and rng.random() < GHOST_SHARE:
+        elif self.queues and rng.random() < QUEUED_SHARE:
+            new["queue"] = rng.choice(self.queues)
+        if self.ghosts and "queue" not in new and rng.random() < GHOST_SHARE:
             new |= {"worker_id": rng.choice(self.ghosts), "queue_ttl_ms": GHOST_TTL_MS}
         return new
 

@@ -37,6 +37,7 @@ READ_ONLY: Stage = ("tests/core/test_read_only.py",)
 DEFERRING: Stage = ("tests/core/executions/test_deferring.py",)
 PAUSES: Stage = ("tests/core/fleet/test_pauses.py",)
 OF_WORKER: Stage = ("tests/workers/test_pauses.py",)
+QUEUED: Stage = ("tests/queues/test_scheduling.py",)
 
 
 def _scenario(*names: str) -> Stage:
@@ -63,6 +64,7 @@ LIVES = "orchestrator/core/fleet/lives.py"
 ATTEMPT = "orchestrator/core/executions/attempts.py"
 LETTERS = "orchestrator/core/dead_letters.py"
 DEFERRALS = "orchestrator/core/executions/deferring.py"
+QUEUED_FILE = "orchestrator/core/executions/queued.py"
 
 MUTANTS = (
     # --- compare and swap ---
@@ -849,7 +851,7 @@ MUTANTS = (
     Mutant(
         "dead letter of an answered task answered again",
         "orchestrator/queues/gates/intake.py",
-        "(ticket.told_at is None or row.delivery.redelivered)",
+        "(ticket.told_at is None or is_copy)",
         "ticket.told_at is None",
         (GATE_LETTERS,),
     ),
@@ -1095,5 +1097,69 @@ MUTANTS = (
         "reason not in (Reason.RUN_TIMEOUT, Reason.TASK_REJECTED)",
         "reason is not Reason.RUN_TIMEOUT",
         (("tests/workers/test_attempts.py",),),
+    ),
+    # --- queues ---
+    Mutant(
+        "queue with a limit is not held while it is counted",
+        QUEUED_FILE,
+        "    queue_terms.queues().hold(limited)\n",
+        "",
+        (QUEUED,),
+    ),
+    Mutant(
+        "retry lane does not count for the limit of its queue",
+        QUEUED_FILE,
+        "running[queue_of(name)] += number",
+        "running[name] += number",
+        (QUEUED,),
+    ),
+    Mutant(
+        "what is placed at once may exceed the limit",
+        QUEUED_FILE,
+        "if name not in left or taken[name] <= left[name]:",
+        "if name:",
+        (QUEUED,),
+    ),
+    Mutant(
+        "what is read of a backlog may exceed the limit",
+        QUEUED_FILE,
+        "left.get(name, share), most)",
+        "share, most)",
+        (QUEUED,),
+    ),
+    Mutant(
+        "old view of the fleet chooses the workers of a limited queue",
+        QUEUED_FILE,
+        "    placement.correct(limited, held)\n",
+        "",
+        (QUEUED,),
+    ),
+    Mutant(
+        "queue with few slots of a worker is not held",
+        QUEUED_FILE,
+        "known.max_running is not None or placement.limits_slots(name)",
+        "known.max_running is not None",
+        (QUEUED,),
+    ),
+    Mutant(
+        "paused queue starts its work",
+        QUEUED_FILE,
+        "for name, known in terms.items() if not known.is_paused}",
+        "for name, known in terms.items()}",
+        (QUEUED,),
+    ),
+    Mutant(
+        "backlog of a queue has what is past its deadline",
+        QUEUED_FILE,
+        "AND execution.status = ANY(%(backlog)s) AND execution.deadline_at > %(now)s",
+        "AND execution.status = ANY(%(backlog)s)",
+        (QUEUED,),
+    ),
+    Mutant(
+        "backlog of a queue has what waits for its retry",
+        QUEUED_FILE,
+        "AND (execution.next_retry_at IS NULL OR execution.next_retry_at <= %(now)s",
+        "AND (execution.next_retry_at IS NOT NULL OR execution.next_retry_at IS NULL",
+        (QUEUED,),
     ),
 )

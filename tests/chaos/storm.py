@@ -8,16 +8,17 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGKILL
+from types import MappingProxyType
 from typing import Any
 
 from tests import servers
-from tests.chaos import campaign, checker, evidence, failpoints, faults, load
-from tests.chaos.facts import Evidence, Fault, Violation
+from tests.chaos import campaign, checker, evidence, failpoints, faults, lanes, load
+from tests.chaos.facts import Event, Evidence, Fault, Line, Row, Violation
 from tests.chaos.failpoints import Failpoint
 from tests.chaos.faults import Breaker
 from tests.chaos.keeper import EXIT_LOST, Keeper
@@ -28,6 +29,9 @@ from tests.chaos.repairs import Operator
 from tests.scenarios.installation import Backend, ClientError, Installation
 
 PACK = str(Path(__file__).parent / "pack")
+
+POISON = "chaos.poison"
+"""The action that kills the process in which it runs."""
 
 FAULT_SECONDS = 2.0
 """How long a fault takes, about: with the pauses between them they fill the time of the load."""
@@ -53,6 +57,7 @@ def run(
     executors: int = 1,
     sensors: int = 0,
     pack_paths: Sequence[str] = (),
+    queues: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     beside: Callable[[Storm], Beside] | None = None,
     kinds: Sequence[str] | None = None,
     points: Sequence[Failpoint] = (),
@@ -63,17 +68,26 @@ def run(
     """Submit so many executions and steps, or more, while each fault of these kinds happens so
     often and each failpoint once; judge what is left.
 
-    `beside`: what else is asked of the installation meanwhile, and judged at the end.
+    `beside`: what else is asked of the installation meanwhile, and judged at the end. `queues`:
+    those that it needs beside those of every storm, by name; all workers serve them.
     """
     began = time.monotonic()
     muster = Installation(backend, quick=profile.is_quick, **profile.settings)
     muster.environment |= campaign.environment(muster)
     network = Network(muster.environment) if backend.rabbit is not None else None
     keeper = Keeper(
-        muster, executors=executors, sensors=sensors, workers=workers, seed=seed, network=network
+        muster,
+        executors=executors,
+        sensors=sensors,
+        workers=workers,
+        seed=seed,
+        network=network,
+        queues=list(queues),
     )
     try:
         muster.client.call("prepare", pack_paths=[PACK, *pack_paths])
+        for name, values in {**lanes.QUEUES, **queues}.items():
+            muster.client.call("make_queue", name=name, **values)
         keeper.start_all()
         storm = Storm(
             muster, keeper, network=network, profile=profile, seed=seed, tell=tell, began=began
@@ -165,6 +179,7 @@ class Storm:
         client.workers = [row["id"] for row in workers]
         self.breaker.api = client.http
         operator = Operator(self.database, client.http)
+        client.queues = list(lanes.QUEUES)
         self.make_ghost()
         if self.muster.backend.postgres is not None:
             self.database.keep_true_times()
@@ -316,6 +331,7 @@ class Storm:
         database, client = self.database, self.client
         events = database.events()
         rows = database.rows(events)
+        lines = list(self.trace.read())
         ended_at = {row.execution: row.ended_at for row in rows}
         return Evidence(
             accepted=[
@@ -326,15 +342,16 @@ class Storm:
             ],
             rows=rows,
             events=events,
-            lines=list(self.trace.read()),
+            lines=lines,
             sightings=self.watch.sightings,
             queues=queues,
-            faults=[*self.breaker.faults, *self._stalls()],
+            faults=[*self.breaker.faults, *self._stalls(), *poisonings(rows, events, lines)],
             database_outages=self.breaker.outages,
             terminal_digests=self.watch.terminal_digests,
             last_open=self.watch.last_open,
             lives=self.keeper.lives(),
             terms=self.profile.terms,
+            lanes=lanes.served(self.keeper.workers, self.keeper.queues),
             cancels=client.cancels_asked + self.cancels,
             wrong_answers=client.wrong_answers,
             neighbours=self.breaker.neighbours,
@@ -369,6 +386,20 @@ class Storm:
             if status not in (-SIGKILL, EXIT_LOST)
             and not any(begin <= at <= end for begin, end in without_database)
         )
+
+
+def poisonings(
+    rows: Sequence[Row], events: Sequence[Event], lines: Sequence[Line]
+) -> Iterator[Fault]:
+    """Actions that killed their own process, as faults of the workers that had them."""
+    poison = {row.execution for row in rows if row.action == POISON}
+    claims = {
+        (event.execution, event.attempt): event.actor for event in events if event.event == "claim"
+    }
+    for line in lines:
+        worker = claims.get((line.execution, line.attempt))
+        if line.event == "start" and line.execution in poison and worker is not None:
+            yield Fault("poison", line.at, line.at, line.execution, frozenset({worker}))
 
 
 def _keep_logs(muster: Installation, directory: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.chaos import accounting, checker
 from tests.chaos.effects import EFFECTS
 from tests.chaos.facts import Evidence, Life, Line, Terms
-from tests.chaos.faults import EMBEDDED_FILES, EVERYWHERE, OF_SENSORS, ON_SERVERS
+from tests.chaos.faults import EMBEDDED_FILES, EVERYWHERE, OF_GATES, OF_SENSORS, ON_SERVERS
 from tests.chaos.stories import RESULT, E, ended, event, fault, row, truth
 
 ENDS = accounting.bad_ends_are_accounted_for
@@ -354,8 +354,9 @@ def test_end_that_had_to_be_is_no_violation(story: str) -> None:
 
 
 def test_every_kind_of_fault_says_what_it_does() -> None:
-    others = {"failpoint, kill", "failpoint, lie", "machine stalled"}
-    assert {*EVERYWHERE, *ON_SERVERS, *OF_SENSORS, *EMBEDDED_FILES, *others} == set(EFFECTS)
+    others = {"failpoint, kill", "failpoint, lie", "machine stalled", "poison"}
+    kinds = {*EVERYWHERE, *ON_SERVERS, *OF_SENSORS, *OF_GATES, *EMBEDDED_FILES}
+    assert {*kinds, *others} == set(EFFECTS)
 
 
 def test_fault_of_unknown_kind_accounts_for_nothing() -> None:

@@ -120,6 +120,18 @@ def test_limit_of_a_queue_holds_under_several_executors_at_once() -> None:
     assert len(scheduled()) == 5
 
 
+def test_work_of_the_retry_lane_counts_for_the_limit_of_its_queue() -> None:
+    make_queue(max_running=1)
+    retries = make_worker("w1", queues={"orders:retry": None})
+    make_worker("w2", queues={"orders": None})
+    [lost] = waiting(lane="retry")
+    look()
+    waiting()
+    look()
+    [first] = scheduled()
+    assert (first.pk, first.worker_id) == (lost.pk, retries.pk)
+
+
 def test_end_of_one_makes_room_for_the_next_of_a_limited_queue() -> None:
     make_queue(max_running=1)
     worker = make_worker(queues={"orders": None})

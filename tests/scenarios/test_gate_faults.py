@@ -23,6 +23,7 @@ BESIDE: dict[str, str] = {
     "queues.gates.orders:": "an operator's order: whoever gave it gives it again",
     "queues.gates.keeping:Plan.leave:": "of an orderly end: the row is forgotten in time",
     "queues.gates.intake:_Batch._copies_of_refusals:": "of a refused message sent twice",
+    "queues.gates.intake:_Batch._move:": "of a message back from the retry queue, at once",
     "queues.gates.telling:_mark:update#3": "of an answer that was not taken",
     "queues.gates.telling:claim_due:update": "only of what its holder did not tell",
     "tasks.gates:Keeper._let_go:": "of a delivery held for longer than the broker allows",

@@ -22,7 +22,7 @@ from orchestrator.core.copying import insert_many
 from orchestrator.core.errors import Unavailable
 from orchestrator.core.executions import RequestRefused
 from orchestrator.core.models import DLQEntry, Execution
-from orchestrator.queues.gates import choosing, jobs, judging, metrics, shape, tracking
+from orchestrator.queues.gates import choosing, jobs, judging, metrics, replies, shape, tracking
 from orchestrator.queues.gates import headers as names
 from orchestrator.queues.gates.judging import Delivery, Does, Verdict
 from orchestrator.queues.gates.problems import Problem, described
@@ -113,11 +113,17 @@ class _Batch:
         self.limit = choosing.retry_limit(gate)
         self.rows: list[_Row] = []
         self.by_key: dict[Key, _Row] = {}
+        self.same_as: dict[int, _Row] = {}
+        """Refused copies by their place, and the refusal of the same batch that is theirs, too."""
 
     def written(self) -> list[Taken]:
-        """1. look up tickets; 2. judge; 3. look up earlier refusals; 4. write; 5. tell of each."""
+        """1. look up tickets; 2. judge; 3. look up earlier refusals; 4. write; 5. tell of each.
+
+        A ticket whose task went on through the retry queue is no ticket of what came from there.
+        """
         keys = [accepted_key(delivery) for delivery in self.deliveries]
         known = self._known([key for key in keys if key is not None])
+        self._move(keys, known)
         verdicts = [
             self._judged(position, delivery, key, known)
             for position, (delivery, key) in enumerate(zip(self.deliveries, keys, strict=True))
@@ -129,6 +135,9 @@ class _Batch:
         for position, (verdict, key) in enumerate(zip(verdicts, keys, strict=True)):
             if position in copies:
                 outcomes.append(copies[position])
+            elif position in self.same_as:
+                attached = replace(verdict, does=Does.ATTACH)
+                outcomes.append(self._taken(attached, self.same_as[position]))
             elif verdict.does in (Does.ATTACH, Does.ANSWER_AGAIN) and key in known:
                 outcomes.append(Taken(verdict, known[key].pk, known[key].execution_id))
             else:
@@ -157,8 +166,37 @@ class _Batch:
             moved_at__isnull=True,
             task_id__in={task_id for task_id, _ in keys},
             digest__in={digest for _, digest in keys},
-        ).only("pk", "task_id", "digest", "execution_id", "told_at")
+        ).only("pk", "task_id", "digest", "execution_id", "told_at", "tries")
         return {(ticket.task_id, ticket.digest): ticket for ticket in found}
+
+    def _move(self, keys: Sequence[Key | None], known: dict[Key, Ticket]) -> None:
+        """Note for whoever published a message to the retry queue that its task went there, where
+        the message came before that was noted. Attached to that ticket it would be acknowledged
+        with it, and nobody would have the task any more."""
+        if self.gate.retry_by != Gate.RetryBy.QUEUE:
+            return
+        counted = {
+            known[key].pk: key
+            for key, delivery in zip(keys, self.deliveries, strict=True)
+            if key is not None
+            and key in known
+            and known[key].told_at is None
+            and delivery.reading.tries > known[key].tries
+        }
+        for ticket in Ticket.objects.filter(pk__in=list(counted)).select_related("execution"):
+            ended = ticket.execution
+            if ended is None or ended.ended_at is None:
+                continue
+            if replies.goes_back(ticket, ended, gate=self.gate, retry_limit=self.limit):
+                del known[counted[ticket.pk]]
+                Ticket.objects.filter(pk=ticket.pk, moved_at__isnull=True).update(
+                    moved_at=self.now,
+                    told_at=self.now,
+                    told_to=self.gate.retries_go_to,
+                    last_error="",
+                    next_tell_at=None,
+                    body=None,
+                )
 
     def _judged(
         self, position: int, delivery: Delivery, key: Key | None, known: Mapping[Key, Ticket]
@@ -191,7 +229,12 @@ class _Batch:
 
     def _copies_of_refusals(self) -> dict[int, Taken]:
         """Refused deliveries whose refusal is written already: a redelivered copy is answered once
-        more, or waits for the answer. One that was sent again on purpose is refused anew."""
+        more, or waits for the answer. One that was sent again on purpose is refused anew.
+
+        What came through the retry queue may be there twice: who published it there died before
+        its acknowledgement of the original, or never heard the broker's confirm. All of these are
+        one message.
+        """
         refused = [row for row in self.rows if row.verdict.does is Does.REFUSE]
         known = self._known([row.key for row in refused])
         copies: dict[int, Taken] = {}
@@ -199,10 +242,13 @@ class _Batch:
         superseded = []
         for row in refused:
             ticket = known.get(row.key)
-            if ticket is not None and (ticket.told_at is None or row.delivery.redelivered):
+            is_copy = row.delivery.redelivered or row.verdict.tries > 0
+            if ticket is not None and (ticket.told_at is None or is_copy):
                 is_open = ticket.told_at is None or row.delivery.died_of
                 does = Does.ATTACH if is_open else Does.ANSWER_AGAIN
                 copies[row.position] = Taken(replace(row.verdict, does=does), ticket.pk)
+            elif row.key in first and is_copy:
+                self.same_as[row.position] = first[row.key]
             elif row.key in first:
                 # the very same bytes twice in a batch: each is answered
                 row.key = (row.key[0], _hashed(row.key[1].encode(), str(row.position).encode()))
@@ -210,7 +256,11 @@ class _Batch:
                 first[row.key] = row
                 if ticket is not None:
                     superseded.append(ticket.pk)
-        self.rows = [row for row in self.rows if row.position not in copies]
+        self.rows = [
+            row
+            for row in self.rows
+            if row.position not in copies and row.position not in self.same_as
+        ]
         if superseded:
             Ticket.objects.filter(pk__in=superseded).update(moved_at=self.now)
         return copies

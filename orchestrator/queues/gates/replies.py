@@ -131,6 +131,11 @@ def why_refused(refusal: Mapping[str, Any]) -> str:
     return str(refusal["rejected"] or refusal.get("died_of", ""))
 
 
+def goes_back(came: Came, ended: Ended, *, gate: GateTerms, retry_limit: int) -> bool:
+    """Return True if a lost attempt is repeated through the retry queue."""
+    return _Making(came, ended, gate, retry_limit).goes_back
+
+
 def answer_queue(came: Came, gate: GateTerms) -> str:
     """The queue for the answer; empty if there is none. That of the message, if the gate allows it
     and it is not one that the gate itself reads."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,13 @@ def defer(*, trace: str, seconds: float) -> dict[str, Any]:
 def fail(*, trace: str, seconds: float) -> None:
     _work(trace, seconds)
     raise Broken
+
+
+def poison(*, trace: str, seconds: float) -> None:
+    """Take the process along, as a fault of a library does."""
+    _write(trace, "start", None)
+    time.sleep(seconds)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _work(trace: str, seconds: float, **more: Any) -> dict[str, Any]:

@@ -133,6 +133,47 @@ def test_task_that_comes_back_from_another_queue_continues_its_ticket(
     assert Execution.objects.count() == 2
 
 
+def lose() -> None:
+    """End all executions as lost with their workers."""
+    Execution.objects.update(status="abandoned", reason="worker_lost", ended_at=NOW)
+
+
+def test_message_of_the_retry_queue_that_comes_before_its_telling_is_noted_is_taken_in(
+    make_gate: MakeGate,
+) -> None:
+    """Attached to the ticket that it continues, it would be acknowledged with that, and lost."""
+    gate = make_gate(retry_by="queue")
+    [first] = take_in(gate, delivery())
+    lose()
+    counted = delivery(found={headers.RETRY: 1})
+    taken = take_in(gate, counted, counted)
+    assert does(taken) == [Does.TAKE_IN, Does.ATTACH]
+    second = Ticket.objects.get(pk=taken[0].ticket_id or 0)
+    assert (second.continues_id, second.tries) == (first.ticket_id, 1)
+    before = Ticket.objects.get(pk=first.ticket_id or 0)
+    assert (before.moved_at, before.told_at, before.told_to) == (NOW, NOW, gate.retries_go_to)
+    # whoever published it has nothing left to note
+    assert not Ticket.objects.due(NOW).exists()
+
+
+@pytest.mark.parametrize("tries", [0, 1])
+def test_copy_of_an_open_task_attaches_whatever_it_counts(make_gate: MakeGate, tries: int) -> None:
+    gate = make_gate(retry_by="queue")
+    [first] = take_in(gate, delivery())
+    if not tries:
+        lose()
+    [copy] = take_in(gate, delivery(found={headers.RETRY: tries}))
+    assert (copy.verdict.does, copy.ticket_id) == (Does.ATTACH, first.ticket_id)
+
+
+def test_counted_copy_attaches_where_muster_itself_retries(make_gate: MakeGate) -> None:
+    gate = make_gate()
+    [first] = take_in(gate, delivery())
+    lose()
+    [copy] = take_in(gate, delivery(found={headers.RETRY: 1}))
+    assert (copy.verdict.does, copy.ticket_id) == (Does.ATTACH, first.ticket_id)
+
+
 def test_refused_message_has_a_ticket_without_an_execution_and_its_bytes_are_kept(
     make_gate: MakeGate,
 ) -> None:
@@ -197,6 +238,31 @@ def test_redelivered_garbage_is_the_refusal_that_it_was(make_gate: MakeGate) -> 
     Ticket.objects.update(told_at=NOW)
     [again] = take_in(gate, delivery(b"?", redelivered=True))
     assert (again.verdict.does, again.ticket_id) == (Does.ANSWER_AGAIN, first.ticket_id)
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+def test_copies_of_a_refused_message_in_the_retry_queue_are_one_refusal(
+    make_gate: MakeGate, is_told: bool
+) -> None:
+    """Its keeper died between the publish to the retry queue and the acknowledgement."""
+    gate = make_gate()
+    body = messages.body(taskClassifier="Other")
+    copy = delivery(body, found={headers.RETRY: 1})
+    [first] = take_in(gate, copy)
+    if is_told:
+        Ticket.objects.update(told_at=NOW)
+    [again] = take_in(gate, copy)
+    assert again.verdict.does is (Does.ANSWER_AGAIN if is_told else Does.ATTACH)
+    assert again.ticket_id == first.ticket_id
+
+
+def test_copies_of_a_refused_message_in_one_batch_of_the_retry_queue_are_one_refusal(
+    make_gate: MakeGate,
+) -> None:
+    copy = delivery(messages.body(taskClassifier="Other"), found={headers.RETRY: 1})
+    taken = take_in(make_gate(), copy, copy)
+    assert does(taken) == [Does.REFUSE, Does.ATTACH]
+    assert {each.ticket_id for each in taken} == {Ticket.objects.get().pk}
 
 
 def test_refused_message_is_taken_in_once_its_gate_knows_its_classifier(
