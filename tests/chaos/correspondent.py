@@ -334,16 +334,16 @@ class Correspondent(Beside):
         tasks = len({letter.task_id for letter in answers})
         published = sum(sent.confirmed for sent in self.sent.values())
         of_task = Counter(letter.task_id for letter in answers)
-        again = {
-            task_id: f"{number} answers of {self.sent[task_id].tries}"
+        again = sum(
+            number > self.sent[task_id].tries
             for task_id, number in of_task.items()
-            if task_id in self.sent and number > self.sent[task_id].tries
-        }
+            if task_id in self.sent
+        )
         return (
             f"{len(self.sent)} messages {dict(kinds)}, {published} confirmed publishes, "
             f"{len(answers)} answers of {tasks} tasks, "
-            f"{len(self.reader.letters['rejected'])} rejected copies; "
-            f"more answers than publishes: {again or 'none'}"
+            f"{len(self.reader.letters['rejected'])} rejected copies, "
+            f"{again} of them answered more often than published"
         )
 
 
