@@ -258,7 +258,10 @@ class Keeper(threading.Thread):
 
     def _hold(self, gate: Gate, held: Held, taken: intake.Taken) -> None:
         assert taken.ticket_id is not None
-        if taken.execution_id is None:
+        held.is_copy = taken.verdict.does is Does.ATTACH and not held.delivery.redelivered
+        if held.is_copy:
+            pass  # who holds the original tells; two who tell at once would both answer it
+        elif taken.execution_id is None:
             self.refused.add(taken.ticket_id)
         else:
             if len(self.waiting) >= MOST_WAITING:  # the oldest are left to the sweep
@@ -266,7 +269,6 @@ class Keeper(threading.Thread):
             self.waiting[taken.execution_id] = taken.ticket_id
             if taken.verdict.does is Does.ATTACH:
                 self.ended.add(taken.execution_id)  # it may be over already
-        held.is_copy = taken.verdict.does is Does.ATTACH and not held.delivery.redelivered
         if gate.custody == Gate.Custody.ROW and not held.is_copy:
             held.ack()
         else:
