@@ -16,8 +16,15 @@ class WholeFiles(LoadScopeScheduling):
         return unit(nodeid)
 
 
+STORMS = frozenset(f"tests/chaos/test_{name}.py" for name in ("automation", "chaos", "gates"))
+"""Each breaks installations while it loads them, and judges by the clock. Two at once would judge
+the machine."""
+
+
 def unit(nodeid: str) -> str:
-    """The tests that one process runs: those of a file, and on servers apart."""
+    """The tests that one process runs: those of a file, and on servers apart; all storms."""
     file, _, test = nodeid.partition("::")
+    if file in STORMS:
+        return "storms"
     parameters = test.partition("[")[2].rstrip("]").split("-")
     return f"{file}, on servers" if "servers" in parameters else file

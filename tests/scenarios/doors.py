@@ -120,16 +120,26 @@ class Door:
         rows = dict(line.split("\t") for line in lines.splitlines())
         return int(rows[queue])
 
+    def prefetched(self) -> list[int]:
+        """The prefetch of each consumer of the input queue; not on the embedded broker."""
+        rabbit = self.installation.backend.rabbit
+        assert rabbit is not None
+        host = self.url.rpartition("/")[2]
+        columns = ("queue_name", "prefetch_count")
+        lines = rabbit.control("list_consumers", "-p", host, "--silent", *columns).splitlines()
+        rows = [line.split("\t") for line in lines]
+        return sorted(int(row[1]) for row in rows if row[0] == self.input)
+
     def close_queue(self) -> None:
         """Let it accept nothing, and wait until nobody consumes it."""
         self.installation.client.call("close_queue", name=self.name)
         foreign.wait_until(lambda: self.consumers(self.input) == 0, "still consumed")
 
-    def apply_policy(self, definition: dict[str, Any]) -> None:
-        """Set a policy for its input queue; not on the embedded broker."""
+    def apply_policy(self, definition: dict[str, Any], *, queue: str = "") -> None:
+        """Set a policy for its input queue, or for this one; not on the embedded broker."""
         rabbit = self.installation.backend.rabbit
         assert rabbit is not None
-        host, pattern = self.url.rpartition("/")[2], f"^{re.escape(self.input)}$"
+        host, pattern = self.url.rpartition("/")[2], f"^{re.escape(queue or self.input)}$"
         arguments = [self.name, pattern, json.dumps(definition), "--apply-to", "queues"]
         rabbit.control("set_policy", "-p", host, *arguments)
         time.sleep(2)  # nothing tells when the process of a queue has heard of it
