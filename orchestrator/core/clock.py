@@ -57,14 +57,18 @@ class Watch:
         self.steps: deque[Step] = deque(maxlen=MOST_REMEMBERED)
 
     def note(self, reading: Reading) -> None:
-        """Compare a reading with the one before it."""
-        last, self.last = self.last, reading
+        """Compare a reading with the one before it, which also makes it more precise."""
+        last = self.last
         if last is None:
+            self.last = reading
             self.steady_since = self.steady_since or reading.latest
         elif seconds := step_seconds(last, reading):
+            self.last = reading
             self.steady_since = reading.latest
             self.steps.append(Step(seconds, reading.latest))
             log.warning("the database's clock was set", by_seconds=round(seconds, 3))
+        else:
+            self.last = narrowed(last, reading)
 
 
 def step_seconds(before: Reading, after: Reading) -> float:
@@ -81,6 +85,18 @@ def step_seconds(before: Reading, after: Reading) -> float:
     if elapsed < least - tolerated:
         return elapsed - least
     return 0.0
+
+
+def narrowed(before: Reading, after: Reading) -> Reading:
+    """The second reading, within the range that the first one leaves for it.
+
+    A process that waits long for an answer, as its machine is busy, would else be as long behind
+    the others.
+    """
+    counted_on = before.at + timedelta(seconds=after.latest - before.latest)
+    late_by = (counted_on - after.at).total_seconds()
+    late_by = min(max(late_by, 0.0), after.latest - after.earliest)
+    return Reading(after.at + timedelta(seconds=late_by), after.earliest + late_by, after.latest)
 
 
 watch = Watch()
@@ -113,8 +129,9 @@ def asked_now() -> datetime:
     if reading.is_slow:
         reading = min(reading, ask(), key=lambda each: each.latest - each.earliest)
     watch.note(reading)
+    last = watch.last or reading
     # counted from the answer, not from the question: a database that was frozen answers for now
-    return reading.at + timedelta(seconds=seconds_counted() - reading.latest)
+    return last.at + timedelta(seconds=seconds_counted() - last.latest)
 
 
 def steady_seconds() -> float:

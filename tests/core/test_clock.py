@@ -68,6 +68,38 @@ def test_what_nothing_else_explains_is_a_step(before: Reading, after: Reading, s
     assert clock.step_seconds(before, after) == pytest.approx(step)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "narrow"),
+    [
+        # answered 3 s after it was asked: the earlier reading says how much of that was waiting
+        (reading(0, 100), reading(5, 105, 108), reading(8, 108)),
+        (reading(0, 100), reading(7, 105, 108), reading(8, 106, 108)),
+        # a reading that was slow itself says less, and is never believed beyond what is possible
+        (reading(0, 98, 100), reading(5, 105, 108), reading(8, 108)),
+        (reading(0, 100), reading(4.5, 105, 105.2), reading(4.7, 105.2)),
+        (reading(0, 100), reading(5.1, 105), reading(5.1, 105)),
+        (reading(0, 100), reading(9, 105, 108), reading(9, 105, 108)),
+    ],
+)
+def test_slow_answer_is_narrowed_by_the_one_before(
+    before: Reading, after: Reading, narrow: Reading
+) -> None:
+    found = clock.narrowed(before, after)
+    assert abs((found.at - narrow.at).total_seconds()) < 1e-6
+    assert (found.earliest, found.latest) == pytest.approx((narrow.earliest, narrow.latest))
+
+
+def test_time_that_is_told_lags_behind_by_no_slow_answer(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch.note(reading(0, 100))
+    monkeypatch.setattr(clock, "_ask_postgresql", lambda: reading(5, 105, 108))
+    monkeypatch.setattr(clock, "_ask_host", lambda: reading(5, 105, 108))
+    monkeypatch.setattr(clock, "seconds_counted", lambda: 108.0)
+    assert clock.asked_now() == NOW + seconds(8)
+    assert not watch.steps
+
+
 def test_watch_counts_from_its_first_reading_and_from_each_step() -> None:
     watch = Watch()
 
