@@ -255,7 +255,7 @@ def test_cancel_whose_message_is_lost_stops_it_long_before_the_next_heartbeat(
     install: Callable[..., Any], measured: Callable[[str, float], None]
 ) -> None:
     """Within two seconds on a machine that does nothing else."""
-    muster: Installation = install(heartbeat_interval_seconds=30, staleness_multiplier=3)
+    muster: Installation = install(heartbeat_interval_seconds=10, staleness_multiplier=3)
     muster.start_executor()
     muster.start_worker()
     muster.ready()
