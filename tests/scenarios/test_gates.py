@@ -214,6 +214,8 @@ def test_message_beyond_the_limit_is_rejected_and_a_changed_limit_applies_at_onc
 
 def test_deleted_output_queue_leaves_tickets_untold_with_the_reason(door: Door) -> None:
     door.make()
+    # who begins to consume declares all queues of the gate
+    foreign.wait_until(lambda: door.consumers(door.input) > 0, "not consumed")
     door.client.delete(door.output)
     door.send("t1", {"text": "x"})
 

@@ -12,7 +12,7 @@ import structlog
 from django.db import transaction
 from django.db.models import Q
 
-from orchestrator.core import database, fleet, queue_terms, tracing
+from orchestrator.core import clock, database, fleet, queue_terms, tracing
 from orchestrator.core.executions import assigning, dispatching, queued
 from orchestrator.core.models import Execution
 from orchestrator.core.states import AttemptKey, Lane
@@ -47,9 +47,10 @@ def schedule(
     of_queues = [execution for execution in ready if execution.queue is not None]
     if not of_queues:
         return assigning.place(ready, placement=placement, now=now, actor=actor)
+    moment = clock.Running(now)
     others = [execution for execution in ready if execution.queue is None]
     left = assigning.place(others, placement=placement, now=now, actor=actor)
-    return queued.place(of_queues, placement=placement, now=now, actor=actor) or left
+    return queued.place(of_queues, placement=placement, now=moment(), actor=actor) or left
 
 
 def schedule_backlog(*, placement: fleet.Placement, now: datetime, actor: str, limit: int) -> bool:
@@ -59,13 +60,15 @@ def schedule_backlog(*, placement: fleet.Placement, now: datetime, actor: str, l
     queue with work gets an equal share of what is free, the default one among them, and what one
     leaves goes to the others.
     """
+    # each part sends what it starts, and a broker that is frozen keeps it waiting for seconds
+    moment = clock.Running(now)
     placement.refresh(now=now)
     _schedule_suspect(placement=placement, now=now, actor=actor)
-    queues, full = queued.waiting(placement, now)
+    queues, full = queued.waiting(placement, moment())
     if not queues:
-        left = _schedule_default(placement=placement, now=now, actor=actor, limit=limit)
+        left = _schedule_default(placement=placement, now=moment(), actor=actor, limit=limit)
         return left or bool(full)
-    by: dict[str, Any] = {"placement": placement, "now": now, "actor": actor}
+    by: dict[str, Any] = {"placement": placement, "actor": actor}
     default_waits = True
     # with room for all of them the order does not matter, and what the default one leaves is known
     default_first = placement.is_even_turn or placement.free() > len(queues)
@@ -75,10 +78,10 @@ def schedule_backlog(*, placement: fleet.Placement, now: datetime, actor: str, l
             share = _share(limit, placement, default_waits + len(queues))
             if is_default:
                 share = _at_most(share, limit, placement)
-                default_waits = default_waits and _schedule_default(limit=share, **by)
+                default_waits = default_waits and _schedule_default(limit=share, now=moment(), **by)
             else:
                 most = min(limit, placement.free())
-                more, at_limit = queued.schedule(queues, share=share, most=most, **by)
+                more, at_limit = queued.schedule(queues, share=share, most=most, now=moment(), **by)
                 queues = {name: terms for name, terms in queues.items() if name in more}
                 full |= at_limit
         taken = free - placement.free()
