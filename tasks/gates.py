@@ -259,20 +259,23 @@ class Keeper(threading.Thread):
     def _hold(self, gate: Gate, held: Held, taken: intake.Taken) -> None:
         assert taken.ticket_id is not None
         held.is_copy = taken.verdict.does is Does.ATTACH and not held.delivery.redelivered
-        if held.is_copy:
-            pass  # who holds the original tells; two who tell at once would both answer it
-        elif taken.execution_id is None:
-            self.refused.add(taken.ticket_id)
-        else:
-            if len(self.waiting) >= MOST_WAITING:  # the oldest are left to the sweep
-                self.waiting.pop(next(iter(self.waiting)))
-            self.waiting[taken.execution_id] = taken.ticket_id
-            if taken.verdict.does is Does.ATTACH:
-                self.ended.add(taken.execution_id)  # it may be over already
+        if not held.is_copy:  # who holds the original tells: of two at once, both would answer it
+            self._expect(taken.ticket_id, taken)
         if gate.custody == Gate.Custody.ROW and not held.is_copy:
             held.ack()
         else:
             self.held.setdefault(taken.ticket_id, []).append(held)
+
+    def _expect(self, ticket_id: int, taken: intake.Taken) -> None:
+        """Note what is to be told, or the execution whose end is waited for."""
+        if taken.execution_id is None:
+            self.refused.add(ticket_id)
+            return
+        if len(self.waiting) >= MOST_WAITING:  # the oldest are left to the sweep
+            self.waiting.pop(next(iter(self.waiting)))
+        self.waiting[taken.execution_id] = ticket_id
+        if taken.verdict.does is Does.ATTACH:
+            self.ended.add(taken.execution_id)  # it may be over already
 
     def _pass_on(self, input: Input, pairs: Sequence[tuple[Held, intake.Taken]]) -> None:
         """Publish copies, and acknowledge those that the broker has confirmed. A message that
