@@ -8,6 +8,8 @@ PYTHON ?= $(shell for candidate in python3 python3.14 python3.13 python3.12 pyth
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 INSTALLED_DEV := .venv/.installed-dev
+# --no-deps wherever a lock is installed: it names all packages already, and pip would resolve them again,
+# find a newer release of one that came out since, and refuse it for want of a hash
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 BENCH := .venv-bench
 INSTALLED_BENCH := $(BENCH)/.installed
@@ -17,7 +19,7 @@ COMPOSE := docker compose --file deploy/compose.yaml
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test quick browser chaos mutants up compose-up compose-down check lint types bench client lock audit clean
+.PHONY: help demo test quick browser screenshots chaos mutants up compose-up compose-down check lint types bench client lock audit clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,8 +35,12 @@ test: $(INSTALLED_DEV) ## all tests; make test ARGS="-k retry"
 quick: ## the everyday run: all but scenarios and what is slow
 	@$(MAKE) --no-print-directory test ARGS='-m "not slow and not scenario" $(ARGS)'
 
-browser: ## the admin in a real Chromium, half a minute on an idle machine
+browser: ## the console and the admin in a real Chromium, half a minute on an idle machine
 	@$(MAKE) --no-print-directory test ARGS='tests/browser --numprocesses 0 $(ARGS)'
+
+screenshots: $(INSTALLED_DEV) ## the pictures of the console in docs/images, of an installation made for them
+	@deploy/install-test-servers.sh
+	@$(BIN)/python -m tests.browser.screenshots $(ARGS)
 
 chaos: $(INSTALLED_DEV) ## 10,000 executions, and faults all the while; make chaos ARGS="--seed 7"
 	@deploy/install-test-servers.sh
@@ -100,18 +106,18 @@ $(BIN)/python:
 
 $(INSTALLED): requirements.txt | $(BIN)/python
 	@echo "Installing requirements.txt into .venv (about half a minute the first time) ..."
-	@$(PIP) install -qq --require-hashes --requirement requirements.txt
+	@$(PIP) install -qq --no-deps --require-hashes --requirement requirements.txt
 	@touch $@
 
 $(INSTALLED_DEV): requirements-dev.txt requirements.txt | $(BIN)/python
 	@echo "Installing requirements-dev.txt into .venv (about a minute the first time) ..."
-	@$(PIP) install -qq --require-hashes --requirement requirements-dev.txt
+	@$(PIP) install -qq --no-deps --require-hashes --requirement requirements-dev.txt
 	@touch $(INSTALLED) $@
 
 # of its own: what Muster is compared with must not reach the environment that it is tested in
 $(INSTALLED_BENCH): requirements-bench.txt requirements.txt | $(BIN)/python
 	@echo "Installing requirements-bench.txt into $(BENCH) (about a minute the first time) ..."
 	@$(BIN)/python -m venv $(BENCH) && echo '*' > $(BENCH)/.gitignore
-	@$(BENCH)/bin/python -m pip --disable-pip-version-check install -qq --require-hashes \
+	@$(BENCH)/bin/python -m pip --disable-pip-version-check install -qq --no-deps --require-hashes \
 		--requirement requirements-bench.txt
 	@touch $@

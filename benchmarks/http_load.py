@@ -7,9 +7,11 @@ asked in the same way.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 from urllib.parse import urlsplit
 
@@ -20,8 +22,9 @@ import uvloop
 class _Load:
     """What all connections share."""
 
-    request: bytes
-    left: int
+    requests: Iterator[bytes]
+    due: Callable[[], float]
+    """When the next request is to be sent, by the clock of `time.perf_counter`."""
     statuses: set[int] = field(default_factory=set)
     times_ms: list[float] = field(default_factory=list)
 
@@ -53,13 +56,16 @@ class _Client(asyncio.Protocol):
             self.over.set_exception(error or ConnectionError("the server closed the connection"))
 
     def _ask(self) -> None:
-        if not self.load.left:
+        request = next(self.load.requests, None)
+        if request is None:
             self.over.set_result(None)
             self.transport.close()
             return
-        self.load.left -= 1
-        self.asked_at = time.perf_counter()
-        self.transport.write(self.load.request)
+        self.asked_at = self.load.due()
+        if (early := self.asked_at - time.perf_counter()) > 0:
+            asyncio.get_running_loop().call_later(early, self.transport.write, request)
+        else:
+            self.transport.write(request)
 
 
 def ask(
@@ -67,12 +73,40 @@ def ask(
 ) -> tuple[float, list[float], list[int]]:
     """Ask `count` times from `clients` connections; returns seconds, the milliseconds of each
     request, and the statuses that came."""
+    request = _request(url, method, headers, body)
+    return _asked(url, _Load(itertools.repeat(request, count), time.perf_counter), clients)
+
+
+def ask_each(
+    *,
+    url: str,
+    headers: Mapping[str, str],
+    each: Sequence[Mapping[str, str]],
+    body: str,
+    clients: int,
+    per_second: float = 0,
+) -> tuple[float, list[float], list[int]]:
+    """POST the body once with each of these headers, as fast as it goes, or so many a second: then
+    the time of each counts from when it was due, whether or not a connection was free."""
+    requests = [_request(url, "POST", {**headers, **own}, body) for own in each]
+    if not per_second:
+        return _asked(url, _Load(iter(requests), time.perf_counter), clients)
+    began = time.perf_counter()
+    due = (began + number / per_second for number in itertools.count())
+    return _asked(url, _Load(iter(requests), partial(next, due)), clients)
+
+
+def _request(url: str, method: str, headers: Mapping[str, str], body: str) -> bytes:
     parts = urlsplit(url)
     path = f"{parts.path}?{parts.query}" if parts.query else parts.path
     lines = [f"{method} {path} HTTP/1.1", f"Host: {parts.netloc}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     lines.append(f"Content-Length: {len(body)}")
-    load = _Load("\r\n".join([*lines, "", body]).encode(), count)
+    return "\r\n".join([*lines, "", body]).encode()
+
+
+def _asked(url: str, load: _Load, clients: int) -> tuple[float, list[float], list[int]]:
+    parts = urlsplit(url)
     began = time.perf_counter()
     uvloop.run(_ask_all(load, parts.hostname or "", parts.port or 80, clients))
     return time.perf_counter() - began, load.times_ms, sorted(load.statuses)

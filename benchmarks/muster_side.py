@@ -39,6 +39,12 @@ from benchmarks.automation_side import (  # noqa: E402, F401 - called by name
 )
 from benchmarks.pages_side import fill_others, look, vary  # noqa: E402, F401 - called by name
 from benchmarks.remote import BenchmarkError  # noqa: E402
+from benchmarks.stream_side import (  # noqa: E402, F401 - called by name
+    accept_of_owners,
+    cancel_steadily,
+    make_listeners,
+    tell_nobody,
+)
 from benchmarks.workflow_side import (  # noqa: E402, F401 - called by name
     advance_cost,
     install_templates,
@@ -57,6 +63,8 @@ from orchestrator.core import (  # noqa: E402
 )
 from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent, Worker  # noqa: E402
 from orchestrator.core.states import TERMINAL  # noqa: E402
+from orchestrator.policies import changes as policies  # noqa: E402
+from orchestrator.policies import definitions as policy_definitions  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKS = (ROOT / "packs" / "core", ROOT / "benchmarks" / "pack")
@@ -78,6 +86,12 @@ def prepare() -> None:
     call_command("migrate", verbosity=0)
     for path in PACKS:
         packs.install(packs.load(path), now=clock.now())
+
+
+def limit(*, most: int) -> None:
+    """Have no more than this run at once, over everything."""
+    values = {"ref": "most", "kind": "concurrency", "scope": "global", "limit": most}
+    policies.create(policy_definitions.of_document(values), now=clock.now())
 
 
 # --- one run ---------------------------------------------------------------------------------

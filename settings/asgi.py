@@ -21,4 +21,4 @@ import_module(settings.ROOT_URLCONF)
 
 import_string(settings.HTTP_AT_START)()
 
-application = ThreadedHandler()
+application = import_string(settings.HTTP_DOORS)(ThreadedHandler())

@@ -6,12 +6,14 @@ from __future__ import annotations
 import os
 import secrets
 import stat
+import tempfile
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import environ
+from django.conf import global_settings
 from django.core.exceptions import ImproperlyConfigured
 
 from settings import brokers, logs, muster, releases, server_urls, traces, variables
@@ -68,12 +70,13 @@ def _secret_key() -> str:
     if configured := str(env.str("SECRET_KEY", default="")):
         return configured
     path = DATA_DIR / "secret_key"
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return path.read_text()
-    with os.fdopen(descriptor, "w") as file:
-        file.write(secrets.token_urlsafe(50))
+    if not path.exists():
+        with tempfile.NamedTemporaryFile("w", dir=DATA_DIR, prefix="secret_key-") as file:
+            file.write(secrets.token_urlsafe(50))
+            file.flush()
+            # whole or not at all, and the first of several services that start at once wins
+            with suppress(FileExistsError):
+                os.link(file.name, path)
     return path.read_text()
 
 
@@ -95,6 +98,9 @@ SESSION = {
 """PostgreSQL's settings of our sessions: seconds for keepalives, milliseconds otherwise."""
 
 
+SQLITE_CONNECTION_SECONDS = 60
+
+
 def _database() -> dict[str, Any]:
     url = env.str("DATABASE_URL", default=f"sqlite:///{DATA_DIR / 'muster.db'}")
     server_urls.refuse_malformed("DATABASE_URL", url, server_urls.DATABASE)
@@ -103,6 +109,8 @@ def _database() -> dict[str, Any]:
         if Path(config["NAME"]).parent == DATA_DIR:
             # SQLite would make it with the umask's mode, and its log beside it with the same
             os.close(os.open(config["NAME"], os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        # opening one costs as much as ten statements; a file that was exchanged is noticed soon
+        config["CONN_MAX_AGE"] = SQLITE_CONNECTION_SECONDS
         config["OPTIONS"] = {
             # a writer takes its lock at the beginning: upgrading a read lock later can only fail
             "transaction_mode": "IMMEDIATE",
@@ -181,6 +189,18 @@ def caches(redis_url: str) -> dict[str, Any]:
 
 CACHES = caches(REDIS_URL)
 
+# Django's own two are left as they are; see orchestrator/core/packs/store.py
+STORAGES: dict[str, Any] = dict(global_settings.STORAGES)
+if MUSTER.pack_storage_dir:
+    STORAGES["releases"] = {
+        "BACKEND": "django.core.files.storage.FileSystemStorage",
+        "OPTIONS": {
+            "location": str((BASE_DIR / MUSTER.pack_storage_dir).resolve()),
+            "file_permissions_mode": 0o640,
+            "directory_permissions_mode": 0o750,
+        },
+    }
+
 INSTALLED_APPS = [
     "unfold.apps.BasicAppConfig",
     "unfold.contrib.filters",
@@ -192,10 +212,16 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "django_celery_beat",
     "orchestrator.core",
+    "orchestrator.inquiries",
     "orchestrator.workflows",
     "orchestrator.access",
+    "orchestrator.policies",
+    "orchestrator.rollups",
     "orchestrator.queues",
     "orchestrator.automation",
+    "orchestrator.bulk",
+    "orchestrator.notifications",
+    "orchestrator.console",
     "orchestrator.drills",
 ]
 
@@ -214,6 +240,10 @@ API_PATHS = ("/api/", "/v1/")
 AUTHORIZER = "orchestrator.access.authorizer.Authorizer"
 # asked before a body that comes in pieces is read; see settings/http.py
 HTTP_REFUSAL = "orchestrator.core.api.admission.refusal"
+HTTP_OPEN_TO_STRANGERS = "orchestrator.core.api.admission.is_open"
+# answers streams, and passes everything else on
+HTTP_DOORS = "workers.notifier.doors.Doors"
+HTTP_HANDLER = "settings.http.ThreadedHandler"
 # called when an API process starts
 HTTP_AT_START = "orchestrator.core.publisher.connect_soon"
 
@@ -255,7 +285,8 @@ TEMPLATES = [
 ]
 
 ROOT_URLCONF = "settings.urls"
-LOGIN_REDIRECT_URL = "admin:index"
+LOGIN_URL = "admin:login"
+LOGIN_REDIRECT_URL = "console:now"
 ASGI_APPLICATION = "settings.asgi.application"
 
 AUTHENTICATION_BACKENDS = ["orchestrator.access.logins.BrakedBackend"]
@@ -284,6 +315,8 @@ WHITENOISE_USE_FINDERS = True
 WHITENOISE_IMMUTABLE_FILE_TEST = "."  # every path
 
 DATA_UPLOAD_MAX_MEMORY_SIZE = MUSTER.max_request_bytes
+# the paths that take more, and how much: archives of packs
+LARGE_BODIES = {"/api/v1/packs": int(MUSTER.pack_limit_mb * 1_048_576)}
 # each thread keeps a database connection; see settings/http.py
 HTTP_THREADS = variables.whole(os.environ, "HTTP_THREADS", 16, 1_000)
 

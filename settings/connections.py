@@ -30,6 +30,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._header_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._is_upgraded = False
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -44,6 +45,11 @@ class LimitedProtocol(HttpToolsProtocol):
         is_idle = self.cycle is None or self.cycle.response_complete
         if is_idle and self._timer is None and not self.transport.is_closing():
             self._wait_for_headers()
+
+    def handle_websocket_upgrade(self) -> None:
+        """Leave the connection to another protocol: no request comes on it any more."""
+        self._is_upgraded = True
+        super().handle_websocket_upgrade()
 
     # --- called by the parser
 
@@ -69,7 +75,8 @@ class LimitedProtocol(HttpToolsProtocol):
             raise TooManyHeaders
 
     def _wait_for_headers(self) -> None:
-        self._timer = self.loop.call_later(HEADER_SECONDS, self.transport.close)
+        if not self._is_upgraded:
+            self._timer = self.loop.call_later(HEADER_SECONDS, self.transport.close)
 
     def _stop_waiting(self) -> None:
         if self._timer is not None:

@@ -9,16 +9,19 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 from django.middleware.gzip import GZipMiddleware
 
-ADMIN = "/admin/"
+PAGES = ("/admin/", "/console/")
+STREAM = "text/event-stream"
+"""Its lines are few, and must not wait for each other."""
 
 
 class GzippedPages(GZipMiddleware):
-    """Compresses what the admin and the static files answer. Django adds bytes of random number,
-    so that the length tells nothing about a secret in the page."""
+    """Compresses what the console, the admin and the static files answer. Django adds bytes of
+    random number, so that the length tells nothing about a secret in the page."""
 
     def process_response(
         self, request: HttpRequest, response: HttpResponseBase
     ) -> HttpResponseBase:
-        if not request.path_info.startswith((ADMIN, settings.STATIC_URL)):
+        is_page = request.path_info.startswith((*PAGES, settings.STATIC_URL))
+        if not is_page or response.get("Content-Type") == STREAM:
             return response
         return super().process_response(request, response)

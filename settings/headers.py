@@ -10,7 +10,7 @@ from collections.abc import Callable
 from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
-ADMIN = "/admin/"
+ADMIN, CONSOLE = "/admin/", "/console/"
 
 
 def _for_pages(scripts: str) -> str:
@@ -36,10 +36,24 @@ PAGES = _for_pages("'self'")
 ADMIN_PAGES = _for_pages("'self' 'unsafe-eval'")
 """The admin's Alpine evaluates the expressions in its markup."""
 
+CONSOLE_PAGES = "; ".join(
+    [
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    ]
+)
+"""The console's pages have no style in them either."""
+
 DATA = "default-src 'none'; frame-ancestors 'none'"
 """For everything else: it is no page, whatever a browser takes it for."""
 
-UNCACHED = (*settings.API_PATHS, "/health/", "/metrics")
+UNCACHED = (*settings.API_PATHS, CONSOLE, "/health/", "/metrics")
 
 
 class SafeHeaders:
@@ -59,4 +73,6 @@ class SafeHeaders:
 def _policy(request: HttpRequest, response: HttpResponseBase) -> str:
     if not response.get("Content-Type", "").startswith("text/html"):
         return DATA
+    if request.path_info.startswith(CONSOLE):
+        return CONSOLE_PAGES
     return ADMIN_PAGES if request.path_info.startswith(ADMIN) else PAGES

@@ -48,6 +48,12 @@ PAGE_BODY_BYTES = 262_144
 BODIES_BYTES = 134_217_728
 """Most bytes of bodies in memory, those of all requests together."""
 
+STRANGERS_BYTES = 33_554_432
+"""The same for the paths at which strangers may send, which have this much of their own."""
+
+STRANGER_THREADS = 4
+"""Those paths have threads of their own: a flood from outside keeps nobody else waiting."""
+
 PROBES = "/api/v1/health/"
 LOGIN = "/admin/login/"
 
@@ -122,8 +128,8 @@ class _Job(NamedTuple):
 class Bodies:
     """The bodies in memory, and their size together."""
 
-    def __init__(self) -> None:
-        self.size = 0
+    def __init__(self, limit: int) -> None:
+        self.size, self.limit = 0, limit
 
     @contextlib.contextmanager
     def one(self) -> Iterator[bytearray]:
@@ -137,16 +143,17 @@ class Bodies:
         """Append to a body. Raises _Refused if all bodies together get too large."""
         body += piece
         self.size += len(piece)
-        if self.size > BODIES_BYTES:
+        if self.size > self.limit:
             raise _Refused(_busy("More is being sent than this server can hold"))
 
 
 class ThreadedHandler(ASGIHandler):
     """Handles as many requests at once as there are threads; some more wait, the rest get 503.
 
-    Three kinds have threads of their own. Probes: a process whose database hangs is still alive.
+    Four kinds have threads of their own. Probes: a process whose database hangs is still alive.
     Logins: hashing a password takes a processor for a while. Unknown callers who send a body in
-    pieces: however many they are, they wait for each other, and not before the rest.
+    pieces, and the paths at which strangers may send, which are webhooks: however many they are,
+    they wait for each other, and not before the rest.
 
     Async views and async iterators work as under any sync server: the first are run to their
     end in the thread, the second are drained by the event loop.
@@ -157,7 +164,10 @@ class ThreadedHandler(ASGIHandler):
         self.probes = Lane("http-probe", 2)
         self.logins = Lane("http-login", 2)
         self.doors = Lane("http-door", 2)
-        self.bodies = Bodies()
+        self.strangers = Lane("http-stranger", STRANGER_THREADS)
+        self.is_open = import_string(settings.HTTP_OPEN_TO_STRANGERS)
+        self.bodies = Bodies(BODIES_BYTES)
+        self.bodies_of_strangers = Bodies(STRANGERS_BYTES)
         self.patience_seconds = settings.MUSTER.database_statement_timeout_seconds + 5
         super().__init__()
 
@@ -173,10 +183,11 @@ class ThreadedHandler(ASGIHandler):
         await self.handle(scope, receive, send)
 
     async def handle(self, scope: Any, receive: Any, send: Any) -> None:
-        with self.bodies.one() as body:
+        bodies = self.bodies_of_strangers if self.is_open(scope["path"]) else self.bodies
+        with bodies.one() as body:
             try:
                 async with asyncio.timeout(BODY_SECONDS):
-                    scope, is_whole = await self._read(scope, receive, body)
+                    scope, is_whole = await self._read(scope, receive, bodies, body)
             except RequestAborted:
                 return
             except TimeoutError:
@@ -196,11 +207,26 @@ class ThreadedHandler(ASGIHandler):
         if not response.is_async:
             response.streaming_content = self._drained(iter(response))
         try:
-            await self.send_response(response, send)
+            await self._send_stream(response, receive, send)
         finally:
             await self.requests.run(response.close)
 
-    async def _read(self, scope: Any, receive: Any, body: bytearray) -> tuple[Any, bool]:
+    async def _send_stream(self, response: Any, receive: Any, send: Any) -> None:
+        """Send a stream to its end, or until its reader is gone: some streams wait for long."""
+        sending = asyncio.ensure_future(self.send_response(response, send))
+        leaving = asyncio.ensure_future(_departure(receive))
+        try:
+            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                sending.result()
+        finally:
+            for each in (sending, leaving):
+                each.cancel()
+            await asyncio.gather(sending, leaving, return_exceptions=True)
+
+    async def _read(
+        self, scope: Any, receive: Any, bodies: Bodies, body: bytearray
+    ) -> tuple[Any, bool]:
         """Read the body up to the limit; returns the scope, and True if all was read. Beyond the
         limit, the scope gets a Content-Length, which a stream lacks, so that Django raises
         `RequestDataTooBig` when the body is accessed.
@@ -210,7 +236,7 @@ class ThreadedHandler(ASGIHandler):
         _Refused.
         """
         is_api = scope["path"].startswith(settings.API_PATHS)
-        limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        limit = settings.LARGE_BODIES.get(scope["path"], settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
         lengths = [value for name, value in scope["headers"] if name == b"content-length"]
         if lengths and int(lengths[0]) > limit:
             return scope, False
@@ -220,7 +246,7 @@ class ThreadedHandler(ASGIHandler):
                 message = await receive()
             if message["type"] == "http.disconnect":
                 raise RequestAborted
-            self.bodies.add(body, message.get("body", b""))
+            bodies.add(body, message.get("body", b""))
             if len(body) > limit:
                 headers = [*scope["headers"], (b"content-length", b"%d" % len(body))]
                 return {**scope, "headers": headers}, False
@@ -263,6 +289,8 @@ class ThreadedHandler(ASGIHandler):
         path = scope["path"]
         if path.startswith(PROBES):
             return self.probes
+        if self.is_open(path):
+            return self.strangers
         return self.logins if path == LOGIN and scope["method"] == "POST" else self.requests
 
     def _begun(
@@ -287,6 +315,12 @@ class ThreadedHandler(ASGIHandler):
         """Iterate in threads over a sync iterator, such as a file."""
         while (chunk := await self.requests.run(next, chunks, None)) is not None:
             yield chunk
+
+
+async def _departure(receive: Any) -> None:
+    """Wait until the reader has closed the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _spare_health_checks() -> None:

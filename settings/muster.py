@@ -93,6 +93,10 @@ class Muster:
     """Most executions that are kept, if that is less: the oldest go first, but none that ended
     within the last hour."""
 
+    keep_output_days: float = 1.0
+    """Age at which the live output of executions that ended is removed; `inf` keeps it as long as
+    the execution. What a command's result has of its output stays with the result."""
+
     keep_tasks_days: float = 30.0
     """Age at which tasks that ended are removed, with their steps and histories; `inf` keeps them.
     A task in error has not ended."""
@@ -111,9 +115,29 @@ class Muster:
     """Age at which events are removed, with the answers of rules to them; `inf` keeps them. What
     is reported with the key of an event that was removed is a new event."""
 
+    keep_inquiries_days: float = 30.0
+    """Age at which inquiries that ended are removed, once their executions are gone; `inf` keeps
+    them."""
+
+    keep_bulk_orders_days: float = 90.0
+    """Age at which bulk orders that ended are removed, with what was refused; `inf` keeps them."""
+
     keep_tickets_days: float = 1.0
     """Age at which tickets of answered task messages are removed; `inf` keeps them. A copy of a
     message whose ticket was removed is a new task."""
+
+    keep_policy_buckets_days: float = 1.0
+    """Age at which buckets of policies that count nothing are removed; `inf` keeps them."""
+
+    keep_minutes_days: float = 35.0
+    """Age at which numbers by minute and by quarter of an hour are removed; `inf` keeps them."""
+
+    keep_hours_days: float = 400.0
+    """Age at which numbers by hour are removed; `inf` keeps them."""
+
+    keep_causes_days: float = 35.0
+    """Age at which causes of failures are removed that did not occur again, and the numbers and the
+    list of failures of those that did; `inf` keeps them."""
 
     prune_interval_seconds: float = 60.0
     """Interval at which old rows are removed."""
@@ -189,6 +213,22 @@ class Muster:
     """Directory of the Python environments of packs; empty is `environments` in the data directory.
     With `MUSTER_ACTION_USER` it has to be another one, which that user can reach."""
 
+    releases_dir: str = ""
+    """Directory of the releases of packs that this host has fetched; empty is `releases` in the
+    data directory. With `MUSTER_ACTION_USER` it has to be another one, which that user can
+    reach."""
+
+    pack_storage_dir: str = ""
+    """Directory that all hosts share, for the content of releases; empty is the database. Django's
+    `STORAGES["releases"]` of a settings module of your own counts before both."""
+
+    pack_limit_mb: float = 64.0
+    """Largest release of a pack: all its files together, and its archive."""
+
+    keep_releases_hours: float = 24.0
+    """Time after which the content of a release goes that is not installed any more, and that no
+    open work needs."""
+
     http_allowed_networks: str = ""
     """Networks that HTTP actions may reach although they are not public, separated by commas:
     `10.1.0.0/16,127.0.0.1/32`."""
@@ -238,11 +278,26 @@ class Muster:
     """Most API tokens that are refused from one address in a minute; then unknown ones are answered
     429 without a look into the database. Counted like requests."""
 
+    stream_clients: int = 1_000
+    """Most clients of the streams of one process, a notifier or an API; further ones are answered
+    429."""
+
     event_limit_bytes: int = 262_144
     """Largest accepted payload of an event, as JSON."""
 
     events_backlog_limit: int = 100_000
     """With this many events that no rule was asked about yet, no more are taken from outside."""
+
+    hook_deliveries_per_minute: float = 60_000.0
+    """Most deliveries that one webhook takes in a minute, in each API process. Further ones are
+    answered 429; those without a valid signature do not count."""
+
+    sensor_lease_seconds: float = 30.0
+    """Time after which the sensors of a service that renews nothing are taken by another one."""
+
+    sensor_file_roots: str = ""
+    """Directories in which triggers of the type `core.file` may look, separated by commas; empty is
+    none. Who may make such a trigger reads what is in them."""
 
     bulk_limit: int = 1_000
     """Most executions in one bulk request."""

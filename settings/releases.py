@@ -8,7 +8,8 @@ from pathlib import Path
 
 import django
 
-OURS = Path(__file__).resolve().parent.parent / "orchestrator" / "core" / "static"
+_APPS = Path(__file__).resolve().parent.parent / "orchestrator"
+OURS = [_APPS / "core" / "static", _APPS / "console" / "static"]
 
 
 def fingerprint(folders: Iterable[Path]) -> str:
@@ -21,6 +22,7 @@ def fingerprint(folders: Iterable[Path]) -> str:
     for folder in folders:
         for path in sorted(folder.rglob("*.*")):
             digest.update(f"{path.relative_to(folder)} {path.stat().st_size}\n".encode())
-    for path in sorted(OURS.rglob("*.*")):
-        digest.update(path.read_bytes())
+    for folder in OURS:
+        for path in sorted(folder.rglob("*.*")):
+            digest.update(path.read_bytes())
     return digest.hexdigest()[:8]

@@ -159,6 +159,7 @@ class Scheduler(threading.Thread):
             thread.give(ended=completed, received=for_parts[task])
         if completed:
             executions.note_completed(completed, placement=self.placement)
+            self.backlog_waits |= bool(executions.note_ended(completed, now=clock.now()))
             if self.backlog_waits and self.placement.has_room():
                 self._schedule_backlog(settings.MUSTER.batch_size)
         for redelivered, ids in requested.items():

@@ -6,10 +6,18 @@ from typing import Any
 
 from django_celery_beat.schedulers import DatabaseScheduler
 
-from orchestrator.core import database
+from orchestrator.core import database, presence
 
 
 class Scheduler(DatabaseScheduler):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         database.wait_until_reachable()
+        # beat makes a lazy one before, only to print its name
+        is_lazy = kwargs.get("lazy", False)
+        self.presence = None if is_lazy else presence.begin("beat")
         super().__init__(*args, **kwargs)
+
+    def close(self) -> None:
+        if self.presence is not None:
+            self.presence.stop()
+        super().close()

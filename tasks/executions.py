@@ -43,6 +43,7 @@ def schedule(*, execution_ids: list[str], **_: Any) -> None:
 def completed(*, execution_ids: list[str], **_: Any) -> None:
     ids = [UUID(id) for id in execution_ids]
     freed = executions.note_completed(ids, placement=placement)
+    freed += executions.note_ended(ids, now=clock.now())
     for part in app_parts.parts():
         if part.ended is not None:
             part.ended(ids, now=clock.now(), actor=ACTOR)

@@ -24,7 +24,7 @@ IDLE_SECONDS = 2.0
 
 
 class JobChecker(threading.Thread):
-    """Asks, one URL at a time, each for a few seconds at most."""
+    """Asks, several URLs at once, each for a few seconds at most."""
 
     def __init__(self, gates: Callable[[], Mapping[int, Gate]]) -> None:
         super().__init__(name="muster-gate-jobs", daemon=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection
+from math import inf
 from typing import Any
 
 import structlog
@@ -16,16 +17,17 @@ from celery import bootsteps
 from django.conf import settings
 from django.db import close_old_connections, connections
 
-from orchestrator.core import clock, maintenance, topology
+from orchestrator.core import clock, maintenance, presence, topology
 from orchestrator.core.schedule import Plan
 
 log = structlog.get_logger(__name__)
 
 MISSED_TICKS = 1.5
-"""Beat's tick may be half an interval late. Together with the pause between two looks this limits
-the delay of a due function: 8.1 s at the default interval of 5 s."""
+"""Beat's tick may be half an interval late. Together with the shortest pause between two looks this
+limits the delay of a due function: 8.1 s at the default interval of 5 s."""
 
-LOOKS_PER_INTERVAL = 8
+SHORTEST_PAUSE, LONGEST_PAUSE = 1 / 8, 1 / 4
+"""Between two looks, in intervals. The longest is for clocks that are set, and for operators."""
 
 
 class Watchdog(threading.Thread):
@@ -39,28 +41,31 @@ class Watchdog(threading.Thread):
         """The functions that beat does not run, and when we ran each last, by `time.monotonic`."""
 
     def run(self) -> None:
-        pause_seconds = settings.MUSTER.maintenance_interval_seconds / LOOKS_PER_INTERVAL
+        interval_seconds = settings.MUSTER.maintenance_interval_seconds
+        shortest, longest = SHORTEST_PAUSE * interval_seconds, LONGEST_PAUSE * interval_seconds
+        pause_seconds = shortest
         while not self.stopping.wait(pause_seconds):
-            self.look()
+            pause_seconds = max(shortest, min(longest, self.look()))
             close_old_connections()
         connections.close_all()
 
-    def look(self) -> None:
-        """Run what is missed now."""
+    def look(self) -> float:
+        """Run what is missed now; returns the seconds until something else may be."""
         try:
             plans = maintenance.plans(self.names)
-            missed = maintenance.missed(plans, now=clock.asked_now(), intervals=MISSED_TICKS)
+            missed_in = maintenance.missed_in(plans, now=clock.asked_now(), intervals=MISSED_TICKS)
         except Exception:
             log.exception("cannot read the schedule, trying again later")
             close_old_connections()
-            return
+            return 0.0
         for name, plan in plans.items():
-            if name in missed and self._run(name, plan):
+            if missed_in.get(name) == 0 and self._run(name, plan):
                 complain = log.debug if name in self.missing else log.warning
                 complain("beat's tick is missing, the watchdog ran it", task=name)
                 self.missing[name] = time.monotonic()
             elif self._is_run_by_others(name, plan):
                 self.missing.pop(name)
+        return min((seconds for seconds in missed_in.values() if seconds), default=inf)
 
     def _run(self, name: str, plan: Plan) -> bool:
         """Run this function; returns False if somebody else was faster, or it failed."""
@@ -81,14 +86,15 @@ class Watchdog(threading.Thread):
 
 
 class WatchdogStep(bootsteps.StartStopStep):
-    """Runs two watchdogs in every executor: slow functions may take as long as the broker's time
-    limits, or as locks that each of their steps waits for, and the others must not wait for
-    that."""
+    """Says that this executor lives, and runs two watchdogs in it: slow functions may take as long
+    as the broker's time limits, or as locks that each of their steps waits for, and the others must
+    not wait for that."""
 
     requires = ("celery.worker.components:Pool",)
 
     def __init__(self, worker: Any, **kwargs: Any) -> None:
         self.watchdogs: list[Watchdog] = []
+        self.presence: presence.Presence | None = None
         super().__init__(worker, **kwargs)
 
     def include_if(self, worker: Any) -> bool:
@@ -102,8 +108,11 @@ class WatchdogStep(bootsteps.StartStopStep):
         ]
         for watchdog in self.watchdogs:
             watchdog.start()
+        self.presence = presence.begin("executor", worker.hostname.partition("@")[0])
 
     def stop(self, worker: Any) -> None:
+        if self.presence is not None:
+            self.presence.stop()
         for watchdog in self.watchdogs:
             watchdog.stopping.set()
         for watchdog in self.watchdogs:

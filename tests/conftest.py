@@ -20,10 +20,12 @@ from django.core.cache import caches
 
 from orchestrator.access import audit
 from orchestrator.access.audit import requests as audit_of_requests
-from orchestrator.core import clock, maintenance, publisher
+from orchestrator.automation.receiving import counts, secrets
+from orchestrator.core import clock, maintenance, news, publisher
 from orchestrator.core.api import limits
 from orchestrator.core.executions import placing, status_news
-from tests import databases, distribution, once, principals, servers
+from orchestrator.policies import book
+from tests import alone, databases, distribution, once, principals, servers
 from tests.core.api.client import Caller
 
 AnyServer = TypeVar("AnyServer", bound=servers.Server)
@@ -47,6 +49,25 @@ def pytest_configure() -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> distribution.WholeFiles:
     return distribution.WholeFiles(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # of several processes, each with the same order
+        places = distribution.mixed(item.nodeid for item in items)
+        items.sort(key=lambda item: (places[distribution.unit(item.nodeid)], not _is_alone(item)))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Wait before the time of a test begins to count."""
+    if not hasattr(item.config, "workerinput"):
+        return (yield)
+    with alone.entered(is_alone=_is_alone(item)):
+        return (yield)
+
+
+def _is_alone(item: pytest.Item) -> bool:
+    return item.get_closest_marker("alone") is not None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -185,13 +206,29 @@ def nobody_has_asked_yet() -> None:
     """What one test asked for counts for no limit of the next."""
     caches["process"].clear()
     limits.refused_tokens.forget()
+    secrets.kept.forget()
+
+
+@pytest.fixture(autouse=True)
+def deliveries_are_counted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What became of them is written in the test's transaction, and not by a thread."""
+    monkeypatch.setattr(counts.Counts, "_soon", counts.Counts.write)
 
 
 @pytest.fixture(autouse=True)
 def nobody_wants_statuses(monkeypatch: pytest.MonkeyPatch) -> None:
     """No app is asked whether it wants them, so that queries can be counted."""
+    monkeypatch.setattr(news, "ASK_EVERY_SECONDS", float("inf"))
+    monkeypatch.setattr(news, "_demand", news._Demand())
     monkeypatch.setattr(status_news, "ASK_EVERY_SECONDS", float("inf"))
     monkeypatch.setattr(status_news, "_demand", status_news._Demand())
+
+
+@pytest.fixture(autouse=True)
+def policies_are_read_after_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are none until this process makes one, so that queries can be counted."""
+    monkeypatch.setattr(book, "KNOWN_FOR_SECONDS", float("inf"))
+    monkeypatch.setattr(book, "_read", (0.0, book.Book()))
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ from django.db import connection, connections
 from orchestrator.core import frame
 from orchestrator.core.models import HistoryMark
 from orchestrator.core.models.catalog import forget_actions
+from orchestrator.rollups.models import Mark
 from orchestrator.workflows.models import StalenessDefault
 from tests import once
 
@@ -117,7 +118,7 @@ def postgresql_lender(url: str) -> Iterator[Lender]:
         execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-MADE_BY_MIGRATIONS = (StalenessDefault, HistoryMark)
+MADE_BY_MIGRATIONS = (StalenessDefault, HistoryMark, Mark)
 """Models with rows that are not a test's own."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from xdist.scheduler import LoadScopeScheduling
 
 
@@ -17,14 +19,35 @@ class WholeFiles(LoadScopeScheduling):
 
 
 STORMS = frozenset(f"tests/chaos/test_{name}.py" for name in ("automation", "chaos", "gates"))
-"""Each breaks installations while it loads them, and judges by the clock. Two at once would judge
-the machine."""
+"""Each breaks installations while it loads them, and judges by the clock: see `alone`."""
+
+
+FIRST = "storms"
+
+WAITING = ("tests/scenarios/", "tests/chaos/", "tests/browser/")
+"""Tests of real processes: they wait for these more than they compute."""
+
+
+def mixed(nodeids: Iterable[str]) -> dict[str, float]:
+    """The place of each unit among all: tests that wait are spread evenly over those that compute,
+    so that the processors have work all the time, and the units of each kind keep their order.
+    First is what runs alone: nothing that others have set up idles beside it."""
+    kinds: dict[bool, dict[str, None]] = {True: {}, False: {}}
+    for nodeid in nodeids:
+        kinds[nodeid.startswith(WAITING)][unit(nodeid)] = None
+    places = {
+        name: (number + 0.5) / len(units)
+        for units in kinds.values()
+        for number, name in enumerate(units)
+    }
+    return places | {FIRST: 0.0} if FIRST in places else places
 
 
 def unit(nodeid: str) -> str:
-    """The tests that one process runs: those of a file, and on servers apart; all storms."""
+    """The tests that one process runs: those of a file, and on servers apart; all storms, and all
+    tests in a browser, which take a processor for themselves."""
     file, _, test = nodeid.partition("::")
-    if file in STORMS:
-        return "storms"
+    if file in STORMS or file.startswith("tests/browser/"):
+        return FIRST
     parameters = test.partition("[")[2].rstrip("]").split("-")
     return f"{file}, on servers" if "servers" in parameters else file

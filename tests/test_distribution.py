@@ -32,3 +32,26 @@ def test_tests_on_servers_are_apart_from_the_others_of_their_file() -> None:
     ]
     assert units[0] == units[3] == "tests/scenarios/test_shutdown.py"
     assert units[1] == units[2] == "tests/scenarios/test_shutdown.py, on servers"
+
+
+def test_tests_that_wait_are_spread_over_those_that_compute() -> None:
+    computing = [f"tests/core/test_{n}.py::test_it" for n in range(4)]
+    waiting = [f"tests/scenarios/test_{n}.py::test_it" for n in range(2)]
+    places = distribution.mixed([*computing, *waiting, *(f"{id}[1]" for id in computing)])
+    order = [name.removeprefix("tests/") for name in sorted(places, key=lambda name: places[name])]
+    assert order == [
+        "core/test_0.py",
+        "scenarios/test_0.py",
+        "core/test_1.py",
+        "core/test_2.py",
+        "scenarios/test_1.py",
+        "core/test_3.py",
+    ]
+
+
+def test_no_storm_runs_beside_another_or_beside_a_browser() -> None:
+    units = {
+        distribution.unit(f"tests/{file}.py::test_it[servers]")
+        for file in ("chaos/test_chaos", "chaos/test_gates", "browser/test_admin")
+    }
+    assert len(units) == 1

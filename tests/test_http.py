@@ -43,7 +43,8 @@ def serve(settings) -> Iterator[Callable[[View], Handler]]:
 
     yield serve
     for handler in made:
-        for lane in (handler.requests, handler.probes, handler.logins, handler.doors):
+        lanes = handler.requests, handler.probes, handler.logins, handler.doors, handler.strangers
+        for lane in lanes:
             lane.shutdown()
 
 
@@ -82,6 +83,8 @@ async def ask(
     async def receive() -> Any:
         if pause_seconds and len(messages) == len(chunks):
             await asyncio.sleep(pause_seconds)
+        if len(messages) == 1 and not gone:
+            await asyncio.Event().wait()  # the caller stays
         return messages.pop(0)
 
     async def send(message: Any) -> None:
@@ -303,6 +306,43 @@ def test_async_iterators_are_streamed(serve):
         yield b"b"
 
     assert run(ask(serve(lambda request: StreamingHttpResponse(chunks())))).content == b"ab"
+
+
+def test_stream_ends_when_its_reader_has_gone(serve):
+    ended = []
+
+    async def chunks() -> AsyncIterator[bytes]:
+        try:
+            yield b"a"
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    handler = serve(lambda request: StreamingHttpResponse(chunks()))
+
+    async def leave() -> list[Any]:
+        sent: list[Any] = []
+        left = asyncio.Event()
+        body: list[Any] = [{"type": "http.request", "body": b""}]
+
+        async def receive() -> Any:
+            if body:
+                return body.pop()
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+            if message.get("body"):
+                left.set()
+
+        scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
+        async with asyncio.timeout(60):
+            await handler(scope, receive, send)
+        return sent
+
+    assert [each.get("body") for each in run(leave())] == [None, b"a"]
+    assert ended == [True]
 
 
 def test_more_than_can_be_answered_in_time_is_refused_at_once(serve):

@@ -39,8 +39,10 @@ from workers.canceller import Canceller
 from workers.code import CodeWatch
 from workers.database_threads import Claimer, Finisher
 from workers.heartbeat import Heartbeat
+from workers.live_output import LiveOutput
 from workers.pauses import Pauses
 from workers.probes import Prober
+from workers.releases import Releases
 from workers.runtimes import container, warm, work_dirs
 
 log = structlog.get_logger(__name__)
@@ -74,9 +76,11 @@ class Agent:
         self.name = ""
         self.desk = Desk(self)
         self.claimer = Claimer(self)
+        self.live_output = LiveOutput(self)
         self.finisher = Finisher(self)
         self.canceller = Canceller(self)
         self.heartbeat = Heartbeat(self)
+        self.releases = Releases(self)
         self.code = CodeWatch(self)
         self.pauses = Pauses(self)
         self.admission = Admission(self)
@@ -136,9 +140,11 @@ class Agent:
     def start(self) -> None:
         """Start the threads: after the fork, so that no child inherits half a thread."""
         self.is_started = True
+        self.live_output.start()
         self.finisher.start()
         self.claimer.start()
         self.heartbeat.start()
+        self.releases.start()
         Prober(self).start()
         self.pauses.start()
         if self.is_stopping:  # it got the signal meanwhile

@@ -62,6 +62,8 @@ class Attempt(Request):
     """Masks its secrets in all that comes of it."""
     claimed_at: float
     """By `time.monotonic`."""
+    release_wanted_at = 0.0
+    """Since when it has waited for its release; 0 if it has not. By `time.monotonic`."""
     desk: Desk
     _on_ack: Callable[..., None]
     _kwargs: dict[str, Any]
@@ -90,10 +92,11 @@ class Attempt(Request):
                 attempt._kwargsrepr = repr(attempt._kwargs)
         return attempts
 
-    def start(self, pool: Any) -> None:
-        """Hand the claimed execution to a pool child."""
+    def start(self, pool: Any, *, pack_path: str) -> None:
+        """Hand the claimed execution to a pool child. `pack_path`: its pack, as its release has
+        it."""
         self.masker = hiding.begin(self.contents.secrets)
-        call = call_of(self.execution, self.contents)
+        call = call_of(self.execution, self.contents, pack_path=pack_path)
         limit_seconds = call.timeout_seconds + call.cancel_grace_seconds + BACKSTOP_SECONDS
         pool.apply_async(
             child.run,
@@ -205,7 +208,7 @@ def _how_it_died(error: BaseException) -> str:
     return f"The worker failed while it ran the action: {type(error).__name__}: {first_line}"
 
 
-def call_of(execution: Execution, contents: executions.Contents) -> Call:
+def call_of(execution: Execution, contents: executions.Contents, *, pack_path: str) -> Call:
     """Collect all that a runtime needs, so that pool children need no database and no keys."""
     return Call(
         execution_id=str(execution.pk),
@@ -216,12 +219,13 @@ def call_of(execution: Execution, contents: executions.Contents) -> Call:
         entry_point=execution.action.entry_point,
         parameters=contents.parameters,
         timeout_seconds=executions.run_limit_seconds(execution),
-        pack_path=execution.action.pack.path,
+        pack_path=pack_path,
         output_limit_bytes=settings.MUSTER.output_limit_bytes,
         cancel_grace_seconds=executions.stop_limit_seconds(execution),
         options=execution.action.runtime_options,
         limits=execution.action.limits,
         secrets=contents.secrets,
+        token=contents.token,
         isolation=isolation.strongest(execution.action.isolation, isolation.least()),
         defers_on_75=packs.defers_on_75(
             execution.action.runtime,
@@ -369,10 +373,20 @@ class Desk:
                 self.ended(attempt, reason, _explained(reason, "cancelled before a slot was free"))
             elif why := attempt.contents.refusal:
                 self.ended(attempt, Reason.KEY_REFUSED, _explained(Reason.KEY_REFUSED, why))
+            elif (pack_path := self.agent.releases.path_for(attempt.execution)) is None:
+                self.agent.releases.bring(attempt)  # it keeps its slot meanwhile
             else:
-                attempt.start(self.pool)
+                attempt.start(self.pool, pack_path=pack_path)
         if paused:
             self.agent.give_back_paused(paused)
+
+    def go_on(self, attempts: Sequence[Attempt]) -> None:
+        """Start attempts whose releases are here by now, before those that came after them."""
+        for attempt in reversed(attempts):
+            if attempt.key in self.claimed:
+                attempt.claimed_at = time.monotonic()
+                self.ready.appendleft(attempt)
+        self.claim_waiting()
 
     def take_back(self, *, older_than_seconds: float) -> list[Execution]:
         """Forget attempts that were claimed at least this long ago and have no slot yet; returns

@@ -120,9 +120,14 @@ class Audit:
         self._correct_time_limits(started, now)
 
     def look_for_cancels(self) -> None:
-        """Stop what its row says is to be stopped."""
-        for key in executions.to_stop(self.agent.desk.in_hand.keys(), **self._life):
-            self.agent.canceller.cancel(key)
+        """Stop what its row says is to be stopped, and what is over: a message of that may be lost,
+        or there was none."""
+        claimed = list(self.agent.desk.claimed)  # before the rows are read
+        in_hand = self.agent.desk.in_hand.keys()
+        for key in executions.to_stop(in_hand, claimed=claimed, **self._life):
+            # what has ended here since is over, too, and nothing is left to stop
+            if key not in claimed or key in self.agent.desk.claimed:
+                self.agent.canceller.cancel(key)
 
     def settle(self, *, now: datetime) -> None:
         """Compare for the last time, before the worker leaves: it claims nothing any more, so what

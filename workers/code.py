@@ -40,6 +40,7 @@ class CodeWatch:
         """Look again for the code that the worker lacks, and record changes."""
         known = self._known()
         missing = packs.missing_code({_pack_of(name) for name in known}) if known else {}
+        missing |= {name: why for name, why in known.items() if self._is_not_fetched(name)}
         present = {
             name for name, why in known.items() if name not in missing and self._is_there(name, why)
         }
@@ -53,6 +54,11 @@ class CodeWatch:
     def _known(self) -> dict[str, str]:
         rows = Worker.objects.filter(pk=self.agent.worker_id, incarnation=self.agent.incarnation)
         return rows.values_list("missing_code", flat=True).first() or {}
+
+    def _is_not_fetched(self, name: str) -> bool:
+        """Return True for the pack as a release has it that is not on this host yet."""
+        code, _, release = name.partition("@")
+        return bool(release) and "." not in code and self.agent.releases.lacks(int(release))
 
     def _is_there(self, name: str, why: str) -> bool:
         """Return True if code that looks complete now counts as present."""

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
@@ -21,6 +22,7 @@ from django.conf import settings
 from django.db import DataError, close_old_connections, connections
 from django.db import Error as DatabaseError
 
+from orchestrator.access import execution_tokens
 from orchestrator.core import clock, executions
 from orchestrator.core.executions import Contents, Ended
 from orchestrator.core.models import Execution
@@ -41,8 +43,8 @@ attempts are claimed early."""
 OPENING_SECONDS = 10.0
 """The longest time for which a database that is away is asked for keys."""
 
-UNREAD = "The database did not answer when its keys were to be opened."
-FAILED = "Its keys could not be opened: the log of the worker has the details."
+UNREAD = "The database did not answer when its keys were to be opened, or its token stored."
+FAILED = "Its keys could not be opened, or its token not stored: its worker's log has the details."
 
 IDLE_SECONDS = 10.0
 """A connection that was not used for this long is checked before it is used again."""
@@ -123,25 +125,45 @@ class Claimer(threading.Thread):
             log.warning("claimed without an answer: given back", n=returned)
 
     def _opened(self, granted: list[Execution]) -> dict[UUID, Contents]:
-        """Open the keys of claimed executions. These are ours by now, so the database is asked
-        again while it is away, and then they are refused."""
+        """Open the keys of claimed executions, and make their tokens. These are ours by now, so the
+        database is asked again while it is away, and then they are refused."""
         until = time.monotonic() + OPENING_SECONDS
         while True:
             try:
-                return executions.opened(granted)
+                return _with_tokens(granted, executions.opened(granted))
             except DatabaseError:
                 log.exception("cannot open keys, trying again")
                 connections.close_all()
             except Exception:  # whatever is wrong with keys, the others are claimed and must start
                 log.exception("cannot open keys")
-                return executions.opened(granted, unread=FAILED)
+                return _refused(granted, FAILED)
             if self.agent.is_stopping or time.monotonic() > until:
-                return executions.opened(granted, unread=UNREAD)
+                return _refused(granted, UNREAD)
             time.sleep(PAUSE_SECONDS)
 
     def flush(self, timeout_seconds: float) -> None:
         """Wait for the answers to all questions."""
         _wait_until_done(self.asked, timeout_seconds)
+
+
+def _with_tokens(granted: list[Execution], contents: dict[UUID, Contents]) -> dict[UUID, Contents]:
+    """Add the tokens of those whose actions want one; asks nobody if none does."""
+    wanting = [each for each in granted if execution_tokens.is_wanted(each)]
+    wanting = [each for each in wanting if not contents[each.pk].refusal]
+    if not wanting:
+        return contents
+    tokens = execution_tokens.issue(wanting)
+    return contents | {
+        id: replace(contents[id], token=token, secrets=(*contents[id].secrets, token))
+        for id, token in tokens.items()
+    }
+
+
+def _refused(granted: list[Execution], why: str) -> dict[UUID, Contents]:
+    """Refuse those that have a key, or want a token; the others can begin."""
+    contents = executions.opened(granted, unread=why)
+    wanting = [each.pk for each in granted if execution_tokens.is_wanted(each)]
+    return contents | {id: Contents({}, refusal=why) for id in wanting}
 
 
 class Finisher(threading.Thread):
@@ -190,6 +212,7 @@ class Finisher(threading.Thread):
                 return
 
     def _record_once(self, batch: list[Ended]) -> None:
+        self.agent.live_output.conclude([end.execution.key for end in batch])
         counted = executions.finish(batch, now=clock.now(), actor=self.agent.name)
         refused = {end.execution.key for end in batch} - counted
         held: Collection[AttemptKey] = ()

@@ -7,7 +7,7 @@ independent.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from orchestrator.core.executions import Contents, Ended
     from orchestrator.core.models import Execution
+    from orchestrator.core.reasons import Reason
     from orchestrator.core.states import AttemptKey
 
 
@@ -29,6 +30,8 @@ class Desk(Protocol):
     def in_hand(self) -> Any: ...
 
     def idle_slots(self) -> int: ...
+    def go_on(self, attempts: Sequence[Any]) -> None: ...
+    def ended(self, attempt: Any, reason: Reason, result: dict[str, Any]) -> None: ...
 
 
 class Offered(Protocol):
@@ -60,6 +63,10 @@ class Finisher(Protocol):
     def put(self, end: Ended) -> None: ...
 
 
+class LiveOutput(Protocol):
+    def conclude(self, keys: Collection[AttemptKey]) -> None: ...
+
+
 class Canceller(Protocol):
     def cancel(self, key: AttemptKey) -> None: ...
     def came_early(self, key: AttemptKey) -> bool: ...
@@ -71,6 +78,14 @@ class Code(Protocol):
     is_lacking: bool
 
     def look(self) -> None: ...
+
+
+class Releases(Protocol):
+    """The releases that are on this host."""
+
+    def path_for(self, execution: Execution) -> str | None: ...
+    def bring(self, attempt: Any) -> None: ...
+    def lacks(self, release_id: int) -> bool: ...
 
 
 class Pauses(Protocol):
@@ -103,9 +118,13 @@ class Host(Protocol):
     @property
     def finisher(self) -> Finisher: ...
     @property
+    def live_output(self) -> LiveOutput: ...
+    @property
     def canceller(self) -> Canceller: ...
     @property
     def code(self) -> Code: ...
+    @property
+    def releases(self) -> Releases: ...
     @property
     def admission(self) -> Admission: ...
     @property

@@ -25,8 +25,12 @@ EXECUTION_ID = "MSTR_EXECUTION_ID"
 ATTEMPT = "MSTR_ATTEMPT"
 ACTION = "MSTR_ACTION"
 RETRIES = "MSTR_RETRIES"
+TOKEN = "MSTR_TOKEN"  # noqa: S105 - the name of a variable
+"""The token of the execution, for an action that asks for one."""
 WARM = "MSTR_WARM"
 """The mark of a warm process: the process id of its launcher, and a number."""
+SENSOR = "MSTR_SENSOR"
+"""The mark of a sensor's processes: its name and the fence of its lease."""
 WORKER_TOKEN = "MSTR_WORKER_TOKEN"  # noqa: S105 - names one life of a worker, opens nothing
 """Set by the worker in its own environment, from where its pool inherits it."""
 
@@ -61,18 +65,23 @@ def end_of(pid: int) -> Iterator[int | None]:
 
 def markers(execution_id: str, attempt: int, action_ref: str) -> dict[str, str]:
     """The environment that marks every process of this attempt."""
-    marks = {EXECUTION_ID: execution_id, ATTEMPT: str(attempt), ACTION: action_ref}
-    if token := os.environ.get(WORKER_TOKEN):
-        marks[WORKER_TOKEN] = token
-    return marks
+    return _of_this_life({EXECUTION_ID: execution_id, ATTEMPT: str(attempt), ACTION: action_ref})
 
 
 def warm_markers(mark: str) -> dict[str, str]:
     """The environment that marks a warm process, whichever execution it works for."""
-    marks = {WARM: mark}
-    if token := os.environ.get(WORKER_TOKEN):
-        marks[WORKER_TOKEN] = token
-    return marks
+    return _of_this_life({WARM: mark})
+
+
+def sensor_markers(mark: str) -> dict[str, str]:
+    """The environment that marks the processes of one life of a sensor."""
+    return _of_this_life({SENSOR: mark})
+
+
+def _of_this_life(marks: dict[str, str]) -> dict[str, str]:
+    """These marks, and that of the service which starts the process, if it has one."""
+    token = os.environ.get(WORKER_TOKEN)
+    return {**marks, WORKER_TOKEN: token} if token else marks
 
 
 def work_dir_prefix(execution_id: str, attempt: int | None = None) -> str:
@@ -114,8 +123,9 @@ def kill_all(token: str, *, grace_seconds: float = 0.0) -> int:
 
     def matches(process: psutil.Process) -> bool:
         marks = process.environ()
-        # pool children may carry the token, but neither of the other two
-        return marks.get(WORKER_TOKEN) == token and (EXECUTION_ID in marks or WARM in marks)
+        # pool children may carry the token, but none of the others
+        is_ours = EXECUTION_ID in marks or WARM in marks or SENSOR in marks
+        return is_ours and marks.get(WORKER_TOKEN) == token
 
     return _end(lambda: _matching(matches), grace_seconds)
 
@@ -129,6 +139,17 @@ def kill_warm(mark: str) -> int:
         marks = process.environ()
         launcher, _, _ = marks.get(WARM, "").partition(".")
         return mark in (marks.get(WARM), launcher) and marks.get(WORKER_TOKEN) == token
+
+    return _end(lambda: _matching(matches), 0.0)
+
+
+def kill_sensor(mark: str) -> int:
+    """End every process of one life of a sensor; returns how many there were."""
+    token = os.environ.get(WORKER_TOKEN)
+
+    def matches(process: psutil.Process) -> bool:
+        marks = process.environ()
+        return marks.get(SENSOR) == mark and marks.get(WORKER_TOKEN) == token
 
     return _end(lambda: _matching(matches), 0.0)
 

@@ -62,6 +62,13 @@ class AccessConfig(MusterApp):
             "Adds the newest events of the audit to its chain of hashes.",
             is_slow=True,
         ),
+        Maintenance(
+            "muster.prune_execution_tokens",
+            Named("orchestrator.access.execution_tokens.prune"),
+            "Removes tokens of executions that do not run any more.",
+            interval="prune_interval_seconds",
+            is_slow=True,
+        ),
     )
     table_rights = ("orchestrator.access.rights.TABLES",)
     kinds = (

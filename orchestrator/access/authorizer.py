@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from uuid import UUID
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -11,9 +12,17 @@ from django.http import HttpRequest
 from orchestrator.access import audit, grants, identities
 from orchestrator.access.grants import EVERYTHING, Layers
 from orchestrator.access.models import Identity
-from orchestrator.core.authority import EVERYWHERE, Decision, Nobody, Place, Principal, Reach
+from orchestrator.core.authority import (
+    EVERYWHERE,
+    NOWHERE,
+    Decision,
+    Nobody,
+    Place,
+    Principal,
+    Reach,
+)
 from orchestrator.core.errors import MusterError
-from orchestrator.core.frame import INSTALLATION
+from orchestrator.core.frame import INSTALLATION, ROLES
 from orchestrator.core.management import arguments
 
 
@@ -34,8 +43,39 @@ class Identified:
     identity_id: int | None = None
     token_prefix: str = ""
 
+    def names_at(self, place: Place) -> frozenset[str]:
+        given = (each for each in self.layers[0] if each.scope.covers(place))
+        roles = {f"role:{each.gives}" for each in given if each.gives in ROLES}
+        return frozenset({self.identity, *roles})
+
+    @property
+    def execution_id(self) -> UUID | None:
+        return None
+
     def reach(self, permission: str) -> Reach:
         return grants.reach_of(self.layers, permission)
+
+
+@dataclass(frozen=True)
+class OfExecution:
+    """An execution that runs now, by a token of its own: it acts for nobody else."""
+
+    actor: str
+    execution_id: UUID
+    action_ref: str
+    permissions: frozenset[str]
+    key_owner: int = -1
+    """No identity's: it has no idempotency keys, and has asked nothing but as itself."""
+
+    @property
+    def identity(self) -> str:
+        return self.actor
+
+    def names_at(self, place: Place) -> frozenset[str]:
+        return frozenset({f"action:{self.action_ref}"})
+
+    def reach(self, permission: str) -> Reach:
+        return EVERYWHERE if permission in self.permissions else NOWHERE
 
 
 @dataclass(frozen=True)
@@ -44,6 +84,10 @@ class AtTerminal:
 
     actor: str
     key_owner: int = 0
+    execution_id: UUID | None = None
+
+    def names_at(self, place: Place) -> frozenset[str]:
+        return frozenset({self.actor, *(f"role:{role}" for role in ROLES)})
 
     def reach(self, permission: str) -> Reach:
         return EVERYWHERE
@@ -70,6 +114,17 @@ class Authorizer:
 
     def required(self, decision: Decision) -> None:
         audit.required(decision)
+
+    def refused(self, principal: Principal, permission: str, about: str, why: str) -> None:
+        kind, _, id = about.partition(" ")
+        audit.record(
+            permission,
+            actor=audit.of_principal(principal),
+            object_kind=kind,
+            object_id=id,
+            decision=audit.Decision.DENIED,
+            reason=why,
+        )
 
     def watched(self, about: str) -> AbstractContextManager[None]:
         return audit.watched_command(about)

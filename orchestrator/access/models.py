@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
+from uuid import UUID
 
 from django.conf import settings
 from django.db import models
@@ -12,11 +13,12 @@ from orchestrator.access.audit.models import AuditEvent, AuditSeal
 from orchestrator.core import authority
 from orchestrator.core.authority import WHOLE, Place, Principal
 from orchestrator.core.frame import ADMIN, PACKS
+from orchestrator.core.models import Execution
 
 if TYPE_CHECKING:
     from django_stubs_ext.db.models.manager import RelatedManager
 
-__all__ = ["ApiToken", "AuditEvent", "AuditSeal", "Grant", "Identity"]
+__all__ = ["ApiToken", "AuditEvent", "AuditSeal", "ExecutionToken", "Grant", "Identity"]
 
 
 class IdentityQuerySet(models.QuerySet["Identity"]):
@@ -160,6 +162,26 @@ class ApiToken(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}…)"
+
+
+class ExecutionToken(models.Model):
+    """The token of one attempt. Only its SHA-256 is kept, see `execution_tokens`."""
+
+    digest = models.CharField(max_length=64, primary_key=True)
+    # without a constraint of the database, as executions are pruned by themselves
+    execution = models.ForeignKey(
+        Execution,
+        on_delete=models.DO_NOTHING,
+        related_name="+",
+        db_constraint=False,
+        db_index=False,
+    )
+    execution_id: UUID
+    attempt = models.PositiveIntegerField()
+    worker_incarnation = models.PositiveIntegerField(help_text="The life of its worker.")
+
+    def __str__(self) -> str:
+        return f"token of attempt {self.attempt} of {self.execution_id}"
 
 
 class LoginRecord(models.Model):

@@ -11,11 +11,16 @@ from orchestrator.core.frame import (
     PACKS,
     VIEWER,
     ExecutorPart,
+    Feed,
     HotQueue,
     Life,
+    Maintenance,
     MusterApp,
     Named,
+    OpenDoor,
     PackContent,
+    PackDependents,
+    PackWork,
     Permission,
     Retention,
     SidebarItem,
@@ -32,9 +37,11 @@ class AutomationConfig(MusterApp):
     api_routers = (
         ("/trigger-types", "orchestrator.automation.api.triggers.types"),
         ("/triggers", "orchestrator.automation.api.triggers.router"),
+        ("/sensors", "orchestrator.automation.api.sensors.router"),
         ("/rules", "orchestrator.automation.api.rules.router"),
         ("/events", "orchestrator.automation.api.events.router"),
         ("/enforcements", "orchestrator.automation.api.enforcements.router"),
+        ("/hooks", "orchestrator.automation.api.hooks.router"),
     )
     executor_parts = (
         ExecutorPart(
@@ -65,6 +72,16 @@ class AutomationConfig(MusterApp):
             look=Named("orchestrator.automation.looking.for_enforcements"),
         ),
     )
+    maintenance = (
+        Maintenance(
+            "muster.release_sensors",
+            Named("orchestrator.automation.sensors.assignments.release_overdue"),
+            "Frees the sensors of services whose leases have run out.",
+            is_slow=True,
+        ),
+    )
+    warnings = (Named("orchestrator.automation.sensors.condition.warnings"),)
+    services = (Named("orchestrator.automation.sensors.services.lives"),)
     when_clock_was_set_back = (Named("orchestrator.automation.timers.bring_forward"),)
     retention = (
         Retention(
@@ -82,6 +99,14 @@ class AutomationConfig(MusterApp):
             ended="until",
             old=Named("orchestrator.automation.retention.old_suppressions"),
         ),
+        Retention(
+            name="sensor_histories",
+            days="keep_events_days",
+            model="automation.AssignmentEvent",
+            ended="at",
+            old=Named("orchestrator.automation.retention.old_assignment_events"),
+            is_history=True,
+        ),
     )
     pack_contents = (
         # types first: rules name them
@@ -92,11 +117,38 @@ class AutomationConfig(MusterApp):
             install=Named("orchestrator.automation.contents.install_types"),
         ),
         PackContent(
+            "sensors",
+            ("name",),
+            check=Named("orchestrator.automation.sensors.definitions.check_sensor"),
+            install=Named("orchestrator.automation.contents.install_sensors"),
+            check_pack=Named("orchestrator.automation.sensors.definitions.check_sensors_of_pack"),
+        ),
+        PackContent(
             "rules",
             ("name",),
             check=Named("orchestrator.automation.definitions.check_rule"),
             install=Named("orchestrator.automation.contents.install_rules"),
             check_pack=Named("orchestrator.automation.definitions.check_rules_of_pack"),
+        ),
+    )
+    pack_dependents = (
+        PackDependents(
+            "rule",
+            broken=Named("orchestrator.automation.dependents.broken"),
+            disable=Named("orchestrator.automation.dependents.disable"),
+            reads="rules.read",
+            disables="rules.enable",
+        ),
+    )
+    pack_work = (
+        PackWork(
+            "event",
+            open=Named("orchestrator.automation.dependents.open_events"),
+            cancel=Named("orchestrator.automation.dependents.cancel_events"),
+            reads="rules.read",
+            cancels="rules.enable",
+            releases=Named("orchestrator.automation.dependents.needed_releases"),
+            pause=Named("orchestrator.automation.dependents.pause"),
         ),
     )
     subject_kinds = (
@@ -112,10 +164,26 @@ class AutomationConfig(MusterApp):
             take=Named("orchestrator.automation.subjects.enforcements"),
             about=PACKS,
         ),
+        SubjectKind(
+            "webhook",
+            model="automation.Webhook",
+            take=Named("orchestrator.automation.subjects.webhooks"),
+        ),
+        SubjectKind(
+            "sensor",
+            model="automation.Assignment",
+            take=Named("orchestrator.automation.subjects.sensors"),
+            about=PACKS,
+        ),
     )
+    open_doors = (OpenDoor("/hooks/", admit=Named("orchestrator.automation.api.hooks.admit")),)
     permissions = (
         Permission("triggers.read", "See trigger types and triggers.", roles=EVERYBODY),
         Permission("triggers.change", "Make triggers.", roles=(AUTHOR,)),
+        Permission("sensors.read", "See sensors and which service runs them.", roles=EVERYBODY),
+        Permission(
+            "sensors.enable", "Enable, disable and restart sensors.", roles=(OPERATOR, AUTHOR)
+        ),
         Permission("events.read", "See events and their payloads.", roles=EVERYBODY),
         Permission("events.send", "Report events, and replay them.", roles=(OPERATOR, AUTHOR)),
         Permission("rules.read", "See rules and their answers to events.", roles=EVERYBODY),
@@ -132,15 +200,58 @@ class AutomationConfig(MusterApp):
     execution_facts = (Named("orchestrator.automation.shown.enforcements.of_execution"),)
     metrics = (Named("orchestrator.automation.metrics.families"),)
     metrics_described = ("orchestrator.automation.metrics.METRICS",)
+    feeds = (
+        Feed(
+            entity="event",
+            model="automation.Event",
+            permission="events.read",
+            about=Named("orchestrator.automation.feeds.events"),
+        ),
+        Feed(
+            entity="enforcement",
+            model="automation.Enforcement",
+            permission="rules.read",
+            about=Named("orchestrator.automation.feeds.enforcements"),
+        ),
+        Feed(
+            entity="rule",
+            model="automation.Rule",
+            permission="rules.read",
+            about=Named("orchestrator.automation.feeds.rules"),
+            columns=("revision_id", "enabled_by_pack", "enabled_override", "retired_at"),
+            is_named_by_state=False,
+        ),
+        Feed(
+            entity="trigger",
+            model="automation.Trigger",
+            permission="triggers.read",
+            about=Named("orchestrator.automation.feeds.triggers"),
+            columns=("parameters",),
+            is_named_by_state=False,
+        ),
+        # what becomes of a sensor is in the row of its lease
+        Feed(
+            entity="sensor",
+            model="automation.Assignment",
+            permission="sensors.read",
+            about=Named("orchestrator.automation.feeds.sensors"),
+            columns=("state",),
+        ),
+    )
     table_rights = ("orchestrator.automation.rights.TABLES",)
     sidebar = (
         SidebarItem("Automation", "Rules", "rule", "automation.rule"),
         SidebarItem("Automation", "Events", "campaign", "automation.event"),
         SidebarItem("Automation", "Enforcements", "fact_check", "automation.enforcement"),
-        SidebarItem("Automation", "Triggers", "sensors", "automation.trigger"),
+        SidebarItem("Automation", "Triggers", "bolt", "automation.trigger"),
+        SidebarItem("Automation", "Webhooks", "webhook", "automation.webhook"),
+        SidebarItem("Automation", "Sensors", "sensors", "automation.sensor"),
         SidebarItem("Automation", "Trigger types", "category", "automation.triggertype"),
     )
-    kinds = ("orchestrator.automation.states.KINDS",)
+    kinds = (
+        "orchestrator.automation.states.KINDS",
+        "orchestrator.automation.states.ASSIGNMENT_KINDS",
+    )
     lives = (
         Life(
             "Enforcements",
@@ -148,6 +259,13 @@ class AutomationConfig(MusterApp):
             begins="created",
             intro="An enforcement is one rule's answer to one event. It has no history: its two "
             "times tell all of it.",
+        ),
+        Life(
+            "Assignments of sensors",
+            machine="orchestrator.automation.states.ASSIGNMENTS",
+            begins="created",
+            intro="An assignment says which sensor service runs a sensor. No state is terminal: a "
+            "sensor that fails is started again for ever, and one that is disabled can be enabled.",
         ),
     )
 

@@ -1,4 +1,4 @@
-"""Trigger types and rules of packs, installed with them."""
+"""Trigger types, sensors and rules of packs, installed with them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 from orchestrator.automation import definitions, rules, trigger_types
 from orchestrator.automation.problems import InvalidDocument, Problem, place_of
+from orchestrator.automation.sensors import catalogue
+from orchestrator.automation.sensors import definitions as of_sensors
 from orchestrator.core.authority import Principal
 from orchestrator.core.models import Pack
 from orchestrator.core.packs import ContentProblem, ContentRefused, ContentReport
@@ -23,6 +25,20 @@ def install_types(
     """Bring the trigger types of a pack in line with its files. Raises TypeTaken."""
     news = [definitions.new_type(each, pack=pack.name) for each in values]
     return trigger_types.install_types(news, pack=pack, now=now)
+
+
+def install_sensors(
+    values: Sequence[Mapping[str, Any]],
+    *,
+    pack: Pack,
+    now: datetime,
+    principal: Principal | None = None,
+) -> ContentReport:
+    """Bring the sensors of a pack in line with its files; what an operator has enabled or disabled
+    stays so. Raises SensorTaken."""
+    news = [of_sensors.new_sensor(each, pack=pack.name) for each in values]
+    actor = principal.actor if principal else "pack install"
+    return catalogue.install_all(news, pack=pack, now=now, actor=actor)
 
 
 def install_rules(

@@ -6,10 +6,10 @@ Rules have the shape of StackStorm's: `trigger`, `criteria`, `action`, and `type
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.automation import criteria, options, parameters, schedules, trigger_types
+from orchestrator.automation import criteria, options, parameters, triggers
 from orchestrator.automation.problems import InvalidDocument, Problem, did_you_mean, place_of
 from orchestrator.automation.rules import NewRule
 from orchestrator.automation.trigger_types import BUILT_IN, NewType
@@ -108,19 +108,12 @@ def _criteria_problems(document: Any) -> tuple[Problem, ...]:
     return ()
 
 
-def _trigger_problems(trigger: Mapping[str, Any]) -> Iterator[Problem]:
+def _trigger_problems(trigger: Mapping[str, Any]) -> list[Problem]:
     """Problems with a trigger of a type that Muster brings."""
     kind, given = trigger.get("type"), trigger.get("parameters", {})
-    if not isinstance(kind, str) or not isinstance(given, dict):
-        return
-    if kind in schedules.TYPES:
-        try:
-            schedules.parse(kind, given)
-        except InvalidDocument as invalid:
-            yield from (problem.below("parameters") for problem in invalid.problems)
-    elif kind in BUILT_IN:
-        schema = trigger_types.BUILT_IN[kind].parameters_schema
-        yield from (each.below("parameters") for each in _refused(schema, given))
+    if isinstance(kind, str) and isinstance(given, dict) and kind in BUILT_IN:
+        return triggers.problems(kind, BUILT_IN[kind].parameters_schema, given)
+    return []
 
 
 def _refused_by_type(type: Source, file: Source) -> list[Problem]:

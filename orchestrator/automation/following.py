@@ -147,7 +147,8 @@ def _event(trigger: Trigger, row: ExecutionEvent, depth: int) -> NewEvent:
         },
         key=_key(row),
         occurred_at=row.at,
-        correlation_id=row.execution.correlation_id,
+        # what comes of it is of its tree
+        correlation_id=row.execution.correlation_id or str(row.execution_id),
         source=SOURCE,
         cause_execution_id=row.execution_id,
         depth=depth,

@@ -16,7 +16,7 @@ from orchestrator.automation.facts import facts_of
 from orchestrator.automation.models import Enforcement, Event
 from orchestrator.automation.rulebook import Book, Known
 from orchestrator.automation.states import EnforcementState, Refused
-from orchestrator.core import publisher
+from orchestrator.core import news, publisher
 
 
 def match(event_ids: Collection[UUID], *, now: datetime, actor: str) -> int:
@@ -53,6 +53,9 @@ def _match_together(ids: Sequence[UUID], *, now: datetime) -> int:
             metrics.REJECTED.add(rejected)
         wanted = [each.pk for each in enforcements if each.state == EnforcementState.CREATED]
         transaction.on_commit(partial(publisher.send_soon, messages.created(wanted)))
+        for state in {each.state for each in enforcements}:
+            ids = [each.pk for each in enforcements if each.state == state]
+            news.tell(Enforcement, ids, state=state, now=now)
     return len(events)
 
 

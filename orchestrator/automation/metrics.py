@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter as Counts
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
 from orchestrator.automation.criteria.scope import TOO_COSTLY, TOO_WIDE
-from orchestrator.automation.models import Enforcement, Event, Timer
-from orchestrator.automation.states import Refused
+from orchestrator.automation.hooks.deliveries import Outcome
+from orchestrator.automation.models import Assignment, Enforcement, Event, Timer
+from orchestrator.automation.states import AssignmentState, Refused
 from orchestrator.core.metrics import Counter
 from orchestrator.core.metrics.exposition import tallied
 from orchestrator.core.metrics.gauges import Gauge
@@ -21,7 +23,13 @@ REJECTED = Counter(
     "Answers of rules that could not be carried out, by the reason.",
     lambda: [*Refused, TOO_WIDE, TOO_COSTLY],
 )
-TALLIED = (REJECTED,)
+DELIVERIES = Counter(
+    "muster_hook_deliveries_total",
+    "Deliveries to webhooks, by what became of them.",
+    lambda: list(Outcome),
+    label="outcome",
+)
+TALLIED = (REJECTED, DELIVERIES)
 
 UNEVALUATED = Gauge(
     "muster_events_unevaluated",
@@ -45,7 +53,17 @@ TIMERS_LATE = Gauge(
     "muster_timers_late_seconds",
     "For how long the timer that is overdue the longest has been due; 0 if none is.",
 )
-METRICS = (*TALLIED, UNEVALUATED, OLDEST_UNEVALUATED, OPEN, OLDEST_OPEN, TIMERS, TIMERS_LATE)
+SENSORS = Gauge("muster_sensors", "Sensors and polls by their state.", "state")
+SENSOR_EVENTS = Gauge(
+    "muster_sensor_events", "Events that each sensor has reported since it was installed.", "sensor"
+)
+SENSOR_RESTARTS = Gauge(
+    "muster_sensor_restarts", "How often each sensor has failed since it was installed.", "sensor"
+)
+OF_SENSORS = (SENSORS, SENSOR_EVENTS, SENSOR_RESTARTS)
+METRICS = (
+    *TALLIED, UNEVALUATED, OLDEST_UNEVALUATED, OPEN, OLDEST_OPEN, TIMERS, TIMERS_LATE, *OF_SENSORS,
+)  # fmt: skip
 
 
 def families(now: datetime) -> Iterator[Any]:
@@ -59,6 +77,16 @@ def families(now: datetime) -> Iterator[Any]:
     waiting = Timer.objects.filter(next_fire_at__isnull=False)
     yield TIMERS.of(waiting.count())
     yield TIMERS_LATE.of(_since(now, waiting.order_by("next_fire_at"), "next_fire_at"))
+    yield from _of_sensors()
+
+
+def _of_sensors() -> Iterator[Any]:
+    rows = Assignment.objects.order_by("sensor__ref")
+    listed = list(rows.values_list("sensor__ref", "state", "events", "restarts"))
+    states = Counts(state for _, state, _, _ in listed)
+    yield SENSORS.by({state.value: states[state.value] for state in AssignmentState})
+    yield SENSOR_EVENTS.by({ref: events for ref, _, events, _ in listed})
+    yield SENSOR_RESTARTS.by({ref: restarts for ref, _, _, restarts in listed})
 
 
 def _since(now: datetime, rows: Any, field: str) -> float:

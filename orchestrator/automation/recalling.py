@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.db.models import Case, OuterRef, Q, QuerySet, Subquery, When
 
 from orchestrator.automation import asking
 from orchestrator.automation.asking import Answer
@@ -52,21 +52,27 @@ class Recalled:
 def of_event(event: Event, *, seen_by: Principal) -> Iterator[Recalled]:
     """Ask the rules of an event again, as whoever looks may see it; those that had an answer come
     first. `event`: loaded with its trigger's type."""
-    answered = {row.rule_id: row for row in Enforcement.objects.filter(event=event)}
+    answered = {row.rule_id: row for row in _answers(event)}
     visible = Rule.objects.visible_to(seen_by).filter(pk__in=_rules(event).values("pk"))
     known = visible.select_related("trigger__type", "pack").annotate(then=_revision_of(event))
-    first = list(known.filter(pk__in=answered)[:RULE_LIMIT])
-    others = list(known.exclude(pk__in=answered)[: RULE_LIMIT - len(first)])
+    answered_first = Case(When(pk__in=answered, then=0), default=1)
+    rules = list(known.order_by(answered_first, "ref")[:RULE_LIMIT])
     says: dict[int, int] = {
         rule.pk: answered[rule.pk].revision_id if rule.pk in answered else rule.then  # type: ignore[attr-defined]
-        for rule in [*first, *others]
+        for rule in rules
     }
     revisions = RuleRevision.objects.in_bulk(says.values())
     until = time.monotonic() + LONGEST_SECONDS
-    for rule in [*first, *others]:
+    for rule in rules:
         rule.revision = revisions[says[rule.pk]]
         is_late = time.monotonic() > until
         yield _recalled(rule, event, answered.get(rule.pk), seen_by, is_late=is_late)
+
+
+def _answers(event: Event) -> QuerySet[Enforcement]:
+    """The answers of then, with their executions, as far as these are kept."""
+    rows = Enforcement.objects.filter(event=event).select_related("execution")
+    return rows.defer("execution__parameters", "execution__result")
 
 
 def _recalled(

@@ -19,7 +19,7 @@ from orchestrator.automation.models import Event, Rule, Trigger
 from orchestrator.automation.models.events import DEEPEST
 from orchestrator.automation.subjects import subjects_of
 from orchestrator.automation.trigger_types import BUILT_IN
-from orchestrator.core import investigations, json_values, packs, publisher
+from orchestrator.core import investigations, json_values, news, packs, publisher
 from orchestrator.core.errors import Conflict, Refusal, Refused, Unavailable
 from orchestrator.core.models import DLQEntry
 
@@ -43,6 +43,8 @@ class NewEvent:
     sent_by: str = ""
     cause_execution_id: UUID | None = None
     depth: int = 0
+    problem: str = ""
+    """Why no rule is to be asked about it, if so."""
     only_rule: Rule | None = None
     """The only rule to ask, of a replay."""
 
@@ -102,7 +104,12 @@ def record_many(
         _investigate([row for row in fresh if row.problem == TOO_DEEP], now)
         waiting = [row.pk for row in fresh if row.evaluated_at is None]
         transaction.on_commit(partial(publisher.send_soon, messages.recorded(waiting)))
+        _tell(fresh, now)
     return recorded
+
+
+def _tell(fresh: Sequence[Event], now: datetime) -> None:
+    news.tell(Event, (row.pk for row in fresh), state="recorded", now=now)
 
 
 class _Backlog:
@@ -129,7 +136,7 @@ def require_room() -> None:
 
 
 def _row(new: NewEvent, now: datetime) -> Event:
-    problem = TOO_DEEP if new.depth >= DEEPEST else ""
+    problem = TOO_DEEP if new.depth >= DEEPEST else new.problem[:200]
     return Event(
         trigger=new.trigger,
         type_ref=new.trigger.type.ref,

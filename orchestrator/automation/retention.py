@@ -1,4 +1,4 @@
-"""Events and suppressions that may be removed."""
+"""Events, suppressions and histories of sensors that may be removed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import datetime
 
 from django.db.models import Exists, OuterRef, QuerySet
 
-from orchestrator.automation.models import Enforcement, Event, Suppression
+from orchestrator.automation.models import AssignmentEvent, Enforcement, Event, Suppression
 from orchestrator.core import retention
 from orchestrator.core.models.time_ordered import uuid7_floor
 
@@ -25,3 +25,8 @@ def old_events(before: datetime) -> QuerySet[Event]:
 def old_suppressions(before: datetime) -> QuerySet[Suppression]:
     """Suppressions that ended before this."""
     return Suppression.objects.filter(until__lt=before)
+
+
+def old_assignment_events(before: datetime) -> QuerySet[AssignmentEvent]:
+    """What happened to assignments of sensors before this."""
+    return AssignmentEvent.objects.filter(at__lt=before)

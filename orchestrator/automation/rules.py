@@ -17,12 +17,14 @@ from django.db import transaction
 
 from orchestrator.automation import (
     criteria,
+    hook_paths,
     options,
     owners,
     parameters,
     schedules,
     triggers,
 )
+from orchestrator.automation.hooks.parameters import WEBHOOK
 from orchestrator.automation.models import Revision, Rule, RuleRevision, Trigger
 from orchestrator.automation.models.triggers import REF
 from orchestrator.automation.problems import InvalidDocument, Problem, did_you_mean
@@ -101,7 +103,9 @@ def install(
     problems = list(_problems(new, principal))
     trigger = None
     try:
-        trigger = triggers.ensure(new.trigger_type, new.trigger_parameters, now=now)
+        trigger = triggers.ensure(
+            new.trigger_type, new.trigger_parameters, now=now, by_rule=new.ref, by_pack=pack
+        )
     except InvalidDocument as invalid:
         problems += [problem.below("trigger") for problem in invalid.problems]
     if problems or trigger is None:
@@ -130,6 +134,7 @@ def install_all(
             problems += [problem.below(new.ref) for problem in invalid.problems]
         else:
             refs[outcome].append(new.ref)
+    problems += _paths_taken([new.ref for new in news])
     if problems:
         raise InvalidDocument(problems)
     gone = Rule.objects.filter(pack=pack, retired_at__isnull=True)
@@ -138,6 +143,15 @@ def install_all(
     return ContentReport(
         tuple(refs[CREATED]), tuple(refs[UPDATED]), tuple(refs[UNCHANGED]), tuple(disabled)
     )
+
+
+def _paths_taken(refs: Sequence[str]) -> Iterator[Problem]:
+    """Problems of rules whose path the last one of them has, with other parameters."""
+    rules = Rule.objects.filter(ref__in=refs).select_related("trigger__type").order_by("ref")
+    for rule in hook_paths.without_path(list(rules)):
+        path = rule.trigger.parameters["path"]
+        message = f"the path {path!r} is that of another rule of the pack, with other parameters"
+        yield Problem((rule.ref, "trigger", "parameters", "path"), message)
 
 
 def enable(ref: str, *, now: datetime) -> Rule:
@@ -256,6 +270,8 @@ def _require_permission(new: NewRule, principal: Principal) -> None:
     authority.require(principal, "rules.install", Place.of_ref(PACKS, new.ref))
     if new.trigger_type not in schedules.TYPES:
         authority.require(principal, "events.read", Place.of_ref(PACKS, new.trigger_type))
+    if new.trigger_type == WEBHOOK:
+        hook_paths.require_permission(new.trigger_parameters, principal=principal)
     executions.require_permission([new.action_ref], principal=principal, by=f"the rule {new.ref}")
 
 

@@ -1,4 +1,4 @@
-"""The life of an enforcement: one rule's answer to one event."""
+"""The lives of an enforcement, one rule's answer to one event, and of a sensor's assignment."""
 
 from __future__ import annotations
 
@@ -51,6 +51,75 @@ ENFORCEMENTS = Machine(
     },
     reason_column="reason",
     keeps_history=False,
+)  # fmt: skip
+
+
+class AssignmentState(enum.StrEnum):
+    """The states of a sensor's assignment to a sensor service."""
+
+    VACANT = "vacant"
+    STARTING = "starting"
+    RUNNING = "running"
+    ENDING = "ending"
+    BACKING_OFF = "backing_off"
+    UNWANTED = "unwanted"
+
+
+A = AssignmentState
+
+HELD = frozenset({A.STARTING, A.RUNNING, A.ENDING, A.BACKING_OFF})
+"""States in which a service has the lease."""
+REPORTS = frozenset({A.STARTING, A.RUNNING, A.ENDING})
+"""States in which what the sensor reports is recorded."""
+ASSIGNMENT_KINDS = words.kinds(info="starting ending", warning="vacant", danger="backing_off")
+
+ASSIGNMENTS = Machine(
+    states=A,
+    initial=A.VACANT,
+    terminal=frozenset(),
+    ended=frozenset(),
+    transitions=table(
+        A,
+        (
+            "+take", "vacant backing_off", A.STARTING,
+            "a sensor service that fits, when `next_start_at` has come: it has a lease of 30 s",
+        ),
+        ("ready", "starting", A.RUNNING, "its service: the first line, or 10 s of life"),
+        (
+            "fail", "starting running", A.BACKING_OFF,
+            "its service: the sensor ended or fell silent; it starts again after 1, 2, 4 .. 60 s",
+        ),
+        (
+            "give_up_lease", "starting running backing_off", A.VACANT,
+            "its service, which stops",
+        ),
+        (
+            "+lose", "starting running backing_off", A.VACANT,
+            "any sensor service or executor: the lease has run out",
+        ),
+        (
+            "end", "starting running", A.ENDING,
+            "whoever disables or restarts a sensor of a pack: its service takes its last lines",
+        ),
+        (
+            "+unwant", "vacant starting running ending backing_off", A.UNWANTED,
+            "whoever disables the sensor, or the last rule that waits for a poll; of an ending "
+            "one, its service, or anybody a lease and a grace later",
+        ),
+        ("want", "unwanted", A.VACANT, "whoever enables it, or a rule that waits for a poll"),
+    ),
+    who_moves_it_on={
+        A.VACANT: "a sensor service, within a second",
+        A.STARTING: "its service; any other, or an executor, when the lease has run out",
+        A.RUNNING: "its service; any other, or an executor, when the lease has run out",
+        A.ENDING: "its service, when its last lines are recorded; any other, or an executor, a "
+        "lease and a grace later",
+        A.BACKING_OFF: "its service, at `next_start_at`",
+        A.UNWANTED: "whoever enables the sensor",
+    },
+    history_keys={"assignment_id": "id"},
+    reason_column="problem",
+    entered_columns=("changed_at",),
 )  # fmt: skip
 
 

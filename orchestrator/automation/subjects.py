@@ -1,4 +1,4 @@
-"""Snapshots of events and enforcements, for investigations."""
+"""Snapshots of events, enforcements and sensors, for investigations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 from uuid import UUID
 
-from orchestrator.automation.models import Enforcement, Event
+from orchestrator.automation.models import Assignment, Enforcement, Event, Webhook
 from orchestrator.core.investigations import Subject
 
 
@@ -36,6 +36,26 @@ def subjects_of(rows: Iterable[Event]) -> list[Subject]:
     ]
 
 
+def webhooks(ids: Collection[UUID], *, now: datetime) -> list[Subject]:
+    """Take snapshots of these hooks."""
+    rows = Webhook.objects.filter(pk__in=ids).select_related("trigger")
+    return subjects_of_webhooks(rows)
+
+
+def subjects_of_webhooks(rows: Iterable[Webhook]) -> list[Subject]:
+    """Take snapshots of hooks that were read, with their triggers."""
+    return [
+        Subject(
+            kind="webhook",
+            id=row.pk,
+            name=row.path,
+            state="open",
+            snapshot={"trigger_id": row.trigger_id, "parameters": row.trigger.parameters},
+        )
+        for row in rows
+    ]
+
+
 def enforcements(ids: Collection[UUID], *, now: datetime) -> list[Subject]:
     """Take snapshots of these enforcements."""
     rows = Enforcement.objects.filter(pk__in=ids).select_related("rule")
@@ -54,3 +74,27 @@ def enforcements(ids: Collection[UUID], *, now: datetime) -> list[Subject]:
         )
         for row in rows
     ]
+
+
+def sensors(ids: Collection[UUID], *, now: datetime) -> list[Subject]:
+    """Take snapshots of the sensors of these assignments."""
+    rows = Assignment.objects.filter(pk__in=ids).select_related("sensor", "service")
+    return [subject_of_assignment(row) for row in rows]
+
+
+def subject_of_assignment(row: Assignment) -> Subject:
+    """Take a snapshot of a sensor whose assignment was read."""
+    return Subject(
+        kind="sensor",
+        id=row.pk,
+        name=row.sensor.ref,
+        state=row.state,
+        snapshot={
+            "service": row.service.name if row.service else None,
+            "fence": row.fence,
+            "failures": row.failures,
+            "restarts": row.restarts,
+            "problem": row.problem,
+            "last_event_at": row.last_event_at and row.last_event_at.isoformat(),
+        },
+    )

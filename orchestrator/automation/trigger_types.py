@@ -9,6 +9,8 @@ from typing import Any
 
 from django.db import transaction
 
+from orchestrator.automation import polls
+from orchestrator.automation.hooks import parameters as hooks
 from orchestrator.automation.models import TriggerType
 from orchestrator.automation.problems import InvalidDocument, Problem, did_you_mean
 from orchestrator.core.errors import MusterError
@@ -17,6 +19,7 @@ from orchestrator.core.packs import ContentReport
 from orchestrator.core.states import TERMINAL, ExecutionStatus
 
 EXECUTION = "core.execution"
+SENSOR = "core.sensor"
 
 
 class TypeTaken(MusterError):
@@ -72,6 +75,18 @@ _EXECUTION_PAYLOAD = {
     | {"attempt": {"type": "integer"}},
 }
 
+_SENSOR_PAYLOAD = {
+    "type": "object",
+    "required": ["sensor", "change"],
+    "properties": {
+        "sensor": {"type": "string"},
+        "change": {"enum": ["failing", "lost"]},
+        "failures": {"type": "integer"},
+        "problem": {"type": "string"},
+        "service": {"type": "string"},
+    },
+}
+
 BUILT_IN: Mapping[str, NewType] = {
     each.ref: each
     for each in (
@@ -92,6 +107,30 @@ BUILT_IN: Mapping[str, NewType] = {
             parameters_schema=_EXECUTION_PARAMETERS,
             payload_schema=_EXECUTION_PAYLOAD,
         ),
+        NewType(
+            ref=hooks.WEBHOOK,
+            description="Somebody sent something to a path of the API.",
+            parameters_schema=hooks.SCHEMA,
+            payload_schema=hooks.PAYLOAD,
+        ),
+        NewType(
+            ref=SENSOR,
+            description="A sensor fails again and again, or its service was lost.",
+            parameters_schema={"type": "object", "additionalProperties": False},
+            payload_schema=_SENSOR_PAYLOAD,
+        ),
+        NewType(
+            ref=polls.HTTP,
+            description="Something at a URL is new, or has changed.",
+            parameters_schema=polls.HTTP_PARAMETERS,
+            payload_schema=polls.HTTP_PAYLOAD,
+        ),
+        NewType(
+            ref=polls.FILE,
+            description="A file was created, changed or deleted, or has a new line.",
+            parameters_schema=polls.FILE_PARAMETERS,
+            payload_schema=polls.FILE_PAYLOAD,
+        ),
     )
 }
 """Their parameters are checked by `schedules`, those of timers."""
@@ -101,7 +140,9 @@ BUILT_IN: Mapping[str, NewType] = {
 def install_types(news: Sequence[NewType], *, pack: Pack, now: datetime) -> ContentReport:
     """Bring the trigger types of a pack in line with these. One that is no longer among them takes
     no more events. Raises TypeTaken."""
-    owned = {row.ref: row for row in TriggerType.objects.select_for_update().filter(pack=pack)}
+    # no_key: events of these types are recorded meanwhile, by who has what is locked after this
+    rows = TriggerType.objects.select_for_update(no_key=True).filter(pack=pack)
+    owned = {row.ref: row for row in rows}
     refs = [new.ref for new in news]
     for other in TriggerType.objects.filter(ref__in=refs).exclude(pack=pack):
         raise TypeTaken(f"The trigger type {other} belongs to {other.pack or 'Muster itself'}.")

@@ -13,14 +13,15 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Max
 
-from orchestrator.automation import schedules, trigger_types
+from orchestrator.automation import hook_paths, polls, schedules, trigger_types
+from orchestrator.automation.hooks.parameters import WEBHOOK
 from orchestrator.automation.models import Rule, Timer, Trigger, TriggerType, Watermark
 from orchestrator.automation.problems import InvalidDocument, Problem
 from orchestrator.automation.schedules.parsing import DATE
 from orchestrator.automation.trigger_types import EXECUTION
 from orchestrator.core import json_values, packs
 from orchestrator.core.errors import NotFound
-from orchestrator.core.models import ExecutionEvent
+from orchestrator.core.models import ExecutionEvent, Pack
 from orchestrator.core.schemas import canonical
 from orchestrator.core.states import TERMINAL, ExecutionStatus
 
@@ -29,14 +30,22 @@ class UnknownTrigger(NotFound):
     """No trigger has this id, or this type and these parameters."""
 
 
-def ensure(type_ref: str, parameters: Mapping[str, Any], *, now: datetime) -> Trigger:
+def ensure(
+    type_ref: str,
+    parameters: Mapping[str, Any],
+    *,
+    now: datetime,
+    by_rule: str = "",
+    by_pack: Pack | None = None,
+) -> Trigger:
     """The trigger of this type with these parameters, made if there is none yet.
 
+    `by_rule`, `by_pack`: for whom, if it takes the path of another webhook; see `hook_paths`.
     Raises InvalidDocument, with the places `type` and `parameters`.
     """
     type = trigger_types.type_called(type_ref)
-    if problems := _problems(type, parameters):
-        raise InvalidDocument(problems)
+    if found := _problems(type, parameters):
+        raise InvalidDocument(found)
     with transaction.atomic():
         trigger, is_new = Trigger.objects.get_or_create(
             type=type,
@@ -45,6 +54,8 @@ def ensure(type_ref: str, parameters: Mapping[str, Any], *, now: datetime) -> Tr
         )
         if is_new and type.ref in schedules.TYPES:
             Timer.objects.create(trigger=trigger)
+        if type.ref == WEBHOOK:
+            hook_paths.claim(trigger, by_rule=by_rule, by_pack=by_pack)
     return trigger
 
 
@@ -86,6 +97,12 @@ def follow_rules(trigger: Trigger, *, now: datetime) -> None:
     if trigger.type.ref == EXECUTION:
         _follow_executions(trigger, wanted)
         return
+    if trigger.type.ref == WEBHOOK:
+        _follow_hook(trigger)
+        return
+    if trigger.type.ref in polls.TYPES:
+        polls.follow(trigger, wanted=wanted, now=now)
+        return
     timer = Timer.objects.select_for_update(no_key=True).filter(trigger=trigger).first()
     if timer is None:
         return
@@ -94,6 +111,12 @@ def follow_rules(trigger: Trigger, *, now: datetime) -> None:
         _wake(timer, trigger, now)
     elif is_awake and not wanted:
         Timer.objects.filter(pk=timer.pk).update(next_fire_at=None)
+
+
+def _follow_hook(trigger: Trigger) -> None:
+    """Close a hook whose last rule was retired. While one is only disabled, events are recorded."""
+    if not Rule.objects.filter(trigger=trigger, retired_at__isnull=True).exists():
+        hook_paths.close(trigger)
 
 
 def _follow_executions(trigger: Trigger, wanted: bool) -> None:
@@ -123,20 +146,36 @@ def _wake(timer: Timer, trigger: Trigger, now: datetime) -> None:
     Timer.objects.filter(pk=timer.pk).update(next_fire_at=next_at, last_fired_at=last)
 
 
-def _problems(type: TriggerType, parameters: Mapping[str, Any]) -> list[Problem]:
+def problems(
+    type_ref: str, schema: Mapping[str, Any], parameters: Mapping[str, Any]
+) -> list[Problem]:
+    """Find what is wrong with the parameters of a trigger, whatever this installation has."""
     faults = [
         Problem(("parameters",), f"{place or 'the whole'} {what}")
         for place, what in json_values.faults(dict(parameters))
     ]
     if faults:
         return faults
-    if type.ref in schedules.TYPES:
+    if type_ref in schedules.TYPES:
         try:
-            schedules.parse(type.ref, parameters)
+            schedules.parse(type_ref, parameters)
         except InvalidDocument as invalid:
             return [problem.below("parameters") for problem in invalid.problems]
-    found = packs.validate_value(type.parameters_schema, dict(parameters))
-    return [Problem(("parameters", *steps_of(each.pointer)), each.message) for each in found]
+    found = packs.validate_value(schema, dict(parameters))
+    refused = [Problem(tuple(steps_of(each.pointer)), each.message) for each in found]
+    if not refused and type_ref == WEBHOOK:
+        refused = list(hook_paths.problems(parameters))
+    if not refused and type_ref in polls.TYPES:
+        refused = list(polls.problems(type_ref, parameters))
+    return [each.below("parameters") for each in refused]
+
+
+def _problems(type: TriggerType, parameters: Mapping[str, Any]) -> list[Problem]:
+    found = problems(type.ref, type.parameters_schema, parameters)
+    if not found and type.ref in polls.TYPES:
+        refused = polls.key_problems(type.ref, parameters)
+        found = [each.below("parameters") for each in refused]
+    return found
 
 
 def steps_of(pointer: str) -> list[str]:

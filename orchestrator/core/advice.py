@@ -6,19 +6,22 @@ and never under two minutes. A time limit is also never shorter than the longest
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from uuid import UUID
 
 from django.conf import settings
+from django.db.models import QuerySet
 
+from orchestrator.core import words
 from orchestrator.core.models import Action, Execution, Pack, Worker
 from orchestrator.core.models.catalog import longest_wait_ms
 from orchestrator.core.models.time_ordered import uuid7_floor
 from orchestrator.core.reasons import Reason
-from orchestrator.core.states import ExecutionStatus
+from orchestrator.core.states import TERMINAL, ExecutionStatus
 
 SAMPLE_SIZE = 1_000
 """The number of newest executions of an action that are read."""
@@ -49,6 +52,12 @@ class Limit:
     def advised(self) -> float:
         """The nearest value that the rule allows."""
         return min(max(self.now, self.least), self.most)
+
+    @property
+    def allowed(self) -> str:
+        """The range of the rule, in words."""
+        least, most = words.span(self.least), words.span(self.most)
+        return least if least == most else f"{least} to {most}"
 
 
 @dataclass(frozen=True)
@@ -110,23 +119,103 @@ def lacks() -> list[Lack]:
     ]
 
 
+@dataclass(frozen=True)
+class Change:
+    """A limit that is out of line: its value, the better one, and why."""
+
+    key: str
+    """As the pack's file names it."""
+    now: str
+    to: str
+    why: str
+
+
+def changes(each: Advice) -> Iterator[Change]:
+    """The limits to change."""
+    runs = f"{each.runs:,} {'run' if each.runs == 1 else 'runs'}"
+    took = f"{runs} took {words.span(each.typical_seconds)}"
+    if each.runs > 1:
+        took += f" and at most {words.span(each.slowest_seconds)}"
+    if each.wait_is_out_of_line or each.would_have_run:
+        advised_ms = round(each.wait.advised * 1000)
+        why = f"{took}: {each.wait.verdict}, the rule gives {each.wait.allowed}"
+        if advised_ms > (queue_ttl_ms := settings.MUSTER.worker_queue_ttl_ms):
+            why += f"; raise MUSTER_WORKER_QUEUE_TTL_MS, now {queue_ttl_ms}, too"
+        if each.would_have_run:
+            why += (
+                f"; {each.would_have_run} of {each.expired} that expired would have run within "
+                f"{words.span(each.wait.most)}"
+            )
+        yield Change("queue_ttl_ms", f"{each.wait.now * 1000:.0f}", str(advised_ms), why)
+    if each.run_is_out_of_line:
+        why = f"{took}: {each.run.verdict}, the rule gives {each.run.allowed}"
+        yield Change("timeout_seconds", f"{each.run.now:g}", f"{each.run.advised:.0f}", why)
+
+
+@dataclass(frozen=True)
+class Record:
+    """How the newest executions of an action ended."""
+
+    looked_at: int
+    """At most SAMPLE_SIZE."""
+    ended: Mapping[str, int]
+    """By status."""
+    median_seconds: float | None
+    """Of the runs that completed; None without one."""
+    p95_seconds: float | None
+
+    @property
+    def success_rate(self) -> float | None:
+        """Completed, of those that ended and were not cancelled; None without one."""
+        completed = self.ended.get(ExecutionStatus.COMPLETED, 0)
+        counted = sum(self.ended.values()) - self.ended.get(ExecutionStatus.CANCELLED, 0)
+        return completed / counted if counted else None
+
+
+def record(action_ref: str, *, days: float, now: datetime) -> Record:
+    """Read the record of an action in the last days, from its newest executions: one query."""
+    columns = ("status", "started_at", "ended_at")
+    rows = list(_newest(action_ref, now - timedelta(days=days)).values_list(*columns)[:SAMPLE_SIZE])
+    took = sorted(
+        (ended - started).total_seconds()
+        for status, started, ended in rows
+        if status == ExecutionStatus.COMPLETED and started and ended
+    )
+    return Record(
+        looked_at=len(rows),
+        ended=Counter(status for status, _, _ in rows if status in TERMINAL),
+        median_seconds=statistics.median(took) if took else None,
+        p95_seconds=took[math.ceil(0.95 * len(took)) - 1] if took else None,
+    )
+
+
+def of(action: Action, *, days: float, now: datetime) -> Advice | None:
+    """Advise on one action with one query: nothing is said of executions that expired."""
+    return _advise(action, now - timedelta(days=days), looks_at_expired=False)
+
+
 def advise(*, days: float, now: datetime) -> list[Advice]:
     """Advise on every enabled action that completed in the last days, and on no others."""
-    first = uuid7_floor(now - timedelta(days=days))
+    since = now - timedelta(days=days)
     actions = Action.objects.filter(enabled=True).order_by("ref")
-    return [advice for action in actions if (advice := _advise(action, first))]
+    return [advice for action in actions if (advice := _advise(action, since))]
 
 
-def _advise(action: Action, first: UUID) -> Advice | None:
-    newest = Execution.objects.filter(action_ref=action.ref, pk__gte=first).order_by("-pk")
+def _newest(action_ref: str, since: datetime) -> QuerySet[Execution]:
+    rows = Execution.objects.filter(action_ref=action_ref, pk__gte=uuid7_floor(since))
+    return rows.order_by("-pk")
+
+
+def _advise(action: Action, since: datetime, *, looks_at_expired: bool = True) -> Advice | None:
+    newest = _newest(action.ref, since)
     sample = list(newest.defer("parameters", "result")[:SAMPLE_SIZE])
-    seconds = [_run_seconds(e) for e in sample if e.status == ExecutionStatus.COMPLETED]
+    seconds = [(ended - started).total_seconds() for started, ended in _runs(sample)]
     if not seconds:
         return None
     typical, slowest = statistics.median(seconds), max(seconds)
     least, most = _range(typical)
     wait_ms = longest_wait_ms(action.queue_ttl_ms, action.scheduled_timeout_seconds)
-    expired = [e for e in sample if e.reason in EXPIRED and e.ended_at]
+    expired = [e for e in sample if e.reason in EXPIRED and e.ended_at and looks_at_expired]
     return Advice(
         action_ref=action.ref,
         runs=len(seconds),
@@ -152,10 +241,12 @@ def _range(typical_seconds: float) -> tuple[float, float]:
     )
 
 
-def _run_seconds(execution: Execution) -> float:
-    assert execution.started_at is not None
-    assert execution.ended_at is not None
-    return (execution.ended_at - execution.started_at).total_seconds()
+def _runs(sample: Iterable[Execution]) -> Iterator[tuple[datetime, datetime]]:
+    """When each that completed began and ended. A question completes without a worker."""
+    for execution in sample:
+        if execution.status == ExecutionStatus.COMPLETED and execution.started_at is not None:
+            assert execution.ended_at is not None
+            yield execution.started_at, execution.ended_at
 
 
 def _count_would_have_run(expired: Sequence[Execution], *, wait_seconds: float) -> int:

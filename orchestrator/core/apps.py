@@ -18,6 +18,7 @@ from orchestrator.core.frame import (
     PACKS,
     VIEWER,
     WORKERS,
+    Feed,
     Life,
     Maintenance,
     MusterApp,
@@ -38,9 +39,11 @@ class CoreConfig(MusterApp):
 
     api_routers = (
         ("/executions", "orchestrator.core.api.executions.router"),
+        ("/executions", "orchestrator.core.api.logs.router"),
         ("/workers", "orchestrator.core.api.workers.router"),
         ("/dlq", "orchestrator.core.api.dlq.router"),
         ("/dlq", "orchestrator.core.api.dlq_reports.router"),
+        ("/packs", "orchestrator.core.api.packs.router"),
         ("/actions", "orchestrator.core.api.actions.router"),
         ("/health", "orchestrator.core.api.health.router"),
     )
@@ -81,6 +84,13 @@ class CoreConfig(MusterApp):
             interval="prune_interval_seconds",
             is_slow=True,
         ),
+        Maintenance(
+            "muster.tidy_releases",
+            Named("orchestrator.core.packs.tidying.tidy"),
+            "Removes the content of releases of packs that nothing needs any more.",
+            interval="prune_interval_seconds",
+            is_slow=True,
+        ),
     )
     retention = (
         Retention(
@@ -102,7 +112,15 @@ class CoreConfig(MusterApp):
             parts=(
                 "orchestrator.ExecutionEvent.execution",
                 "orchestrator.TraceContext.execution_id",
+                "orchestrator.OutputChunk.execution_id",
             ),
+        ),
+        Retention(
+            name="output",
+            days="keep_output_days",
+            model="orchestrator.OutputChunk",
+            ended="written_at",
+            old=Named("orchestrator.core.retention.old_output"),
         ),
         Retention(
             name="entries",
@@ -124,6 +142,13 @@ class CoreConfig(MusterApp):
     permissions = (
         Permission("executions.run", "Request executions.", roles=(OPERATOR, AUTHOR)),
         Permission("executions.read", "See executions and their histories.", roles=EVERYBODY),
+        Permission(
+            "searches.share",
+            "Save searches for everybody, and remove such of others. Their own, all save who may "
+            "read executions.",
+            about=(INSTALLATION,),
+            roles=(OPERATOR, AUTHOR),
+        ),
         Permission("executions.cancel", "Cancel executions.", roles=(OPERATOR, AUTHOR)),
         Permission("actions.read", "See packs and actions.", roles=EVERYBODY),
         Permission(
@@ -132,7 +157,9 @@ class CoreConfig(MusterApp):
             "whatever their caller says. In addition to `executions.run`.",
         ),
         Permission(
-            "packs.install", "Install packs; disable and enable their actions.", roles=(AUTHOR,)
+            "packs.install",
+            "Install, upgrade and remove packs; disable and enable their actions.",
+            roles=(AUTHOR,),
         ),
         Permission(
             "payloads.read",
@@ -182,6 +209,29 @@ class CoreConfig(MusterApp):
             about=(INSTALLATION,),
         ),
     )
+    feeds = (
+        Feed(
+            entity="execution",
+            model="orchestrator.Execution",
+            permission="executions.read",
+            about=Named("orchestrator.core.feeds.executions"),
+            history=Named("orchestrator.core.feeds.history_of_executions"),
+        ),
+        Feed(
+            entity="worker",
+            model="orchestrator.Worker",
+            permission="workers.read",
+            about=Named("orchestrator.core.feeds.workers"),
+            columns=("status", "cordoned", "retired_at"),
+        ),
+        Feed(
+            entity="dlq",
+            model="orchestrator.DLQEntry",
+            permission="dlq.read",
+            about=Named("orchestrator.core.feeds.entries"),
+            columns=("resolution_status", "updated_at"),
+        ),
+    )
     table_rights = ("orchestrator.core.rights.TABLES",)
     database_views = (Named("orchestrator.core.models.investigations.view_definitions"),)
     metrics = (
@@ -192,6 +242,7 @@ class CoreConfig(MusterApp):
         "orchestrator.core.metrics.exposition.METRICS",
         "orchestrator.core.queue_depths.METRICS",
     )
+    services = (Named("orchestrator.core.presence.of_core"),)
     sidebar = (
         SidebarItem("Work", "Executions", "play_circle", "orchestrator.execution"),
         SidebarItem("Work", "Investigations", "troubleshoot", "orchestrator.investigationqueue"),

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Protocol
+from uuid import UUID
 
 from django.conf import settings
 from django.db.models import Q
@@ -140,8 +141,17 @@ def _pattern(names: Sequence[str]) -> re.Pattern[str]:
 # --- who asks, and what is decided ---------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Asker:
+    """Whoever is behind a request."""
+
+    name: str
+    key_owner: int = 0
+    """As `Principal.key_owner`; 0 says less: then the name counts."""
+
+
 class Principal(Protocol):
-    """A person, a service, or whoever is at the terminal, for one request."""
+    """A person, a service, an execution, or whoever is at the terminal, for one request."""
 
     @property
     def actor(self) -> str:
@@ -150,6 +160,14 @@ class Principal(Protocol):
     @property
     def key_owner(self) -> int:
         """The number whose idempotency keys these are; 0 is the installation itself."""
+
+    def names_at(self, place: Place) -> frozenset[str]:
+        """What else it is addressed by at a place: `user:ada`, `service:deploy`,
+        `action:chat.relay`, and `role:operator` where it has that role."""
+
+    @property
+    def execution_id(self) -> UUID | None:
+        """The execution that asks by a token of its own; None for all others."""
 
     def reach(self, permission: str) -> Reach:
         """Where its grants give a permission. Ask `authorize`, which decides."""
@@ -183,6 +201,9 @@ class Authorizer(Protocol):
     def required(self, decision: Decision) -> None:
         """Take note of a decision that a caller was held to."""
 
+    def refused(self, principal: Principal, permission: str, about: str, why: str) -> None:
+        """Take note that a caller with the permission was refused all the same."""
+
     def watched(self, about: str) -> AbstractContextManager[None]:
         """Note what is decided while a command runs; `about` says what it was asked to act on."""
 
@@ -192,6 +213,10 @@ class Nobody:
 
     actor = ""
     key_owner = 0
+    execution_id: UUID | None = None
+
+    def names_at(self, place: Place) -> frozenset[str]:
+        return frozenset()
 
     def reach(self, permission: str) -> Reach:
         return NOWHERE
@@ -206,6 +231,9 @@ class Nobody:
         return self
 
     def required(self, decision: Decision) -> None:
+        """Keep nothing."""
+
+    def refused(self, principal: Principal, permission: str, about: str, why: str) -> None:
         """Keep nothing."""
 
     def watched(self, about: str) -> AbstractContextManager[None]:
@@ -238,6 +266,11 @@ def require(principal: Principal, permission: str, place: Place | None = None) -
     _authorizer().required(decision)
     if not decision.is_allowed:
         raise PermissionMissing(permission)
+
+
+def note_refusal(principal: Principal, permission: str, *, about: str, why: str) -> None:
+    """Let the authorizer note that a caller with the permission was refused all the same."""
+    _authorizer().refused(principal, permission, about, why)
 
 
 def reach(principal: Principal, permission: str) -> Reach:

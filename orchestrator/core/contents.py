@@ -14,7 +14,7 @@ from uuid import UUID
 
 from orchestrator.core import frame
 from orchestrator.core.masking import Masker
-from orchestrator.core.models import Execution
+from orchestrator.core.models import Action, Execution
 from orchestrator.core.redaction import redacted
 
 
@@ -47,8 +47,13 @@ def secrets_of(executions: Collection[Execution]) -> Mapping[UUID, Secrets]:
 
 def parameters(execution: Execution, secrets: Secrets = UNKNOWN) -> dict[str, Any]:
     """Its parameters, without the values that its action's schema, or a name, marks."""
-    schema = execution.action.parameters_schema
-    shown: dict[str, Any] = secrets.masker.value(redacted(execution.parameters, schema=schema))
+    return given(execution.parameters, execution.action, secrets)
+
+
+def given(parameters: Any, action: Action, secrets: Secrets = UNKNOWN) -> dict[str, Any]:
+    """The parameters of an execution of this action, without their secrets."""
+    schema = action.parameters_schema
+    shown: dict[str, Any] = secrets.masker.value(redacted(parameters, schema=schema))
     return shown
 
 

@@ -9,8 +9,10 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import structlog
-from django.db import close_old_connections, connection
+from django.db import close_old_connections, connection, transaction
 from django.db.utils import InterfaceError, InternalError, OperationalError
+
+from orchestrator.core.errors import MusterError
 
 T = TypeVar("T")
 
@@ -28,6 +30,7 @@ READ_ONLY = "25006"
 IDLE_IN_TRANSACTION = "25P03"
 SERIALIZATION_FAILURE = "40001"
 DEADLOCK_DETECTED = "40P01"
+QUERY_CANCELED = "57014"
 
 CAUSED_BY_DATA = frozenset({"22", "23", "42", "54"})
 """Classes of `sqlstate` that are the same at each repetition: data, constraint, syntax, limit."""
@@ -114,6 +117,31 @@ def hold_briefly() -> None:
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute(f"SET LOCAL idle_in_transaction_session_timeout = {BRIEF_MS}")
+
+
+class TookTooLong(MusterError):
+    """The database did not answer in the time that it was given."""
+
+
+@contextmanager
+def answering_within(seconds: float) -> Iterator[None]:
+    """Let PostgreSQL give up a statement that takes longer. Raises TookTooLong.
+
+    For reads, outside of a transaction. SQLite has no such limit, and a transaction of it would be
+    that of a writer.
+    """
+    if connection.vendor != "postgresql":
+        yield
+        return
+    try:
+        with transaction.atomic():
+            with connection.cursor() as cursor:
+                cursor.execute(f"SET LOCAL statement_timeout = {max(1, int(seconds * 1000))}")
+            yield
+    except OperationalError as error:
+        if sqlstate(error) != QUERY_CANCELED:
+            raise
+        raise TookTooLong from None
 
 
 def leave_read_only_sessions(connection: Any, **_: Any) -> None:

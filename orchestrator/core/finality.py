@@ -125,6 +125,17 @@ def let_old_rows_go(
     )
 
 
+def keep_again(ended: Mapping[str, tuple[str, Collection[str]]]) -> migrations.RunPython:
+    """Create the triggers of these tables again on SQLite, after an operation that rebuilt them."""
+    sqlite = []
+    for table, final in _finals(ended, ()).items():
+        sqlite += [
+            f"DROP TRIGGER IF EXISTS {table}_{verb}_is_final" for verb in ("update", "delete")
+        ]
+        sqlite += [*_on_sqlite(table, *final), *_again(table, *final, NOT_NOW)]
+    return _statements(postgresql=[], undone_postgresql=[], sqlite=sqlite, undone_sqlite=sqlite)
+
+
 def function_that_lets_go() -> migrations.RunPython:
     """Replace the function of PostgreSQL by one that lets rows be removed inside of `pruning`, by
     those who have the right to."""

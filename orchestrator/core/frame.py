@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 from django.apps import AppConfig, apps
@@ -69,6 +70,8 @@ class Retention:
     field leads to the row."""
     at_once: int = 500
     """Rows of one transaction."""
+    is_history: bool = False
+    """True for rows that no login may change, and so none may lock. Nobody else removes them."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,30 @@ class ExecutorPart:
 
 
 @dataclass(frozen=True)
+class OpenDoor:
+    """Routes whose callers need no token: strangers, whose bodies are checked by other means."""
+
+    prefix: str
+    """Of their paths, below `/api/v1`."""
+    admit: Named
+    """Takes the request, without its body; raises, like an operation, if that is not to be read."""
+
+
+@dataclass(frozen=True)
+class HeldRuntime:
+    """A runtime without workers: the app holds its executions, and ends them by
+    `executions.answer`. Nothing of them is dispatched."""
+
+    name: str
+    """The `runtime` of its actions."""
+    take: Named
+    """Takes executions of the backlog, `now` and `actor`. Not called in a transaction. What it
+    leaves behind, the app finds by looking."""
+    deadline_seconds: Named
+    """Takes parameters; returns the deadline of a request that states none."""
+
+
+@dataclass(frozen=True)
 class PackContent:
     """Content of packs besides actions: a folder of YAML files that an app reads."""
 
@@ -119,6 +146,46 @@ class PackContent:
     Raises `packs.ContentRefused` for problems that have a place in a file."""
     check_pack: Named | None = None
     """Takes a `packs.PackFiles`, and notes what is wrong with the files as parts of their pack."""
+
+
+@dataclass(frozen=True)
+class PackDependents:
+    """Rows of an app that refer to actions, or other content, of packs that are not their own."""
+
+    kind: str
+    """One of them, in a word: `rule`."""
+    broken: Named
+    """Takes a `packs.NewVersion`; returns a `packs.Broken` for each that it would break."""
+    disable: Named
+    """Takes refs and `now`, and disables what they name; called in the transaction of the
+    installation."""
+    reads: str
+    """The permission to see them."""
+    disables: str
+    """The permission to disable them."""
+    about: str = "packs"
+    """`PACKS` or `NAMESPACES`: what their refs begin with."""
+
+
+@dataclass(frozen=True)
+class PackWork:
+    """Open rows of an app that still need a pack, besides executions."""
+
+    kind: str
+    """One of them, in a word: `task`."""
+    open: Named
+    """Takes the name of a pack, a principal or None, and a permission; returns the ids of such rows
+    that the principal has the permission for, as texts, the oldest first."""
+    cancel: Named
+    """Takes such ids, `by` and `now`."""
+    reads: str
+    """The permission to see them."""
+    cancels: str
+    """The permission to cancel them."""
+    releases: Named
+    """Takes nothing; returns the ids of releases that open rows may still ask for."""
+    pause: Named | None = None
+    """Takes the name of a pack and `now`: nothing new begins because of its content."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +215,34 @@ class Life:
     """A paragraph above its tables."""
     notes: tuple[str, ...] = ()
     """Paragraphs below them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feed:
+    """Rows whose changes are told to who listens: over the streams of the API, and by `manage.py
+    stream`. See `orchestrator/notifications`.
+
+    Changes are found in one of three ways: in a history, whose rows say all of them; with
+    `columns`, by triggers of the database, for what changes a few times a second at most; with
+    neither, only by what `news.tell` says after a commit.
+    """
+
+    entity: str
+    """What changed, such as `execution`. The type of a notification begins with it."""
+    model: str
+    """As `app_label.Model`."""
+    permission: str
+    """What a listener needs at the place of the row, to be told."""
+    about: Named
+    """Takes ids; returns by id a `news.About` of each row that exists."""
+    history: Named | None = None
+    """Returns a queryset of tuples: the id of a row of history, which rises, and of what changed
+    the id, the new state and the time. Without an id, the row is about something else."""
+    columns: tuple[str, ...] = ()
+    """Those of its columns whose changes are news, besides the insertion of a row."""
+    is_named_by_state: bool = True
+    """Whether a type ends with the new state (`worker.draining`), or with `created` or `changed`
+    (`rule.changed`)."""
 
 
 VIEWER, OPERATOR, AUTHOR, ADMIN = ROLES = ("viewer", "operator", "author", "admin")
@@ -215,6 +310,8 @@ class TableRights:
     executor: Rights = NONE
     worker: Rights = NONE
     beat: Rights = NONE
+    notifier: Rights = NONE
+    """It says that something changed, and of what: contents are not for it."""
 
     def of(self, service: str) -> Rights:
         rights: Rights = getattr(self, service)
@@ -236,6 +333,7 @@ class MusterApp(AppConfig):
     """Prefixes below `/api/v1`, and the routers that answer there."""
     plain_routers: ClassVar[Sequence[tuple[str, str]]] = ()
     """The same for `/v1`, whose lists are arrays."""
+    open_doors: ClassVar[Sequence[OpenDoor]] = ()
     maintenance: ClassVar[Sequence[Maintenance]] = ()
     retention: ClassVar[Sequence[Retention]] = ()
     kept_executions: ClassVar[Sequence[Named]] = ()
@@ -244,10 +342,13 @@ class MusterApp(AppConfig):
     """Each makes due what waits for a time of a clock that was set back: takes `now`, returns how
     many."""
     executor_parts: ClassVar[Sequence[ExecutorPart]] = ()
+    held_runtimes: ClassVar[Sequence[HeldRuntime]] = ()
     dead_letters: ClassVar[Sequence[Named]] = ()
     """Each takes `dead_letters.Letter`s and `now`; writes what follows from those that belong to
     its app, in transactions of its own, and returns their positions. A letter may come again."""
     pack_contents: ClassVar[Sequence[PackContent]] = ()
+    pack_dependents: ClassVar[Sequence[PackDependents]] = ()
+    pack_work: ClassVar[Sequence[PackWork]] = ()
     subject_kinds: ClassVar[Sequence[SubjectKind]] = ()
     table_rights: ClassVar[Sequence[str]] = ()
     """Dotted paths of sequences of `TableRights`: one for each table and view of the app."""
@@ -262,13 +363,24 @@ class MusterApp(AppConfig):
     status_wanted: ClassVar[Sequence[Named]] = ()
     """Each takes no arguments; returns True while its app wants a message whenever the status of an
     execution changes. Ends have their own, which is always sent."""
+    feeds: ClassVar[Sequence[Feed]] = ()
+    news_wanted: ClassVar[Sequence[Named]] = ()
+    """Each takes no arguments; returns True while somebody listens."""
+    news_sent: ClassVar[Sequence[Named]] = ()
+    """Each takes a `news.News`, after the commit of what it tells; returns at once."""
     execution_secrets: ClassVar[Sequence[Named]] = ()
     """Each takes executions; returns by id the `contents.Secrets` that the app knows of them."""
+    execution_askers: ClassVar[Sequence[Named]] = ()
+    """Each takes the ids of executions; returns by id the `authority.Asker` behind those that
+    Muster itself requested for somebody."""
     execution_facts: ClassVar[Sequence[Named]] = ()
     """Each takes an execution; returns `shown` facts about its purpose."""
     warnings: ClassVar[Sequence[Named]] = ()
     """Each takes `now`; returns lines about what does not work, although this process does. The
     readiness check shows them to everybody: they name no host, and nothing that is secret."""
+    services: ClassVar[Sequence[Named]] = ()
+    """Each takes `now`; returns a `presence.Life` for each service besides workers that the app
+    knows."""
     execution_contents: ClassVar[Sequence[Named]] = ()
     """Each takes an execution and `seen_by`; returns `shown.executions.Content`s for its page,
     whose secrets it has removed."""
@@ -292,3 +404,9 @@ def ours() -> list[MusterApp]:
 def collect(bring: Callable[[MusterApp], Sequence[Brought]]) -> list[Brought]:
     """Collect one kind of contribution from all installed apps."""
     return [item for app in ours() for item in bring(app)]
+
+
+@cache
+def held_runtimes() -> dict[str, HeldRuntime]:
+    """The runtimes without workers, by name."""
+    return {each.name: each for each in collect(lambda app: app.held_runtimes)}

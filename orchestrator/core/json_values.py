@@ -2,14 +2,46 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Iterator
-from typing import Any, TypeGuard
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn, TypeGuard
+
+from orchestrator.core.errors import MusterError
 
 DEPTH_LIMIT = 50
 """No action needs deeper JSON; it would only be an attempt to overflow a parser's stack."""
 
 TOO_DEEP = f"is nested more than {DEPTH_LIMIT} levels deep"
+
+
+class Malformed(MusterError):
+    """The text is not JSON."""
+
+
+class Unreadable(MusterError):
+    """The text looks like JSON, and has a value that nobody can read."""
+
+
+def read(body: bytes) -> Any:
+    """Read JSON, of which Python's own parser reads more than there is. What it returns may still
+    have `faults`. Raises Malformed and Unreadable."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        raise Malformed(f"not UTF-8 at byte {error.start}") from None
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        raise Malformed(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except RecursionError:
+        raise Unreadable(TOO_DEEP) from None
+    except ValueError as error:  # an integer with thousands of digits
+        raise Unreadable(str(error)) from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise Unreadable(f"{name} is not a JSON number")
 
 
 def is_number(value: Any) -> TypeGuard[int | float]:
@@ -64,3 +96,15 @@ def text_fault(text: str) -> str | None:
 def pointer(path: Iterable[str | int]) -> str:
     """The JSON pointer (RFC 6901) of a path."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
+
+
+def at(value: Any, path: Sequence[str]) -> Any:
+    """The value at a path of names of objects and numbers of elements; None if there is none."""
+    for step in path:
+        if isinstance(value, Mapping):
+            value = value.get(step)
+        elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return None
+    return value

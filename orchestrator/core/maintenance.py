@@ -97,15 +97,15 @@ def plans(names: Collection[str] | None = None) -> dict[str, Plan]:
     return schedule.plans(functions()[name] for name in (names or functions()))
 
 
-def missed(plans: Mapping[str, Plan], *, now: datetime, intervals: float) -> set[str]:
-    """The functions that nobody has run for so many of their intervals: `run` would run them now,
-    unless somebody is faster."""
+def missed_in(plans: Mapping[str, Plan], *, now: datetime, intervals: float) -> dict[str, float]:
+    """The seconds until nobody has run a function for so many of its intervals, by name; where they
+    are 0, `run` would run it now, unless somebody is faster."""
     watched = {
         name: timedelta(seconds=plan.seconds) * intervals
         for name, plan in plans.items()
         if plan.is_watched and not plan.is_paused
     }
-    return Tick.objects.due(watched, now=now)
+    return Tick.objects.due_in(watched, now=now)
 
 
 def run(name: str, *, now: datetime, missed: float = 0, plan: Plan | None = None) -> Any:

@@ -128,6 +128,15 @@ class Stream:
         """Take the end of the stream; returns the rest, masked."""
         return self._taken(before=len(self._held))
 
+    @property
+    def held_bytes(self) -> int:
+        return len(self._held)
+
+    def after_gap(self) -> tuple[Stream, int]:
+        """Begin after bytes that are lost; returns the stream, and the number of bytes of its
+        beginning that may be the rest of a value, which nobody could recognize."""
+        return self._masker.stream(), max(0, self._masker.longest_bytes - 1)
+
     def _taken(self, *, before: int) -> bytes:
         if before <= 0:
             return b""

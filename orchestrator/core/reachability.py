@@ -25,8 +25,11 @@ Answer = TypeVar("Answer")
 class Probe(Generic[Answer]):
     """A question to a server that may never answer: asked in a thread, one at a time."""
 
-    def __init__(self, question: Callable[[], Answer]) -> None:
+    def __init__(
+        self, question: Callable[[], Answer], *, fresh_seconds: float = FRESH_SECONDS
+    ) -> None:
         self.question = question
+        self.fresh_seconds = fresh_seconds
         self.lock = threading.Lock()
         self.answer: Future[Answer] | None = None
         self.asked_at = 0.0
@@ -35,7 +38,7 @@ class Probe(Generic[Answer]):
         """Return the answer to a new question, or to a pending or recent one."""
         with self.lock:
             age_seconds = time.monotonic() - self.asked_at
-            if self.answer is None or (self.answer.done() and age_seconds >= FRESH_SECONDS):
+            if self.answer is None or (self.answer.done() and age_seconds >= self.fresh_seconds):
                 self.answer, self.asked_at = Future(), time.monotonic()
                 # a daemon: a server that does not answer must not keep the process from ending
                 threading.Thread(target=self._settle, args=[self.answer], daemon=True).start()

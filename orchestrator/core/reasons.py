@@ -112,6 +112,11 @@ class Reason(enum.StrEnum):
         "Execution timeout: worker did not pick up task within timeout",
     )
     NO_WORKER_AVAILABLE = "no_worker_available", Known.NEVER_STARTED, "no workers available"
+    POLICY_EXCEEDED = (
+        "policy_exceeded",
+        Known.NEVER_STARTED,
+        "A policy that lets nothing wait did not admit it",
+    )
     UNROUTABLE = "unroutable", Known.NEVER_STARTED, "The worker's queue did not exist"
     DISPATCH_FAILED = (
         "dispatch_failed",
@@ -135,6 +140,23 @@ class Reason(enum.StrEnum):
         "queue_paused",
         Known.NEVER_STARTED,
         "The worker takes nothing of this queue for a while, as an action of it could not begin",
+    )
+
+    ANSWERED = "answered", Known.FINISHED, "What it waited for has come"
+    INQUIRY_TIMED_OUT = (
+        "inquiry_timed_out",
+        Known.FINISHED,
+        "Nobody answered the inquiry in time",
+    )
+    INQUIRY_CANCELLED = (
+        "inquiry_cancelled",
+        Known.FINISHED,
+        "The inquiry was cancelled before anybody answered it",
+    )
+    INQUIRY_REFUSED = (
+        "inquiry_refused",
+        Known.NEVER_STARTED,
+        "The inquiry could not be asked as its parameters say",
     )
 
     RUN_DEADLINE_PASSED = (

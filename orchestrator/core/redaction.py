@@ -172,9 +172,15 @@ def _mark_secret(schemas: Sequence[tuple[Schema, Any]]) -> bool:
     return any(s.get("secret") is True or s.get("writeOnly") is True for s, _ in schemas)
 
 
+def _is_references(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(key_references.is_reference, value))
+    return key_references.is_reference(value)
+
+
 def _is_secret(name: str, value: Any) -> bool:
-    # `use_token: true` reveals nothing, nor does the name of a key
-    if value is None or isinstance(value, bool) or key_references.is_reference(value):
+    # `use_token: true` reveals nothing, nor does the name of a key, nor do several
+    if value is None or isinstance(value, bool) or _is_references(value):
         return False
     return is_name_of_secret(name)
 

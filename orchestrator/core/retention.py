@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from django.apps import apps
 from django.conf import settings
@@ -21,12 +22,15 @@ from django.db.models import Exists, OuterRef
 from orchestrator.core import finality, frame
 from orchestrator.core.frame import Retention
 from orchestrator.core.metrics import counters
-from orchestrator.core.models import DLQEntry, Execution, Worker
-from orchestrator.core.models.time_ordered import uuid7_floor
+from orchestrator.core.models import DLQEntry, Execution, OutputChunk, Worker
+from orchestrator.core.models.time_ordered import made_at, uuid7_floor
 
 MOST_SECONDS = 5.0
 """Of one tick. At its default interval that leaves more than nine tenths of the time, and of the
 database, to others."""
+
+UUID_VERSION = 7
+"""Of the ids of executions: they begin with their time."""
 
 LEAST_AGE = timedelta(hours=1)
 """Whoever waits for an end has read it by then."""
@@ -49,8 +53,9 @@ class Old:
         another session holds are skipped. `after`: the last id of the batch before."""
         rows = self.rows() if after is None else self.rows().filter(pk__gt=after)
         with transaction.atomic(), finality.pruning():
-            held = rows.select_for_update(skip_locked=True, of=("self",))
-            ids = list(held.values_list("pk", flat=True)[: self.kind.at_once])
+            if not self.kind.is_history:
+                rows = rows.select_for_update(skip_locked=True, of=("self",))
+            ids = list(rows.values_list("pk", flat=True)[: self.kind.at_once])
             if not ids:
                 return []
             for part in self.kind.parts:
@@ -116,6 +121,27 @@ def old_executions(before: datetime) -> models.QuerySet[Execution]:
     return old
 
 
+def may_have_taken(id: UUID, *, now: datetime) -> str:
+    """A sentence about an execution that is not there: whether it may have been removed."""
+    try:
+        made = made_at(id)
+    except ValueError:  # beyond the year 9999
+        made = None
+    if id.version != UUID_VERSION or made is None or made > now + LEAST_AGE:
+        return "No execution was ever given an id of this form"
+    since = f"Its id is of {made:%Y-%m-%d %H:%M:%S} UTC"
+    if made > now - LEAST_AGE:
+        return f"{since}: nothing is removed so soon, so there never was one"
+    days, most = settings.MUSTER.keep_executions_days, settings.MUSTER.keep_executions
+    limits = [] if math.isinf(days) else [f"for {days:g} days after their end"]
+    limits += [] if math.isinf(most) else [f"up to a number of {most:,.0f}"]
+    if not limits:
+        return f"{since}: executions are kept for ever, so there was none, or somebody removed it"
+    if math.isinf(most) and made > now - timedelta(days=days):
+        return f"{since}: executions are kept {limits[0]}, so retention has not taken it"
+    return f"{since}: executions are kept {' and '.join(limits)}, so it may have been removed"
+
+
 def old_entries(before: datetime) -> models.QuerySet[DLQEntry]:
     """Entries that were closed before this."""
     return DLQEntry.objects.filter(resolved_at__lt=before)
@@ -127,6 +153,12 @@ def old_workers(before: datetime) -> models.QuerySet[Worker]:
     if oldest is not None:
         before = min(before, oldest - LEAST_AGE)
     return Worker.objects.filter(retired_at__lt=before)
+
+
+def old_output(before: datetime) -> models.QuerySet[OutputChunk]:
+    """Output that was written before this, of what does not run any more."""
+    is_open = Exists(Execution.objects.open().filter(pk=OuterRef("execution_id")))
+    return OutputChunk.objects.filter(written_at__lt=before).exclude(is_open)
 
 
 def has_pending_entry() -> Exists:

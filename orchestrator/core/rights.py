@@ -65,12 +65,21 @@ SCHEDULE = (
 )
 
 TABLES = (
-    TableRights(table="orchestrator_pack", api=READ, executor=READ, worker=READ),
-    # the admin enables and disables actions
+    # the API installs and removes packs
+    TableRights(table="orchestrator_pack", api=CHANGE, executor=READ, worker=READ),
+    TableRights(table="orchestrator_action", api=CHANGE, executor=READ, worker=READ),
+    # executors remove what nothing needs any more
     TableRights(
-        table="orchestrator_action",
-        api=Rights(read=True, change=("enabled", "updated_at")),
-        executor=READ,
+        table="orchestrator_release",
+        api=CHANGE,
+        executor=Rights(read=True, change=("content_gone_at",)),
+        worker=READ,
+    ),
+    TableRights(table="orchestrator_releaseaction", api=ADD, executor=READ, worker=READ),
+    TableRights(
+        table="orchestrator_releasechunk",
+        api=ADD_AND_REMOVE,
+        executor=Rights(read=True, remove=True),
         worker=READ,
     ),
     TableRights(
@@ -82,6 +91,7 @@ TABLES = (
             hidden=("result", "requested_by", "idempotency_key"),
             change=WRITTEN_BY_WORKERS,
         ),
+        notifier=Rights(read=("id", "action_ref", "requested_by")),
     ),
     TableRights(
         table="orchestrator_executionevent",
@@ -89,12 +99,14 @@ TABLES = (
         executor=ADD_AND_REMOVE,
         # it counts deferrals
         worker=Rights(add=True, read=("execution_id", "event")),
+        notifier=Rights(read=("id", "execution_id", "to_status", "at")),
     ),
     TableRights(
         table="orchestrator_worker",
         api=Rights(read=True, change=True),
         executor=Rights(read=True, change=True, remove=True),
         worker=Rights(read=True, add=True, change=OWN_TO_WORKERS),
+        notifier=Rights(read=("id", "name", "labels", "status", "cordoned", "retired_at")),
     ),
     TableRights(
         table="orchestrator_workerevent",
@@ -108,14 +120,30 @@ TABLES = (
         api=CHANGE,
         executor=ALL,
         worker=Rights(add=True, read=("id", "dlq_entry_uuid")),
+        notifier=Rights(
+            read=("id", "subject_kind", "subject_name", "opened_by", "resolution_status")
+        ),
     ),
     TableRights(table="orchestrator_pruning", executor=ADD_AND_REMOVE),
     TableRights(table="v_dlq_dashboard", api=READ, executor=READ),
     TableRights(table="v_dlq_investigation_queue", api=READ, executor=READ),
-    TableRights(table="orchestrator_tally", api=CHANGE, executor=CHANGE, worker=CHANGE),
+    TableRights(
+        table="orchestrator_tally", api=CHANGE, executor=CHANGE, worker=CHANGE, notifier=CHANGE
+    ),
     TableRights(table="orchestrator_historymark", api=READ, executor=CHANGE),
     TableRights(table="orchestrator_tick", api=READ, executor=CHANGE),
+    # each renews its own; executors remove what is over
+    TableRights(
+        table="orchestrator_service",
+        api=CHANGE,
+        executor=ALL,
+        beat=CHANGE,
+        notifier=CHANGE,
+    ),
+    TableRights(table="orchestrator_savedsearch", api=ALL),
     TableRights(table="orchestrator_tracecontext", api=ADD, executor=ADD_AND_REMOVE, worker=READ),
+    # an executor prunes them, and whoever locks a row needs the right to change it
+    TableRights(table="orchestrator_outputchunk", api=READ, executor=ALL, worker=ADD_AND_REMOVE),
     TableRights(table="django_migrations"),
     TableRights(table="django_content_type", api=READ),
     *(

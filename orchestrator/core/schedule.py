@@ -1,24 +1,33 @@
 """Beat's schedule: a row for each maintenance function, which the admin shows.
 
 An operator may change a row or disable it, and the watchdogs follow that, too; `migrate` creates a
-missing row again.
+missing row again. The schedule may have rows of an operator's own, which only beat sends.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from datetime import timedelta
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.conf import settings
-from django.db import connections
+from django.db import connections, transaction
 
 from orchestrator.core import frame
+from orchestrator.core.errors import NotFound
 from orchestrator.core.frame import Maintenance
+
+if TYPE_CHECKING:
+    from django_celery_beat.models import PeriodicTask
 
 INSTALLED = "installed_seconds"
 """The argument in a row that has the interval with which it was made. The functions ignore it."""
+
+
+class UnknownPeriodicTask(NotFound):
+    """The schedule has no row of this name."""
 
 
 class Plan(NamedTuple):
@@ -80,3 +89,51 @@ def install(*, using: str, **_: Any) -> None:
             kwargs=json.dumps({INSTALLED: every}),
             description=maintenance.description,
         )
+
+
+# --- by operators --------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def switch(name: str, *, is_on: bool) -> PeriodicTask:
+    """Pause a row of the schedule, or have it go on: beat follows within seconds, and so do the
+    watchdogs of what is maintenance. Raises UnknownPeriodicTask."""
+    from django_celery_beat.models import PeriodicTask
+
+    row = PeriodicTask.objects.select_for_update(of=("self",)).filter(name=name).first()
+    if row is None:
+        raise UnknownPeriodicTask(f"The schedule has no row called {name!r:.200}")
+    if row.enabled != is_on:
+        row.enabled = is_on
+        row.save()  # tells beat that the schedule changed
+    return row
+
+
+def next_times(
+    row: PeriodicTask, number: int, *, last: datetime | None, now: datetime
+) -> list[datetime]:
+    """The next moments at which a row is due, as far as they can be known: none if it is paused, or
+    goes by the sun. `last`: when it was last due; one that is overdue is due now."""
+    if not row.enabled:
+        return []
+    since = max(row.start_time or now, now)
+    times = list(islice(_times(row, last, since), number))
+    return times if row.expires is None else [each for each in times if each < row.expires]
+
+
+def _times(row: PeriodicTask, last: datetime | None, now: datetime) -> Iterator[datetime]:
+    if row.clocked is not None:
+        if row.clocked.clocked_time > now:
+            yield row.clocked.clocked_time
+    elif row.interval is not None:
+        every = timedelta(**{row.interval.period: row.interval.every})
+        due = now if last is None else max(last + every, now)
+        while True:
+            yield due
+            due += every
+    elif row.crontab is not None:
+        timing, due = row.crontab.schedule, now
+        while True:
+            begun, left, _ = timing.remaining_delta(due)
+            due = begun + left
+            yield due

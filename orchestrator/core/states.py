@@ -75,7 +75,7 @@ TRANSITIONS = table(
     ("expire", "scheduled", S.FAILED, "DLQ drain or sweep: never started"),
     (
         "reject", "requested scheduling", S.FAILED,
-        "executor: no worker available, invalid, deadline passed",
+        "executor: no worker available, invalid, deadline passed, refused by a policy",
     ),
     (
         "give_back", "scheduled running", S.REQUESTED,
@@ -90,6 +90,10 @@ TRANSITIONS = table(
         "defer", "running", S.REQUESTED,
         "the worker: the action said that it cannot begin now; sets next_retry_at, counts for no "
         "policy",
+    ),
+    (
+        "answer", "scheduling", S.COMPLETED,
+        "executor: what it waited for has come, such as a person's answer; no worker ran it",
     ),
     ("cancel", "requested scheduling scheduled", S.CANCELLED, "api"),
     ("request_cancel", "running", S.CANCELING, "api"),

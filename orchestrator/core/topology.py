@@ -85,6 +85,11 @@ def events_exchange() -> str:
     return _ns("events")
 
 
+def notifications_exchange() -> str:
+    """The exchange of notifications: hints for who listens. Each notifier gets all of them."""
+    return _ns("notifications")
+
+
 def dead_letter_exchange() -> str:
     """The exchange of dead letters. A topic exchange: with a direct one, `#` would match
     nothing."""
@@ -199,6 +204,12 @@ def told_queue(name: str) -> str:
     return _ns(f"told.{name}")
 
 
+def notifications_queue(name: str) -> str:
+    """The name of the queue of one notifier. It is exclusive, and goes with its connection: a
+    shared one would give each notifier a part of what its clients wait for."""
+    return _ns(f"notifications.queue.{name}")
+
+
 def shared_queues() -> list[QueueSpec]:
     """The queues that exist once in an installation."""
     return [*hot_queues(), maintenance_queue(), dead_letter_queue()]
@@ -289,5 +300,6 @@ def exchange_purposes() -> dict[str, tuple[str, str]]:
     return {
         executions_exchange(): ("topic", "life of executions: requests, dispatch, cancel, end"),
         events_exchange(): ("topic", "events that were recorded"),
+        notifications_exchange(): ("fanout", "hints that something changed, for notifiers"),
         dead_letter_exchange(): ("topic", "dead letters"),
     }

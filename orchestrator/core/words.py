@@ -1,4 +1,4 @@
-"""Texts that all faces share: the colour of a state, a duration, labels, bytes.
+"""Texts that all faces share: the colour of a state, a duration, labels, what was meant, bytes.
 
 A state's colour is defined beside the state, as its `Kind`; each face has one table from kinds to
 its own colours.
@@ -6,8 +6,9 @@ its own colours.
 
 from __future__ import annotations
 
+import difflib
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cache
 from itertools import pairwise
@@ -19,6 +20,8 @@ from orchestrator.core import frame
 
 HEX_COLUMNS = 16
 HEX_LIMIT_BYTES = 4_096
+CLOSE = 0.6
+"""The least likeness of two words for one to be offered for the other."""
 
 
 class Kind(enum.StrEnum):
@@ -76,6 +79,12 @@ def due(at: datetime, now: datetime) -> tuple[str, bool]:
 def labels(values: Mapping[str, Any]) -> str:
     """`zone=b, gpu=yes`."""
     return ", ".join(f"{key}={value}" for key, value in values.items())
+
+
+def did_you_mean(typed: str, known: Iterable[str]) -> str:
+    """`, did you mean 'core.echo'?`; empty if nothing is like it."""
+    near = difflib.get_close_matches(typed, list(known), n=2, cutoff=CLOSE)
+    return f", did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def hex_lines(body: bytes) -> Iterator[str]:

@@ -31,6 +31,10 @@ def beat() -> Service:
     )
 
 
+def sensor() -> Service:
+    return Service(name="sensor", command=_manage("sensor"))
+
+
 def worker(
     name: str, *, concurrency: int, restarts: bool = True, labels: Sequence[str] = ()
 ) -> Service:

@@ -158,7 +158,7 @@ class Supervisor:
         private_files.make_directory(log_dir)
         self.mark = secrets.token_hex(8)
         self._environment = {**environment, guardian.VARIABLE: self.mark}
-        self._work_dir = work_dir
+        self._work_dir, self._log_dir = work_dir, log_dir
         self._guardian: subprocess.Popen[bytes] | None = None
         self.children = {
             service.name: Child(service, log_dir / f"{service.name}.log") for service in services
@@ -168,6 +168,12 @@ class Supervisor:
         self._watch_over()
         for child in self.children.values():
             self._start(child)
+
+    def add(self, service: Service) -> None:
+        """Start one more service, and keep it running like the others."""
+        child = Child(service, self._log_dir / f"{service.name}.log")
+        self.children[service.name] = child
+        self._start(child)
 
     def look(self) -> list[Death]:
         """Note the deaths since the last look, and restart children whose time has come.

@@ -1,8 +1,11 @@
-"""The figures of queues: what waits, what runs, how old, how fast, and who serves it."""
+"""The figures of queues: what waits, what runs, how old, how fast, and who serves it.
+
+`default` names the lane of what names no queue.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -12,13 +15,16 @@ from django.db.models import Count, Max, Min, Q
 from orchestrator.core.models import Execution, ExecutionEvent, Worker
 from orchestrator.core.models.executions import BACKLOG, DISPATCHED
 from orchestrator.core.models.fleet import paused
-from orchestrator.core.queue_terms import queue_of
+from orchestrator.core.models.time_ordered import created_between
+from orchestrator.core.queue_terms import DEFAULT, queue_of
 from orchestrator.core.reasons import Reason
 from orchestrator.core.states import TERMINAL
 
 RATE_WINDOW = timedelta(minutes=1)
 MOST_EVENTS = 20_000
 """The rate is that of the newest so many transitions, if these are of less than a minute."""
+MOST_ACCEPTED = 10_000
+"""Of the executions that were accepted in the last minute, the newest so many are counted."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +81,25 @@ def loads(names: Collection[str]) -> dict[str, Figures]:
     return {name: Figures(*found.get(name, NOTHING)) for name in names}
 
 
+def accepted(now: datetime) -> dict[str, int]:
+    """What was accepted within the last minute, by queue."""
+    rows = Execution.objects.filter(created_between(now - RATE_WINDOW, None))
+    newest = rows.order_by("-pk").values_list("queue", flat=True)[:MOST_ACCEPTED]
+    return Counter(name or DEFAULT for name in newest)
+
+
+def _within(names: Collection[str], *, column: str) -> Q:
+    """Is in one of these queues."""
+    is_named = Q((f"{column}__in", [name for name in names if name != DEFAULT]))
+    return is_named | Q((f"{column}__isnull", True)) if DEFAULT in names else is_named
+
+
 def _loads(names: Collection[str]) -> dict[str, Load]:
     is_deferred = Q(status__in=BACKLOG, reason=Reason.TASK_REJECTED)
     is_waiting, is_held = Q(status__in=BACKLOG), Q(status__in=DISPATCHED)
     rows = (
         Execution.objects.open()
-        .filter(queue__in=list(names))
+        .filter(_within(names, column="queue"))
         .order_by()
         .values_list("queue")
         .annotate(
@@ -90,7 +109,7 @@ def _loads(names: Collection[str]) -> dict[str, Load]:
             deferred=Count("pk", filter=is_deferred),
         )
     )
-    return {name: tuple(load) for name, *load in rows}
+    return {name or DEFAULT: tuple(load) for name, *load in rows}
 
 
 def _rates(names: Collection[str], now: datetime) -> dict[str, float]:
@@ -99,25 +118,25 @@ def _rates(names: Collection[str], now: datetime) -> dict[str, float]:
     if newest is None:
         return {}
     looked_at = ExecutionEvent.objects.filter(pk__gt=newest - MOST_EVENTS, at__lte=now)
-    since = max(now - RATE_WINDOW, looked_at.aggregate(first=Min("at"))["first"] or now)
+    found = looked_at.aggregate(first=Min("at"), number=Count("pk"))
+    since = max(now - RATE_WINDOW, found["first"] or now)
     seconds = (now - since).total_seconds()
     if seconds <= 0:
         return {}
-    ends = looked_at.filter(
-        at__gte=since, to_status__in=sorted(TERMINAL), execution__queue__in=list(names)
-    )
+    is_end = Q(at__gte=since, to_status__in=sorted(TERMINAL))
+    ends = looked_at.filter(is_end, _within(names, column="execution__queue"))
     counted = ends.order_by().values_list("execution__queue").annotate(ends=Count("pk"))
     # a history shorter than a minute counts as a minute: one end is no rate of sixty
-    is_cut = looked_at.count() >= MOST_EVENTS
+    is_cut = found["number"] >= MOST_EVENTS
     minutes = (seconds if is_cut else RATE_WINDOW.total_seconds()) / 60
-    return {name: round(number / minutes, 1) for name, number in counted if name}
+    return {name or DEFAULT: round(number / minutes, 1) for name, number in counted}
 
 
 def serving(now: datetime) -> dict[str, list[Server]]:
-    """The workers that are up of each queue with a name, by its name."""
+    """The workers that are up of each queue, by its name."""
     found: dict[str, list[Server]] = defaultdict(list)
     for worker in Worker.objects.up().order_by("name"):
-        for name, slots in worker.queues.items():
+        for name, slots in (worker.queues or {DEFAULT: None}).items():
             state = worker.status if worker.is_fresh(now) else "stale"
             most = worker.capacity if slots is None else min(slots, worker.capacity)
             until = _paused_until(worker.queue_pauses, name, now)

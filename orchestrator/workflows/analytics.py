@@ -72,7 +72,7 @@ _SECONDS = {
 _TASKS = """
     WITH timed AS (
         SELECT template_id, state, CASE WHEN state = 'complete' THEN {seconds} END AS seconds
-        FROM workflows_task WHERE id >= %s AND created_at >= %s
+        FROM {tasks} AS task
     ),
     ranked AS (
         SELECT timed.*,
@@ -93,8 +93,7 @@ _TASKS = """
 _STEPS = """
     WITH chosen AS (
         SELECT step.id, task.template_id, step.template_step, step.state
-        FROM workflows_task AS task JOIN workflows_step AS step ON step.task_id = task.id
-        WHERE task.id >= %s AND task.created_at >= %s
+        FROM {tasks} AS task JOIN workflows_step AS step ON step.task_id = task.id
     ),
     counted AS (
         SELECT template_id, template_step, COUNT(*) AS steps,
@@ -136,29 +135,56 @@ _STEPS = """
 """
 
 
-def templates(*, since: datetime) -> list[TemplatePerformance]:
-    """Each template with tasks requested since then; percentiles by nearest rank."""
-    rows = _rows(_TASKS, ("ended_at", "created_at"), since)
+def templates(*, since: datetime, newest: int | None = None) -> list[TemplatePerformance]:
+    """Each template with tasks requested since then; percentiles by nearest rank.
+
+    `newest`: look at no more than so many tasks.
+    """
+    chosen = _Chosen(since=since, newest=newest)
+    rows = _rows(_TASKS, ("ended_at", "created_at"), chosen)
     names = list(TemplatePerformance.__dataclass_fields__)
     return [TemplatePerformance(**dict(zip(names, row, strict=True))) for row in rows]
 
 
-def steps(*, since: datetime) -> list[StepPerformance]:
-    """Each step of those templates; all workers of a batch are one step."""
+def steps(
+    *, since: datetime, newest: int | None = None, template_id: int | None = None
+) -> list[StepPerformance]:
+    """Each step of those templates, or of one; all workers of a batch are one step."""
     names = list(StepPerformance.__dataclass_fields__)
-    rows = _rows(_STEPS, ("execution.ended_at", "execution.started_at"), since)
+    chosen = _Chosen(since=since, newest=newest, template_id=template_id)
+    rows = _rows(_STEPS, ("execution.ended_at", "execution.started_at"), chosen)
     return [StepPerformance(**dict(zip(names, row, strict=True))) for row in rows]
 
 
-def _rows(sql: str, between: tuple[str, str], since: datetime) -> list[Any]:
+@dataclass(frozen=True, kw_only=True)
+class _Chosen:
+    """The tasks that are looked at."""
+
+    since: datetime
+    newest: int | None = None
+    template_id: int | None = None
+
+    @property
+    def sql(self) -> str:
+        conditions = "id >= %s AND created_at >= %s"
+        conditions += " AND template_id = %s" if self.template_id is not None else ""
+        most = " ORDER BY id DESC LIMIT %s" if self.newest is not None else ""
+        return f"(SELECT * FROM workflows_task WHERE {conditions}{most})"  # noqa: S608 - constants
+
+    @property
+    def values(self) -> list[Any]:
+        floor = uuid7_floor(self.since - CLOCK_SKEW)
+        return [
+            floor if connection.features.has_native_uuid_field else floor.hex,
+            connection.ops.adapt_datetimefield_value(self.since),
+            *(value for value in (self.template_id, self.newest) if value is not None),
+        ]
+
+
+def _rows(sql: str, between: tuple[str, str], chosen: _Chosen) -> list[Any]:
     seconds = _SECONDS[connection.vendor].format(*between)
-    floor = uuid7_floor(since - CLOCK_SKEW)
     with connection.cursor() as cursor:
         cursor.execute(
-            sql.replace("{seconds}", seconds),
-            [
-                floor if connection.features.has_native_uuid_field else floor.hex,
-                connection.ops.adapt_datetimefield_value(since),
-            ],
+            sql.replace("{seconds}", seconds).replace("{tasks}", chosen.sql), chosen.values
         )
         return list(cursor.fetchall())

@@ -10,12 +10,15 @@ from orchestrator.core.frame import (
     OPERATOR,
     VIEWER,
     ExecutorPart,
+    Feed,
     HotQueue,
     Life,
     Maintenance,
     MusterApp,
     Named,
     PackContent,
+    PackDependents,
+    PackWork,
     Permission,
     Retention,
     SidebarItem,
@@ -91,6 +94,27 @@ class WorkflowsConfig(MusterApp):
             install=Named("orchestrator.workflows.task_templates.install_templates"),
         ),
     )
+    pack_dependents = (
+        PackDependents(
+            "template",
+            broken=Named("orchestrator.workflows.pack_work.broken"),
+            disable=Named("orchestrator.workflows.pack_work.disable"),
+            reads="templates.read",
+            disables="templates.install",
+            about=NAMESPACES,
+        ),
+    )
+    pack_work = (
+        PackWork(
+            "task",
+            open=Named("orchestrator.workflows.pack_work.open_tasks"),
+            cancel=Named("orchestrator.workflows.engine.cancel_for_pack"),
+            reads="tasks.read",
+            cancels="tasks.cancel",
+            releases=Named("orchestrator.workflows.pack_work.needed_releases"),
+            pause=Named("orchestrator.workflows.pack_work.pause"),
+        ),
+    )
     subject_kinds = (
         SubjectKind(
             "task",
@@ -126,11 +150,21 @@ class WorkflowsConfig(MusterApp):
             roles=EVERYBODY,
         ),
     )
+    feeds = (
+        Feed(
+            entity="task",
+            model="workflows.Task",
+            permission="tasks.read",
+            about=Named("orchestrator.workflows.feeds.tasks"),
+            history=Named("orchestrator.workflows.feeds.history_of_tasks"),
+        ),
+    )
     table_rights = ("orchestrator.workflows.rights.TABLES",)
     database_views = (Named("orchestrator.workflows.models.views.definitions"),)
     metrics = (Named("orchestrator.workflows.metrics.families"),)
     metrics_described = ("orchestrator.workflows.metrics.METRICS",)
     execution_secrets = (Named("orchestrator.workflows.shown.secrets.of_executions"),)
+    execution_askers = (Named("orchestrator.workflows.askers.of_executions"),)
     execution_facts = (Named("orchestrator.workflows.shown.tasks.of_execution"),)
     overview = (Named("orchestrator.workflows.admin.overview.boxes"),)
     sidebar = (

@@ -256,7 +256,9 @@ URLS = {
 
 def test_files_have_urls_of_their_own_and_are_nobody_elses(tmp_path: Path) -> None:
     created = credentials.create(tmp_path / "new", **URLS)
-    assert [path.name for path in created] == ["api.env", "executor.env", "beat.env", "worker.env"]
+    assert [path.name for path in created] == [
+        "api.env", "executor.env", "beat.env", "worker.env", "notifier.env",
+    ]  # fmt: skip
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
     for path in created:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -293,7 +295,7 @@ def test_file_of_before_gets_the_login_and_keeps_what_else_is_in_it(tmp_path: Pa
     assert "owner" not in (tmp_path / "api.env").read_text()
     assert stat.S_IMODE((tmp_path / "api.env").stat().st_mode) == 0o600
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        *("api.env", "beat.env", "executor.env", "worker.env"),
+        *("api.env", "beat.env", "executor.env", "notifier.env", "worker.env"),
     ]
 
 
@@ -386,14 +388,25 @@ def test_worker_of_its_own_user_has_its_own_queues_alone() -> None:
     assert not allows(own.topics[topology.dead_letter_exchange()][0], *keys, "")
 
 
-def test_api_publishes_requests_dispatches_and_cancels_and_reads_nothing() -> None:
+def test_api_publishes_requests_dispatches_and_cancels_and_reads_notifications_alone() -> None:
     api = rabbitmq.permissions("api")
-    assert allows(api.read, *QUEUES, *OF_WORKERS, *topology.exchange_purposes()) == []
+    told = topology.notifications_exchange()
+    assert allows(api.read, *QUEUES, *OF_WORKERS, *topology.exchange_purposes()) == [told]
     of_worker = [topology.dispatch_key(3), topology.cancel_key(3)]
     keys = ["execution.requested", "task.requested", *of_worker]
     write, bind = api.topics[topology.executions_exchange()]
     assert allows(write, *keys, "#") == keys
     assert allows(bind, *keys) == []
+
+
+def test_notifier_reads_notifications_in_queues_of_its_own_and_tells_nobody() -> None:
+    notifier = rabbitmq.permissions("notifier")
+    own = topology.notifications_queue("host:7.ab12")
+    told = topology.notifications_exchange()
+    others = [*QUEUES, *OF_WORKERS, *topology.exchange_purposes()]
+    assert allows(notifier.configure, own, *others) == [own]
+    assert allows(notifier.write, own, *others) == [own]
+    assert allows(notifier.read, own, *others) == [own, told]
 
 
 def test_executor_declares_everything_of_this_installation_alone(settings: Any) -> None:

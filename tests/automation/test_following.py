@@ -16,6 +16,7 @@ from orchestrator.core import executions, publisher
 from orchestrator.core.executions import NewExecution, status_news
 from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent
 from orchestrator.core.reasons import Reason
+from orchestrator.inquiries.models.inquiries import tree_of
 from tests.automation import play
 from tests.factories import NOW, make_action, make_execution
 from tests.workflows.play import end_executions
@@ -65,6 +66,14 @@ def test_end_of_an_execution_is_one_event_however_often_it_is_seen() -> None:
     }
     assert (event.dedup_key, event.depth) == (f"{execution.pk}:{history.pk}", 1)
     assert (event.correlation_id, event.cause_execution_id) == ("tree", execution.pk)
+
+
+def test_what_comes_of_an_execution_without_a_tree_is_of_its_tree() -> None:
+    trigger = follow()
+    execution = make_execution("running")
+    end(execution)
+    look()
+    assert Event.objects.get(trigger=trigger).correlation_id == tree_of(execution)
 
 
 def test_what_no_message_reported_is_found_in_the_history() -> None:

@@ -16,6 +16,7 @@ AS_ROOT = ["--no-sandbox", "--disable-dev-shm-usage"]
 """Chromium's own sandbox needs a user that is not root; it only ever sees pages of the tests."""
 
 WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
+THEMES = ("light", "dark")
 
 
 class NoBrowser(Exception):
@@ -27,7 +28,10 @@ def path() -> str:
     for name in NAMES:
         if found := shutil.which(name):
             return found
-    raise NoBrowser(f"no browser: none of {', '.join(NAMES)} is on PATH")
+    raise NoBrowser(
+        f"no browser: none of {', '.join(NAMES)} is on PATH; deploy/install-test-servers.sh, as "
+        "root on Debian, installs chromium"
+    )
 
 
 @contextmanager

@@ -29,10 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    try:
-        chromium.path()
-    except chromium.NoBrowser as missing:
-        pytest.skip(str(missing))
+    # without one these tests fail, here as in CI: what nobody has looked at is not shown to work
     with chromium.started() as browser:
         yield browser
 
@@ -88,6 +85,22 @@ def page(browser: Browser, address: str, session: Any) -> Iterator[Page]:
 def phone(browser: Browser, address: str, session: Any) -> Iterator[Page]:
     options: Any = {"viewport": chromium.PHONE, "has_touch": True, "storage_state": session}
     yield from _page(browser, address, **options)
+
+
+@pytest.fixture(params=chromium.THEMES)
+def themed(
+    request: Any, browser: Browser, address: str, session: Any
+) -> Iterator[tuple[Page, Page]]:
+    """A wide page and one on a phone, in one theme."""
+    made = []
+    for viewport in (chromium.WIDE, chromium.PHONE):
+        options: Any = {"viewport": viewport, "color_scheme": request.param}
+        context = browser.new_context(base_url=address, storage_state=session, **options)
+        context.set_default_timeout(LOOK_MS)
+        made.append(context.new_page())
+    yield made[0], made[1]
+    for page in made:
+        page.context.close()
 
 
 def _page(browser: Browser, address: str, **options: Any) -> Generator[Page, None, None]:

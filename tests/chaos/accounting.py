@@ -178,7 +178,8 @@ def _deadline_was_short(evidence: Evidence, ending: Ending) -> bool:
     if row.deadline_at - row.created_at <= SHORT_DEADLINE_SECONDS:
         return True
     begin = evidence.accepted_at.get(row.execution, row.created_at)
-    idle_seconds = seconds_in(effects.promised(evidence, row.queue), begin, row.deadline_at)
+    promised = effects.promised(evidence, row.queue, row.action)
+    idle_seconds = seconds_in(promised, begin, row.deadline_at)
     return idle_seconds <= (row.deadline_at - begin) / 2 or (
         row.pinned is not None
         and seconds_in(effects.fit(evidence, row.pinned), begin, end) < (end - begin) / 2

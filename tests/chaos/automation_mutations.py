@@ -217,8 +217,8 @@ MUTANTS = (
     Mutant(
         "loop of rules has no end",
         AUTOMATION + "recording.py",
-        'TOO_DEEP if new.depth >= DEEPEST else ""',
-        '""',
+        "TOO_DEEP if new.depth >= DEEPEST else new.problem[:200]",
+        "new.problem[:200]",
         (RECORDING,),
     ),
     Mutant(

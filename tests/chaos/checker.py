@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
-from tests.chaos import accounting, effects, queue_rules, task_rules
+from tests.chaos import accounting, effects, policy_rules, queue_rules, task_rules
 from tests.chaos.effects import Effect
 from tests.chaos.facts import TERMINAL, Event, Evidence, Sighting, Violation
 from tests.chaos.spans import seconds_in
@@ -44,6 +44,7 @@ POSSIBLE: Mapping[str, tuple[frozenset[str], str]] = {
     "give_back": (frozenset({"scheduled", "running"}), "requested"),
     "retry": (frozenset({"scheduled", "running"}), "requested"),
     "defer": (frozenset({"running"}), "requested"),
+    "answer": (frozenset({"scheduling"}), "completed"),
     "cancel": (frozenset({"requested", "scheduling", "scheduled"}), "cancelled"),
     "request_cancel": (frozenset({"running"}), "canceling"),
     "confirm_cancel": (frozenset({"canceling"}), "cancelled"),
@@ -356,6 +357,7 @@ RULES: tuple[Rule, ...] = (
     events_are_answered_once,
     neighbours_are_undisturbed,
     *queue_rules.RULES,
+    *policy_rules.RULES,
     *task_rules.RULES,
 )
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from tests.chaos.facts import Evidence, Fault
+from tests.chaos.facts import Evidence, Fault, Row
 from tests.chaos.spans import FOREVER, Span, union, without
 
 
@@ -98,6 +98,9 @@ RECOVERY_SECONDS = 10.0
 """From the end of a fault to a worker that is fit again, at most: connections are made again with
 pauses of some seconds, and what failed a check is looked at again every five."""
 
+TURN_SECONDS = 2.0
+"""A place that becomes free is taken by who is next in line within this, on a busy machine."""
+
 
 def effects_of(fault: Fault) -> frozenset[Effect]:
     return EFFECTS.get(fault.kind, frozenset())
@@ -172,13 +175,15 @@ def full(evidence: Evidence, worker: str) -> list[Span]:
     return union(spans)
 
 
-def promised(evidence: Evidence, queue: str = "default") -> list[Span]:
+def promised(evidence: Evidence, queue: str = "default", action: str = "") -> list[Span]:
     """When a worker of this queue was fit and had a free slot, there was somebody to send it work,
-    and the queue was not at its limit."""
+    and neither the queue nor the policy of the action was at its limit."""
     # once for all: each execution whose deadline has passed is asked about
-    key = f"promised {queue}"
+    limited = action if action in evidence.limits else ""
+    key = f"promised {queue} {limited}"
     if key not in evidence.derived:
-        evidence.derived[key] = without(_promised(evidence, queue), at_limit(evidence, queue))
+        of_queue = without(_promised(evidence, queue), at_limit(evidence, queue))
+        evidence.derived[key] = without(of_queue, at_policy(evidence, limited))
     spans: list[Span] = evidence.derived[key]
     return spans
 
@@ -188,21 +193,35 @@ def at_limit(evidence: Evidence, queue: str) -> list[Span]:
     lane = evidence.lanes.get(queue)
     if lane is None or lane.max_running is None:
         return []
+    return _full(evidence, lane.max_running, lambda row: row.queue == queue)
+
+
+def at_policy(evidence: Evidence, action: str) -> list[Span]:
+    """When workers had as much of this action as its policy allows."""
+    limit = evidence.limits.get(action)
+    if limit is None:
+        return []
+    return _full(evidence, limit, lambda row: row.action == action)
+
+
+def _full(evidence: Evidence, limit: int, concerns: Callable[[Row], bool]) -> list[Span]:
+    """When workers held so many of the rows that this concerns, or a place had just become free for
+    who is next in line."""
     spans: list[Span] = []
     held: set[str] = set()
     since: float | None = None
     for event in evidence.events:
         row = evidence.row_of.get(event.execution)
-        if row is None or row.queue != queue:
+        if row is None or not concerns(row):
             continue
         (held.add if event.to_status in HELD else held.discard)(event.execution)
-        is_full = len(held) >= lane.max_running
+        is_full = len(held) >= limit
         if is_full and since is None:
             since = event.at
         elif not is_full and since is not None:
             spans.append((since, event.at))
             since = None
-    return union(spans if since is None else [*spans, (since, FOREVER)])
+    return union(spans if since is None else [*spans, (since, FOREVER)], between=TURN_SECONDS)
 
 
 def _promised(evidence: Evidence, queue: str) -> list[Span]:

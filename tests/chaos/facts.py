@@ -219,6 +219,10 @@ class Evidence:
     terms: Terms = Terms()
     lanes: Mapping[str, Lane] = field(default_factory=dict)
     """By the names of the queues, that of the default one too."""
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """The most at once of some actions, by policies that were there before all of it."""
+    policy_rows: Mapping[str, int] = field(default_factory=dict)
+    """What policies still counted at the end: slots, and waits."""
     cancels: int = 0
     """How many cancels of executions were asked for."""
     wrong_answers: Sequence[str] = ()

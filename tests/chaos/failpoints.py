@@ -60,6 +60,9 @@ CODE = "no host of a storm lacks a pack's code; looked at again at the next hear
 TRIED = (
     "only after an executor died, or failed, with the task in hand: found again until it is done"
 )
+ASKED = (
+    "no storm asks people: tests/inquiries and its scenario lose each message and kill executors"
+)
 FAULT = "of an event or an enforcement that a fault of ours holds up, and no storm has one"
 TRACES = "no storm has traces on; the acceptance and what is sent after it are the same"
 ORDER = "an operator's order: whoever gave it sees the error, and gives it again"
@@ -82,11 +85,13 @@ _BY_SITE: dict[str, Boundary] = {
     "executions.cancellation:_cancel:send_soon#2": _in(API, by="cancel what runs"),
     # --- scheduling ---
     "executions.scheduling:_schedule_default:atomic": _in(EXECUTOR),
+    "executions.scheduling:_screen:atomic": _in(EXECUTOR),
     "executions.queued:schedule:atomic": _in(EXECUTOR, by="fill a queue"),
     "executions.queued:place:atomic": _in(EXECUTOR),
     "executions.queued:_with_work:execute": _in(EXECUTOR, by="fill a queue"),
     "executions.queued:_locked:execute": _in(EXECUTOR, by="fill a queue"),
-    "executions.assigning:place:transition_many": _in(EXECUTOR),
+    "executions.assigning:_record:atomic": _in(EXECUTOR),
+    "executions.assigning:_move:transition_many": _in(EXECUTOR),
     "executions.assigning:_put_off:update": _in(EXECUTOR, by="fill the fleet"),
     "executions.dispatching:dispatch:send": _in(EXECUTOR),
     "executions.dispatching:dispatch:transition_many": _in(EXECUTOR, by="fail a dispatch"),
@@ -99,10 +104,7 @@ _BY_SITE: dict[str, Boundary] = {
     "executions.dispatching:_end_unroutable:atomic": Boundary(
         exempt="of what is pinned to a retired worker, and nobody retires one in a storm"
     ),
-    "executions.assigning:_without_worker:transition_many": _in(
-        EXECUTOR, by="ask for what nobody offers"
-    ),
-    "executions.assigning:_without_worker:update_unheld": _in(
+    "executions.assigning:_let_wait:transition_many": _in(
         EXECUTOR, by="ask for what nobody offers"
     ),
     "tasks.batch_scheduler:Scheduler._handle:ack": _in(EXECUTOR),
@@ -159,6 +161,11 @@ _BY_SITE: dict[str, Boundary] = {
     "fleet.lives:lack_code:atomic": Boundary(exempt=CODE),
     "fleet.pauses:pause:atomic": _in(WORKER),
     "fleet.pauses:set_pauses:atomic": _in(WORKER),
+    "executions.removal:_remove:save": Boundary(exempt=ORDER),
+    "executions.removal:_remove:update": Boundary(exempt=ORDER),
+    "executions.removal:begin:atomic": Boundary(exempt=ORDER),
+    "executions.removal:begin:save": Boundary(exempt=ORDER),
+    "executions.removal:finish:atomic": Boundary(exempt=ORDER),
     "fleet.orders:cordon:atomic": Boundary(exempt=ORDER),
     "fleet.orders:uncordon:atomic": Boundary(exempt=ORDER),
     "fleet.orders:order_drain:atomic": Boundary(exempt=ORDER),
@@ -182,6 +189,7 @@ _BY_SITE: dict[str, Boundary] = {
     "workflows.engine.creation:_connect:bulk_create": _in(EXECUTOR, by="request tasks"),
     "workflows.engine.enqueuing:_link:insert_many": _in(EXECUTOR, by="request tasks"),
     "workflows.engine.polling:look:transition_many": _in(EXECUTOR, by="request a slow task"),
+    "workflows.engine.polling:look:transition_many#2": Boundary(exempt=ASKED),
     "workflows.engine.turn:Turns.move_steps:transition_many": _in(
         EXECUTOR, API, by="repair a step"
     ),
@@ -230,6 +238,21 @@ _BY_SITE: dict[str, Boundary] = {
     "queues.gates.orders:tell_again:update#2": Boundary(exempt=ORDER),
     "queues.gates.orders:send:send_raw": Boundary(exempt=ORDER),
     "queues.gates.orders:send:send_raw#2": Boundary(exempt=ORDER),
+    # --- inquiries ---
+    "inquiries.asking:ask:atomic": Boundary(exempt=ASKED),
+    "inquiries.asking:ask:bulk_create": Boundary(exempt=ASKED),
+    "inquiries.waiting:_take_one:atomic": Boundary(exempt=ASKED),
+    "inquiries.waiting:_hold:bulk_create": Boundary(exempt=ASKED),
+    "inquiries.answering:_end:atomic": Boundary(exempt=ASKED),
+    "inquiries.answering:_end:transition_many": Boundary(exempt=ASKED),
+    "inquiries.answering:_end:send_soon": Boundary(exempt=ASKED),
+    "inquiries.resuming:_resume:atomic": Boundary(exempt=ASKED),
+    "inquiries.resuming:_resume:update": Boundary(exempt=ASKED),
+    "inquiries.resuming:_release:atomic": Boundary(exempt=ASKED),
+    "inquiries.resuming:_release:update": Boundary(exempt=ASKED),
+    "executions.holding:hold:transition_many": Boundary(exempt=ASKED),
+    "executions.holding:answer:transition_many": Boundary(exempt=ASKED),
+    "executions.holding:answer:send_soon": Boundary(exempt=ASKED),
     # --- automation ---
     "automation.recording:record_many:atomic": _in(EXECUTOR, by="report events"),
     "automation.recording:record_many:bulk_create": _in(EXECUTOR, by="report events"),

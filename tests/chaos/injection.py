@@ -47,6 +47,7 @@ WATCHED = (
     "orchestrator.automation.recording",
     "orchestrator.automation.suppressing",
     "orchestrator.automation.timers",
+    "orchestrator.inquiries",
     "orchestrator.queues.gates",
     "orchestrator.workflows.engine",
     "orchestrator.workflows.maintenance",

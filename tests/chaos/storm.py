@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tests import servers
-from tests.chaos import campaign, checker, evidence, failpoints, faults, lanes, load
+from tests.chaos import campaign, checker, evidence, failpoints, faults, lanes, load, policies
 from tests.chaos.facts import Event, Evidence, Fault, Line, Row, Violation
 from tests.chaos.failpoints import Failpoint
 from tests.chaos.faults import Breaker
@@ -42,6 +42,7 @@ EXIT_SECONDS = 10.0
 """From the failure of a service's start to its end, at most."""
 
 QUEUES_SECONDS = 60.0
+FORGOTTEN_SECONDS = 15.0
 PROBES = 20
 
 
@@ -88,6 +89,8 @@ def run(
         muster.client.call("prepare", pack_paths=[PACK, *pack_paths])
         for name, values in {**lanes.QUEUES, **queues}.items():
             muster.client.call("make_queue", name=name, **values)
+        for document in policies.documents():
+            muster.client.call("make_policy", **document)
         keeper.start_all()
         storm = Storm(
             muster, keeper, network=network, profile=profile, seed=seed, tell=tell, began=began
@@ -327,6 +330,15 @@ class Storm:
                 return found
             time.sleep(1)
 
+    def _policy_rows(self) -> dict[str, int]:
+        """What policies count when maintenance has come by."""
+        until = time.monotonic() + FORGOTTEN_SECONDS
+        while True:
+            slots, waits = self.muster.client.call("policy_rows")
+            if not (slots or waits) or time.monotonic() > until:
+                return {"slots": slots, "waits": waits}
+            time.sleep(1)
+
     def _evidence(self, queues: dict[str, int]) -> Evidence:
         database, client = self.database, self.client
         events = database.events()
@@ -352,6 +364,8 @@ class Storm:
             lives=self.keeper.lives(),
             terms=self.profile.terms,
             lanes=lanes.served(self.keeper.workers, self.keeper.queues),
+            limits=policies.LIMITS,
+            policy_rows=self._policy_rows(),
             cancels=client.cancels_asked + self.cancels,
             wrong_answers=client.wrong_answers,
             neighbours=self.breaker.neighbours,

@@ -19,8 +19,8 @@ _OPEN_TASK = frozenset(
 )  # fmt: skip
 _REPAIRABLE = frozenset(
     {
-        "pending", "enqueued", "in_progress", "enqueued_for_orchestration", "waiting_for_retry",
-        "error",
+        "pending", "enqueued", "in_progress", "waiting_for_inquiry", "enqueued_for_orchestration",
+        "waiting_for_retry", "error",
     }
 )  # fmt: skip
 
@@ -58,7 +58,11 @@ TASK_EVENTS: Mapping[str, tuple[frozenset[str], str]] = {
 STEP_EVENTS: Mapping[str, tuple[frozenset[str], str]] = {
     "enqueue": (frozenset({"pending", "waiting_for_retry"}), "enqueued"),
     "start": (frozenset({"enqueued"}), "in_progress"),
-    "hand_in": (frozenset({"enqueued", "in_progress"}), "enqueued_for_orchestration"),
+    "ask": (frozenset({"enqueued"}), "waiting_for_inquiry"),
+    "hand_in": (
+        frozenset({"enqueued", "in_progress", "waiting_for_inquiry"}),
+        "enqueued_for_orchestration",
+    ),
     "complete": (frozenset({"enqueued_for_orchestration"}), "complete"),
     "skip": (frozenset({"pending"}), "complete"),
     "wait_for_retry": (frozenset({"enqueued_for_orchestration"}), "waiting_for_retry"),

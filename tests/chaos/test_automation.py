@@ -71,6 +71,7 @@ def test_answer_that_is_lost_doubled_or_another_is_a_violation(answers: list[Any
 @pytest.mark.slow
 @pytest.mark.scenario
 @pytest.mark.timeout(900)
+@pytest.mark.alone
 def test_events_are_answered_as_the_rules_say_while_services_die(real: Backend, seed: int) -> None:
     """`make chaos ARGS=automation` is the large one."""
     outcome = storm.run(

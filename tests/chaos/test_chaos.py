@@ -24,12 +24,14 @@ KILLS = 4
 pytestmark = [pytest.mark.slow, pytest.mark.scenario, pytest.mark.timeout(1_500)]
 
 
+@pytest.mark.alone
 def test_promise_holds_on_servers_while_everything_breaks(real: Backend, seed: int) -> None:
     points = failpoints.some(kills=KILLS, seed=seed)
 
     _hold(real, executions=300, steps=60, submit_seconds=30, seed=seed, points=points)
 
 
+@pytest.mark.alone
 def test_promise_holds_embedded_while_everything_breaks(seed: int) -> None:
     backend = Backend()
     try:

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from orchestrator.core.states import TRANSITIONS
-from tests.chaos import accounting, checker, test_accounting, test_queue_rules, test_task_rules
+from tests.chaos import (
+    accounting,
+    checker,
+    test_accounting,
+    test_policy_rules,
+    test_queue_rules,
+    test_task_rules,
+)
 from tests.chaos.facts import Evidence, Fault, Line, Sighting
 from tests.chaos.stories import RESULT, E, ended, event, fault, row, truth
 
@@ -67,6 +74,7 @@ LIES: dict[str, tuple[Callable[..., Any], Evidence]] = {
     **test_accounting.LIES,
     **test_task_rules.LIES,
     **test_queue_rules.LIES,
+    **test_policy_rules.LIES,
     "accepted and gone": (checker.accepted_is_over, truth(rows=[], events=[], lines=[])),
     "accepted and still open": (
         checker.accepted_is_over,

@@ -282,6 +282,7 @@ def test_attempt_is_lost_if_it_had_begun_and_nobody_saw_its_end() -> None:
 @pytest.mark.slow
 @pytest.mark.scenario
 @pytest.mark.timeout(900)
+@pytest.mark.alone
 def test_messages_are_answered_while_services_die(real: Backend, seed: int) -> None:
     """`make chaos ARGS=gates` is the large one."""
     outcome = gates.run(real, messages=200, seconds=15, times=1, kinds=gates.QUICK, seed=seed)

@@ -83,6 +83,7 @@ def test_only_what_completed_in_those_days_counts() -> None:
     ran(action, 1_000, ended_at=NOW - timedelta(days=8))
     ran(make_action("core.disabled", enabled=False), 10)
     make_execution(S.ABANDONED, action=action)
+    make_execution(S.COMPLETED, action=action, started_at=None)  # an answered question
     assert advice.advise(days=7, now=NOW) == []
     assert the_advice(days=9).typical_seconds == 1_000
 

@@ -51,10 +51,16 @@ def test_each_app_is_the_default_of_its_module() -> None:
     """Django would take its own class instead, without a word, and nothing of the app's."""
     assert [app.label for app in frame.ours()] == [
         "orchestrator",
+        "inquiries",
         "workflows",
         "access",
+        "policies",
+        "rollups",
         "queues",
         "automation",
+        "bulk",
+        "notifications",
+        "console",
         "drills",
     ]
 

@@ -18,7 +18,7 @@ from orchestrator.core.models import Tick, Worker
 from orchestrator.core.models.executions import DEADLINE_GRACE
 from orchestrator.core.states import ExecutionStatus
 from settings import muster
-from tasks.watchdog import LOOKS_PER_INTERVAL, MISSED_TICKS
+from tasks.watchdog import MISSED_TICKS, SHORTEST_PAUSE
 from tests.factories import NOW, make_execution
 from tests.races import at_once
 from tests.rows import reread
@@ -83,18 +83,18 @@ def test_what_a_watchdog_looks_for_is_what_it_would_run(runs: list[datetime]) ->
     """One query for all functions instead of a try of each: the two must not differ."""
     plans = maintenance.plans([NAME])
     maintenance.run(NAME, now=NOW)
-    for after, is_due in (
-        (INTERVAL * 1.49, False),
-        (INTERVAL * 1.5, True),
-        (-timedelta(seconds=1), False),
-        (-timedelta(seconds=1.1), True),
+    for after, due_in in (
+        (INTERVAL, 0.5 * INTERVAL.total_seconds()),
+        (INTERVAL * 1.5, 0),
+        (-timedelta(seconds=1), 1.5 * INTERVAL.total_seconds() + 1),
+        (-timedelta(seconds=1.1), 0),
     ):
         Tick.objects.update(ran_at=NOW)
         now = NOW + after
-        assert maintenance.missed(plans, now=now, intervals=1.5) == ({NAME} if is_due else set())
-        assert (maintenance.run(NAME, now=now, missed=1.5) == "done") is is_due
+        assert maintenance.missed_in(plans, now=now, intervals=1.5) == {NAME: due_in}
+        assert (maintenance.run(NAME, now=now, missed=1.5) == "done") is (due_in == 0)
     Tick.objects.all().delete()
-    assert maintenance.missed(plans, now=NOW, intervals=1.5) == {NAME}
+    assert maintenance.missed_in(plans, now=NOW, intervals=1.5) == {NAME: 0}
 
 
 def test_racing_ticks_run_once(runs: list[datetime]) -> None:
@@ -129,7 +129,7 @@ def test_promise_leaves_time_for_an_executor_that_vanishes_in_its_sweep() -> Non
     """What runs has its grace, a tick begins an interval later, and whoever takes it ends nothing:
     a watchdog is next, and the rows are free by then. See docs/adr/0005."""
     interval_seconds = INTERVAL.total_seconds()
-    until_missed = interval_seconds * (MISSED_TICKS + 1 / LOOKS_PER_INTERVAL)
+    until_missed = interval_seconds * (MISSED_TICKS + SHORTEST_PAUSE)
     seconds = DEADLINE_GRACE.total_seconds() + interval_seconds + until_missed
     assert seconds == pytest.approx(18.1, abs=0.1)
     assert BRIEF_MS / 1000 < interval_seconds < until_missed

@@ -32,6 +32,7 @@ S = ExecutionStatus
 LATER = NOW + timedelta(seconds=7)
 
 REASONS = {
+    "answer": Reason.ANSWERED,
     "complete": Reason.SUCCEEDED,
     "fail": Reason.ACTION_FAILED,
     "time_out": Reason.RUN_TIMEOUT,

@@ -65,9 +65,11 @@ def test_ttl_and_dead_letter_exchange_are_where_they_are_said_to_be() -> None:
     assert arguments == {
         "muster.execution.requests.queue": {"x-dead-letter-exchange": DLX},
         "muster.execution.completed.queue": {"x-dead-letter-exchange": DLX},
+        "muster.inquiry.responses.queue": {"x-dead-letter-exchange": DLX},
         "muster.tasks.queue": {"x-dead-letter-exchange": DLX},
         "muster.events.queue": {"x-dead-letter-exchange": DLX},
         "muster.execution.status.queue": {"x-dead-letter-exchange": DLX},
+        "muster.bulk.orders.queue": {"x-dead-letter-exchange": DLX},
         "muster.enforcements.queue": {"x-dead-letter-exchange": DLX},
         "muster.maintenance.queue": {"x-max-length": 1_000},
         "muster.dlx.queue": {"x-message-ttl": 86_400_000},

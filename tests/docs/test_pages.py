@@ -47,7 +47,7 @@ OF_THE_REPOSITORY = re.compile(
 )
 
 REQUEST = re.compile(r"(GET|POST|PUT|PATCH|DELETE) (/[^\s?]*)")
-OUTSIDE = ("/metrics", "/health/live", "/health/ready")
+OUTSIDE = ("/metrics", "/health/live", "/health/ready", "/api/v1/stream")
 """Routes that are not of the API."""
 
 MADE = {"deploy/.env"}

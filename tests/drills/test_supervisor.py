@@ -92,6 +92,18 @@ def test_child_that_dies_is_started_again(supervise):
     assert child.restarts == 1
 
 
+def test_service_that_is_added_is_kept_running_like_the_others(supervise):
+    supervisor = supervise(python("first", SLEEPS))
+    supervisor.add(python("second", SLEEPS))
+    child = supervisor.children["second"]
+    wait_until(lambda: is_ready(child))
+    first_pid = child.pid
+    os.kill(first_pid, signal.SIGKILL)
+    assert [death.name for death in wait_for_deaths(supervisor)] == ["second"]
+    wait_until(lambda: supervisor.look() == [] and child.pid)
+    assert child.pid != first_pid
+
+
 def test_child_that_keeps_dying_is_started_less_and_less_often(tmp_path):
     child = Child(python("service", "pass"), tmp_path / "log", started_at=time.monotonic())
     waits = [child.note_death(1).again_in_seconds for _ in range(7)]

@@ -33,8 +33,10 @@ from celery import current_app  # noqa: E402
 from django.contrib.auth import get_user_model  # noqa: E402
 from django.core.management import call_command  # noqa: E402
 from django.db import close_old_connections, connection, transaction  # noqa: E402
+from django.db.models import Count  # noqa: E402
 
 from orchestrator.access import identities, privileges  # noqa: E402
+from orchestrator.access.authorizer import AtTerminal  # noqa: E402
 from orchestrator.access.privileges import rabbitmq  # noqa: E402
 from orchestrator.automation import (  # noqa: E402
     owners,
@@ -43,7 +45,8 @@ from orchestrator.automation import (  # noqa: E402
     trigger_types,
     triggers,
 )
-from orchestrator.automation.models import Enforcement, Event, Timer  # noqa: E402
+from orchestrator.automation.models import Assignment, Enforcement, Event, Timer  # noqa: E402
+from orchestrator.automation.sensors import catalogue  # noqa: E402
 from orchestrator.core import (  # noqa: E402
     clock,
     dead_letters,
@@ -58,11 +61,18 @@ from orchestrator.core.models import (  # noqa: E402
     Execution,
     ExecutionEvent,
     Pack,
+    ReleaseChunk,
     Tick,
     Worker,
     WorkerEvent,
 )
 from orchestrator.core.models.time_ordered import uuid7_floor  # noqa: E402
+from orchestrator.inquiries import answering  # noqa: E402
+from orchestrator.inquiries.models import Inquiry  # noqa: E402
+from orchestrator.notifications.models import Listener  # noqa: E402
+from orchestrator.policies import changes as policies  # noqa: E402
+from orchestrator.policies import definitions as policy_definitions  # noqa: E402
+from orchestrator.policies.models import PolicySlot, PolicyWait  # noqa: E402
 from orchestrator.queues import changes as queues  # noqa: E402
 from orchestrator.queues import definitions as queue_definitions  # noqa: E402
 from orchestrator.queues.models import Gate, Ticket, WorkQueue  # noqa: E402
@@ -72,6 +82,14 @@ from orchestrator.workflows.models import Step, Task, TransitionRecord  # noqa: 
 
 CLIENT = "scenario"
 POLL_SECONDS = 0.005
+
+
+def spoil_release() -> None:
+    """Change a byte of the content of every release in the store."""
+    for chunk in ReleaseChunk.objects.filter(number=0):
+        data = bytes(chunk.data)
+        chunk.data = data[:40] + bytes([data[40] ^ 1]) + data[41:]
+        chunk.save()
 
 
 def ping() -> None:
@@ -122,6 +140,20 @@ def make_queue(*, name: str, **values: Any) -> None:
     queue_definitions.check_queue(file)
     assert file.problems == []
     queues.apply(queue_definitions.new_queue(file.value), actor=CLIENT, now=clock.now())
+
+
+def make_policy(*, ref: str, **values: Any) -> None:
+    """Make a policy: of concurrency and of everything, unless the keywords say otherwise."""
+    document = {"ref": ref, "kind": "concurrency", "scope": "global", **values}
+    source = policy_definitions.source_of(document, name=ref)
+    policy_definitions.check_document(source)
+    assert source.problems == []
+    policies.create(policy_definitions.of_document(document), now=clock.now())
+
+
+def policy_rows() -> tuple[int, int]:
+    """The slots and the waits that are there."""
+    return PolicySlot.objects.count(), PolicyWait.objects.count()
 
 
 def order_queue(*, name: str, verb: str) -> None:
@@ -293,6 +325,32 @@ def request_task_of(*, definition: dict[str, Any]) -> UUID:
     return engine.request(new, requested_by=CLIENT, now=clock.now()).pk
 
 
+def open_inquiries() -> list[SimpleNamespace]:
+    """The questions that nobody has answered yet."""
+    rows = Inquiry.objects.open().order_by("pk").values("id", "prompt", "asked_by_execution_id")
+    return [SimpleNamespace(**row) for row in rows]
+
+
+def answer_inquiries(*, ids: list[UUID], pause_seconds: float = 0.0) -> None:
+    """Answer each of them, with this pause between two."""
+    by = AtTerminal("cli:approver")
+    for id in ids:
+        answering.respond(id, {"approved": True}, by=by, now=clock.now())
+        time.sleep(pause_seconds)
+
+
+def answered_at(*, ids: list[UUID]) -> list[Any]:
+    """When each of them was answered."""
+    known = dict(Inquiry.objects.filter(pk__in=ids).values_list("pk", "answered_at"))
+    return [known[id] for id in ids]
+
+
+def listeners_wanting() -> list[int]:
+    """The processes that say that somebody listens to them."""
+    names = Listener.objects.wanting(clock.now()).values_list("name", flat=True)
+    return [int(name.rpartition(":")[2]) for name in names]
+
+
 def owner_of_rules(*, name: str, is_person: bool) -> None:
     """A person or a service account, who may do what rules do in the packs of the scenarios."""
     if is_person:
@@ -374,6 +432,40 @@ def report_orders(
 def recorded_events(*, source: str) -> list[SimpleNamespace]:
     rows = Event.objects.filter(source=source).order_by("pk")
     return [SimpleNamespace(**row) for row in rows.values()]
+
+
+def count_of_events(*, type: str) -> int:
+    return Event.objects.filter(type_ref=type).count()
+
+
+def numbers_of(*, type: str) -> list[tuple[int, int]]:
+    """The numbers that were counted, each with how many events it is."""
+    column = "payload__number"
+    rows = Event.objects.filter(type_ref=type).order_by().values(column)
+    return sorted((row[column], row["n"]) for row in rows.annotate(n=Count("pk")))
+
+
+def versions_of(*, type: str) -> list[int]:
+    """The versions of the code that counted, in the order of their first numbers."""
+    rows = Event.objects.filter(type_ref=type).order_by("pk")
+    return list(dict.fromkeys(rows.values_list("payload__version", flat=True)))
+
+
+def sensors() -> dict[str, SimpleNamespace]:
+    """The assignment of each sensor."""
+    rows = Assignment.objects.select_related("sensor", "service")
+    columns = ("state", "fence", "cursor", "problem", "restarts", "refused")
+    return {
+        row.sensor.ref: SimpleNamespace(
+            service=row.service.name if row.service else None,
+            **{name: getattr(row, name) for name in columns},
+        )
+        for row in rows
+    }
+
+
+def restart_sensor(*, ref: str) -> None:
+    catalogue.restart(ref, now=clock.now(), actor=CLIENT)
 
 
 def enforcements(*, event_ids: list[UUID]) -> list[SimpleNamespace]:

@@ -7,7 +7,7 @@ import json
 import re
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tests.scenarios import foreign
@@ -69,11 +69,12 @@ class Door:
             **gate,
         }
         self.installation.client.call("make_gate", name=self.name, values=queue or {}, gate=values)
-        foreign.wait_until(self._is_open, f"{self.input} is not consumed")
+        queues = [self.input, self.rejected, self.output, *filter(None, [gate.get("paused_queue")])]
+        foreign.wait_until(lambda: self._are_there(queues), f"{queues} are not all there")
 
-    def _is_open(self) -> bool:
+    def _are_there(self, queues: Sequence[str]) -> bool:
         try:
-            for queue in (self.input, self.rejected, self.output):
+            for queue in queues:
                 self.client.depth(queue)
         except Exception:  # noqa: BLE001 - the channel is closed by a queue that is not there
             self.client.close()

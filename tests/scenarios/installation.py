@@ -545,6 +545,13 @@ class Installation:
         self.start_api(port, **environment)
         return f"http://127.0.0.1:{port}"
 
+    def start_notifier(self, name: str = "notifier", **environment: str) -> str:
+        """Start a notifier; returns where it listens once it is ready."""
+        port = servers.free_port()
+        login = self.login("notifier") | environment
+        self.start(name, "manage.py", "notifier", "--port", str(port), **login)
+        return f"http://127.0.0.1:{port}"
+
     def command(self, *arguments: str) -> str:
         """Run `manage.py <arguments>` to its end; what it wrote to its output."""
         return subprocess.run(

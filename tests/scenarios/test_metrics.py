@@ -33,5 +33,5 @@ def test_any_api_process_tells_what_workers_and_executors_did(shared: Installati
     assert numbers["muster_broker_up{}"] == 1
     assert numbers["muster_dlq_depth{}"] == 0
     queues = {name for name in numbers if name.startswith("muster_queue_consumers")}
-    assert len(queues) == 8
+    assert len(queues) == 10
     assert numbers["muster_workers_eligible{}"] == 2

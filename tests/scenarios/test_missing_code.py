@@ -80,7 +80,7 @@ def test_what_a_worker_cannot_load_runs_elsewhere_at_once_and_uncounted(
     without = muster.start_worker_without(folder.parent, "without")
     muster.ready()
     # after both have looked at what was installed: it is found out when it is to be run
-    muster.command("pack", "install", str(folder))
+    muster.command("pack", "install", "--linked", str(folder))
 
     ids = [id for most in (1, 3) for id in submit_each(muster, 15, retry={"max_attempts": most})]
     rows = muster.wait_for_ends(ids)
@@ -117,7 +117,7 @@ def test_worker_that_starts_without_a_pack_gets_nothing_of_it_until_it_has_it(
 ) -> None:
     muster: Installation = install()
     folder = make_pack(muster)
-    muster.command("pack", "install", str(folder))
+    muster.command("pack", "install", "--linked", str(folder))
     muster.start_executor()
     muster.start_worker("fit")
     without = muster.start_worker_without(folder.parent, "without")
@@ -156,7 +156,7 @@ def test_where_no_worker_has_the_pack_its_actions_fail_or_wait_as_they_say(
 ) -> None:
     muster: Installation = install()
     folder = make_pack(muster)
-    muster.command("pack", "install", str(folder))
+    muster.command("pack", "install", "--linked", str(folder))
     away = folder.with_name("away")
     folder.rename(away)
     muster.start_executor()

@@ -405,7 +405,7 @@ def test_worker_is_refused(muster: Installation, statement: str) -> None:
         psql.execute(statement)
 
 
-@pytest.mark.parametrize("service", ["api", "executor", "worker", "beat"])
+@pytest.mark.parametrize("service", ["api", "executor", "worker", "beat", "notifier"])
 @pytest.mark.parametrize("table", HISTORIES)
 def test_no_service_changes_history(
     muster: Installation, api: Api, service: str, table: str
@@ -468,7 +468,7 @@ SHARED = ["execution.requests.queue", "execution.completed.queue", "tasks.queue"
 
 
 @pytest.mark.parametrize("queue", [*SHARED, "maintenance.queue"])
-@pytest.mark.parametrize("service", ["worker", "api", "beat"])
+@pytest.mark.parametrize("service", ["worker", "api", "beat", "notifier"])
 def test_shared_queues_are_not_read_purged_or_deleted(
     muster: Installation, service: str, queue: str
 ) -> None:
@@ -495,6 +495,8 @@ PUBLISHED = [
     ("api", "scenario.dlx", "execution.requested"),
     ("api", "", "scenario.maintenance.queue"),
     ("beat", "scenario.executions", "execution.requested"),
+    ("notifier", "scenario.executions", "execution.requested"),
+    ("notifier", "scenario.notifications", ""),
 ]
 
 

@@ -22,10 +22,10 @@ UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 SECRETS = ("POSTGRES_PASSWORD", "RABBITMQ_PASSWORD", "REDIS_PASSWORD", "SECRET_KEY")
 LOGINS = {
     f"{service}_{server}_PASSWORD"
-    for service in ("API", "EXECUTOR", "BEAT", "WORKER")
+    for service in ("API", "EXECUTOR", "BEAT", "WORKER", "NOTIFIER")
     for server in ("DATABASE", "BROKER")
 }
-OURS = ("migrate", "api", "executor", "sensor", "beat", "worker")
+OURS = ("migrate", "api", "executor", "sensor", "notifier", "beat", "worker")
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ class TestCompose:
         assert service.get("read_only", False) == (name != "worker")
         assert "privileged" not in service
 
-    @pytest.mark.parametrize("name", ["api", "executor", "beat", "worker"])
+    @pytest.mark.parametrize("name", ["api", "executor", "beat", "worker", "notifier"])
     def test_each_kind_of_service_has_logins_of_its_own(self, services, name):
         kind = name.upper()
         environment = services[name]["environment"]
@@ -153,7 +153,7 @@ class TestUnits:
         names = [unit.name for unit in UNITS]
         assert names == [
             "muster-api.service", "muster-beat.service", "muster-executor.service",
-            "muster-sensor.service", "muster-worker@.service",
+            "muster-notifier.service", "muster-sensor.service", "muster-worker@.service",
         ]  # fmt: skip
 
     @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
@@ -175,7 +175,7 @@ class TestUnits:
         for values in (users, files):
             assert len(set(values.values())) >= 3
         assert users["muster-beat.service"] == users["muster-executor.service"]
-        assert len(set(files.values())) == 4, "each has its own login"
+        assert len(set(files.values())) == 5, "each has its own login"
         assert "root" not in users.values()
 
     @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)

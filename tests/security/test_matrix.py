@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.db import transaction
+from django.http import HttpResponse
 from django.test import Client
 
 from orchestrator.access import grants, identities, tokens
@@ -31,6 +33,8 @@ from tests.security.world import CANARY, World
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent", "embedded_broker")]
 
 PUBLIC = {"/health/live", "/health/ready"}
+SIGNED = {"/hooks/{path}"}
+"""Their callers sign what they send, and need no token: see tests/automation/api/test_hooks.py."""
 PLAIN = "/v1/"
 
 
@@ -100,11 +104,11 @@ def test_rows_name_the_permission_that_is_declared() -> None:
             assert declared == row.permission, row
 
 
-def test_each_operation_declares_a_permission_or_is_a_probe() -> None:
+def test_each_operation_declares_a_permission_or_says_why_not() -> None:
     known = grants.permissions()
     for (_, path), operation in _documented().items():
         if path not in PUBLIC:
-            assert operation["x-permission"] in known, path
+            assert operation.get("x-permission") in known or operation["x-open-because"], path
 
 
 # --- the answers ---------------------------------------------------------------------------------
@@ -147,7 +151,19 @@ def _sent(method: str, path: str, text: str, body: Any) -> Any:
         REMOTE_ADDR="192.0.2.7",
     )
     content = "" if body is None else json.dumps(body)
-    return client.generic(method, _url(path), content, content_type="application/json")
+    response = client.generic(method, _url(path), content, content_type="application/json")
+    return _begun(response) if response.streaming else response
+
+
+def _begun(response: Any) -> HttpResponse:
+    """The beginning of a stream that does not end by itself."""
+
+    async def first() -> bytes:
+        chunk: bytes = await anext(response.streaming_content)
+        await response.streaming_content.aclose()
+        return chunk
+
+    return HttpResponse(async_to_sync(first)(), status=response.status_code)
 
 
 def _described(row: Row, there: World, text: str, response: Any, cell: str) -> str:
@@ -183,6 +199,7 @@ def _ids(there: World, case: str, text: str) -> dict[str, Any]:
         "name": "order",
         "version": "1.0.0",
         "ref": there.action.ref,
+        "path": "nothing",
         "worker_id": there.worker.pk,
         "dlq_entry_uuid": there.entries.get(case, there.entries["task"]).dlq_entry_uuid,
         "token_id": (there.own_token(text) if own else there.foreign_token).pk,
@@ -191,6 +208,8 @@ def _ids(there: World, case: str, text: str) -> dict[str, Any]:
         "event_id": there.enforcement.event_id,
         "enforcement_id": there.enforcement.pk,
         "trigger_id": there.enforcement.event.trigger_id,
+        "inquiry_id": there.inquiry.pk,
+        "order_id": there.order.pk,
     }
 
 
@@ -199,6 +218,7 @@ NAMES: dict[str, Callable[[World, str, str], str]] = {
     "/tasks": lambda there, *_: str(there.task.pk),
     "/templates": lambda there, *_: '"order"',
     "/actions": lambda there, *_: '"shop.echo"',
+    "/packs": lambda *_: '"shop"',
     "/workers": lambda there, *_: '"w1"',
     "/dlq": lambda there, *_: str(there.entries["task"].dlq_entry_uuid),
     "/dlq/stats": lambda there, *_: '"max_retries_exceeded"',
@@ -215,9 +235,13 @@ NAMES: dict[str, Callable[[World, str, str], str]] = {
     "/trigger-types": lambda *_: '"shop.order"',
     "/triggers": lambda *_: '"shop.order"',
     "/rules": lambda *_: '"shop.ship"',
+    "/sensors": lambda *_: '"shop.watch"',
+    "/policies": lambda *_: '"one-order"',
     "/queues": lambda *_: '"order"',
     "/events": lambda there, *_: str(there.enforcement.event_id),
     "/enforcements": lambda there, *_: str(there.enforcement.pk),
+    "/inquiries": lambda there, *_: str(there.inquiry.pk),
+    "/bulk": lambda there, *_: str(there.order.pk),
 }
 """What names the thing in a listing."""
 
@@ -259,6 +283,9 @@ EXECUTION, TASK = "/executions", "/tasks"
 STEP = "/tasks/{task_uuid}/workflow_steps/{step_uuid}"
 ORDER = {"reason": "a test"}
 SHIP = {"ref": "shop.ship"}
+WATCH = {"ref": "shop.watch"}
+POLICY = {"kind": "concurrency", "scope": "global", "limit": 3}
+ONE_ORDER = {"ref": "one-order"}
 REQUESTS: dict[tuple[str, str, str], Request] = {
     ("POST", EXECUTION, ""): lambda w, _: (
         {}, {"action_ref": w.action.ref, "parameters": {"text": CANARY}},
@@ -293,6 +320,14 @@ REQUESTS: dict[tuple[str, str, str], Request] = {
         ("POST", f"/workers/{{worker_id}}/{verb}", ""): lambda *_: ({}, ORDER)
         for verb in ("cordon", "uncordon", "drain")
     },
+    ("POST", "/policies", ""): lambda *_: ({}, {"ref": "new", **POLICY}),
+    ("GET", "/policies/{ref}", ""): lambda *_: (ONE_ORDER, None),
+    ("PATCH", "/policies/{ref}", ""): lambda *_: (ONE_ORDER, {"limit": 2}),
+    ("DELETE", "/policies/{ref}", ""): lambda *_: (ONE_ORDER, None),
+    ("GET", "/policies/{ref}/buckets", ""): lambda *_: (ONE_ORDER, None),
+    ("GET", "/packs/{name}", ""): lambda *_: ({"name": "shop"}, None),
+    ("GET", "/packs/{name}/releases", ""): lambda *_: ({"name": "shop"}, None),
+    ("DELETE", "/packs/{name}", ""): lambda *_: ({"name": "shop"}, None),
     ("PUT", "/queues/{name}", ""): lambda *_: ({}, {"max_running": 2}),
     **{
         ("POST", f"/queues/{{name}}/{verb}", ""): lambda *_: ({}, ORDER)
@@ -322,6 +357,11 @@ REQUESTS: dict[tuple[str, str, str], Request] = {
     ("POST", "/events", ""): lambda *_: ({}, EVENT),
     ("POST", "/events/bulk", ""): lambda *_: ({}, {"events": [EVENT]}),
     ("POST", "/events/{event_id}/replay", ""): lambda *_: ({}, {"rule": "shop.ship"}),
+    ("GET", "/sensors/{ref}", ""): lambda *_: (WATCH, None),
+    ("GET", "/sensors/{ref}/log", ""): lambda *_: (WATCH, None),
+    ("POST", "/sensors/{ref}/restart", ""): lambda *_: (WATCH, None),
+    ("POST", "/sensors/{ref}/enable", ""): lambda *_: (WATCH, None),
+    ("POST", "/sensors/{ref}/disable", ""): lambda *_: (WATCH, None),
     ("POST", "/rules", ""): lambda w, _: ({}, {"ref": "shop.new", **_rule(w.action.ref)}),
     ("POST", "/rules", "dangerous"): lambda w, _: (
         {}, {"ref": "shop.new", **_rule(w.dangerous.ref)},
@@ -339,6 +379,11 @@ REQUESTS: dict[tuple[str, str, str], Request] = {
     ("POST", "/rules/{ref}/test", ""): lambda w, _: (
         SHIP, {"event_id": str(w.enforcement.event_id)},
     ),
+    ("POST", "/bulk", ""): lambda *_: ({}, {**ORDER, "verb": "cancel", "query": "status:open"}),
+    ("POST", "/bulk/{order_id}/stop", ""): lambda *_: ({}, ORDER),
+    ("POST", "/inquiries", ""): lambda *_: ({}, {"prompt": "Go?", "pack": "shop"}),
+    ("POST", "/inquiries/{inquiry_id}/respond", ""): lambda *_: ({}, {"response": {}}),
+    ("POST", "/inquiries/{inquiry_id}/cancel", ""): lambda *_: ({}, {}),
 }  # fmt: skip
 
 
@@ -361,7 +406,7 @@ def test_who_is_not_known_is_refused_by_every_operation(kind: str) -> None:
         case _:
             text = ""
     for method, path in _documented():
-        if path not in PUBLIC:
+        if path not in PUBLIC | SIGNED:
             response = _sent(method, path.format(**_ids(there, "", text)), text, None)
             assert response.status_code == 401, (method, path)
 
@@ -369,7 +414,7 @@ def test_who_is_not_known_is_refused_by_every_operation(kind: str) -> None:
 def test_new_token_may_do_nothing_until_it_is_granted_a_role() -> None:
     there = world.make()
     text = principals.token("new")
-    operations = [each for each in _documented() if each[1] not in PUBLIC]
+    operations = [each for each in _documented() if each[1] not in PUBLIC | SIGNED]
     assert len(operations) >= 37
     for method, path in [*operations, ("GET", "/metrics")]:
         response = _sent(method, path.format(**_ids(there, "", text)), text, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import signal
 import stat
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core import private_files
+from settings import base
 from tests import servers
 from tests.scenarios.installation import REPOSITORY
 from tests.waiting import wait_until
@@ -127,3 +129,24 @@ def _open_in(directory: Path) -> set[Path]:
 
 def _unstyled(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+def test_secret_key_is_there_whole_or_not_at_all_and_the_first_process_gives_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "secret_key"
+
+    def while_it_is_made(_: int) -> str:
+        assert not path.exists()  # another process would read what is not written yet
+        path.write_text("of another process")
+        return "of this process"
+
+    monkeypatch.setattr(base, "DATA_DIR", tmp_path)
+    monkeypatch.setattr(secrets, "token_urlsafe", while_it_is_made)
+    monkeypatch.delenv("SECRET_KEY", raising=False)
+    assert base._secret_key() == "of another process"
+    assert [file.name for file in tmp_path.iterdir()] == ["secret_key"]
+    path.unlink()
+    monkeypatch.setattr(secrets, "token_urlsafe", lambda _: "of this process")
+    assert base._secret_key() == "of this process"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600

@@ -8,13 +8,20 @@ from typing import Any
 
 from orchestrator.access import keys
 from orchestrator.access.models import ApiToken, Grant, Identity
-from orchestrator.automation.models import Enforcement
-from orchestrator.core import clock
+from orchestrator.automation.models import Assignment, Enforcement
+from orchestrator.automation.sensors import logs
+from orchestrator.bulk.models import BulkOrder
+from orchestrator.core import clock, live_output
+from orchestrator.core.live_output import Piece
 from orchestrator.core.models import Action, DLQEntry, Execution, Worker
+from orchestrator.inquiries import asking, questions
+from orchestrator.inquiries.models import Inquiry
 from orchestrator.workflows import task_templates
 from orchestrator.workflows.models import Step, StepExecution, Task, TaskTemplate
 from orchestrator.workflows.states import StepState, TaskState
 from tests.automation import play
+from tests.automation.sensors import making as sensors
+from tests.bulk import play as bulk
 from tests.factories import (
     make_action,
     make_dlq_entry,
@@ -23,6 +30,7 @@ from tests.factories import (
     make_task,
     make_worker,
 )
+from tests.policies.play import make_policy
 from tests.principals import ROOT, given, service, token
 from tests.queues.play import make_queue
 
@@ -54,6 +62,8 @@ class World:
     grant: Grant
     foreign_token: ApiToken
     enforcement: Enforcement
+    inquiry: Inquiry
+    order: BulkOrder
     texts: dict[str, str] = field(default_factory=dict)
     """The texts of tokens by the names of their owners."""
 
@@ -104,6 +114,8 @@ def make() -> World:
     execution = make_execution(
         "scheduled", action=action, parameters=secret, worker=worker, now=now
     )
+    printed = Piece(execution.pk, 1, "stdout", 0, CANARY.encode())
+    live_output.write([printed], now=now)
     task, step = _task(templates["order"], action, now)
     _, dangerous_step = _task(templates["shell"], dangerous, now)
     stuck, _ = _task(templates["order"], action, now, TaskState.ERROR)
@@ -113,7 +125,13 @@ def make() -> World:
     (enforcement,) = play.enforce(
         play.match(play.record_payloads(payload, now=now), now=now), now=now
     )
+    watch = sensors.make_sensor(now=now)
+    Assignment.objects.filter(sensor=watch).update(cursor={"text": CANARY})
+    logs.append(watch, f"{CANARY}\n", now=now)
     make_queue("order")
+    asked = asking.by_caller(ROOT, pack="shop", purpose="test")
+    inquiry = asking.ask(questions.read({"prompt": "Go?"}), asked=asked, now=now)
+    make_policy("one-order", scope="pack", target="shop", limit=100)
     text = token("foreign", given("viewer"))
     foreign_token = ApiToken.objects.get(name="foreign")
     disabled = service("disabled", given("viewer"))
@@ -136,6 +154,8 @@ def make() -> World:
         grant=Grant.objects.get(identity=foreign_token.identity),
         foreign_token=foreign_token,
         enforcement=enforcement,
+        inquiry=inquiry,
+        order=bulk.order("cancel", "status:open"),
         texts={"foreign": text},
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import pytest
@@ -87,6 +88,14 @@ def test_watchdog_outlives_a_function_that_fails_and_runs_the_others(
         for name in others
         if maintenance.plans([name])[name].seconds <= settings.MUSTER.maintenance_interval_seconds
     ]
+
+
+def test_watchdog_looks_again_when_something_may_be_missed() -> None:
+    name = "muster.check_timeouts"
+    seconds = maintenance.plans([name])[name].seconds
+    dog = watchdog.Watchdog([name])
+    assert dog.look() == inf, "it has just run, and nothing else is waited for"
+    assert dog.look() == pytest.approx(seconds * watchdog.MISSED_TICKS, abs=1)
 
 
 def test_watchdog_complains_again_when_beat_came_back_and_went_again(

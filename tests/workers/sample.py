@@ -43,6 +43,13 @@ def say(*, texts: list[str]) -> None:
         sys.stderr.buffer.write(text.encode())
 
 
+def print_slowly(*, lines: list[str]) -> None:
+    for number, line in enumerate(lines):
+        time.sleep(1.3 if number else 0)
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+
+
 def leave() -> None:
     sys.exit("enough")
 

@@ -224,9 +224,24 @@ def test_only_what_its_row_says_is_stopped_and_a_message_says_nothing(
     assert stopped == [cancelled.key]
     assert runs.key not in stopped
 
-    w1.incarnation = 2
+
+def test_attempt_that_is_over_is_stopped_although_nobody_cancelled_it(
+    w1: Agent, audit: Audit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database's clock was set forward: its deadline has passed, and its worker counts on."""
+    stopped: list[Any] = []
+    monkeypatch.setattr(w1.canceller, "cancel", stopped.append)
+    runs, over, recorded = claimed(w1), claimed(w1), claimed(w1)
+    for row in (over, recorded):
+        Execution.objects.filter(pk=row.pk).update(deadline_at=NOW, run_deadline_at=NOW)
+    del w1.desk.claimed[recorded.key]  # it has ended here meanwhile
+    executions.sweep(now=NOW + timedelta(seconds=1))
+    assert reread(over).status == "timeout"
+
     audit.look_for_cancels()
-    assert stopped == [cancelled.key], "of another life"
+
+    assert stopped == [over.key]
+    assert runs.key in w1.desk.claimed
 
 
 def test_look_for_cancels_costs_one_statement_and_none_while_nothing_is_in_hand(

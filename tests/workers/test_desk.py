@@ -31,7 +31,7 @@ class Offered:
     def acknowledge(self) -> None:
         self.story.append("acknowledged")
 
-    def start(self, pool: Any) -> None:
+    def start(self, pool: Any, *, pack_path: str) -> None:
         self.story.append("started")
 
 
@@ -49,7 +49,11 @@ def answer(
 ) -> None:
     """The claimer comes back: these were claimed, at these attempts."""
     batch = agent.claimer.asked.get_nowait()
-    rows: Any = [SimpleNamespace(pk=key[0], attempt=key[1], key=key) for key in granted]
+    action = SimpleNamespace(pack=SimpleNamespace(path="/nowhere"))
+    rows: Any = [
+        SimpleNamespace(pk=key[0], attempt=key[1], key=key, release_id=None, action=action)
+        for key in granted
+    ]
     given = {row.pk: contents or Contents({}) for row in rows}
     agent.claimer.answers.append(Answer(batch, rows, held, given))
     agent.desk.claim_waiting()

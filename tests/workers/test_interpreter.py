@@ -227,3 +227,28 @@ def test_pip_learns_nothing_of_the_workers_own(monkeypatch):
     passed_on = environments._environment()
     assert "DATABASE_URL" not in passed_on
     assert (passed_on["PIP_NO_INDEX"], passed_on["https_proxy"]) == ("1", "http://proxy")
+
+
+def test_pip_builds_what_is_in_a_release_in_a_copy_of_it(pack, data_dir, monkeypatch):
+    """As root it would write into the release, whatever its modes say."""
+    (pack.path / "requirements.txt").write_text("lib/\n")
+    (pack.path / "lib").mkdir()
+    (pack.path / "lib" / "setup.py").write_text("")
+    for path in (pack.path / "lib" / "setup.py", pack.path / "requirements.txt"):
+        path.chmod(0o400)
+    for path in (pack.path / "lib", pack.path):
+        path.chmod(0o500)
+    places: list[Path] = []
+
+    def build(argv: list[str], folder: Path, _: object) -> None:
+        if "pip" in argv:
+            places.append(Path(argv[-1]).parent)
+            (folder / "lib" / "build").mkdir()
+            (folder / "lib" / "setup.py").write_text("")
+
+    monkeypatch.setattr(environments, "_run", build)
+    python = environments.python_of(pack.path, directory=data_dir, timeout_seconds=60)
+    assert places == [Path(python).parents[1] / "pack"]
+    assert sorted(path.name for path in pack.path.rglob("*")) == [
+        "lib", "requirements.txt", "setup.py",
+    ]  # fmt: skip

@@ -1,4 +1,5 @@
-"""Opening of keys beside the claim: what is claimed is asked for while the database is away."""
+"""Opening of keys and making of tokens beside the claim: what is claimed is asked for while the
+database is away."""
 
 from __future__ import annotations
 
@@ -8,8 +9,12 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
+from orchestrator.access import execution_tokens
+from orchestrator.access.models import ExecutionToken
 from orchestrator.core import executions
 from orchestrator.core.executions import Contents
+from orchestrator.core.models import Execution
+from tests.factories import make_action, make_execution
 from workers import database_threads
 from workers.agent import Agent
 
@@ -33,7 +38,8 @@ def away(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return left
 
 
-GRANTED: Any = [SimpleNamespace(pk=KEYED), SimpleNamespace(pk=PLAIN)]
+WANTS_NONE = SimpleNamespace(runtime_options={})
+GRANTED: Any = [SimpleNamespace(pk=pk, action=WANTS_NONE) for pk in (KEYED, PLAIN)]
 
 
 def test_keys_are_asked_for_until_the_database_answers(agent: Agent, away: list[int]) -> None:
@@ -71,3 +77,41 @@ def test_worker_that_stops_does_not_wait_for_keys(agent: Agent, away: list[int])
     contents: Any = agent.claimer._opened(GRANTED)
     assert contents[KEYED].refusal == database_threads.UNREAD
     assert away == [2]
+
+
+@pytest.fixture
+def asking(database: str) -> Execution:
+    """A claimed execution whose action wants a token."""
+    action = make_action("chat.ask", runtime="shell", runtime_options={"token": True})
+    return make_execution("running", action=action)
+
+
+def test_token_of_a_claimed_execution_is_good_whatever_key_the_worker_signs_with(
+    agent: Agent, asking: Execution, settings: Any
+) -> None:
+    settings.SECRET_KEY = "that of the worker"
+    other = make_execution("running")
+    contents: Any = agent.claimer._opened([asking, other])
+    assert ExecutionToken.objects.count() == 1
+    assert contents[other.pk].token == ""
+    token = contents[asking.pk].token
+    assert token in contents[asking.pk].secrets, "it is masked in all that comes of it"
+    assert token not in repr(contents)
+    settings.SECRET_KEY = "that of the API"
+    known = execution_tokens.authenticate(token)
+    assert known is not None
+    assert (known.execution_id, known.action_ref) == (asking.pk, "chat.ask")
+
+
+def test_execution_whose_token_cannot_be_stored_is_refused(
+    agent: Agent, asking: Execution, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def issue(wanting: Any) -> Any:
+        raise OperationalError("away")
+
+    monkeypatch.setattr(execution_tokens, "issue", issue)
+    monkeypatch.setattr(database_threads, "OPENING_SECONDS", -1.0)
+    other = make_execution("running")
+    contents: Any = agent.claimer._opened([asking, other])
+    assert contents[asking.pk].refusal == database_threads.UNREAD
+    assert contents[other.pk].refusal == ""

@@ -25,7 +25,12 @@ def template(*steps: Mapping[str, Any], **values: Any) -> dict[str, Any]:
             "namespace_name": "tests",
             "version": "1.0.0",
             "identity_strategy": "always_unique",
-            "steps": [{"action": "core.echo"} | dict(step) for step in steps],
+            "steps": [
+                dict(step)
+                if step.get("type") == "inquiry"
+                else {"action": "core.echo"} | dict(step)
+                for step in steps
+            ],
         }
         | values
     )

@@ -9,7 +9,15 @@ from itertools import combinations, pairwise
 import pytest
 
 from orchestrator.workflows.shown import mermaid
-from orchestrator.workflows.shown.graph import FOLD_FROM, Graph, Node, folded
+from orchestrator.workflows.shown.graph import (
+    DRAWN_LIMIT,
+    FOLD_FROM,
+    Graph,
+    Node,
+    folded,
+    is_readable,
+    piled,
+)
 from orchestrator.workflows.shown.layout import NODE_HEIGHT, NODE_WIDTH, Layout, lay_out
 from orchestrator.workflows.states import StepState
 
@@ -142,3 +150,44 @@ def test_mermaid_lets_no_name_break_out() -> None:
     (line,) = text.splitlines()[1:]
     assert line.count('"') == 2
     assert "<b>" not in line
+
+
+# --- piles ---------------------------------------------------------------------------------------
+
+
+def chain(length: int) -> Graph:
+    names = [f"s{number}" for number in range(length)]
+    nodes = {name: Node(name=name, states={StepState.COMPLETE: 1}) for name in names}
+    return Graph(nodes=nodes, parents={n: names[max(0, at - 1) : at] for at, n in enumerate(names)})
+
+
+def test_steps_in_a_row_are_piled_no_further_than_needed() -> None:
+    assert piled(chain(DRAWN_LIMIT)).nodes.keys() == chain(DRAWN_LIMIT).nodes.keys()
+    shown = piled(chain(1_000))
+    assert len(shown.nodes) == 125
+    assert {node.count for node in shown.nodes.values()} == {8}
+    assert is_readable(shown)
+    assert sum(shown.states.values()) == 1_000
+
+
+def test_any_graph_has_a_picture_with_all_of_its_steps_and_every_edge_forwards() -> None:
+    chance = random.Random(7)
+    names = [f"s{number}" for number in range(1_000)]
+    nodes = {name: Node(name=name, states={StepState.COMPLETE: 1}) for name in names}
+    parents = {n: chance.sample(names[:at], k=min(at, 3)) for at, n in enumerate(names)}
+    shown = piled(Graph(nodes=nodes, parents=parents))
+    assert is_readable(shown)
+    assert sum(node.count for node in shown.nodes.values()) == 1_000
+    layout = lay_out(shown.parents)
+    assert_sound({name: list(above) for name, above in shown.parents.items()}, layout)
+    assert not layout.backward
+
+
+def test_a_step_waits_for_what_holds_it_back_and_not_for_failures_that_it_tolerates() -> None:
+    states = {"a": StepState.COMPLETE, "b": StepState.ERROR, "c": StepState.PENDING}
+    nodes = {name: Node(name=name, states={state: 1}) for name, state in states.items()}
+    parents = {"a": [], "b": [], "c": ["a", "b"]}
+    assert Graph(nodes=nodes, parents=parents).waits_for("c") == ["b"]
+    tolerant = Graph(nodes=nodes, parents=parents, tolerant=frozenset({("b", "c")}))
+    assert tolerant.waits_for("c") == []
+    assert tolerant.waits_for("b") == []

@@ -65,7 +65,7 @@ steps:
         "'max_duration_minutes'?",
         "t.yaml:7:21: lifecycle.staleness_action: expected one of dlq, error, none, found 'page'",
         "t.yaml:10:11: steps.0.type: expected one of standard, decision, deferred, batchable, "
-        "batch_worker, found 'standart'",
+        "batch_worker, inquiry, found 'standart'",
         "t.yaml:12:5: steps.0.dependency: unknown key, did you mean 'dependencies'?",
         "t.yaml:13:13: steps.0.retry.max_atempts: unknown key, did you mean 'max_attempts'?",
         "t.yaml:13:43: steps.0.retry.max_attempts: expected a whole number from 1 to 100, "

@@ -72,12 +72,31 @@ def parent_of(pack_path: str) -> str:
     return os.path.dirname(os.path.abspath(pack_path))
 
 
-@functools.cache
 def make_importable(pack_path: str) -> None:
-    parent = parent_of(pack_path)
+    """Let this process find the modules of a pack. Those that it has of another folder of the same
+    name, such as of another release, are forgotten: what it runs is never made up of both."""
+    parent, name = parent_of(pack_path), os.path.basename(os.path.abspath(pack_path))
+    before = _parents.get(name)
+    if before == parent:
+        return
+    if before is not None:
+        for module in [each for each in sys.modules if f"{each}.".startswith(f"{name}.")]:
+            del sys.modules[module]
+        if before in added and list(_parents.values()).count(before) == 1:
+            added.discard(before)
+            sys.path.remove(before)
     if parent not in sys.path:
         sys.path.append(parent)
-        importlib.invalidate_caches()
+        added.add(parent)
+    _parents[name] = parent
+    importlib.invalidate_caches()
+
+
+_parents: dict[str, str] = {}
+"""Where this process finds packs, by the names of their folders."""
+
+added: set[str] = set()
+"""What of `sys.path` is there for packs alone. Processes of other releases must not look there."""
 
 
 def described(error: BaseException, *, callers: Collection[str]) -> dict[str, Any]:

@@ -18,19 +18,14 @@ import httpx
 
 from orchestrator.core import placeholders
 from workers import hiding
-from workers.isolated import addresses, results
+from workers.isolated import addresses, bodies, results
 from workers.isolated.checked_connections import AddressRefused, Backend, Transport
 
 DEFAULT_REDIRECTS = 5
 EXCERPT_CHARACTERS = 2_000
-CHUNK_BYTES = 65_536
 USER_AGENT = "Muster"
 NOT_KEPT = frozenset({"set-cookie", "set-cookie2"})
 """Headers of a response that open a session with its server: they are no part of a result."""
-
-
-class _TooLarge(Exception):
-    pass
 
 
 def send(
@@ -83,13 +78,13 @@ def _send_and_read(
         transport=Transport(backend),
         trust_env=False,
         timeout=None,  # noqa: S113 - the backend enforces the deadline
-        headers={"User-Agent": USER_AGENT},
+        headers={"User-Agent": USER_AGENT, "Accept-Encoding": bodies.ACCEPTED},
     ) as client:
         redirects = options.get("redirects", DEFAULT_REDIRECTS)
         response = _send(client, _request(client, url, options, parameters), redirects)
         try:
-            return _outcome(response, _read(response, most_bytes))
-        except _TooLarge:
+            return _outcome(response, bodies.read(response, most_bytes))
+        except bodies.TooLarge:
             return _end(
                 "too_large",
                 f"The response is larger than {most_bytes:,} bytes. An action that fetches files "
@@ -191,16 +186,6 @@ def fill(template: Any, parameters: Mapping[str, Any]) -> Any:
     if name := placeholders.whole(template):
         return parameters.get(name)
     return placeholders.fill(template, parameters)
-
-
-def _read(response: httpx.Response, most_bytes: int) -> bytes:
-    """Read the body, decompressed, chunk by chunk: a small compressed body may be large."""
-    body = bytearray()
-    for chunk in response.iter_bytes(CHUNK_BYTES):
-        body += chunk
-        if len(body) > most_bytes:
-            raise _TooLarge
-    return bytes(body)
 
 
 def _outcome(response: httpx.Response, body: bytes) -> dict[str, Any]:

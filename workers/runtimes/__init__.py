@@ -13,6 +13,7 @@ from workers.runtimes.protocol import (
     interrupted,
     timed_out,
     unavailable,
+    unavailable_result,
 )
 from workers.runtimes.registry import in_process, offered, run, survey
 
@@ -29,4 +30,5 @@ __all__ = [
     "survey",
     "timed_out",
     "unavailable",
+    "unavailable_result",
 ]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from orchestrator.core.masking import Stream
 from workers import hiding
 from workers.isolated import results
+from workers.runtimes.live import Live
 
 CHUNK_BYTES = 65_536
 
@@ -24,6 +25,8 @@ class Capture:
     most_bytes: int
     """A longer stream is `over`, and its command has to be ended."""
     keeps_last_line: bool = False
+    live: Live | None = None
+    """Takes the output while it comes."""
     kept: bytearray = field(default_factory=bytearray)
     truncated: bool = False
     total_bytes: int = 0
@@ -37,6 +40,8 @@ class Capture:
         except BlockingIOError:
             return True
         self.total_bytes += len(chunk)
+        if self.live is not None:
+            self.live.feed(chunk)
         if not self.truncated:
             masked = chunk
             for secrets in self._secrets:
@@ -54,6 +59,8 @@ class Capture:
         for secrets in self._secrets:
             rest = secrets.feed(rest) + secrets.end()
         self._keep(rest)
+        if self.live is not None:
+            self.live.end()
 
     def _keep(self, content: bytes) -> None:
         room = self.keep_bytes - len(self.kept)

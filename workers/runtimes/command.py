@@ -25,10 +25,11 @@ from typing import IO, Any
 from django.conf import settings
 
 from orchestrator.core import isolation, placeholders
+from orchestrator.core.packs import fetching
 from orchestrator.core.reasons import Reason
 from workers import processes
 from workers.isolated import results
-from workers.runtimes import work_dirs
+from workers.runtimes import live, work_dirs
 from workers.runtimes.capture import Capture
 from workers.runtimes.protocol import Call, Outcome, completed, deferred, failed, timed_out
 
@@ -125,7 +126,12 @@ def why_not() -> str:
 def _execute(call: Call, command: Command, work_dir: str, started: float) -> Ended:
     """Run it in that directory. Raises OSError, ValueError or SubprocessError if that fails."""
     most_bytes = int(command.limits.get("output_mb", settings.MUSTER.action_output_mb) * MIB)
-    captures = {name: Capture(call.output_limit_bytes, most_bytes) for name in ("stdout", "stderr")}
+    captures = {
+        name: Capture(
+            call.output_limit_bytes, most_bytes, live=live.of(call, name, begun_at=started)
+        )
+        for name in ("stdout", "stderr")
+    }
     captures["stdout"].keeps_last_line = command.result == "last_line"
     limits = limits_of(command.limits, grace_seconds=call.cancel_grace_seconds)
     if command.as_action_user:
@@ -260,12 +266,15 @@ def _memory_file() -> IO[bytes]:
 
 def clean_environment(work_dir: str, pack_path: str) -> dict[str, str]:
     """What every process of an action gets, and nothing of the worker's own."""
+    # a release has the files of its digest, and no others: Python must write none beside them
+    of_release = {"PYTHONDONTWRITEBYTECODE": "1"} if fetching.is_of_release(pack_path) else {}
     return {
         "PATH": os.environ.get("PATH", os.defpath),
         "LANG": "C.UTF-8",
         "HOME": work_dir,
         "TMPDIR": work_dir,
         "MSTR_PACK_PATH": str(Path(pack_path).resolve()),
+        **of_release,
     }
 
 
@@ -276,6 +285,7 @@ def _environment(call: Call, command: Command, work_dir: str) -> dict[str, str]:
         **command.environment,
         **processes.markers(call.execution_id, call.attempt, call.action_ref),
         processes.RETRIES: str(call.retries),
+        **({processes.TOKEN: call.token} if call.token else {}),
     }
 
 
@@ -313,6 +323,10 @@ def _follow(
                 why_stopped = "time"
                 process.terminate()
             due_at = give_up_at if why_stopped else stop_at
+            for capture in captures.values():
+                if capture.live is not None:
+                    capture.live.send(now)
+                    due_at = min(due_at, capture.live.due_at)
             longest = POLL_SECONDS if end is None else LONGEST_WAIT_SECONDS
             _take(selector, min(max(due_at - now, 0), longest))
         # an escaped process may hold the pipes open: read what is there, and do not wait

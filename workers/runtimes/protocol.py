@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from orchestrator.core import isolation, packs
+from orchestrator.core import isolation, json_values, packs
 from orchestrator.core.executions import RETRY_AFTER
+from orchestrator.core.models import Execution
 from orchestrator.core.reasons import Reason
 
 LONGEST_DELAY_SECONDS = 7 * 86_400.0
@@ -41,6 +42,8 @@ class Call:
     """The attempts before this one that its policy counted."""
     isolation: str = isolation.PROCESS
     """The level at which this worker runs it."""
+    token: str = field(default="", repr=False)
+    """The token of its execution, if its action asks for one."""
     defers_on_75: bool = False
     """For a command: the exit status 75 says that it cannot begin now."""
 
@@ -114,7 +117,7 @@ def deferred(message: str, *, after_seconds: Any = None, **details: Any) -> Outc
 
 def _after(seconds: Any) -> dict[str, float]:
     """The wish for a delay as a part of a result, within bounds; empty if it is none."""
-    if not isinstance(seconds, int | float):
+    if not json_values.is_number(seconds):
         return {}
     # bounded first: no float holds an integer of hundreds of digits
     bounded = float(min(max(seconds, 0), LONGEST_DELAY_SECONDS))
@@ -133,6 +136,12 @@ def unavailable(call: Call, why: str, *, missing: str = "") -> Outcome:
     return failed(
         why, by="worker", reason=Reason.PACK_UNAVAILABLE, missing=missing or call.action_ref
     )
+
+
+def unavailable_result(execution: Execution, why: str) -> dict[str, Any]:
+    """The result of an attempt whose release is not on this host."""
+    pack = execution.action_ref.partition(".")[0]
+    return _explained(Reason.PACK_UNAVAILABLE, why, "worker") | {"missing": pack}
 
 
 def not_loaded(call: Call, error: str) -> Outcome:

@@ -3,8 +3,9 @@
 The function takes the parameters as keywords and returns a value that JSON can hold: a dict is the
 result, anything else becomes `{"value": ...}`. It is called in a warm process (see `warm`), in a
 process of its own if the action says `process: true` (see `interpreter`), or, if it is trusted, in
-the worker's own process. Modules are imported once and kept, so a new version of a pack takes
-effect when its workers restart.
+the worker's own process. Modules are imported once and kept: by each release of a pack in a warm
+process of its own. Of a pack that was installed by its path, a new version takes effect when its
+workers restart.
 
 The output of a trusted function goes to the worker's own output: redirecting `sys.stdout` would mix
 up actions that run in threads. Only on the main thread of a pool child, the environment has the
@@ -16,13 +17,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from muster_client import calling
 from orchestrator.core import isolation
+from orchestrator.core.packs import fetching
 from workers import processes
 from workers.isolated import functions, results
 from workers.runtimes import interpreter, limits, warm
@@ -97,9 +100,10 @@ def _call(call: Call) -> Outcome:
             again_seconds=call.cancel_grace_seconds,
         ),
     ):
-        functions.make_importable(call.pack_path)
         try:
-            function = functions.load(str(call.entry_point))
+            with _loading:  # threads may load two releases of one pack
+                functions.make_importable(call.pack_path)
+                function = _loaded(call)
         except functions.CannotLoad as error:
             return not_loaded(call, str(error))
         value = calling.call(function, call.parameters)
@@ -107,6 +111,19 @@ def _call(call: Call) -> Outcome:
             return _completed(call, results.storable(value))
         except results.NotStorable as error:
             return failed(str(error))
+
+
+def _loaded(call: Call) -> Callable[..., Any]:
+    """Load the function. Python writes nothing into a release: it is what its digest says."""
+    before = sys.dont_write_bytecode
+    sys.dont_write_bytecode = before or fetching.is_of_release(call.pack_path)
+    try:
+        return functions.load(str(call.entry_point))
+    finally:
+        sys.dont_write_bytecode = before
+
+
+_loading = threading.Lock()
 
 
 @contextlib.contextmanager

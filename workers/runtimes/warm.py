@@ -35,11 +35,12 @@ from django.conf import settings
 
 from orchestrator.core import isolation
 from orchestrator.core.errors import MusterError
+from orchestrator.core.packs import fetching
 from orchestrator.core.reasons import Reason
 from workers import hiding, processes
-from workers.isolated import results
+from workers.isolated import functions, results
 from workers.isolated.messages import HEADER, LONGEST_BYTES, framed
-from workers.runtimes import command, keeper, limits, work_dirs
+from workers.runtimes import command, keeper, limits, live, work_dirs
 from workers.runtimes.protocol import (
     Call,
     Outcome,
@@ -53,7 +54,7 @@ from workers.runtimes.protocol import (
 log = structlog.get_logger(__name__)
 
 MOST_PACKS = 3
-"""The warm processes that a slot keeps: of the packs that it ran last."""
+"""The warm processes that a slot keeps: of the packs, or their releases, that it ran last."""
 MOST_CALLS = 100_000
 """A process that has made so many ends: the C library keeps every value that an environment
 variable ever had, 95 bytes for each call, and actions keep what they like."""
@@ -210,6 +211,9 @@ class Launch:
         """The end of the grace of a function that was stopped; 0 if there is none."""
         self._secrets = hiding.streams()
         self._room = settings.MUSTER.output_limit_bytes
+        self._begun_at = time.monotonic()
+        self._live: live.Live | None = None
+        """Made when the function prints: few do."""
 
     @contextlib.contextmanager
     def registered(self) -> Iterator[None]:
@@ -262,8 +266,13 @@ class Launch:
             self._watch(process, now)
             due_at = min(self._give_up_at, self._look_at)
             due_at = min(due_at, (self._kill_at or now + 1) if self.why_stopped else self.stop_at)
-            process.wait(min(max(due_at - now, 0.0), LONGEST_WAIT_SECONDS), self._print)
+            if self._live is not None:
+                self._live.send(now)
+                due_at = min(due_at, self._live.due_at)
+            process.wait(min(max(due_at - now, 0.0), LONGEST_WAIT_SECONDS), self._take_output)
         self._print(b"", is_end=True)
+        if self._live is not None:
+            self._live.end()
         return answer
 
     def others(self, process: Warm) -> list[int]:
@@ -288,6 +297,14 @@ class Launch:
             self.kill("output")
         elif now >= self.stop_at:
             self.stop("time")
+
+    def _take_output(self, written: bytes) -> None:
+        """Take what the function printed. Its two streams are one here: the runner merges them."""
+        if self._live is None:
+            self._live = live.of(self.call, "stdout", begun_at=self._begun_at)
+        if self._live is not None:
+            self._live.feed(written)
+        self._print(written)
 
     def _print(self, written: bytes, *, is_end: bool = False) -> None:
         """Write the beginning of what the function printed to the worker's log, without the secrets
@@ -422,7 +439,10 @@ class Warm:
     def _start(self, function: Function) -> None:
         given = command.limits_of({}, grace_seconds=settings.MUSTER.cancel_grace_seconds)
         given |= command.give_to_action(self.work_dir) | {"idle_look_seconds": IDLE_LOOK_SECONDS}
-        argv = [sys.executable, "-I", "-u", "-c", START, _python_path(), function.folder]
+        flags = ["-I", "-u"]
+        if function.pack_path and fetching.is_of_release(function.pack_path):
+            flags.append("-B")  # a release has the files of its digest, and no others
+        argv = [sys.executable, *flags, "-c", START, _python_path(), function.folder]
         report_fd, report_write = os.pipe()
         self._exits.callback(os.close, report_fd)
         try:
@@ -645,9 +665,10 @@ def _empty(folder: str) -> None:
 
 
 def _python_path() -> str:
-    """Where the process looks for modules: as the worker does, so that it finds the same."""
+    """Where the process looks for modules: as the worker does, so that it finds the same, but for
+    the packs that trusted actions have had it look for."""
     root = str(settings.BASE_DIR)
-    entries = [entry or root for entry in sys.path]
+    entries = [entry or root for entry in sys.path if entry not in functions.added]
     return os.pathsep.join(dict.fromkeys([root, *entries]))
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from django.http import HttpRequest
 from ninja.security import HttpBearer
 
-from orchestrator.access import tokens
+from orchestrator.access import execution_tokens, tokens
 from orchestrator.core import clock
 from orchestrator.core.api import problems
 from orchestrator.core.api.access import Caller, address_of
 from orchestrator.core.api.limits import refused_tokens
+from orchestrator.core.authority import Principal
 
 
 class BearerToken(HttpBearer):
@@ -27,7 +30,7 @@ class BearerToken(HttpBearer):
         now = clock.now()
         address = address_of(request)
         refused_tokens.require_room(address, token)
-        known = tokens.authenticate(token, now=now, address=address)
+        known = _principal(token, now, address)
         if known is None:
             refused_tokens.note_refused(address)
             # one answer for all cases: only operators may see which one it is
@@ -37,3 +40,9 @@ class BearerToken(HttpBearer):
             )
         refused_tokens.note_accepted(token)
         return Caller(principal=known, now=now)
+
+
+def _principal(token: str, now: datetime, address: str) -> Principal | None:
+    if token.startswith(execution_tokens.PREFIX):
+        return execution_tokens.authenticate(token)
+    return tokens.authenticate(token, now=now, address=address)

@@ -104,6 +104,12 @@ def record_soon(
         _insert([_fitted(row)])
 
 
+def is_written_elsewhere() -> None:
+    """Write no event of the request that is under way, unless it is refused to somebody who is
+    known: a row of another kind tells of it."""
+    is_told.set(True)
+
+
 Row = tuple[Any, ...]
 """The values of an event, in the order of its columns."""
 

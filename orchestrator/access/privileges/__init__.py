@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from django.conf import settings
 
-SERVICES = ("api", "executor", "beat", "worker")
+SERVICES = ("api", "executor", "beat", "worker", "notifier")
 WORKER = "worker"
 
 

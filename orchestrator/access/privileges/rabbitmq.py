@@ -61,13 +61,14 @@ def permissions(
         return _of_worker(ANY_WORKER if worker_id is None else str(worker_id), sends_events)
     if service == "executor":
         return _of_executor(sends_events)
-    return {"api": _of_api, "beat": _of_beat}[service]()
+    return {"api": _of_api, "beat": _of_beat, "notifier": _of_notifier}[service]()
 
 
 def _of_executor(sends_events: bool) -> Permissions:
     """It declares everything, and takes what the shared queues bring."""
     queues = [re.escape(spec.name) for spec in topology.shared_queues()]
     queues.append(re.escape(topology.told_queue("")) + ".*")
+    queues.append(_heard_in())
     celerys = _of_celerys_tools(sends_events)
     all_of_it = _any([*_exchanges(), *queues, *_worker_queues(ANY_WORKER), *celerys])
     return Permissions(all_of_it, all_of_it, all_of_it)
@@ -75,17 +76,30 @@ def _of_executor(sends_events: bool) -> Permissions:
 
 def _of_api() -> Permissions:
     """It publishes events, requests, dispatches and cancels, and removes the queues of a worker
-    that is retired."""
+    that is retired. For its streams, it hears of changes."""
+    told, heard = re.escape(topology.notifications_exchange()), _heard_in()
     executions, events = topology.executions_exchange(), topology.events_exchange()
     keys = [_key(key(MARK), ANY_WORKER) for key in (topology.dispatch_key, topology.cancel_key)]
     return Permissions(
-        configure=_any(_worker_queues(ANY_WORKER)),
-        write=_any(map(re.escape, (executions, events))),
+        configure=_any([*_worker_queues(ANY_WORKER), heard]),
+        write=_any([*map(re.escape, (executions, events)), told, heard]),
+        read=_any([told, heard]),
         topics={
             executions: (_any([*_hot_keys(executions), *keys]), NO_KEY),
             events: (_any(_hot_keys(events)), NO_KEY),
         },
     )
+
+
+def _of_notifier() -> Permissions:
+    """It hears of changes, in queues that go with its connections, and tells nobody."""
+    told, heard = re.escape(topology.notifications_exchange()), _heard_in()
+    return Permissions(configure=_any([heard]), write=_any([heard]), read=_any([told, heard]))
+
+
+def _heard_in() -> str:
+    """The queues in which listeners hear of changes."""
+    return re.escape(topology.notifications_queue("")) + "[^/]+"
 
 
 def _of_beat() -> Permissions:
@@ -104,10 +118,11 @@ def _of_worker(id: str, sends_events: bool) -> Permissions:
     """
     own = [*_worker_queues(id), *_of_celerys_tools(sends_events)]
     executions, dead_letters = topology.executions_exchange(), topology.dead_letter_exchange()
+    told = topology.notifications_exchange()
     keys = [_key(key(MARK), id) for key in (topology.dispatch_key, topology.cancel_key)]
     return Permissions(
         configure=_any(own),
-        write=_any([*own, *map(re.escape, (executions, dead_letters))]),
+        write=_any([*own, *map(re.escape, (executions, dead_letters, told))]),
         read=_any([*own, re.escape(executions)]),
         topics={
             executions: (

@@ -1,5 +1,5 @@
-"""The admin of rules, events, enforcements and triggers."""
+"""The admin of rules, events, enforcements, triggers, webhooks and sensors."""
 
-from orchestrator.automation.admin import enforcements, events, rules, triggers
+from orchestrator.automation.admin import enforcements, events, rules, sensors, triggers, webhooks
 
-__all__ = ["enforcements", "events", "rules", "triggers"]
+__all__ = ["enforcements", "events", "rules", "sensors", "triggers", "webhooks"]

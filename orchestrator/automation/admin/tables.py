@@ -7,6 +7,9 @@ from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
+from django.contrib.admin.models import LogEntry
+from django.contrib.contenttypes.models import ContentType
+from django.db import models
 from django.db.models import QuerySet
 from django.urls import reverse
 from django.utils.html import format_html
@@ -19,6 +22,7 @@ from orchestrator.core.admin.read_only import Section
 from orchestrator.core.models import Execution
 
 ROW_LIMIT = 20
+CHANGE_LIMIT = 10
 Cells = Sequence[Sequence[Any]]
 
 
@@ -109,3 +113,17 @@ def enabled_badge(rule: Rule) -> SafeString:
     if rule.retired_at is not None:
         return render.badge("retired")
     return render.badge("enabled", "success") if rule.is_enabled else render.badge("disabled")
+
+
+def done_here(row: models.Model) -> Section | None:
+    """What was done on the page of this row, with the reasons."""
+    entries = LogEntry.objects.filter(
+        content_type=ContentType.objects.get_for_model(row), object_id=str(row.pk)
+    ).select_related("user")
+    rows = [
+        [render.moment(each.action_time), each.user.get_username(), each.get_change_message()]
+        for each in entries.order_by("-pk")[:CHANGE_LIMIT]
+    ]
+    if not rows:
+        return None
+    return Section(title="Done here", body=render.table(["At", "By", "What and why"], rows))

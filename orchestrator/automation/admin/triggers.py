@@ -11,10 +11,11 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 
-from orchestrator.automation.admin import tables
+from orchestrator.automation.admin import tables, webhooks
 from orchestrator.automation.admin.filters import ByType
 from orchestrator.automation.models import Event, Rule, Trigger, TriggerType
 from orchestrator.automation.shown import triggers as shown
+from orchestrator.automation.shown import webhooks as shown_webhooks
 from orchestrator.core import authority
 from orchestrator.core.admin import render
 from orchestrator.core.admin.read_only import ReadOnlyAdmin, Section
@@ -36,7 +37,7 @@ class TriggerAdmin(ReadOnlyAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Trigger]:
         queryset: QuerySet[Trigger] = super().get_queryset(request)
-        return queryset.select_related("type", "timer").annotate(
+        return queryset.select_related("type", "timer", "webhook").annotate(
             rule_total=Count("rules", filter=Q(rules__retired_at__isnull=True))
         )
 
@@ -76,6 +77,8 @@ class TriggerAdmin(ReadOnlyAdmin):
 
     def sections(self, obj: Trigger, now: datetime, *, seen_by: Principal) -> list[Section]:
         boxes = [Section(facts=render.facts(shown.situation(obj, now))), _rules(obj, seen_by)]
+        if (hook := shown_webhooks.of_trigger(obj)) is not None:
+            boxes += webhooks.sections(hook)
         if authority.may(seen_by, "events.read", obj.place):
             newest = Event.objects.filter(trigger=obj).order_by("-pk")
             boxes.append(tables.events(newest, type=obj.type.ref))

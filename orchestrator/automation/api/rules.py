@@ -117,7 +117,7 @@ class RevisionPage(pages.Page):
     items: list[RevisionShown]
 
 
-class DryRun(BaseModel):
+class RuleDryRun(BaseModel):
     dry_run: bool = Field(
         False, description="true to check it all and answer 200 with the rule as it would be."
     )
@@ -159,11 +159,11 @@ def list_rules(request: AuthenticatedRequest, query: Query[RuleQuery]) -> HttpRe
     "", auth=needs("rules.install"), response=documented(409, _201=RuleDetail, _200=RuleDetail)
 )
 def create_rule(
-    request: AuthenticatedRequest, new: Body[NewRuleBody], query: Query[DryRun]
+    request: AuthenticatedRequest, new: Body[NewRuleBody], query: Query[RuleDryRun]
 ) -> HttpResponse:
     """Create a rule, which runs its action with the caller's permissions: 201, or 200 if it is
     there and says the same. 409 if it says something else. A retired one is in use again."""
-    refuse_unknown_parameters(request, DryRun)
+    refuse_unknown_parameters(request, RuleDryRun)
     in_use = Rule.objects.filter(ref=new.ref, retired_at__isnull=True)
     with transaction.atomic():
         is_there = in_use.exists()
@@ -203,11 +203,11 @@ def list_revisions(
     response=documented(409, _201=RuleDetail, _200=RuleDetail),
 )
 def replace_rule(
-    request: AuthenticatedRequest, ref: Ref, new: Body[RuleBody], query: Query[DryRun]
+    request: AuthenticatedRequest, ref: Ref, new: Body[RuleBody], query: Query[RuleDryRun]
 ) -> HttpResponse:
     """Have the rule say this; its owner is the caller from then on. What an operator has enabled or
     disabled stays so. 201 if there was none. 409 if it belongs to a pack."""
-    refuse_unknown_parameters(request, DryRun)
+    refuse_unknown_parameters(request, RuleDryRun)
     with transaction.atomic():
         outcome = _install(request, ref, new)
         if query.dry_run:

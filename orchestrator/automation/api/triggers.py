@@ -10,7 +10,8 @@ from django.http import HttpResponse
 from ninja import Body, Path, Query, Router
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.automation import triggers
+from orchestrator.automation import hook_paths, triggers
+from orchestrator.automation.hooks.parameters import WEBHOOK
 from orchestrator.automation.models import Trigger, TriggerType
 from orchestrator.automation.problems import InvalidDocument
 from orchestrator.automation.shown import triggers as shown
@@ -66,7 +67,7 @@ class NewTrigger(BaseModel):
     parameters: dict[str, Any] = Field({}, examples=[{"cron": "0 5 * * *"}])
 
 
-class DryRun(BaseModel):
+class TriggerDryRun(BaseModel):
     dry_run: bool = Field(
         False, description="true to check it all and answer 200 with the trigger as it would be."
     )
@@ -105,7 +106,7 @@ def list_triggers(request: AuthenticatedRequest, query: Query[TriggerQuery]) -> 
     visible = Trigger.objects.visible_to(request.auth.principal)
     if query.type is not None:
         visible = visible.filter(type__ref=query.type)
-    rows = visible.select_related("type", "timer")
+    rows = visible.select_related("type", "timer", "webhook")
     found, cursor = pages.newest_first(rows, query, key=cursors.whole_number)
     items = [shown.shown(row) for row in found]
     return reply(TriggerPage(items=items, next=pages.link(request, cursor), next_cursor=cursor))
@@ -117,13 +118,15 @@ def list_triggers(request: AuthenticatedRequest, query: Query[TriggerQuery]) -> 
     response=documented(_201=TriggerShown, _200=TriggerShown),
 )
 def create_trigger(
-    request: AuthenticatedRequest, new: Body[NewTrigger], query: Query[DryRun]
+    request: AuthenticatedRequest, new: Body[NewTrigger], query: Query[TriggerDryRun]
 ) -> HttpResponse:
     """The trigger of this type with these parameters: 201, or 200 if there is one. Rules make
     theirs; make one yourself to report events of a type with parameters before a rule asks them."""
-    refuse_unknown_parameters(request, DryRun)
+    refuse_unknown_parameters(request, TriggerDryRun)
     caller = request.auth
     authority.require(caller.principal, "triggers.change", Place.of_ref(PACKS, new.type))
+    if new.type == WEBHOOK:
+        hook_paths.require_permission(new.parameters, principal=caller.principal)
     with transaction.atomic():
         is_there = triggers.exists(new.type, new.parameters)
         try:
@@ -161,7 +164,9 @@ def get_next_ticks(
 
 
 def _known(request: AuthenticatedRequest, trigger_id: int) -> Trigger:
-    rows = Trigger.objects.visible_to(request.auth.principal).select_related("type", "timer")
+    rows = Trigger.objects.visible_to(request.auth.principal).select_related(
+        "type", "timer", "webhook"
+    )
     if (row := rows.filter(pk=trigger_id).first()) is None:
         raise problems.not_found(f"No trigger has the number {trigger_id}")
     return row

@@ -46,6 +46,13 @@ class ListingCommand(output.MusterCommand):
             self.stdout.write(f"More: --cursor {more}")
 
 
+def of_packs(rows: QuerySet[Any], *, pack: str | None, retired: bool) -> QuerySet[Any]:
+    """Those of one pack, if one is named; what has left its pack only if it is asked for."""
+    if pack:
+        rows = rows.filter(ref__startswith=f"{pack}.")
+    return rows if retired else rows.filter(retired_at__isnull=True)
+
+
 def payload(text: str) -> dict[str, Any]:
     """A JSON object, `@FILE` that contains one, or `-` for standard input."""
     if text == STDIN:

@@ -1,4 +1,4 @@
-"""Selection of a rule, a trigger, an event or an enforcement by the text that a user types."""
+"""Selection of rules, sensors, triggers, events and enforcements by the text that a user types."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
-from orchestrator.automation.models import Enforcement, Event, Rule, Trigger, TriggerType
+from orchestrator.automation.models import Enforcement, Event, Rule, Sensor, Trigger, TriggerType
 from orchestrator.automation.replaying import UnknownEvent
 from orchestrator.automation.rules import UnknownRule
+from orchestrator.automation.sensors import catalogue
 from orchestrator.automation.triggers import UnknownTrigger
 from orchestrator.core.cursors import ID_MAX
 from orchestrator.core.errors import NotFound
-from orchestrator.core.management.parsing import did_you_mean
 from orchestrator.core.management.selection import NAMES_LIMIT, beginning_with
+from orchestrator.core.words import did_you_mean
 
 RULE = ("trigger__type", "revision", "owner__user", "pack")
 """What a rule's page says of other rows."""
@@ -36,6 +37,15 @@ def rule(ref: str, rows: QuerySet[Rule]) -> Rule:
     return row
 
 
+def sensor(ref: str, rows: QuerySet[Sensor]) -> Sensor:
+    """The sensor of this name among these. Raises UnknownSensor."""
+    if (row := rows.select_related(*catalogue.RELATED).filter(ref=ref).first()) is None:
+        names = rows.filter(retired_at__isnull=True).values_list("ref", flat=True)
+        hint = _hint(ref, names, "sensors list")
+        raise catalogue.UnknownSensor(f"No sensor is called {ref!r}{hint}")
+    return row
+
+
 def trigger_type(ref: str, rows: QuerySet[TriggerType]) -> TriggerType:
     """The trigger type of this name among these. Raises UnknownTriggerType."""
     if (row := rows.select_related("pack").filter(ref=ref).first()) is None:
@@ -48,7 +58,7 @@ def trigger_type(ref: str, rows: QuerySet[TriggerType]) -> TriggerType:
 def trigger(text: str, rows: QuerySet[Trigger]) -> Trigger:
     """The trigger among these with this number. Raises UnknownTrigger."""
     is_number = text.isascii() and text.isdigit() and int(text[:20]) <= ID_MAX
-    found = rows.select_related("type", "timer")
+    found = rows.select_related("type", "timer", "webhook")
     if not is_number or (row := found.filter(pk=int(text)).first()) is None:
         raise UnknownTrigger(f"No trigger has the number {text!r}; see: manage.py trigger list")
     return row

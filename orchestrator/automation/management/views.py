@@ -1,4 +1,4 @@
-"""Rules, triggers, events and enforcements in the terminal."""
+"""Rules, sensors, triggers, events and enforcements in the terminal."""
 
 from __future__ import annotations
 
@@ -11,8 +11,24 @@ from rich.text import Text
 
 from orchestrator.automation.asking import Answer
 from orchestrator.automation.criteria import shown as explained
-from orchestrator.automation.models import Enforcement, Event, Rule, Trigger, TriggerType
-from orchestrator.automation.shown import answers, enforcements, events, rules, triggers
+from orchestrator.automation.models import (
+    Enforcement,
+    Event,
+    Rule,
+    Sensor,
+    Trigger,
+    TriggerType,
+    Webhook,
+)
+from orchestrator.automation.shown import (
+    answers,
+    enforcements,
+    events,
+    rules,
+    sensors,
+    triggers,
+    webhooks,
+)
 from orchestrator.core import words
 from orchestrator.core.authority import Principal
 from orchestrator.core.management import output
@@ -83,6 +99,25 @@ def trigger_page(
     )
 
 
+def webhook_rows(rows: Sequence[Webhook]) -> Table:
+    table = Table("path", "profile", ">trigger", ">taken", ">refused", "last", "*last refusal")
+    for row in rows:
+        counts = list(row.deliveries.all())
+        taken, refused = webhooks.totals(counts)
+        refusals = [each for each in counts if not webhooks.is_taken(each.outcome)]
+        last = max(refusals, key=lambda each: each.last_at, default=None)
+        table.add_row(
+            output.plain(row.path),
+            output.plain(row.trigger.parameters["profile"]),
+            str(row.trigger_id),
+            f"{taken:,}",
+            f"{refused:,}",
+            output.moment(max((each.last_at for each in counts), default=None)),
+            "" if last is None else output.line(f"{last.outcome}: {last.last_detail}"),
+        )
+    return table
+
+
 def rule_rows(rows: Sequence[Rule]) -> Table:
     table = Table("rule", "state", "trigger", "action", "*description")
     for row in rows:
@@ -102,6 +137,38 @@ def rule_page(row: Rule, now: datetime) -> Iterator[RenderableType]:
     if listed := list(latest[:LATEST]):
         yield _heading("Latest answers")
         yield enforcement_rows(listed, now)
+
+
+def sensor_rows(rows: Sequence[Sensor]) -> Table:
+    table = Table("sensor", "state", "service", ">events", ">restarts", "last event", "*problem")
+    for row in rows:
+        shown = sensors.summary(row)
+        table.add_row(
+            output.plain(row.ref),
+            output.status(shown.state),
+            output.plain(shown.service or ""),
+            f"{shown.events:,}",
+            str(shown.restarts or ""),
+            output.moment(shown.last_event_at)[YEAR:],
+            output.line(shown.problem),
+        )
+    return table
+
+
+def sensor_page(row: Sensor, now: datetime) -> Iterator[RenderableType]:
+    yield output.facts(sensors.situation(row, now))
+    if changes := sensors.latest_changes(row, LATEST):
+        yield _heading("Latest changes")
+        table = Table("at", "change", "state", "by", "*why")
+        for each in changes:
+            table.add_row(
+                output.moment(each.at)[YEAR:],
+                each.event,
+                output.status(each.to_state),
+                output.plain(each.actor),
+                output.line(each.reason),
+            )
+        yield table
 
 
 def answer_page(answer: Answer) -> Iterator[RenderableType]:

@@ -149,7 +149,8 @@ class Migration(migrations.Migration):
                 (
                     "source",
                     models.CharField(
-                        help_text="`api`, `timer`, `execution`, `replay`.", max_length=60
+                        help_text="`api`, `command`, `execution`, `hook`, `replay`, `sensor` or `timer`.",
+                        max_length=60,
                     ),
                 ),
                 ("sent_by", models.CharField(blank=True, max_length=150)),

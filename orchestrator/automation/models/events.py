@@ -61,7 +61,10 @@ class Event(models.Model):
     problem = models.CharField(
         max_length=200, blank=True, help_text="Why no rule was asked, if so."
     )
-    source = models.CharField(max_length=60, help_text="`api`, `timer`, `execution`, `replay`.")
+    source = models.CharField(
+        max_length=60,
+        help_text="`api`, `command`, `execution`, `hook`, `replay`, `sensor` or `timer`.",
+    )
     sent_by = models.CharField(max_length=150, blank=True)
     correlation_id = models.CharField(max_length=100, null=True, blank=True)  # noqa: DJ001 - not indexed
     depth = models.PositiveSmallIntegerField(

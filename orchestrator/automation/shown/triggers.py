@@ -8,8 +8,10 @@ from typing import Any
 
 from pydantic import Field
 
+from orchestrator.automation import hook_paths
 from orchestrator.automation.models import Timer, Trigger, TriggerType
 from orchestrator.automation.problems import InvalidDocument
+from orchestrator.automation.shown import webhooks
 from orchestrator.automation.triggers import schedule_of
 from orchestrator.core import words
 from orchestrator.core.redaction import redacted
@@ -41,6 +43,9 @@ class TriggerShown(Shown):
     last_fired_at: datetime | None = Field(
         description="Of a timer: the time that was last due, or since when rules wait."
     )
+    hook_address: str | None = Field(
+        description="Of a webhook: where it is sent to, below the address of the API."
+    )
 
 
 def type_shown(row: TriggerType) -> TriggerTypeShown:
@@ -60,7 +65,14 @@ def shown(row: Trigger) -> TriggerShown:
         created_at=row.created_at,
         next_fire_at=timer.next_fire_at if timer else None,
         last_fired_at=timer.last_fired_at if timer else None,
+        hook_address=hook_address(row),
     )
+
+
+def hook_address(row: Trigger) -> str | None:
+    """Where deliveries are sent to; None if it is no webhook, or another one has its path."""
+    hook = webhooks.of_trigger(row)
+    return None if hook is None else hook_paths.address_of(hook)
 
 
 def timer_of(row: Trigger) -> Timer | None:
@@ -110,6 +122,7 @@ def situation(row: Trigger, now: datetime) -> list[Fact]:
             ("Type", row.type.ref),
             ("Description", row.type.description),
             ("Parameters", Json(redacted(row.parameters))),
+            ("Webhook", hook_address(row)),
             ("Fires next", Due(timer.next_fire_at, now) if timer and timer.next_fire_at else None),
             ("Sleeps", "no enabled rule waits for it, or it is at its end" if is_asleep else None),
             ("Was last due", At(timer.last_fired_at) if timer and timer.last_fired_at else None),

@@ -52,11 +52,11 @@ def now_wrong(
     wrong: list[Alarm] = []
     if authority.may(user, "metrics.read"):
         plans = maintenance.plans() if plans is None else plans
-        wrong += [*_executors(plans, now), *_paused(plans), *_beat(now)]
+        wrong += [*executors(plans, now), *paused(plans), *beat(now)]
         if asking_the_broker:
-            wrong += _broker()
+            wrong += broker()
     if authority.may(user, "workers.read"):
-        wrong += _workers(now, user)
+        wrong += workers(now, user)
     return wrong
 
 
@@ -68,7 +68,7 @@ def is_late(plan: Plan, ran_at: datetime, now: datetime) -> bool:
     return now - ran_at > LATE_AFTER * timedelta(seconds=plan.seconds)
 
 
-def _executors(plans: Plans, now: datetime) -> Iterator[Alarm]:
+def executors(plans: Plans, now: datetime) -> Iterator[Alarm]:
     ran_at = Tick.objects.filter(name=EXECUTORS_SIGN).values_list("ran_at", flat=True).first()
     follows = "Nothing is scheduled, retried or ended in time. Accepted executions wait."
     hint = "Start one: manage.py executor; manage.py up starts all services."
@@ -79,7 +79,7 @@ def _executors(plans: Plans, now: datetime) -> Iterator[Alarm]:
         yield Alarm(f"No executor has worked for {silent}", f"{follows} {hint}")
 
 
-def _paused(plans: Plans) -> Iterator[Alarm]:
+def paused(plans: Plans) -> Iterator[Alarm]:
     names = [name for name, plan in plans.items() if plan.is_paused]
     if names:
         yield Alarm(
@@ -89,7 +89,7 @@ def _paused(plans: Plans) -> Iterator[Alarm]:
         )
 
 
-def _beat(now: datetime) -> Iterator[Alarm]:
+def beat(now: datetime) -> Iterator[Alarm]:
     newest = PeriodicTask.objects.filter(enabled=True).aggregate(at=Max("last_run_at"))["at"]
     if newest is not None and now - newest > BEAT_SILENT:
         silent = words.span((now - newest).total_seconds())
@@ -101,7 +101,7 @@ def _beat(now: datetime) -> Iterator[Alarm]:
         )
 
 
-def _broker() -> Iterator[Alarm]:
+def broker() -> Iterator[Alarm]:
     until = time.monotonic() + reachability.PATIENCE_SECONDS
     if not reachability.yes(reachability.broker.ask(), until):
         yield Alarm(
@@ -110,7 +110,7 @@ def _broker() -> Iterator[Alarm]:
         )
 
 
-def _workers(now: datetime, user: Principal) -> Iterator[Alarm]:
+def workers(now: datetime, user: Principal) -> Iterator[Alarm]:
     stale = Worker.objects.visible_to(user).stale(now).order_by("name")
     names = list(stale.values_list("name", flat=True)[: NAMED_WORKERS + 1])
     if names:

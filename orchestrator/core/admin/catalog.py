@@ -25,8 +25,11 @@ from orchestrator.core.admin.read_only import ReadOnlyAdmin, Section, go_to
 from orchestrator.core.authority import Principal
 from orchestrator.core.executions import NewExecution
 from orchestrator.core.executions.requests import LONGEST_TEXTS
-from orchestrator.core.models import Action, Pack
+from orchestrator.core.models import Action, Pack, Release
 from orchestrator.core.shown import actions as shown
+from orchestrator.core.shown import packs as packs_shown
+
+MOST_RELEASES = 50
 
 
 class RunForm(BaseDialogForm):
@@ -75,12 +78,20 @@ def _example(schema: Any) -> dict[str, Any]:
 @admin.register(Pack)
 class PackAdmin(ReadOnlyAdmin):
     view_permission = "actions.read"
-    list_display = ("name", "version", "action_count", "description", "installed")
+    list_display = ("name", "version", "state", "action_count", "description", "installed")
     search_fields = ("name",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Pack]:
         queryset: QuerySet[Pack] = super().get_queryset(request)
         return queryset.annotate(action_total=Count("actions"))
+
+    @display(description="")
+    def state(self, pack: Pack) -> SafeString:
+        if pack.removed_at is not None:
+            return render.badge("removed")
+        if pack.draining_since is not None:
+            return render.badge("being removed", "warning")
+        return render.badge("installed" if pack.release_id else "linked", "success")
 
     @display(description="Actions")
     def action_count(self, pack: Pack) -> int:
@@ -106,11 +117,22 @@ class PackAdmin(ReadOnlyAdmin):
             ("Description", obj.description),
             ("Installed", render.moment(obj.installed_at)),
             ("From", render.mono(obj.path)),
+            ("Release", _release(obj)),
         ]
+        if obj.draining_since:
+            facts.append(("Being removed", render.moment(obj.draining_since)))
+        if obj.removed_at:
+            facts.append(("Removed", render.moment(obj.removed_at)))
         headers = ["Action", "Runtime", "", "Description"]
+        releases = [_row_of(each) for each in obj.releases.select_related("pack")[:MOST_RELEASES]]
+        of_releases = ["Release", "Version", "", "Installed", "By"]
         return [
-            Section(facts=facts),
+            Section(facts=facts, kind="warning" if obj.draining_since else ""),
             Section(title="Actions", body=render.table(headers, rows) if rows else "none"),
+            Section(
+                title="Releases",
+                body=render.table(of_releases, releases) if releases else "none: it is linked",
+            ),
         ]
 
 
@@ -231,12 +253,30 @@ class ActionAdmin(ReadOnlyAdmin):
             messages.error(request, f"There is no action {object_id}.")
             return go_to(request, reverse("admin:orchestrator_action_changelist"))
         changed = Action.objects.filter(pk=obj.pk, enabled=not enabled).update(
-            enabled=enabled, updated_at=clock.now()
+            enabled=enabled, enabled_override=enabled, updated_at=clock.now()
         )
         if changed:
             self.log_change(request, obj, f"{word.capitalize()}.")
         messages.success(request, f"{obj.ref} is {word}.")
         return go_to(request, reverse("admin:orchestrator_action_change", args=[obj.pk]))
+
+
+def _release(obj: Pack) -> SafeString | str:
+    if obj.release is None:
+        return "none: workers read its code from the folder"
+    return render.mono(obj.release.digest)
+
+
+def _row_of(release: Release) -> tuple[Any, ...]:
+    state = packs_shown.state(release)
+    badge = render.badge(state, "success" if state == packs_shown.INSTALLED else "")
+    return (
+        render.mono(release.short),
+        release.version,
+        badge,
+        render.moment(release.installed_at),
+        release.installed_by,
+    )
 
 
 def _enabled_badge(obj: Action) -> SafeString:

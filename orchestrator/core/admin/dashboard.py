@@ -15,9 +15,10 @@ from django.utils.safestring import SafeString
 
 from orchestrator.core import authority, clock, frame, maintenance, shared_cache, words
 from orchestrator.core.admin import alarms, render
-from orchestrator.core.admin.listing import COUNT_LIMIT, created_between
+from orchestrator.core.admin.listing import COUNT_LIMIT
 from orchestrator.core.authority import Principal
 from orchestrator.core.models import DLQEntry, Execution, Tick, Worker
+from orchestrator.core.models.time_ordered import created_between
 from orchestrator.core.schedule import Plan
 from orchestrator.core.states import TERMINAL, ExecutionStatus
 

@@ -9,7 +9,7 @@ from typing import Any
 from django.utils.safestring import SafeString
 
 from orchestrator.core import words
-from orchestrator.core.admin import render
+from orchestrator.core.admin import live_output, render
 from orchestrator.core.admin.read_only import Section
 from orchestrator.core.authority import Principal
 from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent
@@ -28,6 +28,8 @@ def sections(execution: Execution, now: datetime, *, seen_by: Principal) -> list
     if rows := [_dead_letter(entry) for entry in shown.letters(execution)]:
         headers = ["Drained", "Attempt", "Reason", "From queue", "Detail"]
         boxes.append(Section(title="Dead letters", body=render.table(headers, rows)))
+    if execution.attempt and (output := live_output.box(execution, seen_by=seen_by)):
+        boxes.append(Section(title="Output", body=output))
     result = shown.result(execution, seen_by=seen_by)
     parameters = render.pretty_json(shown.parameters(execution, seen_by=seen_by))
     boxes += [_brought(content) for content in shown.brought(execution, seen_by=seen_by)]

@@ -7,17 +7,24 @@ from datetime import datetime
 from typing import Any
 
 from django.contrib import admin, messages
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.urls import reverse
+from django.urls import path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 from unfold.enums import ActionVariant
 from unfold.views import ChangeList
 
-from orchestrator.core import authority, clock, executions, words
-from orchestrator.core.admin import again, dialogs, execution_page, render, selected
+from orchestrator.core import authority, clock, executions, search, words
+from orchestrator.core.admin import (
+    again,
+    dialogs,
+    execution_page,
+    live_output,
+    render,
+    selected,
+)
 from orchestrator.core.admin.again import AgainForm
 from orchestrator.core.admin.execution_filters import (
     ByAction,
@@ -30,16 +37,18 @@ from orchestrator.core.admin.execution_filters import (
 from orchestrator.core.admin.listing import (
     CreatedBetween,
     CreatedWithin,
-    id_starts_with,
 )
 from orchestrator.core.admin.read_only import BoundedChangeList, ReadOnlyAdmin, Section, go_to
 from orchestrator.core.admin.selected import Outcome
 from orchestrator.core.authority import Principal
-from orchestrator.core.models import Action, Execution
+from orchestrator.core.models import Execution
 from orchestrator.core.shown import executions as shown
 from orchestrator.core.states import KINDS as EXECUTION_KINDS
 
 HOME = "admin:orchestrator_execution_changelist"
+
+FOUND_LIMIT = 500
+"""The most rows of a search that no index serves: ten pages."""
 
 
 class ExecutionChangeList(BoundedChangeList):
@@ -54,6 +63,7 @@ class ExecutionChangeList(BoundedChangeList):
         return queryset.defer("parameters", "result")
 
     def get_results(self, request: HttpRequest) -> None:
+        self.looked_at = getattr(request, "searched", self.looked_at)
         super().get_results(request)
         said = shown.messages(self.result_list, seen_by=authority.of_request(request))
         for execution in self.result_list:
@@ -86,7 +96,9 @@ class ExecutionAdmin(ReadOnlyAdmin):
     )
     show_facets = admin.ShowFacets.NEVER
     search_fields = ("id",)
-    search_help_text = "Start of an id, action, or correlation id"
+    search_help_text = (
+        "Such as status:failed ran:>5s, or a part of an id, an action, a correlation id"
+    )
     actions = ("again_selected", "cancel_selected")
     actions_detail = ("again", "cancel")
     list_disable_select_all = False
@@ -101,12 +113,43 @@ class ExecutionAdmin(ReadOnlyAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Execution], search_term: str
     ) -> tuple[QuerySet[Execution], bool]:
-        """Search by id prefix, part of an action's ref, or correlation id: each has an index."""
-        term = search_term.strip()
-        return (queryset.filter(_found_by(term)) if term else queryset), False
+        """Search in the language of all faces; nothing is shown for what cannot be read."""
+        try:
+            return self._searched(request, queryset, search_term), False
+        except (search.NotUnderstood, search.SearchTookTooLong) as error:
+            messages.error(request, render.preformatted(str(error)))
+            return queryset.none(), False
+
+    def _searched(
+        self, request: HttpRequest, queryset: QuerySet[Execution], text: str
+    ) -> QuerySet[Execution]:
+        """Those of the rows that a search wants. Raises NotUnderstood and SearchTookTooLong."""
+        rows: Any = queryset
+        wanted = search.read(text, search.Asked(authority.of_request(request), clock.now()))
+        if wanted.is_served_by_index:
+            return queryset.filter(wanted.q)
+        found = search.find(wanted, rows, limit=FOUND_LIMIT)
+        if found.next_cursor is not None:
+            request.searched = _bounds(found)  # type: ignore[attr-defined]
+        return queryset.filter(pk__in=[row.pk for row in found.rows])
 
     def sections(self, obj: Execution, now: datetime, *, seen_by: Principal) -> list[Section]:
         return execution_page.sections(obj, now, seen_by=seen_by)
+
+    # --- its output, refreshed
+
+    def get_urls(self) -> list[Any]:
+        output = path(
+            "<path:object_id>/output/",
+            self.admin_site.admin_view(self.output),
+            name="orchestrator_execution_output",
+        )
+        return [output, *super().get_urls()]
+
+    def output(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """The box with its newest output."""
+        execution = self.get_object(request, object_id)
+        return live_output.answer(execution, seen_by=self.principal(request))
 
     # --- columns
 
@@ -246,16 +289,8 @@ class ExecutionAdmin(ReadOnlyAdmin):
         return new
 
 
-def _found_by(term: str) -> Q:
-    """The condition for what a search finds. No `OR`: for one the database would walk the table."""
-    # refs are looked up among the few actions: a LIKE over executions would read them all
-    refs = list(Action.objects.filter(ref__icontains=term).values_list("ref", flat=True))
-    conditions = [Q(correlation_id=term)]
-    conditions += [Q(action_ref__in=refs)] if refs else []
-    conditions += [by_id] if (by_id := id_starts_with(term)) else []
-    rows = Execution.objects.order_by()
-    matching = [each for each in conditions if rows.filter(each).exists()]
-    if len(matching) == 1:
-        return matching[0]
-    ids = [rows.filter(each).values("pk") for each in matching]
-    return Q(pk__in=ids[0].union(*ids[1:]) if ids else [])
+def _bounds(found: search.Found) -> str:
+    """What a search of which there is more looked at, and what to do."""
+    said = found.looked_at.text if found.looked_at else ""
+    said = said or f"The first {FOUND_LIMIT} that match."
+    return f"{said} To look at older ones, add a time such as created:>1d."

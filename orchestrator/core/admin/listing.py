@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 from django.core.paginator import Page, Paginator
 from django.db.models import Model, Q, QuerySet
@@ -20,7 +19,7 @@ from django.utils.functional import cached_property
 from unfold.contrib.filters.admin import DropdownFilter, RangeDateTimeFilter
 
 from orchestrator.core import clock
-from orchestrator.core.models.time_ordered import CLOCK_SKEW, uuid7_floor
+from orchestrator.core.models.time_ordered import created_between, ids_beginning_with
 
 COUNT_LIMIT = 10_000
 
@@ -64,21 +63,7 @@ def id_starts_with(text: str, *, field: str = "pk") -> Q | None:
     digits = text.replace("-", "")
     if not _HEX.fullmatch(text) or not 4 <= len(digits) <= 32:
         return None
-    between = (UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f")))
-    return Q((f"{field}__range", between))
-
-
-def created_between(
-    start: datetime | None, end: datetime | None, *, field: str = "created_at"
-) -> Q:
-    """A condition for rows with a UUIDv7 created in a range of time; either end may be open.
-    `field`: the time at which they were."""
-    wanted = Q()
-    if start is not None:
-        wanted &= Q((f"{field}__gte", start), pk__gte=uuid7_floor(start - CLOCK_SKEW))
-    if end is not None:
-        wanted &= Q((f"{field}__lte", end), pk__lte=uuid7_floor(end + CLOCK_SKEW))
-    return wanted
+    return Q((f"{field}__range", ids_beginning_with(digits)))
 
 
 class CreatedWithin(DropdownFilter):

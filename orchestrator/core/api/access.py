@@ -85,6 +85,16 @@ class Needs:
         return caller
 
 
+class Open:
+    """The `auth` of an operation that strangers may call, and the reason."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+    def __call__(self, request: HttpRequest) -> bool:
+        return True
+
+
 class Undeclared(Needs):
     """The `auth` of an operation that says nothing of permissions: nobody may call it."""
 
@@ -99,3 +109,8 @@ class Undeclared(Needs):
 def needs(permission: str) -> Needs:
     """Declare what an operation needs: `@router.get("", auth=needs("executions.read"))`."""
     return Needs(permission)
+
+
+def open_because(why: str) -> Open:
+    """Declare that an operation needs no permission, and why not."""
+    return Open(why)

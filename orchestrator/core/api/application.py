@@ -14,8 +14,9 @@ from django.db import InterfaceError, InternalError, OperationalError
 from django.http import HttpRequest, HttpResponse, UnreadablePostError
 from ninja import NinjaAPI
 from ninja.errors import HttpError, ValidationError, ValidationErrorContext
-from ninja.openapi.schema import OpenAPISchema
+from ninja.openapi.schema import REF_TEMPLATE, OpenAPISchema
 from ninja.operation import Operation
+from ninja.schema import NinjaGenerateJsonSchema
 from pydantic import BaseModel, SecretStr
 from pydantic_core import ErrorDetails
 
@@ -78,25 +79,40 @@ class MusterAPI(NinjaAPI):
                     operation["responses"] = _also(operation["responses"], [429])
                 if "requestBody" in operation:
                     operation["responses"] = _also(operation["responses"], OF_A_BODY)
-                for status, response in operation["responses"].items():
-                    if status >= 400 and (content := response.get("content")):
-                        response["content"] = {problems.CONTENT_TYPE: content["application/json"]}
         return schema
 
 
 class Document(OpenAPISchema):
     """The document of the API; each operation says which permission it needs."""
 
+    def responses(self, operation: Operation) -> dict[int, dict[str, Any]]:
+        """Describe every problem as the same one."""
+        responses: dict[int, dict[str, Any]] = super().responses(operation)
+        name = problems.ProblemDetails.__name__
+        schema = problems.ProblemDetails.model_json_schema(
+            mode="serialization",
+            ref_template=REF_TEMPLATE,
+            schema_generator=NinjaGenerateJsonSchema,
+        )
+        self.add_schema_definitions({**schema.pop("$defs"), name: schema})
+        content = {"schema": {"$ref": REF_TEMPLATE.format(model=name)}}
+        for status, response in responses.items():
+            if status >= 400:
+                response["content"] = {problems.CONTENT_TYPE: content}
+        return responses
+
     def operation_details(self, operation: Operation) -> dict[str, Any]:
         details: dict[str, Any] = super().operation_details(operation)
         for each in operation.auth_callbacks:
             if isinstance(each, access.Needs):
                 details["x-permission"] = each.permission
+            elif isinstance(each, access.Open):
+                details["x-open-because"] = each.why
         return details
 
     def operation_security(self, operation: Operation) -> list[dict[str, Any]] | None:
         """Name the authentication, which is the same for all."""
-        if not operation.auth_callbacks:
+        if not operation.auth_callbacks or isinstance(operation.auth_callbacks[0], access.Open):
             return None
         name = type(access.authentication()).__name__
         schema = getattr(access.authentication(), "openapi_security_schema", None)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from itertools import islice
-from typing import Any, NoReturn
+from typing import Any
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -41,22 +40,8 @@ def _check_type(request: HttpRequest) -> None:
 
 def _loaded(body: bytes) -> Any:
     try:
-        text = body.decode()
-    except UnicodeDecodeError as error:
-        raise _malformed(f"not UTF-8 at byte {error.start}") from None
-    try:
-        return json.loads(text, parse_constant=_refuse_constant)
-    except json.JSONDecodeError as error:
-        raise _malformed(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
-    except RecursionError:
-        raise invalid([FieldProblem(pointer="", message=json_values.TOO_DEEP)]) from None
-    except ValueError as error:  # an integer with thousands of digits
+        return json_values.read(body)
+    except json_values.Malformed as error:
+        raise Problem(400, "malformed-json", "The body is not JSON", str(error)) from None
+    except json_values.Unreadable as error:
         raise invalid([FieldProblem(pointer="", message=str(error))]) from None
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise invalid([FieldProblem(pointer="", message=f"{name} is not a JSON number")])
-
-
-def _malformed(detail: str) -> Problem:
-    return Problem(400, "malformed-json", "The body is not JSON", detail)

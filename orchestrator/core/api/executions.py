@@ -13,9 +13,9 @@ from django.http import HttpResponse
 from ninja import Body, Query, Router
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
-from orchestrator.core import authority, executions, retry_policy
+from orchestrator.core import authority, executions, retry_policy, search
 from orchestrator.core.api import pages
-from orchestrator.core.api.access import AuthenticatedRequest, needs
+from orchestrator.core.api.access import AuthenticatedRequest, Caller, needs
 from orchestrator.core.api.application import refuse_unknown_parameters
 from orchestrator.core.api.problems import FieldProblem, invalid
 from orchestrator.core.api.replies import documented, reply
@@ -141,8 +141,23 @@ class Cancel(BaseModel):
     reason: pages.Text = Field("", max_length=CANCEL_REASON_MAX, description="Kept with it.")
 
 
+class LookedAt(Shown):
+    """What a search that no index serves looked at for a page."""
+
+    stopped_by: search.Stop = Field(
+        description="`page`: it is full. `rows`, `seconds`, `window`: it looked at 100,000 "
+        "executions, for 2 s, or at 24 hours; `next` leads on. `end`: there are no older ones."
+    )
+    back_to: datetime | None = Field(
+        description="When the oldest execution was made that it looked at; null for the first one."
+    )
+
+
 class ExecutionPage(pages.Page):
     items: list[ExecutionListed]
+    looked_at: LookedAt | None = Field(
+        default=None, description="For `q`: null if an index led to the rows, and nothing is left."
+    )
 
 
 class AcceptedIds(Shown):
@@ -173,6 +188,11 @@ Moment = Annotated[AwareDatetime, BeforeValidator(_no_number), AfterValidator(_i
 class ExecutionQuery(pages.PageQuery):
     """Filters; all of them must hold."""
 
+    q: pages.Text | None = Field(
+        None,
+        description="A search, such as `status:failed ran:>5s`: see docs/search.md.",
+        examples=["status:failed ran:>5s"],
+    )
     status: list[ExecutionStatus] = Field([], description="May be repeated; any of them matches.")
     action_ref: pages.Text | None = None
     worker: pages.Text | None = Field(None, description="Name or id of a worker.")
@@ -236,15 +256,20 @@ def list_executions(request: AuthenticatedRequest, query: Query[ExecutionQuery])
     """Executions, newest first, without `parameters` and `result`.
 
     For a worker, a reason, or a status that is an end, a page looks at 100,000 executions: it may
-    be short, or even empty, and `next` leads on to older ones until it is null.
+    be short, or even empty, and `next` leads on to older ones until it is null. So may a page of
+    `q`; its `looked_at` says what it looked at.
     """
     refuse_unknown_parameters(request, ExecutionQuery)
-    visible = Execution.objects.visible_to(request.auth.principal).select_related("worker")
-    matching = _filtered(visible, query).defer(*UNLISTED)
-    among = _within(Execution.objects.all(), query) if _may_scan(query) else None
-    rows, cursor = pages.newest_first(matching, query, key=UUID, among=among)
-    items = pages.each(ExecutionListed, rows)
-    return reply(ExecutionPage(items=items, next=pages.link(request, cursor), next_cursor=cursor))
+    found = _found(query, request.auth)
+    looked_at = None if found.looked_at is None else LookedAt.model_validate(found.looked_at)
+    return reply(
+        ExecutionPage(
+            items=pages.each(ExecutionListed, found.rows),
+            next=pages.link(request, found.next_cursor),
+            next_cursor=found.next_cursor,
+            looked_at=looked_at,
+        )
+    )
 
 
 @router.get(
@@ -303,6 +328,34 @@ def _check_bulk(news: list[NewExecution]) -> None:
     ]
     if repeated:
         raise invalid(repeated)
+
+
+def _found(query: ExecutionQuery, caller: Caller) -> search.Found:
+    """One page of the filters and, if there is one, of the search."""
+    visible = Execution.objects.visible_to(caller.principal).select_related("worker")
+    matching = _filtered(visible, query).defer(*UNLISTED)
+    scans, among = _may_scan(query), _within(Execution.objects.all(), query)
+    if query.q is None:
+        rows, cursor = pages.newest_first(matching, query, key=UUID, among=among if scans else None)
+        return search.Found(rows, cursor)
+    below = pages.below(query, key=UUID)
+    wanted = _read(query.q, caller)
+    return search.find(wanted, matching, limit=query.limit, below=below, among=among, scans=scans)
+
+
+def _read(text: str, caller: Caller) -> search.Wanted:
+    try:
+        return search.read(text, search.Asked(caller.principal, caller.now))
+    except search.NotUnderstood as error:
+        raise invalid(
+            FieldProblem(
+                pointer="?q",
+                message=mistake.message,
+                position=mistake.start,
+                length=mistake.end - mistake.start,
+            )
+            for mistake in error.mistakes
+        ) from None
 
 
 def _filtered(rows: ExecutionQuerySet, query: ExecutionQuery) -> ExecutionQuerySet:

@@ -10,7 +10,7 @@ from ninja import Router
 from pydantic import BaseModel, Field
 
 from orchestrator.core import reachability
-from orchestrator.core.api.problems import Problem, ProblemDetails
+from orchestrator.core.api.problems import Problem
 from orchestrator.core.api.replies import reply
 
 router = Router(tags=["health"])
@@ -40,7 +40,7 @@ def live(request: HttpRequest) -> HttpResponse:
     return reply(Live())
 
 
-@router.get("/ready", auth=None, response={200: Ready, 503: ProblemDetails})
+@router.get("/ready", auth=None, response={200: Ready, 503: None})
 def ready(request: HttpRequest) -> HttpResponse:
     """The database can be reached and takes writes. Answers within about two seconds, even if a
     server is down."""

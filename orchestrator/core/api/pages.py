@@ -60,8 +60,13 @@ def newest_first(
 ) -> tuple[list[M], str | None]:
     """One page, newest first, and the cursor of the next one; `key` reads a primary key. For
     `offset` and `among` see `cursors.newest`."""
-    below = None if query.cursor is None else _read(query.cursor, key)
-    return cursors.newest(rows, limit=query.limit, below=below, offset=offset, among=among)
+    last = below(query, key=key)
+    return cursors.newest(rows, limit=query.limit, below=last, offset=offset, among=among)
+
+
+def below(query: PageQuery, *, key: Callable[[str], Any]) -> Any:
+    """The primary key in the cursor of a page; None for the first page."""
+    return None if query.cursor is None else _read(query.cursor, key)
 
 
 def oldest_first(

@@ -25,6 +25,12 @@ class FieldProblem(BaseModel):
         description="JSON pointer into the body, or `?name` for a parameter of the query."
     )
     message: str
+    position: int | None = Field(
+        default=None, description="Of a search: its character at which the fault begins, from 0."
+    )
+    length: int | None = Field(
+        default=None, description="Of a search: the characters of the fault."
+    )
 
 
 class ProblemDetails(BaseModel):
@@ -62,7 +68,7 @@ def respond(request: HttpRequest, problem: Problem) -> HttpResponse:
         "status": problem.status,
         "detail": problem.detail,
         "instance": request.path[:INSTANCE_LIMIT],
-        "errors": [error.model_dump() for error in problem.errors],
+        "errors": [error.model_dump(exclude_none=True) for error in problem.errors],
     }
     return HttpResponse(
         json.dumps(content),

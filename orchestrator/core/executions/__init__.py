@@ -1,7 +1,13 @@
 """The life of an execution: request, schedule, claim, finish, retry, cancel, sweep."""
 
 from orchestrator.core.errors import Refusal
-from orchestrator.core.executions.again import NotToBeRunAgain, run_again
+from orchestrator.core.executions.again import (
+    NotToBeRunAgain,
+    as_again,
+    origin_id,
+    reruns,
+    run_again,
+)
 from orchestrator.core.executions.attempts import (
     claim,
     end_attempts,
@@ -13,6 +19,7 @@ from orchestrator.core.executions.attempts import (
 from orchestrator.core.executions.cancellation import AlreadyOver, cancel
 from orchestrator.core.executions.dispatching import dispatch_again, dispatch_unclaimed
 from orchestrator.core.executions.ended import RETRY_AFTER, Ended
+from orchestrator.core.executions.holding import answer, hold
 from orchestrator.core.executions.holdings import (
     disown,
     set_run_deadlines,
@@ -35,7 +42,12 @@ from orchestrator.core.executions.requests import (
     request_many,
     require_permission,
 )
-from orchestrator.core.executions.scheduling import note_completed, schedule, schedule_backlog
+from orchestrator.core.executions.scheduling import (
+    note_completed,
+    note_ended,
+    schedule,
+    schedule_backlog,
+)
 from orchestrator.core.executions.subjects import subjects
 from orchestrator.core.executions.sweeping import MONITOR, bring_forward, sweep
 from orchestrator.core.executions.unclaimed import (
@@ -62,6 +74,8 @@ __all__ = [
     "Refusal",
     "RequestRefused",
     "UnknownExecution",
+    "answer",
+    "as_again",
     "bring_forward",
     "cancel",
     "claim",
@@ -73,8 +87,11 @@ __all__ = [
     "expire",
     "finish",
     "give_back",
+    "hold",
     "note_completed",
+    "note_ended",
     "opened",
+    "origin_id",
     "problems",
     "release_from",
     "release_paused",
@@ -83,6 +100,7 @@ __all__ = [
     "request",
     "request_many",
     "require_permission",
+    "reruns",
     "run_again",
     "run_limit_seconds",
     "schedule",

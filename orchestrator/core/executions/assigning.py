@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -13,7 +13,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from orchestrator.core import clock, fleet, tracing
+from orchestrator.core import admission, clock, database, fleet, tracing
 from orchestrator.core.executions import dispatching, status_news, unloaded
 from orchestrator.core.executions.attempts import end_attempts, move
 from orchestrator.core.executions.dispatching import BROKER_PAUSE, FULL, Dispatch, start_by
@@ -41,15 +41,15 @@ def place(
     """Give these to workers; returns True if all workers were full for some.
 
     1. Choose a worker for each.
-    2. Record the choices: an execution that lost a race is not dispatched.
+    2. Record the choices, as far as the limits admit them: an execution that lost a race is not
+       dispatched.
     3. With `postpone`, put off those whose workers are all full, so that others have their turn.
     4. Reject those that no worker can run, or let them wait.
     5. After the commit, dispatch.
     """
     began_ns = tracing.clock_ns()
     choices = _choose(executions, placement=placement, now=now)
-    assignments = [_assignment(choice, now) for choice in choices.chosen]
-    moved = Execution.objects.transition_many("schedule", assignments, now=now, actor=actor)
+    moved = _record(choices.chosen, placement=placement, now=now, actor=actor)
     status_news.tell(moved)
     if postpone:
         _put_off([each for each in choices.full if _keeps_others(each, placement)], now=now)
@@ -93,6 +93,91 @@ def _choose(
         else:
             choices.chosen.append(Dispatch(execution, execution.attempt + 1, worker_id))
     return choices
+
+
+def _record(
+    chosen: Sequence[Dispatch], *, placement: fleet.Placement, now: datetime, actor: str
+) -> set[UUID]:
+    """Write these choices, as far as the limits admit them; returns the ids that moved."""
+    limits = admission.limits()
+    if not limits.concern([choice.execution for choice in chosen]):
+        return _move(chosen, now=now, actor=actor)
+    with transaction.atomic():
+        database.hold_briefly()
+        answer = limits.ask([choice.execution for choice in chosen], now=now)
+        refused = [choice for choice in chosen if choice.execution.pk in answer.refused]
+        admitted = [choice for choice in chosen if choice.execution.pk not in answer.refused]
+        moved = _move(admitted, now=now, actor=actor)
+        answer.take(moved)
+        _refuse([choice.execution for choice in refused], answer.refused, now=now, actor=actor)
+    for choice in refused:
+        placement.give_back(choice.worker_id, choice.execution.subscription)
+    return moved
+
+
+def screen(executions: Sequence[Execution], *, now: datetime, actor: str) -> int:
+    """Let those of these wait that their limits refuse now, and do nothing with the others; returns
+    how many. In the caller's transaction."""
+    answer = admission.limits().ask(executions, now=now)
+    answer.take(())
+    refused = [execution for execution in executions if execution.pk in answer.refused]
+    _refuse(refused, answer.refused, now=now, actor=actor)
+    return len(refused)
+
+
+def _move(chosen: Sequence[Dispatch], *, now: datetime, actor: str) -> set[UUID]:
+    assignments = [_assignment(choice, now) for choice in chosen]
+    return Execution.objects.transition_many("schedule", assignments, now=now, actor=actor)
+
+
+def _refuse(
+    executions: Sequence[Execution],
+    refusals: Mapping[UUID, admission.Refusal],
+    *,
+    now: datetime,
+    actor: str,
+) -> None:
+    """Let these wait for their limits, or end those whose limits let nothing wait."""
+    waits: dict[UUID, tuple[str, datetime]] = {}
+    rejected: dict[str, list[Execution]] = defaultdict(list)
+    for execution in executions:
+        why, again_at = refusals[execution.pk]
+        if again_at is None:
+            rejected[why].append(execution)
+        else:
+            waits[execution.pk] = why, again_at
+    _let_wait([e for e in executions if e.pk in waits], waits, now=now, actor=actor)
+    for why, group in rejected.items():
+        end_attempts(
+            group, reason=Reason.POLICY_EXCEEDED, detail=why, failed_by="executor", now=now
+        )
+
+
+def _let_wait(
+    executions: Sequence[Execution],
+    waits: Mapping[UUID, tuple[str, datetime]],
+    *,
+    now: datetime,
+    actor: str,
+) -> None:
+    """Let each of these wait for its reason until its time."""
+    moves = [
+        move(
+            execution,
+            wait_reason=waits[execution.pk][0][:200],
+            next_retry_at=waits[execution.pk][1],
+        )
+        for execution in executions
+        if execution.status == ExecutionStatus.REQUESTED
+    ]
+    Execution.objects.transition_many("wait", moves, now=now, actor=actor)
+    already = {
+        execution.pk: (waits[execution.pk][0][:200], waits[execution.pk][1])
+        for execution in executions
+        if execution.status == ExecutionStatus.SCHEDULING
+    }
+    if already:
+        Execution.objects.backlog(now).postpone(already)
 
 
 def _keeps_others(execution: Execution, placement: fleet.Placement) -> bool:
@@ -163,20 +248,7 @@ def _without_worker(
     wait = [*waits, *(execution for execution in others if execution.pk in patient)]
     reject = [execution for execution in others if execution.pk not in patient]
     again_at = now + WAIT_FOR_WORKER
-    Execution.objects.transition_many(
-        "wait",
-        [
-            move(e, wait_reason=what[:200], next_retry_at=again_at)
-            for e in wait
-            if e.status == ExecutionStatus.REQUESTED
-        ],
-        now=now,
-        actor=actor,
-    )
-    already = [e.pk for e in wait if e.status == ExecutionStatus.SCHEDULING]
-    Execution.objects.filter(pk__in=already).backlog(now).update_unheld(
-        wait_reason=what[:200], next_retry_at=again_at
-    )
+    _let_wait(wait, {each.pk: (what, again_at) for each in wait}, now=now, actor=actor)
     end_attempts(
         reject, reason=Reason.NO_WORKER_AVAILABLE, detail=what, failed_by="executor", now=now
     )

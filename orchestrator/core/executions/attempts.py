@@ -140,20 +140,22 @@ def end_attempts(
     executions: Sequence[Execution],
     *,
     reason: Reason,
-    detail: str,
+    detail: str | Mapping[UUID, str],
     failed_by: str,
     now: datetime,
 ) -> set[UUID]:
     """End attempts from outside the worker: for sweep, drain, staleness check, executor.
 
     Each gets another attempt where its policy allows, and its terminal status otherwise. Returns
-    the ids that moved; the others lost a race, which is normal.
+    the ids that moved; the others lost a race, which is normal. `detail`: one for all, or by id.
     """
-    result = {"error": reason.text, "message": detail, "failed_by": failed_by}
+
+    def result_of(execution: Execution) -> Mapping[str, Any]:
+        message = detail if isinstance(detail, str) else detail[execution.pk]
+        return {"error": reason.text, "message": message, "failed_by": failed_by}
+
     began_ns = tracing.clock_ns()
-    moved = _end(
-        executions, reason=reason, result_of=lambda execution: result, now=now, actor=failed_by
-    )
+    moved = _end(executions, reason=reason, result_of=result_of, now=now, actor=failed_by)
     theirs = [execution for execution in executions if execution.pk in moved]
     transaction.on_commit(
         partial(tracing.ended, theirs, reason=reason, actor=failed_by, began_ns=began_ns)

@@ -23,7 +23,7 @@ from uuid import UUID
 
 from django.db.models import Count
 
-from orchestrator.core import deferral, fleet
+from orchestrator.core import deferral, fleet, json_values
 from orchestrator.core.executions.ended import RETRY_AFTER, Ended
 from orchestrator.core.models import Execution, ExecutionEvent
 from orchestrator.core.reasons import Reason
@@ -84,7 +84,7 @@ def _settled(
 def _asked_seconds(end: Ended) -> float | None:
     """The wait that the action asks for; None if it asks for none that is possible."""
     seconds = end.result.get(RETRY_AFTER)
-    if isinstance(seconds, int | float) and 0 <= seconds <= LONGEST_ASKED_SECONDS:
+    if json_values.is_number(seconds) and 0 <= seconds <= LONGEST_ASKED_SECONDS:
         return float(seconds)
     return None
 

@@ -23,12 +23,27 @@ def started(*, worker_id: int, incarnation: int) -> list[Execution]:
 
 
 def to_stop(
-    attempts: Collection[AttemptKey], *, worker_id: int, incarnation: int
+    attempts: Collection[AttemptKey],
+    *,
+    claimed: Collection[AttemptKey],
+    worker_id: int,
+    incarnation: int,
 ) -> set[AttemptKey]:
-    """Those of these attempts that somebody has cancelled. They are found by their ids, as no index
-    leads to the few that are being cancelled."""
+    """Those of these attempts that somebody has cancelled, and those of the claimed ones that are
+    over.
+
+    An attempt may be over although its worker counts otherwise: the database's clock was set, so
+    that its deadline has passed. They are found by their ids, as no index leads to the few that are
+    being cancelled.
+    """
+    wanted = {*attempts, *claimed}
+    if not wanted:
+        return set()
     rows = Execution.objects.started_by(worker_id=worker_id, incarnation=incarnation)
-    return _keys(rows.filter(status=ExecutionStatus.CANCELING), attempts) if attempts else set()
+    found = rows.filter(pk__in={id for id, _ in wanted}).values_list("pk", "attempt", "status")
+    statuses = {(id, attempt): status for id, attempt, status in found}
+    cancelled = {key for key, status in statuses.items() if status == ExecutionStatus.CANCELING}
+    return (wanted & cancelled) | (set(claimed) - statuses.keys())
 
 
 def still_offered(

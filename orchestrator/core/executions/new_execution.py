@@ -14,6 +14,8 @@ class NewExecution:
     action_ref: str = ""
     """May be empty if the queue has an action of its own."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    release_id: int | None = None
+    """The release of its pack that it runs; None means the one that is installed."""
     queue: str | None = None
     """Its queue; None means that of the action, or the default one."""
     retry_count: int = 0

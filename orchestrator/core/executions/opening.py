@@ -22,6 +22,8 @@ class Contents:
     parameters: dict[str, Any] = field(repr=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """Values to be masked in all that comes of it: of keys, and below a `secret` schema."""
+    token: str = field(default="", repr=False)
+    """That of its execution, if its action wants one; among the secrets, too."""
     refusal: str = ""
     """Why it cannot begin, in one sentence; empty if it can."""
 

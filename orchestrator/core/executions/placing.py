@@ -76,8 +76,10 @@ def insert(row: Execution, queues: Mapping[str, QueueTerms], *, now: datetime) -
     It is placed only if nothing of the backlog is due or waits for room, and no suspect is open
     (see `fleet.quarantine`); the default queue does not look at the backlogs of the others. Left to
     the executor is one that is pinned, or whose queue is paused or has a limit, as is a worker that
-    gives its queue a limited number of slots. Returns False if its idempotency key is taken: then
-    nothing was written. The caller sends the message.
+    gives its queue a limited number of slots. The caller asks `admission` before.
+
+    Returns False if its idempotency key is taken: then nothing was written. The caller sends the
+    message.
     """
     need = Need.of_execution(row)
     oldest, newest = fresh_between(now)

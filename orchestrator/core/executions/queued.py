@@ -20,7 +20,7 @@ from django.db import connection, transaction
 from orchestrator.core import database, fleet, queue_terms
 from orchestrator.core.executions import assigning
 from orchestrator.core.models import Execution
-from orchestrator.core.models.executions import BACKLOG, LONGEST_PAUSE
+from orchestrator.core.models.executions import BACKLOG, BY_LIMIT, LONGEST_PAUSE
 from orchestrator.core.queue_terms import QueueTerms, queue_of
 from orchestrator.core.statements import Statement
 
@@ -180,7 +180,8 @@ def _in_turns(backlogs: Sequence[Sequence[Execution]]) -> list[Execution]:
 
 
 def _times(now: datetime) -> dict[str, Any]:
-    return {"now": now, "latest": now + LONGEST_PAUSE, "backlog": list(BACKLOG)}
+    latest, backlog = now + LONGEST_PAUSE, list(BACKLOG)
+    return {"now": now, "latest": latest, "backlog": backlog, "by_limit": BY_LIMIT}
 
 
 @cache
@@ -194,7 +195,8 @@ def _statements() -> Mapping[str, Statement]:
         WHERE execution.queue = wanted.name AND execution.ended_at IS NULL
           AND execution.status = ANY(%(backlog)s) AND execution.deadline_at > %(now)s
           AND (execution.next_retry_at IS NULL OR execution.next_retry_at <= %(now)s
-               OR execution.wait_reason <> '' AND execution.next_retry_at > %(latest)s)
+               OR execution.next_retry_at > %(latest)s AND execution.wait_reason <> ''
+                  AND NOT starts_with(execution.wait_reason, %(by_limit)s))
     """
     with_work = f"""
         SELECT wanted.name

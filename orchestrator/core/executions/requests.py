@@ -11,10 +11,12 @@ from django.conf import settings
 from django.db import transaction
 
 from orchestrator.core import (
+    admission,
     authority,
     json_values,
     key_references,
     keyholder,
+    news,
     packs,
     publisher,
     retry_policy,
@@ -24,7 +26,7 @@ from orchestrator.core import (
 from orchestrator.core.authority import DANGEROUS, PermissionMissing, Principal
 from orchestrator.core.copying import insert_many
 from orchestrator.core.errors import Conflict, NotFound, Refusal, Refused
-from orchestrator.core.executions import placing, queueing
+from orchestrator.core.executions import holding, placing, queueing
 from orchestrator.core.executions.dispatching import Dispatch, messages
 from orchestrator.core.executions.new_execution import NewExecution
 from orchestrator.core.models import Action, Execution, Worker
@@ -45,6 +47,10 @@ LONGEST_TEXTS = {"idempotency_key": 200, "correlation_id": 100}
 
 OWN_KEYS = "muster:"
 """The beginning of idempotency keys that only Muster itself uses: nobody can take one before it."""
+
+
+Wanted = tuple[str, int | None]
+"""The ref of an action, and the release that a request names, if any."""
 
 
 class RequestRefused(Refused):
@@ -97,8 +103,8 @@ def request_many(
     began_ns = tracing.clock_ns()
     if any(new.queue for new in news):
         news = queueing.with_actions(news)
-    actions = Action.objects.known_by_ref({new.action_ref for new in news})
-    names = [queueing.chosen(new, actions.get(new.action_ref)) for new in news]
+    actions = _actions_of(news)
+    names = [queueing.chosen(new, actions.get(_wanted(new))) for new in news]
     queues = queueing.terms_of(names)
     # what is beyond a column's range is not looked up, and so is unknown
     pinned = {new.worker_id for new in news if 0 < (new.worker_id or 0) < 2**63}
@@ -110,9 +116,12 @@ def request_many(
     refusals = [
         Refusal(index, pointer, message)
         for index, new in enumerate(news)
-        for pointer, message in _problems(new, actions.get(new.action_ref), workers)
+        for pointer, message in _problems(
+            new, actions.get(_wanted(new)), workers, is_own=principal is None
+        )
     ]
     refusals += queueing.refusals(news, names, queues)
+    refusals += holding.refusals(news, names, [actions.get(_wanted(new)) for new in news])
     if not with_own_keys:
         refusals += _reserved_keys(news)
     if not refusals:
@@ -122,26 +131,47 @@ def request_many(
 
     askers = [requested_by] * len(news) if isinstance(requested_by, str) else requested_by
     rows = [
-        _row(new, actions[new.action_ref], queues[name] if name else None, asker, owner, now)
+        _row(new, actions[_wanted(new)], queues[name] if name else None, asker, owner, now)
         for new, name, asker in zip(news, names, askers, strict=True)
     ]
     if settings.TRACES:
         return _accept_traced(rows, queues, owner, now, began_ns=began_ns)
     accepted, fresh = _accept(rows, queues, owner, now)
     transaction.on_commit(partial(publisher.send_soon, _messages(fresh)))
+    _tell(fresh, now)
     return accepted
 
 
 def problems(news: Sequence[NewExecution]) -> list[Refusal]:
     """Find what `request_many` would refuse of these, if Muster itself asked. Their queues are left
     aside, and nothing is written."""
-    actions = Action.objects.known_by_ref({new.action_ref for new in news})
+    actions = _actions_of(news)
     refusals = [
         Refusal(index, pointer, message)
         for index, new in enumerate(news)
-        for pointer, message in _problems(new, actions.get(new.action_ref), {})
+        for pointer, message in _problems(new, actions.get(_wanted(new)), {})
     ]
     return refusals or _refused_keys(news, 0)
+
+
+def _wanted(new: NewExecution) -> Wanted:
+    return new.action_ref, new.release_id
+
+
+def _actions_of(news: Sequence[NewExecution]) -> dict[Wanted, Action]:
+    """The actions that these ask for: as they are now, or, for a request that names a release, as
+    that release defines them."""
+    live = Action.objects.known_by_ref({new.action_ref for new in news})
+    actions: dict[Wanted, Action] = {(ref, None): action for ref, action in live.items()}
+    others = {
+        wanted: (live[new.action_ref].pk, new.release_id)
+        for new in news
+        if (wanted := _wanted(new)) not in actions and new.action_ref in live
+    }
+    if others:
+        accepted = Action.objects.known(set(others.values()))
+        actions |= {wanted: accepted[key] for wanted, key in others.items()}
+    return actions
 
 
 def _accept(
@@ -173,7 +203,14 @@ def _accept_traced(
             tracing.dispatched([row.key for row in placed], began_ns=began_ns)
 
         transaction.on_commit(send)
+        _tell(fresh, now)
     return accepted
+
+
+def _tell(fresh: Sequence[Execution], now: datetime) -> None:
+    """Tell who listens; the history begins with the first transition."""
+    ids = (row.pk for row in fresh)
+    news.tell(Execution, ids, state=ExecutionStatus.REQUESTED, now=now, is_in_history=False)
 
 
 def _insert(
@@ -183,7 +220,7 @@ def _insert(
 
     A single one, in a statement that commits by itself, need not wait for BEGIN and COMMIT.
     """
-    if len(rows) == 1 and placing.is_idle():
+    if len(rows) == 1 and placing.is_idle() and not admission.limits().concern(rows):
         is_new = placing.insert(rows[0], queues, now=now)
         return list(rows) if is_new else _with_taken_keys(rows, owner)
     if len(rows) == 1 and not _has_key(rows[0]):
@@ -213,11 +250,11 @@ def require_permission(refs: Collection[str], *, principal: Principal, by: str) 
         _require_dangerous(action, principal)
 
 
-def _runnable(actions: Mapping[str, Action], principal: Principal) -> dict[str, Action]:
+def _runnable(actions: Mapping[Wanted, Action], principal: Principal) -> dict[Wanted, Action]:
     """Those of the actions that the caller may run. Raises PermissionMissing."""
     runnable = {
-        ref: action
-        for ref, action in actions.items()
+        wanted: action
+        for wanted, action in actions.items()
         if authority.may(principal, "executions.run", action.place)
     }
     for action in runnable.values():
@@ -275,12 +312,14 @@ def _asks_the_same(row: Execution, holder: Execution) -> bool:
 
 
 def _problems(
-    new: NewExecution, action: Action | None, workers: Mapping[int, Worker]
+    new: NewExecution, action: Action | None, workers: Mapping[int, Worker], *, is_own: bool = True
 ) -> Iterable[tuple[str, str]]:
     if not new.action_ref:
         yield "/action_ref", "expected an action: the queue has none of its own"
     elif action is None:
         yield "/action_ref", f"no action is called {new.action_ref!r}"
+    elif action.pack.draining_since is not None and not is_own:
+        yield "/action_ref", f"the pack {action.pack.name} is being removed"
     elif not action.enabled:
         yield "/action_ref", f"the action {new.action_ref} is disabled"
     else:
@@ -391,10 +430,15 @@ def _row(
     retry = _merged(action.retry_policy, new.retry)
     if queue is not None:
         new, retry = queueing.with_defaults(new, queue), queueing.retry_policy(new, action, queue)
-    deadline_seconds = new.deadline_seconds or settings.MUSTER.deadline_seconds
+    deadline_seconds = (
+        new.deadline_seconds
+        or holding.deadline_seconds(action, new.parameters)
+        or settings.MUSTER.deadline_seconds
+    )
     return Execution(
         action=action,
         action_ref=action.ref,
+        release_id=action.release.pk if action.release else action.pack.release_id,
         parameters=new.parameters,
         queue=queue.name if queue else None,
         lane=queueing.lane(new) if queue else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
@@ -9,15 +10,19 @@ from typing import Any
 from uuid import UUID
 
 import structlog
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
-from orchestrator.core import clock, database, fleet, queue_terms, tracing
-from orchestrator.core.executions import assigning, dispatching, queued
+from orchestrator.core import admission, clock, database, fleet, frame, queue_terms, tracing
+from orchestrator.core.executions import assigning, dispatching, holding, queued
 from orchestrator.core.models import Execution
 from orchestrator.core.states import AttemptKey, Lane
 
 log = structlog.get_logger(__name__)
+
+SCREEN_SECONDS = 1.0
+"""For so long one look at the backlog screens it: the rest has the next look."""
 
 
 def schedule(
@@ -44,6 +49,7 @@ def schedule(
         # most would be read for nothing: the backlog knows which executions come first
         return not free or schedule_backlog(placement=placement, now=now, actor=actor, limit=free)
     ready = wanted.backlog(now).with_actions()
+    ready = holding.hand_over(ready, now=now, actor=actor)
     of_queues = [execution for execution in ready if execution.queue is not None]
     if not of_queues:
         return assigning.place(ready, placement=placement, now=now, actor=actor)
@@ -56,9 +62,44 @@ def schedule(
 def schedule_backlog(*, placement: fleet.Placement, now: datetime, actor: str, limit: int) -> bool:
     """Give waiting executions to workers with room; returns True if more are waiting, or may be.
 
-    Finds executions without a message: it was lost, the broker was down, or a retry is due. Every
-    queue with work gets an equal share of what is free, the default one among them, and what one
-    leaves goes to the others.
+    Finds executions without a message: it was lost, the broker was down, or a retry is due. If
+    limits refuse some, all that they refuse gets out of the way of the others first.
+    """
+    moment = clock.Running(now)
+    placement.refused = 0
+    left = _schedule_backlogs(placement=placement, now=now, actor=actor, limit=limit)
+    if not placement.refused:
+        return left
+    _screen(moment, actor=actor)
+    return _schedule_backlogs(placement=placement, now=moment(), actor=actor, limit=limit)
+
+
+def _screen(moment: clock.Running, *, actor: str) -> None:
+    """Let everything wait that a limit refuses now. There may be much of it, it is before others in
+    the backlog, and a look reads no more of that than there is room for. What no worker runs starts
+    nothing, so no limit concerns it."""
+    size: int = settings.MUSTER.batch_size
+    until = time.monotonic() + SCREEN_SECONDS
+    while time.monotonic() < until:
+        with transaction.atomic():
+            database.hold_briefly()
+            now = moment()
+            started = Execution.objects.backlog(now).without_contents()
+            started = started.exclude(action__runtime__in=list(frame.held_runtimes()))
+            rows = admission.limits().narrow(started)
+            batch = rows.locked_for_batch(size).with_actions()
+            refused = assigning.screen(holding.without_held(batch), now=now, actor=actor)
+        if len(batch) < size or not refused:
+            break
+
+
+def _schedule_backlogs(
+    *, placement: fleet.Placement, now: datetime, actor: str, limit: int
+) -> bool:
+    """Give waiting executions to workers with room; returns True if more are waiting, or may be.
+
+    Every queue with work gets an equal share of what is free, the default one among them, and what
+    one leaves goes to the others.
     """
     # each part sends what it starts, and a broker that is frozen keeps it waiting for seconds
     moment = clock.Running(now)
@@ -117,7 +158,7 @@ def _schedule_default(*, placement: fleet.Placement, now: datetime, actor: str, 
     """Do this for the default queue."""
     room = placement.room()
     choosable = Q(action__runtime__in=[runtime for runtime, free in room.items() if free > 0])
-    hopeless = ~Q(action__runtime__in=list(room))
+    hopeless = ~Q(action__runtime__in=[*room, *frame.held_runtimes()])
     # no more than there is room for: an execution that is locked and not placed delays those behind
     # it
     limit = min(limit, max(room.values(), default=0) or limit)
@@ -135,7 +176,7 @@ def _schedule_default(*, placement: fleet.Placement, now: datetime, actor: str, 
             others = others.exclude(suspect)
         waiting += others.locked_for_batch(limit).with_actions()
         postponed = assigning.place(
-            waiting, placement=placement, now=now, actor=actor, postpone=True
+            holding.without_held(waiting), placement=placement, now=now, actor=actor, postpone=True
         )
     return postponed or len(waiting) == limit
 
@@ -164,3 +205,9 @@ def note_completed(execution_ids: Sequence[UUID], *, placement: fleet.Placement)
         log.info("executions ended", action=action_ref, status=status, reason=reason, n=number)
     tracing.completed(keys, began_ns=began_ns)
     return freed
+
+
+def note_ended(execution_ids: Sequence[UUID], *, now: datetime) -> int:
+    """Make what waited for the limits of these, which ended, due; returns how many. Safe to run
+    twice."""
+    return admission.limits().ended(execution_ids, now=now)

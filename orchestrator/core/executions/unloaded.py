@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from django.db.models import Q
@@ -12,6 +12,7 @@ from orchestrator.core import fleet
 from orchestrator.core.executions.ended import Ended
 from orchestrator.core.models import Execution, Worker
 from orchestrator.core.models.catalog import WITHOUT_CODE
+from orchestrator.core.models.executions import of_release
 from orchestrator.core.reasons import Reason
 
 MISSING = "missing"
@@ -34,6 +35,8 @@ def note_missing_code(ended: Sequence[Ended], *, now: datetime) -> None:
             life = execution.worker_id or 0, execution.worker_incarnation or 0
             pack, action = execution.action_ref.partition(".")[0], execution.action_ref
             name = pack if end.result.get(MISSING) == pack else action
+            if execution.release_id is not None:
+                (name,) = of_release([name], execution.release_id)
             missing[life][name] = str(end.result.get("message", ""))
     for (worker_id, incarnation), messages in missing.items():
         fleet.lack_code(worker_id=worker_id, incarnation=incarnation, missing=messages, now=now)
@@ -57,6 +60,16 @@ def on_workers_without_code() -> Q:
     any."""
     lacking = Q(pk__in=())
     for worker_id, missing in Worker.objects.lacking_code().values_list("pk", "missing_code"):
-        code = Q(action__pack__name__in=missing) | Q(action_ref__in=missing)
+        by_path = Q(action__pack__name__in=missing) | Q(action_ref__in=missing)
+        code = by_path & Q(release__isnull=True) | _of_releases(missing)
         lacking |= Q(worker_id=worker_id) & code & ~Q(action__runtime__in=WITHOUT_CODE)
     return lacking
+
+
+def _of_releases(missing: Collection[str]) -> Q:
+    """A condition on executions: their release, or its action, is among what is missing."""
+    condition = Q(pk__in=())
+    for name, _, release in (name.partition("@") for name in missing if "@" in name):
+        whole = Q(release=int(release))
+        condition |= whole & Q(action_ref=name) if "." in name else whole
+    return condition

@@ -44,6 +44,9 @@ class Placement:
     """
 
     seats: dict[int, Seat] = field(default_factory=dict)
+    refused: int = 0
+    """Executions that got a worker, and that a limit refused: whoever looks at the backlog sets it
+    to 0 before."""
     _offers: dict[int, Offer] = field(default_factory=dict)
     _heaps: dict[Need, Heap] = field(default_factory=dict)
     _room: dict[frozenset[str], int] = field(default_factory=dict)
@@ -335,15 +338,26 @@ class Placement:
 
     # --- counting ---
 
+    def give_back(self, worker_id: int, queue: str) -> None:
+        """Count an execution of this queue, or of the retry lane of it, as refused by a limit, and
+        not given to the worker that was chosen for it."""
+        self.refused += 1
+        if seat := self.seats.get(worker_id):
+            self._drop(seat, queue)
+
     def finished(self, worker_id: int, queue: str = DEFAULT) -> None:
         """Count an execution of this queue, or of the retry lane of it, that a worker has ended."""
         self._finished[worker_id] = self._finished.get(worker_id, 0) + 1
         if seat := self.seats.get(worker_id):
-            seat.held = max(0, seat.held - 1)
             seat.finished_recently = max(seat.finished_recently, self._finished[worker_id])
-            if seat.lanes and (lane := seat.lane(queue)) is not None:
-                lane.held = max(0, lane.held - 1)
-            self._count(seat)
+            self._drop(seat, queue)
+
+    def _drop(self, seat: Seat, queue: str) -> None:
+        """Count one execution less that a worker holds."""
+        seat.held = max(0, seat.held - 1)
+        if seat.lanes and (lane := seat.lane(queue)) is not None:
+            lane.held = max(0, lane.held - 1)
+        self._count(seat)
 
     def correct(self, queues: Iterable[str], held: Mapping[tuple[int, str], int]) -> None:
         """Replace what workers hold of these queues, by worker id and subscription, as it has just

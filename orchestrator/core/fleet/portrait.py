@@ -15,7 +15,9 @@ def lacking(missing_code: Mapping[str, str]) -> list[str]:
 
 def named(name: str) -> str:
     """A pack, or an action of one, as people read it."""
-    return f"the {'action' if '.' in name else 'pack'} {name}"
+    code, _, release = name.partition("@")
+    text = f"the {'action' if '.' in code else 'pack'} {code}"
+    return f"{text} of release {release}" if release else text
 
 
 def pauses_of(paused: Mapping[str, datetime], *, now: datetime) -> list[str]:

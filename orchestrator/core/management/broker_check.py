@@ -82,8 +82,10 @@ def _of_listing(listing: Listing, specs: Sequence[QueueSpec]) -> Iterator[tuple[
 
 
 def _is_heard(binding: Binding) -> bool:
-    """Return True for the queue in which an executor with gates hears of ends: it is not of the
-    topology, as it comes and goes with a connection."""
+    """Return True for the queues in which an executor with gates hears of ends, and a notifier of
+    changes: they are not of the topology, as they come and go with a connection."""
+    if binding.source == topology.notifications_exchange():
+        return binding.destination.startswith(topology.notifications_queue(""))
     return (
         binding.destination_type == "queue"
         and binding.destination.startswith(topology.told_queue(""))

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
-from collections.abc import Iterable
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser, DjangoHelpFormatter
+
+from orchestrator.core.words import did_you_mean
 
 DJANGOS = (
     "Django's options, which stand before a verb: --settings, --pythonpath, --verbosity, "
     "--traceback, --no-color, --force-color, --skip-checks, --version."
 )
-CLOSE = 0.6
-"""The least likeness of two words for one to be offered for the other."""
-
-
-def did_you_mean(typed: str, known: Iterable[str]) -> str:
-    """`, did you mean 'core.echo'?`; empty if nothing is like it."""
-    near = difflib.get_close_matches(typed, list(known), n=2, cutoff=CLOSE)
-    return f", did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 class ParsedCommand(BaseCommand):

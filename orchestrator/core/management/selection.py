@@ -14,9 +14,10 @@ from orchestrator.core.errors import MusterError
 from orchestrator.core.executions import UnknownExecution
 from orchestrator.core.fleet import UnknownWorker
 from orchestrator.core.investigations import UnknownEntry
-from orchestrator.core.management.parsing import did_you_mean
 from orchestrator.core.models import DLQEntry, Execution, Worker
 from orchestrator.core.models.fleet import WorkerQuerySet
+from orchestrator.core.models.time_ordered import ids_beginning_with
+from orchestrator.core.words import did_you_mean
 
 HEX = re.compile(r"[0-9a-f]{1,32}")
 
@@ -73,8 +74,7 @@ def beginning_with(
     digits, _, end = text.strip().lower().replace("-", "").partition("…")
     if not HEX.fullmatch(digits):
         raise unknown(f"{text!r} is not an id: expected a UUID, or the beginning of one")
-    between = (UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f")))
-    ids = rows.filter(**{f"{field}__range": between}).order_by(field)
+    ids = rows.filter(**{f"{field}__range": ids_beginning_with(digits)}).order_by(field)
     looked_at = ids[: ALIKE_LIMIT if end else NAMED_LIMIT + 1]
     matches = [id for (id,) in looked_at if id.hex.endswith(end)]
     if not matches:

@@ -133,9 +133,9 @@ def _count_some(now: datetime) -> tuple[int, bool]:
             return 0, False
         if mark.is_reached:
             mark.seen_to, mark.seen_at = max(last, mark.seen_to), now
-            mark.seen_before = _own_number()
+            mark.seen_before = own_number()
         counted = 0
-        if _is_settled(mark):
+        if is_settled(mark.seen_before):
             counted = _count_to(mark, min(mark.seen_to, mark.counted_to + AT_ONCE))
         mark.save()
         return counted, counted > 0 and not mark.is_reached
@@ -151,16 +151,17 @@ def _begin_again(last: int) -> None:
         HistoryMark.objects.create(counted_to=last, seen_to=last)
 
 
-def _own_number() -> int:
+def own_number() -> int:
     """The number of this transaction: all that were taken earlier are smaller."""
     return _ask("pg_current_xact_id()") if connection.vendor == "postgresql" else 0
 
 
-def _is_settled(mark: HistoryMark) -> bool:
-    """Return True if nobody can still commit an id up to the noted one."""
+def is_settled(number: int) -> bool:
+    """Return True if all transactions with smaller numbers are over: nobody can still commit an id
+    that was noted before this number was taken."""
     if connection.vendor != "postgresql":
         return True
-    return mark.seen_before <= _ask("pg_snapshot_xmin(pg_current_snapshot())")
+    return number <= _ask("pg_snapshot_xmin(pg_current_snapshot())")
 
 
 def _ask(number: str) -> int:

@@ -7,6 +7,10 @@ from orchestrator.core.models.executions import Execution, ExecutionEvent, add_a
 from orchestrator.core.models.fleet import Worker, WorkerEvent
 from orchestrator.core.models.investigations import DLQDashboard, InvestigationQueue
 from orchestrator.core.models.maintenance import Pruning, Tick
+from orchestrator.core.models.output import OutputChunk
+from orchestrator.core.models.releases import Release, ReleaseAction, ReleaseChunk
+from orchestrator.core.models.saved_searches import SavedSearch
+from orchestrator.core.models.services import Service
 from orchestrator.core.models.traces import TraceContext
 
 __all__ = [
@@ -17,8 +21,14 @@ __all__ = [
     "ExecutionEvent",
     "HistoryMark",
     "InvestigationQueue",
+    "OutputChunk",
     "Pack",
     "Pruning",
+    "Release",
+    "ReleaseAction",
+    "ReleaseChunk",
+    "SavedSearch",
+    "Service",
     "Tally",
     "Tick",
     "TraceContext",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import time
-from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
+from django.apps import apps
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
@@ -26,6 +28,9 @@ class PackQuerySet(models.QuerySet["Pack"]):
         reach = authority.reach(principal, permission)
         return self if reach.is_everywhere else self.filter(reach.condition(PACKS, "name"))
 
+    def installed(self) -> PackQuerySet:
+        return self.filter(removed_at__isnull=True)
+
 
 class Pack(models.Model):
     """A folder of actions that is installed and upgraded as a unit."""
@@ -33,8 +38,28 @@ class Pack(models.Model):
     name = models.CharField(max_length=60, unique=True)
     version = models.CharField(max_length=40)
     description = models.TextField(blank=True)
-    path = models.CharField(max_length=500, help_text="The folder it was installed from.")
+    path = models.CharField(
+        max_length=500,
+        blank=True,
+        help_text="The folder it was installed from; of a pack without a release, its code.",
+    )
+    release = models.ForeignKey(
+        "orchestrator.Release",
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        db_index=False,
+        related_name="current_of",
+        help_text="What new executions get; empty if workers read the code from its path.",
+    )
+    release_id: int | None
     installed_at = models.DateTimeField()
+    draining_since = models.DateTimeField(
+        null=True, blank=True, help_text="Since when it takes no requests, as it is being removed."
+    )
+    removed_at = models.DateTimeField(
+        null=True, blank=True, help_text="Its rows stay, for what refers to them."
+    )
 
     objects = PackQuerySet.as_manager()
 
@@ -53,13 +78,16 @@ class Pack(models.Model):
         return Place(PACKS, self.name)
 
 
-WITHOUT_CODE = frozenset({"http"})
+WITHOUT_CODE = frozenset({"http", "inquiry"})
 """Runtimes that need nothing of a pack's folder."""
 
 KNOWN_FOR_SECONDS = 5.0
 KNOWN_BY_REF_FOR_SECONDS = 1.0
 
-K = TypeVar("K", int, str)
+MOST_KNOWN = 10_000
+
+AcceptedKey = tuple[int, int | None]
+"""The id of an action, and that of the release that an execution has, if any."""
 
 
 class ActionQuerySet(models.QuerySet["Action"]):
@@ -68,42 +96,84 @@ class ActionQuerySet(models.QuerySet["Action"]):
         reach = authority.reach(principal, permission)
         return self if reach.is_everywhere else self.filter(reach.condition(PACKS, "pack__name"))
 
-    def known(self, ids: Collection[int]) -> dict[int, Action]:
-        """These actions with their packs, as they were at most five seconds ago.
+    def known(self, keys: Collection[AcceptedKey]) -> dict[AcceptedKey, Action]:
+        """Actions with their packs, by their ids and releases: as the release defines it, or,
+        without one, as it was at most five seconds ago.
 
         Every execution of a batch needs its action, nearly always one of the same few: reading it
         with each row took a third of the executor's time.
         """
-        return self._remembered("pk", ids, KNOWN_FOR_SECONDS)
-
-    def known_by_ref(self, refs: Collection[str]) -> dict[str, Action]:
-        """The same for requests, as they were at most a second ago: after an upgrade of a pack, its
-        users expect the new parameters to be accepted."""
-        return self._remembered("ref", refs, KNOWN_BY_REF_FOR_SECONDS)
-
-    def _remembered(self, field: str, keys: Collection[K], seconds: float) -> dict[K, Action]:
         now = time.monotonic()
         known = {
             key: entry[1]
             for key in keys
-            if (entry := _read.get((field, key))) and now - entry[0] < seconds
+            if (entry := _accepted.get(key)) and now - entry[0] < KNOWN_FOR_SECONDS
         }
         if missing := set(keys) - known.keys():
-            actions = self.select_related("pack").filter(**{f"{field}__in": missing})
-            fresh: dict[K, Action] = {getattr(action, field): action for action in actions}
-            _read.update({(field, key): (now, action) for key, action in fresh.items()})
+            rows = self.select_related("pack").filter(pk__in={id for id, _ in missing})
+            live: dict[int, Action] = {action.pk: action for action in rows}
+            fresh: dict[AcceptedKey, Action] = {
+                (id, None): live[id] for id, release in missing if release is None
+            }
+            fresh |= _as_released(live, {key for key in missing if key[1] is not None})
+            if len(_accepted) + len(fresh) > MOST_KNOWN:
+                _accepted.clear()
+            _accepted.update({key: (now, action) for key, action in fresh.items()})
+            known |= fresh
+        return known
+
+    def known_by_ref(self, refs: Collection[str]) -> dict[str, Action]:
+        """The same for requests, as they were at most a second ago: after an upgrade of a pack, its
+        users expect the new parameters to be accepted."""
+        now = time.monotonic()
+        known = {
+            ref: entry[1]
+            for ref in refs
+            if (entry := _by_ref.get(ref)) and now - entry[0] < KNOWN_BY_REF_FOR_SECONDS
+        }
+        if missing := set(refs) - known.keys():
+            fresh = {each.ref: each for each in self.select_related("pack").filter(ref__in=missing)}
+            _by_ref.update({ref: (now, action) for ref, action in fresh.items()})
             known |= fresh
         return known
 
 
-_read: dict[tuple[str, object], tuple[float, Action]] = {}
-"""The time at which each action was read, and the action, by the field of the lookup and its
-value."""
+def _as_released(
+    live: Mapping[int, Action], keys: Collection[AcceptedKey]
+) -> dict[AcceptedKey, Action]:
+    """These actions as these releases define them. One that a release does not have, which can only
+    be a fault of ours, is as it is now: its execution must still get an end."""
+    if not keys:
+        return {}
+    rows = apps.get_model("orchestrator.ReleaseAction")._default_manager.filter(
+        release__in={release for _, release in keys}, action__in={id for id, _ in keys}
+    )
+    defined: dict[AcceptedKey, Any] = {
+        (row.action_id, row.release_id): row for row in rows.select_related("release")
+    }
+    actions = {}
+    for key in keys:
+        action = copy.copy(live[key[0]])
+        if (row := defined.get(key)) is not None:
+            action.release = row.release
+            for name, value in row.definition.items():
+                if name != "enabled" or action.enabled_override is None:
+                    setattr(action, name, value)
+        actions[key] = action
+    return actions
+
+
+_by_ref: dict[str, tuple[float, Action]] = {}
+"""The time at which each action was read, and the action."""
+
+_accepted: dict[AcceptedKey, tuple[float, Action]] = {}
+"""The same for those of accepted executions."""
 
 
 def forget_actions(**_: object) -> None:
     """Drop the cache, after this process itself has changed an action."""
-    _read.clear()
+    _by_ref.clear()
+    _accepted.clear()
 
 
 def longest_wait_ms(queue_ttl_ms: int | None, scheduled_timeout_seconds: float | None) -> int:
@@ -188,7 +258,16 @@ class Action(models.Model):
         help_text="It does whatever its caller says: requests need actions.run_any_command, too.",
     )
     enabled = models.BooleanField(default=True)
+    enabled_override = models.BooleanField(
+        null=True, blank=True, help_text="As an operator said; outlives upgrades."
+    )
+    retired_at = models.DateTimeField(
+        null=True, blank=True, help_text="Since when its pack does not have it any more."
+    )
     updated_at = models.DateTimeField()
+
+    release: Any = None
+    """Of an action as a release defines it, that `Release`: see `ActionQuerySet.known`."""
 
     objects = ActionQuerySet.as_manager()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
@@ -41,10 +41,17 @@ LONGEST_PAUSE = timedelta(seconds=10)
 """Longer than any pause of an execution that waits for a worker."""
 CANCEL_REASON_MAX = 500
 QUEUE_NAME_MAX = 100
+BY_LIMIT = "policy "
+"""The beginning of each `wait_reason` of what waits for a limit: such a pause may be long."""
 OF_ACTION = "action:"
 """The beginning of what a worker pauses of work without a queue. No queue's name has a colon."""
 
 BACKLOG = (ExecutionStatus.REQUESTED, ExecutionStatus.SCHEDULING)
+
+
+def of_release(names: Iterable[str], release_id: int) -> tuple[str, ...]:
+    """Name a pack and its actions as a release has them, for `missing_code`."""
+    return tuple(f"{name}@{release_id}" for name in names)
 
 
 def may_scan(
@@ -85,11 +92,12 @@ class ExecutionQuerySet(ClaimQuerySet["Execution"]):
     def backlog(self, now: datetime) -> ExecutionQuerySet:
         """Waits for the executor, and may be looked at now; of each queue the most urgent first.
 
-        The executor's own pauses are never long. One that seems to be long was written before the
-        clock was set back.
+        The executor's own pauses are never long, except those for a limit, of which another
+        function takes care. One that seems to be long was written before the clock was set back.
         """
         is_due = Q(next_retry_at__isnull=True) | Q(next_retry_at__lte=now)
-        is_of_the_future = ~Q(wait_reason="") & Q(next_retry_at__gt=now + LONGEST_PAUSE)
+        is_short = ~Q(wait_reason="") & ~Q(wait_reason__startswith=BY_LIMIT)
+        is_of_the_future = is_short & Q(next_retry_at__gt=now + LONGEST_PAUSE)
         return (
             self.open()
             .filter(is_due | is_of_the_future, status__in=BACKLOG, deadline_at__gt=now)
@@ -230,16 +238,30 @@ class ExecutionQuerySet(ClaimQuerySet["Execution"]):
             ids = list(self.order_by("pk")._held().values_list("pk", flat=True))
             return self.model.objects.filter(pk__in=ids).update(**values)
 
+    def postpone(self, waits: Mapping[UUID, tuple[str, datetime]]) -> int:
+        """Let each of these wait for its reason until its time; returns how many. Rows that another
+        session holds stay as they are, and are not waited for."""
+        with transaction.atomic():
+            database.hold_briefly()
+            rows = list(self.filter(pk__in=waits).order_by("pk")._held().only("pk"))
+            for row in rows:
+                row.wait_reason, row.next_retry_at = waits[row.pk]
+            if len({waits[row.pk] for row in rows}) == 1:
+                why, until = waits[rows[0].pk]
+                held = self.model.objects.filter(pk__in=[row.pk for row in rows])
+                return held.update(wait_reason=why, next_retry_at=until)
+            return self.model.objects.bulk_update(rows, ["wait_reason", "next_retry_at"])
+
     def _held(self) -> ExecutionQuerySet:
         return self.select_for_update(skip_locked=True, of=("self",), no_key=True)
 
 
 def add_actions(executions: list[Execution]) -> list[Execution]:
-    """Set the action of each execution, nearly always without a query; returns the same
-    executions."""
-    actions = Action.objects.known({execution.action_id for execution in executions})
+    """Set the action of each execution, as its release defines it, nearly always without a query;
+    returns the same executions."""
+    actions = Action.objects.known({(each.action_id, each.release_id) for each in executions})
     for execution in executions:
-        execution.action = actions[execution.action_id]
+        execution.action = actions[execution.action_id, execution.release_id]
     return executions
 
 
@@ -253,6 +275,16 @@ class Execution(models.Model):
     action = models.ForeignKey(Action, on_delete=models.PROTECT, db_index=False, related_name="+")
     action_id: int
     action_ref = models.CharField(max_length=130)
+    release = models.ForeignKey(
+        "orchestrator.Release",
+        null=True,
+        on_delete=models.DO_NOTHING,
+        db_index=False,
+        db_constraint=False,
+        related_name="+",
+        help_text="The release of its pack at its acceptance; empty if the pack had none.",
+    )
+    release_id: int | None
     parameters = models.JSONField(default=dict)
     priority = models.SmallIntegerField(default=0, help_text="Higher is scheduled first.")
     status = models.CharField(
@@ -449,7 +481,8 @@ class Execution(models.Model):
         `missing_code`."""
         if self.action.runtime in WITHOUT_CODE:
             return ()
-        return self.action_ref.partition(".")[0], self.action_ref
+        names = self.action_ref.partition(".")[0], self.action_ref
+        return names if self.release_id is None else of_release(names, self.release_id)
 
     @property
     def lane_key(self) -> str:

@@ -58,16 +58,19 @@ class TickQuerySet(models.QuerySet["Tick"]):
         self.filter(name=CLOCK).update(ran_at=now)
         return self.filter(name=SET_BACK, ran_at__range=(now - within, now)).exists()
 
-    def due(self, intervals: Mapping[str, timedelta], *, now: datetime) -> set[str]:
-        """Of functions that run this often, the names of those that `claim` would grant now, unless
-        somebody is faster. One query: most that ask find nothing to do."""
+    def due_in(self, intervals: Mapping[str, timedelta], *, now: datetime) -> dict[str, float]:
+        """For functions that run this often, the seconds until `claim` would grant a run, unless
+        somebody is faster; 0 for what is due. One query: most that ask find nothing to do."""
         ran = dict(self.filter(name__in=intervals).values_list("name", "ran_at"))
         latest = now + PROCESSES_DIFFER_BY
-        return {
-            name
-            for name, interval in intervals.items()
-            if name not in ran or not now - interval < ran[name] <= latest
-        }
+
+        def seconds(name: str, interval: timedelta) -> float:
+            if name not in ran or ran[name] > latest:
+                return 0.0
+            left: timedelta = ran[name] + interval - now
+            return max(0.0, left.total_seconds())
+
+        return {name: seconds(name, interval) for name, interval in intervals.items()}
 
     def of_functions(self) -> TickQuerySet:
         return self.exclude(name__in=[CLOCK, SET_BACK])

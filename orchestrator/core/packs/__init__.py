@@ -6,6 +6,8 @@ packs.validate_parameters(action, values)  # what is wrong with them, if anythin
 """
 
 from orchestrator.core.models.catalog import WITHOUT_CODE
+from orchestrator.core.packs.archives import Content, NotPackable
+from orchestrator.core.packs.breaking import Broken, NewVersion, WouldBreak, problem_with
 from orchestrator.core.packs.definitions import (
     ActionDefinition,
     InvalidPack,
@@ -22,7 +24,12 @@ from orchestrator.core.packs.installation import (
     RefTaken,
     install,
 )
-from orchestrator.core.packs.parameters import Problem, validate_parameters, validate_value
+from orchestrator.core.packs.parameters import (
+    Problem,
+    validate_parameters,
+    validate_value,
+    value_schema_problems,
+)
 from orchestrator.core.packs.presence import (
     UNEXPLAINED,
     missing_code,
@@ -30,26 +37,38 @@ from orchestrator.core.packs.presence import (
     missing_folder,
 )
 from orchestrator.core.packs.runtimes import GROUP as RUNTIMES_GROUP
-from orchestrator.core.packs.runtimes import NO_NETWORK, defers_on_75, in_process, may_join
+from orchestrator.core.packs.runtimes import (
+    NO_NETWORK,
+    TOKEN,
+    defers_on_75,
+    in_process,
+    may_join,
+)
 from orchestrator.core.packs.source import Source, SourceProblem
 
 __all__ = [
     "NO_NETWORK",
     "RUNTIMES_GROUP",
+    "TOKEN",
     "UNEXPLAINED",
     "WITHOUT_CODE",
     "ActionDefinition",
+    "Broken",
+    "Content",
     "ContentProblem",
     "ContentRefused",
     "ContentReport",
     "InstallReport",
     "InvalidPack",
+    "NewVersion",
+    "NotPackable",
     "PackDefinition",
     "PackFiles",
     "Problem",
     "RefTaken",
     "Source",
     "SourceProblem",
+    "WouldBreak",
     "defers_on_75",
     "in_process",
     "install",
@@ -59,6 +78,8 @@ __all__ = [
     "missing_code",
     "missing_entry_point",
     "missing_folder",
+    "problem_with",
     "validate_parameters",
     "validate_value",
+    "value_schema_problems",
 ]

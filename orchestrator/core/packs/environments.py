@@ -1,4 +1,5 @@
-"""A Python environment for each pack that has a `requirements.txt`, made once on each host.
+"""A Python environment for packs that have a `requirements.txt`, made once on each host, and shared
+by those with equal ones.
 
 It is in the data directory, or in `MUSTER_ENVIRONMENTS_DIR`, under a name that depends on its
 inputs: another `requirements.txt`, or another interpreter, gives another environment. One that was
@@ -8,17 +9,17 @@ not finished is made again. Old ones may be deleted whenever no action uses them
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import pwd
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,11 +27,13 @@ from django.conf import settings
 
 from orchestrator.core import isolation, private_files
 from orchestrator.core.errors import MusterError
+from orchestrator.core.packs import file_locks
 from orchestrator.core.packs.runtimes import REQUIREMENTS
 
 COMPLETE = "complete"
 """A file that marks a finished environment."""
-POLL_SECONDS = 0.1
+COPY = "pack"
+"""A copy of the pack's folder in its environment, in which pip may build what is in the folder."""
 SHOWN_CHARACTERS = 2_000
 
 PASSED_ON = (
@@ -87,7 +90,14 @@ def python_of(
         elif not folder.parent.exists():
             folder.parent.mkdir(parents=True)
             folder.parent.chmod(0o755)
-        with _locked(folder.with_name(f"{folder.name}.lock"), until) as lock:
+        with contextlib.ExitStack() as stack:
+            held = file_locks.held(folder.with_name(f"{folder.name}.lock"), until=until)
+            try:
+                lock = stack.enter_context(held)
+            except file_locks.Taken:
+                raise CannotMake(
+                    "Another process makes it, and was not done within the time limit."
+                ) from None
             if not (folder / COMPLETE).exists():
                 _make(folder, base, requirements, _Builder(until, lock, environment or {}, user))
     return str(python)
@@ -105,7 +115,16 @@ def _name_of(pack_path: Path, requirements: Path, base: str) -> str:
     real = Path(base).resolve()
     # an interpreter that was upgraded in place is another interpreter
     made_of.update(f"\0{base}\0{real}\0{real.stat().st_mtime_ns}".encode())
-    return f"{pack_path.resolve().name}-{made_of.hexdigest()[:16]}"
+    if _reads_other_files(requirements):
+        made_of.update(str(pack_path.resolve()).encode())
+    return made_of.hexdigest()[:24]
+
+
+def _reads_other_files(requirements: Path) -> bool:
+    """Return True if requirements name files of their folder: then those of another folder are
+    others, though they read the same."""
+    lines = (line.strip() for line in requirements.read_text(errors="replace").splitlines())
+    return any(line[:1] in ("-", ".") or "/" in line or " @ " in line for line in lines)
 
 
 class _Builder(NamedTuple):
@@ -123,6 +142,7 @@ def _make(folder: Path, base: str, requirements: Path, builder: _Builder) -> Non
     if builder.user is not None:
         folder.chmod(0o755)
         os.chown(folder, builder.user.pw_uid, builder.user.pw_gid)
+    requirements = _where_it_may_build(requirements, folder, builder)
     pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--no-input"]
     for argv in (
         [base, "-m", "venv", str(folder)],
@@ -130,16 +150,35 @@ def _make(folder: Path, base: str, requirements: Path, builder: _Builder) -> Non
     ):
         _run(argv, requirements.parent, builder)
     if builder.user is not None:
-        _own(folder)
+        _own(folder, os.getuid(), os.getgid())
     private_files.make(folder / COMPLETE)
 
 
-def _own(folder: Path) -> None:
-    """Take a folder and all that is in it: links are not followed, and the kernel drops set-user-id
-    bits."""
+def _where_it_may_build(requirements: Path, folder: Path, builder: _Builder) -> Path:
+    """The requirements, or a copy of them: to build what is in the folder of a release, pip would
+    write there, as root whatever the modes say, and the release would be another."""
+    pack = requirements.parent
+    is_release = not pack.stat().st_mode & stat.S_IWUSR
+    if not _reads_other_files(requirements) or not (is_release or builder.user):
+        return requirements
+    copy = folder / COPY
+    shutil.copytree(pack, copy, symlinks=True)
+    for parent, folders, files in os.walk(copy):
+        for name in (".", *folders, *files):
+            path = os.path.join(parent, name)
+            if not os.path.islink(path):
+                os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) | stat.S_IWUSR)
+    if builder.user is not None:
+        _own(copy, builder.user.pw_uid, builder.user.pw_gid)
+    return copy / requirements.name
+
+
+def _own(folder: Path, user: int, group: int) -> None:
+    """Give a folder and all that is in it to a user: links are not followed, and the kernel drops
+    set-user-id bits."""
     for _, folders, files, opened in os.fwalk(folder):
         for name in (".", *folders, *files):
-            os.chown(name, os.getuid(), os.getgid(), dir_fd=opened, follow_symlinks=False)
+            os.chown(name, user, group, dir_fd=opened, follow_symlinks=False)
 
 
 def _run(argv: list[str], folder: Path, builder: _Builder) -> None:
@@ -186,22 +225,3 @@ def _environment(user: pwd.struct_passwd | None = None) -> dict[str, str]:
         for name, value in os.environ.items()
         if name in PASSED_ON or name.startswith("PIP_") or name.endswith(PASSED_ON_ENDINGS)
     } | home
-
-
-@contextlib.contextmanager
-def _locked(path: Path, until: float) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, private_files.FILE)
-    try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > until:
-                    raise CannotMake(
-                        "Another process makes it, and was not done within the time limit."
-                    ) from None
-                time.sleep(POLL_SECONDS)
-        yield descriptor
-    finally:
-        os.close(descriptor)

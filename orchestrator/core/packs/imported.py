@@ -28,7 +28,7 @@ from typing import Any
 from django.conf import settings
 
 from orchestrator.core import isolation
-from orchestrator.core.packs import environments
+from orchestrator.core.packs import environments, source
 from orchestrator.core.packs.runtimes import REQUIREMENTS
 from orchestrator.core.packs.source import Source, SourceProblem
 
@@ -81,6 +81,12 @@ def read(folder: Path, pack: Source) -> Imported:
         return found
     _take(answer, found, pack)
     return found
+
+
+def is_needed(folder: Path) -> bool:
+    """Return True if the pack has actions that only an import can find."""
+    file = source.read(folder / "pack.yaml", folder=folder)
+    return bool(_listed(file)) or any(_decorated(folder, []))
 
 
 def is_list_of_modules(value: Any) -> bool:

@@ -81,6 +81,11 @@ def schema_problems(schema: Schema) -> Iterator[SchemaProblem]:
     kind = schema.get("type", "object")
     if kind != "object" and _is_type(kind):
         yield SchemaProblem(("type",), f"expected 'object', as parameters are, found {kind!r}")
+    yield from value_schema_problems(schema)
+
+
+def value_schema_problems(schema: Schema) -> Iterator[SchemaProblem]:
+    """The same for a schema of any value."""
     yield from _faults(schemas.Document(dict(schema)))
 
 

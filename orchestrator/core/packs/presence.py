@@ -1,8 +1,9 @@
 """Presence of the code of installed packs on this host.
 
-A pack is installed once, in the database; its folder has to be on every host that runs its actions,
-at the same path. Only what is certainly missing is reported: a folder, a file, or a function that
-its file does not define. Nothing is imported.
+The folder of a pack that was installed without a release has to be on every host that runs its
+actions, at the same path; releases come to each host by themselves (see `fetching`). Only what is
+certainly missing is reported: a folder, a file, or a function that its file does not define.
+Nothing is imported.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ UNEXPLAINED = "cannot be loaded: "
 def missing_code(packs: Collection[str] | None = None) -> dict[str, str]:
     """The code of these packs, or of all, that this host lacks, with the reason: a pack by its
     name, or a single action by its ref."""
-    actions = Action.objects.filter(enabled=True).exclude(runtime__in=WITHOUT_CODE)
+    actions = Action.objects.filter(enabled=True, pack__release__isnull=True)
+    actions = actions.exclude(runtime__in=WITHOUT_CODE)
     if packs is not None:
         actions = actions.filter(pack__name__in=packs)
     missing: dict[str, str] = {}

@@ -15,7 +15,7 @@ from typing import Any
 
 from django.conf import settings
 
-from orchestrator.core import isolation
+from orchestrator.core import frame, isolation
 from orchestrator.core.json_values import is_whole
 from orchestrator.core.packs import entry_points
 from orchestrator.core.packs.keys import (
@@ -41,6 +41,11 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 MOST_REDIRECTS = 20
 NO_NETWORK = "none"
 COMMAND_ISOLATION = (isolation.PROCESS, isolation.USER)
+
+
+TOKEN = "token"  # noqa: S105 - the name of an option
+"""Whether an action gets a token of its execution, in `MSTR_TOKEN`. It needs a process of its
+own."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,7 @@ COMMAND_OPTIONS: Mapping[str, Key] = {
     "env": ENVIRONMENT,
     "detached": one_of("fail", "kill"),
     "exit_75": one_of("defer", "fail"),
+    TOKEN: YES_OR_NO,
 }
 COMMAND_LIMITS: Mapping[str, Key] = {
     "processes": WHOLE_NUMBER,
@@ -103,6 +109,7 @@ KINDS: Mapping[str, Kind] = {
             "interpreter": TEXT,
             "env": ENVIRONMENT,
             "detached": COMMAND_OPTIONS["detached"],
+            TOKEN: YES_OR_NO,
         },
         COMMAND_LIMITS,
         IN_POOL_OR_PROCESS,
@@ -153,7 +160,7 @@ def names() -> list[str]:
     """Every runtime that an action may name on this host: the built-in ones, then the added
     ones."""
     added = {point.name for point in metadata.entry_points(group=GROUP)}
-    return [*KINDS, *sorted(added - KINDS.keys())]
+    return [*KINDS, *frame.held_runtimes(), *sorted(added - KINDS.keys())]
 
 
 def in_process(runtime: str, options: Mapping[str, Any]) -> bool:
@@ -238,6 +245,13 @@ def _note_options(file: Source, kind: Kind, folder: Path) -> None:
             ("limits",),
             "limits: needs `options: {process: true}`: the actions of a pack share processes, "
             "which have the installation's limits",
+            at_key=True,
+        )
+    if options.get(TOKEN):
+        file.problem(
+            ("options", TOKEN),
+            "options.token: needs `options: {process: true}`: a process that is shared by actions "
+            "has no token",
             at_key=True,
         )
     for name in {"env", "detached"} & options.keys():

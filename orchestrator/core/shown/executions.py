@@ -50,6 +50,9 @@ _letters = Prepared(lambda id: DLQEntry.objects.about(id).without_contents())
 KNOWN = "_known_secrets"
 """Where an instance keeps what apps know to be secret in it."""
 
+SAID = "_message"
+"""Where an instance keeps its message without secrets."""
+
 MESSAGE_CHARACTERS = 20_000
 
 STAMPS = {
@@ -186,19 +189,19 @@ def detail(execution: Execution, *, seen_by: Principal) -> ExecutionDetail:
 
 def parameters(execution: Execution, *, seen_by: Principal) -> Any:
     """Its parameters, without their secrets."""
-    shown = contents.parameters(execution, _secrets(execution))
+    shown = contents.parameters(execution, secrets_of(execution))
     return authority.payload(shown, of=execution.place, seen_by=seen_by)
 
 
 def result(execution: Execution, *, seen_by: Principal) -> Any:
     """Its result, without its secrets."""
-    shown = contents.result(execution, _secrets(execution))
+    shown = contents.result(execution, secrets_of(execution))
     return authority.payload(shown, of=execution.place, seen_by=seen_by)
 
 
 def without_secrets(value: Any, *, of: Execution, seen_by: Principal) -> Any:
     """What else belongs to an execution, without what names or apps mark as secret."""
-    shown = _secrets(of).masker.value(redacted(value))
+    shown = secrets_of(of).masker.value(redacted(value))
     return authority.payload(shown, of=of.place, seen_by=seen_by)
 
 
@@ -218,13 +221,13 @@ def brought(execution: Execution, *, seen_by: Principal) -> list[Content]:
     return [content for bring in found for content in bring(execution, seen_by=seen_by)]
 
 
-def _message(result: Any) -> str:
+def message_in(result: Any) -> str:
     """The message in a result, which actions write as they like."""
     message = result.get("message") if isinstance(result, dict) else None
     return str(message) if message else ""
 
 
-def _secrets(execution: Execution) -> Secrets:
+def secrets_of(execution: Execution) -> Secrets:
     """What apps know to be secret in it, asked once."""
     known: Secrets | None = execution.__dict__.get(KNOWN)
     if known is None:
@@ -244,9 +247,29 @@ def letters(execution: Execution) -> list[DLQEntry]:
 
 
 def messages(executions: Collection[Execution], *, seen_by: Principal) -> dict[UUID, str]:
-    """What went wrong with those of them that did not complete, by id, without secrets. Their
-    results, which may be large, are not loaded, unless an action wrote more than a text."""
+    """What went wrong with those of them that did not complete, by id, without secrets, and `***`
+    for who may not see payloads."""
+    said = messages_without_secrets(executions)
+    return {
+        each.pk: str(authority.payload(said[each.pk], of=each.place, seen_by=seen_by))
+        for each in executions
+        if each.pk in said
+    }
+
+
+def messages_without_secrets(executions: Collection[Execution]) -> dict[UUID, str]:
+    """The same, whoever sees it: for what is derived from messages. Their results, which may be
+    large, are not loaded, unless an action wrote more than a text."""
     failed = [e for e in executions if e.reason not in ("", Reason.SUCCEEDED)]
+    # a search by messages has read those of the rows that it found
+    unread = [execution for execution in failed if SAID not in execution.__dict__]
+    read = _read_messages(unread) if unread else {}
+    for execution in unread:
+        execution.__dict__[SAID] = read.get(execution.pk, "")
+    return {each.pk: text for each in failed if (text := each.__dict__[SAID])}
+
+
+def _read_messages(failed: Collection[Execution]) -> dict[UUID, str]:
     said = KeyTextTransform("message", "result")
     # more than is shown: a secret that is cut in two would not be recognized
     rows = Execution.objects.filter(pk__in=[e.pk for e in failed]).order_by()
@@ -256,12 +279,28 @@ def messages(executions: Collection[Execution], *, seen_by: Principal) -> dict[U
     if structured:
         whole = rows.filter(pk__in=structured).values_list("pk", "result")
         found |= {pk: result["message"] for pk, result in whole if result}
-    secrets = contents.secrets_of(failed) if failed else {}
+    secrets = contents.secrets_of(failed)
     return {
-        each.pk: str(authority.payload(shown, of=each.place, seen_by=seen_by))
+        each.pk: contents.message(found[each.pk], secrets.get(each.pk, contents.UNKNOWN))
         for each in failed
         if found.get(each.pk)
-        for shown in [contents.message(found[each.pk], secrets.get(each.pk, contents.UNKNOWN))]
+    }
+
+
+def parameters_of(
+    executions: Collection[Execution], *, seen_by: Principal
+) -> dict[UUID, dict[str, Any]]:
+    """The parameters of several, by id, without their secrets. They are not loaded into these."""
+    ids = [execution.pk for execution in executions]
+    stored = dict(Execution.objects.filter(pk__in=ids).order_by().values_list("pk", "parameters"))
+    secrets = contents.secrets_of(executions) if executions else {}
+    return {
+        each.pk: authority.payload(shown, of=each.place, seen_by=seen_by)
+        for each in add_actions(list(executions))
+        if each.pk in stored
+        for shown in [
+            contents.given(stored[each.pk], each.action, secrets.get(each.pk, contents.UNKNOWN))
+        ]
     }
 
 
@@ -280,9 +319,9 @@ def situation(execution: Execution, now: datetime, *, seen_by: Principal) -> lis
             *(fact for facts in brought for fact in facts),
             # an open execution keeps the reason of its last attempt
             ("Why" if execution.is_terminal else "Last attempt", why(execution.reason)),
-            ("Message", _message(result(execution, seen_by=seen_by)) or None),
+            ("Message", message_in(result(execution, seen_by=seen_by)) or None),
             ("Cancelled because", execution.cancel_reason or None),
-            ("Waits for", _waits_for(execution, now)),
+            ("Waits for", waits_for(execution, now)),
             ("Where", _where(execution, now)),
             ("Moved on by", Prose(WHO_MOVES_IT_ON[S(execution.status)])),
         ]
@@ -310,7 +349,8 @@ def attempts(execution: Execution) -> str:
 HEALTH = "health: every worker that could run it pauses, as an action could not begin"
 
 
-def _waits_for(execution: Execution, now: datetime) -> str | None:
+def waits_for(execution: Execution, now: datetime) -> str | None:
+    """What it waits for; None if it has ended."""
     if execution.is_terminal:
         return None
     is_waiting = execution.status in (S.REQUESTED, S.SCHEDULING)
@@ -368,6 +408,7 @@ def request(execution: Execution) -> list[Fact]:
             ("Requested by", execution.requested_by),
             ("Correlation id", Search(Execution, correlation_id) if correlation_id else None),
             ("Idempotency key", execution.idempotency_key),
+            ("Release", _release(execution)),
             ("Queue", execution.subscription if execution.queue else None),
             ("Priority", execution.priority),
             ("Time limit", words.span(execution.timeout_seconds)),
@@ -377,6 +418,14 @@ def request(execution: Execution) -> list[Fact]:
             ("Retry policy", words.labels(execution.wanted_retries)),
         ]
     )
+
+
+def _release(execution: Execution) -> str | None:
+    """`1.0 (3f2a4c5d6e7f)`, of the release that it has kept since its acceptance."""
+    if execution.release_id is None:
+        return None
+    release = execution.action.release or execution.release
+    return f"{release.version} ({release.short})" if release else None
 
 
 # --- as a timeline -------------------------------------------------------------------------------

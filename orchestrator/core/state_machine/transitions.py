@@ -13,6 +13,7 @@ from uuid import UUID
 
 from django.db import connections, models
 
+from orchestrator.core import news
 from orchestrator.core.state_machine import postgresql, sqlite
 from orchestrator.core.state_machine.machine import Machine, Move, Transition, TransitionConflict
 from orchestrator.core.state_machine.postgresql import Terms
@@ -59,9 +60,12 @@ class MachineQuerySet(models.QuerySet[M]):
             return set()
         swap = self._swap(way, moves, now=now, actor=actor, reason=reason)
         if connections[self.db].vendor != "postgresql":
-            return sqlite.carry_out(swap, using=self.db)
-        waits = machine.waits_for_locks if wait_for_locks is None else wait_for_locks
-        return postgresql.carry_out(swap, using=self.db, wait_for_locks=waits)
+            moved = sqlite.carry_out(swap, using=self.db)
+        else:
+            waits = machine.waits_for_locks if wait_for_locks is None else wait_for_locks
+            moved = postgresql.carry_out(swap, using=self.db, wait_for_locks=waits)
+        news.tell(self.model, moved, state=way[-1].target, now=now)
+        return moved
 
     def transition_on_terms(
         self,
@@ -81,7 +85,9 @@ class MachineQuerySet(models.QuerySet[M]):
         """
         way = machine_of(self.model).way(event)
         swap = self._swap(way, moves, now=now, actor=actor, reason=None)
-        return postgresql.carry_out_on_terms(swap, terms, values, rows, using=self.db)
+        moved = postgresql.carry_out_on_terms(swap, terms, values, rows, using=self.db)
+        news.tell(self.model, (row.pk for row in moved), state=way[-1].target, now=now)
+        return moved
 
     def _swap(
         self,

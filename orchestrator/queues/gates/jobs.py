@@ -8,7 +8,9 @@ may take: no answer counts as `Active`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -32,6 +34,7 @@ UNKNOWN, ACTIVE = "unknown", "active"
 OPEN_STATUSES = frozenset({"active", "waiting"})
 OVER_STATUSES = frozenset({"cancelled", "completed", "failed"})
 ANSWER_SECONDS = 5.0
+ASKED_AT_ONCE = 16
 MOST_BYTES = 65_536
 WAITS_FOR = timedelta(seconds=ANSWER_SECONDS + 3)
 """Whoever asks dies: the task runs after this time all the same."""
@@ -100,19 +103,31 @@ class Checker:
         self.answers: dict[str, tuple[datetime, Answer]] = {}
 
     def look(self, gates: Mapping[int, Gate], *, now: datetime, limit: int = 100) -> int:
-        """Ask about the jobs of tickets that are due, and act on the answers; returns how many
-        tickets there were."""
-        tickets = _claim(list(gates), now=now, limit=limit)
+        """Ask about the jobs of tickets that are due, and act on each answer as it comes; returns
+        how many tickets there were."""
+        waiting: dict[str, list[Ticket]] = defaultdict(list)
+        for ticket in _claim(list(gates), now=now, limit=limit):
+            waiting[ticket.envelope["tracking"]["statusCheckUrl"]].append(ticket)
         self.answers = {url: known for url, known in self.answers.items() if known[0] > now}
-        for ticket in tickets:
-            answer = self._answer(ticket.envelope["tracking"]["statusCheckUrl"], now)
-            act_on(answer, ticket=ticket, gate=gates[ticket.gate_id], now=now)
-        return len(tickets)
+        for url, answer in self._answers(list(waiting), now):
+            for ticket in waiting[url]:
+                act_on(answer, ticket=ticket, gate=gates[ticket.gate_id], now=now)
+        return sum(map(len, waiting.values()))
 
-    def _answer(self, url: str, now: datetime) -> Answer:
-        if url in self.answers:
-            return self.answers[url][1]
-        response = self.ask(url)
+    def _answers(self, urls: Sequence[str], now: datetime) -> Iterator[tuple[str, Answer]]:
+        """What is known of these jobs, then the answers of the others in the order in which they
+        come: a service that hangs keeps nobody else waiting."""
+        unknown = [url for url in urls if url not in self.answers]
+        yield from ((url, self.answers[url][1]) for url in urls if url in self.answers)
+        if not unknown:
+            return
+        with ThreadPoolExecutor(ASKED_AT_ONCE, thread_name_prefix="muster-gate-job") as pool:
+            asked = {pool.submit(self.ask, url): url for url in unknown}
+            for response in as_completed(asked):
+                url = asked[response]
+                yield url, self._learn(url, response.result(), now)
+
+    def _learn(self, url: str, response: Response, now: datetime) -> Answer:
         answer = answer_of(response)
         if response.status not in (200, 404):
             log.warning("job status not known, counts as active", status=response.status)

@@ -34,6 +34,8 @@ NAMES = {
 
 def of_execution(execution: Execution, *, seen_by: Principal) -> list[Content]:
     """The message that came and what is owed for it, if the execution came through a gate."""
+    if execution.queue is None:  # a gate gives its work to its queue
+        return []
     rows = Ticket.objects.select_related("gate__queue", "execution")
     ticket = rows.filter(execution=execution).first()
     if ticket is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -10,6 +10,7 @@ from pydantic import Field
 
 from orchestrator.core import words
 from orchestrator.core.models import Execution
+from orchestrator.core.queue_terms import DEFAULT
 from orchestrator.core.shown.documents import Shown
 from orchestrator.core.shown.values import At, Fact, Link, State, said
 from orchestrator.queues import figures
@@ -88,14 +89,27 @@ class QueueDetail(QueueSummary):
 def all_of(queues: Iterable[WorkQueue], *, now: datetime) -> list[QueueSummary]:
     """Convert queues, each with its figures."""
     rows = list(queues)
-    found = figures.of([row.name for row in rows], now)
+    return _summaries(rows, figures.of([row.name for row in rows], now), now)
+
+
+def all_and_default(queues: Iterable[WorkQueue], *, now: datetime) -> list[QueueSummary]:
+    """Convert queues, after the default one, which has no row."""
+    rows = list(queues)
+    found = figures.of([DEFAULT, *(row.name for row in rows)], now)
+    default = WorkQueue(name=DEFAULT, description="What names no queue.", revision=0)
+    return _summaries([default, *rows], found, now)
+
+
+def _summaries(
+    rows: Sequence[WorkQueue], found: Mapping[str, Figures], now: datetime
+) -> list[QueueSummary]:
     problems = _gate_problems(rows, now)
     return [QueueSummary(**_summary(row, found[row.name], problems, now)) for row in rows]
 
 
-def detail(queue: WorkQueue, *, now: datetime) -> QueueDetail:
-    """Convert one queue, as `changes.find` loads it."""
-    found = figures.of([queue.name], now)[queue.name]
+def detail(queue: WorkQueue, *, now: datetime, found: Figures | None = None) -> QueueDetail:
+    """Convert one queue, as `changes.find` loads it; its figures are read if none are given."""
+    found = found or figures.of([queue.name], now)[queue.name]
     return QueueDetail(
         **_summary(queue, found, _gate_problems([queue], now), now),
         action=queue.action.ref if queue.action else None,

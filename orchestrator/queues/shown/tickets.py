@@ -86,6 +86,8 @@ def refused(ticket: Ticket) -> str | None:
 
 def of_execution(execution: Execution) -> list[Fact]:
     """Facts about the task message of an execution, for its page."""
+    if execution.queue is None:  # a gate gives its work to its queue
+        return []
     ticket = Ticket.objects.filter(execution=execution).select_related("execution").first()
     if ticket is None:
         return []

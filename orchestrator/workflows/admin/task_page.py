@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
-from django.db.models import Case, QuerySet, Value, When
+from django.db.models import QuerySet
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -19,7 +19,8 @@ from orchestrator.core.admin.read_only import Section
 from orchestrator.core.authority import Principal
 from orchestrator.core.models import DLQEntry
 from orchestrator.core.shown import investigations
-from orchestrator.workflows.admin import graph_svg
+from orchestrator.workflows import engine
+from orchestrator.workflows.admin import graph_box
 from orchestrator.workflows.models import Step, StepExecution, Task, TransitionRecord
 from orchestrator.workflows.shown import graph, secrets, steps
 from orchestrator.workflows.shown import tasks as shown
@@ -37,14 +38,11 @@ VERBS = (
 """Repairs of a step: the names of the admin's actions, and the texts of their buttons."""
 
 S = StepState
-BY_ATTENTION = (S.ERROR, S.WAITING_FOR_RETRY, S.IN_PROGRESS, S.ENQUEUED_FOR_ORCHESTRATION,
-                S.ENQUEUED, S.PENDING)  # fmt: skip
-"""The order of states if there are too many steps to show all."""
 
 
 def of_task(task: Task, now: datetime, *, seen_by: Principal) -> list[Section]:
     task_graph = graph.of_task(task)
-    picture = graph_svg.drawn(graph.folded(task_graph), link=lambda node: _node_url(task, node))
+    picture = graph_box.drawn(graph.piled(task_graph), link=lambda node: _node_url(task, node))
     counts = steps.counts([task.pk])[task.pk]
     situation = render.facts(shown.situation(task, counts, now))
     boxes = [
@@ -106,9 +104,8 @@ def step_list_url(task: Task, **filters: str) -> str:
 
 def verbs_of(step: Step) -> list[tuple[str, str]]:
     """The `VERBS` that are possible in the state of the step."""
-    if step.is_terminal:
-        return []
-    return [(verb, text) for verb, text in VERBS if verb != "reset" or step.state != S.PENDING]
+    possible = engine.possible(step)
+    return [(verb, text) for verb, text in VERBS if verb in possible]
 
 
 def step_buttons(step: Step) -> SafeString | str:
@@ -161,8 +158,7 @@ def _steps(task: Task, total: int, now: datetime, seen_by: Principal) -> Section
     may_repair = not task.is_terminal and authority.may(seen_by, "steps.repair", task.place)
     rows = Step.objects.filter(task=task).without_contents()
     if total > STEP_LIMIT:
-        order = [When(state=state, then=Value(n)) for n, state in enumerate(BY_ATTENTION)]
-        rows = rows.order_by(Case(*order, default=Value(len(order))), "pk")
+        rows = steps.by_attention(rows)
     views = steps.views(list(rows[:STEP_LIMIT]), now=now, seen_by=seen_by)
     headers = ["Step", "State", "Attempts", "Blocked by", "Latest run", "In state for", ""]
     body = render.table(

@@ -15,7 +15,7 @@ from orchestrator.core import words
 from orchestrator.core.admin import render
 from orchestrator.core.admin.read_only import ReadOnlyAdmin, Section
 from orchestrator.core.authority import Principal
-from orchestrator.workflows.admin import graph_svg
+from orchestrator.workflows.admin import graph_box
 from orchestrator.workflows.models import TaskTemplate
 from orchestrator.workflows.shown import graph, secrets
 from orchestrator.workflows.task_templates import TemplateDefinition
@@ -41,7 +41,7 @@ class TaskTemplateAdmin(ReadOnlyAdmin):
 
     def sections(self, obj: TaskTemplate, now: datetime, *, seen_by: Principal) -> list[Section]:
         definition = TemplateDefinition.of(obj.definition)
-        shown = graph.folded(graph.of_template(obj))
+        shown = graph.piled(graph.of_template(obj))
         tasks = f"{reverse('admin:workflows_task_changelist')}?template={obj.pk}"
         headers = ["Step", "Kind", "Action", "After", "Attempts", "When", "Time limit"]
         rows = [_row(step) for step in definition.steps.values()]
@@ -56,7 +56,7 @@ class TaskTemplateAdmin(ReadOnlyAdmin):
         ]
         return [
             Section(facts=facts, kind="success" if obj.enabled else "warning"),
-            Section(title="Graph", body=graph_svg.drawn(shown, link=lambda _: "")),
+            Section(title="Graph", body=graph_box.drawn(shown, link=lambda _: "")),
             Section(title="Steps", body=render.table(headers, rows)),
             Section(title="Definition", body=render.pretty_json(secrets.definition(obj))),
         ]

@@ -11,6 +11,7 @@ from orchestrator.workflows.engine.cancellation import (
     TaskIsNotBlocked,
     TaskIsNotInError,
     cancel,
+    cancel_for_pack,
     release,
     resolve,
 )
@@ -24,12 +25,14 @@ from orchestrator.workflows.engine.polling import (
 )
 from orchestrator.workflows.engine.repairs import (
     ReasonMissing,
+    StepHasMoved,
     StepIsBusy,
     StepIsFinal,
     UnknownStep,
     cancel_step,
     complete_manually,
     on_behalf_of,
+    possible,
     reset_for_retry,
     resolve_manually,
 )
@@ -62,6 +65,7 @@ __all__ = [
     "ResultRefused",
     "Stale",
     "StaleTask",
+    "StepHasMoved",
     "StepIsBusy",
     "StepIsFinal",
     "TaskExists",
@@ -78,6 +82,7 @@ __all__ = [
     "any_open",
     "bring_forward",
     "cancel",
+    "cancel_for_pack",
     "cancel_step",
     "complete_manually",
     "definition_of",
@@ -87,6 +92,7 @@ __all__ = [
     "look",
     "note_ended",
     "on_behalf_of",
+    "possible",
     "release",
     "request",
     "reset_for_retry",

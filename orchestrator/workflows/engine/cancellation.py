@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from uuid import UUID
 
@@ -10,9 +12,10 @@ from django.db import transaction
 from orchestrator.core import database
 from orchestrator.core.errors import Conflict
 from orchestrator.core.state_machine import Move
+from orchestrator.inquiries import answering
 from orchestrator.workflows.engine.repairs import check_reason, stop
-from orchestrator.workflows.engine.turn import Turns, begin
-from orchestrator.workflows.models import Task
+from orchestrator.workflows.engine.turn import Turns, UnknownTask, begin
+from orchestrator.workflows.models import StepExecution, Task, TransitionRecord
 from orchestrator.workflows.states import STEPS, TASKS
 from orchestrator.workflows.states.steps import IN_FLIGHT
 
@@ -45,6 +48,13 @@ def cancel(task_id: UUID, *, reason: str, actor: str, now: datetime) -> Task:
         turns = _begin_open(task_id, now=now, actor=actor)
         _end(turns, "cancel", reason)
     return turns.only.task
+
+
+def cancel_for_pack(ids: Sequence[str], *, by: str, now: datetime) -> None:
+    """Cancel these tasks, as a pack that they need is being removed."""
+    for id in ids:
+        with suppress(TaskIsFinal, UnknownTask):
+            cancel(UUID(id), reason="a pack that it needs is being removed", actor=by, now=now)
 
 
 def resolve(task_id: UUID, *, reason: str, actor: str, now: datetime) -> Task:
@@ -82,8 +92,16 @@ def _begin_open(task_id: UUID, *, now: datetime, actor: str) -> Turns:
     database.hold_briefly()
     turns = begin(task_id, now=now, actor=actor)
     if turns.only.task.is_terminal:
-        raise TaskIsFinal(f"Task {task_id} is {turns.only.task.state}, which is final")
+        state = turns.only.task.state
+        raise TaskIsFinal(f"Task {task_id} is {state}, which is final{_by_whom(task_id)}")
     return turns
+
+
+def _by_whom(task_id: UUID) -> str:
+    """Who ended the task, in words, for whoever comes second."""
+    ends = TransitionRecord.objects.filter(task=task_id, step=None).order_by("-pk")
+    last = ends.first()
+    return f": {last.event} by {last.actor} at {last.at:%Y-%m-%d %H:%M:%S} UTC" if last else ""
 
 
 def _end(turns: Turns, event: str, reason: str) -> None:
@@ -95,5 +113,12 @@ def _end(turns: Turns, event: str, reason: str) -> None:
             running.append(step.execution_id)
     turns.move_steps("cancel", moves, reason=reason)
     stop(running, now=turns.now, actor=turns.actor)
+    asked_by = StepExecution.objects.filter(step__task__in=list(turns.by_task)).order_by()
+    answering.cancel_asked_by(
+        asked_by.values("execution_id"),
+        now=turns.now,
+        actor=turns.actor,
+        reason="its task has ended",
+    )
     turns.only.events.append(event)
     turns.only.move(reason=reason)

@@ -223,6 +223,7 @@ def _is_wanted(step: StepDefinition, data: Mapping[str, Any], budget: expression
 def _request(turn: Turn, step: StepDefinition, parameters: Mapping[str, Any]) -> NewExecution:
     return NewExecution(
         action_ref=step.action_ref,
+        release_id=(turn.task.releases or {}).get(step.action_ref.partition(".")[0]),
         parameters=parameters,
         queue=step.queue,
         priority=turn.task.priority,

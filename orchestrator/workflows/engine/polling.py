@@ -28,6 +28,7 @@ from orchestrator.workflows.engine import tries
 from orchestrator.workflows.engine.advancing import advance, advance_free
 from orchestrator.workflows.models import Step, StepExecution, Task
 from orchestrator.workflows.states import StepState
+from orchestrator.workflows.task_templates.definitions import INQUIRY
 
 log = structlog.get_logger(__name__)
 
@@ -170,32 +171,38 @@ def bring_forward(*, now: datetime) -> int:
 def look(*, now: datetime, actor: str) -> int:
     """Find what no message reported, and due retries; returns how many tasks were advanced.
 
-    On the way, steps whose executions have started become `in_progress`. Each query reads a partial
-    index over open rows, one batch at a time.
+    On the way, steps whose executions have started become `in_progress`, and those whose inquiries
+    were asked `waiting_for_inquiry`. Each query reads a partial index over open rows, one batch at
+    a time.
     """
     limit: int = settings.MUSTER.batch_size
     fresh = Task.objects.not_begun(GRACE, now)
     due = Task.objects.retry_due(now)
     ids = {*fresh.values_list("pk", flat=True)[:limit], *due.values_list("pk", flat=True)[:limit]}
-    begun, ended = [], set()
+    begun: list[Move] = []
+    asked: list[Move] = []
+    ended = set()
     for step in _with_news(limit):
         if step.execution is None or step.execution.ended_at is not None:
             ended.add(step.task_id)
         else:
-            begun.append(Move(step.pk, step.state, step.fence))
+            news = asked if step.kind == INQUIRY else begun
+            news.append(Move(step.pk, step.state, step.fence))
     # a row that another session holds is found again
     Step.objects.transition_many("start", begun, now=now, actor=actor, wait_for_locks=False)
+    Step.objects.transition_many("ask", asked, now=now, actor=actor, wait_for_locks=False)
     return advance_all(ids | ended, now=now, actor=actor)
 
 
 def _with_news(limit: int) -> list[Step]:
-    """Steps whose execution has started or ended since they were last moved."""
+    """Steps whose execution has started, asked or ended since they were last moved."""
     ended = Q(execution__ended_at__isnull=False) | Q(execution__isnull=True)
     begun = Q(state=StepState.ENQUEUED, execution__status__in=["running", "canceling"])
-    news = Step.objects.in_flight().not_quarantined().filter(ended | begun)
+    asked = Q(state=StepState.ENQUEUED, kind=INQUIRY, execution__status="scheduling")
+    news = Step.objects.in_flight().not_quarantined().filter(ended | begun | asked)
     news = news.select_related("execution")
     return list(
-        news.only("task_id", "state", "fence", "execution__ended_at", "execution__status").order_by(
-            "pk"
-        )[:limit]
+        news.only(
+            "task_id", "kind", "state", "fence", "execution__ended_at", "execution__status"
+        ).order_by("pk")[:limit]
     )

@@ -19,12 +19,13 @@ from orchestrator.core import (
     executions,
     json_values,
     key_references,
+    news,
     packs,
     publisher,
 )
 from orchestrator.core.authority import Principal
 from orchestrator.core.errors import Conflict, MusterError
-from orchestrator.workflows import messages
+from orchestrator.workflows import messages, pack_work
 from orchestrator.workflows.models import Task, TaskTemplate
 from orchestrator.workflows.task_templates import TemplateDefinition
 from orchestrator.workflows.task_templates.definitions import ALWAYS_UNIQUE, CALLER_PROVIDED, STRICT
@@ -132,7 +133,9 @@ def request(
         tags=list(new.tags),
         correlation_id=new.correlation_id,
         parent_correlation_id=new.parent_correlation_id,
+        releases=pack_work.releases_of(definition),
         requested_by=requested_by,
+        requester_number=principal.key_owner if principal else 0,
         created_at=now,
         state_entered_at=now,
         clock_started_at=now,
@@ -143,6 +146,7 @@ def request(
         if (holder := _holder(task)) is not None:
             return _same(task, holder)
         transaction.on_commit(partial(publisher.send_soon, messages.requested([task.pk])))
+        news.tell(Task, [task.pk], state=task.state, now=now, is_in_history=False)
     return task
 
 

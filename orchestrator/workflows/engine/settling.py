@@ -30,7 +30,7 @@ def settle(turns: Turns) -> None:
     """
     ended = turns.steps.filter(
         Q(execution__ended_at__isnull=False) | Q(execution__isnull=True),
-        state__in=[StepState.ENQUEUED, StepState.IN_PROGRESS],
+        state__in=[StepState.ENQUEUED, StepState.IN_PROGRESS, StepState.WAITING_FOR_INQUIRY],
     )
     completed: dict[UUID, tuple[Step, Outcome]] = {}
     failed: list[Failure] = []

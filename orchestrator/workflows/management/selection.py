@@ -6,8 +6,8 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
-from orchestrator.core.management.parsing import did_you_mean
 from orchestrator.core.management.selection import HEX, NAMES_LIMIT, beginning_with
+from orchestrator.core.words import did_you_mean
 from orchestrator.workflows.engine import UnknownStep, UnknownTask
 from orchestrator.workflows.models import Step, Task
 

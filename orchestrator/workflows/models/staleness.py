@@ -184,6 +184,14 @@ _HAS_NO_PENDING_ENTRY = """
 """
 
 
+_WAITS_FOR_NOBODY = """
+    NOT EXISTS (
+        SELECT 1 FROM workflows_step AS step
+        WHERE step.task_id = task.id AND step.state = 'waiting_for_inquiry'
+    )
+"""
+"""Waiting for a person is not staleness: the inquiry has a time of its own."""
+
 _IS_OF_ENVIRONMENT = """
     CASE WHEN allowed.environment = '' THEN NOT allowed.named ? task.environment
         ELSE task.environment = allowed.environment END
@@ -207,6 +215,7 @@ def _over_postgresql(clock: str, *, kind: str) -> str:
                 AND task.{clock} <= %(now)s - allowed.minutes * interval '1 minute'
                 AND {_IS_OF_ENVIRONMENT}
                 AND {_HAS_NO_PENDING_ENTRY}
+                AND {_WAITS_FOR_NOBODY}
             ORDER BY task.{clock} LIMIT %(limit)s
         ) AS over
         WHERE allowed.opens_entry OR allowed.moves_to_error
@@ -274,6 +283,7 @@ _OVERSTEPPED_SQLITE = f"""
                 ELSE task.environment = allowed.environment END
             AND (allowed.opens_entry OR allowed.moves_to_error)
             AND {_HAS_NO_PENDING_ENTRY}
+            AND {_WAITS_FOR_NOBODY}
     )
     WHERE since <= strftime('%%Y-%%m-%%d %%H:%%M:%%f', %(now)s, (-60 * minutes) || ' seconds')
     ORDER BY since LIMIT %(limit)s

@@ -38,6 +38,8 @@ class StepKind(models.TextChoices):
     """Names the steps to create."""
     DEFERRED = "deferred"
     """Waits only for those of its parents that were created."""
+    INQUIRY = "inquiry"
+    """Asks people, and completes with their answer."""
     BATCHABLE = "batchable"
     """Returns a range of work; workers are created for it."""
     BATCH_WORKER = "batch_worker"
@@ -158,6 +160,12 @@ class Task(models.Model):
         "beyond the most it is quarantined.",
     )  # fmt: skip
 
+    releases = models.JSONField(
+        null=True, blank=True,
+        help_text="By pack, the release that its steps run: that of its request. Empty for packs "
+        "without releases, and if its template asks for the latest.",
+    )  # fmt: skip
+
     identity = models.CharField(max_length=64, null=True, blank=True, unique=True)
     idempotency_key = models.CharField(max_length=200, blank=True)
     initiator = models.CharField(max_length=150, blank=True)
@@ -167,6 +175,10 @@ class Task(models.Model):
     correlation_id = models.CharField(max_length=100, null=True, blank=True)  # noqa: DJ001 - not indexed
     parent_correlation_id = models.CharField(max_length=100, null=True, blank=True)  # noqa: DJ001
     requested_by = models.CharField(max_length=150, blank=True)
+
+    requester_number = models.BigIntegerField(
+        null=True, blank=True, help_text="Who requested it, as a number of the authorizer."
+    )
 
     created_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True, blank=True)

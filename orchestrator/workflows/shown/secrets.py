@@ -14,8 +14,11 @@ from orchestrator.core.authority import Principal
 from orchestrator.core.models import Execution
 from orchestrator.core.models.prepared import Prepared
 from orchestrator.core.redaction import redacted
+from orchestrator.inquiries.shown import inquiries as shown_inquiries
 from orchestrator.workflows.models import Step, StepExecution, Task, TaskTemplate
+from orchestrator.workflows.models.tasks import StepKind
 
+ASK = StepKind.INQUIRY.value
 WHOLE = re.compile(r"\{\{[^{}]*\}\}")
 
 
@@ -34,9 +37,12 @@ def context(task: Task, *, seen_by: Principal) -> Any:
 
 
 def result(step: Step, template: TaskTemplate, *, seen_by: Principal) -> Any:
-    """A step's result; the `result_schema` of the template's step marks the secrets. Those of the
-    task's context are masked in it."""
-    shown = redacted(step.result, schema=_schema_of_result(template, step.template_step))
+    """A step's result; the `result_schema` of the template's step marks the secrets, or the schema
+    of the inquiry that it waited for. Those of the task's context are masked in it."""
+    schema = _schema_of_result(template, step.template_step)
+    if step.kind == StepKind.INQUIRY and step.execution_id is not None:
+        schema = _schemas_of_answers([step.execution_id]).get(step.execution_id, schema)
+    shown = redacted(step.result, schema=schema)
     input_schema = template.definition.get("input_schema")
     if shown is not None and redaction.marks_anything(input_schema):
         shown = masking.Masker(_marked(step.task.context, input_schema)).value(shown)
@@ -69,8 +75,9 @@ def definition(template: TaskTemplate) -> dict[str, Any]:
 
 
 def of_executions(executions: Collection[Execution]) -> Mapping[UUID, contents.Secrets]:
-    """What is secret in executions of steps: results by the step's `result_schema`, and the values
-    that the `input_schema` marks in the task's context. For `MusterApp.execution_secrets`."""
+    """What is secret in executions of steps: results by the step's `result_schema`, or by the
+    schema of the inquiry that they waited for, and the values that the `input_schema` marks in the
+    task's context. For `MusterApp.execution_secrets`."""
     if len(executions) == 1:
         (execution,) = executions
         rows = _step_of(execution.pk)
@@ -86,9 +93,11 @@ def of_executions(executions: Collection[Execution]) -> Mapping[UUID, contents.S
     }
     tasks = Task.objects.filter(pk__in={task for _, _, task, of in rows if of in marking})
     contexts = dict(tasks.values_list("pk", "context"))
+    asking = [id for id, name, _, of in rows if _definition(templates[of], name).get("type") == ASK]
+    answers = _schemas_of_answers(asking) if asking else {}
     return {
         execution_id: contents.Secrets(
-            _schema_of_result(templates[template_id], step),
+            answers.get(execution_id, _schema_of_result(templates[template_id], step)),
             _marked(contexts.get(task_id), templates[template_id].definition.get("input_schema")),
             again="is a step's: reset the step, and its task runs it again",
         )
@@ -103,8 +112,19 @@ def _marked(value: Any, schema: Any) -> list[str]:
 
 
 def _schema_of_result(template: TaskTemplate, name: str) -> Any:
+    step = _definition(template, name)
+    return step.get("result_schema") or step.get("schema")
+
+
+def _definition(template: TaskTemplate, name: str) -> dict[str, Any]:
     steps: list[dict[str, Any]] = template.definition.get("steps", [])
-    return next((step.get("result_schema") for step in steps if step.get("name") == name), None)
+    return next((step for step in steps if step.get("name") == name), {})
+
+
+def _schemas_of_answers(execution_ids: Collection[UUID]) -> dict[UUID, Any]:
+    """The schemas of the inquiries for which these waited: a step may wait for one that another
+    step has asked."""
+    return {id: row.schema for id, row in shown_inquiries.of_executions(execution_ids).items()}
 
 
 def _environment(overrides: Any) -> Any:

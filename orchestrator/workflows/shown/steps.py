@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Count, Exists, F, OuterRef, Subquery, Window
+from django.db.models import Case, Count, Exists, F, OuterRef, Value, When, Window
 from django.db.models.functions import RowNumber
 from pydantic import Field
 
@@ -20,6 +20,8 @@ from orchestrator.core.redaction import redacted
 from orchestrator.core.shown.documents import Shown
 from orchestrator.core.shown.values import At, Due, Fact, Happening, Json, Link, Prose, State, said
 from orchestrator.core.states import ExecutionStatus
+from orchestrator.inquiries.models import Inquiry
+from orchestrator.inquiries.shown import inquiries as shown_inquiries
 from orchestrator.workflows.models import (
     Step,
     StepDependency,
@@ -29,6 +31,7 @@ from orchestrator.workflows.models import (
     TaskTemplate,
     TransitionRecord,
 )
+from orchestrator.workflows.models.tasks import StepQuerySet
 from orchestrator.workflows.shown import secrets
 from orchestrator.workflows.states import STEPS, StepState, TaskState
 
@@ -64,6 +67,8 @@ class StepView:
     """When its latest execution was requested."""
     message: str = ""
     """The message of its last attempt, if it is in error."""
+    inquiry: Inquiry | None = None
+    """What its latest execution asks people, or waits for."""
 
     @property
     def dependencies_satisfied(self) -> bool:
@@ -85,20 +90,25 @@ class StepView:
             elif not self.step.retryable:
                 why = "it is not retryable"
             return f"{why}: {self.message}" if self.message else why
+        if self.inquiry is not None and self.inquiry.is_open:
+            return f"an answer of {shown_inquiries.who(self.inquiry)}"
         if self.step.state == StepState.WAITING_FOR_RETRY and not self.ready_for_execution:
             return "its backoff"
         return ""
 
 
 def views(steps: Sequence[Step], *, now: datetime, seen_by: Principal) -> list[StepView]:
-    """Describe steps as they are now, in three queries for any number of steps."""
+    """Describe steps as they are now, in three queries for any number of steps, and one more if
+    some of them ask people."""
     ids = [step.pk for step in steps]
     is_ready = Exists(Step.objects.ready(now).filter(pk=OuterRef("pk")))
     known = Step.objects.filter(pk__in=ids).values_list("pk", is_ready, "execution__created_at")
     ready = {id for id, is_so, _ in known if is_so}
     attempted_at = {id: at for id, _, at in known}
-    waits, counts = _unsatisfied(ids)
+    waits, counts = unsatisfied(ids)
     messages = _messages([s.pk for s in steps if s.state == StepState.ERROR], seen_by)
+    asking = [s.execution_id for s in steps if s.kind == StepKind.INQUIRY and s.execution_id]
+    asked = shown_inquiries.of_executions(asking) if asking else {}
     return [
         StepView(
             step=step,
@@ -108,9 +118,25 @@ def views(steps: Sequence[Step], *, now: datetime, seen_by: Principal) -> list[S
             ready_for_execution=step.pk in ready,
             last_attempted_at=attempted_at.get(step.pk),
             message=messages.get(step.pk, ""),
+            inquiry=asked.get(step.execution_id) if step.execution_id else None,
         )
         for step in steps
     ]
+
+
+S = StepState
+BY_ATTENTION: Sequence[StepState] = (
+    S.ERROR, S.WAITING_FOR_RETRY, S.WAITING_FOR_INQUIRY, S.IN_PROGRESS,
+    S.ENQUEUED_FOR_ORCHESTRATION, S.ENQUEUED, S.PENDING,
+)  # fmt: skip
+"""The order of states for who looks for what is wrong; all others come last."""
+
+
+def by_attention(steps: StepQuerySet) -> StepQuerySet:
+    """Sort steps: those that need attention first. Each has its place as `attention`."""
+    order = [When(state=state, then=Value(n)) for n, state in enumerate(BY_ATTENTION)]
+    last = Value(len(order))
+    return steps.annotate(attention=Case(*order, default=last)).order_by("attention", "pk")
 
 
 def counts(task_ids: Iterable[UUID]) -> Mapping[UUID, Counter[StepState]]:
@@ -129,13 +155,22 @@ def standing_in_the_way(task: Task) -> list[Step]:
 
 
 def failures(task_ids: Iterable[UUID], *, seen_by: Principal) -> dict[UUID, str]:
-    """Of each task with failed steps: the oldest of them, with its message, in two queries."""
-    failed = Step.objects.filter(task=OuterRef("pk"), state=StepState.ERROR).order_by("pk")
-    first = Subquery(failed.values("pk")[:1])
-    oldest = Task.objects.filter(pk__in=list(task_ids)).values_list(first, flat=True)
-    rows = list(Step.objects.filter(pk__in=oldest).values_list("task_id", "pk", "name"))
-    messages = _messages([pk for _, pk, _ in rows], seen_by)
-    return {task: f"{name}: {messages.get(pk, 'failed')}" for task, pk, name in rows}
+    """Of each task with failed steps: the oldest of them, with its message, in one query."""
+    failed = Step.objects.filter(task__in=list(task_ids), state=StepState.ERROR)
+    place = Window(RowNumber(), partition_by=F("task_id"), order_by=F("pk").asc())
+    oldest = failed.order_by().annotate(place_in_task=place).filter(place_in_task=1)
+    columns = ("task_id", "name", "error__message", "task__template__namespace")
+    return {
+        task: f"{name}: {_shown(message, namespace, seen_by) or 'failed'}"
+        for task, name, message, namespace in oldest.values_list(*columns)
+    }
+
+
+def message(step: Step, *, seen_by: Principal) -> str:
+    """The error message of a step's last attempt, cut to one line; the step has its task and
+    template."""
+    error = step.error if isinstance(step.error, dict) else {}
+    return _shown(error.get("message"), step.task.template.namespace, seen_by)
 
 
 def _messages(ids: Sequence[UUID], seen_by: Principal) -> dict[UUID, str]:
@@ -144,18 +179,23 @@ def _messages(ids: Sequence[UUID], seen_by: Principal) -> dict[UUID, str]:
         return {}
     columns = ("pk", "error__message", "task__template__namespace")
     rows = Step.objects.filter(pk__in=ids).values_list(*columns)
-    return {
-        id: authority.payload(_line(message), of=Place(NAMESPACES, namespace), seen_by=seen_by)
-        for id, message, namespace in rows
-        if isinstance(message, str)
-    }
+    shown = {id: _shown(message, namespace, seen_by) for id, message, namespace in rows}
+    return {id: message for id, message in shown.items() if message}
+
+
+def _shown(message: Any, namespace: str, seen_by: Principal) -> str:
+    """An error message as one line; empty without one."""
+    if not isinstance(message, str):
+        return ""
+    place = Place(NAMESPACES, namespace)
+    return str(authority.payload(_line(message), of=place, seen_by=seen_by))
 
 
 def _line(message: str) -> str:
     return " ".join(redacted(message).split())[:MESSAGE_CHARACTERS]
 
 
-def _unsatisfied(
+def unsatisfied(
     ids: Sequence[UUID],
 ) -> tuple[dict[UUID, list[WaitsFor]], dict[UUID, int]]:
     """The first unsatisfied parents of each step, and their number."""
@@ -190,6 +230,7 @@ def situation(view: StepView, now: datetime) -> list[Fact]:
             ("Moved on by", Prose(STEPS.who_moves_it_on[StepState(step.state)])),
             ("Attempts", attempts(step) + ("" if step.retryable else ", not retryable")),
             ("Kind", step.kind),
+            ("Inquiry", _inquiry(view.inquiry)),
             ("Waits for" if view.waits_for_count else "Blocked by", view.blocked_by),
             (
                 "Ready",
@@ -206,6 +247,13 @@ def situation(view: StepView, now: datetime) -> list[Fact]:
             ("Created by", Link(creator, creator.name) if creator else None),
         ]
     )
+
+
+def _inquiry(row: Inquiry | None) -> Link | None:
+    if row is None:
+        return None
+    by = f", {row.answered_by}" if row.answered_by else ""
+    return Link(row, shown_inquiries.line(row), f"({row.state}{by})")
 
 
 def since(row: Task | Step, now: datetime) -> Fact:
@@ -291,6 +339,7 @@ class StepSummary(Shown):
     last_failure_at: datetime | None
     next_retry_at: datetime | None
     execution_id: UUID | None = Field(description="Its latest execution.")
+    inquiry_id: UUID | None = Field(description="What that asks people, or waits for.")
     ended_at: datetime | None
 
 
@@ -367,6 +416,7 @@ def _summary(view: StepView) -> dict[str, Any]:
         "retry_eligible": view.retry_eligible,
         "ready_for_execution": view.ready_for_execution,
         "last_attempted_at": view.last_attempted_at,
+        "inquiry_id": view.inquiry.pk if view.inquiry else None,
     }
 
 

@@ -15,6 +15,7 @@ class StepState(enum.StrEnum):
     PENDING = "pending"
     ENQUEUED = "enqueued"
     IN_PROGRESS = "in_progress"
+    WAITING_FOR_INQUIRY = "waiting_for_inquiry"
     ENQUEUED_FOR_ORCHESTRATION = "enqueued_for_orchestration"
     COMPLETE = "complete"
     ERROR = "error"
@@ -32,13 +33,15 @@ SATISFIED = frozenset({W.COMPLETE, W.RESOLVED_MANUALLY})
 """States that let dependent steps begin."""
 FAILED = frozenset({W.ERROR, W.CANCELLED})
 """States that keep dependent steps from beginning, unless a batch tolerates them."""
-IN_FLIGHT = frozenset({W.ENQUEUED, W.IN_PROGRESS, W.ENQUEUED_FOR_ORCHESTRATION})
+IN_FLIGHT = frozenset(
+    {W.ENQUEUED, W.IN_PROGRESS, W.WAITING_FOR_INQUIRY, W.ENQUEUED_FOR_ORCHESTRATION}
+)
 """States with an execution whose end is not evaluated yet."""
 KINDS = words.kinds(
     info="enqueued enqueued_for_orchestration",
     primary="in_progress",
     success="complete resolved_manually",
-    warning="waiting_for_retry",
+    warning="waiting_for_retry waiting_for_inquiry",
     danger="error",
 )
 
@@ -46,6 +49,7 @@ WHO_MOVES_IT_ON: Mapping[StepState, str] = {
     W.PENDING: "`advance`, when every parent is complete or resolved",
     W.ENQUEUED: "the executor, which sees its execution start or end",
     W.IN_PROGRESS: "the executor, which sees its execution end",
+    W.WAITING_FOR_INQUIRY: "whoever may answer its inquiry, or its time; then the executor",
     W.ENQUEUED_FOR_ORCHESTRATION: "`advance`, which evaluates the result",
     W.COMPLETE: "nobody: terminal",
     W.ERROR: "an operator, who repairs it",
@@ -54,14 +58,18 @@ WHO_MOVES_IT_ON: Mapping[StepState, str] = {
     W.RESOLVED_MANUALLY: "nobody: terminal",
 }
 
-_REPAIRABLE = "pending enqueued in_progress enqueued_for_orchestration waiting_for_retry error"
+_REPAIRABLE = (
+    "pending enqueued in_progress waiting_for_inquiry enqueued_for_orchestration "
+    "waiting_for_retry error"
+)
 
 TRANSITIONS = table(
     W,
     ("+enqueue", "pending waiting_for_retry", W.ENQUEUED, "`advance`: it has an execution"),
     ("start", "enqueued", W.IN_PROGRESS, "the executor: a worker has claimed its execution"),
+    ("ask", "enqueued", W.WAITING_FOR_INQUIRY, "the executor: its inquiry waits for an answer"),
     (
-        "hand_in", "enqueued in_progress", W.ENQUEUED_FOR_ORCHESTRATION,
+        "hand_in", "enqueued in_progress waiting_for_inquiry", W.ENQUEUED_FOR_ORCHESTRATION,
         "the executor: its execution has ended",
     ),
     (

@@ -26,8 +26,10 @@ from orchestrator.core.packs.keys import (
 )
 from orchestrator.core.packs.source import Source, SourceProblem, Where
 from orchestrator.core.retry_policy import BACKOFFS
+from orchestrator.inquiries import questions
 from orchestrator.workflows import dag
 from orchestrator.workflows.task_templates.definitions import (
+    ASKING,
     BATCH_WORKER,
     BATCHABLE,
     DECISION,
@@ -35,10 +37,13 @@ from orchestrator.workflows.task_templates.definitions import (
     EXPRESSION_NAMES,
     FAILURE_STRATEGIES,
     IDENTITY_STRATEGIES,
+    INQUIRY,
     KINDS,
     ON_NO_WORKER,
+    RELEASES,
     STALENESS_ACTIONS,
     STANDARD,
+    asked,
 )
 
 NAME = re.compile(r"[a-z0-9_-]+")
@@ -108,7 +113,9 @@ def check_template(file: Source) -> None:
 def _check_step(file: Source, where: Where, step: Any) -> None:
     if not check(file, STEP_KEYS, where):
         return
-    if ("action" in step) == ("handler" in step):
+    if step.get("type") == INQUIRY:
+        _check_question(file, where, step)
+    elif ("action" in step) == ("handler" in step):
         given = "both" if "action" in step else "neither"
         file.problem(where, f"{_at(where)}: expected action or handler, found {given}")
     if "dependencies" in step and "depends_on" in step:
@@ -117,6 +124,23 @@ def _check_step(file: Source, where: Where, step: Any) -> None:
         )
     _check_schema(file, (*where, "result_schema"))
     _check_parts(file, where, step)
+
+
+def _check_question(file: Source, where: Where, step: Mapping[str, Any]) -> None:
+    """Check what a step asks people. What has an expression in it is checked when it is asked."""
+    for name in sorted({"action", "handler", "parameters", "queue"} & step.keys()):
+        message = f"{_at(where)}.{name}: a step that asks people has none"
+        file.problem((*where, name), message, at_key=True)
+    question = asked(step)
+    if questions.WAIT_FOR in question:
+        for name in sorted(question.keys() - {questions.WAIT_FOR}):
+            message = f"{_at(where)}.{name}: expected none beside wait_for"
+            file.problem((*where, name), message, at_key=True)
+        return
+    for path, message in questions.problems(question):
+        place = (*where, *path)
+        if not any(True for _ in expressions.texts(file.at(place))):
+            file.problem(place, f"{_at(place)}: {message}")
 
 
 def _check_parts(file: Source, where: Where, step: Mapping[str, Any]) -> None:
@@ -152,6 +176,10 @@ def _check_kind(file: Source, where: Where, step: Mapping[str, Any]) -> None:
             needs = (
                 f"a batchable step needs one batch worker that depends on it, not {len(workers)}"
             )
+    elif kind != INQUIRY:
+        for key in sorted(asked(step)):
+            message = f"{_at(where)}.{key}: only a step with `type: inquiry` has it"
+            file.problem((*where, key), message, at_key=True)
     if needs:
         file.problem((*where, "type"), f"{_at(where)}: {needs}")
     if "batch" in step and kind != BATCHABLE:
@@ -244,6 +272,7 @@ def _check_expressions(
         (("parameters", *place), text, False)
         for place, text in expressions.texts(step.get("parameters"))
     ]
+    expressions_of_step += [(place, text, False) for place, text in expressions.texts(asked(step))]
     if isinstance(step.get("when"), str):
         expressions_of_step.append((("when",), step["when"], True))
     if not expressions_of_step:
@@ -283,6 +312,7 @@ def _check_references(file: Source, where: Where) -> None:
 
 def _check_environments(file: Source, parents: dag.Parents) -> None:
     environments = file.value.get("environments")
+    kinds = {each["name"]: each.get("type") for each in file.value["steps"]}
     if not isinstance(environments, dict):
         return
     for environment, overrides in environments.items():
@@ -301,6 +331,9 @@ def _check_environments(file: Source, parents: dag.Parents) -> None:
                 hint = f", did you mean {near[0]!r}?" if near else ""
                 file.problem(place, f"{_at(place)}: no step is called {name!r}{hint}", at_key=True)
             elif check(file, OVERRIDE_KEYS, place):
+                if kinds.get(name) == INQUIRY and {"action", "handler", "parameters"} & step.keys():
+                    message = f"{_at(place)}: {name!r} asks people: it runs no action of its own"
+                    file.problem(place, message)
                 if "action" in step and "handler" in step:
                     file.problem(place, f"{_at(place)}: expected action or handler, found both")
                 _check_parts(file, place, step)
@@ -357,6 +390,7 @@ TEMPLATE_KEYS: Mapping[str, Key] = {
     "identity_strategy": one_of(*IDENTITY_STRATEGIES),
     "input_schema": SCHEMA,
     "steps": Key(f"a list of at most {STEP_LIMIT:,} steps", _is_steps, required=True),
+    "release": one_of(*RELEASES),
     "lifecycle": MAPPING,
     "environments": MAPPING,
     "metadata": MAPPING,
@@ -373,7 +407,10 @@ OVERRIDE_KEYS: Mapping[str, Key] = {
     "batch": MAPPING,
 }
 
+ANYTHING = Key("anything", lambda value: True)
+
 STEP_KEYS: Mapping[str, Key] = {
+    **dict.fromkeys(ASKING, ANYTHING),  # `questions` checks them
     "name": _named(STEP_NAME, 60, "a-z, 0-9 and _, a letter first"),
     "type": one_of(*KINDS),
     "dependencies": NAMES,

@@ -11,11 +11,16 @@ from functools import cached_property
 from typing import Any
 
 from orchestrator.core.retry_policy import RetryPolicy
+from orchestrator.inquiries import questions
 from orchestrator.workflows import dag
 
 STANDARD, DECISION, DEFERRED = "standard", "decision", "deferred"
 BATCHABLE, BATCH_WORKER = "batchable", "batch_worker"
-KINDS = (STANDARD, DECISION, DEFERRED, BATCHABLE, BATCH_WORKER)
+INQUIRY = "inquiry"
+KINDS = (STANDARD, DECISION, DEFERRED, BATCHABLE, BATCH_WORKER, INQUIRY)
+
+ASKING = (*questions.NAMES, questions.WAIT_FOR)
+"""The keys of a step that asks people: the parameters of the action that it runs."""
 
 CONTINUE_ON_FAILURE, FAIL_FAST, ISOLATE = "continue_on_failure", "fail_fast", "isolate"
 FAILURE_STRATEGIES = (CONTINUE_ON_FAILURE, FAIL_FAST, ISOLATE)
@@ -29,6 +34,8 @@ EXPRESSION_NAMES = ("task", "steps", "batch", "keys")
 """The names that an expression in a template may begin with."""
 
 WAIT, FAIL = ON_NO_WORKER = ("wait", "fail")
+
+PINNED, LATEST = RELEASES = ("pinned", "latest")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +114,9 @@ class TemplateDefinition:
     lifecycle: Lifecycle = Lifecycle()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     steps: Mapping[str, StepDefinition] = field(default_factory=dict)
+    release: str = PINNED
+    """Whether steps run the releases that were installed at the task's request, or when they
+    begin."""
 
     @classmethod
     def of(cls, values: Mapping[str, Any], *, environment: str = "") -> TemplateDefinition:
@@ -122,6 +132,7 @@ class TemplateDefinition:
             lifecycle=Lifecycle(**values.get("lifecycle", {})),
             metadata=values.get("metadata", {}),
             steps={step.name: step for step in steps},
+            release=values.get("release", PINNED),
         )
 
     @cached_property
@@ -185,16 +196,24 @@ def _overridden_step(step: Mapping[str, Any], overrides: Mapping[str, Any]) -> M
 
 
 def _step(values: Mapping[str, Any]) -> StepDefinition:
+    kind = values.get("type", STANDARD)
+    asks = kind == INQUIRY
     return StepDefinition(
         name=values["name"],
-        action_ref=values.get("action") or values["handler"],
-        kind=values.get("type", STANDARD),
-        parameters=values.get("parameters", {}),
+        action_ref=questions.ACTION if asks else values.get("action") or values["handler"],
+        kind=kind,
+        parameters=asked(values) if asks else values.get("parameters", {}),
         parents=tuple(values.get("dependencies", values.get("depends_on", ()))),
-        retry=StepRetry(**values.get("retry", {})),
+        # people who did not answer are not asked again, unless the template says so
+        retry=StepRetry(**({"max_attempts": 1} if asks else {}) | values.get("retry", {})),
         timeout_seconds=values.get("timeout_seconds"),
         queue=values.get("queue"),
         result_schema=values.get("result_schema"),
         when=values.get("when", True),
         batching=Batching(**values.get("batch", {})),
     )
+
+
+def asked(step: Mapping[str, Any]) -> dict[str, Any]:
+    """What a step that asks people says of its question."""
+    return {name: step[name] for name in ASKING if name in step}

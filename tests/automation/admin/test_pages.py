@@ -12,12 +12,14 @@ from django.urls import reverse
 
 from orchestrator.automation import rules
 from orchestrator.automation.models import Event, Rule, RuleRevision, Trigger, TriggerType
+from orchestrator.core.models import DLQEntry
 from orchestrator.core.redaction import REDACTED
 from tests import principals
 from tests.automation import play
+from tests.automation.hooks import sending
 from tests.core.admin.pages import ESCAPED, SCRIPT, page, select
 from tests.core.admin.test_weight import LIMIT_BYTES
-from tests.factories import NOW, seconds
+from tests.factories import NOW, make_action, seconds
 
 pytestmark = pytest.mark.django_db
 
@@ -329,3 +331,41 @@ def test_page_of_an_event_takes_as_many_queries_for_forty_rules_as_for_two(
     assert many == few
     assert weight <= LIMIT_BYTES
     assert Trigger.objects.count() == 1
+
+
+# --- webhooks -------------------------------------------------------------------------------------
+
+
+def test_page_of_a_webhook_and_of_its_trigger_show_what_became_of_deliveries(
+    admin_client: Client, settings: Any, tmp_path: Any, sent: Any
+) -> None:
+    settings.DATA_DIR = tmp_path
+    make_action("shop.ship")
+    sending.key()
+    hook = sending.make_hook()
+    sending.send()
+    sending.send(headers={"x-hub-signature-256": SCRIPT})
+    sending.send(path="nothing")
+    for html in (
+        change(admin_client, "webhook", hook.pk),
+        change(admin_client, "trigger", hook.trigger_id),
+    ):
+        assert "/api/v1/hooks/github" in html
+        assert "shop/hook, shop/hook-next" in html
+        assert "signature missing or wrong" in html
+        assert "delivery-1" in html
+        assert SCRIPT not in html
+        assert sending.SECRET not in html
+    listed = page(admin_client, "admin:automation_webhook_changelist")
+    assert "github" in listed
+
+
+def test_hook_without_a_secret_leads_from_its_investigation_to_its_page(
+    admin_client: Client, settings: Any, tmp_path: Any, sent: Any
+) -> None:
+    settings.DATA_DIR = tmp_path
+    hook = sending.make_hook()
+    assert sending.send().status_code == 503
+    entry = DLQEntry.objects.get()
+    html = page(admin_client, "admin:orchestrator_dlqentry_change", entry.pk)
+    assert reverse("admin:automation_webhook_change", args=[hook.pk]) in html

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from enum import Enum
 from typing import Any
 
 import pytest
 from django.test import Client
+from pydantic import BaseModel
 
 from orchestrator.access.models import ApiToken
 from orchestrator.core import clock
@@ -13,6 +16,13 @@ from orchestrator.core.api import api, plain_api
 from tests.core.api.client import BASE, Caller
 
 pytestmark = pytest.mark.django_db
+
+OPEN = ("/health/", "/hooks/")
+"""Probes, and what strangers send: these need no token."""
+
+
+def _is_open(path: str) -> bool:
+    return any(part in path for part in OPEN)
 
 
 def _documented(*prefixes: str) -> list[tuple[str, str, dict[str, Any]]]:
@@ -49,6 +59,8 @@ def test_every_route_of_the_design_is_documented():
         ("post", "/executions/bulk"),
         ("get", "/executions/{execution_id}"),
         ("post", "/executions/{execution_id}/cancel"),
+        ("get", "/executions/{execution_id}/logs"),
+        ("get", "/executions/{execution_id}/logs/stream"),
         ("get", "/workers"),
         ("get", "/workers/{worker_id}"),
         ("get", "/workers/{worker_id}/events"),
@@ -56,6 +68,7 @@ def test_every_route_of_the_design_is_documented():
         ("post", "/workers/{worker_id}/uncordon"),
         ("post", "/workers/{worker_id}/drain"),
         ("post", "/workers/{worker_id}/retire"),
+        ("post", "/stream/tickets"),
         ("get", "/keys"),
         ("post", "/keys"),
         ("post", "/keys/{owner}/{name}/rotate"),
@@ -89,11 +102,19 @@ def test_every_route_of_the_design_is_documented():
         ("post", "/triggers"),
         ("get", "/triggers/{trigger_id}"),
         ("get", "/triggers/{trigger_id}/next"),
+        ("get", "/sensors"),
+        ("get", "/sensors/{ref}"),
+        ("get", "/sensors/{ref}/log"),
+        ("post", "/sensors/{ref}/restart"),
+        ("post", "/sensors/{ref}/enable"),
+        ("post", "/sensors/{ref}/disable"),
         ("post", "/events"),
         ("post", "/events/bulk"),
         ("get", "/events"),
         ("get", "/events/{event_id}"),
         ("post", "/events/{event_id}/replay"),
+        ("post", "/hooks/{path}"),
+        ("put", "/hooks/{path}"),
         ("get", "/rules"),
         ("post", "/rules"),
         ("get", "/rules/{ref}"),
@@ -105,6 +126,22 @@ def test_every_route_of_the_design_is_documented():
         ("post", "/rules/{ref}/test"),
         ("get", "/enforcements"),
         ("get", "/enforcements/{enforcement_id}"),
+        ("get", "/inquiries"),
+        ("post", "/inquiries"),
+        ("get", "/inquiries/{inquiry_id}"),
+        ("post", "/inquiries/{inquiry_id}/respond"),
+        ("post", "/inquiries/{inquiry_id}/cancel"),
+        ("get", "/bulk"),
+        ("post", "/bulk"),
+        ("get", "/bulk/{order_id}"),
+        ("get", "/bulk/{order_id}/refusals"),
+        ("post", "/bulk/{order_id}/stop"),
+        ("get", "/policies"),
+        ("post", "/policies"),
+        ("get", "/policies/{ref}"),
+        ("patch", "/policies/{ref}"),
+        ("delete", "/policies/{ref}"),
+        ("get", "/policies/{ref}/buckets"),
         ("get", "/queues"),
         ("get", "/queues/{name}"),
         ("put", "/queues/{name}"),
@@ -114,6 +151,11 @@ def test_every_route_of_the_design_is_documented():
         ("get", "/templates"),
         ("post", "/templates"),
         ("get", "/templates/{namespace}/{name}/{version}"),
+        ("get", "/packs"),
+        ("post", "/packs"),
+        ("get", "/packs/{name}"),
+        ("get", "/packs/{name}/releases"),
+        ("delete", "/packs/{name}"),
         ("get", "/actions"),
         ("get", "/actions/{ref}"),
         ("get", "/tokens"),
@@ -133,7 +175,7 @@ def test_every_route_of_the_design_is_documented():
 
 
 @pytest.mark.parametrize(
-    ("method", "path"), [(m, p) for m, p, _ in _documented() if "/health/" not in p]
+    ("method", "path"), [(m, p) for m, p, _ in _documented() if not _is_open(p)]
 )
 def test_documented_route_refuses_without_a_token(method, path):
     response = getattr(Caller(None, base=""), method)(path.replace("{", "").replace("}", ""))
@@ -147,13 +189,16 @@ def test_documentation_is_complete(method, path, operation):
     assert operation["description"]
     assert operation["tags"]
     for status, response in operation["responses"].items():
-        kind = "application/json" if status < 400 else "application/problem+json"
+        streamed = "text/event-stream" if path.endswith("/stream") else "application/json"
+        kind = streamed if status < 400 else "application/problem+json"
         assert response["content"][kind]["schema"]
-    if "/health/" not in path:
+    if not _is_open(path):
         assert operation["security"] == [{"BearerToken": []}]
         assert {401, 403, 500, 503} <= operation["responses"].keys()
-    if method in ("post", "patch", "put") and not path.endswith(("/cancel", "/disable", "/enable")):
-        assert "application/json" in operation["requestBody"]["content"]
+    without_body = ("/cancel", "/disable", "/enable", "/restart", "/tickets")
+    if method in ("post", "patch", "put") and not path.endswith(without_body):
+        kind = "application/gzip" if path.endswith("/packs") else "application/json"
+        assert kind in operation["requestBody"]["content"]
 
 
 @pytest.mark.parametrize(
@@ -193,3 +238,19 @@ def test_session_of_a_staff_user_opens_nothing(client, admin_user):
 
 def test_caller_without_a_token_is_refused_before_the_body_is_looked_at():
     assert Caller(None).send("/executions", b"\xff" * 100).status_code == 401
+
+
+def test_each_name_of_the_document_is_one_model():
+    """Of two models with one name, the document would describe both by the last."""
+    documented = set().union(*(
+        face.get_openapi_schema(path_prefix=prefix)["components"]["schemas"]
+        for prefix, face in (("/api/v1/", api), ("/v1/", plain_api))
+    ))  # fmt: skip
+    models: dict[str, set[type]] = {}
+    for name, module in list(sys.modules.items()):
+        if name.startswith("orchestrator.") and ".api" in name:
+            for each in vars(module).values():
+                if isinstance(each, type) and issubclass(each, (BaseModel, Enum)):
+                    models.setdefault(each.__name__, set()).add(each)
+    assert documented & models.keys()
+    assert {name for name in documented if len(models.get(name, ())) > 1} == set()

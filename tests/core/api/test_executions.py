@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import pytest
 from django.db import OperationalError
 
-from orchestrator.core import clock, cursors, executions
+from orchestrator.core import clock, cursors, executions, search
 from orchestrator.core.models import Execution
 from orchestrator.core.models.catalog import ActionQuerySet
 from orchestrator.core.shown import executions as shown
@@ -243,3 +243,77 @@ def test_cancel_that_keeps_losing_its_race_says_when_to_retry(caller, request_on
     monkeypatch.setattr("orchestrator.core.executions.cancellation._cancel", lose)
     response = caller.post(f"/executions/{request_one().pk}/cancel")
     assert (response.status_code, response["Retry-After"]) == (409, "1")
+
+
+# --- search ---------------------------------------------------------------------------------------
+
+
+def test_search_and_filters_together_find_what_meets_both(caller, action, worker):
+    rows = [make_execution("failed", action=action, worker=worker, now=NOW) for _ in range(3)]
+    make_execution("completed", action=action, worker=worker, now=NOW)
+    other = make_execution("failed", action=action, worker=worker, now=NOW, correlation_id="c1")
+    page = caller.get("/executions", q="status:failed -c1").json()
+    assert [item["id"] for item in page["items"]] == [str(row.pk) for row in reversed(rows)]
+    assert page["looked_at"] == {"stopped_by": "end", "back_to": None}
+    page = caller.get("/executions", q="status:failed", correlation_id="c1").json()
+    assert [item["id"] for item in page["items"]] == [str(other.pk)]
+    page = caller.get("/executions", q="c1", status="completed").json()
+    assert (page["items"], page["looked_at"]) == ([], None)
+
+
+def test_next_leads_through_all_that_a_search_finds(caller, action, monkeypatch):
+    monkeypatch.setattr(cursors, "LOOKED_AT_LIMIT", 3)
+    found = [make_execution("failed", action=action, now=NOW)]
+    found += [make_execution(status, action=action, now=NOW) for status in ["requested"] * 4]
+    found = [found[0], make_execution("failed", action=action, now=NOW)]
+    seen, path = [], f"{BASE}/executions?{urlencode({'q': 'status:failed', 'limit': 1})}"
+    while path:
+        page = caller.get(path.removeprefix(BASE)).json()
+        seen += [item["id"] for item in page["items"]]
+        path = page["next"]
+    assert seen == [str(row.pk) for row in reversed(found)]
+
+
+def test_mistakes_of_a_search_are_refused_with_their_places(caller, action):
+    response = caller.get("/executions", q="status:faild ran:5s")
+    assert response.status_code == 422
+    assert response.json()["errors"] == [
+        {
+            "pointer": "?q",
+            "message": "no status is called 'faild', did you mean 'failed'?",
+            "position": 7,
+            "length": 5,
+        },
+        {
+            "pointer": "?q",
+            "message": "expected a comparison: >5s, <5s or 5s..",
+            "position": 17,
+            "length": 2,
+        },
+    ]
+
+
+def test_search_that_takes_too_long_says_so(caller, monkeypatch):
+    def too_long(*_: Any, **__: Any) -> None:
+        raise search.SearchTookTooLong
+
+    monkeypatch.setattr(search, "find", too_long)
+    response = caller.get("/executions", q="status:failed")
+    assert (response.status_code, response.json()["type"]) == (
+        503,
+        "urn:muster:problem:search-took-too-long",
+    )
+
+
+@pytest.mark.usefixtures("still_clock")
+@pytest.mark.parametrize("q", ["status:failed", 'message:"it"', "param.message:hello", "core.echo"])
+def test_search_is_few_statements_however_many_rows(
+    caller, action, worker, django_assert_max_num_queries, q
+):
+    for _ in range(60):
+        make_execution(
+            "failed", action=action, worker=worker, result={"message": "as it is"},
+            parameters={"message": "hello"},
+        )  # fmt: skip
+    with django_assert_max_num_queries(12):
+        assert len(caller.get("/executions", q=q).json()["items"]) == 50

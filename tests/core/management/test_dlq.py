@@ -125,3 +125,8 @@ def test_drain_without_a_broker_is_one_line(settings: Any) -> None:
     settings.BROKER_URL = "amqp://127.0.0.1:1//"
     assert "Broker: not drained" in refused("drain")
     publisher.errors.cache_clear()
+
+
+def test_drain_of_an_unknown_broker_names_the_known_ones() -> None:
+    complaint = refused("drain", "--broker", "west")
+    assert "broker 'west' is not in MUSTER_GATE_BROKERS: expected one of default" in complaint

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import OperationalError
 
-from orchestrator.core import clock, cursors, executions, publisher
+from orchestrator.core import clock, cursors, executions, live_output, publisher
+from orchestrator.core.live_output import Piece
 from orchestrator.core.management import output
 from orchestrator.core.models import Execution
+from orchestrator.core.models.time_ordered import uuid7_floor
 from orchestrator.core.reasons import Reason
 from orchestrator.core.state_machine import transition
 from orchestrator.core.states import ExecutionStatus
@@ -206,6 +209,42 @@ def test_list_looks_at_a_bounded_number_of_rows_for_a_value_without_an_index(
     assert page["next_cursor"] is None
 
 
+def test_list_takes_a_search_beside_its_options() -> None:
+    lost = make_execution(S.ABANDONED, correlation_id="c1")
+    failed = make_execution(S.FAILED, correlation_id="c1")
+    make_execution(S.RUNNING)
+    assert listed("status:ended") == [str(failed.pk), str(lost.pk)]
+    assert listed("c1 -status:failed") == [str(lost.pk)]
+    assert listed("c1", "--status", "failed") == [str(failed.pk)]
+    assert run("list", "--", "-status:ended correlation:c1") == "No execution matches.\n"
+    assert run("list", "waited:>9d") == "No execution matches.\n"
+
+
+def test_mistake_of_a_search_is_marked_below_its_place() -> None:
+    make_execution(S.FAILED)
+    with pytest.raises(CommandError) as error:
+        run("list", "status:faild ran:>5s")
+    assert str(error.value) == (
+        "no status is called 'faild', did you mean 'failed'?\n"
+        "  status:faild ran:>5s\n"
+        "         ^^^^^"
+    )
+
+
+def test_search_that_scans_says_what_it_looked_at_and_how_to_go_on() -> None:
+    early = NOW - timedelta(days=3)
+    make_execution(S.FAILED, pk=uuid7_floor(early), created_at=early)
+    lost = make_execution(S.ABANDONED, pk=uuid7_floor(NOW), created_at=NOW)
+    said = run("list", "status:failed")
+    assert said.startswith(
+        "No execution matches.\nLooked at 24 h, back to 2026-02-28 12:00:00 UTC. Older ones: --"
+    )
+    assert len(listed("status:failed", "--cursor", said.split()[-1])) == 1
+    found = document("list", "status:abandoned")
+    assert [item["id"] for item in found["items"]] == [str(lost.pk)]
+    assert found["next_cursor"]
+
+
 def test_list_says_when_each_was_created_how_long_it_waited_and_ran_and_why_it_failed() -> None:
     end = NOW + timedelta(seconds=40)
     row = make_execution(
@@ -225,7 +264,7 @@ def test_listed_messages_are_without_secrets_and_asked_for_at_once(
 ) -> None:
     for n in range(5):
         make_execution(S.FAILED, result={"message": {"no": n, "password": "hunter2"}})
-    with django_assert_max_num_queries(5):
+    with django_assert_max_num_queries(6):
         table = run("list")
     assert "'no': 4" in table
     assert "hunter2" not in table
@@ -368,3 +407,53 @@ def test_broker_that_is_away_does_not_keep_an_execution_from_being_accepted(
     monkeypatch.setattr(publisher, "flush", lambda: False)
     make_action()
     assert run("submit", "core.echo")
+
+
+# --- logs ----------------------------------------------------------------------------------------
+
+
+def printed_by(execution: Execution, text: str, offset: int = 0, **where: Any) -> None:
+    known: dict[str, Any] = {"attempt": execution.attempt, "stream": "stdout"} | where
+    piece = Piece(execution_id=execution.pk, offset=offset, content=text.encode(), **known)
+    live_output.write([piece], now=NOW)
+
+
+def test_logs_print_what_the_execution_printed() -> None:
+    execution = make_execution(S.RUNNING)
+    printed_by(execution, "one\n")
+    printed_by(execution, "two\n", offset=4)
+    assert run("logs", str(execution.pk)) == "one\ntwo\n"
+    assert run("logs", str(execution.pk), "--stream", "stderr") == ""
+
+
+def test_logs_say_what_is_missing_and_name_attempts() -> None:
+    execution = make_execution(S.COMPLETED, attempt=2)
+    printed_by(execution, "first\n", offset=2_000, attempt=1)
+    printed_by(execution, "second\n", attempt=2)
+    notes = io.StringIO()
+    out = io.StringIO()
+    call_command("execution", "logs", str(execution.pk), "--attempt", "1", stdout=out, stderr=notes)
+    assert (out.getvalue(), notes.getvalue()) == (
+        "first\n",
+        "--- 2,000 bytes of stdout were not kept ---\n",
+    )
+    assert run("logs", str(execution.pk)) == "second\n"
+
+
+def test_logs_as_json_are_a_document_a_line() -> None:
+    execution = make_execution(S.RUNNING)
+    printed_by(execution, "one\n")
+    printed_by(execution, "bad\n", stream="stderr")
+    lines = [json.loads(line) for line in run("logs", str(execution.pk), "--json").splitlines()]
+    assert [(line["stream"], line["text"], line["attempt"]) for line in lines] == [
+        ("stdout", "one\n", 1),
+        ("stderr", "bad\n", 1),
+    ]
+
+
+def test_following_ends_with_the_outcome() -> None:
+    run("logs", str(make_execution(S.COMPLETED).pk), "--follow")
+    for status in (S.FAILED, S.ABANDONED):
+        with pytest.raises(SystemExit) as end:
+            run("logs", str(make_execution(status).pk), "--follow")
+        assert end.value.code == 1

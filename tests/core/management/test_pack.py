@@ -46,7 +46,7 @@ class TestCommand:
 
     def test_install_counts_what_it_did(self):
         assert "8" in run("install", str(CORE))
-        assert Action.objects.count() == 8
+        assert Action.objects.count() == 9
 
     def test_a_broken_pack_exits_with_1_and_prints_every_problem(self, folder):
         folder.action(timeout_seconds=0, idempotent=3)
@@ -70,7 +70,7 @@ class TestCommand:
         run("install", str(CORE))
         (pack,) = items("list")
         assert (pack["name"], pack["version"]) == ("core", "1.0")
-        assert pack["actions"][0] == {
+        assert pack["actions"][1] == {
             "ref": "core.echo",
             "runtime": "python",
             "isolation": "process",

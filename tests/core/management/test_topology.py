@@ -111,7 +111,7 @@ def test_check_of_an_empty_broker_tells_what_is_missing_and_makes_nothing(
 ) -> None:
     findings, complaint = check()
     assert {finding["state"] for finding in findings} == {"missing"}
-    assert len(findings) == 3 + 8 + 2, "exchanges, shared queues, queues of the worker"
+    assert len(findings) == 4 + 10 + 2, "exchanges, shared queues, queues of the worker"
     assert "manage.py topology apply" in complaint
     assert own_broker.count() is None
     with pytest.raises(NotFound):
@@ -120,7 +120,7 @@ def test_check_of_an_empty_broker_tells_what_is_missing_and_makes_nothing(
 
 def test_apply_declares_everything_and_check_agrees(own_broker: Broker) -> None:
     for _ in range(2):
-        assert run("apply") == "10 queues are declared and bound.\n"
+        assert run("apply") == "12 queues are declared and bound.\n"
     findings, complaint = check()
     assert {finding["state"] for finding in findings} <= FINE
     assert complaint == ""
@@ -148,7 +148,7 @@ def test_check_names_every_argument_that_differs_with_wanted_and_found(own_broke
         "x-dead-letter-routing-key": {"wanted": None, "found": "a 'b'"},
         "x-max-length": {"wanted": None, "found": 7},
     }
-    assert "1 of 13 differ" in complaint
+    assert "1 of 16 differ" in complaint
     assert check()[1] == complaint, "looking has changed nothing"
     with pytest.raises(CommandError, match="x-"):
         run("apply")

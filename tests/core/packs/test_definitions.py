@@ -21,10 +21,10 @@ class TestLoad:
         definition = packs.load(CORE)
         refs = [action.ref for action in definition.actions]
         assert refs == [
-            "core.echo", "core.fail", "core.http_get", "core.node_echo", "core.noop", "core.sha256",
-            "core.shell", "core.sleep",
+            "core.ask", "core.echo", "core.fail", "core.http_get", "core.node_echo", "core.noop",
+            "core.sha256", "core.shell", "core.sleep",
         ]  # fmt: skip
-        sha256 = definition.actions[5]
+        sha256 = definition.actions[6]
         assert sha256.idempotent
         assert RetryPolicy.from_dict(sha256.retry_policy).max_attempts == 3
 
@@ -60,7 +60,7 @@ class TestLoad:
             "actions/a.yaml:1:7: name: expected at most 60 of a-z, 0-9, _, . and -, "
             "found 'Ping it'",
             "actions/a.yaml:2:10: runtime: expected one of python, shell, node, http, container, "
-            "found 'shel'",
+            "inquiry, found 'shel'",
             "actions/a.yaml:4:18: timeout_seconds: expected a number above 0, found -5",
             "actions/a.yaml:5:1: timeout_secs: unknown key, did you mean 'timeout_seconds'?",
             "actions/a.yaml:7:17: retry.max_attempts: expected a whole number above 0, found 0",

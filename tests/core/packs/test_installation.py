@@ -18,7 +18,7 @@ LATER = NOW + timedelta(hours=1)
 class TestInstall:
     def test_a_new_pack_is_created_as_it_is_defined(self):
         report = packs.install(packs.load(CORE), now=NOW)
-        assert len(report.created) == Action.objects.count() == 8
+        assert len(report.created) == Action.objects.count() == 9
         shell = Action.objects.get(ref="core.shell")
         assert (shell.runtime, shell.entry_point, shell.updated_at) == ("shell", ["{argv}"], NOW)
         assert shell.pack.path == str(CORE)
@@ -26,7 +26,7 @@ class TestInstall:
     def test_installing_it_again_changes_nothing(self):
         packs.install(packs.load(CORE), now=NOW)
         report = packs.install(packs.load(CORE), now=LATER)
-        assert len(report.unchanged) == 8
+        assert len(report.unchanged) == 9
         assert not report.created + report.updated + report.disabled
         assert set(Action.objects.values_list("updated_at", flat=True)) == {NOW}
         assert Pack.objects.get().installed_at == NOW

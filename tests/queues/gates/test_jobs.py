@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -185,3 +186,27 @@ def test_keeper_that_asks_about_a_ticket_is_the_only_one(make_gate: MakeGate) ->
     taken(gate)
     assert len(jobs._claim([gate.queue_id], now=SOON, limit=10)) == 1
     assert jobs._claim([gate.queue_id], now=SOON, limit=10) == []
+
+
+def test_service_that_hangs_keeps_the_tasks_of_no_other_job_waiting(make_gate: MakeGate) -> None:
+    gate = make_gate()
+    taken(gate, "t1", statusCheckUrl="http://hangs.example/J2")
+    taken(gate, "t2")
+    released = threading.Event()
+
+    def ask(url: str) -> Response:
+        if url == URL:
+            return Response(200, '"Active"')
+        assert released.wait(10), "the other task waited for this answer"
+        return Response(0)
+
+    act_on = jobs.act_on
+
+    def noted(answer: Answer, **about: Any) -> None:
+        act_on(answer, **about)
+        released.set()
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(jobs, "act_on", noted)
+        assert jobs.Checker(ask).look({gate.queue_id: gate}, now=SOON) == 2
+    assert Execution.objects.backlog(SOON).count() == 2

@@ -250,7 +250,7 @@ def test_broker_of_gates_is_drained_and_one_that_is_away_stops_no_other(
 ) -> None:
     settings.GATE_BROKERS = {
         "away": "amqp://guest:guest@127.0.0.1:1//",
-        "gates": f"sqlitemq://{tmp_path}/gates.sqlite3",
+        "gates": f"sqlitemq:///{tmp_path}/gates.sqlite3",
     }
     make_gate(broker="gates")
     make_gate(queue={"name": "lost"}, broker="away")

@@ -18,7 +18,7 @@ from orchestrator.access.models import Identity
 from orchestrator.core import cursors
 from orchestrator.core.models import DLQEntry
 from orchestrator.core.state_machine import transition
-from orchestrator.workflows.admin import graph_svg
+from orchestrator.workflows.admin import graph_box
 from orchestrator.workflows.models import (
     Step,
     StepDependency,
@@ -171,9 +171,9 @@ def test_a_graph_that_nobody_could_read_is_not_drawn() -> None:
     names = [f"s{number}" for number in range(DRAWN_LIMIT + 1)]
     parents = {name: names[:number][-1:] for number, name in enumerate(names)}
     graph = Graph(nodes={name: Node(name=name) for name in names}, parents=parents)
-    assert "<svg" not in graph_svg.drawn(graph, link=lambda _: "")
+    assert "<svg" not in graph_box.drawn(graph, link=lambda _: "")
     cycle = Graph(nodes={name: Node(name=name) for name in "ab"}, parents={"a": ["b"], "b": ["a"]})
-    assert "they close a cycle" in graph_svg.drawn(cycle, link=lambda _: "")
+    assert "they close a cycle" in graph_box.drawn(cycle, link=lambda _: "")
 
 
 # --- repairs -------------------------------------------------------------------------------------

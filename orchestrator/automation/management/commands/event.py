@@ -19,7 +19,7 @@ from orchestrator.core.management import arguments, output
 from orchestrator.core.shown.documents import document
 
 SOURCE = "command"
-SOURCES = ("api", SOURCE, "execution", "replay", "timer")
+SOURCES = ("api", SOURCE, "execution", "hook", "replay", "sensor", "timer")
 
 
 class Command(listings.ListingCommand):

@@ -71,11 +71,7 @@ class Command(output.MusterCommand):
         self, *, pack: str | None, retired: bool, limit: int, as_json: bool, **options: Any
     ) -> None:
         rows = self.visible(Rule.objects).select_related(*selection.RULE)
-        if pack:
-            rows = rows.filter(ref__startswith=f"{pack}.")
-        if not retired:
-            rows = rows.filter(retired_at__isnull=True)
-        listed = list(rows[:limit])
+        listed = list(listings.of_packs(rows, pack=pack, retired=retired)[:limit])
         if as_json:
             self.show_items(document(shown.summary(row)) for row in listed)
         elif listed:

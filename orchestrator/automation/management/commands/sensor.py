@@ -1,4 +1,4 @@
-"""`manage.py sensor`: fire timers."""
+"""`manage.py sensor`: fire timers, poll, and run the sensors of packs."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ from django.core.management.base import CommandParser
 from django.utils.module_loading import import_string
 
 from orchestrator.core import checks
-from orchestrator.core.management import output
+from orchestrator.core.management import arguments, output
 
 
 class Command(output.MusterCommand):
     permissions = {"": output.NOBODY}
     requires_system_checks = (checks.CONFIGURATION,)
     help = (
-        "Run a sensor service, which fires timers on time. Start as many as you like: they share "
-        "the work. Without one, executors fire timers up to a second late."
+        "Run a sensor service, which fires timers on time, polls, and runs the sensors of packs. "
+        "Start as many as you like: they share the work. Without one, executors fire timers up to "
+        "a second late, and nothing polls."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--name", default="sensor", help="its name in the log")
+        parser.add_argument("--name", default="sensor", help="its name")
+        parser.add_argument(
+            "--label", action="append", default=[], type=arguments.label, metavar="KEY=VALUE",
+            help="a label for sensors that ask for it; may be repeated",
+        )  # fmt: skip
 
-    def handle(self, *args: Any, name: str, **options: Any) -> None:
-        import_string("workers.sensor.run")(name)
+    def handle(self, *args: Any, name: str, label: list[tuple[str, str]], **options: Any) -> None:
+        import_string("workers.sensors.service.run")(name, dict(label))

@@ -8,7 +8,8 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.db import transaction
 
-from orchestrator.automation import triggers
+from orchestrator.automation import hook_paths, triggers
+from orchestrator.automation.hooks.parameters import WEBHOOK
 from orchestrator.automation.management import selection, views
 from orchestrator.automation.models import Trigger, TriggerType
 from orchestrator.automation.shown import triggers as shown
@@ -79,7 +80,7 @@ class Command(output.MusterCommand):
             self.show(views.trigger_types(rows))
 
     def list_rows(self, *, type: str | None, limit: int, as_json: bool, **options: Any) -> None:
-        rows = self.visible(Trigger.objects).select_related("type", "timer")
+        rows = self.visible(Trigger.objects).select_related("type", "timer", "webhook")
         if type:
             found = selection.trigger_type(type, self.visible(TriggerType.objects))
             rows = rows.filter(type=found)
@@ -120,6 +121,8 @@ class Command(output.MusterCommand):
     ) -> None:
         """Make it, or find the one that has these parameters already."""
         authority.require(self.principal, self.permission, Place.of_ref(PACKS, type))
+        if type == WEBHOOK:
+            hook_paths.require_permission(parameters, principal=self.principal)
         with transaction.atomic():
             is_there = triggers.exists(type, parameters)
             row = triggers.ensure(type, parameters, now=clock.now())

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import CommandParser
 from rich.text import Text
 
@@ -63,11 +62,11 @@ class Command(output.MusterCommand):
             self._show_changes(advised)
 
     def _show_changes(self, advised: Sequence[Advice]) -> None:
-        changes = [(each, list(_changes(each))) for each in advised]
+        changes = [(each, list(advice.changes(each))) for each in advised]
         table = Table("action", "set", ">now", ">to", "*because")
         for each, rows in changes:
             for row in rows:
-                table.add_row(output.plain(each.action_ref), *row)
+                table.add_row(output.plain(each.action_ref), row.key, row.now, row.to, row.why)
         if table.rows:
             self.show(table)
         fitting = sum(not rows for _, rows in changes)
@@ -98,8 +97,8 @@ def _overview(advised: Sequence[Advice]) -> Table:
             str(each.runs),
             words.span(each.typical_seconds),
             words.span(each.slowest_seconds),
-            *(words.span(each.wait.now), _verdict(each.wait), _shown_range(each.wait)),
-            *(words.span(each.run.now), _verdict(each.run), _shown_range(each.run)),
+            *(words.span(each.wait.now), _verdict(each.wait), each.wait.allowed),
+            *(words.span(each.run.now), _verdict(each.run), each.run.allowed),
             str(each.expired),
             str(each.would_have_run),
         )
@@ -108,33 +107,6 @@ def _overview(advised: Sequence[Advice]) -> Table:
 
 def _verdict(limit: Limit) -> Text:
     return Text(limit.verdict, style=VERDICT_STYLES[limit.verdict])
-
-
-def _changes(each: Advice) -> Iterator[tuple[str, str, str, str]]:
-    """The limits to change: which, the value now and then, and why."""
-    runs = f"{each.runs:,} {'run' if each.runs == 1 else 'runs'}"
-    took = f"{runs} took {words.span(each.typical_seconds)}"
-    if each.runs > 1:
-        took += f" and at most {words.span(each.slowest_seconds)}"
-    if each.wait_is_out_of_line or each.would_have_run:
-        advised_ms = round(each.wait.advised * 1000)
-        why = f"{took}: {each.wait.verdict}, the rule gives {_shown_range(each.wait)}"
-        if advised_ms > (queue_ttl_ms := settings.MUSTER.worker_queue_ttl_ms):
-            why += f"; raise MUSTER_WORKER_QUEUE_TTL_MS, now {queue_ttl_ms}, too"
-        if each.would_have_run:
-            why += (
-                f"; {each.would_have_run} of {each.expired} that expired would have run within "
-                f"{words.span(each.wait.most)}"
-            )
-        yield "queue_ttl_ms", f"{each.wait.now * 1000:.0f}", str(advised_ms), why
-    if each.run_is_out_of_line:
-        why = f"{took}: {each.run.verdict}, the rule gives {_shown_range(each.run)}"
-        yield "timeout_seconds", f"{each.run.now:g}", f"{each.run.advised:.0f}", why
-
-
-def _shown_range(limit: Limit) -> str:
-    least, most = words.span(limit.least), words.span(limit.most)
-    return least if least == most else f"{least} to {most}"
 
 
 def _document(each: Advice) -> dict[str, Any]:

@@ -40,9 +40,14 @@ class Command(output.MusterCommand):
             port=port,
             workers=options["processes"],
             http="settings.connections:LimitedProtocol",
+            ws="websockets-sansio",
+            ws_max_size=65_536,
+            ws_per_message_deflate=False,  # for a few bytes, a window of 32 KB a client
             server_header=False,
             access_log=access_log,
             log_config=None,  # Django's handlers take the lines
             ssl_certfile=certificate,
             ssl_keyfile=key,
+            # a stream whose client takes nothing any more would never end
+            timeout_graceful_shutdown=25,
         )

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from django.core.management.base import CommandError, CommandParser
 
-from orchestrator.core import clock, cursors, dead_letters, investigations, publisher
+from orchestrator.core import brokers, clock, cursors, dead_letters, investigations
 from orchestrator.core.investigations import TEXT_MAX
 from orchestrator.core.management import arguments, dlq_view, output, selection
 from orchestrator.core.management.tables import Table
@@ -57,6 +57,11 @@ class Command(output.MusterCommand):
         _add_top(verbs.add_parser("queue", help="Pending entries, the most urgent first."))
         drain = verbs.add_parser(
             "drain", help="Settle the messages in the dead letter queue, once."
+        )
+        drain.add_argument(
+            "--broker",
+            default=brokers.DEFAULT,
+            help="Alias of a broker of gates: drain that one instead of Muster's own.",
         )
         output.add_json(drain)
 
@@ -148,10 +153,10 @@ class Command(output.MusterCommand):
         else:
             self.stdout.write("No pending entry.")
 
-    def drain(self, *, as_json: bool, **options: Any) -> None:
+    def drain(self, *, broker: str, as_json: bool, **options: Any) -> None:
         try:
-            drained = dead_letters.drain()
-        except publisher.errors() as error:
+            drained = dead_letters.drain(broker=broker)
+        except brokers.errors() as error:
             raise CommandError(f"Broker: not drained: {error!r}") from None
         if as_json:
             self.show_json(asdict(drained))

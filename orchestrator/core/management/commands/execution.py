@@ -9,21 +9,24 @@ from uuid import UUID
 from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 
-from orchestrator.core import clock, cursors, executions, publisher
+from orchestrator.core import clock, cursors, executions, publisher, search, words
 from orchestrator.core.executions import BOUNDS
+from orchestrator.core.live_output import Follower
 from orchestrator.core.management import (
     arguments,
     execution_view,
+    log_view,
     output,
-    parsing,
     selection,
     watching,
 )
 from orchestrator.core.models import Action, Execution, ExecutionEvent, Worker
 from orchestrator.core.models.executions import CANCEL_REASON_MAX, may_scan
+from orchestrator.core.models.output import STREAMS
 from orchestrator.core.reasons import Reason
 from orchestrator.core.shown import executions as shown
 from orchestrator.core.shown.documents import document
+from orchestrator.core.shown.output import OutputPart
 from orchestrator.core.states import ExecutionStatus
 
 COUNT_MAX = 1_000_000
@@ -39,6 +42,7 @@ class Command(output.MusterCommand):
         "list": "executions.read",
         "show": "executions.read",
         "watch": "executions.read",
+        "logs": "executions.read",
         "cancel": "executions.cancel",
     }
 
@@ -55,6 +59,7 @@ class Command(output.MusterCommand):
             "id", nargs="?", help="Its id, or the beginning of it; stops when it has ended."
         )
         which.add_argument("--all", action="store_true", help="All executions, until Ctrl-C.")
+        _add_logs(verbs.add_parser("logs", help="What an execution printed, also while it runs."))
         cancel = verbs.add_parser("cancel", help="Cancel: immediately, or through its worker.")
         cancel.add_argument("id", help="Its id, or the beginning of it.")
         cancel.add_argument(
@@ -67,6 +72,7 @@ class Command(output.MusterCommand):
             "list": self.list_rows,
             "show": self.show_one,
             "watch": self.watch,
+            "logs": self.logs,
             "cancel": self.cancel,
         }
         verbs[verb](**options)
@@ -109,7 +115,7 @@ class Command(output.MusterCommand):
         rows = Action.objects.visible_to(self.principal, self.permission)
         if not rows.filter(ref=ref).exists():
             known = rows.values_list("ref", flat=True)
-            hint = parsing.did_you_mean(ref, known) or "; see: manage.py pack list"
+            hint = words.did_you_mean(ref, known) or "; see: manage.py pack list"
             raise CommandError(f"No action is called {ref!r}{hint}")
         return ref
 
@@ -123,24 +129,40 @@ class Command(output.MusterCommand):
                     self.show(line)
         return ended
 
-    def list_rows(self, *, as_json: bool, limit: int, cursor: str | None, **options: Any) -> None:
-        rows = self._filtered(options).defer("parameters", "result").select_related("worker")
-        below = None if cursor is None else cursors.read(cursor, UUID)
-        among = Execution.objects.all() if _may_scan(options) else None
-        page, more = cursors.newest(rows, limit=limit, below=below, among=among)
+    def list_rows(
+        self, *, query: str, as_json: bool, limit: int, cursor: str | None, **options: Any
+    ) -> None:
+        found = self._found(query, options, limit, cursor)
+        page, more = found.rows, found.next_cursor
+        looked_at = found.looked_at.text if found.looked_at else ""
         if as_json:
             items = [document(shown.ExecutionListed.model_validate(row)) for row in page]
             self.show_items(items, next_cursor=more)
-        elif not page:
-            is_filtered = any(options[name] for name in FILTERS)
-            self.stdout.write(NO_MATCH if is_filtered or cursor else NONE)
-            if more:
-                looked_at = f"{cursors.LOOKED_AT_LIMIT:,}"
-                self.stdout.write(f"Looked at {looked_at}. Older ones: --cursor {more}")
-        else:
+            if looked_at:
+                self.stderr.write(looked_at)
+            return
+        if page:
             self.show(execution_view.listing(page, clock.now(), seen_by=self.principal))
-            if more:
-                self.stdout.write(f"More: --cursor {more}")
+        else:
+            is_filtered = bool(query) or any(options[name] for name in FILTERS)
+            self.stdout.write(NO_MATCH if is_filtered or cursor else NONE)
+            looked_at = looked_at or f"Looked at {cursors.LOOKED_AT_LIMIT:,}."
+        if more:
+            what = "More" if page and not looked_at else f"{looked_at} Older ones"
+            self.stdout.write(f"{what}: --cursor {more}")
+
+    def _found(
+        self, query: str, options: Mapping[str, Any], limit: int, cursor: str | None
+    ) -> search.Found:
+        """A page of what the options and the search ask for."""
+        rows = self._filtered(options).defer("parameters", "result").select_related("worker")
+        below = None if cursor is None else cursors.read(cursor, UUID)
+        scans = _may_scan(options)
+        if query.strip():
+            wanted = search.read(query, search.Asked(self.principal, clock.now()))
+            return search.find(wanted, rows, limit=limit, below=below, scans=scans)
+        among = Execution.objects.all() if scans else None
+        return search.Found(*cursors.newest(rows, limit=limit, below=below, among=among))
 
     def show_one(self, *, id: str, as_json: bool, **options: Any) -> None:
         rows = Execution.objects.select_related("worker", "action")
@@ -158,6 +180,37 @@ class Command(output.MusterCommand):
         )
         for event in events:
             self.show(execution_view.event_line(event))
+
+    def logs(
+        self,
+        *,
+        id: str,
+        follow: bool,
+        attempt: int | None,
+        stream: str | None,
+        as_json: bool,
+        **options: Any,
+    ) -> None:
+        streams = STREAMS if stream is None else (stream,)
+        follower = Follower(self._id(id), attempt=attempt, streams=streams)
+        before: OutputPart | None = None
+        for part in log_view.parts(follower, follow=follow, seen_by=self.principal):
+            if as_json:  # a line each: what follows has no end yet
+                self.stdout.write(part.model_dump_json())
+            else:
+                self._print(before, part)
+            self.stdout.flush()
+            before = part
+        ended = follower.execution
+        if follow and (ended is None or ended.status != ExecutionStatus.COMPLETED):
+            raise SystemExit(1)
+
+    def _print(self, before: OutputPart | None, part: OutputPart) -> None:
+        """Write a part to the stream of its name; what is said of it goes to stderr."""
+        for note in log_view.notes(before, part):
+            self.stderr.write(note)
+        to = self.stdout if part.stream == "stdout" else self.stderr
+        to.write(log_view.printable(part.text) if to.isatty() else part.text, ending="")
 
     def cancel(self, *, id: str, reason: str | None, **options: Any) -> None:
         execution = executions.cancel(
@@ -179,7 +232,7 @@ class Command(output.MusterCommand):
     def _worker(self, text: str) -> Worker:
         return selection.worker(text, Worker.objects.visible_to(self.principal))
 
-    def _filtered(self, options: dict[str, Any]) -> Any:
+    def _filtered(self, options: Mapping[str, Any]) -> Any:
         rows = self.visible(Execution.objects)
         if options["open"]:
             rows = rows.open()
@@ -279,7 +332,34 @@ def _add_submit(parser: CommandParser) -> None:
     output.add_json(parser)
 
 
+def _add_logs(parser: CommandParser) -> None:
+    parser.add_argument("id", help="Its id, or the beginning of it.")
+    parser.add_argument(
+        "-f",
+        "--follow",
+        action="store_true",
+        help="Go on until it has ended; exit status 1 unless it completed.",
+    )
+    parser.add_argument(
+        "--attempt",
+        type=arguments.whole(1, 2**31 - 1),
+        help="Only this one. (default: the latest, and those that follow)",
+    )
+    parser.add_argument("--stream", choices=STREAMS, help="Only this one.")
+    parser.add_argument(
+        "--json", action="store_true", dest="as_json", help="Print a JSON document a line."
+    )
+
+
 def _add_list(parser: CommandParser) -> None:
+    parser.add_argument(
+        "query",
+        nargs="?",
+        default="",
+        metavar="SEARCH",
+        help="Such as 'status:failed ran:>5s', in quotes; after -- if it begins with a minus. See "
+        "docs/search.md.",
+    )
     arguments.add_choices(parser, "--status", ExecutionStatus)
     parser.add_argument("--action", metavar="ACTION_REF")
     parser.add_argument("--worker", metavar="NAME|ID")

@@ -23,6 +23,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.automation.sensors import condition
 from orchestrator.core import checks, clock, fleet
 from orchestrator.core.management import output, overview
 from orchestrator.core.management.output import plain
@@ -34,6 +35,7 @@ LOOK_SECONDS = 0.25
 REFRESH_SECONDS = 1.0
 PLAIN_LINE_SECONDS = 5.0
 TOKEN_LOOK_SECONDS = 600.0
+SENSOR_LOOK_SECONDS = 5.0
 GRACE_SECONDS = 5.0
 """Added to the time that a worker gives its actions: for its own shutdown."""
 
@@ -103,7 +105,8 @@ class Command(ParsedCommand):
             "API token, for this machine and for a day": first_start.make_token(now=clock.now()),
         }
         url = f"http://127.0.0.1:{port}"
-        console.print(f"Admin     {url}/admin/\nAPI docs  {url}/api/v1/docs", highlight=False)
+        pages = f"Console   {url}/console/\nAdmin     {url}/admin/\nAPI docs  {url}/api/v1/docs"
+        console.print(pages, highlight=False)
         console.print(plain(f"Data      {settings.DATA_DIR}"), soft_wrap=True)
         for what, secret in secrets.items():
             if secret is not None:
@@ -143,6 +146,23 @@ class _Stopping:
         return self._asked.wait(seconds)
 
 
+class _Sensors:
+    """Starts a sensor service once there is something for it to run."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self.supervisor = supervisor
+        self._look_at = 0.0
+
+    def look(self) -> None:
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + SENSOR_LOOK_SECONDS
+        service = services.sensor()
+        with suppress(DatabaseError):  # the next look may succeed
+            if service.name not in self.supervisor.children and condition.any_wanted():
+                self.supervisor.add(service)
+
+
 class _FreshToken:
     """Replaces the stored token before it expires, as long as `up` runs."""
 
@@ -161,10 +181,11 @@ def _watch_live(supervisor: Supervisor, console: Console, asked: _Stopping) -> N
     log: deque[Text] = deque(maxlen=6)
     screen: RenderableType = ""
     refresh_at = 0.0
-    token = _FreshToken()
+    token, sensors = _FreshToken(), _Sensors(supervisor)
     with Live(console=console, auto_refresh=False) as live:
         while not asked.within(LOOK_SECONDS):
             token.look()
+            sensors.look()
             deaths = supervisor.look()
             log.extend(_summary(death) for death in deaths)
             if deaths or time.monotonic() >= refresh_at:
@@ -175,9 +196,10 @@ def _watch_live(supervisor: Supervisor, console: Console, asked: _Stopping) -> N
 
 def _watch_plainly(supervisor: Supervisor, console: Console, asked: _Stopping) -> None:
     line_at = 0.0
-    token = _FreshToken()
+    token, sensors = _FreshToken(), _Sensors(supervisor)
     while not asked.within(LOOK_SECONDS):
         token.look()
+        sensors.look()
         for death in supervisor.look():
             console.print(_summary(death), soft_wrap=True)
         if time.monotonic() >= line_at:

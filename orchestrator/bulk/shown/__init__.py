@@ -1,0 +1,1 @@
+"""A bulk order, described once for every face."""

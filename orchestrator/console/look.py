@@ -1,0 +1,103 @@
+"""What the parts of one page share: who looks, when, and rows that are read once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import NamedTuple, TypeVar, cast
+from uuid import UUID
+
+from django.core.cache import caches
+from django.http import HttpRequest
+
+from orchestrator.core import authority, clock, presence
+from orchestrator.core.authority import Place, Principal
+from orchestrator.core.models import Execution, Worker
+from orchestrator.core.models.executions import DISPATCHED, STARTED
+from orchestrator.core.presence import Life
+from orchestrator.core.shared_cache import OF_PROCESS
+
+T = TypeVar("T")
+
+KEPT_SECONDS = 2
+CELLS_MAX = 10_000
+"""Executions at workers that are read for a page."""
+
+
+class Held(NamedTuple):
+    """An execution that a worker holds."""
+
+    worker_id: int
+    id: UUID
+    action_ref: str
+    status: str
+    started_at: datetime | None
+
+    @property
+    def is_started(self) -> bool:
+        return self.status in STARTED
+
+
+def for_all(name: str, read: Callable[[], T]) -> T:
+    """What is the same for everybody, read once in two seconds, however many look."""
+    return cast("T", caches[OF_PROCESS].get_or_set(f"console.{name}", read, KEPT_SECONDS))
+
+
+def for_everywhere(look: Look, permission: str, name: str, read: Callable[[], T]) -> T:
+    """The same, for what depends on the reach of one permission alone: kept for those who have it
+    everywhere, read each time for others."""
+    if authority.reach(look.user, permission).is_everywhere:
+        return for_all(name, read)
+    return read()
+
+
+def forget(name: str) -> None:
+    """It changed: whoever looks next reads it."""
+    caches[OF_PROCESS].delete(f"console.{name}")
+
+
+@dataclass
+class Look:
+    """One look of one person at one page."""
+
+    user: Principal
+    now: datetime = field(default_factory=clock.now)
+
+    @classmethod
+    def of(cls, request: HttpRequest) -> Look:
+        return cls(authority.of_request(request))
+
+    def may(self, permission: str, place: Place | None = None) -> bool:
+        return authority.may(self.user, permission, place)
+
+    @cached_property
+    def workers(self) -> list[Worker]:
+        """Those that are not retired, by name."""
+        if not self.may("workers.read"):
+            return []
+        return list(Worker.objects.visible_to(self.user).known())
+
+    @cached_property
+    def lives(self) -> list[Life]:
+        """Services besides workers."""
+        if not self.may("metrics.read"):
+            return []
+        return for_all("lives", lambda: presence.lives(self.now))
+
+    @cached_property
+    def held(self) -> dict[int, list[Held]]:
+        """What workers hold now, by worker id, what runs first; of refs that the user may not see,
+        too, as a slot is taken whoever looks."""
+        rows = Execution.objects.open().filter(status__in=DISPATCHED, worker__isnull=False)
+        columns = ("worker_id", "pk", "action_ref", "status", "started_at")
+        held: dict[int, list[Held]] = {}
+        for row in rows.order_by().values_list(*columns)[:CELLS_MAX]:
+            held.setdefault(row[0], []).append(Held(*row))
+        for each in held.values():
+            each.sort(key=lambda one: (not one.is_started, one.id))
+        return held
+
+    def held_by(self, worker: Worker) -> Collection[Held]:
+        return self.held.get(worker.pk, [])

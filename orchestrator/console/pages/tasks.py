@@ -1,0 +1,262 @@
+"""Tasks: a list, with those that somebody has to look after first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.db.models import Count, Q
+from django.http import HttpRequest
+from django.urls import reverse
+
+from orchestrator.console import access, paging
+from orchestrator.console.access import Context
+from orchestrator.console.look import Look
+from orchestrator.core import cursors, words
+from orchestrator.core.models import DLQEntry
+from orchestrator.core.models.time_ordered import created_between
+from orchestrator.core.words import Kind
+from orchestrator.workflows.models import Task, TaskTemplate
+from orchestrator.workflows.models.tasks import TaskQuerySet
+from orchestrator.workflows.shown import steps
+from orchestrator.workflows.shown.tasks import done
+from orchestrator.workflows.states import TASKS, StepState, TaskState
+
+ATTENTION_MAX = 20
+"""Tasks that need attention and are listed before the others."""
+OPEN, ATTENTION = "open", "attention"
+"""States of the filter that stand for several."""
+TEXTS = ("template", "correlation", "initiator", "source")
+"""The filters that are typed."""
+WAITING: Mapping[StepState, str] = {
+    StepState.WAITING_FOR_INQUIRY: "waits for an answer",
+    StepState.WAITING_FOR_RETRY: "waits for the next attempt",
+    StepState.ENQUEUED: "waits for a slot",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A task as the list shows it."""
+
+    task: Task
+    kind: Kind
+    done: int
+    total: int
+    message: str
+    took: str
+
+
+class TaskNumber(NamedTuple):
+    """A number for Now: its name, its value, the list of what it counts, its kind."""
+
+    name: str
+    number: int
+    url: str
+    kind: Kind
+
+
+class Found(NamedTuple):
+    """Something of tasks that the palette finds."""
+
+    text: str
+    hint: str
+    url: str
+
+
+@access.page("tasks", needs="tasks.read", topics="task,clock")
+def show_list(look: Look, request: HttpRequest) -> Context:
+    """Those that need attention, then the newest that match the filters of the address."""
+    query = _query(request)
+    matching = _matching(look, query)
+    first = paging.parsed(request.headers.get(paging.FIRST, ""), UUID)
+    newer = matching.filter(pk__gt=first).order_by()[: paging.NEWER_MAX + 1].count() if first else 0
+    read = matching.filter(pk__lte=first) if first else matching
+    urgent = _urgent(read, query)
+    shown, cursor = _page(look, query, read, urgent)
+    tasks = [*urgent[:ATTENTION_MAX], *shown] if _begins(query) else shown
+    return {
+        "title": "Tasks",
+        "here": "tasks",
+        "rows": _rows(look, tasks),
+        "more_urgent": _begins(query) and len(urgent) > ATTENTION_MAX,
+        "attention_max": ATTENTION_MAX,
+        "older": urlencode({**query, "before": cursor}) if cursor else "",
+        "newer": newer,
+        "newer_max": paging.NEWER_MAX,
+        "first": first or (max(each.pk for each in tasks) if tasks and _begins(query) else ""),
+        "is_bounded": _scans(query),
+        "looked_at": cursors.LOOKED_AT_LIMIT,
+        "query": query,
+        "is_filtered": bool(query.keys() - {"before"}),
+        "states": [OPEN, ATTENTION, *(state.value for state in TaskState)],
+        "windows": paging.AGES,
+        "texts": [(name, query.get(name, "")) for name in TEXTS],
+    }
+
+
+def tasks_url(**query: str) -> str:
+    """The list with these filters."""
+    return f"{reverse('console:tasks')}?{urlencode(query)}"
+
+
+def numbers(look: Look) -> Sequence[TaskNumber]:
+    """How many tasks are open, and how many of these are blocked, for Now. Exact: the partial index
+    holds only these."""
+    rows = Task.objects.visible_to(look.user).open().order_by().values_list("state")
+    counts: Counter[str] = Counter(dict(rows.annotate(Count("pk"))))
+    blocked = counts[TaskState.BLOCKED_BY_FAILURES]
+    return [
+        TaskNumber("open", counts.total(), tasks_url(state=OPEN), Kind.PLAIN),
+        TaskNumber(
+            "blocked",
+            blocked,
+            tasks_url(state=TaskState.BLOCKED_BY_FAILURES),
+            Kind.DANGER if blocked else Kind.PLAIN,
+        ),
+    ]
+
+
+def found(look: Look, typed: Sequence[str]) -> Iterator[Found]:
+    """The task whose whole id was typed, for the palette."""
+    for id in filter(None, (paging.parsed(word, UUID) for word in typed)):
+        task = Task.objects.filter(pk=id).select_related("template").only(
+            "state", "template__namespace", "template__name", "template__version"
+        ).first()  # fmt: skip
+        if task is not None and look.may("tasks.read", task.place):
+            url = reverse("console:task", args=[id])
+            yield Found(f"Task {id}", f"{task.template.ref} {task.state}", url)
+
+
+# --- filters -------------------------------------------------------------------------------------
+
+
+def _query(request: HttpRequest) -> dict[str, str]:
+    query = paging.query_of(request)
+    if _before(query) is None:
+        query.pop("before", None)
+    return query
+
+
+def _matching(look: Look, query: Mapping[str, str]) -> TaskQuerySet:
+    """Those that the filters mean. What a filter does not know, nothing matches."""
+    rows = Task.objects.visible_to(look.user)
+    if age := paging.AGES.get(query.get("within", "")):
+        rows = rows.filter(created_between(look.now - age, None))
+    if state := query.get("state"):
+        rows = _in_state(rows, state)
+    if template := query.get("template"):
+        rows = rows.filter(template__in=_templates(template))
+    if correlation := query.get("correlation"):
+        rows = rows.filter(correlation_id=correlation)
+    if initiator := query.get("initiator"):
+        rows = rows.filter(Q(initiator=initiator) | Q(requested_by=initiator))
+    if source := query.get("source"):
+        rows = rows.filter(source_system=source)
+    return rows
+
+
+def _in_state(rows: TaskQuerySet, state: str) -> TaskQuerySet:
+    if state == OPEN:
+        return rows.open()
+    if state == ATTENTION:
+        return rows.filter(_needs_attention())
+    # the partial indexes are over `ended_at`
+    return rows.filter(state=state, ended_at__isnull=state not in TASKS.ended)
+
+
+def _needs_attention() -> Q:
+    """Is blocked; or is in error, with an investigation that nobody has closed."""
+    pending = DLQEntry.objects.pending().filter(subject_kind="task", subject_id__isnull=False)
+    ids = list(pending.order_by("-pk").values_list("subject_id", flat=True)[: paging.ROWS])
+    blocked = Q(ended_at__isnull=True, state=TaskState.BLOCKED_BY_FAILURES)
+    return blocked | Q(pk__in=ids, state=TaskState.ERROR)
+
+
+def _templates(text: str) -> list[int]:
+    """Those of `namespace/name/version`, of `namespace/name`, or with this name."""
+    parts = text.strip().split("/")
+    names = ("namespace", "name", "version") if len(parts) > 1 else ("name",)
+    wanted = dict(zip(names, parts, strict=False))
+    return list(TaskTemplate.objects.filter(**wanted).values_list("pk", flat=True)[: paging.ROWS])
+
+
+def _scans(query: Mapping[str, str]) -> bool:
+    """True if no index leads to what the filters mean: then a page looks at a part of the table."""
+    if query.keys() & {"correlation", "template"} or query.get("state") in (OPEN, ATTENTION):
+        return False
+    is_ended = query.get("state") in TASKS.ended
+    return is_ended or bool(query.keys() & {"initiator", "source"})
+
+
+def _urgent(matching: TaskQuerySet, query: Mapping[str, str]) -> list[Task]:
+    """Those that need attention, the newest first, one more than is listed. Only a list of all, or
+    of all open tasks, begins with them; its other pages leave them out."""
+    if query.get("state", OPEN) != OPEN:
+        return []
+    rows = matching.filter(_needs_attention()).order_by("-pk")
+    return list(_listed(rows)[: ATTENTION_MAX + 1])
+
+
+def _page(
+    look: Look, query: Mapping[str, str], matching: TaskQuerySet, urgent: Sequence[Task]
+) -> tuple[list[Task], str | None]:
+    rows = matching.exclude(pk__in=[task.pk for task in urgent[:ATTENTION_MAX]])
+    every = Task.objects.all()
+    if age := paging.AGES.get(query.get("within", "")):
+        every = every.filter(created_between(look.now - age, None))
+    return cursors.newest(
+        _listed(rows),
+        limit=paging.ROWS - (min(len(urgent), ATTENTION_MAX) if _begins(query) else 0),
+        below=_before(query),
+        among=every if _scans(query) else None,
+    )
+
+
+def _listed(rows: TaskQuerySet) -> TaskQuerySet:
+    return rows.select_related("template").defer("context", "releases", "template__definition")
+
+
+def _before(query: Mapping[str, str]) -> UUID | None:
+    return paging.cursor(query.get(paging.BEFORE, ""), UUID)
+
+
+def _begins(query: Mapping[str, str]) -> bool:
+    return "before" not in query
+
+
+# --- rows ----------------------------------------------------------------------------------------
+
+
+def _rows(look: Look, tasks: Sequence[Task]) -> list[Row]:
+    counts = steps.counts(task.pk for task in tasks)
+    stuck = [task.pk for task in tasks if not task.is_terminal]
+    failures = steps.failures(stuck, seen_by=look.user) if stuck else {}
+    return [_row(look, task, counts[task.pk], failures.get(task.pk, "")) for task in tasks]
+
+
+def _row(look: Look, task: Task, counts: Mapping[StepState, int], failure: str) -> Row:
+    took = words.span(((task.ended_at or look.now) - task.created_at).total_seconds())
+    return Row(
+        task=task,
+        kind=words.kind_of(task.state),
+        done=done(counts),
+        total=sum(counts.values()),
+        message=failure or _what_it_waits_for(look, task, counts),
+        took=took if task.ended_at else f"{took} so far",
+    )
+
+
+def _what_it_waits_for(look: Look, task: Task, counts: Mapping[StepState, int]) -> str:
+    if task.is_terminal:
+        return task.reason
+    if task.is_quarantined:
+        return "quarantined: executors died of it, or failed at it"
+    if task.next_retry_at is not None:
+        return f"the next attempt is due {words.due(task.next_retry_at, look.now)[0]}"
+    said = [f"{counts[state]:,} {text}" for state, text in WAITING.items() if counts.get(state)]
+    return ", ".join(said)

@@ -1,0 +1,149 @@
+/* Keeps a page up: a stream says which topics moved, then the live part is asked for again and changed
+   in place. Without a stream it asks every ten seconds. The header says which of them it is. */
+
+const POLL_MS = 10_000;
+const LEAST_MS = 1_000;
+const MOST_BACKOFF_MS = 15_000;
+const TEXTS = { connecting: "connecting", live: "live", polling: "every 10 s", paused: "paused", still: "not live" };
+
+const button = document.getElementById("pulse");
+let stream = null;
+let poll = 0;
+let retry = 0;
+let failures = 0;
+let paused = false;
+let lostSince = "";
+let asking = null;
+let again = false;
+let askedAt = 0;
+let shown = "";
+
+const part = () => document.getElementById("live");
+
+function say(state) {
+  const text = state === "lost" ? `not connected since ${lostSince}` : TEXTS[state];
+  button.dataset.state = state;
+  const label = button.querySelector("[role=status]");
+  if (label.textContent !== text) label.textContent = text;
+}
+
+function sayWhatIs() {
+  if (paused) say("paused");
+  else if (lostSince) say("lost");
+  else say(stream?.readyState === EventSource.OPEN ? "live" : "polling");
+}
+
+/* Ask for the live part: one request at a time, at most one a second. */
+export function refresh() {
+  if (!part()) return;
+  if (asking || paused || document.hidden) {
+    again = true;
+    return;
+  }
+  const wait = Math.max(0, askedAt + LEAST_MS - Date.now());
+  asking = setTimeout(async () => {
+    askedAt = Date.now();
+    again = false;
+    await ask();
+    asking = null;
+    if (again) refresh();
+  }, wait);
+}
+
+async function ask() {
+  const headers = { "X-Live": "1" };
+  if (part().dataset.first) headers["X-First"] = part().dataset.first;
+  try {
+    const response = await fetch(location.href, { headers, cache: "no-store" });
+    if (response.status === 401) return location.reload();
+    if (!response.ok) throw new Error(String(response.status));
+    change(await response.text());
+    lostSince = "";
+  } catch {
+    lostSince ||= new Date().toTimeString().slice(0, 8);
+  }
+  sayWhatIs();
+}
+
+/* What somebody has opened stays open. */
+const beforeAttributeUpdated = (name, node) => !(name === "open" && node.tagName === "DETAILS");
+
+function change(html) {
+  if (paused || html === shown) return;
+  shown = html;
+  const page = new DOMParser().parseFromString(html, "text/html");
+  document.title = page.title;
+  const newer = page.getElementById("live");
+  const followed = part().dataset.topics;
+  const ticked = [...part().querySelectorAll("input.tick:checked")].map((box) => box.id);
+  if (newer) Idiomorph.morph(part(), newer, { morphStyle: "outerHTML", ignoreActiveValue: true, callbacks: { beforeNodeMorphed: mayChange, beforeAttributeUpdated } });
+  for (const id of ticked) {
+    const box = document.getElementById(id);
+    if (box) box.checked = true;
+  }
+  if (newer && newer.dataset.topics !== followed) connect();
+}
+
+/* What a person fills in or opens, and what another script keeps up, stays as it is. */
+const mayChange = (old) => !(old instanceof Element && old.matches("[data-still]"));
+
+function connect() {
+  disconnect();
+  if (paused || document.hidden || !part()) return;
+  const url = `${document.body.dataset.stream}?topics=${encodeURIComponent(part().dataset.topics)}`;
+  stream = new EventSource(url);
+  stream.onopen = () => {
+    if (failures) refresh();
+    failures = 0;
+    clearInterval(poll);
+    poll = 0;
+    sayWhatIs();
+  };
+  stream.addEventListener("moved", refresh);
+  stream.addEventListener("again", connect);
+  stream.onerror = () => {
+    disconnect();
+    failures += 1;
+    const backoff = Math.min(MOST_BACKOFF_MS, 1000 * 2 ** (failures - 1));
+    retry = setTimeout(connect, backoff * (0.75 + Math.random() / 2));
+    poll ||= setInterval(refresh, POLL_MS);
+    refresh();
+    sayWhatIs();
+  };
+}
+
+function disconnect() {
+  clearTimeout(retry);
+  stream?.close();
+  stream = null;
+}
+
+function stop() {
+  disconnect();
+  clearInterval(poll);
+  poll = 0;
+}
+
+export const isPaused = () => paused;
+
+export function togglePause() {
+  if (!part()) return;
+  paused = !paused;
+  if (paused) stop();
+  else {
+    connect();
+    refresh();
+  }
+  sayWhatIs();
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) return stop();
+  connect();
+  refresh();
+});
+addEventListener("pagehide", stop);
+addEventListener("pageshow", (event) => event.persisted && connect());
+button?.addEventListener("click", togglePause);
+if (part()) connect();
+else if (button) say("still");

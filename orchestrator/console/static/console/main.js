@@ -1,0 +1,11 @@
+import "./dialogs.js";
+import "./display.js";
+import "./keys.js";
+import "./live.js";
+import "./output.js";
+import "./palette.js";
+import "./run.js";
+import "./search.js";
+import "./ticking.js";
+import "./walk.js";
+import "./triage.js";

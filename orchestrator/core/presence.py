@@ -1,0 +1,135 @@
+"""Presence of services: each renews a row of its life, so that a dead or frozen one is seen.
+
+Workers have heartbeats of their own, and sensor services leases. An app that knows services says so
+by `MusterApp.services`; `lives` has all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import structlog
+from django.db import DatabaseError, InterfaceError, close_old_connections, connections
+
+from orchestrator.core import clock, frame
+from orchestrator.core.models import Service
+
+log = structlog.get_logger(__name__)
+
+RENEW_SECONDS = 5.0
+STOP_SECONDS = 2.0
+SILENT_AFTER_SECONDS = 12.0
+"""Two renewals, and what a busy machine is late."""
+KEPT = timedelta(days=1)
+"""Former lives are removed after this time, and not listed after `LISTED`."""
+LISTED = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Life:
+    """One life of a service, as it was last heard of."""
+
+    kind: str
+    name: str
+    host: str
+    started_at: datetime
+    seen_at: datetime
+    stopped_at: datetime | None = None
+    pid: int | None = None
+    silent_after_seconds: float = SILENT_AFTER_SECONDS
+
+    def silence(self, now: datetime) -> timedelta:
+        return now - self.seen_at
+
+    def is_alive(self, now: datetime) -> bool:
+        """Return True if it has said something not long ago, and did not end."""
+        is_heard = self.silence(now) <= timedelta(seconds=self.silent_after_seconds)
+        return self.stopped_at is None and is_heard
+
+    def is_replaced_by(self, other: Life) -> bool:
+        """Return True if the other is what it was restarted as."""
+        is_same = (other.kind, other.name) == (self.kind, self.name)
+        return is_same and other.started_at > self.seen_at
+
+
+def lives(now: datetime) -> list[Life]:
+    """All that were heard of within the last hour."""
+    return [life for bring in frame.collect(lambda app: app.services) for life in bring(now=now)]
+
+
+def silent(known: list[Life], now: datetime) -> list[Life]:
+    """Those that fell silent without an end, and were not started again since."""
+    candidates = [life for life in known if life.stopped_at is None and not life.is_alive(now)]
+    return [life for life in candidates if not any(life.is_replaced_by(other) for other in known)]
+
+
+def of_core(*, now: datetime) -> Iterator[Life]:
+    """Executors, beats, API processes and notifiers."""
+    for row in Service.objects.heard_since(now - LISTED):
+        yield Life(
+            kind=row.kind,
+            name=row.name,
+            host=row.host,
+            started_at=row.started_at,
+            seen_at=row.seen_at,
+            stopped_at=row.stopped_at,
+            pid=row.pid,
+        )
+
+
+class Presence(threading.Thread):
+    """Renews the row of this process's life until `stop`."""
+
+    def __init__(self, kind: str, name: str = "") -> None:
+        super().__init__(name="muster-presence", daemon=True)
+        self.service = Service(
+            kind=kind, name=name or kind, host=socket.gethostname(), pid=os.getpid()
+        )
+        self.stopping = threading.Event()
+
+    def run(self) -> None:
+        while True:
+            self._try(self.renew)
+            if self.stopping.wait(RENEW_SECONDS):
+                break
+        self._try(self.end)
+        connections.close_all()
+
+    def stop(self) -> None:
+        """End this life; a process that is killed leaves a silent one."""
+        self.stopping.set()
+        if self.is_alive():
+            self.join(timeout=STOP_SECONDS)
+
+    def renew(self, now: datetime) -> None:
+        """Say that it lives. A row that is new, or was removed as it was away for long, is
+        inserted."""
+        renewed = Service.objects.filter(pk=self.service.pk).update(seen_at=now, stopped_at=None)
+        if not renewed:
+            self.service.started_at = self.service.seen_at = now
+            self.service.save(force_insert=True)
+            if self.service.kind == Service.Kind.EXECUTOR:
+                Service.objects.filter(seen_at__lt=now - KEPT).delete()
+
+    def end(self, now: datetime) -> None:
+        Service.objects.filter(pk=self.service.pk).update(stopped_at=now)
+
+    def _try(self, verb: Callable[[datetime], None]) -> None:
+        try:
+            close_old_connections()
+            verb(clock.now())
+        except (DatabaseError, InterfaceError) as error:
+            log.info("presence not renewed, trying again", error=repr(error))
+            connections.close_all()
+
+
+def begin(kind: str, name: str = "") -> Presence:
+    """Renew the presence of this process from now on."""
+    presence = Presence(kind, name)
+    presence.start()
+    return presence

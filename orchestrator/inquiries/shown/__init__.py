@@ -1,0 +1,1 @@
+"""Each noun of inquiries, described once for all faces."""

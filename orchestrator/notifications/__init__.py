@@ -1,0 +1,1 @@
+"""Notifications: who listens is told that something changed. Hints, never the truth."""

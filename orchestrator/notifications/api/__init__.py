@@ -1,0 +1,1 @@
+"""The API of notifications. Streams themselves are answered by `workers/notifier`."""

@@ -1,0 +1,37 @@
+"""Whether anybody listens, and who: a row for each process that follows changes."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from orchestrator.core import clock
+from orchestrator.notifications.models import Listener
+
+ALIVE = timedelta(seconds=10)
+"""A process that died is believed to listen for so long."""
+
+
+def exists() -> bool:
+    """Return True while somebody listens."""
+    return Listener.objects.wanting(clock.now()).exists()
+
+
+def renew(*, name: str, clients: int, lag_ms: int, problem: str, now: datetime) -> None:
+    """Say that this process follows changes, and how many clients wait for them."""
+    until = now + ALIVE
+    Listener.objects.update_or_create(
+        name=name,
+        defaults={
+            "alive_until": until,
+            "wanted_until": until if clients else None,
+            "clients": clients,
+            "lag_ms": lag_ms,
+            "problem": problem[:200],
+        },
+    )
+
+
+def leave(*, name: str, now: datetime) -> None:
+    """Say that this process listens no more; forget those that never said so."""
+    Listener.objects.filter(name=name).delete()
+    Listener.objects.filter(alive_until__lt=now - ALIVE).delete()

@@ -1,0 +1,1 @@
+"""Policies: limits of what starts, over all executors."""

@@ -1,0 +1,1 @@
+"""What policies show of each noun, for API, terminal and admin."""

@@ -1,0 +1,80 @@
+"""Making due what waits, when a place may be free. Whether it may start is decided by `admitting`.
+
+Only the first ones of a line are made due, as many as there are places: the others are not read
+again each time.
+
+Nothing but `Execution.next_retry_at` says when one is looked at again: a copy of it here would go
+its own way, as everybody who moves an execution writes it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db.models import Exists, OuterRef, QuerySet
+
+from orchestrator.core.models import Execution
+from orchestrator.core.models.executions import BY_LIMIT
+from orchestrator.policies import figures
+from orchestrator.policies.models import PolicyBucket, PolicySlot, PolicyWait
+
+AT_ONCE = 1_000
+"""The most executions that one transaction makes due."""
+
+MOST_AT_ONCE = 5 * AT_ONCE
+"""The most that one call makes due: the next tick of maintenance goes on."""
+
+NOT_AHEAD = timedelta(0)
+
+LOOKS_AHEAD = timedelta(seconds=10)
+"""Longer than from one tick of maintenance to the next."""
+
+
+def ended(execution_ids: Collection[UUID], *, now: datetime) -> int:
+    """Make due what these, which ended, have kept waiting; returns how many. Safe to run twice, and
+    any call of it may be missing."""
+    over = Execution.objects.filter(pk__in=execution_ids, ended_at__isnull=False)
+    slots = PolicySlot.objects.filter(execution__in=over.values("pk"))
+    freed = dict(slots.values_list("pk", "bucket_id"))
+    PolicyWait.objects.filter(execution__in=over.values("pk")).delete()
+    if not freed:
+        return 0
+    PolicySlot.objects.filter(pk__in=freed).delete()
+    return first_of(PolicyBucket.objects.filter(pk__in=set(freed.values())), now=now)
+
+
+def first_of(
+    buckets: QuerySet[PolicyBucket], *, now: datetime, ahead: timedelta = NOT_AHEAD
+) -> int:
+    """Make due the first ones that wait for these buckets, as many as have a place; returns how
+    many were not due yet.
+
+    `ahead`: of a rate, also those whose places come so soon, if they are to be looked at later than
+    their places come. Their times are from before a change, or somebody before them has gone.
+    """
+    with_waits = buckets.filter(Exists(PolicyWait.objects.filter(bucket=OuterRef("pk"))))
+    places = figures.places_of(with_waits.select_related("policy"), now=now)
+    wanted = {id: each.free + each.soon(ahead) for id, each in places.items()}
+    ids: list[UUID] = []
+    before: Counter[int] = Counter()
+    for each in PolicyWait.objects.next_in_line(wanted, now):
+        theirs, number = places[each.bucket_id], before[each.bucket_id]
+        before[each.bucket_id] += 1
+        if each.next_retry_at > (now if number < theirs.free else theirs.again_at(number)):
+            ids.append(each.execution_id)
+    return make_due(ids[:MOST_AT_ONCE], now=now)
+
+
+def make_due(execution_ids: Sequence[UUID], *, now: datetime) -> int:
+    """Have these, which wait, looked at now; returns how many. One whose row another session holds
+    is left out: it is being looked at."""
+    number = 0
+    for start in range(0, len(execution_ids), AT_ONCE):
+        ids = execution_ids[start : start + AT_ONCE]
+        waiting = Execution.objects.filter(pk__in=ids, ended_at__isnull=True)
+        waiting = waiting.filter(next_retry_at__gt=now, wait_reason__startswith=BY_LIMIT)
+        number += waiting.update_unheld(next_retry_at=now)
+    return number

@@ -1,0 +1,84 @@
+"""The strip has what is not well, the worst first, and nothing else."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+
+from orchestrator.console import attention, look
+from orchestrator.console.look import Look
+from orchestrator.core import clock, reachability
+from orchestrator.core.models import Action, Service, Tick, Worker
+from tests.console.conftest import make_service
+from tests.factories import make_dlq_entry, make_execution, make_worker
+from tests.principals import ROOT, principal
+
+
+def titles(who: object = ROOT) -> list[str]:
+    for name in ("lives", "installation", "counted.executions.read", "counted.dlq.read"):
+        look.forget(name)
+    return [item.title for item in attention.items(Look(who))]  # type: ignore[arg-type]
+
+
+def test_a_healthy_installation_needs_no_attention(worker: Worker, admin_client: Client) -> None:
+    assert titles() == []
+    assert b"Nothing needs attention." in admin_client.get("/console/").content
+
+
+def test_the_only_executor_that_is_silent_comes_first(worker: Worker) -> None:
+    make_dlq_entry(dlq_timestamp=clock.now())
+    Service.objects.filter(kind="executor").delete()
+    make_service("executor", silent_seconds=47)
+    first, *others = titles()
+    assert first.startswith("No executor is alive: executor has been silent for 47")
+    assert others[-1].startswith("1 to look into")
+
+
+def test_a_silent_executor_beside_another_is_named_and_does_not_alarm(worker: Worker) -> None:
+    make_service("executor", name="second", silent_seconds=47)
+    assert titles()[0].startswith("executor second has been silent for 47")
+
+
+def test_an_executor_that_lives_and_does_not_work_is_told(worker: Worker) -> None:
+    Tick.objects.update(ran_at=clock.now() - timedelta(seconds=60))
+    assert titles()[0].startswith("No executor has worked for 1 min")
+
+
+def test_a_broker_that_is_down_is_told(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reachability, "broker", reachability.Probe(lambda: False))
+    assert "The broker does not answer" in titles()
+
+
+def test_workers_that_are_silent_lost_or_unfit_are_named() -> None:
+    now = clock.now()
+    assert titles() == ["No worker takes new work"]
+    make_worker("well", now=now)
+    make_worker("silent", now=now - timedelta(hours=2))
+    make_worker("lost", now=now, status="inactive", status_reason=attention.LOST)
+    make_worker("left", now=now, status="inactive", status_reason="stopped")
+    make_worker("unfit", now=now, failed_checks={"disk_free": "full"})
+    assert titles() == [
+        "Silent for too long: silent",
+        "Lost within the hour: lost",
+        "Fails a check of its machine: unfit",
+    ]
+
+
+def test_what_is_past_its_deadline_is_counted(action: Action, worker: Worker) -> None:
+    now = clock.now()
+    make_execution("requested", action=action, now=now, created_at=now - timedelta(days=2))
+    assert titles() == ["1 past their deadline"]
+
+
+def test_what_apps_warn_of_comes_last(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    warn = reachability.Probe(lambda: ["sensor shop.door: fails again and again"])
+    monkeypatch.setattr(reachability, "warnings", warn)
+    assert titles() == ["sensor shop.door: fails again and again"]
+
+
+def test_who_may_know_nothing_is_told_nothing(action: Action) -> None:
+    Service.objects.all().delete()
+    make_dlq_entry(dlq_timestamp=clock.now())
+    assert titles(principal()) == []

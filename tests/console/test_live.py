@@ -1,0 +1,192 @@
+"""A page is told that something moved, by a stream that costs the same for one tab as for many."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from orchestrator.console.live import hub as hubs
+from orchestrator.console.live import stream, topics
+from orchestrator.console.live.hub import Hub
+from orchestrator.console.live.pulse import CLOCK_EVERY, Pulse
+from orchestrator.core import clock
+from orchestrator.core.models import Action, Service, Worker
+from tests.console.conftest import make_service
+from tests.factories import make_execution
+from tests.principals import given, principal
+
+Person = Callable[[str], Client]
+
+
+def a_pulse() -> Pulse:
+    """One that has looked once."""
+    pulse = Pulse(publish=lambda _: None, is_wanted=lambda: True, lost=lambda: None)
+    pulse._reader.begin()
+    pulse.beat()
+    return pulse
+
+
+class Still:
+    """A pulse that does not beat."""
+
+    def __init__(self, **_: object) -> None:
+        self.starts = 0
+
+    def start(self) -> None:
+        self.starts += 1
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
+    monkeypatch.setattr(hubs, "Pulse", Still)
+    return Hub()
+
+
+# --- the pulse ------------------------------------------------------------------------------------
+
+
+def test_a_pulse_tells_of_what_was_accepted_and_of_nothing_twice(
+    action: Action, worker: Worker
+) -> None:
+    pulse = a_pulse()
+    assert pulse.beat() == set()
+    make_execution("requested", action=action, now=clock.now())
+    assert pulse.beat() == {"execution"}
+    assert pulse.beat() == set()
+
+
+def test_a_pulse_names_the_execution_that_moved(action: Action, worker: Worker) -> None:
+    execution = make_execution("running", action=action, worker=worker, now=clock.now())
+    pulse = a_pulse()
+    execution.history.create(
+        event="finish", from_status="running", to_status="completed", attempt=1, actor="w1",
+        at=clock.now(),
+    )  # fmt: skip
+    assert pulse.beat() == {"execution", f"execution:{execution.pk}"}
+
+
+def test_a_pulse_tells_when_a_service_falls_silent() -> None:
+    pulse = a_pulse()
+    Service.objects.filter(kind="executor").delete()
+    make_service("executor", silent_seconds=60)
+    assert "presence" in pulse.beat()
+
+
+def test_a_pulse_tells_every_few_seconds_that_ages_have_changed() -> None:
+    pulse = a_pulse()
+    moved = [pulse.beat() for _ in range(CLOCK_EVERY)]
+    assert [each for each in moved if each] == [{"clock"}]
+
+
+def test_a_beat_takes_the_same_few_queries_however_much_there_is(
+    action: Action, worker: Worker
+) -> None:
+    pulse = a_pulse()
+    for _ in range(30):
+        make_execution("requested", action=action, now=clock.now())
+    with CaptureQueriesContext(connection) as queries:
+        pulse.beat()
+    assert len(queries) <= 8, "\n".join(q["sql"][:150] for q in queries)
+
+
+# --- the hub --------------------------------------------------------------------------------------
+
+
+def test_a_tab_is_told_only_of_what_it_asked_for(hub: Hub) -> None:
+    async def play() -> None:
+        one, other = hub.join(frozenset({"execution"})), hub.join(frozenset({"worker", "clock"}))
+        hub.publish({"execution", "clock"})
+        hub.publish({"clock"})
+        assert await one.take(within_seconds=1) == {"execution": 1}
+        assert await other.take(within_seconds=1) == {"clock": 2}
+        assert await one.take(within_seconds=0) == {}
+
+    asyncio.run(play())
+
+
+def test_all_tabs_share_one_pulse_and_the_last_one_ends_it(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        tabs = [hub.join(frozenset()) for _ in range(5)]
+        pulse: Any = hub._pulse
+        assert pulse.starts == 1
+        for tab in tabs:
+            hub.leave(tab)
+        assert hub._is_wanted()  # a tab may only load its next page
+        monkeypatch.setattr(hubs, "LINGER_SECONDS", 0)
+        assert not hub._is_wanted()
+        hub.join(frozenset())
+        assert hub._pulse is not pulse
+
+    asyncio.run(play())
+
+
+def test_tabs_are_let_go_when_the_database_is_away_and_the_next_one_has_a_new_pulse(
+    hub: Hub,
+) -> None:
+    async def play() -> None:
+        tab = hub.join(frozenset())
+        pulse = hub._pulse
+        hub._lost()
+        await asyncio.sleep(0)
+        assert tab.is_closed
+        hub.join(frozenset())
+        assert hub._pulse is not pulse
+
+    asyncio.run(play())
+
+
+# --- the stream -----------------------------------------------------------------------------------
+
+
+def test_a_stream_says_what_moved_and_asks_to_come_again(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "hub", hub)
+    monkeypatch.setattr(stream, "LONGEST_SECONDS", 0.05)
+    monkeypatch.setattr(stream, "HERE_SECONDS", 0.04)
+
+    async def play() -> list[str]:
+        events = stream._events(frozenset({"execution"}))
+        said = [await anext(events)]
+        hub.publish({"execution"})
+        return said + [each async for each in events]
+
+    said = asyncio.run(play())
+    assert said[1] == 'event: moved\ndata: {"execution": 1}\n\n'
+    assert said[-1].startswith("event: again")
+    assert hub.tabs == set()
+
+
+def test_a_stream_is_for_staff(client: Client, person: Person) -> None:
+    assert client.get(reverse("console:live")).status_code == 302
+    answer = person("viewer").get(reverse("console:live"), {"topics": "execution"})
+    assert answer.status_code == 200
+    assert answer["Content-Type"] == "text/event-stream"
+    assert "Content-Encoding" not in answer
+    answer.close()
+
+
+def test_who_may_not_know_of_a_topic_is_not_told_of_it() -> None:
+    wanted = ["execution", "execution:7", "worker", "presence", "clock", "nothing", "a b"]
+    assert topics.permitted(wanted, principal()) == {"clock"}
+    fleet = principal(given("workers.read"))
+    assert topics.permitted(wanted, fleet) == {"worker", "presence", "clock"}
+    assert topics.permitted(wanted, principal(given("viewer"))) == set(wanted[:5])
+
+
+def test_no_more_tabs_are_kept_up_than_there_is_room_for(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hubs, "MOST_TABS", 0)
+    answer = admin_client.get(reverse("console:live"))
+    assert answer.status_code == 503
+    assert answer["Retry-After"] == "30"
