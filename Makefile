@@ -29,7 +29,8 @@ demo: $(INSTALLED) ## see Muster work: no servers needed, everything on this mac
 
 test: $(INSTALLED_DEV) ## all tests; make test ARGS="-k retry"
 	@deploy/install-test-servers.sh
-	@env -u DATABASE_URL -u BROKER_URL -u REDIS_URL \
+	@# services are started by the hundred: each would compile our modules anew if none could keep the result
+	@env -u DATABASE_URL -u BROKER_URL -u REDIS_URL -u PYTHONDONTWRITEBYTECODE \
 		$(BIN)/python -m pytest --numprocesses 4 --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 quick: ## the everyday run: all but scenarios and what is slow

@@ -299,8 +299,8 @@ def test_no_statement_of_bulk_executions_notifies(
             " WHERE tgname LIKE 'notifications\\_tell\\_%' ORDER BY 1"
         ).fetchall()
     assert [table for (table,) in triggers] == [
-        "automation_assignment", "automation_rule", "automation_trigger", "inquiries_inquiry",
-        "orchestrator_dlqentry", "orchestrator_worker", "policies_policy",
+        "automation_assignment", "automation_rule", "automation_trigger", "bulk_bulkorder",
+        "inquiries_inquiry", "orchestrator_dlqentry", "orchestrator_worker", "policies_policy",
     ]  # fmt: skip
     postgres = shared.backend.postgres
     assert isinstance(postgres, servers.PostgresServer)
