@@ -388,6 +388,18 @@ class Desk:
                 self.ready.appendleft(attempt)
         self.claim_waiting()
 
+    def take_unsent(self) -> None:
+        """Let attempts wait for a slot again that the pool has not sent to any of its processes,
+        when the loop that would have sent them has ended. Only in the thread of that loop."""
+        jobs = getattr(self.pool, "_pool", None)
+        unsent = getattr(jobs, "outbound_buffer", None)  # no pool of threads has one
+        if unsent:
+            ids = {job.correlation_id for job in unsent}
+            for job in unsent:
+                job.discard()  # or the pool would wait for its end
+            unsent.clear()
+            self.ready.extend(each for each in list(self.claimed.values()) if each.id in ids)
+
     def take_back(self, *, older_than_seconds: float) -> list[Execution]:
         """Forget attempts that were claimed at least this long ago and have no slot yet; returns
         them. The caller gives them back, and only then removes them from `in_hand`. May be called

@@ -88,6 +88,10 @@ class AgentStep(bootsteps.StartStopStep):
     def start(self, worker: Any) -> None:
         worker.muster_agent.start()
 
+    def stop(self, worker: Any) -> None:
+        """Called between the end of the consumer's loop and that of the pool."""
+        worker.muster_agent.desk.take_unsent()
+
     def register_with_event_loop(self, worker: Any, hub: Any) -> None:
         worker.muster_agent.join_loop(hub)
 

@@ -26,7 +26,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -251,6 +251,12 @@ class Backend:
         }
         self.import_definitions(json.dumps(definitions))
 
+    def close_connections(self, broker_url: str) -> None:
+        """Let RabbitMQ close all connections to this virtual host."""
+        assert self.rabbit is not None
+        host = broker_url.rsplit("/", 1)[1]
+        self.rabbit.control("close_all_connections", "--vhost", host, "a test wants it")
+
     def import_definitions(self, definitions: str) -> None:
         assert self.rabbit is not None
         path = self.rabbit.directory / "definitions.json"
@@ -385,6 +391,18 @@ class Service:
 
     def pause_tree(self) -> None:
         freeze(self.tree())
+
+    @contextlib.contextmanager
+    def pool_processes_stopped(self) -> Iterator[None]:
+        """A worker's pool accepts nothing meanwhile. Its processes are forks of the first one."""
+        worker = psutil.Process(self.pid)
+        forks = [each for each in worker.children() if each.cmdline() == worker.cmdline()]
+        freeze(forks)
+        try:
+            yield
+        finally:
+            for process in forks:
+                process.send_signal(SIGCONT)
 
     def resume_tree(self) -> None:
         for process in reversed(self.tree()):

@@ -163,6 +163,29 @@ def test_worker_cut_off_from_the_broker_alone_is_given_nothing_and_comes_back(
         muster.check_lives()
 
 
+def test_end_of_what_was_being_handed_to_a_process_counts_though_the_connection_is_lost(
+    install: Callable[..., Any],
+) -> None:
+    """The process has not accepted it when the consumer closes, and the pool is asked to forget it:
+    it runs, and its slot is free afterwards."""
+    muster: Installation = install()
+    muster.start_executor()
+    w1 = muster.start_worker("w1", concurrency=1)
+    muster.ready()
+
+    with w1.pool_processes_stopped():
+        id = muster.submit_note("handed over")
+        muster.wait_for_status(id, "running")
+        time.sleep(1)  # for its job to be sent
+        muster.backend.close_connections(muster.broker_url)
+        muster.wait_for(lambda: "Connection to broker lost" in w1.log(), "it did not notice")
+        time.sleep(1)  # for its consumer to close
+
+    assert muster.wait_for_end(id).status == "completed"
+    assert muster.story(id) == ["schedule", "claim", "complete"]
+    _assert_each_ran_once(muster, [id, muster.submit_note("next")])
+
+
 def _unfit_for_the_broker(muster: Installation) -> Any:
     """The moment at which w1 has said so first, if it has."""
     events = muster.client.call("worker_events", worker="w1")

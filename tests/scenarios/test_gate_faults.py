@@ -170,13 +170,11 @@ def test_worker_lost_with_a_task_is_a_lost_start_and_its_waiting_tasks_are_not(
 
 @pytest.fixture
 def breaking(opened: Doors) -> Callable[[], object]:
-    """What breaks all connections of a broker."""
-    rabbit = opened.installation.backend.rabbit
+    """What breaks all connections to the broker of the gates."""
     if opened.kind == "embedded":
         # its connections are files: only their processes can lose them
         return lambda: None
-    assert rabbit is not None
-    return lambda: rabbit.control("close_all_connections", "a test wants it")
+    return lambda: opened.installation.backend.close_connections(opened.url)
 
 
 def test_closed_connections_start_nothing_a_second_time(
@@ -189,8 +187,7 @@ def test_closed_connections_start_nothing_a_second_time(
     door.installation.wait_for_start(labels[0])
 
     breaking()
-    door.client.close()
-    door.client = door.connect()
+    foreign.wait_until(lambda: _connected(door), "the broker is away")
 
     told = {letter.told for letter in door.client.collect(door.output, len(labels))}
     assert told == {(label, "RESULT_SUCCESS") for label in labels}

@@ -48,9 +48,7 @@ def test_list_that_comes_again_starts_what_it_has_not_started(
     half_taken: tuple[Installation, Any, list[UUID]], backend: Backend
 ) -> None:
     muster, _, ids = half_taken
-    assert backend.rabbit is not None
-    host = muster.broker_url.rsplit("/", 1)[1]
-    backend.rabbit.control("close_all_connections", "--vhost", host, "a test")
+    backend.close_connections(muster.broker_url)
 
     open_gates(muster)
     rows = muster.wait_for_ends(ids)

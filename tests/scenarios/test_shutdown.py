@@ -46,6 +46,30 @@ def test_worker_told_to_stop_finishes_what_runs_and_gives_back_the_rest(
     muster.check_accounts()
 
 
+@pytest.mark.parametrize("backend", ["servers"], indirect=True)
+def test_action_handed_to_a_process_just_before_the_worker_stops_runs_to_its_end(
+    install: Callable[..., Any],
+) -> None:
+    """The process has not accepted it when the consumer closes: it may have begun, nobody knows."""
+    muster: Installation = install(shutdown_timeout_seconds=60)
+    muster.start_executor()
+    w1 = muster.start_worker("w1", concurrency=1)
+    muster.ready()
+
+    with w1.pool_processes_stopped():
+        id = muster.submit_note("handed over")
+        muster.wait_for_status(id, "running")
+        time.sleep(1)  # for its job to be sent
+        w1.signal(signal.SIGTERM)
+        muster.wait_for(lambda: muster.worker("w1").status == "draining", "w1 does not drain")
+        time.sleep(1)  # for its consumer to close
+    assert w1.exit_status() == 0
+
+    assert muster.wait_for_end(id).status == "completed"
+    assert muster.story(id) == ["schedule", "claim", "complete"]
+    muster.check_each_started_once([id])
+
+
 @pytest.mark.parametrize(
     ("backend", "pool", "number", "action"),
     [

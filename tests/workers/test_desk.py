@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from celery.concurrency.prefork import TaskPool
+from celery.utils.functional import noop
+from kombu.asynchronous import Hub, set_event_loop
 
 from orchestrator.core.executions import Contents
 from orchestrator.core.reasons import Reason
+from settings.celery import app
 from workers import hiding
 from workers.agent import Agent
 from workers.host import Answer
@@ -22,6 +27,8 @@ class Offered:
     is_canceling = False
     masker = hiding.NOTHING
     ran_ns = (0, 0)
+    execution: Any = None
+    claimed_at = 0.0
 
     def __init__(self, story: list[str], execution_id: uuid.UUID, number: int = 1) -> None:
         self.id = f"{execution_id}.{number}"
@@ -274,6 +281,38 @@ def test_what_was_claimed_and_found_no_slot_is_taken_back_once(agent: Agent) -> 
     assert late.pk == three[2].execution_id
     assert set(agent.desk.claimed) == {each.key for each in three[:2]}
     assert agent.desk.take_back(older_than_seconds=0) == []
+
+
+def test_what_the_pool_has_sent_to_nobody_when_the_loop_ends_goes_back(agent: Agent) -> None:
+    """Of two attempts, one has been sent to a process by a turn of the loop, and the other waits
+    for the next turn, which does not come."""
+    hub = Hub()
+    set_event_loop(hub)
+    pool = agent.desk.pool = TaskPool(2, app=app, threads=False, initargs=(app, "w1"))
+    pool.start()
+    try:
+        pool.register_with_event_loop(hub)
+        until = time.monotonic() + 30
+        first, second = [Offered([], uuid.uuid4()) for _ in range(2)]
+        for offered in (first, second):
+            agent.desk.claimed[offered.key] = offered  # type: ignore[assignment]
+            offered.execution = SimpleNamespace(key=offered.key)
+        results: list[Any] = []
+        pool.apply_async(noop, callback=results.append, correlation_id=first.id)
+        while not results and time.monotonic() < until:
+            hub.call_later(0.1, bool)
+            next(hub.create_loop())
+        pool.apply_async(noop, callback=results.append, correlation_id=second.id)
+
+        agent.desk.take_unsent()
+
+        assert len(results) == 1
+        assert [each.key for each in agent.desk.take_back(older_than_seconds=0)] == [second.key]
+        assert list(agent.desk.claimed) == [first.key]
+    finally:
+        pool.stop()
+        set_event_loop(None)
+    assert len(results) == 1, "and its process has not run it"
 
 
 def test_what_is_cancelled_before_it_has_a_slot_never_starts(agent: Agent) -> None:
