@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from http import HTTPStatus
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import structlog
 from django.conf import settings
@@ -237,11 +237,15 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def refuse_unknown_parameters(request: HttpRequest, known: type[BaseModel]) -> None:
-    """Refuse unknown query parameters: a typo must not widen a filter."""
-    errors = [
-        FieldProblem(pointer=f"?{name}", message=_unknown(name, list(known.model_fields)))
-        for name in request.GET
-        if name not in known.model_fields
-    ]
+    """Refuse query parameters that are unknown, or given twice where one counts: a typo must not
+    widen a filter, and none is dropped."""
+    fields = known.model_fields
+    errors = []
+    for name, values in request.GET.lists():
+        if name not in fields:
+            errors.append(FieldProblem(pointer=f"?{name}", message=_unknown(name, list(fields))))
+        elif len(values) > 1 and get_origin(fields[name].annotation) is not list:
+            message = f"expected once, found {len(values)} times"
+            errors.append(FieldProblem(pointer=f"?{name}", message=message))
     if errors:
         raise problems.invalid(errors)

@@ -274,6 +274,15 @@ def test_next_leads_through_all_that_a_search_finds(caller, action, monkeypatch)
     assert seen == [str(row.pk) for row in reversed(found)]
 
 
+def test_parameter_that_counts_once_is_refused_when_it_is_given_twice(caller, action):
+    response = caller.get("/executions?limit=1&limit=2")
+    assert response.status_code == 422
+    assert response.json()["errors"] == [
+        {"pointer": "?limit", "message": "expected once, found 2 times"}
+    ]
+    assert caller.get("/executions?status=failed&status=running").status_code == 200
+
+
 def test_mistakes_of_a_search_are_refused_with_their_places(caller, action):
     response = caller.get("/executions", q="status:faild ran:5s")
     assert response.status_code == 422
