@@ -110,7 +110,7 @@ def install(
         problems += [problem.below("trigger") for problem in invalid.problems]
     if problems or trigger is None:
         raise InvalidDocument(problems)
-    present = Rule.objects.select_for_update(of=("self",)).filter(ref=new.ref)
+    present = Rule.objects.select_for_update(no_key=True, of=("self",)).filter(ref=new.ref)
     rule = present.select_related("trigger__type", "revision").first()
     if rule is None:
         return Installed(_create(new, trigger, pack, now, principal), CREATED)
@@ -190,7 +190,7 @@ def _switch(ref: str, *, enabled: bool, now: datetime) -> Rule:
 
 def _locked(ref: str) -> Rule:
     find(ref)
-    rows = Rule.objects.select_for_update(of=("self",)).select_related("trigger__type")
+    rows = Rule.objects.select_for_update(no_key=True, of=("self",)).select_related("trigger__type")
     return rows.get(ref=ref)
 
 

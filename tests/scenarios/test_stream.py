@@ -236,15 +236,38 @@ def test_every_client_of_two_notifiers_hears_everything(
     addresses = [shared.start_notifier(f"n{number}") for number in range(2)]
     for address in addresses:
         shared.wait_for(lambda at=address: is_live(at), "a notifier does not listen")  # type: ignore[misc]
-    streams = [listen(address, type="execution.*") for address in addresses * 2]
+    of_executions = [listen(address, type="execution.*") for address in addresses]
+    of_all = [listen(address) for address in addresses]
     ids = [shared.submit("core.noop") for _ in range(20)]
+    shared.client.call("order", verb="cordon", worker="w2")
+    inquiry = _ask(shared)
+    shared.client.call("answer_inquiries", ids=[inquiry])
     shared.wait_for_ends(ids)
-    for stream in streams:
+    for stream in of_executions + of_all:
         for id in ids:
             stream.wait_for_type("execution.completed", id)
             types = stream.types_of(id)
             assert len(types) == len(set(types)), "each once"
         assert stream.gaps == 0
+    for stream in of_all:
+        stream.wait_for_type("worker.cordoned", "w2")
+        stream.wait_for_type("inquiry.pending", inquiry)
+        stream.wait_for_type("inquiry.responded", inquiry)
+    shared.client.call("order", verb="uncordon", worker="w2")
+    for stream in of_executions:
+        assert not stream.types_of("w2")
+        assert not stream.types_of(inquiry)
+
+
+def _ask(shared: Installation) -> Any:
+    """The id of a question that waits for an answer."""
+    asking = shared.submit("core.ask", {"prompt": "Go?"})
+
+    def asked() -> Any:
+        rows = shared.client.call("open_inquiries")
+        return next((row.id for row in rows if row.asked_by_execution_id == asking), None)
+
+    return shared.wait_for(asked, "nobody was asked")
 
 
 @pytest.mark.parametrize("backend", ["servers"], indirect=True)
@@ -264,13 +287,7 @@ def test_without_a_broker_changes_arrive_within_three_seconds(
     stream.wait_for_type("execution.completed", id)
     assert took <= 3.0
     assert time.monotonic() - ended <= 3.0
-    asking = shared.submit("core.ask", {"prompt": "Go?"})
-
-    def asked() -> Any:
-        rows = shared.client.call("open_inquiries")
-        return next((row.id for row in rows if row.asked_by_execution_id == asking), None)
-
-    inquiry = shared.wait_for(asked, "nobody was asked")
+    inquiry = _ask(shared)
     stream.wait_for_type("inquiry.pending", inquiry, within_seconds=3.0)
     shared.client.call("answer_inquiries", ids=[inquiry])
     stream.wait_for_type("inquiry.responded", inquiry, within_seconds=3.0)
