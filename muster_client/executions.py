@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         deadline_seconds: float
         idempotency_key: str
         correlation_id: str
+        reason: str
 
     class NewExecution(Options, total=False):
         """One of many requests."""

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
+from typing import Any
 
 import structlog
 from django.db import transaction
 
 from orchestrator.automation import triggers
-from orchestrator.automation.models import Timer, TriggerType
+from orchestrator.automation.models import Rule, Timer, Trigger, TriggerType
 from orchestrator.automation.problems import InvalidDocument
-from orchestrator.automation.recording import NewEvent, record_many
+from orchestrator.automation.recording import NewEvent, Recorded, record_many
 from orchestrator.automation.schedules import Schedule, Tick
+from orchestrator.core import authority
+from orchestrator.core.authority import Principal
+from orchestrator.core.errors import Conflict
 from orchestrator.core.models.maintenance import PROCESSES_DIFFER_BY
 
 log = structlog.get_logger(__name__)
@@ -37,6 +41,30 @@ def fire_due(*, now: datetime) -> int:
             record_many(news, now=now, by_muster=True)
         _move_on(timers)
     return len(timers)
+
+
+class NoRuleWaits(Conflict):
+    """No enabled rule waits for this timer: nothing would answer it."""
+
+    kind = "no-rule-waits"
+
+
+def fire_now(trigger: Trigger, *, principal: Principal, now: datetime) -> Recorded:
+    """Record an event of a timer by hand, as if a time of it had come: all rules that wait for it
+    are asked. Its own times stay as they are. Raises PermissionMissing and NoRuleWaits."""
+    authority.require(principal, "events.send", trigger.place)
+    if not Rule.objects.enabled().filter(trigger=trigger).exists():
+        raise NoRuleWaits(f"No enabled rule waits for {trigger}: nothing would answer")
+    tick = Tick(now, missed=0)
+    new = NewEvent(
+        trigger=trigger,
+        payload=_payload(triggers.schedule_of(trigger), tick, now),
+        occurred_at=now,
+        source=SOURCE,
+        # what fires by itself is sent by nobody; without a key, no time of the timer is taken
+        sent_by=principal.actor,
+    )
+    return record_many([new], now=now, by_muster=True)[0]
 
 
 def _locked(now: datetime) -> list[Timer]:
@@ -89,16 +117,19 @@ def _move_on(timers: list[Timer]) -> None:
 
 
 def _event(timer: Timer, schedule: Schedule, tick: Tick, now: datetime) -> NewEvent:
-    payload = {
+    return NewEvent(
+        trigger=timer.trigger,
+        payload=_payload(schedule, tick, now),
+        key=schedule.key(tick.scheduled_at),
+        occurred_at=tick.scheduled_at,
+        source=SOURCE,
+    )
+
+
+def _payload(schedule: Schedule, tick: Tick, now: datetime) -> dict[str, Any]:
+    return {
         "scheduled_at": tick.scheduled_at.isoformat(),
         "fired_at": now.isoformat(),
         "missed": tick.missed,
         "timezone": schedule.timezone,
     }
-    return NewEvent(
-        trigger=timer.trigger,
-        payload=payload,
-        key=schedule.key(tick.scheduled_at),
-        occurred_at=tick.scheduled_at,
-        source=SOURCE,
-    )

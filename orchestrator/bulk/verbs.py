@@ -92,6 +92,7 @@ def _run_again(act: Act) -> None:
         by=act.order.ordered_by,
         principal=act.principal,
         now=act.now,
+        reason=act.order.reason,
     )
 
 

@@ -15,6 +15,7 @@ from orchestrator.bulk import matching
 from orchestrator.bulk.matching import EXECUTIONS
 from orchestrator.bulk.verbs import ORDER, VERBS, Verb
 from orchestrator.console.look import Look
+from orchestrator.core.authority import Place
 from orchestrator.core.search import NotUnderstood
 from orchestrator.core.shared_cache import OF_PROCESS
 
@@ -55,6 +56,13 @@ def bar(look: Look, query: str) -> Bar | None:
 def new_url(verb: str, query: str) -> str:
     """The page of an order for all that match, with its dialog."""
     return f"{reverse('console:bulk_new')}?{urlencode({'verb': verb, 'q': query})}#order"
+
+
+def run_again_url(look: Look, query: str, place: Place) -> str:
+    """The page of an order that runs again what a search finds; empty for who may not do so."""
+    verb = VERBS["again"]
+    allowed = look.may(ORDER, place) and look.may(verb.permission, place)
+    return new_url(verb.name, query) if allowed else ""
 
 
 def _allowed(look: Look) -> list[Verb]:

@@ -66,7 +66,6 @@ ACTS = {
             "Run this again?",
             "A new execution is requested, with the same parameters and options. This one stays "
             "as it is.",
-            asks="",
         ),
         Act(
             "investigate",
@@ -146,6 +145,7 @@ def _again(look: Look, request: HttpRequest, execution: Execution) -> Done:
         by=look.user.actor,
         principal=look.user,
         now=look.now,
+        reason=acts.reason(request),
     )
     return Done("It runs again: this is the new execution.", page_of(new.pk))
 

@@ -1,10 +1,10 @@
-"""The palette: pages, workers, what can be ordered of them, and executions by their id."""
+"""The palette: pages, workers, queues and rules, what can be ordered of them, open inquiries, and
+executions and tasks by a part of their id."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import NamedTuple
-from uuid import UUID
 
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
@@ -12,16 +12,17 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET
 
 from orchestrator.automation.models import Rule
-from orchestrator.console import access, navigation, orders, switches
+from orchestrator.console import access, ids, lane_orders, navigation, orders, switches
 from orchestrator.console.look import Look
 from orchestrator.console.pages import rules, tasks
 from orchestrator.core.models import Execution, Worker
 from orchestrator.core.words import due
 from orchestrator.inquiries.models import Inquiry
 from orchestrator.inquiries.shown import inquiries as shown
+from orchestrator.queues.models import WorkQueue
 
 MOST = 12
-WORKERS_MAX = RULES_MAX = 5
+WORKERS_MAX = QUEUES_MAX = RULES_MAX = 5
 INQUIRIES_MAX = 200
 """Open inquiries whose questions are looked at."""
 
@@ -41,6 +42,7 @@ def find(request: HttpRequest) -> HttpResponseBase:
     look = Look.of(request)
     words = request.GET.get("q", "").replace("\0", "").lower().split()
     found = [*_pages(look), *_executions(look, words), *_of_workers(look, words)]
+    found += _of_queues(look, words)
     found += [*_of_rules(look, words), *_inquiries(look, words)]
     found += [Found(*each) for each in tasks.found(look, words)]
     fitting = [each for each in found if _fits(each, words)][:MOST]
@@ -48,7 +50,10 @@ def find(request: HttpRequest) -> HttpResponseBase:
 
 
 def _fits(found: Found, words: list[str]) -> bool:
-    return all(word in f"{found.text} {found.hint}".lower() for word in words)
+    """Each word is in the text; of an id, each of its parts, with its dashes or without."""
+    text = f"{found.text} {found.hint}".lower()
+    plain = text.replace("-", "")
+    return all(part in text or part in plain for word in words for part in word.split("…") if part)
 
 
 def _pages(look: Look) -> Iterator[Found]:
@@ -61,16 +66,11 @@ def _pages(look: Look) -> Iterator[Found]:
 
 
 def _executions(look: Look, words: list[str]) -> Iterator[Found]:
-    """The one whose whole id was pasted."""
-    for word in words:
-        try:
-            id = UUID(word)
-        except ValueError:
-            continue
-        row = Execution.objects.filter(pk=id).only("action_ref").first()
-        if row is not None and look.may("executions.read", row.place):
-            url = reverse("console:execution", args=[id])
-            yield Found(f"Execution {id}", row.action_ref, url)
+    """Those of which a part of the id was typed."""
+    visible = Execution.objects.visible_to(look.user).only("action_ref")
+    for row in ids.found(visible, words):
+        url = reverse("console:execution", args=[row.pk])
+        yield Found(f"Execution {row.pk}", row.action_ref, url)
 
 
 def _of_workers(look: Look, words: list[str]) -> Iterator[Found]:
@@ -87,6 +87,20 @@ def _of_worker(look: Look, worker: Worker) -> Iterator[Found]:
     yield Found(f"Worker {worker.name}", worker.host, url)
     for act in orders.of_worker(worker, look).useful:
         yield Found(f"{act.button} …", "asks why", f"{url}#{act.id}")
+
+
+def _of_queues(look: Look, words: list[str]) -> Iterator[Found]:
+    """Queues with one of the words in their names, and what may be ordered of them."""
+    if not words:
+        return
+    named = Q(pk__in=())
+    for word in words:
+        named |= Q(name__icontains=word)
+    for queue in WorkQueue.objects.visible_to(look.user).filter(named)[:QUEUES_MAX]:
+        url = lane_orders.url(queue.name)
+        yield Found(f"Queue {queue.name}", queue.state, url)
+        for act in lane_orders.of_lane(queue, look).useful:
+            yield Found(f"{act.button} …", "asks why", f"{url}#{act.id}")
 
 
 def _of_rules(look: Look, words: list[str]) -> Iterator[Found]:

@@ -28,6 +28,8 @@ class RowAct:
     question: str
     explanation: str
     done: str
+    label: str = ""
+    """On the button that opens its dialog; else its name."""
 
 
 RowActs = Mapping[str, RowAct]
@@ -55,7 +57,7 @@ def dialogs(known: RowActs, row: Any, look: Look, url: str, *, row_id: str = "")
     allowed = {
         each.name: Dialog(
             id=f"{each.name}{row_id}",
-            label=each.name.capitalize(),
+            label=each.label or each.name.capitalize(),
             button=f"{each.name.capitalize()} {name_of(row)}",
             question=each.question.format(row=name_of(row)),
             explanation=each.explanation,
@@ -83,8 +85,7 @@ def do(known: RowActs, row: Any, look: Look, request: HttpRequest) -> tuple[RowA
 
 def name_of(row: Any) -> str:
     """What the row is called."""
-    name: str = getattr(row, "ref", None) or row.name
-    return name
+    return str(getattr(row, "ref", None) or getattr(row, "name", None) or row)
 
 
 def _place(row: Any) -> Place:

@@ -1,5 +1,5 @@
-"""Acts on rules, sensors, policies, the schedule and events: each with a reason, which the journal
-keeps."""
+"""Acts on rules, sensors, policies, the schedule, timers and events: each with a reason, which the
+journal keeps."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from uuid import UUID
 from django.http import HttpRequest
 from django.urls import reverse
 
-from orchestrator.automation import reporting, rules
-from orchestrator.automation.models import Event, Rule, Sensor
+from orchestrator.automation import reporting, rules, timers
+from orchestrator.automation.models import Event, Rule, Sensor, Trigger
 from orchestrator.automation.recalling import Recalled
 from orchestrator.automation.rules import UnknownRule
 from orchestrator.automation.sensors import catalogue
 from orchestrator.automation.sensors.catalogue import UnknownSensor
+from orchestrator.automation.triggers import UnknownTrigger
 from orchestrator.console import acts, journal, row_acts
 from orchestrator.console.acts import Dialog, Done
 from orchestrator.console.look import Look
@@ -126,6 +127,20 @@ OF_SCHEDULE = named(
     ),
 )
 
+OF_TIMERS = named(
+    RowAct(
+        "run",
+        lambda row, look, _: timers.fire_now(row, principal=look.user, now=look.now),
+        "events.send",
+        lambda row: True,
+        "Run {row} now?",
+        "An event is recorded as if its time had come, and the enabled rules that wait for it are "
+        "asked. Its next times stay as they are.",
+        "Run by hand",
+        label="Run now",
+    ),
+)
+
 
 # --- dialogs -------------------------------------------------------------------------------------
 
@@ -146,6 +161,12 @@ def of_periodic_task(row: Any, look: Look) -> Dialogs:
     """Several of them are on one page: the id of a dialog has the row's."""
     url = reverse("console:periodic_act", args=[row.pk])
     return row_acts.dialogs(OF_SCHEDULE, row, look, url, row_id=f"-{row.pk}")
+
+
+def of_timer(row: Trigger, look: Look) -> Dialogs:
+    """Several of them are on one page: the id of a dialog has the trigger's."""
+    url = reverse("console:timer_act", args=[row.pk])
+    return row_acts.dialogs(OF_TIMERS, row, look, url, row_id=f"-{row.pk}")
 
 
 def of_event(event: Event, recalled: Sequence[Recalled], look: Look) -> list[Dialog]:
@@ -211,6 +232,16 @@ def switch_periodic_task(look: Look, request: HttpRequest, id: int) -> Done:
     if row is None:
         raise schedule.UnknownPeriodicTask(f"The schedule has no row with the id {id}")
     return _do(OF_SCHEDULE, row, look, request, reverse("console:schedules"))
+
+
+@acts.verb
+def run_timer(look: Look, request: HttpRequest, id: int) -> Done:
+    """Fire a timer by hand."""
+    rows = Trigger.objects.select_related("type").filter(pk=id, timer__isnull=False)
+    row = rows.first() if id < 2**63 else None
+    if row is None:
+        raise UnknownTrigger(f"No timer has the id {id}")
+    return _do(OF_TIMERS, row, look, request, reverse("console:trigger", args=[id]))
 
 
 def _do(known: RowActs, row: Any, look: Look, request: HttpRequest, url: str) -> Done:

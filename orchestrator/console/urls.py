@@ -91,6 +91,7 @@ urlpatterns = [
     path("events/<uuid:id>", events.show, name="event"),
     path("events/<uuid:id>/replay", switches.replay, name="replay"),
     path("triggers/<int:id>", schedules.show_trigger, name="trigger"),
+    path("triggers/<int:id>/act", switches.run_timer, name="timer_act"),
     path("schedules", schedules.show, name="schedules"),
     path("schedules/<int:id>/act", switches.switch_periodic_task, name="periodic_act"),
     path("inquiries", inquiries.show_list, name="inquiries"),

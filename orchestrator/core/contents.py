@@ -15,7 +15,8 @@ from uuid import UUID
 from orchestrator.core import frame
 from orchestrator.core.masking import Masker
 from orchestrator.core.models import Action, Execution
-from orchestrator.core.redaction import redacted
+from orchestrator.core.reasons import Reason
+from orchestrator.core.redaction import redacted, redacted_text
 
 
 @dataclass(frozen=True)
@@ -59,10 +60,18 @@ def given(parameters: Any, action: Action, secrets: Secrets = UNKNOWN) -> dict[s
 
 def result(execution: Execution, secrets: Secrets = UNKNOWN) -> Any:
     """Its result. Only names mark its secrets, unless an app knows a schema of it."""
-    return secrets.masker.value(redacted(execution.result, schema=secrets.result_schema))
+    shown = secrets.masker.value(redacted(execution.result, schema=secrets.result_schema))
+    return with_message_redacted(shown) if execution.reason != Reason.SUCCEEDED else shown
+
+
+def with_message_redacted(shown: Any) -> Any:
+    """What an action said of its failure, with a message that is a text of unknown form."""
+    if not isinstance(shown, dict) or not isinstance(shown.get("message"), str):
+        return shown
+    return shown | {"message": redacted_text(shown["message"])}
 
 
 def message(value: Any, secrets: Secrets = UNKNOWN) -> str:
     """The `message` of a result, as `result` shows it; nearly always a text."""
     shown = redacted({"message": value}, schema=secrets.result_schema)
-    return str(secrets.masker.value(shown)["message"])
+    return str(with_message_redacted(secrets.masker.value(shown))["message"])

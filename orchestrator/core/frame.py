@@ -189,6 +189,18 @@ class PackWork:
 
 
 @dataclass(frozen=True)
+class SearchKey:
+    """A key of the search language of executions, for rows that an app links to them."""
+
+    name: str
+    about: str
+    example: str
+    read: Named
+    """Takes a `search.grammar.Term` and `search.Asked`; returns the condition, or raises
+    `search.conditions.Mistaken`."""
+
+
+@dataclass(frozen=True)
 class SubjectKind:
     """Rows that an investigation may be about."""
 
@@ -384,6 +396,7 @@ class MusterApp(AppConfig):
     execution_contents: ClassVar[Sequence[Named]] = ()
     """Each takes an execution and `seen_by`; returns `shown.executions.Content`s for its page,
     whose secrets it has removed."""
+    search_keys: ClassVar[Sequence[SearchKey]] = ()
     sidebar: ClassVar[Sequence[SidebarItem]] = ()
     overview: ClassVar[Sequence[Named]] = ()
     """Each takes `now` and a principal; returns boxes of the admin's first page, each a title and

@@ -38,9 +38,14 @@ Schema = Mapping[str, Any]
 LONGEST_QUOTE = 40
 """Characters of a text that a message quotes; of a longer one it tells the length."""
 
+NAMED_IN_TEXT = (
+    r"(?:passw(?:or)?d|passphrase|secret|token|api[-_]?key|access[-_]?key|private[-_]?key"
+    r"|credential|authorization|cookie)[\w.-]*[\"']?\s*[:=]"
+)
+"""The beginning of what is redacted in a text; databases understand it, too."""
+
 IN_TEXT = (
-    rb"(?i)((?:passw(?:or)?d|passphrase|secret|token|api[-_]?key|access[-_]?key|private[-_]?key"
-    rb"|credential|authorization|cookie)[\w.-]*[\"']?\s*[:=]\s*)"
+    rb"(?i)(" + NAMED_IN_TEXT.encode() + rb"\s*)"
     rb"(\"(?:[^\"\\]|\\.)*\"?|'[^']*'?|(?:bearer\s+|basic\s+)?[^\s,;&}\]]+)"
 )
 """`password=...` and `"token": "..."` in a text that is no JSON, or not all of one."""

@@ -1,6 +1,6 @@
 """Rollups as a Django app: what it brings to the frame."""
 
-from orchestrator.core.frame import Maintenance, MusterApp, Named, Retention
+from orchestrator.core.frame import Maintenance, MusterApp, Named, Retention, SearchKey
 
 AT_ONCE = 2_000
 
@@ -43,6 +43,14 @@ class RollupsConfig(MusterApp):
         _old("Arrivals", "hourly_arrivals", "keep_hours_days"),
         _old("Durations", "fine_durations", "keep_minutes_days"),
         _old("Durations", "hourly_durations", "keep_hours_days"),
+    )
+    search_keys = (
+        SearchKey(
+            "cause",
+            "It failed of this cause, by the number that its page has",
+            "cause:7",
+            Named("orchestrator.rollups.terms.read"),
+        ),
     )
     metrics = (Named("orchestrator.rollups.metrics.families"),)
     metrics_described = ("orchestrator.rollups.metrics.METRICS",)

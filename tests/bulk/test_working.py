@@ -80,6 +80,7 @@ def test_run_again_requests_each_once_and_links_it_to_its_origin() -> None:
     assert (row.done, refused(row)) == (5, {str(open_one.pk): "not-to-be-run-again"})
     new = Execution.objects.filter(status="requested")
     assert {each.correlation_id for each in new} == {str(each.pk) for each in failed}
+    assert {each.request_reason for each in new} == {REASON}
     # a batch whose mark was lost would ask with the same keys
     keys = {each.idempotency_key for each in new}
     assert keys == {f"again:{each.pk}:bulk:{row.pk}" for each in failed}

@@ -28,6 +28,8 @@ from orchestrator.automation.models import (
     Event,
     Rule,
     Sensor,
+    Timer,
+    Trigger,
 )
 from orchestrator.automation.sensors import catalogue, logs
 from orchestrator.automation.sensors.catalogue import NewSensor
@@ -69,6 +71,12 @@ def shop() -> Rule:
 
 def event_of(number: int) -> Event:
     return Event.objects.get(dedup_key=f"order {number}")
+
+
+def make_timer() -> Trigger:
+    trigger = play.make_trigger("core.cron", cron="0 5 * * *")
+    play.make_rule("shop.nightly", trigger=trigger, parameters={"text": "x"})
+    return trigger
 
 
 def reject() -> None:
@@ -200,8 +208,7 @@ def test_older_events_are_behind_the_cursor(admin_client: Client) -> None:
 
 
 def test_a_timer_shows_its_next_three_moments_and_its_last_results(admin_client: Client) -> None:
-    trigger = play.make_trigger("core.cron", cron="0 5 * * *")
-    play.make_rule("shop.nightly", trigger=trigger, parameters={"text": "x"})
+    trigger = make_timer()
     timers.fire_due(now=NOW + timedelta(days=1))
     play.enforce(play.match([Event.objects.get().pk]))
     page = html(admin_client, "schedules")
@@ -349,6 +356,7 @@ MAY = {
     "sensor_act": {"author", "operator", "admin"},
     "replay": {"author", "operator", "admin"},
     "periodic_act": {"admin"},
+    "timer_act": {"author", "operator", "admin"},
 }
 
 
@@ -357,13 +365,14 @@ def test_acts_are_drawn_for_who_may_do_them_and_refused_to_others(
     person: Person, shop: Rule, role: str
 ) -> None:
     make_sensor()
-    task, event = make_periodic(), event_of(42)
+    task, event, timer = make_periodic(), event_of(42), make_timer()
     client = person(role)
     acts = {
         "replay": ("event", event.pk, {"rule": "shop.ship"}, f'id="replay-{shop.pk}"'),
         "rule_act": ("rule", "shop.ship", {"act": "disable"}, 'id="disable"'),
         "sensor_act": ("sensor", "shop.doorbell", {"act": "restart"}, 'id="restart"'),
         "periodic_act": ("schedules", task.pk, {"act": "pause"}, f'id="pause-{task.pk}"'),
+        "timer_act": ("schedules", timer.pk, {"act": "run"}, f'id="run-{timer.pk}"'),
     }
     for name, (page, key, values, dialog) in acts.items():
         is_allowed = role in MAY[name]
@@ -376,6 +385,7 @@ def test_acts_are_drawn_for_who_may_do_them_and_refused_to_others(
     task.refresh_from_db()
     assert shop.is_enabled == (role not in MAY["rule_act"])
     assert task.enabled == (role not in MAY["periodic_act"])
+    assert timer.events.exists() == (role in MAY["timer_act"])
 
 
 def test_a_rule_is_disabled_with_a_reason_that_its_page_keeps(
@@ -443,6 +453,44 @@ def test_a_row_of_the_schedule_is_paused_and_goes_on(admin_client: Client) -> No
     post(admin_client, "periodic_act", task.pk, act="resume", reason="it has room")
     task.refresh_from_db()
     assert task.enabled
+
+
+def test_a_timer_is_run_by_hand_with_a_reason_and_keeps_its_times(admin_client: Client) -> None:
+    trigger = make_timer()
+    due = Timer.objects.get(trigger=trigger).next_fire_at
+    assert post(admin_client, "timer_act", trigger.pk, act="run", reason=" ") == 302
+    assert not trigger.events.exists()
+    post(admin_client, "timer_act", trigger.pk, act="run", reason="the night was skipped")
+    event = trigger.events.get()
+    assert (event.source, event.sent_by, event.dedup_key) == ("timer", "user:admin", None)
+    assert set(event.payload) == {"scheduled_at", "fired_at", "missed", "timezone"}
+    [row] = play.enforce(play.match([event.pk]))
+    assert row.rule.ref == "shop.nightly"
+    assert Timer.objects.get(trigger=trigger).next_fire_at == due
+    assert "Run by hand: the night was skipped" in html(admin_client, "trigger", trigger.pk)
+
+
+def test_a_timer_without_an_enabled_rule_is_not_run(admin_client: Client) -> None:
+    trigger = make_timer()
+    rules.disable("shop.nightly", now=NOW)
+    url = reverse("console:timer_act", args=[trigger.pk])
+    values = {"act": "run", "reason": "x", "back": reverse("console:schedules")}
+    answer = admin_client.post(url, values, follow=True).content.decode()
+    assert f"No enabled rule waits for {trigger}" in answer
+    assert not trigger.events.exists()
+    assert not LogEntry.objects.exists()
+
+
+def test_who_may_not_send_events_is_named_the_permission(shop: Rule) -> None:
+    timer = make_timer()
+    client = staff("eve", given("triggers.read"))
+    url = reverse("console:timer_act", args=[timer.pk])
+    answer = client.post(url, {"act": "run", "reason": "x"})
+    assert answer.status_code == 403
+    assert "events.send" in answer.content.decode()
+    assert post(client, "timer_act", 999, act="run", reason="x") == 404
+    other = event_of(42).trigger_id  # of orders, no timer
+    assert post(client, "timer_act", other, act="run", reason="x") == 404
 
 
 def test_the_palette_finds_rules_and_what_may_be_done_to_them(

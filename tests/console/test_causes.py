@@ -88,6 +88,27 @@ def test_an_execution_that_was_removed_is_said_to_be_gone(
     assert "removed, as it was old" in html(admin_client, "cause", group.pk)
 
 
+def test_a_cause_leads_to_a_search_for_its_executions_and_to_running_them_again(
+    admin_client: Client, failures: None
+) -> None:
+    group = FailureGroup.objects.get(sample="no route to printer #")
+    ids = {str(each) for each in group.failures.values_list("execution_id", flat=True)}
+    page = html(admin_client, "cause", group.pk)
+    (search,) = re.findall(r'href="([^"]+)">search among them', page)
+    rows = admin_client.get(search).content.decode()
+    assert set(re.findall(r'<tr id="x-([^"]+)"', rows)) == ids
+    (again,) = re.findall(r'href="([^"#]+)#order">run these again', page)
+    plan = admin_client.get(again.replace("&amp;", "&")).content.decode()
+    assert f"cause:{group.pk} created:&lt;24h" in plan
+    assert all(id in plan for id in ids)
+
+
+def test_who_may_not_order_in_bulk_is_offered_no_run_again(person: Person, failures: None) -> None:
+    group = FailureGroup.objects.get(sample="out of paper")
+    assert "run these again" not in html(person("viewer"), "cause", group.pk)
+    assert "run these again" in html(person("operator"), "cause", group.pk)
+
+
 def test_now_shows_the_top_causes_and_what_ended_with_the_same_numbers_as_a_table(
     admin_client: Client, failures: None
 ) -> None:

@@ -401,6 +401,10 @@ def test_what_runs_again_is_made_once_and_linked_both_ways(
     assert first == second
     again = Execution.objects.exclude(pk=execution.pk).get()
     assert executions.origin_id(again) == execution.pk
+    assert again.request_reason == "wrong printer"
+    assert "wrong printer" in page(admin_client, again, tab="history")
+    assert do(admin_client, execution, "again", reason=" ", token="third").status_code == 302
+    assert executions.reruns(execution).count() == 1
     assert f'href="{page_of(again)}"' in page(admin_client, execution)
     assert f'href="{page_of(execution)}"' in page(admin_client, again)
     do(admin_client, execution, "again", token="another")

@@ -46,6 +46,22 @@ def test_a_part_of_its_message_finds_a_failed_execution_which_shows_it(
     assert rows(page(admin_client, "message:nothing")) == 0
 
 
+def test_the_value_of_a_name_in_a_message_is_on_no_row_and_no_page(
+    admin_client: Client, action: Action, worker: Worker
+) -> None:
+    message = "login failed: password=hunter2, api_key: hunter2"
+    execution = make_execution(
+        "failed", action=action, worker=worker, now=clock.now(), reason="action_failed",
+        result={"message": message},
+    )  # fmt: skip
+    pages = [page(admin_client, ""), page(admin_client, 'message:"login failed"')]
+    urls = [f"/console/executions/{execution.pk}", f"/console/catalogue/actions/{action.ref}"]
+    pages += [admin_client.get(url).content.decode() for url in urls]
+    for text in pages:
+        assert "hunter2" not in text
+        assert "password=***" in text
+
+
 @pytest.mark.parametrize(
     ("q", "wrong", "said"),
     [

@@ -221,6 +221,9 @@ def test_now_counts_open_and_blocked_tasks_and_the_palette_finds_one(
     found = admin_client.get(reverse("console:palette"), {"q": str(stuck.pk)}).json()["items"]
     assert [each["url"] for each in found] == [reverse("console:task", args=[stuck.pk])]
     assert not person("").get(reverse("console:palette"), {"q": str(stuck.pk)}).json()["items"]
+    tail = {"q": f"…{stuck.pk.hex[-6:]}"}
+    found = admin_client.get(reverse("console:palette"), tail).json()["items"]
+    assert [each["url"] for each in found] == [reverse("console:task", args=[stuck.pk])]
 
 
 # --- one task ------------------------------------------------------------------------------------

@@ -56,6 +56,32 @@ def test_no_face_shows_a_secret(
     assert "paid" in text
 
 
+@pytest.mark.parametrize("face", ["api", "json", "list", "terminal", "admin"])
+def test_no_face_shows_the_value_of_a_name_in_a_message(
+    face: str, caller: Caller, admin_client: Client
+) -> None:
+    execution = make_execution(
+        "failed", reason="action_failed", result={"message": "login failed: password=s3cret"},
+        now=clock.now(),
+    )  # fmt: skip
+    id = str(execution.pk)
+    page = reverse("admin:orchestrator_execution_change", args=[id])
+    text = {
+        "api": lambda: caller.get(f"/executions/{id}").content.decode(),
+        "json": lambda: commands.printed("execution", "show", id, "--json"),
+        "list": lambda: commands.printed("execution", "list", "--json"),
+        "terminal": lambda: commands.printed("execution", "show", id),
+        "admin": lambda: admin_client.get(page).content.decode(),
+    }[face]()
+    assert "s3cret" not in text
+    assert face == "list" or "password=***" in text
+
+
+def test_what_completed_with_a_message_is_shown_as_it_is() -> None:
+    execution = make_execution("completed", reason="succeeded", result={"message": "token: none"})
+    assert shown.result(execution, seen_by=ROOT) == {"message": "token: none"}
+
+
 def test_request_is_answered_without_its_secrets(caller: Caller) -> None:
     make_action("core.pay", parameters_schema={"properties": {"pin": {"secret": True}}})
     body = {"action_ref": "core.pay", "parameters": {"pin": "4711-pin"}}

@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from orchestrator.console import access, paging, svg
+from orchestrator.console import access, bulk_bar, paging, svg
 from orchestrator.console.access import Context
 from orchestrator.console.look import Look, for_all
 from orchestrator.console.paging import ROWS
@@ -97,6 +97,8 @@ def show(look: Look, request: HttpRequest, id: int) -> Context:
         lambda: _read(group, window, since, below, look),
     )
     cause = Cause(group, sum(found.trend), since, shown.title(group, seen_by=look.user))
+    # what failed long ago is not run again with what fails now
+    query = f"cause:{group.pk} created:<{window.name}"
     older = {"within": window.name, "before": found.cursor}
     return {
         "title": cause.title,
@@ -104,6 +106,8 @@ def show(look: Look, request: HttpRequest, id: int) -> Context:
         "cause": cause,
         "sentence": shown.sentence(group.reason),
         "rows": _failed(found.page, look),
+        "search": f"{reverse('console:executions')}?{urlencode({'q': query})}",
+        "again": bulk_bar.run_again_url(look, query, group.place),
         "older": urlencode(older) if found.cursor else "",
         "window": window.name,
         "windows": CHOICES,

@@ -16,7 +16,7 @@ from orchestrator.automation.models import Enforcement, Event, Rule, Trigger
 from orchestrator.automation.problems import InvalidDocument
 from orchestrator.automation.shown import triggers as shown
 from orchestrator.automation.triggers import UnknownTrigger
-from orchestrator.console import access, draw, switches
+from orchestrator.console import access, draw, journal, switches
 from orchestrator.console.access import Context
 from orchestrator.console.acts import Dialog
 from orchestrator.console.look import Look
@@ -92,6 +92,7 @@ class TimerRow:
     next_times: Sequence[str]
     last_at: datetime | None
     problem: str
+    orders: Sequence[Dialog] = ()
 
     @property
     def parameters(self) -> str:
@@ -121,7 +122,8 @@ def show(look: Look, request: HttpRequest) -> Context:
         "periodic_max": PERIODIC_MAX if len(periodic) == PERIODIC_MAX else 0,
         "timers_max": TIMERS_MAX if len(timers) == TIMERS_MAX else 0,
         "dialogs": [
-            each for row in periodic for each in switches.of_periodic_task(row.task, look).allowed
+            *(d for row in periodic for d in switches.of_periodic_task(row.task, look).allowed),
+            *(dialog for row in timers for dialog in row.orders),
         ],
     }
 
@@ -167,7 +169,7 @@ def _timers(look: Look) -> list[TimerRow]:
     soonest = F("timer__next_fire_at").asc(nulls_last=True)
     triggers = list(visible.order_by(soonest, "pk")[:TIMERS_MAX])
     rules = _rules_of(look, triggers)
-    return [_timer(each, rules.get(each.pk, []), look.now) for each in triggers]
+    return [_timer(each, rules.get(each.pk, []), look) for each in triggers]
 
 
 def _rules_of(look: Look, triggers: Sequence[Trigger]) -> dict[int, list[Rule]]:
@@ -182,8 +184,8 @@ def _rules_of(look: Look, triggers: Sequence[Trigger]) -> dict[int, list[Rule]]:
     return found
 
 
-def _timer(trigger: Trigger, rules: Sequence[Rule], now: datetime) -> TimerRow:
-    timer = shown.timer_of(trigger)
+def _timer(trigger: Trigger, rules: Sequence[Rule], look: Look) -> TimerRow:
+    now, timer = look.now, shown.timer_of(trigger)
     problem, times = "", []
     if timer is not None and timer.next_fire_at is not None:
         try:
@@ -191,7 +193,8 @@ def _timer(trigger: Trigger, rules: Sequence[Rule], now: datetime) -> TimerRow:
         except InvalidDocument as invalid:  # made by a release that allowed it
             problem = f"its schedule cannot be used: {invalid!s:.200}"
     last_at: datetime | None = getattr(trigger, "last_at", None)
-    return TimerRow(trigger, rules, _clocks(times, now), last_at, problem)
+    orders = switches.of_timer(trigger, look).useful if timer is not None else ()
+    return TimerRow(trigger, rules, _clocks(times, now), last_at, problem, orders)
 
 
 # --- one trigger ---------------------------------------------------------------------------------
@@ -214,7 +217,7 @@ def show_trigger(look: Look, request: HttpRequest, id: int) -> Context:
     if trigger is None:
         raise UnknownTrigger(f"No trigger has the id {id}")
     rules = _rules_of(look, [trigger]).get(trigger.pk, [])
-    row = _timer(trigger, rules, look.now)
+    row = _timer(trigger, rules, look)
     is_timer = shown.timer_of(trigger) is not None
     return {
         "title": str(trigger),
@@ -224,6 +227,8 @@ def show_trigger(look: Look, request: HttpRequest, id: int) -> Context:
         "situation": draw.facts(shown.situation(trigger, look.now)),
         "happened": _happened(look, trigger) if look.may("events.read", trigger.place) else [],
         "last": LAST,
+        "dialogs": row.orders,
+        "done": journal.lines(trigger),
     }
 
 

@@ -13,7 +13,7 @@ from django.db.models import Count, Q
 from django.http import HttpRequest
 from django.urls import reverse
 
-from orchestrator.console import access, paging
+from orchestrator.console import access, ids, paging
 from orchestrator.console.access import Context
 from orchestrator.console.look import Look
 from orchestrator.core import cursors, words
@@ -122,14 +122,13 @@ def numbers(look: Look) -> Sequence[TaskNumber]:
 
 
 def found(look: Look, typed: Sequence[str]) -> Iterator[Found]:
-    """The task whose whole id was typed, for the palette."""
-    for id in filter(None, (paging.parsed(word, UUID) for word in typed)):
-        task = Task.objects.filter(pk=id).select_related("template").only(
-            "state", "template__namespace", "template__name", "template__version"
-        ).first()  # fmt: skip
-        if task is not None and look.may("tasks.read", task.place):
-            url = reverse("console:task", args=[id])
-            yield Found(f"Task {id}", f"{task.template.ref} {task.state}", url)
+    """The tasks of which a part of the id was typed, for the palette."""
+    visible = Task.objects.visible_to(look.user).select_related("template").only(
+        "state", "template__namespace", "template__name", "template__version"
+    )  # fmt: skip
+    for task in ids.found(visible, typed):
+        url = reverse("console:task", args=[task.pk])
+        yield Found(f"Task {task.pk}", f"{task.template.ref} {task.state}", url)
 
 
 # --- filters -------------------------------------------------------------------------------------

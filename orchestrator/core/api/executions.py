@@ -24,6 +24,7 @@ from orchestrator.core.models import Execution, Worker, add_actions
 from orchestrator.core.models.executions import (
     CANCEL_REASON_MAX,
     QUEUE_NAME_MAX,
+    REQUEST_REASON_MAX,
     ExecutionQuerySet,
     may_scan,
 )
@@ -122,6 +123,9 @@ class NewExecution(BaseModel):
     )
     correlation_id: str | None = Field(
         None, min_length=1, max_length=100, description="Your id, to find related executions."
+    )
+    reason: pages.Text = Field(
+        "", max_length=REQUEST_REASON_MAX, description="Why; kept as `request_reason`."
     )
 
 

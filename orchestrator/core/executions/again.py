@@ -28,12 +28,19 @@ class NotToBeRunAgain(Conflict):
 
 
 def run_again(
-    execution: Execution, *, token: str, by: str, principal: Principal, now: datetime
+    execution: Execution,
+    *,
+    token: str,
+    by: str,
+    principal: Principal,
+    now: datetime,
+    reason: str = "",
 ) -> Execution:
     """Request once more what this execution was asked to do; returns the new one.
 
     `token`: the same one for the same wish, so that a form that is sent twice makes one execution.
-    The new one has the old one's correlation id, or else its id, so that a search finds both.
+    `reason`: kept in the new one, which has the old one's correlation id, or else its id, so that a
+    search finds both.
     Raises NotToBeRunAgain, and what `request` raises.
     """
     if not execution.is_terminal:
@@ -52,6 +59,7 @@ def run_again(
         scheduled_timeout_seconds=execution.scheduled_timeout_seconds,
         retry=execution.retry_policy,
         deadline_seconds=(execution.deadline_at - execution.created_at).total_seconds(),
+        reason=reason,
         **as_again(execution, token),
     )
     return request(new, requested_by=by, principal=principal, now=now)

@@ -33,3 +33,5 @@ class NewExecution:
     deadline_seconds: float | None = None
     idempotency_key: str | None = None
     correlation_id: str | None = None
+    reason: str = ""
+    """Why it is requested; up to 500 characters of it are kept."""

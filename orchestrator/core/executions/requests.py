@@ -31,6 +31,7 @@ from orchestrator.core.executions.dispatching import Dispatch, messages
 from orchestrator.core.executions.new_execution import NewExecution
 from orchestrator.core.models import Action, Execution, Worker
 from orchestrator.core.models.catalog import waits_too_long
+from orchestrator.core.models.executions import REQUEST_REASON_MAX
 from orchestrator.core.queue_terms import QueueTerms
 from orchestrator.core.states import ExecutionStatus
 
@@ -454,6 +455,7 @@ def _row(
         retry_policy=retry,
         deadline_at=now + timedelta(seconds=deadline_seconds),
         requested_by=requested_by,
+        request_reason=new.reason[:REQUEST_REASON_MAX],
         correlation_id=new.correlation_id,
         idempotency_key=new.idempotency_key,
         key_owner=key_owner,

@@ -23,6 +23,7 @@ E = TypeVar("E", bound=models.Model)
 
 ONLY_TO_BE_LOOKED_AT = (
     "requested_by",
+    "request_reason",
     "correlation_id",
     "idempotency_key",
     "key_owner",

@@ -39,7 +39,7 @@ SOON_OVER_SECONDS = 1.0
 
 LONGEST_PAUSE = timedelta(seconds=10)
 """Longer than any pause of an execution that waits for a worker."""
-CANCEL_REASON_MAX = 500
+CANCEL_REASON_MAX = REQUEST_REASON_MAX = 500
 QUEUE_NAME_MAX = 100
 BY_LIMIT = "policy "
 """The beginning of each `wait_reason` of what waits for a limit: such a pause may be long."""
@@ -342,6 +342,12 @@ class Execution(models.Model):
     )
     result = models.JSONField(null=True)
     requested_by = models.CharField(max_length=150, blank=True)
+    request_reason = models.CharField(
+        max_length=REQUEST_REASON_MAX,
+        blank=True,
+        default="",
+        help_text="Why it was requested, in the words of who did.",
+    )
     correlation_id = models.CharField(max_length=100, null=True)  # noqa: DJ001 - NULL is not indexed
     idempotency_key = models.CharField(max_length=200, null=True)  # noqa: DJ001 - NULL is unique
     key_owner = models.BigIntegerField(

@@ -10,7 +10,7 @@ from orchestrator.core import queue_terms
 from orchestrator.core.models import Action, Worker
 from orchestrator.core.search.conditions import Asked
 from orchestrator.core.search.grammar import KEY
-from orchestrator.core.search.terms import CONDITIONS, KEYS, REASONS, STATUSES
+from orchestrator.core.search.terms import CONDITIONS, REASONS, STATUSES, keys
 
 MOST = 20
 """Suggestions, and rows of each query for them."""
@@ -34,7 +34,7 @@ def complete(text: str, position: int, asked: Asked) -> list[Suggestion]:
     if named is None:
         return [
             Suggestion(f"{name}{'.' if key.has_path else ':'}", start, position, key.about)
-            for name, key in KEYS.items()
+            for name, key in keys().items()
             if name and name.startswith(word)
         ]
     typed = word[named.end() :].rpartition(",")[2]
@@ -57,7 +57,7 @@ def _values(key: str, typed: str, asked: Asked) -> Iterable[str]:
     find = VALUES.get(key)
     if find is not None:
         return find(typed, asked)
-    return [KEYS[key].example.partition(":")[2]] if key in RANGES and not typed else []
+    return [keys()[key].example.partition(":")[2]] if key in RANGES and not typed else []
 
 
 def _codes(codes: Iterable[str]) -> Callable[[str, Asked], Iterable[str]]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from django.db.models import Q, TextField, Value
-from django.db.models.functions import Cast, Replace
-from django.db.models.lookups import EndsWith
+from django.db.models import Q
 
 from orchestrator.core.models import Action, Execution
-from orchestrator.core.models.time_ordered import ids_beginning_with
+from orchestrator.core.models.time_ordered import id_ends_with, ids_beginning_with
 from orchestrator.core.search.conditions import NONE, Asked, Condition, Reads, any_of, each
 from orchestrator.core.search.grammar import Term
 from orchestrator.core.search.values import Unreadable
@@ -93,9 +91,7 @@ def _beginning(digits: str) -> Condition:
 
 
 def _end(digits: str) -> Condition:
-    # PostgreSQL writes an id with dashes, SQLite keeps it without
-    text = Replace(Cast("pk", TextField()), Value("-"), Value(""), output_field=TextField())
-    return Condition(Q(EndsWith(text, digits)), Reads.SCANS)
+    return Condition(Q(id_ends_with(digits)), Reads.SCANS)
 
 
 def _digits(text: str) -> str:

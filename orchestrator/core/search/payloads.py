@@ -28,7 +28,7 @@ from orchestrator.core.shown import executions as shown
 
 ASCII = re.compile(r"[ -~]+")
 
-ALWAYS_COMPARED = r"^[{\[]|://[^/\s:@]*:[^/\s@]+@"
+ALWAYS_COMPARED = rf"^[{{\[]|://[^/\s:@]*:[^/\s@]+@|{redaction.NAMED_IN_TEXT}"
 """Messages in which a secret may be hidden: with a URL with a password, or with names inside."""
 
 JSON_WORDS = {"true": True, "false": False}
@@ -40,7 +40,7 @@ def message(term: Term, asked: Asked) -> Condition:
     failed = ~Q(reason__in=("", Reason.SUCCEEDED.value)) & asked.payload_packs()
     could_match = any_of([_could_have(text) for text in texts])
     # whatever was asked for, these are compared: else the number of rows would tell of secrets
-    could_match |= Q(result__message__regex=ALWAYS_COMPARED)
+    could_match |= Q(result__message__iregex=ALWAYS_COMPARED)
     return Condition(failed & could_match, check=partial(_have_message, texts, asked))
 
 

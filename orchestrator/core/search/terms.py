@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from operator import and_
 
 from django.db.models import DateTimeField, DurationField, ExpressionWrapper, F, Q
@@ -20,7 +20,7 @@ from django.db.models.lookups import (
     LessThanOrEqual,
 )
 
-from orchestrator.core import queue_terms
+from orchestrator.core import frame, queue_terms
 from orchestrator.core.cursors import ID_MAX
 from orchestrator.core.models import Action, Worker
 from orchestrator.core.models.time_ordered import created_between
@@ -122,11 +122,11 @@ def _condition(term: Term, asked: Asked) -> Condition:
 
 def _key(term: Term) -> Key:
     name, dot, _ = term.key.partition(".")
-    key = KEYS.get(name)
+    key = keys().get(name)
     if key is not None and key.has_path == bool(dot):
         return key
     if key is None:
-        known = [known for known in KEYS if known]
+        known = [known for known in keys() if known]
         hint = did_you_mean(name, known) or f": expected one of {', '.join(known)}"
         message = f"no key is called {name!r}{hint} (a text with a colon needs quotes)"
     elif dot:
@@ -324,3 +324,11 @@ KEYS: dict[str, Key] = {
         Key("", "Free text: its id, action or correlation id", "core.echo", ids.words),
     )
 }
+
+
+@cache
+def keys() -> dict[str, Key]:
+    """The keys of the language, and those that apps bring, by name."""
+    brought = frame.collect(lambda app: app.search_keys)
+    theirs = {key.name: Key(key.name, key.about, key.example, key.read) for key in brought}
+    return KEYS | theirs

@@ -87,6 +87,7 @@ class ExecutionSummary(Shown):
     scheduled_timeout_seconds: float | None
     wait_reason: str
     requested_by: str
+    request_reason: str = Field(description="Why it was requested, if that was said.")
     correlation_id: str | None
     idempotency_key: str | None
     created_at: datetime
@@ -406,6 +407,7 @@ def request(execution: Execution) -> list[Fact]:
     return said(
         [
             ("Requested by", execution.requested_by),
+            ("Requested because", execution.request_reason or None),
             ("Correlation id", Search(Execution, correlation_id) if correlation_id else None),
             ("Idempotency key", execution.idempotency_key),
             ("Release", _release(execution)),
@@ -434,7 +436,14 @@ def _release(execution: Execution) -> str | None:
 def timeline(execution: Execution, events: list[ExecutionEvent]) -> list[Happening]:
     """The transitions as lines, the request first, each with the time since the line before."""
     lines = [
-        Happening(execution.created_at, 0, "accepted", S.REQUESTED.value, execution.requested_by)
+        Happening(
+            execution.created_at,
+            0,
+            "accepted",
+            S.REQUESTED.value,
+            execution.requested_by,
+            why=execution.request_reason or None,
+        )
     ]
     for event in events:
         lines.append(

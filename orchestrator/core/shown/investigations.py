@@ -234,7 +234,7 @@ def detail(entry: DLQEntry | InvestigationQueue, *, seen_by: Principal) -> str:
     """What was wrong. It may quote the errors of actions, or a message."""
     text: str = entry.detail
     if text and quotes_payload(entry.subject_kind, entry.dlq_reason):
-        text = payload(text, entry, seen_by)
+        text = payload(redacted_text(text), entry, seen_by)
     return text
 
 

@@ -57,7 +57,8 @@ def completion_metadata(step: Step, *, seen_by: Principal) -> Any:
 def error(step: Step, *, seen_by: Principal) -> Any:
     """The error of the last attempt. It was stored without the secrets of context and parameters;
     names mark what is left."""
-    return authority.payload(redacted(step.error), of=step.place, seen_by=seen_by)
+    shown = contents.with_message_redacted(redacted(step.error))
+    return authority.payload(shown, of=step.place, seen_by=seen_by)
 
 
 def definition(template: TaskTemplate) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pydantic import Field
 from orchestrator.core import authority, words
 from orchestrator.core.authority import Place, Principal
 from orchestrator.core.frame import NAMESPACES
-from orchestrator.core.redaction import redacted
+from orchestrator.core.redaction import redacted_text
 from orchestrator.core.shown.documents import Shown
 from orchestrator.core.shown.values import At, Due, Fact, Happening, Json, Link, Prose, State, said
 from orchestrator.core.states import ExecutionStatus
@@ -192,7 +192,7 @@ def _shown(message: Any, namespace: str, seen_by: Principal) -> str:
 
 
 def _line(message: str) -> str:
-    return " ".join(redacted(message).split())[:MESSAGE_CHARACTERS]
+    return " ".join(redacted_text(message).split())[:MESSAGE_CHARACTERS]
 
 
 def unsatisfied(

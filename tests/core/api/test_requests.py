@@ -27,6 +27,7 @@ def test_request_is_accepted_and_its_row_returned(caller, action, worker):
         "queue_ttl_ms": 1000,
         "deadline_seconds": 60,
         "correlation_id": "c1",
+        "reason": "the disk was full",
     }
     response = caller.post("/executions", body)
     assert response.status_code == 201
@@ -40,6 +41,7 @@ def test_request_is_accepted_and_its_row_returned(caller, action, worker):
     assert row.deadline_at == row.created_at + timedelta(seconds=60)
     assert row.requested_by == "ci"
     assert shown["correlation_id"] == "c1"
+    assert shown["request_reason"] == "the disk was full"
 
 
 def test_idempotency_key_gives_the_first_row_again(caller, action):
@@ -86,6 +88,7 @@ def test_idempotency_key_for_something_else_is_a_conflict(caller, action):
         ({"idempotency_key": ""}, "/idempotency_key"),
         ({"idempotency_key": "k" * 201}, "/idempotency_key"),
         ({"correlation_id": "c" * 101}, "/correlation_id"),
+        ({"reason": "c" * 501}, "/reason"),
         ({"parameters": []}, "/parameters"),
         ({"parameters": None}, "/parameters"),
         ({"parameters": {"message": 1}}, "/parameters/message"),

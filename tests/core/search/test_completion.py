@@ -65,7 +65,7 @@ def test_a_word_in_the_middle_is_completed_in_its_place() -> None:
 
 def test_every_key_is_offered_for_nothing_with_what_it_means() -> None:
     found = search.complete("", 0, search.Asked(ROOT, NOW))
-    assert len(found) == 15
+    assert len(found) == 16
     assert all(each.about for each in found)
 
 

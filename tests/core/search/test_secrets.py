@@ -73,6 +73,14 @@ def test_part_of_a_secret_in_a_message_is_not_found_letter_by_letter() -> None:
     assert len(rows("message:refused")) == 9
 
 
+def test_value_of_a_name_in_a_message_is_not_found_letter_by_letter() -> None:
+    for _ in range(9):
+        make_execution("failed", result={"message": "login failed: Password=hunter22"})
+    for guess in ("hunter22", "hunter", "=h", "Password=h"):
+        assert pages(f'message:"{guess}"') == pages('message:"=x"') == [([], search.Stop.END)]
+    assert len(rows('message:"password=***"')) == 9
+
+
 def test_value_that_an_app_knows_to_be_secret_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
     execution = make_execution(
         "failed", parameters={"order": "4711-4711"}, result={"message": "no 4711-4711 here"}
