@@ -44,7 +44,8 @@ class _Load:
         self.ended = 0
         """Streams that the server has closed."""
         self.loop = asyncio.new_event_loop()
-        threading.Thread(target=self.loop.run_forever, daemon=True).start()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
         future: Future[None] = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
@@ -58,15 +59,23 @@ class _Load:
     async def close(self) -> None:
         for task in self.tasks:
             task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
         for writer in self.writers:
-            writer.close()
+            await _closed(writer)
         self.tasks.clear()
         self.writers.clear()
+
+    def end(self) -> None:
+        self.run(self.close())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
 
     async def _open_one(self, topics: str, page: str) -> None:
         reader, writer = await self._ask(f"{self.live}?topics={quote(topics)}")
         head = await reader.readuntil(b"\r\n\r\n")
         if not head.startswith(b"HTTP/1.1 200") or b"text/event-stream" not in head:
+            await _closed(writer)
             raise BenchmarkError(f"no stream: {head[:500].decode()}")
         await reader.readuntil(b": here")
         self.writers.add(writer)
@@ -94,7 +103,7 @@ class _Load:
             reader, writer = await self._ask(page, "X-Live: 1\r\n", "Connection: close\r\n")
             answer = await reader.read()
             came_at = time.monotonic()
-            writer.close()
+            await _closed(writer)
             if not answer.startswith(b"HTTP/1.1 200"):
                 raise BenchmarkError(f"GET {page}: {answer[:300]!r}")
             self.answers += 1
@@ -111,13 +120,28 @@ class _Load:
         return reader, writer
 
 
+async def _closed(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with suppress(ConnectionError):
+        await writer.wait_closed()
+
+
 _load: _Load | None = None
 
 
 def begin(*, url: str, cookie: str, live: str) -> None:
     """Say where the console is, whose session it is, and the path of its stream."""
     global _load
+    end()
     _load = _Load(url, cookie, live)
+
+
+def end() -> None:
+    """Close everything that `begin` has made."""
+    global _load
+    if _load is not None:
+        _load.end()
+        _load = None
 
 
 def _begun() -> _Load:
@@ -136,8 +160,12 @@ def close_tabs() -> None:
 
 
 def counted() -> dict[str, int]:
-    """What came to all tabs since the beginning, and how many streams the server has closed."""
+    """What came to all tabs since the beginning, and how many streams the server has closed. Raises
+    what a window failed of."""
     load = _begun()
+    for task in list(load.tasks):
+        if task.done():
+            task.result()  # which raises what it failed of
     return {"moved": load.moved, "answers": load.answers, "ended": load.ended}
 
 

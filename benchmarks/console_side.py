@@ -116,7 +116,6 @@ def _of_rows() -> Iterator[tuple[str, str]]:
         "pack": "core",
         "run-action": console_fill.ACTION,
         "bulk_order": order.pk,
-        "execution-output": rows["execution"].pk if rows["execution"] else "",
     }
     for name, key in named.items():
         yield name, reverse(f"console:{name}", args=[key])
