@@ -22,6 +22,7 @@ from orchestrator.core import clock
 from orchestrator.core.authority import Asker
 from orchestrator.core.models import (
     Action,
+    DLQEntry,
     Execution,
     ExecutionEvent,
     Pack,
@@ -59,6 +60,8 @@ LAYER = 50
 LONGER_THAN_A_PAGE = 60
 CAUSES = 60
 EVENTS = 400
+ENTRIES = 5
+"""Of the DLQ, of each cause."""
 AT_ONCE = 5_000
 
 SPAN_START = "date_bin(make_interval(mins => %(minutes)s), {at}, timestamptz '2000-01-01 00:00+00')"
@@ -333,6 +336,9 @@ def fill_short_lists(*, now: datetime) -> None:
     workflow_side.install_templates(sizes=list(range(3, 3 + LONGER_THAN_A_PAGE // 2)))
     stream_side.make_listeners(number=LONGER_THAN_A_PAGE)
     triggers.ensure("core.webhook", {"path": "bench", "profile": "token"}, now=now)
+    DLQEntry.objects.bulk_create(
+        _entry(number, now) for number in range(LONGER_THAN_A_PAGE) for _ in range(ENTRIES)
+    )
     for number in range(LONGER_THAN_A_PAGE):
         _fill_each(number, now)
     pack = Pack.objects.get(name="bench")
@@ -346,6 +352,19 @@ def fill_short_lists(*, now: datetime) -> None:
         for number in range(LONGER_THAN_A_PAGE)
     ]
     catalogue.install_all(sensors, pack=pack, now=now)
+
+
+def _entry(number: int, now: datetime) -> DLQEntry:
+    """One of a cause of its own; older, and so more urgent, than those of tasks."""
+    return DLQEntry(
+        dlq_reason="max_retries_exceeded",
+        dlq_timestamp=now - timedelta(days=3),
+        subject_kind="task",
+        subject_id=uuid7_floor(now),
+        subject_name=f"shop/{_word(number)}/1",
+        detail=f"charge: declined for {number}",
+        opened_by="executor",
+    )
 
 
 def _fill_each(number: int, now: datetime) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 LISTS = (
     "executions", "tasks", "templates", "causes", "triage", "queues", "catalogue", "bulk", "rules",
     "enforcements", "events", "schedules", "inquiries", "sensors", "policies", "identities", "keys",
-    "audit",
+    "audit", "cause", "triage_cause", "steps of 1,000 steps",
 )  # fmt: skip
 """Have a table, of 50 rows if there are so many."""
 
