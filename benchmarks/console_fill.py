@@ -4,6 +4,7 @@ thousand steps, numbers and causes of what ended, and lists that are longer than
 from __future__ import annotations
 
 import hashlib
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -360,7 +361,7 @@ def _entry(number: int, now: datetime) -> DLQEntry:
         dlq_reason="max_retries_exceeded",
         dlq_timestamp=now - timedelta(days=3),
         subject_kind="task",
-        subject_id=uuid7_floor(now),
+        subject_id=uuid.uuid4(),
         subject_name=f"shop/{_word(number)}/1",
         detail=f"charge: declined for {number}",
         opened_by="executor",

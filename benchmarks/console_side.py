@@ -63,7 +63,7 @@ class Looked:
     gzipped: int
 
 
-def paths() -> dict[str, str]:
+def console_paths() -> dict[str, str]:
     """The address of each page, by its name; of rows, one of the usual ones."""
     lists = ("now", "fleet", "run", "access", *LISTS)
     found = {name: reverse(f"console:{name}") for name in lists}
@@ -123,11 +123,10 @@ def _of_rows() -> Iterator[tuple[str, str]]:
     yield "bulk_new", f"{reverse('console:bulk_new')}?{new}"
 
 
-def look_at_console(*, count: int) -> dict[str, dict[str, Any]]:
-    """What `count` answers of each page cost, by its name: with nothing kept of what is the same
-    for everybody, as it is for who looks alone. Times are the server's, compression included."""
-    client = _browser()
-    return {name: asdict(_looked(client, path, count)) for name, path in paths().items()}
+def look_at_console(*, path: str, count: int) -> dict[str, Any]:
+    """What `count` answers of this page cost: with nothing kept of what is the same for everybody,
+    as it is for who looks alone. Times are the server's, compression included."""
+    return asdict(_looked(_browser(), path, count))
 
 
 def _looked(client: Client, path: str, count: int) -> Looked:

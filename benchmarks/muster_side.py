@@ -43,6 +43,7 @@ from benchmarks.console_fill import (  # noqa: E402, F401 - called by name
 )
 from benchmarks.console_side import (  # noqa: E402, F401 - called by name
     backend,
+    console_paths,
     first_visit,
     live_steadily,
     log_in,
