@@ -5,8 +5,11 @@ from __future__ import annotations
 LISTS = (
     "executions", "tasks", "templates", "causes", "triage", "queues", "catalogue", "bulk", "rules",
     "enforcements", "events", "schedules", "inquiries", "sensors", "policies", "identities", "keys",
-    "audit", "cause", "triage_cause", "steps of 1,000 steps",
+    "audit",
 )  # fmt: skip
+"""Lists, by the names of their addresses."""
+
+TABLES = (*LISTS, "cause", "triage_cause", "steps of 1,000 steps")
 """Have a table, of 50 rows if there are so many."""
 
 GRAPH, GANTT, HEAT_MAP = LARGE = ("graph of 1,000 steps", "gantt of 1,000 steps", "heat map")

@@ -52,14 +52,14 @@ def test_every_page_is_looked_at_and_has_its_cost(filled: None) -> None:
     paths = console_side.console_paths()
     looked_at = {resolve(urlsplit(path).path).url_name for path in paths.values()}
     assert looked_at == {each.name for each in urls.urlpatterns} - NO_PAGES
-    assert paths.keys() > {*console_names.LISTS, *console_names.LARGE}
+    assert paths.keys() > {*console_names.TABLES, *console_names.LARGE}
 
     found = {name: console_side.look_at_console(path=path, count=1) for name, path in paths.items()}
     for name, page in found.items():
         assert len(page["times_ms"]) == 1, name
         assert page["statements"] >= page["statements_after"] > 0, name
         assert page["size"] >= page["gzipped"] > 0, name
-    for name in console_names.LISTS:
+    for name in console_names.TABLES:
         assert found[name]["size"] > 5_000, name
 
 
