@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from benchmarks import automation_side, stream_side, workflow_side
+from benchmarks import automation_side, pages_side, stream_side, workflow_side
 from orchestrator.access.models import Key
 from orchestrator.automation import matching, triggers
 from orchestrator.automation.models import Event
@@ -50,6 +50,8 @@ from orchestrator.rollups.models import (
 from orchestrator.workflows.models import Step, StepDependency, StepExecution, Task, TaskTemplate
 
 ACTION = "core.noop"
+ALIVE = (Service.Kind.EXECUTOR, Service.Kind.BEAT)
+"""Services that the pages would miss."""
 SLOTS = 8
 RUN_FOR = timedelta(days=1)
 """So long, at the most, do the executions at workers still run: none is overdue meanwhile."""
@@ -76,29 +78,23 @@ def fill_console(*, workers: int) -> None:
     fill_numbers(now=now)
     fill_large_task(now=now)
     fill_short_lists(now=now)
-    with connection.cursor() as cursor:
-        cursor.execute("SET statement_timeout = 0")
-        cursor.execute("VACUUM ANALYZE")
-        cursor.execute("RESET statement_timeout")
+    pages_side._patiently("VACUUM ANALYZE")
 
 
 def keep_alive() -> None:
     """Let workers and services be heard of now, as if each had renewed its life."""
     now = clock.now()
     Worker.objects.filter(status=Worker.Status.ACTIVE).update(heartbeat_at=now)
-    Service.objects.filter(kind__in=_KINDS).update(seen_at=now)
+    Service.objects.filter(kind__in=ALIVE).update(seen_at=now)
     Tick.objects.update_or_create(name="muster.check_timeouts", defaults={"ran_at": now})
     Mark.objects.update(read_until=now)
-
-
-_KINDS = (Service.Kind.EXECUTOR, Service.Kind.BEAT)
 
 
 def _in_order(now: datetime) -> None:
     """Services that live, in place of those that made the first execution and were ended."""
     Service.objects.all().delete()
     Worker.objects.update(status=Worker.Status.INACTIVE, gone_at=now)
-    for kind in _KINDS:
+    for kind in ALIVE:
         Service.objects.create(
             kind=kind, name=kind, host="node-0", pid=1, started_at=now, seen_at=now
         )

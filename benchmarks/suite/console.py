@@ -117,6 +117,8 @@ def _pages(party: Muster, sizes: Sizes, number: int) -> Iterator[Sample]:
         yield Sample(f"{name}, p50", number, percentile(page["times_ms"], 50), "ms")
         yield Sample(f"{name}, p95", number, percentile(page["times_ms"], 95), "ms")
         yield Sample(f"{name}, statements", number, page["statements"], "")
+        after = page["statements_after"]
+        yield Sample(f"{name}, statements a moment later", number, after, "")
         yield Sample(f"{name}, size", number, page["size"] / KB, "KB")
         yield Sample(f"{name}, gzip", number, page["gzipped"] / KB, "KB")
     yield from _extremes(looked, number)
