@@ -37,6 +37,19 @@ from benchmarks.automation_side import (  # noqa: E402, F401 - called by name
     stages_per_second,
     wait_for_answers,
 )
+from benchmarks.console_fill import (  # noqa: E402, F401 - called by name
+    fill_console,
+    keep_alive,
+)
+from benchmarks.console_side import (  # noqa: E402, F401 - called by name
+    backend,
+    console_paths,
+    first_visit,
+    live_steadily,
+    log_in,
+    look_at_console,
+    topics_of,
+)
 from benchmarks.pages_side import fill_others, look, vary  # noqa: E402, F401 - called by name
 from benchmarks.remote import BenchmarkError  # noqa: E402
 from benchmarks.stream_side import (  # noqa: E402, F401 - called by name

@@ -9,6 +9,7 @@ from benchmarks.suite import (
     bulk_others,
     bulk_procrastinate,
     bulk_results,
+    console,
     dead_letters,
     embedded,
     event_to_end,
@@ -71,6 +72,7 @@ ALL: list[Benchmark] = [
         gates_idle,
         gates_limits,
         policies,
+        console,
     )
 ]
 ALL.insert(1 + ALL.index(gates.BENCHMARK), gates.OTHERS_BENCHMARK)
