@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import structlog
@@ -151,6 +153,21 @@ def leave_read_only_sessions(connection: Any, **_: Any) -> None:
     """
     if connection.vendor == "postgresql" and _notice_read_only not in connection.execute_wrappers:
         connection.execute_wrappers.append(_notice_read_only)
+
+
+def leave_broken_sessions(connection: Any, **_: Any) -> None:
+    """Let Django close a connection to SQLite that fails for good, after its next error: Django
+    calls each of them usable, and would keep it until it is old."""
+    if connection.vendor == "sqlite":
+        connection.is_usable = partial(_answers, connection)
+
+
+def _answers(connection: Any) -> bool:
+    try:
+        connection.connection.execute("SELECT 1")
+    except sqlite3.Error:
+        return False
+    return True
 
 
 def _notice_read_only(
