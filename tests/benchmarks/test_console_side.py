@@ -26,7 +26,7 @@ NO_PAGES = {
     "act", "order", "save-search", "remove-search", "execution-act", "end-task", "repair",
     "triage_close_cause", "triage_close", "triage_note", "queue_order", "bulk_do", "bulk_stop",
     "rule_act", "replay", "periodic_act", "cancel_inquiry", "sensor_act", "policy_act", "live",
-    "execution-output",
+    "execution-output", "timer_act",
 }  # fmt: skip
 """Addresses that forms are sent to, the stream, and a part of a page that needs its place."""
 

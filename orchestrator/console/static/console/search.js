@@ -59,7 +59,8 @@ function take({ text, start, end }) {
   const all = characters();
   const put = /[:.]$/.test(text) ? text : `${text} `;
   const before = all.slice(0, start).join("") + put;
-  field.value = before + all.slice(end).join("").trimStart();
+  // what was typed since the answer belongs to the word, too
+  field.value = before + all.slice(Math.max(end, caret())).join("").trimStart();
   field.setSelectionRange(before.length, before.length);
   field.focus();
   look();
