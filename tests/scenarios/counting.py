@@ -68,12 +68,17 @@ def _write(file: Path, content: dict[str, Any]) -> None:
     file.write_text(json.dumps(content))  # which is YAML
 
 
-def programs(*, fence: int | None = None) -> list[psutil.Process]:
-    """The processes of the sensor that run now, of the life with this fence or of any."""
+def programs(muster: Installation, *, fence: int | None = None) -> list[psutil.Process]:
+    """The processes of the sensor that run now, of the life with this fence or of any. Tests of
+    other installations have sensors of the same name at the same time."""
+    temporary = str(muster.directory / "tmp")
 
     def is_of_it(process: psutil.Process) -> bool:
         try:
-            mark = process.environ().get(processes.SENSOR, "")
+            environment = process.environ()
+            if not environment.get("TMPDIR", "").startswith(temporary):
+                return False
+            mark = environment.get(processes.SENSOR, "")
             return mark == f"{REF}:{fence}" or (fence is None and mark.startswith(f"{REF}:"))
         except psutil.Error:
             return False

@@ -62,9 +62,9 @@ def test_each_number_is_one_event_while_the_sensor_is_killed(
     chance = random.Random(7)
     for number in range(KILLS):
         wait_until_counted(muster, min(UNTIL, (number + 1) * UNTIL // (KILLS + 1)))
-        muster.wait_for(counting.programs, "it is not started again")
+        muster.wait_for(partial(counting.programs, muster), "it is not started again")
         time.sleep(chance.random() * 0.05)
-        for process in counting.programs():
+        for process in counting.programs(muster):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         wait_until_failed(muster, number + 1)
@@ -109,7 +109,9 @@ def test_killed_service_leaves_no_sensor_behind_and_another_takes_over(
     first = sensor_of(muster)
     services[first.service].kill()
     killed_at = time.monotonic()
-    muster.wait_for(lambda: not counting.programs(fence=first.fence), "it lives", within_seconds=5)
+    muster.wait_for(
+        lambda: not counting.programs(muster, fence=first.fence), "it lives", within_seconds=5
+    )
     muster.wait_for(
         lambda: sensor_of(muster).service not in (None, first.service), "nobody takes it"
     )
@@ -136,11 +138,13 @@ def test_lines_of_a_service_that_was_frozen_are_refused_and_its_sensor_ends(
     assert second.fence > first.fence
     reached = counting.counted(muster)
     wait_until_counted(muster, reached + 200)
-    assert counting.programs(fence=first.fence)
+    assert counting.programs(muster, fence=first.fence)
 
     frozen.resume_tree()
     awake_at = time.monotonic()
-    muster.wait_for(lambda: not counting.programs(fence=first.fence), "it lives", within_seconds=5)
+    muster.wait_for(
+        lambda: not counting.programs(muster, fence=first.fence), "it lives", within_seconds=5
+    )
     measured("SIGCONT of a service to the end of its sensor", time.monotonic() - awake_at)
     assert sensor_of(muster).fence == second.fence, "the other one goes on"
     wait_until_counted(muster, UNTIL)
@@ -157,7 +161,7 @@ def test_frozen_service_alone_loses_its_sensor_to_the_sentinel(
     wait_until_counted(muster, 100)
     fence = sensor_of(muster).fence
     service.pause()
-    muster.wait_for(lambda: not counting.programs(fence=fence), "the sensor goes on")
+    muster.wait_for(lambda: not counting.programs(muster, fence=fence), "the sensor goes on")
     service.resume_tree()
     wait_until_counted(muster, UNTIL)
     counting.check(muster, UNTIL)
@@ -176,7 +180,7 @@ def test_million_lines_wait_in_full_pipes_while_the_database_is_away(
     postgres.stop()
     try:
         most = _most_memory(service, seconds=8.0)
-        assert counting.programs(), "it waits"
+        assert counting.programs(muster), "it waits"
     finally:
         postgres.start()
     began = time.monotonic()
