@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -57,9 +57,23 @@ class AsOfChangeList(ChangeList):
         # equal counts keep "N results" out of the heading: it would be useless, or wrong
         is_told = filtered and not getattr(self.paginator, "is_capped", False)
         self.full_result_count = None if is_told else self.result_count
-        now = clock.now()
+        self.as_of = clock.now()
         for row in self.result_list:
-            row.as_of = now
+            row.as_of = self.as_of
+
+
+class SummarizedChangeList(AsOfChangeList):
+    """A list whose rows have a summary, all of a page read together."""
+
+    def summaries(self, rows: list[Any]) -> Iterable[Any]:
+        """What is known of each of these rows, in their order."""
+        raise NotImplementedError
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        self.result_list = list(self.result_list)
+        for row, summary in zip(self.result_list, self.summaries(self.result_list), strict=True):
+            row.summary = summary
 
 
 class BoundedChangeList(AsOfChangeList):

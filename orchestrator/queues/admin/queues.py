@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from typing import Any
 
@@ -16,7 +16,7 @@ from unfold.views import ChangeList
 
 from orchestrator.core import clock, words
 from orchestrator.core.admin import dialogs, render
-from orchestrator.core.admin.read_only import AsOfChangeList, ReadOnlyAdmin, Section
+from orchestrator.core.admin.read_only import ReadOnlyAdmin, Section, SummarizedChangeList
 from orchestrator.core.authority import Principal
 from orchestrator.queues import changes
 from orchestrator.queues.admin import gates
@@ -26,15 +26,11 @@ from orchestrator.queues.shown import queues as shown
 HOME = "admin:queues_workqueue_changelist"
 
 
-class QueueChangeList(AsOfChangeList):
+class QueueChangeList(SummarizedChangeList):
     """A list whose rows know their figures."""
 
-    def get_results(self, request: HttpRequest) -> None:
-        super().get_results(request)
-        rows = list(self.result_list)
-        for row, summary in zip(rows, shown.all_of(rows, now=clock.now()), strict=True):
-            row.summary = summary
-        self.result_list = rows
+    def summaries(self, rows: list[Any]) -> Iterable[Any]:
+        return shown.all_of(rows, now=self.as_of)
 
 
 @admin.register(WorkQueue)
