@@ -17,6 +17,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 
 from workers import processes
 
@@ -31,34 +32,47 @@ def seconds_counted() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-def main(worker_pid: int, limit_seconds: float, token: str) -> None:
+def watch(watched_pid: int, limit_seconds: float, *, on_silence: Callable[[], bool]) -> bool:
+    """Watch our parent process, which writes to our standard input. Returns True when it is gone,
+    and False when it says GOODBYE. `on_silence` is called whenever no byte came for limit_seconds;
+    if it returns True, that is the end, too."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     standard_input = sys.stdin.fileno()
     until = seconds_counted() + limit_seconds
-    with processes.end_of(worker_pid) as end:
-        while os.getppid() == worker_pid:
-            watched = [standard_input] if end is None else [standard_input, end]
+    with processes.end_of(watched_pid) as end:
+        watched = [standard_input] if end is None else [standard_input, end]
+        while os.getppid() == watched_pid:
             left_seconds = max(0.0, until - seconds_counted())
             wait_seconds = left_seconds if end is not None else min(left_seconds, POLL_SECONDS)
             ready, _, _ = select.select(watched, [], [], wait_seconds)
             if standard_input in ready:
                 message = os.read(standard_input, 4096)
                 if GOODBYE in message:
-                    return
+                    return False
                 if not message:
                     break  # no process can write to us any more
                 until = seconds_counted() + limit_seconds
-            elif seconds_counted() >= until:
-                sys.stderr.write(
-                    f"muster sentinel: no heartbeat of worker process {worker_pid} could be "
-                    f"renewed for {limit_seconds:g} s: killing it and all that it runs\n"
-                )
-                processes.kill_tree(worker_pid)
-                break
             elif end in ready:
                 break
-    processes.kill_all(token)
+            elif seconds_counted() >= until:
+                if on_silence():
+                    break
+                until = seconds_counted() + limit_seconds
+    return True
+
+
+def main(worker_pid: int, limit_seconds: float, token: str) -> None:
+    def end_worker() -> bool:
+        sys.stderr.write(
+            f"muster sentinel: no heartbeat of worker process {worker_pid} could be renewed for "
+            f"{limit_seconds:g} s: killing it and all that it runs\n"
+        )
+        processes.kill_tree(worker_pid)
+        return True
+
+    if watch(worker_pid, limit_seconds, on_silence=end_worker):
+        processes.kill_all(token)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from workers import processes
 from workers.runtimes import work_dirs
 from workers.sensors import sentinel, ticking
 from workers.sensors.supervisor import Supervisor
+from workers.sentinel import GOODBYE, RENEWED
 
 log = structlog.get_logger(__name__)
 
@@ -65,7 +66,7 @@ def _start_sentinel() -> subprocess.Popen[bytes]:
 
     def beat() -> None:
         pause = threading.Event()
-        while _send(watcher, sentinel.LIVES):
+        while _send(watcher, RENEWED):
             pause.wait(BEAT_SECONDS)
 
     threading.Thread(target=beat, name="beat", daemon=True).start()
@@ -73,7 +74,7 @@ def _start_sentinel() -> subprocess.Popen[bytes]:
 
 
 def _dismiss(watcher: subprocess.Popen[bytes]) -> None:
-    _send(watcher, sentinel.GOODBYE)
+    _send(watcher, GOODBYE)
     watcher.wait(timeout=5)
 
 
