@@ -84,7 +84,6 @@ class Keeper(threading.Thread):
                         self._keep(link)
             except (DatabaseError, InterfaceError):
                 log.exception("database error; unacknowledged messages come again")
-                connections.close_all()  # or the next look would only find it broken
                 pause_seconds = next(pauses)
             except brokers.errors() as error:
                 problem = brokers.explain(error, self.broker)
