@@ -189,6 +189,9 @@ class Reader:
             feed = self.feeds.get(entity)
             if feed is None:
                 continue
+            if feed.is_named_by_state:
+                # each would be told in the state that the row has by now
+                of_entity = list({row[1]: row for row in of_entity}.values())
             abouts = _abouts(feed, {row[1] for row in of_entity})
             for _, key, verb, at, _ in of_entity:
                 if about := abouts.get(key):

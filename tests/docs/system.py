@@ -10,6 +10,8 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx
+
 from tests import servers
 from tests.docs import warm
 from tests.docs.pages import REPOSITORY
@@ -114,7 +116,14 @@ class System:
     def _is_ready(self) -> bool:
         ended = [process.args for process in self._processes if process.poll() is not None]
         assert not ended, (self.directory / "up.log").read_text()
-        return self._address.exists() and self._has_workers()
+        return self._address.exists() and self._has_api() and self._has_workers()
+
+    def _has_api(self) -> bool:
+        try:
+            url = f"http://127.0.0.1:{self.port}/api/v1/health/live"
+            return httpx.get(url, timeout=5).is_success
+        except httpx.HTTPError:
+            return False
 
     def _has_workers(self) -> bool:
         done = subprocess.run(

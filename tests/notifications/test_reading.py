@@ -125,7 +125,7 @@ def test_investigation_is_told_when_it_opens_and_when_it_is_closed(reader: Reade
     entry.resolved_at, entry.resolved_by = NOW, "ada"
     entry.save()
     told = [(one.type, one.id) for one in reader.read([]) if one.entity == "dlq"]
-    assert told == [("dlq.cancelled", str(entry.pk))] * 2, "as it is when it is read"
+    assert told == [("dlq.cancelled", str(entry.pk))], "as it is when it is read, once"
 
 
 def test_policy_is_told_to_who_reads_them_all(reader: Reader) -> None:
@@ -236,14 +236,14 @@ def note(pk: int, worker: Worker) -> None:
 
 
 def test_row_that_was_under_way_when_it_began_is_found() -> None:
-    worker = make_worker(name="w7")
+    first, second = make_worker(name="w7"), make_worker(name="w8")
     Change.objects.all().delete()
-    note(5_000, worker)
+    note(5_000, first)
     reader = Reader()
     reader.begin()
-    note(4_999, worker)
-    note(4_001, worker)
-    assert [one.id for one in reader.read([])] == ["w7", "w7"]
+    note(4_999, first)
+    note(4_001, second)
+    assert sorted(one.id for one in reader.read([])) == ["w7", "w8"]
     assert reader.read([]) == []
 
 

@@ -241,6 +241,8 @@ def test_every_client_of_two_notifiers_hears_everything(
     ids = [shared.submit("core.noop") for _ in range(20)]
     shared.client.call("order", verb="cordon", worker="w2")
     inquiry = _ask(shared)
+    for stream in of_all:
+        stream.wait_for_type("inquiry.pending", inquiry)
     shared.client.call("answer_inquiries", ids=[inquiry])
     shared.wait_for_ends(ids)
     for stream in of_executions + of_all:
@@ -251,7 +253,6 @@ def test_every_client_of_two_notifiers_hears_everything(
         assert stream.gaps == 0
     for stream in of_all:
         stream.wait_for_type("worker.cordoned", "w2")
-        stream.wait_for_type("inquiry.pending", inquiry)
         stream.wait_for_type("inquiry.responded", inquiry)
     shared.client.call("order", verb="uncordon", worker="w2")
     for stream in of_executions:
