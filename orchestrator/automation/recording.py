@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 
 from orchestrator.automation import messages
 from orchestrator.automation.models import Event, Rule, Trigger
@@ -22,6 +23,7 @@ from orchestrator.automation.trigger_types import BUILT_IN
 from orchestrator.core import investigations, json_values, news, packs, publisher
 from orchestrator.core.errors import Conflict, Refusal, Refused, Unavailable
 from orchestrator.core.models import DLQEntry
+from orchestrator.core.statements import Statement, column_parameters, column_values
 
 LONGEST_TEXTS = {"key": 200, "correlation_id": 100}
 TOO_DEEP = "too_deep"
@@ -94,11 +96,9 @@ def record_many(
     if refusals:
         raise EventsRefused(refusals)
     rows = [_row(new, now) for new in news]
-    with transaction.atomic():
-        # a key that is taken is skipped and then looked up: no window between the two
-        has_keys = any(row.dedup_key for row in rows)
-        Event.objects.bulk_create(sorted(rows, key=_order), ignore_conflicts=has_keys)
-        recorded = _with_taken_keys(rows)
+    is_one_statement = len(rows) == 1 and not rows[0].problem
+    with nullcontext() if is_one_statement else transaction.atomic():
+        recorded = _written(rows)
         new_ids = {each.event_id for each in recorded if each.is_new}
         fresh = [row for row in rows if row.pk in new_ids]
         _investigate([row for row in fresh if row.problem == TOO_DEEP], now)
@@ -153,6 +153,28 @@ def _row(new: NewEvent, now: datetime) -> Event:
         depth=min(new.depth, DEEPEST),
         cause_execution_id=new.cause_execution_id,
         only_rule=new.only_rule,
+    )
+
+
+def _written(rows: Sequence[Event]) -> list[Recorded]:
+    """Insert the rows; a key that is taken is skipped and then looked up: no window between the
+    two."""
+    if len(rows) == 1 and connection.vendor == "postgresql":
+        if _insertion().execute(column_values(rows[0])):
+            return [Recorded(rows[0].pk, is_new=True)]
+    else:
+        has_keys = any(row.dedup_key for row in rows)
+        Event.objects.bulk_create(sorted(rows, key=_order), ignore_conflicts=has_keys)
+    return _with_taken_keys(rows)
+
+
+@cache
+def _insertion() -> Statement:
+    """Inserts one event, as most come alone, and returns its id unless its key is taken."""
+    table, columns = Event._meta.db_table, column_parameters(Event)
+    return Statement(
+        f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join(columns.values())})"  # noqa: S608
+        " ON CONFLICT DO NOTHING RETURNING id"
     )
 
 

@@ -72,6 +72,24 @@ def type_of(field: Any) -> str:
     return str(field.db_type(connections[DEFAULT_DB_ALIAS])).split("(")[0]
 
 
+def column_parameters(model: type[models.Model]) -> dict[str, str]:
+    """The parameter for each column of a new row of the model, with its type."""
+    return {
+        str(field.column): f"%(new_{field.column})s::{type_of(field)}"
+        for field in model._meta.concrete_fields
+    }
+
+
+def column_values(row: models.Model) -> dict[str, Any]:
+    """The values of those parameters for a row."""
+    values = {}
+    for field in row._meta.concrete_fields:
+        value = getattr(row, field.attname)
+        is_document = isinstance(field, models.JSONField) and value is not None
+        values[f"new_{field.column}"] = json.dumps(value) if is_document else value
+    return values
+
+
 class Rows(Generic[M]):
     """Rows of a model, without some of its fields, of what a statement returns."""
 

@@ -20,7 +20,7 @@ from functools import cache
 from time import monotonic
 from typing import Any
 
-from django.db import connection, models
+from django.db import connection
 
 from orchestrator.core import isolation as levels
 from orchestrator.core import publisher
@@ -30,7 +30,7 @@ from orchestrator.core.models import Execution, ExecutionEvent, Worker
 from orchestrator.core.models.executions import BACKLOG, SUSPECT_FROM
 from orchestrator.core.models.fleet import fresh_between
 from orchestrator.core.queue_terms import DEFAULT, QueueTerms
-from orchestrator.core.statements import Statement, type_of
+from orchestrator.core.statements import Statement, column_parameters, column_values
 from orchestrator.core.states import EXECUTIONS, Lane
 
 ACTOR = "acceptance"
@@ -101,11 +101,7 @@ def insert(row: Execution, queues: Mapping[str, QueueTerms], *, now: datetime) -
         "code": list(need.code),
         "paused": row.lane_key,
     }
-    for field in Execution._meta.concrete_fields:
-        value = getattr(row, field.attname)
-        is_document = isinstance(field, models.JSONField) and value is not None
-        values[f"new_{field.column}"] = json.dumps(value) if is_document else value
-    written = _statement().execute(values)
+    written = _statement().execute(values | column_values(row))
     if not written:
         return False
     row._state.adding, row._state.db = False, connection.alias
@@ -134,10 +130,7 @@ def _statement() -> Statement:
     5. `history`: its transition, if it was placed.
     """
     rule = EXECUTIONS.rule("schedule")
-    fields = {
-        str(field.column): f"%(new_{field.column})s::{type_of(field)}"
-        for field in Execution._meta.concrete_fields
-    }
+    fields = column_parameters(Execution)
     placed = {
         "status": f"'{rule.target}'",
         "attempt": f"{fields['attempt']} + 1",
