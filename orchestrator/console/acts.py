@@ -16,6 +16,7 @@ from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST
 
+from orchestrator.access import audit
 from orchestrator.console import access
 from orchestrator.console.access import View
 from orchestrator.console.look import Look
@@ -72,6 +73,7 @@ def verb(function: Callable[..., Done]) -> View:
         except MusterError as error:
             messages.error(request, str(error))
             return HttpResponseRedirect(page_of(request))
+        audit.changed()
         messages.success(request, done.text)
         return HttpResponseRedirect(done.url)
 

@@ -16,6 +16,7 @@ from orchestrator.access.audit.recording import (
     record_soon,
 )
 from orchestrator.access.audit.requests import (
+    changed,
     decided,
     of_principal,
     of_user,
@@ -31,6 +32,7 @@ __all__ = [
     "Decision",
     "Head",
     "Origin",
+    "changed",
     "content_of",
     "decided",
     "flush",

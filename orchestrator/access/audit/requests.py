@@ -1,8 +1,9 @@
 """The audit of requests and commands: what each of them changed, and what it was refused.
 
 The authorizer reports its decisions here. What came of them is known when the request is answered:
-an answer of 4xx has changed nothing, and is no event unless somebody who is known was refused. What
-a verb writes itself, with more than a request knows, is not reported twice.
+an answer of 4xx has changed nothing, and is no event unless somebody who is known was refused.
+Pages say that they did what was asked for (`changed`), as they lead to another page in any case.
+What a verb writes itself, with more than a request knows, is not reported twice.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ COMMAND = "command"
 REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 HEADER = "X-Request-ID"
 READING = {"GET", "HEAD", "OPTIONS"}
-API = re.compile(r"^/?(?:api/)?v1/")
-"""The beginning of the API's paths and routes, which events leave out."""
+FACE = re.compile(r"^/?(?:(?:api/)?v1|console)/")
+"""The beginning of paths and routes of the API and the console, which events leave out."""
 
 FREQUENT = {"executions.run", "tasks.run", PAYLOADS}
 """Written soon after the request, many at once. The rows that it made name its actor, too."""
@@ -62,6 +63,8 @@ class Noted:
     """Where it had each permission that was asked for."""
     denied: tuple[str, str] | None = None
     """The last permission that it lacked, and where."""
+    has_changed: bool = False
+    """It has changed something, whatever its answer says: that of a page leads to another page."""
 
 
 noted: ContextVar[Noted | None] = ContextVar("audited", default=None)
@@ -88,6 +91,13 @@ def required(decision: Decision) -> None:
     here = noted.get()
     if here is not None and decision.is_allowed and decision.permission not in here.required:
         here.required.append(decision.permission)
+
+
+def changed() -> None:
+    """Say that the request that is under way has done what it asked for."""
+    here = noted.get()
+    if here is not None:
+        here.has_changed = True
 
 
 def _named(place: Place | None) -> str:
@@ -235,8 +245,8 @@ def _events(
         if here.places.get(PAYLOADS) and status < 400:
             yield PAYLOADS, ", ".join(here.places[PAYLOADS]), Allowed
         return
-    changed = not 300 <= status < 500 and request.path.startswith(settings.API_PATHS)
-    if changed and not recording.is_told.get():
+    is_change = not 300 <= status < 500 and request.path.startswith(settings.API_PATHS)
+    if (is_change or here.has_changed) and not recording.is_told.get():
         for permission in here.required or [_route(request)]:
             if not _is_read(permission):
                 yield permission, ", ".join(here.places.get(permission, ())), Allowed
@@ -261,7 +271,7 @@ def _write_one(
 
 def _object(request: HttpRequest, response: HttpResponseBase) -> tuple[str, str]:
     """The noun of the path, and the id of the row in it, or of the row that was made."""
-    kind = API.sub("", request.path).strip("/").partition("/")[0]
+    kind = FACE.sub("", request.path).strip("/").partition("/")[0]
     match = request.resolver_match
     named = "/".join(str(value) for value in (match.kwargs if match else {}).values())
     return kind, named or response.headers.get("Location", "").rpartition("/")[2]
@@ -270,7 +280,7 @@ def _object(request: HttpRequest, response: HttpResponseBase) -> tuple[str, str]
 def _route(request: HttpRequest) -> str:
     """The method and the route, for what no permission was asked for."""
     match = request.resolver_match
-    return f"{request.method} /{API.sub('', match.route or '') if match else ''}"
+    return f"{request.method} /{FACE.sub('', match.route or '') if match else ''}"
 
 
 def _is_read(permission: str) -> bool:

@@ -15,6 +15,7 @@ from django.http import HttpRequest, HttpResponseBase, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.crypto import salted_hmac
 
+from orchestrator.access import audit
 from orchestrator.console import access, schema_form
 from orchestrator.console.access import Context
 from orchestrator.console.look import Look
@@ -315,6 +316,8 @@ def _origin(look: Look, request: HttpRequest) -> Execution | None:
 
 def _accepted(request: HttpRequest, look: Look, execution: Execution) -> HttpResponseBase:
     is_new = execution.created_at == look.now
+    if is_new:
+        audit.changed()
     text = "Accepted." if is_new else "This was sent before: it is this execution."
     messages.success(request, text)
     return HttpResponseRedirect(reverse("console:execution", args=[execution.pk]))
