@@ -68,7 +68,7 @@ class Webhook(models.Model):
 
 
 @cache
-def _rows() -> tuple[Rows[Webhook], Rows[Trigger], Rows[TriggerType]]:
+def _rows() -> tuple[Rows[Any], Rows[Any], Rows[Any]]:
     return Rows(Webhook), Rows(Trigger), Rows(TriggerType)
 
 
@@ -92,6 +92,7 @@ def _read(row: tuple[Any, ...]) -> Webhook:
     hooks, triggers, types = _rows()
     of_trigger = len(hooks.columns)
     of_type = of_trigger + len(triggers.columns)
+    hook: Webhook
     (hook,) = hooks.read([row[:of_trigger]], using=connection.alias)
     (hook.trigger,) = triggers.read([row[of_trigger:of_type]], using=connection.alias)
     (hook.trigger.type,) = types.read([row[of_type:]], using=connection.alias)
