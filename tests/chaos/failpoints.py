@@ -255,7 +255,8 @@ _BY_SITE: dict[str, Boundary] = {
     "executions.holding:answer:send_soon": Boundary(exempt=ASKED),
     # --- automation ---
     "automation.recording:record_many:atomic": _in(EXECUTOR, by="report events"),
-    "automation.recording:record_many:bulk_create": _in(EXECUTOR, by="report events"),
+    "automation.recording:_written:execute": _in(EXECUTOR, by="report events"),
+    "automation.recording:_written:bulk_create": _in(EXECUTOR, by="report events"),
     "automation.recording:record_many:send_soon": _in(EXECUTOR, by="report events"),
     "automation.matching:_match_together:atomic": _in(EXECUTOR, by="report events"),
     "automation.matching:_match_together:bulk_create": _in(EXECUTOR, by="report events"),

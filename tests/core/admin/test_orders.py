@@ -117,7 +117,8 @@ def test_what_ended_runs_again_as_it_was_requested_once_for_each_form(
     url = reverse("admin:orchestrator_execution_again", args=[old.pk])
     token = admin_client.get(url).content.decode().split('name="token" value="')[1].split('"')[0]
     for _ in range(2):
-        response = admin_client.post(url, {"_form_submitted": "True", "token": token})
+        form = {"_form_submitted": "True", "token": token, "reason": "new disk"}
+        response = admin_client.post(url, form)
         assert response.status_code == 302
     new = Execution.objects.exclude(pk=old.pk).get()
     assert (new.action_ref, new.parameters, new.priority, new.timeout_seconds) == (
@@ -127,6 +128,7 @@ def test_what_ended_runs_again_as_it_was_requested_once_for_each_form(
         9.0,
     )
     assert (new.requested_by, new.correlation_id) == ("user:admin", str(old.pk))
+    assert new.request_reason == "new disk"
     assert shown(admin_client, q=str(old.pk)) == {old, new}
 
 

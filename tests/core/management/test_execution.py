@@ -67,11 +67,12 @@ def test_every_option_reaches_the_row() -> None:
     run(
         *("submit", "core.echo", "--parameters", '{"a": 1}', "--worker", "w1", "--priority", "-5"),
         *("--timeout-seconds", "1.5", "--queue-ttl-ms", "900", "--deadline-seconds", "60"),
-        *("--idempotency-key", "k", "--correlation-id", "c"),
+        *("--idempotency-key", "k", "--correlation-id", "c", "--reason", "moved"),
     )
     row = Execution.objects.get()
     assert (row.pinned_worker_id, row.priority, row.timeout_seconds) == (worker.pk, -5, 1.5)
     assert (row.queue_ttl_ms, row.idempotency_key, row.correlation_id) == (900, "k", "c")
+    assert row.request_reason == "moved"
     assert row.deadline_at - row.created_at == timedelta(seconds=60)
     assert row.requested_by.startswith("cli")
 

@@ -21,7 +21,7 @@ from orchestrator.core.management import (
     watching,
 )
 from orchestrator.core.models import Action, Execution, ExecutionEvent, Worker
-from orchestrator.core.models.executions import CANCEL_REASON_MAX, may_scan
+from orchestrator.core.models.executions import CANCEL_REASON_MAX, REQUEST_REASON_MAX, may_scan
 from orchestrator.core.models.output import STREAMS
 from orchestrator.core.reasons import Reason
 from orchestrator.core.shown import executions as shown
@@ -264,6 +264,7 @@ class Command(output.MusterCommand):
             worker_id=None if worker is None else self._worker(worker).pk,
             worker_selector=dict(options["label"]) or None,
             retry=dict(options["retry"]) or None,
+            reason=options["reason"] or "",
             **{name: options[name] for name in same},
         )
 
@@ -321,6 +322,7 @@ def _add_submit(parser: CommandParser) -> None:
     )
     parser.add_argument("--idempotency-key", type=arguments.text(200))
     parser.add_argument("--correlation-id", type=arguments.text(100))
+    parser.add_argument("--reason", type=arguments.text(REQUEST_REASON_MAX), help="Kept with it.")
     parser.add_argument(
         "--count", type=arguments.whole(1, COUNT_MAX), default=1, help="The number of executions."
     )
