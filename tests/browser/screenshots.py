@@ -22,6 +22,11 @@ from tests.scenarios.installation import REPOSITORY, Backend, Installation
 USER, PASSWORD = "ada", "a long enough pass phrase"
 SIZE = {"width": 1200, "height": 675}
 MESSAGE = "no route to printer 7"
+ORDER = {
+    "order": "4711",
+    "card": "declined",
+    "items": [{"sku": "tea", "price": 4, "count": 2}, {"sku": "cup", "price": 9, "count": 1}],
+}
 WAIT_MS = 60_000
 
 
@@ -31,7 +36,7 @@ class Picture(NamedTuple):
     file: str
     """The beginning of its name; `-light.png` or `-dark.png` follows."""
     path: str
-    """`{failed}` is the id of an execution that failed."""
+    """`{failed}` is the id of an execution that failed, `{task}` that of a task that needs help."""
 
 
 PICTURES = (
@@ -39,6 +44,7 @@ PICTURES = (
     Picture("console-execution", "/console/executions/{failed}"),
     Picture("console-fleet", "/console/fleet"),
     Picture("console-queues", "/console/queues"),
+    Picture("console-task", "/console/tasks/{task}"),
     Picture("console-triage", "/console/triage"),
 )
 """A new page needs a line here, and something to see of it in `give_work`."""
@@ -73,13 +79,18 @@ def give_work(muster: Installation) -> dict[str, object]:
     done = muster.submit_many([{"parameters": {"message": "hello"}}] * 180, "core.echo")
     muster.wait_for_ends([*failed, *done])
     muster.command("dlq", "open", "--execution", str(failed[0]), "--detail", MESSAGE)
+    muster.command("pack", "install", str(REPOSITORY / "packs" / "examples"))
+    task = muster.client.call("request_task", name="order_fulfilment", context=ORDER, key="1")
+    muster.wait_for(
+        lambda: muster.client.call("task", id=task).state == "blocked_by_failures", "it goes on"
+    )
     muster.command("workers", "cordon", "w3", "--reason", "new disk")
     muster.command("queue", "pause", "mail", "--reason", "the mail server moves")
     waiting = {"parameters": {"message": "hello"}, "queue": "mail"}
     muster.submit_many([waiting] * 4, "core.echo")
     muster.submit_many([{"parameters": {"seconds": 900}}] * 7, "core.sleep")
     muster.submit_many([{"parameters": {"seconds": 900}, "queue": "bills"}] * 3, "core.sleep")
-    return {"failed": failed[0]}
+    return {"failed": failed[0], "task": task}
 
 
 @contextmanager

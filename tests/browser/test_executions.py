@@ -133,6 +133,9 @@ def test_what_failed_runs_again_with_changes_and_both_are_linked(
     page: Page, muster: Installation, work: SimpleNamespace
 ) -> None:
     page.goto(page_of(work.failed))
+    fills = page.locator(".lane rect").evaluate_all("all => all.map(e => getComputedStyle(e).fill)")
+    assert len(set(fills)) == 3, "waiting, in the queue and running look different"
+    assert all("#lane-" in fill for fill in fills)
     page.get_by_role("link", name="Run with changes").click()
     message = page.get_by_label("message")
     expect(message).to_have_value(MESSAGE)

@@ -131,7 +131,7 @@ def test_the_page_draws_a_lane_for_each_attempt_and_the_same_as_a_table(
         "Attempt 2 : waited 4 s, in the queue 500 ms",
         "Attempt 3 on w2 (life 3): waited 2 s, in the queue 1 s, ran 5 s",
     ]
-    assert found.count('<rect class="bar" x=') == 8
+    assert found.count('<rect class="stretch" x=') == 8
     assert "<td>Attempt 3</td><td>on w2 (life 3)</td><td>2 s</td><td>1 s</td><td>5 s</td>" in found
     widths = [float(each) for each in re.findall(r'y="1" width="([\d.]+)%"', found)]
     assert sum(widths) == pytest.approx(100, abs=0.1)
