@@ -32,6 +32,7 @@ from tests.workflows.play import Play, step
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test waits for its share of a second."""
     monkeypatch.setattr(working, "SHARE_SECONDS", 60.0)
+    monkeypatch.setattr(working, "BATCH_SECONDS", 60.0)
 
 
 def statuses() -> dict[UUID, str]:

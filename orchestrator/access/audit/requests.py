@@ -271,7 +271,7 @@ def _write_one(
 
 def _object(request: HttpRequest, response: HttpResponseBase) -> tuple[str, str]:
     """The noun of the path, and the id of the row in it, or of the row that was made."""
-    kind = FACE.sub("", request.path).strip("/").partition("/")[0]
+    kind = FACE.sub("", request.path).strip("/").partition("/")[0] or "console"
     match = request.resolver_match
     named = "/".join(str(value) for value in (match.kwargs if match else {}).values())
     return kind, named or response.headers.get("Location", "").rpartition("/")[2]
