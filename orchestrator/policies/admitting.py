@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -39,6 +39,10 @@ BucketKey = tuple[int, str]
 READ_AHEAD = 1_000
 """So many of each line are read to say when a place comes. Who is further behind is told a time
 that may be a little late; `maintenance.wake` looks after the first ones."""
+
+COUNTED = ("used_at", "theoretical_at", "period_started_at", "used")
+USED_WITHIN = timedelta(seconds=1)
+"""A busy bucket says so often when something last started in it."""
 
 NEVER_BEGAN = frozenset({reason for reason in Reason if reason.known is Known.NEVER_STARTED})
 NEVER_SEEN = NEVER_BEGAN - {Reason.TASK_REJECTED}
@@ -263,12 +267,17 @@ def _why(line: Line) -> str:
 
 def _write(buckets: Sequence[PolicyBucket], now: datetime) -> None:
     """Write what was counted: of a policy of concurrency only when something last started."""
-    if not buckets:
-        return
     counting = [each for each in buckets if each.policy.kind != Policy.Kind.CONCURRENCY]
-    PolicyBucket.objects.filter(pk__in=[each.pk for each in buckets]).update(used_at=now)
-    if counting:
-        PolicyBucket.objects.bulk_update(counting, ["theoretical_at", "period_started_at", "used"])
+    for bucket in counting:
+        bucket.used_at = now
+    PolicyBucket.objects.bulk_update(counting, COUNTED)
+    used = [
+        each.pk
+        for each in buckets
+        if each.policy.kind == Policy.Kind.CONCURRENCY and now - each.used_at >= USED_WITHIN
+    ]
+    if used:
+        PolicyBucket.objects.filter(pk__in=used).update(used_at=now)
 
 
 def _slot(bucket: PolicyBucket, execution_id: UUID, now: datetime) -> PolicySlot:

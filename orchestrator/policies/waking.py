@@ -19,7 +19,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 from orchestrator.core.models import Execution
 from orchestrator.core.models.executions import BY_LIMIT
 from orchestrator.policies import figures
-from orchestrator.policies.models import PolicyBucket, PolicySlot, PolicyWait
+from orchestrator.policies.models import PolicyBucket, PolicyWait, free_ended
 
 AT_ONCE = 1_000
 """The most executions that one transaction makes due."""
@@ -36,14 +36,8 @@ LOOKS_AHEAD = timedelta(seconds=10)
 def ended(execution_ids: Collection[UUID], *, now: datetime) -> int:
     """Make due what these, which ended, have kept waiting; returns how many. Safe to run twice, and
     any call of it may be missing."""
-    over = Execution.objects.filter(pk__in=execution_ids, ended_at__isnull=False)
-    slots = PolicySlot.objects.filter(execution__in=over.values("pk"))
-    freed = dict(slots.values_list("pk", "bucket_id"))
-    PolicyWait.objects.filter(execution__in=over.values("pk")).delete()
-    if not freed:
-        return 0
-    PolicySlot.objects.filter(pk__in=freed).delete()
-    return first_of(PolicyBucket.objects.filter(pk__in=set(freed.values())), now=now)
+    freed = free_ended(execution_ids)
+    return first_of(PolicyBucket.objects.filter(pk__in=freed), now=now) if freed else 0
 
 
 def first_of(

@@ -11,7 +11,7 @@ from functools import partial
 from uuid import UUID
 
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 
 from orchestrator.core import admission, clock, database, fleet, tracing
 from orchestrator.core.executions import dispatching, status_news, unloaded
@@ -102,8 +102,10 @@ def _record(
     limits = admission.limits()
     if not limits.concern([choice.execution for choice in chosen]):
         return _move(chosen, now=now, actor=actor)
-    with transaction.atomic():
-        database.hold_briefly()
+    is_part = connection.in_atomic_block
+    with transaction.atomic(savepoint=False):
+        if not is_part:
+            database.hold_briefly()
         answer = limits.ask([choice.execution for choice in chosen], now=now)
         refused = [choice for choice in chosen if choice.execution.pk in answer.refused]
         admitted = [choice for choice in chosen if choice.execution.pk not in answer.refused]

@@ -106,6 +106,39 @@ class PolicySlotQuerySet(models.QuerySet["PolicySlot"]):
         return dict(rows.annotate(held=models.Count("pk")))
 
 
+def free_ended(execution_ids: Collection[UUID]) -> set[int]:
+    """Remove the slots and the waits of those of these executions that have ended; returns the
+    buckets in which they had slots."""
+    if connection.vendor == "postgresql":
+        return {bucket_id for (bucket_id,) in _freed().execute({"ids": list(execution_ids)})}
+    over = Execution.objects.filter(pk__in=execution_ids, ended_at__isnull=False).values("pk")
+    slots = PolicySlot.objects.filter(execution__in=over)
+    freed = dict(slots.values_list("pk", "bucket_id"))
+    PolicyWait.objects.filter(execution__in=over).delete()
+    PolicySlot.objects.filter(pk__in=freed).delete()
+    return set(freed.values())
+
+
+@cache
+def _freed() -> Statement:
+    """The same in one statement: each end of what a policy concerns begins with it."""
+    return Statement(f"""
+        WITH over AS (
+            SELECT id FROM {Execution._meta.db_table}
+            WHERE id = ANY(%(ids)s::uuid[]) AND ended_at IS NOT NULL
+        ),
+        gone AS (
+            DELETE FROM {PolicyWait._meta.db_table} AS wait USING over
+            WHERE wait.execution_id = over.id
+        ),
+        freed AS (
+            DELETE FROM {PolicySlot._meta.db_table} AS slot USING over
+            WHERE slot.execution_id = over.id RETURNING slot.bucket_id
+        )
+        SELECT DISTINCT bucket_id FROM freed
+    """)  # noqa: S608 - every interpolated name is our own
+
+
 class PolicySlot(models.Model):
     """What an execution holds of a policy of concurrency while a worker holds the execution."""
 
