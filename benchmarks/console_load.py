@@ -20,8 +20,9 @@ from urllib.parse import quote, urlsplit
 from benchmarks.remote import BenchmarkError
 
 OPEN_AT_ONCE = 25
-LEAST_SECONDS = 1.0
-"""Between two requests of a window, as in `live.js`."""
+LEAST_SECONDS, REST, MOST_SECONDS = 1.0, 4, 10.0
+"""Between two requests of a window, as in `live.js`: at least so long, and between an answer and the
+next request so many times as long as that answer took, up to a limit."""
 PATIENCE_SECONDS = 120.0
 ROW = re.compile(rb'<tr id="x-([0-9a-f-]{36})')
 MOVED = b"event: moved"
@@ -109,7 +110,8 @@ class _Load:
             self.answers += 1
             for id in ROW.findall(answer):
                 self.seen.setdefault(id.decode(), came_at)
-            await asyncio.sleep(max(0.0, asked_at + LEAST_SECONDS - time.monotonic()))
+            rest = min(MOST_SECONDS, REST * (came_at - asked_at))
+            await asyncio.sleep(max(asked_at + LEAST_SECONDS, came_at + rest) - time.monotonic())
 
     async def _ask(
         self, path: str, *headers: str

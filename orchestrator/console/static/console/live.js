@@ -3,6 +3,7 @@
 
 const POLL_MS = 10_000;
 const LEAST_MS = 1_000;
+const REST = 4; // times as long as the last answer took: a busy server is asked less often
 const MOST_BACKOFF_MS = 15_000;
 const TEXTS = { connecting: "connecting", live: "live", polling: "every 10 s", paused: "paused", still: "not live" };
 
@@ -16,6 +17,7 @@ let lostSince = "";
 let asking = null;
 let again = false;
 let askedAt = 0;
+let restUntil = 0;
 let shown = "";
 
 const part = () => document.getElementById("live");
@@ -33,18 +35,19 @@ function sayWhatIs() {
   else say(stream?.readyState === EventSource.OPEN ? "live" : "polling");
 }
 
-/* Ask for the live part: one request at a time, at most one a second. */
+/* Ask for the live part: one request at a time, at most one a second, and fewer while answers are slow. */
 export function refresh() {
   if (!part()) return;
   if (asking || paused || document.hidden) {
     again = true;
     return;
   }
-  const wait = Math.max(0, askedAt + LEAST_MS - Date.now());
+  const wait = Math.max(0, Math.max(askedAt + LEAST_MS, restUntil) - Date.now());
   asking = setTimeout(async () => {
     askedAt = Date.now();
     again = false;
     await ask();
+    restUntil = Date.now() + Math.min(POLL_MS, REST * (Date.now() - askedAt));
     asking = null;
     if (again) refresh();
   }, wait);
