@@ -14,8 +14,11 @@ class UnknownEvent(NotFound):
     """No event has this id."""
 
 
-def replay(event_id: UUID, *, rule: Rule | None = None, sent_by: str, now: datetime) -> Recorded:
-    """Record an event again, for one rule or for all of its trigger, as those are now.
+def replay(
+    event_id: UUID, *, rule: Rule | None = None, sent_by: str, now: datetime, token: str = ""
+) -> Recorded:
+    """Record an event again, for one rule or for all of its trigger, as those are now; with the
+    same token once.
 
     Raises UnknownEvent, and EventsRefused if its trigger's type does not take its payload any more.
     """
@@ -32,5 +35,6 @@ def replay(event_id: UUID, *, rule: Rule | None = None, sent_by: str, now: datet
         cause_execution_id=event.cause_execution_id,
         depth=event.depth,
         only_rule=rule,
+        key=f"replay:{token}" if token else None,
     )
     return record_many([new], now=now, by_muster=True)[0]

@@ -75,9 +75,12 @@ def report_many(
     return record_many(news, now=now)
 
 
-def replay(event: Event, *, rule_ref: str | None, principal: Principal, now: datetime) -> Recorded:
-    """Have rules asked about an event again: all of its trigger, or one. Raises PermissionMissing,
-    UnknownRule, RuleAsksOtherEvents, RuleIsDisabled and EventsRefused."""
+def replay(
+    event: Event, *, rule_ref: str | None, principal: Principal, now: datetime, token: str = ""
+) -> Recorded:
+    """Have rules asked about an event again: all of its trigger, or one. With the same token, it is
+    done once. Raises PermissionMissing, UnknownRule, RuleAsksOtherEvents, RuleIsDisabled and
+    EventsRefused."""
     authority.require(principal, "events.send", event.place)
     rule = None
     if rule_ref is not None:
@@ -88,7 +91,7 @@ def replay(event: Event, *, rule_ref: str | None, principal: Principal, now: dat
             )
         if not rule.is_enabled:
             raise RuleIsDisabled(f"The rule {rule} is disabled: enable it first, or test it")
-    return replaying.replay(event.pk, rule=rule, sent_by=principal.actor, now=now)
+    return replaying.replay(event.pk, rule=rule, sent_by=principal.actor, now=now, token=token)
 
 
 def find(event_id: UUID) -> Event:

@@ -49,9 +49,10 @@ class NoRuleWaits(Conflict):
     kind = "no-rule-waits"
 
 
-def fire_now(trigger: Trigger, *, principal: Principal, now: datetime) -> Recorded:
+def fire_now(trigger: Trigger, *, principal: Principal, now: datetime, token: str = "") -> Recorded:
     """Record an event of a timer by hand, as if a time of it had come: all rules that wait for it
-    are asked. Its own times stay as they are. Raises PermissionMissing and NoRuleWaits."""
+    are asked. Its own times stay as they are. With the same token, it is done once. Raises
+    PermissionMissing and NoRuleWaits."""
     authority.require(principal, "events.send", trigger.place)
     if not Rule.objects.enabled().filter(trigger=trigger).exists():
         raise NoRuleWaits(f"No enabled rule waits for {trigger}: nothing would answer")
@@ -61,8 +62,9 @@ def fire_now(trigger: Trigger, *, principal: Principal, now: datetime) -> Record
         payload=_payload(triggers.schedule_of(trigger), tick, now),
         occurred_at=now,
         source=SOURCE,
-        # what fires by itself is sent by nobody; without a key, no time of the timer is taken
+        # what fires by itself is sent by nobody, and its key is its time
         sent_by=principal.actor,
+        key=f"by hand:{token}" if token else None,
     )
     return record_many([new], now=now, by_muster=True)[0]
 

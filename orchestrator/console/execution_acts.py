@@ -18,8 +18,6 @@ from orchestrator.core.models import Execution
 from orchestrator.core.shown import executions as shown
 from orchestrator.core.states import ExecutionStatus
 
-TOKEN_MAX = 36
-
 
 @dataclass(frozen=True)
 class Act:
@@ -141,7 +139,7 @@ def _cancel(look: Look, request: HttpRequest, execution: Execution) -> Done:
 def _again(look: Look, request: HttpRequest, execution: Execution) -> Done:
     new = executions.run_again(
         execution,
-        token=request.POST.get("token", "")[:TOKEN_MAX].replace("\0", ""),
+        token=look.token,
         by=look.user.actor,
         principal=look.user,
         now=look.now,

@@ -22,6 +22,7 @@ from orchestrator.core.shared_cache import OF_PROCESS
 T = TypeVar("T")
 
 KEPT_SECONDS = 2
+TOKEN_MAX = 36
 CELLS_MAX = 10_000
 """Executions at workers that are read for a page."""
 
@@ -64,10 +65,13 @@ class Look:
 
     user: Principal
     now: datetime = field(default_factory=clock.now)
+    token: str = ""
+    """Of the form that was sent, if it has one: sent twice, it does its work once."""
 
     @classmethod
     def of(cls, request: HttpRequest) -> Look:
-        return cls(authority.of_request(request))
+        token = request.POST.get("token", "")[:TOKEN_MAX].replace("\0", "")
+        return cls(authority.of_request(request), token=token)
 
     def may(self, permission: str, place: Place | None = None) -> bool:
         return authority.may(self.user, permission, place)

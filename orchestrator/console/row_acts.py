@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 from django.http import HttpRequest
 
@@ -30,6 +31,8 @@ class RowAct:
     done: str
     label: str = ""
     """On the button that opens its dialog; else its name."""
+    has_token: bool = False
+    """Its verb reads the form's token: sent twice, it does its work once."""
 
 
 RowActs = Mapping[str, RowAct]
@@ -62,7 +65,7 @@ def dialogs(known: RowActs, row: Any, look: Look, url: str, *, row_id: str = "")
             question=each.question.format(row=name_of(row)),
             explanation=each.explanation,
             url=url,
-            hidden={"act": each.name},
+            hidden={"act": each.name} | ({"token": str(uuid4())} if each.has_token else {}),
         )
         for each in known.values()
         if look.may(each.needs, _place(row))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from django.http import HttpRequest
 from django.urls import reverse
@@ -130,7 +130,9 @@ OF_SCHEDULE = named(
 OF_TIMERS = named(
     RowAct(
         "run",
-        lambda row, look, _: timers.fire_now(row, principal=look.user, now=look.now),
+        lambda row, look, _: timers.fire_now(
+            row, principal=look.user, now=look.now, token=look.token
+        ),
         "events.send",
         lambda row: True,
         "Run {row} now?",
@@ -138,6 +140,7 @@ OF_TIMERS = named(
         "asked. Its next times stay as they are.",
         "Run by hand",
         label="Run now",
+        has_token=True,
     ),
 )
 
@@ -189,7 +192,7 @@ def _replay(event: Event, rule: Rule | None) -> Dialog:
         explanation="A new event with the same payload is recorded, for it alone. What matches "
         "runs its action, as the rules are now.",
         url=reverse("console:replay", args=[event.pk]),
-        hidden={"rule": rule.ref if rule else EVERY_RULE},
+        hidden={"rule": rule.ref if rule else EVERY_RULE, "token": str(uuid4())},
     )
 
 
@@ -259,7 +262,9 @@ def replay(look: Look, request: HttpRequest, id: UUID) -> Done:
     ref = request.POST.get("rule", EVERY_RULE) or None
     if ref and not Rule.objects.visible_to(look.user).filter(ref=ref).exists():
         raise UnknownRule(f"No rule is called {ref[:140]!r}")
-    recorded = reporting.replay(event, rule_ref=ref, principal=look.user, now=look.now)
+    recorded = reporting.replay(
+        event, rule_ref=ref, principal=look.user, now=look.now, token=look.token
+    )
     whom = ref or "every rule"
     journal.note(request, event, f"Asked {whom} again, by the event {recorded.event_id}: {reason}")
     url = reverse("console:event", args=[recorded.event_id])

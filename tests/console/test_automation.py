@@ -213,7 +213,7 @@ def test_a_timer_shows_its_next_three_moments_and_its_last_results(admin_client:
     play.enforce(play.match([Event.objects.get().pk]))
     page = html(admin_client, "schedules")
     row = page.partition(f'<tr id="t-{trigger.pk}"')[2].partition("</tr>")[0]
-    assert row.count(" 05:00") == 3
+    assert row.count("05:00") == 3
     assert "shop.nightly" in row
     one = html(admin_client, "trigger", trigger.pk)
     assert "Last events" in one
@@ -423,6 +423,23 @@ def test_an_event_is_replayed_for_one_rule_with_a_reason(admin_client: Client, s
     new = Event.objects.get(source="replay")
     assert (new.only_rule, new.payload, new.sent_by) == (shop, event.payload, "user:admin")
     assert f"by the event {new.pk}: it was lost" in html(admin_client, "event", event.pk)
+
+
+def token_in(page: str) -> str:
+    return page.partition('name="token" value="')[2].partition('"')[0]
+
+
+def test_a_form_that_is_sent_twice_makes_one_event(admin_client: Client, shop: Rule) -> None:
+    event, timer = event_of(42), make_timer()
+    replay = {"rule": "shop.ship", "token": token_in(html(admin_client, "event", event.pk))}
+    run = {"act": "run", "token": token_in(html(admin_client, "schedules"))}
+    for _ in range(2):
+        post(admin_client, "replay", event.pk, reason="x", **replay)
+        post(admin_client, "timer_act", timer.pk, reason="x", **run)
+    assert Event.objects.filter(source="replay").count() == 1
+    assert timer.events.count() == 1
+    post(admin_client, "timer_act", timer.pk, reason="x", act="run", token="another")
+    assert timer.events.count() == 2
 
 
 def test_a_rule_that_one_may_not_see_is_not_asked(shop: Rule) -> None:

@@ -29,7 +29,6 @@ from orchestrator.core.shown import requests as shown_requests
 
 ACTIONS_MAX = 100
 WORKERS_MAX = 200
-TOKEN_MAX = 36
 LABEL = re.compile(r"\s*([^=\s]+)\s*=\s*(.*?)\s*")
 
 
@@ -146,7 +145,7 @@ class Form:
 
     def read(self, typed: Mapping[str, str]) -> NewExecution:
         """Read what was typed. What cannot be read is refused at its place."""
-        self.token = typed.get("token", "")[:TOKEN_MAX].replace("\0", "") or self.token
+        self.token = self.look.token or self.token
         for each in self.options:
             each.typed = typed.get(each.name, "").replace("\r\n", "\n").strip()
         return self._request(typed)
