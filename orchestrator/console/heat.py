@@ -16,6 +16,7 @@ from orchestrator.core.words import Kind
 
 LINKED_MAX = 1_000
 """Cells that are links. A fleet of more slots has plain ones, a tenth of the bytes."""
+URGENCY = (Kind.DANGER, Kind.WARNING)
 CELLS_MAX = 64
 """Of one worker that are drawn."""
 
@@ -103,6 +104,18 @@ def rows(look: Look) -> list[Row]:
     slots = sum(each.capacity for each in look.workers)
     is_linked = slots <= LINKED_MAX and look.may("executions.read")
     return [row(worker, look, is_linked=is_linked) for worker in look.workers]
+
+
+def few(look: Look, most: int) -> list[Row]:
+    """So many workers, by name: those that are not well, and then those that have most to do."""
+    chosen = {each.pk for each in sorted(look.workers, key=lambda each: _order(each, look))[:most]}
+    return [row(each, look, is_linked=False) for each in look.workers if each.pk in chosen]
+
+
+def _order(worker: Worker, look: Look) -> tuple[int, int]:
+    _, kind = _state(worker, look.now)
+    urgency = URGENCY.index(kind) if kind in URGENCY else len(URGENCY)
+    return urgency, -len(look.held_by(worker))
 
 
 def row(worker: Worker, look: Look, *, is_linked: bool) -> Row:

@@ -12,6 +12,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from orchestrator.console.pages import now
+from orchestrator.core import clock
 from orchestrator.core.models import Execution, Worker
 from tests.factories import make_worker
 
@@ -50,6 +52,17 @@ def test_each_number_of_now_leads_to_a_list_of_as_many(admin_client: Client, wor
     for name, (url, count) in found.items():
         rows = admin_client.get(url).content.decode().count('<tr id="x-')
         assert rows == count, name
+
+
+def test_of_a_large_fleet_now_shows_what_is_not_well_and_leads_to_the_rest(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(now, "WORKERS_MAX", 3)
+    for number in range(5):
+        make_worker(f"w{number}", now=clock.now(), cordoned=number == 4)
+    page = html(admin_client, "now")
+    assert re.findall(r'<li id="small-\d+"><a [^>]*>(w\d)', page) == ["w0", "w1", "w4"]
+    assert f'<a href="{reverse("console:fleet")}">2 more</a>' in page
 
 
 def test_a_list_shows_what_went_wrong_in_each_row(admin_client: Client, work: None) -> None:

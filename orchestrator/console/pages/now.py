@@ -25,6 +25,7 @@ LOOKED_AT = 10_000
 WINDOW = timedelta(minutes=15)
 WITHIN = "created:<15m"
 """The same, as a search."""
+WORKERS_MAX = 60
 OPEN = [status for status in ExecutionStatus if status not in TERMINAL]
 
 
@@ -57,7 +58,9 @@ def show(look: Look, request: HttpRequest) -> Context:
     if look.may("tasks.read"):
         context["tasks"] = [Number(*each) for each in tasks.numbers(look)]
     if look.may("workers.read"):
-        context |= {"rows": heat.rows(look), "sum": heat.summed(look)}
+        rows = heat.few(look, WORKERS_MAX)
+        more = len(look.workers) - len(rows)
+        context |= {"rows": rows, "more": more, "sum": heat.summed(look)}
     return context
 
 

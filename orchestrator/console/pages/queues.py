@@ -33,7 +33,7 @@ from orchestrator.queues.shown.queues import QueueSummary
 from orchestrator.queues.states import KINDS
 
 LANES_MAX = 200
-WORKERS_MAX = 200
+WORKERS_MAX = 100
 GATES_MAX = 50
 FIRST_MAX = 20
 """Of a lane's waiting executions, the next so many are shown."""
@@ -183,7 +183,7 @@ class BrokerRow:
 def show_list(look: Look, request: HttpRequest) -> Context:
     """Lanes, gates, and the queues between the services."""
     found = lanes(look)
-    seen = broker.queues(each.pk for each in look.workers[:WORKERS_MAX])
+    seen = broker.queues(each.pk for each in _workers(look))
     return {
         "title": "Queues",
         "here": "queues",
@@ -262,6 +262,13 @@ def _shared(look: Look, seen: Seen[Mapping[str, Sampled]]) -> list[BrokerRow]:
     ]
 
 
+def _workers(look: Look) -> list[Worker]:
+    """Those whose queues are shown: of a large fleet those that hold most."""
+    if len(look.workers) <= WORKERS_MAX:
+        return look.workers
+    return sorted(look.workers, key=lambda each: -len(look.held_by(each)))[:WORKERS_MAX]
+
+
 def _of_workers(look: Look, seen: Seen[Mapping[str, Sampled]]) -> list[BrokerRow]:
     """The queues of workers: what waits most first."""
     if not look.workers:
@@ -275,7 +282,7 @@ def _rows_of_workers(
     look: Look, answer: Mapping[str, Sampled], letters: Mapping[str, int]
 ) -> Iterator[BrokerRow]:
     flows = _flows(look)
-    for worker in look.workers[:WORKERS_MAX]:
+    for worker in _workers(look):
         spec = topology.worker_queue(worker.pk)
         name = spec.name
         yield BrokerRow(
