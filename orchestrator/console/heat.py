@@ -107,9 +107,15 @@ def rows(look: Look) -> list[Row]:
 
 
 def few(look: Look, most: int) -> list[Row]:
-    """So many workers, by name: those that are not well, and then those that have most to do."""
-    chosen = {each.pk for each in sorted(look.workers, key=lambda each: _order(each, look))[:most]}
+    """The urgent ones alone, by name, without links."""
+    chosen = urgent(look, most)
     return [row(each, look, is_linked=False) for each in look.workers if each.pk in chosen]
+
+
+def urgent(look: Look, most: int) -> set[int]:
+    """The ids of so many workers: those that are not well, and then those that have most to do."""
+    ordered = sorted(look.workers, key=lambda each: _order(each, look))
+    return {each.pk for each in ordered[:most]}
 
 
 def _order(worker: Worker, look: Look) -> tuple[int, int]:

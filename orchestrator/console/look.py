@@ -67,6 +67,8 @@ class Look:
     now: datetime = field(default_factory=clock.now)
     token: str = ""
     """Of the form that was sent, if it has one: sent twice, it does its work once."""
+    worker_id: int | None = None
+    """The only worker of which `held` knows, if the page is about one."""
 
     @classmethod
     def of(cls, request: HttpRequest) -> Look:
@@ -95,6 +97,8 @@ class Look:
         """What workers hold now, by worker id, what runs first; of refs that the user may not see,
         too, as a slot is taken whoever looks."""
         rows = Execution.objects.open().filter(status__in=DISPATCHED, worker__isnull=False)
+        if self.worker_id is not None:
+            rows = rows.filter(worker=self.worker_id)
         columns = ("worker_id", "pk", "action_ref", "status", "started_at")
         held: dict[int, list[Held]] = {}
         for row in rows.order_by().values_list(*columns)[:CELLS_MAX]:

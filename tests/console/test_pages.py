@@ -12,7 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from orchestrator.console.pages import now
+from orchestrator.console.pages import fleet, now
 from orchestrator.core import clock
 from orchestrator.core.models import Execution, Worker
 from tests.factories import make_worker
@@ -63,6 +63,18 @@ def test_of_a_large_fleet_now_shows_what_is_not_well_and_leads_to_the_rest(
     page = html(admin_client, "now")
     assert re.findall(r'<li id="small-\d+"><a [^>]*>(w\d)', page) == ["w0", "w1", "w4"]
     assert f'<a href="{reverse("console:fleet")}">2 more</a>' in page
+
+
+def test_of_a_large_fleet_the_table_has_a_part_and_the_map_all(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet, "ROWS_MAX", 2)
+    for number in range(4):
+        make_worker(f"w{number}", now=clock.now(), cordoned=number == 3)
+    page = html(admin_client, "fleet")
+    assert page.count('<li id="heat-') == 4
+    assert re.findall(r'<tr id="row-\d+"><td><a [^>]*>(w\d)', page) == ["w0", "w3"]
+    assert "2 of 4: those that are not well" in page
 
 
 def test_a_list_shows_what_went_wrong_in_each_row(admin_client: Client, work: None) -> None:

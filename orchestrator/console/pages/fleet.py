@@ -15,6 +15,8 @@ from orchestrator.core.presence import Life
 from orchestrator.core.words import Kind
 
 HOST = "host"
+ROWS_MAX = 200
+"""Of the table; the map has all workers."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +44,12 @@ def show(look: Look, request: HttpRequest) -> Context:
     names = [HOST, *heat.label_names(look.workers)]
     by = request.GET.get("group", HOST)
     by = by if by in names else HOST
+    listed = heat.urgent(look, ROWS_MAX)
     return {
         "title": "Fleet",
         "here": "fleet",
-        "rows": rows,
+        "rows": [each for each in rows if each.worker.pk in listed],
+        "workers": len(rows),
         "sum": heat.summed(look),
         "groups": heat.grouped(rows, by),
         "group_by": by,

@@ -27,6 +27,7 @@ def found(look: Look, name: str, permission: str = "workers.read") -> Worker:
 @access.page("worker", needs="workers.read", topics="execution,worker,presence,clock")
 def show(look: Look, request: HttpRequest, name: str) -> Context:
     worker = found(look, name)
+    look.worker_id = worker.pk
     offered = orders.of_worker(worker, look)
     out = shown.whole(worker, load=len(look.held_by(worker)), now=look.now)
     return {
