@@ -21,8 +21,8 @@ from benchmarks.remote import BenchmarkError
 
 OPEN_AT_ONCE = 25
 LEAST_SECONDS, REST, MOST_SECONDS = 1.0, 4, 10.0
-"""Between two requests of a window, as in `live.js`: at least so long, and between an answer and the
-next request so many times as long as that answer took, up to a limit."""
+"""Of a window, as in `live.js`: at least so long from one request to the next, and from an answer
+to the next request so many times as long as that answer took, up to a limit."""
 PATIENCE_SECONDS = 120.0
 ROW = re.compile(rb'<tr id="x-([0-9a-f-]{36})')
 MOVED = b"event: moved"
