@@ -321,9 +321,8 @@ def test_all_that_match_a_filter_are_changed_batch_by_batch_without_a_click_betw
     _wait_for_requests(page, batches, 1)
     batches[0].continue_()
     expect(page.get_by_text("500 of 501 executions")).to_be_visible(timeout=4 * LOOK_MS)
-    # until the page has asked for the next batch, it may go away under who looks at it
+    # it asks for the next batch by itself: a page whose navigation is held evaluates no script
     _wait_for_requests(page, batches, 2)
-    assert chromium.faults(page) == []
     batches[1].continue_()
     page.unroute_all()
     expect(page.get_by_text("Cancellations accepted: 501 of 501.")).to_be_visible()
