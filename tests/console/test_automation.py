@@ -3,6 +3,7 @@ may be done there."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -213,7 +214,7 @@ def test_a_timer_shows_its_next_three_moments_and_its_last_results(admin_client:
     play.enforce(play.match([Event.objects.get().pk]))
     page = html(admin_client, "schedules")
     row = page.partition(f'<tr id="t-{trigger.pk}"')[2].partition("</tr>")[0]
-    assert row.count("05:00") == 3
+    assert len(re.findall(r"\b05:00", row)) == 3
     assert "shop.nightly" in row
     one = html(admin_client, "trigger", trigger.pk)
     assert "Last events" in one

@@ -54,12 +54,17 @@ def test_each_number_of_now_leads_to_a_list_of_as_many(admin_client: Client, wor
         assert rows == count, name
 
 
+def make_fleet(number: int) -> None:
+    """Workers that have nothing to do, of whom the last one is cordoned."""
+    for each in range(number):
+        make_worker(f"w{each}", now=clock.now(), cordoned=each == number - 1)
+
+
 def test_of_a_large_fleet_now_shows_what_is_not_well_and_leads_to_the_rest(
     admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(now, "WORKERS_MAX", 3)
-    for number in range(5):
-        make_worker(f"w{number}", now=clock.now(), cordoned=number == 4)
+    make_fleet(5)
     page = html(admin_client, "now")
     assert re.findall(r'<li id="small-\d+"><a [^>]*>(w\d)', page) == ["w0", "w1", "w4"]
     assert f'<a href="{reverse("console:fleet")}">2 more</a>' in page
@@ -69,8 +74,7 @@ def test_of_a_large_fleet_the_table_has_a_part_and_the_map_all(
     admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fleet, "ROWS_MAX", 2)
-    for number in range(4):
-        make_worker(f"w{number}", now=clock.now(), cordoned=number == 3)
+    make_fleet(4)
     page = html(admin_client, "fleet")
     assert page.count('<li id="heat-') == 4
     assert re.findall(r'<tr id="row-\d+"><td><a [^>]*>(w\d)', page) == ["w0", "w3"]

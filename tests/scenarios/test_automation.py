@@ -311,7 +311,7 @@ def test_timers_fire_once_each_second_while_services_are_killed(
     measured("latest of the timers, with services killed", ticked.latest_seconds)
 
 
-def test_timer_fires_before_its_next_time_comes(
+def test_timer_fires_within_the_tenth_of_a_second(
     shared: Installation, measured: Callable[[str, float], None]
 ) -> None:
     sensor = shared.start_sensor()
@@ -325,7 +325,7 @@ def test_timer_fires_before_its_next_time_comes(
 
     late = sorted((row.received_at - row.occurred_at).total_seconds() for row in _ticks(shared))
     measured("lateness of a timer, the middle one", late[len(late) // 2])
-    assert late[len(late) // 2] < 1.0
+    assert late[len(late) // 2] < 0.5
     ticking.check(shared, every_seconds=1)
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 from uuid import UUID
 
-from django.db import connection, models
+from django.db import models
 from django.db.models import Q
 from uuid_utils import compat as uuid_utils
 
 from orchestrator.automation.hooks.deliveries import TAKEN
-from orchestrator.automation.models.triggers import Trigger, TriggerType
+from orchestrator.automation.models.triggers import Trigger
 from orchestrator.core import authority
 from orchestrator.core.authority import Place, Principal
-from orchestrator.core.statements import Rows, Statement
+from orchestrator.core.models.prepared import Prepared
 
 if TYPE_CHECKING:
     from django_stubs_ext.db.models.manager import RelatedManager
@@ -31,10 +30,7 @@ class WebhookQuerySet(models.QuerySet["Webhook"]):
 
     def at(self, path: str) -> Webhook | None:
         """The hook at this path, with its trigger and the type of that."""
-        if connection.vendor != "postgresql":
-            return self.filter(path=path).select_related("trigger__type").first()
-        found = _selection().execute({"path": path})
-        return _read(found[0]) if found else None
+        return next(iter(_at(path)), None)
 
 
 class Webhook(models.Model):
@@ -67,36 +63,11 @@ class Webhook(models.Model):
         return self.trigger.place
 
 
-@cache
-def _rows() -> tuple[Rows[Any], Rows[Any], Rows[Any]]:
-    return Rows(Webhook), Rows(Trigger), Rows(TriggerType)
-
-
-@cache
-def _selection() -> Statement:
-    """Selects what `_read` reads: each delivery begins with it, those of strangers, too."""
-    columns = [
-        f"{alias}.{column}"
-        for alias, rows in zip(("hook", "trigger", "type"), _rows(), strict=True)
-        for column in rows.columns
-    ]
-    return Statement(f"""
-        SELECT {", ".join(columns)} FROM {Webhook._meta.db_table} AS hook
-        JOIN {Trigger._meta.db_table} AS trigger ON trigger.id = hook.trigger_id
-        JOIN {TriggerType._meta.db_table} AS type ON type.id = trigger.type_id
-        WHERE hook.path = %(path)s
-    """)  # noqa: S608 - every interpolated name is of our own models
-
-
-def _read(row: tuple[Any, ...]) -> Webhook:
-    hooks, triggers, types = _rows()
-    of_trigger = len(hooks.columns)
-    of_type = of_trigger + len(triggers.columns)
-    hook: Webhook
-    (hook,) = hooks.read([row[:of_trigger]], using=connection.alias)
-    (hook.trigger,) = triggers.read([row[of_trigger:of_type]], using=connection.alias)
-    (hook.trigger.type,) = types.read([row[of_type:]], using=connection.alias)
-    return hook
+_at = Prepared[str, Webhook](
+    lambda path: Webhook.objects.filter(path=path).select_related("trigger__type"),
+    stand_in="any-path",
+)
+"""Each delivery begins with it, those of strangers, too."""
 
 
 class DeliveryCountQuerySet(models.QuerySet["DeliveryCount"]):

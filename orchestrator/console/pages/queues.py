@@ -183,7 +183,8 @@ class BrokerRow:
 def show_list(look: Look, request: HttpRequest) -> Context:
     """Lanes, gates, and the queues between the services."""
     found = lanes(look)
-    seen = broker.queues(each.pk for each in _workers(look))
+    workers = _workers(look)
+    seen = broker.queues(each.pk for each in workers)
     return {
         "title": "Queues",
         "here": "queues",
@@ -191,7 +192,7 @@ def show_list(look: Look, request: HttpRequest) -> Context:
         "lanes_max": LANES_MAX if len(found) > LANES_MAX else 0,
         "gates": _gates(found),
         "shared": _shared(look, seen) if look.may("metrics.read") else [],
-        "of_workers": _of_workers(look, seen),
+        "of_workers": _of_workers(look, workers, seen),
         "workers_max": WORKERS_MAX if len(look.workers) > WORKERS_MAX else 0,
         "silent": _silence(look, seen),
         "rows_max": f"{queue_flow.MOST_EVENTS:,}",
@@ -269,20 +270,24 @@ def _workers(look: Look) -> list[Worker]:
     return sorted(look.workers, key=lambda each: -len(look.held_by(each)))[:WORKERS_MAX]
 
 
-def _of_workers(look: Look, seen: Seen[Mapping[str, Sampled]]) -> list[BrokerRow]:
+def _of_workers(
+    look: Look, workers: Sequence[Worker], seen: Seen[Mapping[str, Sampled]]
+) -> list[BrokerRow]:
     """The queues of workers: what waits most first."""
-    if not look.workers:
+    if not workers:
         return []
-    letters = _letters(look)
-    rows = list(_rows_of_workers(look, seen.answer or {}, letters))
+    rows = list(_rows_of_workers(look, workers, seen.answer or {}, _letters(look)))
     return sorted(rows, key=lambda row: -(row.flow.waiting or 0) if row.flow else 0)
 
 
 def _rows_of_workers(
-    look: Look, answer: Mapping[str, Sampled], letters: Mapping[str, int]
+    look: Look,
+    workers: Sequence[Worker],
+    answer: Mapping[str, Sampled],
+    letters: Mapping[str, int],
 ) -> Iterator[BrokerRow]:
     flows = _flows(look)
-    for worker in _workers(look):
+    for worker in workers:
         spec = topology.worker_queue(worker.pk)
         name = spec.name
         yield BrokerRow(

@@ -15,27 +15,34 @@ from django.db.models import QuerySet, UUIDField
 from django.db.models import query as django_query
 
 Row = TypeVar("Row")
+Id = TypeVar("Id", UUID, str)
 
 STAND_IN = UUID("57a9d19e-0000-7000-8000-000000000000")
 """Any id, to see where it stands among the parameters of a query."""
 
 
-class Prepared(Generic[Row]):
+class Prepared(Generic[Id, Row]):
     """A queryset that depends on nothing but an id: `Prepared(build)(id)` is `list(build(id))`.
+    If that is a text, `stand_in` is one that stands nowhere else in the query.
 
     `build` is called once for each kind of database. It may follow foreign keys (`select_related`),
     leave out columns, or ask for tuples (`values_list`); annotations are not supported.
     """
 
-    def __init__(self, build: Callable[[UUID], QuerySet[Any, Row]]) -> None:
-        self._build = build
+    def __init__(
+        self,
+        build: Callable[[Id], QuerySet[Any, Row]],
+        stand_in: Id = STAND_IN,  # type: ignore[assignment] # of a UUID unless it says otherwise
+    ) -> None:
+        self._build: Callable[[Id], QuerySet[Any, Row]] = build
+        self._stand_in: Id = stand_in
         self._composed: dict[str, _Composed] = {}
 
-    def __call__(self, id: UUID) -> list[Row]:
+    def __call__(self, id: Id) -> list[Row]:
         connection = connections["default"]
         composed = self._composed.get(connection.vendor)
         if composed is None:
-            composed = _Composed(self._build(STAND_IN), connection)
+            composed = _Composed(self._build(self._stand_in), self._stand_in, connection)
             self._composed[connection.vendor] = composed
         with connection.cursor() as cursor:
             cursor.execute(composed.sql, composed.parameters_for(id, connection))
@@ -45,12 +52,12 @@ class Prepared(Generic[Row]):
 class _Composed:
     """What Django makes of a queryset for one kind of database, before it runs it."""
 
-    def __init__(self, queryset: Any, connection: Any) -> None:
+    def __init__(self, queryset: Any, stand_in: UUID | str, connection: Any) -> None:
         compiler: Any = queryset.query.get_compiler(connection=connection)
         self.sql, parameters = compiler.as_sql()
         self.parameters = tuple(parameters)
-        stand_in = _as_parameter(STAND_IN, connection)
-        self.is_id = [value == stand_in for value in self.parameters]
+        wanted = _as_parameter(stand_in, connection)
+        self.is_id = [value == wanted for value in self.parameters]
         assert any(self.is_id), f"the query does not ask for its id: {self.sql}"
         expressions = [column[0] for column in compiler.select]
         self.converters = list(compiler.get_converters(expressions).items())
@@ -64,7 +71,7 @@ class _Composed:
             populators: Any = django_query.get_related_populators
             self.related = populators(info, compiler.select, connection.alias)
 
-    def parameters_for(self, id: UUID, connection: Any) -> list[Any]:
+    def parameters_for(self, id: UUID | str, connection: Any) -> list[Any]:
         value = _as_parameter(id, connection)
         pairs = zip(self.parameters, self.is_id, strict=True)
         return [value if is_id else other for other, is_id in pairs]
@@ -83,5 +90,5 @@ class _Composed:
             yield found
 
 
-def _as_parameter(id: UUID, connection: Any) -> Any:
-    return UUIDField().get_db_prep_value(id, connection)
+def _as_parameter(id: UUID | str, connection: Any) -> Any:
+    return id if isinstance(id, str) else UUIDField().get_db_prep_value(id, connection)

@@ -16,8 +16,7 @@ let paused = false;
 let lostSince = "";
 let asking = null;
 let again = false;
-let askedAt = 0;
-let restUntil = 0;
+let dueAt = 0;
 let shown = "";
 
 const part = () => document.getElementById("live");
@@ -42,12 +41,13 @@ export function refresh() {
     again = true;
     return;
   }
-  const wait = Math.max(0, Math.max(askedAt + LEAST_MS, restUntil) - Date.now());
+  const wait = Math.max(0, dueAt - Date.now());
   asking = setTimeout(async () => {
-    askedAt = Date.now();
+    const askedAt = Date.now();
     again = false;
     await ask();
-    restUntil = Date.now() + Math.min(POLL_MS, REST * (Date.now() - askedAt));
+    const now = Date.now();
+    dueAt = Math.max(askedAt + LEAST_MS, now + Math.min(POLL_MS, REST * (now - askedAt)));
     asking = null;
     if (again) refresh();
   }, wait);
