@@ -12,8 +12,7 @@ from pathlib import Path
 
 import httpx
 
-from tests import servers
-from tests.docs import warm
+from tests import servers, warm
 from tests.docs.pages import REPOSITORY
 from tests.waiting import wait_until
 
@@ -45,11 +44,12 @@ class System:
 
     def start(self) -> None:
         self._start("up", "manage.py", "up", "--plain", "--port", str(self.port))
-        self._start("commands", "-m", "tests.docs.warm", str(self._address))
+        self._forks = warm.Forks()
         self._make_programs()
         wait_until(self._is_ready, "the system did not start", seconds=120)
 
     def close(self) -> None:
+        self._forks.close()
         for process in self._processes:
             process.send_signal(signal.SIGTERM)
         for process in self._processes:
@@ -79,10 +79,6 @@ class System:
     def _programs(self) -> Path:
         return self.directory / "programs"
 
-    @property
-    def _address(self) -> Path:
-        return self.directory / "commands.socket"
-
     def _start(self, name: str, *arguments: str) -> None:
         with (self.directory / f"{name}.log").open("wb") as log:
             self._processes.append(
@@ -103,9 +99,7 @@ class System:
         program = str(REPOSITORY / "manage.py")
         curl = shutil.which("curl")
         text = {
-            "manage.py": warm.client(
-                program=program, address=str(self._address), settings=self.environment
-            ),
+            "manage.py": warm.client(program=program, address=self._forks.address),
             "curl": f'#!/bin/bash\n{curl} --fail-with-body "$@" 2> >(grep -v "^curl: (22)" >&2)\n',
         }
         self._programs.mkdir()
@@ -116,7 +110,7 @@ class System:
     def _is_ready(self) -> bool:
         ended = [process.args for process in self._processes if process.poll() is not None]
         assert not ended, (self.directory / "up.log").read_text()
-        return self._address.exists() and self._has_api() and self._has_workers()
+        return self._forks.is_ready() and self._has_api() and self._has_workers()
 
     def _has_api(self) -> bool:
         try:

@@ -40,7 +40,7 @@ import psutil
 import psycopg
 from psycopg import sql
 
-from tests import once, servers
+from tests import once, servers, warm
 from tests.freezing import freeze
 
 T = TypeVar("T")
@@ -79,6 +79,9 @@ short; one that only must not pass is long, for a machine that does much else.""
 
 SOON_LOST: dict[str, Any] = {"staleness_multiplier": 8}
 """For tests that wait until a worker is missed: after 4 s without a heartbeat."""
+
+OF_A_START = ("FAKETIME", "LD_", "PYTHON")
+"""How variables begin that have an effect when a program starts, and none on a fork."""
 
 SIGNS_OF_READINESS = (" ready.", "beat: Starting", "Uvicorn running")
 
@@ -293,14 +296,11 @@ class Client:
     def __init__(self, environment: dict[str, str], directory: Path) -> None:
         ours, theirs = socket.socketpair()
         with theirs, (directory / "client.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.scenarios.client", str(theirs.fileno())],
-                env=environment,
-                cwd=REPOSITORY,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                pass_fds=[theirs.fileno()],
+            self.process = warm.shared().start(
+                ["-m", "tests.scenarios.client"],
+                environment=environment,
+                output=log.fileno(),
+                link=theirs,
             )
         self._link = Connection(ours.detach())
         self._is_up = False
@@ -340,7 +340,9 @@ class Client:
 class Service:
     """One service of an installation: a process, and the processes below it."""
 
-    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(
+        self, name: str, process: subprocess.Popen[bytes] | warm.Process, log: Path
+    ) -> None:
         self.name = name
         self.process = process
         self.log_path = log
@@ -477,7 +479,9 @@ class Installation:
     """One installation and its services. `settings` differ from QUICK where a test needs it;
     without `quick` all others are those that Muster has by itself. `beside` is another installation
     that has the same broker. Without `logins`, all services have the same one, which may do
-    everything: a worker then needs no executor to find its exchanges."""
+    everything: a worker then needs no executor to find its exchanges. Services are forks of a
+    process that has loaded Muster, unless `is_warm` is False: then, and with a wrapper or a variable
+    that Python or the loader reads at the start, they are programs of their own."""
 
     def __init__(
         self,
@@ -486,9 +490,11 @@ class Installation:
         quick: bool = True,
         beside: Installation | None = None,
         logins: bool = True,
+        is_warm: bool = True,
         **settings: Any,
     ) -> None:
         self.backend = backend
+        self.is_warm = is_warm
         self.has_logins = logins
         self.directory = Path(tempfile.mkdtemp(prefix="muster-scenario-"))
         self._guardian = servers.Guardian(self.directory)
@@ -516,16 +522,22 @@ class Installation:
         """Start `python <command>` in this installation; `wrapper` is a command that becomes the
         one after it."""
         log = self.directory / f"{name}.{len(self.services)}.log"
+        process: subprocess.Popen[bytes] | warm.Process
         with log.open("ab") as output:
-            process = subprocess.Popen(
-                [*wrapper, sys.executable, *command],
-                env=self.environment | environment,
-                cwd=REPOSITORY,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            if wrapper or not self.is_warm or any(key.startswith(OF_A_START) for key in environment):
+                process = subprocess.Popen(
+                    [*wrapper, sys.executable, *command],
+                    env=self.environment | environment,
+                    cwd=REPOSITORY,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            else:
+                process = warm.shared().start(
+                    command, environment=self.environment | environment, output=output.fileno()
+                )
         service = Service(name, process, log)
         self.services.append(service)
         self._guardian.watch([-service.pid for service in self.services])
@@ -572,14 +584,17 @@ class Installation:
 
     def command(self, *arguments: str) -> str:
         """Run `manage.py <arguments>` to its end; what it wrote to its output."""
-        return subprocess.run(
-            [sys.executable, "manage.py", *arguments],
-            env=self.environment,
-            cwd=REPOSITORY,
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        ).stdout
+        with tempfile.TemporaryFile("w+") as output:
+            process = warm.shared().start(
+                ["manage.py", *arguments],
+                environment=self.environment,
+                output=output.fileno(),
+                errors=sys.stderr.fileno(),
+            )
+            if (status := process.wait()) != 0:
+                raise subprocess.CalledProcessError(status, arguments)
+            output.seek(0)
+            return output.read()
 
     def token(self, name: str, role: str = "admin") -> str:
         """Make an API token of a service account of its own, which has this role; its text."""

@@ -39,7 +39,8 @@ def with_canary(install: Callable[..., Any], canary: str) -> Callable[..., Insta
     """Make an installation that has this secret in its environment."""
 
     def make(**settings: Any) -> Installation:
-        muster: Installation = install(**settings)
+        # whose environment is what the kernel tells
+        muster: Installation = install(is_warm=False, **settings)
         muster.environment["SECRET_KEY"] = canary
         muster.environment.setdefault("REDIS_URL", f"redis://:{canary}@127.0.0.1:1/0")
         return muster
