@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 
-from tests import servers, warm
+from tests import forked, servers
 from tests.docs.pages import REPOSITORY
 from tests.waiting import wait_until
 
@@ -44,7 +44,7 @@ class System:
 
     def start(self) -> None:
         self._start("up", "manage.py", "up", "--plain", "--port", str(self.port))
-        self._forks = warm.Forks()
+        self._forks = forked.Forks()
         self._make_programs()
         wait_until(self._is_ready, "the system did not start", seconds=120)
 
@@ -99,7 +99,7 @@ class System:
         program = str(REPOSITORY / "manage.py")
         curl = shutil.which("curl")
         text = {
-            "manage.py": warm.client(program=program, address=self._forks.address),
+            "manage.py": forked.client(program=program, address=self._forks.address),
             "curl": f'#!/bin/bash\n{curl} --fail-with-body "$@" 2> >(grep -v "^curl: (22)" >&2)\n',
         }
         self._programs.mkdir()

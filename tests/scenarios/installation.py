@@ -40,7 +40,7 @@ import psutil
 import psycopg
 from psycopg import sql
 
-from tests import once, servers, warm
+from tests import forked, once, servers
 from tests.freezing import freeze
 
 T = TypeVar("T")
@@ -79,9 +79,6 @@ short; one that only must not pass is long, for a machine that does much else.""
 
 SOON_LOST: dict[str, Any] = {"staleness_multiplier": 8}
 """For tests that wait until a worker is missed: after 4 s without a heartbeat."""
-
-OF_A_START = ("FAKETIME", "LD_", "PYTHON")
-"""How variables begin that have an effect when a program starts, and none on a fork."""
 
 SIGNS_OF_READINESS = (" ready.", "beat: Starting", "Uvicorn running")
 
@@ -296,7 +293,7 @@ class Client:
     def __init__(self, environment: dict[str, str], directory: Path) -> None:
         ours, theirs = socket.socketpair()
         with theirs, (directory / "client.log").open("ab") as log:
-            self.process = warm.shared().start(
+            self.process = forked.shared().start(
                 ["-m", "tests.scenarios.client"],
                 environment=environment,
                 output=log.fileno(),
@@ -341,7 +338,7 @@ class Service:
     """One service of an installation: a process, and the processes below it."""
 
     def __init__(
-        self, name: str, process: subprocess.Popen[bytes] | warm.Process, log: Path
+        self, name: str, process: subprocess.Popen[bytes] | forked.Process, log: Path
     ) -> None:
         self.name = name
         self.process = process
@@ -480,8 +477,8 @@ class Installation:
     without `quick` all others are those that Muster has by itself. `beside` is another installation
     that has the same broker. Without `logins`, all services have the same one, which may do
     everything: a worker then needs no executor to find its exchanges. Services are forks of a
-    process that has loaded Muster, unless `is_warm` is False: then, and with a wrapper or a variable
-    that Python or the loader reads at the start, they are programs of their own."""
+    process that has loaded Muster, unless `is_forked` is False: then, and with a wrapper or a
+    variable that Python or the loader reads at the start, they are programs of their own."""
 
     def __init__(
         self,
@@ -490,11 +487,11 @@ class Installation:
         quick: bool = True,
         beside: Installation | None = None,
         logins: bool = True,
-        is_warm: bool = True,
+        is_forked: bool = True,
         **settings: Any,
     ) -> None:
         self.backend = backend
-        self.is_warm = is_warm
+        self.is_forked = is_forked
         self.has_logins = logins
         self.directory = Path(tempfile.mkdtemp(prefix="muster-scenario-"))
         self._guardian = servers.Guardian(self.directory)
@@ -522,12 +519,14 @@ class Installation:
         """Start `python <command>` in this installation; `wrapper` is a command that becomes the
         one after it."""
         log = self.directory / f"{name}.{len(self.services)}.log"
-        process: subprocess.Popen[bytes] | warm.Process
+        variables = self.environment | environment
+        is_cold = wrapper or not self.is_forked or any(map(_matters_at_start, environment))
+        process: subprocess.Popen[bytes] | forked.Process
         with log.open("ab") as output:
-            if wrapper or not self.is_warm or any(key.startswith(OF_A_START) for key in environment):
+            if is_cold:
                 process = subprocess.Popen(
                     [*wrapper, sys.executable, *command],
-                    env=self.environment | environment,
+                    env=variables,
                     cwd=REPOSITORY,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
@@ -535,8 +534,8 @@ class Installation:
                     start_new_session=True,
                 )
             else:
-                process = warm.shared().start(
-                    command, environment=self.environment | environment, output=output.fileno()
+                process = forked.shared().start(
+                    command, environment=variables, output=output.fileno()
                 )
         service = Service(name, process, log)
         self.services.append(service)
@@ -585,7 +584,7 @@ class Installation:
     def command(self, *arguments: str) -> str:
         """Run `manage.py <arguments>` to its end; what it wrote to its output."""
         with tempfile.TemporaryFile("w+") as output:
-            process = warm.shared().start(
+            process = forked.shared().start(
                 ["manage.py", *arguments],
                 environment=self.environment,
                 output=output.fileno(),
@@ -902,6 +901,11 @@ class Installation:
                 ):
                     found.append(process)
         return found
+
+
+def _matters_at_start(variable: str) -> bool:
+    """Whether this variable has an effect when a program starts, and none on a fork."""
+    return variable.startswith(("FAKETIME", "LD_", "PYTHON"))
 
 
 def _is_of(process: psutil.Process, id: str) -> bool:

@@ -40,7 +40,7 @@ def strict(backend: Backend) -> Iterator[Installation]:
     """An installation with low limits, that lets HTTP actions reach this host."""
     installation = Installation(
         backend,
-        is_warm=False,  # whose environment is what the kernel tells
+        is_forked=False,  # whose environment is what the kernel tells
         action_processes=30,
         action_memory_mb=300,
         action_output_mb=8,

@@ -40,7 +40,7 @@ def with_canary(install: Callable[..., Any], canary: str) -> Callable[..., Insta
 
     def make(**settings: Any) -> Installation:
         # whose environment is what the kernel tells
-        muster: Installation = install(is_warm=False, **settings)
+        muster: Installation = install(is_forked=False, **settings)
         muster.environment["SECRET_KEY"] = canary
         muster.environment.setdefault("REDIS_URL", f"redis://:{canary}@127.0.0.1:1/0")
         return muster

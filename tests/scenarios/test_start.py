@@ -35,7 +35,7 @@ def processor_seconds_of_libraries() -> float:
 def test_executor_and_worker_need_little_processor_time_to_be_ready(
     install: Callable[..., Any], measured: Callable[[str, float], None]
 ) -> None:
-    muster: Installation = install(is_warm=False)
+    muster: Installation = install(is_forked=False)
     most = max(MOST_PROCESSOR_SECONDS, 2 * processor_seconds_of_libraries())
     for start in (muster.start_executor, muster.start_worker):
         # what else the machine does only adds to it: the least of a few starts is what it needs

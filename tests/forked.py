@@ -1,9 +1,9 @@
 """Processes of Muster that need not load it: forks of one that has.
 
 A start costs a second of processor time, nearly all of it for imports, and the tests start services
-and commands by the thousand. `python -m tests.warm SOCKET` loads once and forks for each call:
+and commands by the thousand. `python -m tests.forked SOCKET` loads once and forks for each call:
 
-    forks = warm.Forks()
+    forks = forked.Forks()
     process = forks.start(["manage.py", "executor"], environment=..., output=log)
     process.kill()
     process.wait()
@@ -40,7 +40,7 @@ from typing import Any, NoReturn
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
-BUILT_FOR_THEIR_SETTINGS = ("workers.notifier.application",)
+LEFT_OUT = ("workers.notifier.application",)
 """Modules that read settings when they are loaded."""
 
 ROOM_FOR_ARGUMENTS = 500
@@ -74,9 +74,7 @@ with socket.socket(socket.AF_UNIX) as link:
 
 def client(*, program: str, address: str) -> str:
     """Text of a `manage.py`, to be called as that `program` would be."""
-    return CLIENT.format(
-        python=sys.executable, program=program, address=address, stays_up=STAYS_UP
-    )
+    return CLIENT.format(python=sys.executable, program=program, address=address, stays_up=STAYS_UP)
 
 
 class Process:
@@ -131,7 +129,7 @@ class Forks:
     what it started does not."""
 
     def __init__(self) -> None:
-        self._directory = tempfile.mkdtemp(prefix="muster-warm-")
+        self._directory = tempfile.mkdtemp(prefix="muster-forks-")
         self.address = f"{self._directory}/socket"
         self.log = Path(self._directory) / "log"
         environment = {
@@ -141,7 +139,7 @@ class Forks:
         }
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.warm", self.address, "-" * ROOM_FOR_ARGUMENTS],
+                [sys.executable, "-m", "tests.forked", self.address, "-" * ROOM_FOR_ARGUMENTS],
                 cwd=REPOSITORY,
                 env=environment,
                 stdin=subprocess.PIPE,  # by whose end it notices ours
@@ -170,7 +168,7 @@ class Forks:
         }
         said = json.dumps(call).encode()
         to_it = self._connected()
-        with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - a descriptor is wanted
+        with open(os.devnull, "rb") as nothing:
             streams = [nothing.fileno(), output, output if errors is None else errors]
             passed = [*streams, link.fileno()] if link is not None else streams
             socket.send_fds(to_it, [len(said).to_bytes(8, "big")], passed)
@@ -180,7 +178,7 @@ class Forks:
     def is_ready(self) -> bool:
         """Whether it has loaded Muster; AssertionError if it has ended."""
         assert self._process.poll() is None, self.log.read_text()
-        return os.path.exists(self.address)  # noqa: PTH110 - a socket
+        return os.path.exists(self.address)
 
     def close(self) -> None:
         self._process.communicate()
@@ -216,11 +214,11 @@ def serve(address: str) -> None:
         unready = f"{address}-"
         listener.bind(unready)
         listener.listen(64)
-        os.rename(unready, address)  # noqa: PTH104 - a socket, found by its name once it answers
+        os.rename(unready, address)
         while True:
             ready, _, _ = select.select([listener, sys.stdin], [], [])
             if sys.stdin in ready:
-                shutil.rmtree(os.path.dirname(address))  # noqa: PTH120
+                shutil.rmtree(os.path.dirname(address))
                 os._exit(0)
             link, _ = listener.accept()
             if os.fork() == 0:
@@ -257,8 +255,8 @@ def _load() -> None:
     for name in ("orchestrator", "tasks", "workers"):
         package = importlib.import_module(name)
         for module in pkgutil.walk_packages(package.__path__, f"{name}."):
-            is_left_out = module.name in BUILT_FOR_THEIR_SETTINGS or module.name.endswith(".__main__")
-            if not is_left_out and ".migrations." not in module.name:
+            parts = module.name.split(".")
+            if module.name not in LEFT_OUT and not {"migrations", "__main__"}.intersection(parts):
                 importlib.import_module(module.name)
     for name in ("celery.__main__", "celery.apps.beat", "celery.apps.worker", "uvicorn"):
         importlib.import_module(name)
@@ -328,7 +326,7 @@ def _forget_settings() -> None:
     from django.db import connections
     from django.utils.functional import empty
 
-    settings._wrapped = empty  # type: ignore[attr-defined]  # forgets each that was asked for, too
+    settings._wrapped = empty  # forgets each that was asked for, too
     for name in ("settings.base", "settings.celery_config"):
         sys.modules.pop(name, None)
     for handler in (connections, caches):
