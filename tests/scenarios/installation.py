@@ -520,7 +520,7 @@ class Installation:
         one after it."""
         log = self.directory / f"{name}.{len(self.services)}.log"
         variables = self.environment | environment
-        is_cold = wrapper or not self.is_forked or any(map(_matters_at_start, environment))
+        is_cold = wrapper or not self.is_forked or any(map(_matters_at_start, variables))
         process: subprocess.Popen[bytes] | forked.Process
         with log.open("ab") as output:
             if is_cold:
@@ -905,7 +905,8 @@ class Installation:
 
 def _matters_at_start(variable: str) -> bool:
     """Whether this variable has an effect when a program starts, and none on a fork."""
-    return variable.startswith(("FAKETIME", "LD_", "PYTHON"))
+    is_heeded = variable == "PYTHONUNBUFFERED"
+    return variable.startswith(("FAKETIME", "LD_", "PYTHON")) and not is_heeded
 
 
 def _is_of(process: psutil.Process, id: str) -> bool:
