@@ -34,7 +34,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -193,6 +193,15 @@ class Forks:
                 time.sleep(0.02)
             else:
                 return link
+
+
+def matters_at_start(variables: Iterable[str]) -> bool:
+    """Whether one of these variables has an effect when a program starts, and none on a fork."""
+    names = set(variables) - {"PYTHONUNBUFFERED"}  # a fork heeds it
+    return any(
+        name.startswith(("FAKETIME", "LD_", "PYTHON")) or name == "DJANGO_SETTINGS_MODULE"
+        for name in names
+    )
 
 
 @functools.cache

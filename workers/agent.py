@@ -14,6 +14,7 @@ from typing import Any
 
 import structlog
 from amqp.exceptions import AccessRefused, NotFound
+from celery.bootsteps import RUN  # type: ignore[attr-defined]
 from celery.worker import state
 from django.conf import settings
 from django.db import Error as DatabaseError
@@ -254,7 +255,8 @@ class Agent:
         self.on_loop(self._hear_cancels)
 
     def _hear_cancels(self) -> None:
-        if self.is_connected:
+        # while a process ends, its loop does what is left to do, with a connection that is closed
+        if self.is_connected and self.consumer.controller.blueprint.state == RUN:
             for consumer in self.cancel_consumers:
                 consumer.cancel()
                 consumer.consume()

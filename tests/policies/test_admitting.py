@@ -10,6 +10,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from orchestrator.core import executions, fleet, publisher
+from orchestrator.core.executions import scheduling
 from orchestrator.core.models import Execution, Worker
 from orchestrator.core.reasons import Reason
 from orchestrator.policies import admitting, figures, keys
@@ -516,7 +517,10 @@ def test_refused_ones_give_their_seats_back() -> None:
     assert view.free() == free - 1
 
 
-def test_what_a_policy_refuses_does_not_stand_before_what_has_room() -> None:
+def test_what_a_policy_refuses_does_not_stand_before_what_has_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scheduling, "SCREEN_SECONDS", 60.0)  # enough for all, however slow
     Worker.objects.update(capacity=2)
     action = make_action("shop.sell")
     make_policy(scope="action", target="shop.sell", limit=1)

@@ -10,7 +10,14 @@ import pytest
 from orchestrator.core import executions
 from orchestrator.core.models import Execution, Worker
 from orchestrator.policies import adopting, book, changes, maintenance, waking
-from orchestrator.policies.models import Policy, PolicyBucket, PolicySlot, PolicyWait, buckets
+from orchestrator.policies.models import (
+    Policy,
+    PolicyBucket,
+    PolicySlot,
+    PolicyWait,
+    buckets,
+    busy_lines,
+)
 from orchestrator.policies.models.buckets import PolicySlotQuerySet
 from orchestrator.policies.retention import empty_buckets
 from tests.core.scheduling import schedule
@@ -342,3 +349,27 @@ def test_statement_of_lines_reads_what_the_query_reads(monkeypatch: pytest.Monke
     assert len(by_statement) == 6
     monkeypatch.setattr(buckets, "connection", SimpleNamespace(vendor="other"))
     assert PolicyWait.objects.next_in_line(places, NOW) == by_statement
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("vendor", ["postgresql", "other"])
+def test_statements_fill_a_line_as_the_queries_do(
+    vendor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(busy_lines, "connection", SimpleNamespace(vendor=vendor))
+    make_policy(limit=2, keyed_by=["/host"])
+    rows = [make_execution(parameters={"host": n % 2}, priority=n // 8) for n in range(12)]
+    schedule(*rows)
+    assert started() == rows[8:], "those of the higher priority, two of each key"
+    end(rows[8], rows[9], rows[11])
+    look()
+    assert started() == [rows[0], rows[1], rows[3], rows[10]]
+    executions.cancel(execution_id=rows[2].pk, actor="ann", now=NOW)
+    executions.note_ended([rows[2].pk], now=NOW)
+    end(rows[10])
+    look()
+    assert started() == [rows[0], rows[1], rows[3], rows[4]]
+    by_key = PolicyBucket.objects.order_by("key_shown")
+    assert [bucket.slots.count() for bucket in by_key] == [2, 2]
+    waits = PolicyWait.objects.values_list("execution_id", flat=True).order_by("execution_id")
+    assert list(waits) == [row.pk for row in rows[5:8]]

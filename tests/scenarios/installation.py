@@ -520,10 +520,14 @@ class Installation:
         one after it."""
         log = self.directory / f"{name}.{len(self.services)}.log"
         variables = self.environment | environment
-        is_cold = wrapper or not self.is_forked or any(map(_matters_at_start, variables))
+        is_forked = self.is_forked and not wrapper and not forked.matters_at_start(variables)
         process: subprocess.Popen[bytes] | forked.Process
         with log.open("ab") as output:
-            if is_cold:
+            if is_forked:
+                process = forked.shared().start(
+                    command, environment=variables, output=output.fileno()
+                )
+            else:
                 process = subprocess.Popen(
                     [*wrapper, sys.executable, *command],
                     env=variables,
@@ -532,10 +536,6 @@ class Installation:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
-                )
-            else:
-                process = forked.shared().start(
-                    command, environment=variables, output=output.fileno()
                 )
         service = Service(name, process, log)
         self.services.append(service)
@@ -583,15 +583,25 @@ class Installation:
 
     def command(self, *arguments: str) -> str:
         """Run `manage.py <arguments>` to its end; what it wrote to its output."""
+        command = ["manage.py", *arguments]
         with tempfile.TemporaryFile("w+") as output:
-            process = forked.shared().start(
-                ["manage.py", *arguments],
-                environment=self.environment,
-                output=output.fileno(),
-                errors=sys.stderr.fileno(),
-            )
-            if (status := process.wait()) != 0:
-                raise subprocess.CalledProcessError(status, arguments)
+            if forked.matters_at_start(self.environment):
+                status = subprocess.call(
+                    [sys.executable, *command], env=self.environment, cwd=REPOSITORY, stdout=output
+                )
+            else:
+                status = (
+                    forked.shared()
+                    .start(
+                        command,
+                        environment=self.environment,
+                        output=output.fileno(),
+                        errors=sys.stderr.fileno(),
+                    )
+                    .wait()
+                )
+            if status != 0:
+                raise subprocess.CalledProcessError(status, command)
             output.seek(0)
             return output.read()
 
@@ -901,12 +911,6 @@ class Installation:
                 ):
                     found.append(process)
         return found
-
-
-def _matters_at_start(variable: str) -> bool:
-    """Whether this variable has an effect when a program starts, and none on a fork."""
-    is_heeded = variable == "PYTHONUNBUFFERED"
-    return variable.startswith(("FAKETIME", "LD_", "PYTHON")) and not is_heeded
 
 
 def _is_of(process: psutil.Process, id: str) -> bool:

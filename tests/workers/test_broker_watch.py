@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from celery.bootsteps import CLOSE, RUN  # type: ignore[attr-defined]
 
 from orchestrator.core import topology
 from workers.agent import Agent
@@ -32,7 +33,8 @@ class Consumed:
 def connected(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> Agent:
     """A worker with a connection, whose loop is this thread."""
     monkeypatch.setattr(agent, "on_loop", lambda do: do())
-    loop: Any = SimpleNamespace(connection=object(), task_consumer=Consumed())
+    worker = SimpleNamespace(blueprint=SimpleNamespace(state=RUN))
+    loop: Any = SimpleNamespace(connection=object(), task_consumer=Consumed(), controller=worker)
     agent.consumer, agent.cancel_consumers = loop, [Consumed()]
     agent.admission.has_consumed = True
     return agent
@@ -81,3 +83,9 @@ def test_worker_that_is_paused_need_not_consume_its_work_but_its_cancels(
     assert told[0][QUEUE_CHECK].startswith(f"{CANCEL}: no consumer since ")
     assert connected.cancel_consumers[0].story == ["cancel", "consume"]
     assert connected.consumer.task_consumer.story == []
+
+
+def test_worker_that_ends_consumes_nothing_again(connected: Agent) -> None:
+    connected.consumer.controller.blueprint.state = CLOSE
+    connected.hear_cancels_again()
+    assert connected.cancel_consumers[0].story == []

@@ -205,11 +205,10 @@ class Command(output.MusterCommand):
         )
 
     def _empty(self, name: str, *, cancel: bool, until: float) -> None:
-        """Wait until nothing open needs the pack, or until the time is up."""
+        """Wait until nothing open needs the pack, or until the time is up: however short that is,
+        what is open is cancelled, or told, once."""
         before = -1
-        while (
-            work := removal.open_work(name, seen_by=self.principal)
-        ).total and time.monotonic() < until:
+        while (work := removal.open_work(name, seen_by=self.principal)).total:
             if cancel:
                 removal.cancel(
                     name, by=self.principal.actor, now=clock.now(), principal=self.principal
@@ -219,6 +218,8 @@ class Command(output.MusterCommand):
                 self.stdout.write(f"waiting for {work.total} open{first}")
                 self.stdout.flush()
             before = work.total
+            if time.monotonic() >= until:
+                break
             time.sleep(LOOK_SECONDS)
 
     # --- listing
