@@ -19,8 +19,11 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
+
+from django.db import transaction
 
 from orchestrator.core.admission import Refusal
 from orchestrator.core.models import Execution
@@ -28,13 +31,16 @@ from orchestrator.core.models.executions import BY_LIMIT
 from orchestrator.core.reasons import Known, Reason
 from orchestrator.policies import book, figures, keys, metrics, waking
 from orchestrator.policies.figures import Places
-from orchestrator.policies.models import Policy, PolicyBucket, PolicySlot, PolicyWait
+from orchestrator.policies.models import (
+    Policy,
+    PolicyBucket,
+    PolicySlot,
+    PolicyWait,
+    busy_lines,
+)
 
 Turn = tuple[int, UUID]
 """The place of an execution in every line: by priority, the highest first, then by age."""
-
-BucketKey = tuple[int, str]
-"""A policy's id, and the hash of a key."""
 
 READ_AHEAD = 1_000
 """So many of each line are read to say when a place comes. Who is further behind is told a time
@@ -58,7 +64,7 @@ class Claim(NamedTuple):
     schema: Mapping[str, Any]
 
     @property
-    def key(self) -> BucketKey:
+    def key(self) -> book.BucketKey:
         return self.policy.pk, self.key_hash
 
     @property
@@ -103,7 +109,7 @@ class Batch:
 
     def take(self, started: Collection[UUID]) -> None:
         """Count those that did start, and let the refused ones stand in line."""
-        slots: list[PolicySlot] = []
+        slots: list[tuple[int, UUID]] = []
         used: list[PolicyBucket] = []
         for line in self.lines.values():
             ids = [id for id in line.admitted if id in started]
@@ -112,18 +118,17 @@ class Batch:
                 continue
             used.append(line.bucket)
             if line.bucket.policy.kind == Policy.Kind.CONCURRENCY:
-                slots += [_slot(line.bucket, id, self.now) for id in ids]
-        PolicySlot.objects.bulk_create(slots, ignore_conflicts=True)
+                slots += [(line.bucket.pk, id) for id in ids]
+        gone = [*started, *(id for id in self.refused if id not in self.waits_for)]
+        if self.lines and gone:
+            _write_starts(slots, gone, self.now)
         _write(used, self.now)
-        self._stand_in_line(started)
+        self._stand_in_line()
         if self.rejected_by:
             metrics.REJECTED.add(self.rejected_by)
         self._wake()
 
-    def _stand_in_line(self, started: Collection[UUID]) -> None:
-        gone = [*started, *(id for id in self.refused if id not in self.waits_for)]
-        if self.lines and gone:
-            PolicyWait.objects.filter(execution__in=gone).delete()
+    def _stand_in_line(self) -> None:
         waits = [
             PolicyWait(
                 execution_id=id,
@@ -144,11 +149,10 @@ class Batch:
     def _wake(self) -> None:
         """Those in line for whom there is a place, and who are not due: nobody else will do it if
         the one that was due for it went to another line."""
-        with_places = {
-            line.bucket.pk for line in self.lines.values() if line.first and line.places.free
-        }
+        lines = self.lines.values()
+        with_places = [line.bucket for line in lines if line.first and line.places.free]
         if with_places:
-            waking.first_of(PolicyBucket.objects.filter(pk__in=with_places), now=self.now)
+            waking.first_of_held(with_places, now=self.now)
 
 
 def ask(executions: Sequence[Execution], *, now: datetime) -> Batch:
@@ -280,8 +284,17 @@ def _write(buckets: Sequence[PolicyBucket], now: datetime) -> None:
         PolicyBucket.objects.filter(pk__in=used).update(used_at=now)
 
 
-def _slot(bucket: PolicyBucket, execution_id: UUID, now: datetime) -> PolicySlot:
-    return PolicySlot(bucket=bucket, execution_id=execution_id, taken_at=now)
+def _write_starts(slots: Sequence[tuple[int, UUID]], gone: Collection[UUID], now: datetime) -> None:
+    """Write these slots, each a bucket and an execution, and remove the waits of these executions,
+    which have started or ended."""
+    if busy_lines.are_statements():
+        busy_lines.write_starts(slots, gone, now=now)
+        return
+    PolicySlot.objects.bulk_create(
+        [PolicySlot(bucket_id=bucket, execution_id=id, taken_at=now) for bucket, id in slots],
+        ignore_conflicts=True,
+    )
+    PolicyWait.objects.filter(execution__in=gone).delete()
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -326,9 +339,9 @@ def _claim(policy: Policy, parameters: Mapping[str, Any], schema: Mapping[str, A
 
 def make_buckets(
     claims: Mapping[UUID, Sequence[Claim]], *, now: datetime
-) -> Mapping[BucketKey, Claim]:
+) -> Mapping[book.BucketKey, Claim]:
     """Make the buckets that are missing, in the order in which they are held; returns all."""
-    wanted: dict[BucketKey, Claim] = {}
+    wanted: dict[book.BucketKey, Claim] = {}
     for theirs in claims.values():
         for claim in theirs:
             wanted.setdefault(claim.key, claim)
@@ -354,10 +367,16 @@ def make_buckets(
 
 
 def _hold(claims: Mapping[UUID, Sequence[Claim]], now: datetime) -> dict[int, Line]:
+    wanted = {claim.key for theirs in claims.values() for claim in theirs}
+    there = book.current().buckets
+    if not wanted <= there:
+        make_buckets(claims, now=now)
+        transaction.on_commit(partial(there.update, wanted))
     hashes: dict[int, set[str]] = defaultdict(set)
-    for policy_id, key_hash in make_buckets(claims, now=now):
+    for policy_id, key_hash in wanted:
         hashes[policy_id].add(key_hash)
-    buckets = PolicyBucket.objects.held_for(hashes)
+    hold = busy_lines.held_for if busy_lines.are_statements() else PolicyBucket.objects.held_for
+    buckets = hold(hashes)
     places = figures.places_of(buckets, now=now)
     return {bucket.pk: Line(bucket, places[bucket.pk]) for bucket in buckets}
 

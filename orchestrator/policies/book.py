@@ -25,6 +25,9 @@ caller's name begins so."""
 
 Scope = Policy.Scope
 
+BucketKey = tuple[int, str]
+"""A policy's id, and the hash of a key."""
+
 
 @dataclass(frozen=True)
 class Book:
@@ -35,6 +38,9 @@ class Book:
     by_action: Mapping[str, Sequence[Policy]] = field(default_factory=dict)
     by_requester: Mapping[str, Sequence[Policy]] = field(default_factory=dict)
     """By `Execution.requested_by`: those of identities and of rules."""
+    buckets: set[BucketKey] = field(default_factory=set)
+    """Of these policies, those that are known to be there. One that was removed is missed when it
+    is to be held."""
 
     @property
     def is_empty(self) -> bool:

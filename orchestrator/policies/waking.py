@@ -19,7 +19,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 from orchestrator.core.models import Execution
 from orchestrator.core.models.executions import BY_LIMIT
 from orchestrator.policies import figures
-from orchestrator.policies.models import PolicyBucket, PolicyWait, free_ended
+from orchestrator.policies.models import Policy, PolicyBucket, PolicyWait, busy_lines, free_ended
 
 AT_ONCE = 1_000
 """The most executions that one transaction makes due."""
@@ -36,8 +36,21 @@ LOOKS_AHEAD = timedelta(seconds=10)
 def ended(execution_ids: Collection[UUID], *, now: datetime) -> int:
     """Make due what these, which ended, have kept waiting; returns how many. Safe to run twice, and
     any call of it may be missing."""
+    if busy_lines.are_statements():
+        return busy_lines.pass_on(execution_ids, now=now, most=MOST_AT_ONCE)
     freed = free_ended(execution_ids)
     return first_of(PolicyBucket.objects.filter(pk__in=freed), now=now) if freed else 0
+
+
+def first_of_held(buckets: Collection[PolicyBucket], *, now: datetime) -> None:
+    """Make due the first ones that wait for these, which the caller's transaction holds."""
+    others = {bucket.pk for bucket in buckets}
+    if busy_lines.are_statements():
+        at_once = {each.pk for each in buckets if each.policy.kind == Policy.Kind.CONCURRENCY}
+        busy_lines.make_first_due(at_once, now=now, most=MOST_AT_ONCE)
+        others -= at_once
+    if others:
+        first_of(PolicyBucket.objects.filter(pk__in=others), now=now)
 
 
 def first_of(

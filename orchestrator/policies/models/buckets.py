@@ -102,41 +102,40 @@ class PolicySlotQuerySet(models.QuerySet["PolicySlot"]):
 
     def count_held(self, bucket_ids: Collection[int]) -> dict[int, int]:
         """The number of those of each bucket, without buckets that have none."""
+        if connection.vendor == "postgresql":
+            values = {"buckets": list(bucket_ids), "dispatched": list(DISPATCHED)}
+            return dict(_count_held().execute(values))
         rows = self.held().filter(bucket_id__in=bucket_ids).order_by().values_list("bucket_id")
         return dict(rows.annotate(held=models.Count("pk")))
+
+
+HELD = f"""
+    SELECT FROM {Execution._meta.db_table} AS execution
+    WHERE execution.id = slot.execution_id AND execution.ended_at IS NULL
+      AND execution.status = ANY(%(dispatched)s)
+    OFFSET 0
+"""
+"""The query of the execution that holds a `slot`, begun with the slot: see `in_line`."""
+
+
+@cache
+def _count_held() -> Statement:
+    return Statement(f"""
+        SELECT slot.bucket_id, count(*) FROM {PolicySlot._meta.db_table} AS slot
+        WHERE slot.bucket_id = ANY(%(buckets)s::bigint[]) AND EXISTS ({HELD})
+        GROUP BY slot.bucket_id
+    """)  # noqa: S608 - every interpolated name is our own
 
 
 def free_ended(execution_ids: Collection[UUID]) -> set[int]:
     """Remove the slots and the waits of those of these executions that have ended; returns the
     buckets in which they had slots."""
-    if connection.vendor == "postgresql":
-        return {bucket_id for (bucket_id,) in _freed().execute({"ids": list(execution_ids)})}
     over = Execution.objects.filter(pk__in=execution_ids, ended_at__isnull=False).values("pk")
     slots = PolicySlot.objects.filter(execution__in=over)
     freed = dict(slots.values_list("pk", "bucket_id"))
     PolicyWait.objects.filter(execution__in=over).delete()
     PolicySlot.objects.filter(pk__in=freed).delete()
     return set(freed.values())
-
-
-@cache
-def _freed() -> Statement:
-    """The same in one statement: each end of what a policy concerns begins with it."""
-    return Statement(f"""
-        WITH over AS (
-            SELECT id FROM {Execution._meta.db_table}
-            WHERE id = ANY(%(ids)s::uuid[]) AND ended_at IS NOT NULL
-        ),
-        gone AS (
-            DELETE FROM {PolicyWait._meta.db_table} AS wait USING over
-            WHERE wait.execution_id = over.id
-        ),
-        freed AS (
-            DELETE FROM {PolicySlot._meta.db_table} AS slot USING over
-            WHERE slot.execution_id = over.id RETURNING slot.bucket_id
-        )
-        SELECT DISTINCT bucket_id FROM freed
-    """)  # noqa: S608 - every interpolated name is our own
 
 
 class PolicySlot(models.Model):
@@ -206,6 +205,28 @@ class PolicyWaitQuerySet(models.QuerySet["PolicyWait"]):
         ]
 
 
+def in_line(bucket_id: str) -> str:
+    """The query of who waits for the bucket that is named by this expression, in their order, for a
+    statement in which `due_after`, `backlog` and `by_limit` are known.
+
+    OFFSET keeps the planner from turning it around: it would begin with all open executions as long
+    as it knows nothing of a line, and read all of it for the first ones.
+    """
+    return f"""
+        SELECT wait.bucket_id, wait.priority, wait.execution_id, execution.next_retry_at
+        FROM {PolicyWait._meta.db_table} AS wait CROSS JOIN LATERAL (
+            SELECT execution.next_retry_at FROM {Execution._meta.db_table} AS execution
+            WHERE execution.id = wait.execution_id AND execution.ended_at IS NULL
+              AND execution.status = ANY(%(backlog)s)
+              AND starts_with(execution.wait_reason, %(by_limit)s)
+              AND execution.next_retry_at > %(due_after)s
+            OFFSET 0
+        ) AS execution
+        WHERE wait.bucket_id = {bucket_id}
+        ORDER BY wait.priority DESC, wait.execution_id
+    """  # noqa: S608 - every interpolated name is our own
+
+
 @cache
 def _next_in_line() -> Statement:
     """The same for any number of buckets: of each line it reads no more than the wanted ones, and
@@ -214,14 +235,7 @@ def _next_in_line() -> Statement:
         SELECT first.*
         FROM unnest(%(buckets)s::bigint[], %(numbers)s::int[]) AS wanted (bucket_id, number)
         CROSS JOIN LATERAL (
-            SELECT wait.bucket_id, wait.priority, wait.execution_id, execution.next_retry_at
-            FROM {PolicyWait._meta.db_table} AS wait
-            JOIN {Execution._meta.db_table} AS execution ON execution.id = wait.execution_id
-            WHERE wait.bucket_id = wanted.bucket_id AND execution.ended_at IS NULL
-              AND execution.status = ANY(%(backlog)s)
-              AND starts_with(execution.wait_reason, %(by_limit)s)
-              AND execution.next_retry_at > %(due_after)s
-            ORDER BY wait.priority DESC, wait.execution_id
+            {in_line("wanted.bucket_id")}
             LIMIT wanted.number
         ) AS first
         ORDER BY first.bucket_id, first.priority DESC, first.execution_id
