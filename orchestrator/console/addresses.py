@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlencode
 
@@ -20,8 +21,14 @@ def _page(name: str, *key: object) -> str:
     return reverse(f"console:{name}", args=key)
 
 
+@lru_cache(maxsize=10_000)
+def of_worker(name: str) -> str:
+    """The page of a worker; a map of a large fleet has thousands of them."""
+    return _page("worker", name)
+
+
 PAGES: dict[type[Model], Callable[[Any], str]] = {
-    Worker: lambda row: _page("worker", row.name),
+    Worker: lambda row: of_worker(row.name),
     Execution: lambda row: _page("execution", row.pk),
     Task: lambda row: _page("task", row.pk),
     Step: lambda row: f"{_page('task', row.task_id)}?{urlencode({'step': row.name})}",

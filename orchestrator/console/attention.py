@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import TypeVar
+from datetime import datetime
 from urllib.parse import urlencode
 
-from django.db.models import Count, Min
 from django.urls import reverse
 
-from orchestrator.console import expiring
+from orchestrator.console import counted, expiring
+from orchestrator.console.counted import Counted
 from orchestrator.console.look import Look, for_all
-from orchestrator.core import authority, maintenance, presence, reachability, words
+from orchestrator.core import maintenance, presence, reachability, words
 from orchestrator.core.admin import alarms
-from orchestrator.core.models import DLQEntry, Execution, Worker
+from orchestrator.core.models import Worker
 from orchestrator.core.presence import Life
 from orchestrator.core.words import Kind
 
-T = TypeVar("T")
-
 MOST_NAMED = 5
-LOST_WITHIN = timedelta(hours=1)
-LOST = "heartbeat stale"
-"""`Worker.status_reason` of one that was declared lost."""
 BROKER_SECONDS = 0.3
 """A page waits for so long for the broker's answer, and then shows the one before."""
-PENDING_LIMIT = 1_000
 
 _last = {"broker": True}
 
@@ -54,15 +47,17 @@ class Item:
 def items(look: Look) -> list[Item]:
     """What is not well, of what the user may know."""
     found: list[Item] = []
+    numbers = counted.read(look)
     if look.may("metrics.read"):
-        found += [*_services(look), *for_all("installation", lambda: list(_installation(look)))]
+        ran_at = numbers.get(counted.TICKS, counted.NONE).at
+        found += _services(look)
+        found += for_all("installation", lambda: list(_installation(look, ran_at)))
     if look.may("workers.read"):
-        found += _workers(look)
-    if look.may("executions.read"):
-        found += _overdue(look)
-    if look.may("dlq.read"):
-        found += _investigations(look)
-    found += _expiring(look)
+        found += _workers(look, numbers)
+    found += _overdue(numbers.get(counted.OVERDUE, counted.NONE).number)
+    found += _investigations(look, numbers.get(counted.PENDING, counted.NONE))
+    if numbers.get(counted.EXPIRING, counted.NONE).number:
+        found += _expiring(look)
     if look.may("metrics.read"):
         found += _warnings()
     return sorted(found, key=lambda item: item.kind is not Kind.DANGER)
@@ -101,14 +96,15 @@ def _silent(life: Life, look: Look) -> Item:
     )
 
 
-def _installation(look: Look) -> Iterator[Item]:
-    """What the admin says too, but for what presence says sooner."""
+def _installation(look: Look, ran_at: datetime | None) -> Iterator[Item]:
+    """What the admin says too, but for what presence says sooner. `ran_at`: of the executors'
+    sign."""
     plans = maintenance.plans()
     wrong = [*alarms.paused(plans)]
     is_alive = {life.kind for life in look.lives if life.is_alive(look.now)}
     was_seen = {life.kind for life in look.lives}
     if "executor" in is_alive or "executor" not in was_seen:
-        wrong += alarms.executors(plans, look.now)
+        wrong += alarms.executors(plans, ran_at, look.now)
     if "beat" not in was_seen:
         wrong += alarms.beat(look.now)
     for alarm in wrong:
@@ -138,29 +134,25 @@ def _warnings() -> Iterator[Item]:
 # --- the fleet -----------------------------------------------------------------------------------
 
 
-def _workers(look: Look) -> Iterator[Item]:
-    fleet = reverse("console:fleet")
-    stale = [each for each in look.workers if each.heartbeat_state(look.now) == "stale"]
-    lost = [each for each in look.workers if _was_lost(each, look)]
-    unfit = [each for each in look.workers if each.is_up and each.failed_checks]
-    if not any(each.is_eligible(look.now) for each in look.workers):
+def _workers(look: Look, numbers: Mapping[str, Counted]) -> Iterator[Item]:
+    if not numbers.get(counted.ELIGIBLE, counted.NONE).number:
         yield Item(
             "No worker takes new work",
             "Executions wait until one is up, fresh and not cordoned.",
-            acts=[Act("fleet", fleet)],
+            acts=[Act("fleet", reverse("console:fleet"))],
         )
+    if not numbers.get(counted.UNWELL, counted.NONE).number:
+        return
+    unwell = list(counted.unwell(look).order_by("name")[: counted.MOST])
+    stale = [each for each in unwell if each.heartbeat_state(look.now) == "stale"]
+    lost = [each for each in unwell if not each.is_up]
+    unfit = [each for each in unwell if each.is_up and each.failed_checks]
     if stale:
         yield _about(stale, "Silent for too long", "What it has started is settled soon.")
     if lost:
         yield _about(lost, "Lost within the hour", "What it had went elsewhere, or was ended.")
     if unfit:
         yield _about(unfit, "Fails a check of its machine", "It gets no work until that passes.")
-
-
-def _was_lost(worker: Worker, look: Look) -> bool:
-    gone_at = worker.gone_at
-    is_recent = gone_at is not None and look.now - gone_at < LOST_WITHIN
-    return is_recent and worker.status_reason == LOST
 
 
 def _about(workers: Sequence[Worker], what: str, detail: str) -> Item:
@@ -173,9 +165,7 @@ def _about(workers: Sequence[Worker], what: str, detail: str) -> Item:
 # --- work ----------------------------------------------------------------------------------------
 
 
-def _overdue(look: Look) -> Iterator[Item]:
-    late = Execution.objects.visible_to(look.user).open().filter(deadline_at__lte=look.now)
-    number = _counted(look, "executions.read", late.order_by()[:PENDING_LIMIT].count)
+def _overdue(number: int) -> Iterator[Item]:
     if number:
         url = f"{reverse('console:executions')}?{urlencode({'q': 'is:overdue'})}"
         yield Item(
@@ -185,24 +175,14 @@ def _overdue(look: Look) -> Iterator[Item]:
         )
 
 
-def _investigations(look: Look) -> Iterator[Item]:
-    pending = DLQEntry.objects.visible_to(look.user).pending().order_by()[:PENDING_LIMIT]
-    found = _counted(
-        look, "dlq.read", lambda: pending.aggregate(number=Count("pk"), oldest=Min("dlq_timestamp"))
-    )
-    if found["number"]:
-        age = words.span((look.now - found["oldest"]).total_seconds())
+def _investigations(look: Look, pending: Counted) -> Iterator[Item]:
+    if pending.at is not None:
+        age = words.span((look.now - pending.at).total_seconds())
         yield Item(
-            f"{_bounded(found['number'])} to look into, the oldest for {age}",
+            f"{_bounded(pending.number)} to look into, the oldest for {age}",
             kind=Kind.WARNING,
             acts=[Act("triage", reverse("console:triage"))],
         )
-
-
-def _counted(look: Look, permission: str, count: Callable[[], T]) -> T:
-    """What is the same for all who may see all of it is counted once for them."""
-    is_everywhere = authority.reach(look.user, permission).is_everywhere
-    return for_all(f"counted.{permission}", count) if is_everywhere else count()
 
 
 def _expiring(look: Look) -> Iterator[Item]:
@@ -220,4 +200,4 @@ def _expiring(look: Look) -> Iterator[Item]:
 
 
 def _bounded(number: int) -> str:
-    return f"{number:,} or more" if number >= PENDING_LIMIT else f"{number:,}"
+    return f"{number:,} or more" if number >= counted.MOST else f"{number:,}"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
+
+from django.db.models import QuerySet
 
 from orchestrator.console.look import Look, for_all
 from orchestrator.core import words
@@ -29,8 +31,8 @@ def soon(look: Look) -> Soon | None:
     """Those that expire soon; None without any. Read once for everybody, by an index."""
     if not look.may("inquiries.read"):
         return None
-    rows: Sequence[Inquiry] = for_all("expiring", lambda: _expiring(look))
-    mine = [each for each in rows if look.may("inquiries.read", each.place)]
+    found: Sequence[Inquiry] = for_all("expiring", lambda: _first(look))
+    mine = [each for each in found if look.may("inquiries.read", each.place)]
     if not mine:
         return None
     first = mine[0]
@@ -38,6 +40,11 @@ def soon(look: Look) -> Soon | None:
     return Soon(len(mine), first.pk, shown.line(first), left)
 
 
-def _expiring(look: Look) -> list[Inquiry]:
-    rows = Inquiry.objects.open().filter(expires_at__range=(look.now, look.now + SOON))
-    return list(rows.only("pk", "pack", "prompt", "expires_at").order_by("expires_at")[:READ_MAX])
+def rows(now: datetime) -> QuerySet[Inquiry]:
+    """Those that expire soon, of everybody."""
+    return Inquiry.objects.open().filter(expires_at__range=(now, now + SOON))
+
+
+def _first(look: Look) -> list[Inquiry]:
+    columns = rows(look.now).only("pk", "pack", "prompt", "expires_at")
+    return list(columns.order_by("expires_at")[:READ_MAX])

@@ -10,12 +10,13 @@ from typing import NamedTuple, TypeVar, cast
 from uuid import UUID
 
 from django.core.cache import caches
+from django.db.models import Count, Q
 from django.http import HttpRequest
 
 from orchestrator.core import authority, clock, presence
 from orchestrator.core.authority import Place, Principal
 from orchestrator.core.models import Execution, Worker
-from orchestrator.core.models.executions import DISPATCHED, STARTED
+from orchestrator.core.models.executions import DISPATCHED, STARTED, ExecutionQuerySet
 from orchestrator.core.presence import Life
 from orchestrator.core.shared_cache import OF_PROCESS
 
@@ -23,6 +24,8 @@ T = TypeVar("T")
 
 KEPT_SECONDS = 2
 TOKEN_MAX = 36
+UNLISTED = ("runtimes", "isolation", "missing_code", "queues", "queue_pauses", "version")
+"""Columns of workers that no list shows."""
 CELLS_MAX = 10_000
 """Executions at workers that are read for a page."""
 
@@ -39,6 +42,16 @@ class Held(NamedTuple):
     @property
     def is_started(self) -> bool:
         return self.status in STARTED
+
+
+class Load(NamedTuple):
+    """How much a worker holds."""
+
+    running: int
+    waiting: int
+
+
+NO_LOAD = Load(0, 0)
 
 
 def for_all(name: str, read: Callable[[], T]) -> T:
@@ -83,7 +96,14 @@ class Look:
         """Those that are not retired, by name."""
         if not self.may("workers.read"):
             return []
-        return list(Worker.objects.visible_to(self.user).known())
+        return list(Worker.objects.visible_to(self.user).known().defer(*UNLISTED))
+
+    def worker_names(self, ids: Collection[int]) -> dict[int, str]:
+        """The names of these workers by id, without those that are retired or not for the user."""
+        if not ids or not self.may("workers.read"):
+            return {}
+        rows = Worker.objects.visible_to(self.user).known().filter(pk__in=ids).order_by()
+        return dict(rows.values_list("pk", "name"))
 
     @cached_property
     def lives(self) -> list[Life]:
@@ -96,16 +116,23 @@ class Look:
     def held(self) -> dict[int, list[Held]]:
         """What workers hold now, by worker id, what runs first; of refs that the user may not see,
         too, as a slot is taken whoever looks."""
-        rows = Execution.objects.open().filter(status__in=DISPATCHED, worker__isnull=False)
-        if self.worker_id is not None:
-            rows = rows.filter(worker=self.worker_id)
         columns = ("worker_id", "pk", "action_ref", "status", "started_at")
         held: dict[int, list[Held]] = {}
-        for row in rows.order_by().values_list(*columns)[:CELLS_MAX]:
+        for row in self._dispatched().values_list(*columns)[:CELLS_MAX]:
             held.setdefault(row[0], []).append(Held(*row))
         for each in held.values():
             each.sort(key=lambda one: (not one.is_started, one.id))
         return held
 
-    def held_by(self, worker: Worker) -> Collection[Held]:
-        return self.held.get(worker.pk, [])
+    @cached_property
+    def loads(self) -> dict[int, Load]:
+        """How much workers hold now, by worker id; nothing for one that holds nothing."""
+        counts = {"running": Count("pk", filter=Q(status__in=STARTED)), "every": Count("pk")}
+        found = self._dispatched().values_list("worker_id").annotate(**counts)
+        return {id: Load(running, every - running) for id, running, every in found}
+
+    def _dispatched(self) -> ExecutionQuerySet:
+        rows = Execution.objects.open().filter(status__in=DISPATCHED, worker__isnull=False)
+        if self.worker_id is not None:
+            rows = rows.filter(worker=self.worker_id)
+        return rows.order_by()

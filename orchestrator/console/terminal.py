@@ -46,13 +46,14 @@ def read(user: Principal) -> Snapshot:
     """Read all of it. Raises the errors of the database."""
     look = Look(user)
     sees_work, sees_fleet = look.may("executions.read"), look.may("workers.read")
+    fleet = heat.all_plain(look) if sees_fleet else ()
     return Snapshot(
         at=look.now,
         attention=attention.items(look),
         recent=now_page.recent(look) if sees_work else (),
         open=now_page.open_by_status(look) if sees_work else (),
-        sum=heat.summed(look) if sees_fleet else None,
-        fleet=heat.rows(look) if sees_fleet else (),
+        sum=heat.summed(fleet) if sees_fleet else None,
+        fleet=fleet,
         lanes=queues_page.lanes(look) if look.may("queues.read") else (),
     )
 

@@ -391,7 +391,7 @@ class MusterApp(AppConfig):
     """Each takes `now`; returns lines about what does not work, although this process does. The
     readiness check shows them to everybody: they name no host, and nothing that is secret."""
     services: ClassVar[Sequence[Named]] = ()
-    """Each takes `now`; returns a `presence.Life` for each service besides workers that the app
+    """Each takes `now`; returns `presence.columns` of the services besides workers that the app
     knows."""
     execution_contents: ClassVar[Sequence[Named]] = ()
     """Each takes an execution and `seen_by`; returns `shown.executions.Content`s for its page,

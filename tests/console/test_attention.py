@@ -5,20 +5,21 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.core.cache import caches
 from django.test import Client
 
-from orchestrator.console import attention, look
+from orchestrator.console import attention, counted
 from orchestrator.console.look import Look
 from orchestrator.core import clock, reachability
 from orchestrator.core.models import Action, Service, Tick, Worker
+from orchestrator.core.shared_cache import OF_PROCESS
 from tests.console.conftest import make_service
 from tests.factories import make_dlq_entry, make_execution, make_worker
 from tests.principals import ROOT, principal
 
 
 def titles(who: object = ROOT) -> list[str]:
-    for name in ("lives", "installation", "counted.executions.read", "counted.dlq.read"):
-        look.forget(name)
+    caches[OF_PROCESS].clear()
     return [item.title for item in attention.items(Look(who))]  # type: ignore[arg-type]
 
 
@@ -56,7 +57,7 @@ def test_workers_that_are_silent_lost_or_unfit_are_named() -> None:
     assert titles() == ["No worker takes new work"]
     make_worker("well", now=now)
     make_worker("silent", now=now - timedelta(hours=2))
-    make_worker("lost", now=now, status="inactive", status_reason=attention.LOST)
+    make_worker("lost", now=now, status="inactive", status_reason=counted.LOST)
     make_worker("left", now=now, status="inactive", status_reason="stopped")
     make_worker("unfit", now=now, failed_checks={"disk_free": "full"})
     assert titles() == [

@@ -287,7 +287,8 @@ def test_a_list_looks_at_a_bounded_number_of_rows(
     admin_client: Client, work: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cursors, "LOOKED_AT_LIMIT", 2)
-    monkeypatch.setattr(finding, "FIRST_SLICE", 2)
+    for name in ("FIRST_SLICE", "FIRST_COMPARED"):
+        monkeypatch.setattr(finding, name, 2)
     assert "Looked at 2 executions" in page(admin_client, "reason:key_refused")
 
 

@@ -7,20 +7,24 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import pytest
+from django.core.cache import caches
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from orchestrator.console import heat
 from orchestrator.console.pages import fleet, now
 from orchestrator.core import clock
 from orchestrator.core.models import Execution, Worker
+from orchestrator.core.shared_cache import OF_PROCESS
 from tests.factories import make_worker
 
 Person = Callable[[str], Client]
 
 PAGES = ("now", "fleet", "executions")
 QUERIES_MAX = 12
+STRIP_MAX = 3
 
 
 def html(client: Client, name: str, *args: object, answer: int = 200, **query: str) -> str:
@@ -79,6 +83,49 @@ def test_of_a_large_fleet_the_table_has_a_part_and_the_map_all(
     assert page.count('<li id="heat-') == 4
     assert re.findall(r'<tr id="row-\d+"><td><a [^>]*>(w\d)', page) == ["w0", "w3"]
     assert "2 of 4: those that are not well" in page
+
+
+def test_the_map_of_a_large_fleet_has_plain_cells_and_says_them_to_who_does_not_see(
+    admin_client: Client, work: None, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    linked = html(admin_client, "fleet")
+    assert linked.count('<a class="cell runs"') == 2
+    assert linked.count('<a class="cell waits"') == 1
+    monkeypatch.setattr(heat, "LINKED_MAX", 3)
+    page = html(admin_client, "fleet")
+    cells = '<i></i><i></i><i class="free"></i><i class="free"></i><i class="waits"></i>'
+    said = f"2 of {worker.capacity}, 1 waiting"
+    assert f'<span class="cells" role="img" aria-label="{said}">{cells}</span>' in page
+    assert f"<td>{said}</td>" in page
+
+
+def test_a_worker_that_holds_more_than_is_drawn_says_how_much_more(
+    admin_client: Client, work: None, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heat, "CELLS_MAX", 4)
+    assert "</i></span>" not in html(admin_client, "fleet").split('class="heat"')[1]
+    for linked_max in (1_000, 3):
+        monkeypatch.setattr(heat, "LINKED_MAX", linked_max)
+        assert " +1</span>" in html(admin_client, "fleet")
+
+
+def statements(client: Client, name: str) -> int:
+    with CaptureQueriesContext(connection) as queries:
+        html(client, name)
+        return len(queries)
+
+
+def test_the_strip_takes_three_statements_and_no_more_for_more_workers(
+    admin_client: Client, work: None, worker: Worker
+) -> None:
+    html(admin_client, "access")
+    kept = statements(admin_client, "access")
+    caches[OF_PROCESS].clear()
+    assert statements(admin_client, "access") == kept + STRIP_MAX
+    for number in range(20):
+        make_worker(f"more-{number}", now=clock.now())
+    caches[OF_PROCESS].clear()
+    assert statements(admin_client, "access") == kept + STRIP_MAX
 
 
 def test_a_list_shows_what_went_wrong_in_each_row(admin_client: Client, work: None) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import F, FloatField, IntegerField, QuerySet, Value
 
 from orchestrator.automation.models import Assignment, SensorService
 from orchestrator.core import presence
@@ -47,18 +49,15 @@ def renew(service: SensorService, *, now: datetime) -> dict[UUID, int]:
         return dict(held.values_list("pk", "fence"))
 
 
-def lives(*, now: datetime) -> Iterator[presence.Life]:
+def lives(*, now: datetime) -> QuerySet[Any]:
     """Those that were heard of not long ago; they renew more often than twice a lease."""
-    for row in SensorService.objects.filter(heartbeat_at__gte=now - presence.LISTED):
-        yield presence.Life(
-            kind="sensor",
-            name=row.name,
-            host=row.host,
-            started_at=row.started_at,
-            seen_at=row.heartbeat_at,
-            stopped_at=row.stopped_at,
-            silent_after_seconds=lease_seconds(),
-        )
+    return presence.columns(
+        SensorService.objects.filter(heartbeat_at__gte=now - presence.LISTED),
+        kind=Value("sensor"),
+        seen_at=F("heartbeat_at"),
+        pid=Value(None, IntegerField()),
+        silent_after_seconds=Value(lease_seconds(), FloatField()),
+    )
 
 
 def end(service: SensorService, *, now: datetime) -> None:

@@ -9,6 +9,7 @@ from uuid import UUID
 from pydantic import Field
 
 from orchestrator.automation.models import Enforcement
+from orchestrator.automation.shown import secrets
 from orchestrator.automation.states import ENFORCEMENTS, EnforcementState
 from orchestrator.core import words
 from orchestrator.core.models import Execution
@@ -77,6 +78,8 @@ def _messages(row: Enforcement) -> str:
 
 def of_execution(execution: Execution) -> list[Fact]:
     """The rule and the event that an execution was run for, for its page."""
+    if not secrets.may_be_of_a_rule(execution):
+        return []
     rows = Enforcement.objects.filter(execution=execution).select_related("rule", "event")
     facts: list[Fact] = []
     for row in rows:

@@ -15,7 +15,7 @@ from orchestrator.core.models import Execution
 def of_executions(executions: Collection[Execution]) -> dict[UUID, Secrets]:
     """The values that the schema of an event's payload marks, wherever the rule put them. Nobody is
     asked about executions that no rule requested."""
-    mine = [each.pk for each in executions if _may_be_of_a_rule(each)]
+    mine = [each.pk for each in executions if may_be_of_a_rule(each)]
     if not mine:
         return {}
     rows = Enforcement.objects.filter(execution__in=mine)
@@ -30,7 +30,8 @@ def of_executions(executions: Collection[Execution]) -> dict[UUID, Secrets]:
     }
 
 
-def _may_be_of_a_rule(execution: Execution) -> bool:
+def may_be_of_a_rule(execution: Execution) -> bool:
+    """Return False if no rule requested it; nobody needs to be asked then."""
     if "idempotency_key" in execution.get_deferred_fields():
         return True
     return (execution.idempotency_key or "").startswith(OWN_KEYS)

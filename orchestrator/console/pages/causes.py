@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -113,7 +113,7 @@ def show(look: Look, request: HttpRequest, id: int) -> Context:
         "windows": CHOICES,
         "since": timezone.localtime(since),
         "trend": svg.spark(found.trend, _trend_text(found.trend)),
-        "workers": list(_named(found.workers, look).items()),
+        "workers": list(_named(found.workers, look.worker_names(found.workers)).items()),
         "looked_at": shown.LOOKED_AT,
     }
 
@@ -150,11 +150,12 @@ def _rows(found: Sequence[Cause], window: Window, since: datetime, look: Look) -
     ids = [each.group.pk for each in found]
     trends = series.trends(ids, window, since=since, now=look.now) if ids else {}
     workers = shown.workers(ids, since=since) if ids else {}
+    names = look.worker_names({id for found in workers.values() for id in found})
     return [
         Row(
             each,
             svg.spark(trends[each.group.pk], _trend_text(trends[each.group.pk])),
-            _listed(_named(workers[each.group.pk], look)),
+            _listed(_named(workers[each.group.pk], names)),
             cause_url(each.group.pk, window.name),
         )
         for each in found
@@ -167,9 +168,7 @@ def _trend_text(trend: Sequence[int]) -> str:
     return f"{sum(trend[:half]):,} in the first half, {sum(trend[half:]):,} in the second"
 
 
-def _named(workers: dict[int, int], look: Look) -> dict[str, int]:
-    """Those workers that the user may see, and that are not retired, by name."""
-    names = {worker.pk: worker.name for worker in look.workers}
+def _named(workers: Mapping[int, int], names: Mapping[int, str]) -> dict[str, int]:
     return {names[id]: number for id, number in workers.items() if id in names}
 
 

@@ -44,13 +44,12 @@ def show(look: Look, request: HttpRequest) -> Context:
     names = [HOST, *heat.label_names(look.workers)]
     by = request.GET.get("group", HOST)
     by = by if by in names else HOST
-    listed = heat.urgent(look, ROWS_MAX)
     return {
         "title": "Fleet",
         "here": "fleet",
-        "rows": [each for each in rows if each.worker.pk in listed],
+        "rows": heat.urgent(rows, ROWS_MAX),
         "workers": len(rows),
-        "sum": heat.summed(look),
+        "sum": heat.summed(rows),
         "groups": heat.grouped(rows, by),
         "group_by": by,
         "group_names": names,

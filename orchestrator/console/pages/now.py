@@ -58,9 +58,10 @@ def show(look: Look, request: HttpRequest) -> Context:
     if look.may("tasks.read"):
         context["tasks"] = [Number(*each) for each in tasks.numbers(look)]
     if look.may("workers.read"):
-        rows = heat.few(look, WORKERS_MAX)
-        more = len(look.workers) - len(rows)
-        context |= {"rows": rows, "more": more, "sum": heat.summed(look)}
+        rows = heat.all_plain(look)
+        urgent = heat.urgent(rows, WORKERS_MAX)
+        more = len(rows) - len(urgent)
+        context |= {"rows": urgent, "more": more, "sum": heat.summed(rows)}
     return context
 
 

@@ -16,7 +16,7 @@ from django.urls import reverse
 from orchestrator.console import access, broker, draw, lane_orders
 from orchestrator.console.access import Context
 from orchestrator.console.broker import Sampled, Seen
-from orchestrator.console.look import Look, for_all
+from orchestrator.console.look import NO_LOAD, Look, for_all
 from orchestrator.core import queue_flow, topology, words
 from orchestrator.core.models import DLQEntry, Execution, Worker
 from orchestrator.core.models.executions import BACKLOG
@@ -33,7 +33,7 @@ from orchestrator.queues.shown.queues import QueueSummary
 from orchestrator.queues.states import KINDS
 
 LANES_MAX = 200
-WORKERS_MAX = 100
+WORKERS_MAX = 50
 GATES_MAX = 50
 FIRST_MAX = 20
 """Of a lane's waiting executions, the next so many are shown."""
@@ -267,7 +267,9 @@ def _workers(look: Look) -> list[Worker]:
     """Those whose queues are shown: of a large fleet those that hold most."""
     if len(look.workers) <= WORKERS_MAX:
         return look.workers
-    return sorted(look.workers, key=lambda each: -len(look.held_by(each)))[:WORKERS_MAX]
+    return sorted(look.workers, key=lambda each: -sum(look.loads.get(each.pk, NO_LOAD)))[
+        :WORKERS_MAX
+    ]
 
 
 def _of_workers(

@@ -29,16 +29,18 @@ def show(look: Look, request: HttpRequest, name: str) -> Context:
     worker = found(look, name)
     look.worker_id = worker.pk
     offered = orders.of_worker(worker, look)
-    out = shown.whole(worker, load=len(look.held_by(worker)), now=look.now)
+    draw_row = heat.linked if look.may("executions.read") else heat.plain
+    row = draw_row(worker, look)
+    out = shown.whole(worker, load=sum(row.load_now), now=look.now)
     return {
         "title": worker.name,
         "here": "fleet",
         "worker": worker,
-        "row": heat.row(worker, look, is_linked=look.may("executions.read")),
+        "row": row,
         "executions_of": executions_url(search.term("worker", name))
         if look.may("executions.read")
         else "",
-        "held": look.held_by(worker),
+        "held": look.held.get(worker.pk, []),
         "situation": draw.facts(shown.situation(out, look.now)),
         "offers": draw.facts(shown.offers(out)),
         "process": draw.facts(shown.process(out)),

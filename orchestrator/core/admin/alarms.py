@@ -52,7 +52,7 @@ def now_wrong(
     wrong: list[Alarm] = []
     if authority.may(user, "metrics.read"):
         plans = maintenance.plans() if plans is None else plans
-        wrong += [*executors(plans, now), *paused(plans), *beat(now)]
+        wrong += [*executors(plans, executors_ran_at(), now), *paused(plans), *beat(now)]
         if asking_the_broker:
             wrong += broker()
     if authority.may(user, "workers.read"):
@@ -68,8 +68,12 @@ def is_late(plan: Plan, ran_at: datetime, now: datetime) -> bool:
     return now - ran_at > LATE_AFTER * timedelta(seconds=plan.seconds)
 
 
-def executors(plans: Plans, now: datetime) -> Iterator[Alarm]:
-    ran_at = Tick.objects.filter(name=EXECUTORS_SIGN).values_list("ran_at", flat=True).first()
+def executors_ran_at() -> datetime | None:
+    """When an executor, or beat, last ran the sign of executors."""
+    return Tick.objects.filter(name=EXECUTORS_SIGN).values_list("ran_at", flat=True).first()
+
+
+def executors(plans: Plans, ran_at: datetime | None, now: datetime) -> Iterator[Alarm]:
     follows = "Nothing is scheduled, retried or ended in time. Accepted executions wait."
     hint = "Start one: manage.py executor; manage.py up starts all services."
     if ran_at is None:

@@ -22,8 +22,10 @@ SECONDS = 2.0
 WINDOW = timedelta(hours=24)
 """Of a search that scans and names no time: a page looks at so much, before its newest row."""
 
-FIRST_SLICE = 2_000
+FIRST_SLICE = 20_000
 """Rows. How fast they are read decides how many a page looks at."""
+FIRST_COMPARED = 2_000
+"""The same, if their parameters or messages are compared."""
 
 CHUNK = 250
 """Rows whose parameters or messages are compared at once."""
@@ -112,6 +114,7 @@ class _Walk:
         self.wanted = wanted
         self.rows = rows.filter(wanted.q)
         self.checks = [each.check for each in wanted.conditions if each.check is not None]
+        self.first_slice = FIRST_COMPARED if self.checks else FIRST_SLICE
         self.limit = limit
         self.found: list[Execution] = []
         self.until = time.monotonic() + SECONDS
@@ -134,7 +137,7 @@ class _Walk:
         if self.wanted.window is not None:
             among = among.filter(self.wanted.window)
         end = None if self.wanted.window is not None else _end_of_window(among, below)
-        looked_at, size = 0, min(FIRST_SLICE, cursors.LOOKED_AT_LIMIT)
+        looked_at, size = 0, min(self.first_slice, cursors.LOOKED_AT_LIMIT)
         while True:
             began = time.monotonic()
             try:
@@ -186,7 +189,7 @@ class _Walk:
         """Half of what the time left allows; 0 if that is too little to go on."""
         left = self.until - time.monotonic()
         allowed = int(size / max(seconds, 1e-6) * left / 2)
-        return allowed if allowed >= FIRST_SLICE / 2 else 0
+        return allowed if allowed >= self.first_slice / 2 else 0
 
     def _full(self) -> Found:
         page, cursor = cursors.cut(self.found, self.limit)

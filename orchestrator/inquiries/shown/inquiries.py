@@ -29,6 +29,7 @@ from orchestrator.inquiries import answerers, answering
 from orchestrator.inquiries.models import Inquiry, InquiryWait
 from orchestrator.inquiries.states import INQUIRIES, KINDS, InquiryState
 
+WAIT = "_inquiry_wait"
 PROMPT_CHARACTERS = 120
 
 
@@ -204,7 +205,7 @@ def timeline(row: Inquiry) -> list[Happening]:
 def of_execution(execution: Execution) -> list[Fact]:
     """The inquiries that an execution asked, and the one that it waits for, for its page."""
     asked = Inquiry.objects.filter(asked_by_execution=execution).order_by("pk")
-    wait = InquiryWait.objects.filter(pk=execution.pk).select_related("inquiry").first()
+    wait = _waits_of([execution]).get(execution.pk)
     facts: list[Fact] = []
     if wait is not None:
         facts.append(_fact("Waits for inquiry" if wait.resumed_at is None else "Waited for", wait))
@@ -224,15 +225,27 @@ def _fact(name: str, wait: InquiryWait) -> Fact:
 
 def of_executions(execution_ids: Collection[UUID]) -> Mapping[UUID, Inquiry]:
     """The inquiries that these executions wait for, or waited for, in one query."""
-    waits = InquiryWait.objects.filter(pk__in=list(execution_ids)).select_related("inquiry")
-    return {wait.pk: wait.inquiry for wait in waits}
+    return {id: wait.inquiry for id, wait in _waits(execution_ids).items()}
+
+
+def _waits(execution_ids: Collection[UUID]) -> dict[UUID, InquiryWait]:
+    rows = InquiryWait.objects.filter(pk__in=list(execution_ids)).select_related("inquiry")
+    return {wait.pk: wait for wait in rows}
+
+
+def _waits_of(executions: Collection[Execution]) -> dict[UUID, InquiryWait]:
+    """The waits of these, by id. A page asks more than once: each keeps what was read for it."""
+    unread = [each for each in executions if WAIT not in each.__dict__]
+    found = _waits([each.pk for each in unread]) if unread else {}
+    for each in unread:
+        each.__dict__[WAIT] = found.get(each.pk)
+    return {each.pk: each.__dict__[WAIT] for each in executions if each.__dict__[WAIT]}
 
 
 def secrets_of(executions: Collection[Execution]) -> Mapping[UUID, contents.Secrets]:
     """What is secret in the results of executions that waited for an answer: the schema of that
     marks it. For `MusterApp.execution_secrets`."""
-    known = of_executions([execution.pk for execution in executions])
-    return {id: contents.Secrets(row.schema) for id, row in known.items()}
+    return {id: contents.Secrets(w.inquiry.schema) for id, w in _waits_of(executions).items()}
 
 
 def age(row: Inquiry, now: datetime) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db.models import QuerySet
@@ -19,12 +19,26 @@ from orchestrator.workflows.models import Step, StepExecution, Task, TaskTemplat
 from orchestrator.workflows.models.tasks import StepKind
 
 ASK = StepKind.INQUIRY.value
+OF = "_of_step"
 WHOLE = re.compile(r"\{\{[^{}]*\}\}")
 
 
-def _steps_of(executions: Sequence[UUID]) -> QuerySet[StepExecution, tuple[UUID, str, UUID, int]]:
-    names = ("execution_id", "step__template_step", "step__task_id", "step__task__template_id")
-    return StepExecution.objects.filter(execution__in=executions).values_list(*names)
+class Of(NamedTuple):
+    """The step that an execution was an attempt at."""
+
+    execution_id: UUID
+    template_step: str
+    task_id: UUID
+    template_id: int
+    step_id: UUID
+    name: str
+
+
+def _steps_of(executions: Sequence[UUID]) -> QuerySet[StepExecution, tuple[Any, ...]]:
+    return StepExecution.objects.filter(execution__in=executions).values_list(
+        "execution_id", "step__template_step", "step__task_id", "step__task__template_id",
+        "step_id", "step__name",
+    )  # fmt: skip
 
 
 _step_of = Prepared(lambda id: _steps_of([id]))
@@ -79,31 +93,47 @@ def of_executions(executions: Collection[Execution]) -> Mapping[UUID, contents.S
     """What is secret in executions of steps: results by the step's `result_schema`, or by the
     schema of the inquiry that they waited for, and the values that the `input_schema` marks in the
     task's context. For `MusterApp.execution_secrets`."""
-    if len(executions) == 1:
-        (execution,) = executions
-        rows = _step_of(execution.pk)
-    else:
-        rows = list(_steps_of([execution.pk for execution in executions]))
+    rows = steps_of(executions)
     if not rows:  # nearly always: one execution in many is of a step
         return {}
-    templates = TaskTemplate.objects.in_bulk({template_id for *_, template_id in rows})
+    templates = TaskTemplate.objects.in_bulk({row.template_id for row in rows})
     marking = {
         template_id
         for template_id, template in templates.items()
         if redaction.marks_anything(template.definition.get("input_schema"))
     }
-    tasks = Task.objects.filter(pk__in={task for _, _, task, of in rows if of in marking})
-    contexts = dict(tasks.values_list("pk", "context"))
-    asking = [id for id, name, _, of in rows if _definition(templates[of], name).get("type") == ASK]
+    tasks = Task.objects.filter(pk__in={row.task_id for row in rows if row.template_id in marking})
+    contexts = dict(tasks.values_list("pk", "context")) if marking else {}
+    asking = [
+        row.execution_id
+        for row in rows
+        if _definition(templates[row.template_id], row.template_step).get("type") == ASK
+    ]
     answers = _schemas_of_answers(asking) if asking else {}
     return {
-        execution_id: contents.Secrets(
-            answers.get(execution_id, _schema_of_result(templates[template_id], step)),
-            _marked(contexts.get(task_id), templates[template_id].definition.get("input_schema")),
+        row.execution_id: contents.Secrets(
+            answers.get(row.execution_id, _schema_of_result(template, row.template_step)),
+            _marked(contexts.get(row.task_id), template.definition.get("input_schema")),
             again="is a step's: reset the step, and its task runs it again",
         )
-        for execution_id, step, task_id, template_id in rows
+        for row in rows
+        for template in [templates[row.template_id]]
     }
+
+
+def steps_of(executions: Collection[Execution]) -> list[Of]:
+    """The steps that these were attempts at. A page asks more than once: each keeps what was read
+    for it."""
+    unread = [each for each in executions if OF not in each.__dict__]
+    found: Sequence[Any] = ()
+    if len(unread) == 1:
+        found = _step_of(unread[0].pk)
+    elif unread:
+        found = list(_steps_of([each.pk for each in unread]))
+    known = {row[0]: Of(*row) for row in found}
+    for each in unread:
+        each.__dict__[OF] = known.get(each.pk)
+    return [each.__dict__[OF] for each in executions if each.__dict__[OF]]
 
 
 def _marked(value: Any, schema: Any) -> list[str]:

@@ -119,7 +119,8 @@ def test_filters_beside_a_search_make_it_scan_unless_it_leads_to_few() -> None:
 
 @pytest.mark.django_db
 def test_a_slice_is_as_large_as_the_time_left_allows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finding, "FIRST_SLICE", 2)
+    for name in ("FIRST_SLICE", "FIRST_COMPARED"):
+        monkeypatch.setattr(finding, name, 2)
     for n in range(9):
         make(timedelta(seconds=n + 1), "requested")
     sizes: list[int] = []
@@ -139,7 +140,8 @@ def test_a_slice_is_as_large_as_the_time_left_allows(monkeypatch: pytest.MonkeyP
 def test_a_search_that_takes_too_long_says_how_far_it_came(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finding, "FIRST_SLICE", 2)
+    for name in ("FIRST_SLICE", "FIRST_COMPARED"):
+        monkeypatch.setattr(finding, name, 2)
     monkeypatch.setattr(finding, "SECONDS", 0.5)
     made = [make(timedelta(seconds=n + 1)) for n in range(9)]
     hangs = Execution.objects.extra(

@@ -127,8 +127,6 @@ function stop() {
   poll = 0;
 }
 
-export const isPaused = () => paused;
-
 export function togglePause() {
   if (!part()) return;
   paused = !paused;
@@ -150,3 +148,61 @@ addEventListener("pageshow", (event) => event.persisted && connect());
 button?.addEventListener("click", togglePause);
 if (part()) connect();
 else if (button) say("still");
+
+/* --- Times that count down between two answers: data-left has the seconds that were left in the last one. */
+
+const since = new WeakMap();
+
+function span(seconds) {
+  const whole = Math.max(0, Math.round(seconds));
+  if (whole < 60) return `${whole} s`;
+  const [size, unit, smaller, rest] = whole < 3600 ? [60, "min", 1, "s"] : [3600, "h", 60, "min"];
+  const more = Math.floor((whole % size) / smaller);
+  return `${Math.floor(whole / size)} ${unit}${more ? ` ${more} ${rest}` : ""}`;
+}
+
+function tick() {
+  for (const each of document.querySelectorAll("[data-left]")) {
+    const { left } = each.dataset;
+    if (since.get(each)?.left !== left) since.set(each, { left, at: performance.now() });
+    each.textContent = span(left - (performance.now() - since.get(each).at) / 1000);
+  }
+}
+
+setInterval(() => document.hidden || tick(), 1000);
+
+/* --- What an execution prints while it runs: asked for once a second, shown as text. */
+
+const OUTPUT_MS = 1_000;
+const MOST_CHARACTERS = 200_000;
+
+const pane = document.querySelector("[data-output]");
+
+function append(text) {
+  const isAtEnd = pane.scrollHeight - pane.scrollTop - pane.clientHeight < 40;
+  const all = pane.textContent + text;
+  if (all.length > MOST_CHARACTERS) pane.textContent = all.slice(-MOST_CHARACTERS);
+  else pane.append(text);
+  if (isAtEnd) pane.scrollTop = pane.scrollHeight;
+}
+
+async function look() {
+  if (!paused && !document.hidden) {
+    const response = await fetch(`${pane.dataset.output}&place=${pane.dataset.place}`, { cache: "no-store" }).catch(() => null);
+    if (response?.ok) {
+      const { text, place, is_over } = await response.json();
+      pane.dataset.place = place;
+      if (text) append(text);
+      if (is_over) {
+        document.getElementById("output-state").textContent = "It has ended.";
+        return;
+      }
+    }
+  }
+  setTimeout(look, OUTPUT_MS);
+}
+
+if (pane) {
+  pane.scrollTop = pane.scrollHeight;
+  if (pane.dataset.place) setTimeout(look, OUTPUT_MS);
+}

@@ -1,4 +1,6 @@
-/* Completion of a search: what may follow is asked of the server; the focus stays in the field. */
+/* What a person fills in: a search, the form of a run, results that are typed as JSON. */
+
+/* --- Completion of a search: what may follow is asked of the server; the focus stays in the field. */
 
 const field = document.querySelector("[data-completes]");
 const list = field && document.getElementById(field.getAttribute("aria-controls"));
@@ -82,3 +84,46 @@ list?.addEventListener("mousedown", (event) => {
   const line = event.target.closest("[role=option]");
   if (line) take(items[[...list.children].indexOf(line)]);
 });
+
+/* --- The command and the curl that do the same, kept up while the form is filled in. */
+
+const WAIT_MS = 500;
+const form = document.getElementById("run-form");
+let previewDue = 0;
+let previews = 0;
+
+async function preview() {
+  const number = ++previews;
+  const content = new FormData(form);
+  content.set("preview", "yes");
+  const response = await fetch(location.href, { method: "POST", body: content, headers: { "X-Live": "1" } }).catch(() => null);
+  if (!response?.ok || number !== previews) return;
+  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  document.getElementById("commands").replaceWith(page.getElementById("commands"));
+}
+
+form?.addEventListener("input", () => {
+  clearTimeout(previewDue);
+  previewDue = setTimeout(preview, WAIT_MS);
+});
+
+/* --- Results that are typed as JSON: a mistake is said before they are sent, and what the server refused is not lost. */
+
+const kept = (field) => `typed ${field.form.getAttribute("action")}`;
+
+function check(field) {
+  try {
+    JSON.parse(field.value);
+    field.setCustomValidity("");
+  } catch (error) {
+    field.setCustomValidity(`This is not JSON: ${error.message}`);
+  }
+}
+
+for (const field of document.querySelectorAll("[data-json]")) {
+  const typed = sessionStorage.getItem(kept(field));
+  sessionStorage.removeItem(kept(field));
+  if (typed && document.querySelector(".toasts .error")) field.value = typed;
+  field.addEventListener("input", () => check(field));
+  field.form.addEventListener("submit", () => sessionStorage.setItem(kept(field), field.value));
+}
