@@ -3,7 +3,7 @@
 For a statement about one row, these steps take longer than its execution. On an idle installation
 each statement runs from cold caches, where every step counts several times as much.
 
-Only for PostgreSQL.
+SQLite executes them, too, as far as it knows their words.
 """
 
 from __future__ import annotations
@@ -37,16 +37,25 @@ class Statement:
         self.names = tuple(dict.fromkeys(PLACEHOLDER.findall(sql)))
         numbers = {name: f"${number}" for number, name in enumerate(self.names, 1)}
         self.sql = " ".join(PLACEHOLDER.sub(lambda found: numbers[found[1]], sql).split())
+        texts, self._each_name = PLACEHOLDER.split(sql)[::2], PLACEHOLDER.findall(sql)
+        self._for_sqlite = "%s".join(text.replace("%", "%%") for text in texts)
         self._uses = count()
 
     def execute(
         self, values: Mapping[str, Any], *, using: str = DEFAULT_DB_ALIAS
     ) -> list[tuple[Any, ...]]:
         """Execute it with these values; returns its rows."""
+        connection = connections[using]
+        rows: list[tuple[Any, ...]]
+        if connection.vendor != "postgresql":
+            with connection.cursor() as cursor:
+                cursor.execute(self._for_sqlite, [values[name] for name in self._each_name])
+                rows = cursor.fetchall()
+                return rows
         plan = next(self._uses) // PLANNED_AFTER
-        with _cursor(connections[using]) as cursor:
+        with _cursor(connection) as cursor:
             cursor.execute(f"{self.sql} -- {plan}", [values[name] for name in self.names])
-            rows: list[tuple[Any, ...]] = cursor.fetchall()
+            rows = cursor.fetchall()
             return rows
 
 
