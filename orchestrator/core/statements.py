@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping
 from itertools import count
 from typing import Any, Generic, TypeVar
 
@@ -53,27 +52,20 @@ class Statement:
                 rows = cursor.fetchall()
                 return rows
         plan = next(self._uses) // PLANNED_AFTER
-        with _cursor(connection) as cursor:
-            cursor.execute(f"{self.sql} -- {plan}", [values[name] for name in self.names])
-            rows = cursor.fetchall()
-            return rows
-
-
-@contextmanager
-def _cursor(connection: Any) -> Iterator[Any]:
-    """Django's cursor, but its parameters travel beside the statement, and PostgreSQL prepares
-    what it executes."""
-    connection.close_if_health_check_failed()
-    connection.ensure_connection()
-    link: psycopg.Connection[Any] = connection.connection
-    # only here: for all other statements, the driver would keep their texts to count them
-    link.prepare_threshold = 0 if settings.MUSTER.database_prepares else None
-    link.prepared_max = MOST_PREPARED
-    try:
-        with connection._prepare_cursor(psycopg.RawCursor(link)) as cursor:
-            yield cursor
-    finally:
-        link.prepare_threshold = None
+        connection.close_if_health_check_failed()
+        connection.ensure_connection()
+        link: psycopg.Connection[Any] = connection.connection
+        # only here: for all other statements, the driver would keep their texts to count them
+        link.prepare_threshold = 0 if settings.MUSTER.database_prepares else None
+        link.prepared_max = MOST_PREPARED
+        try:
+            # Django's cursor, but the parameters travel beside the statement
+            with connection._prepare_cursor(psycopg.RawCursor(link)) as cursor:
+                cursor.execute(f"{self.sql} -- {plan}", [values[name] for name in self.names])
+                rows = cursor.fetchall()
+                return rows
+        finally:
+            link.prepare_threshold = None
 
 
 def type_of(field: Any) -> str:

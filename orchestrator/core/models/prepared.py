@@ -19,6 +19,8 @@ from orchestrator.core.statements import Statement
 Row = TypeVar("Row")
 Id = TypeVar("Id", UUID, str)
 
+_IDS: UUIDField[Any, Any] = UUIDField()
+
 STAND_IN = UUID("57a9d19e-0000-7000-8000-000000000000")
 """Any id, to see where it stands among the parameters of a query."""
 
@@ -88,4 +90,4 @@ class _Composed:
 
 
 def _as_parameter(id: UUID | str, connection: Any) -> Any:
-    return id if isinstance(id, str) else UUIDField().get_db_prep_value(id, connection)
+    return id if isinstance(id, str) else _IDS.get_db_prep_value(id, connection)

@@ -230,8 +230,10 @@ def of_executions(execution_ids: Collection[UUID]) -> Mapping[UUID, Inquiry]:
 
 def secrets_of(executions: Collection[Execution]) -> Mapping[UUID, contents.Secrets]:
     """What is secret in the results of executions that waited for an answer: the schema of that
-    marks it. For `MusterApp.execution_secrets`."""
-    known = of_executions([execution.pk for execution in executions])
+    marks it. For `MusterApp.execution_secrets`. Nobody is asked about executions that were sent to
+    a worker: such a one waits for no answer."""
+    unsent = [execution.pk for execution in executions if execution.attempt == 0]
+    known = of_executions(unsent) if unsent else {}
     return {id: contents.Secrets(row.schema) for id, row in known.items()}
 
 

@@ -16,7 +16,7 @@ from orchestrator.core.models.prepared import Prepared
 from orchestrator.core.redaction import redacted
 from orchestrator.inquiries.shown import inquiries as shown_inquiries
 from orchestrator.workflows.models import Step, StepExecution, Task, TaskTemplate
-from orchestrator.workflows.models.tasks import StepKind
+from orchestrator.workflows.models.tasks import OF_TASK, StepKind
 
 ASK = StepKind.INQUIRY.value
 WHOLE = re.compile(r"\{\{[^{}]*\}\}")
@@ -78,13 +78,13 @@ def definition(template: TaskTemplate) -> dict[str, Any]:
 def of_executions(executions: Collection[Execution]) -> Mapping[UUID, contents.Secrets]:
     """What is secret in executions of steps: results by the step's `result_schema`, or by the
     schema of the inquiry that they waited for, and the values that the `input_schema` marks in the
-    task's context. For `MusterApp.execution_secrets`."""
-    if len(executions) == 1:
-        (execution,) = executions
-        rows = _step_of(execution.pk)
-    else:
-        rows = list(_steps_of([execution.pk for execution in executions]))
-    if not rows:  # nearly always: one execution in many is of a step
+    task's context. For `MusterApp.execution_secrets`. Nobody is asked about executions that no task
+    requested."""
+    ids = [each.pk for each in executions if _may_be_of_a_task(each)]
+    if not ids:
+        return {}
+    rows = _step_of(ids[0]) if len(ids) == 1 else list(_steps_of(ids))
+    if not rows:
         return {}
     templates = TaskTemplate.objects.in_bulk({template_id for *_, template_id in rows})
     marking = {
@@ -104,6 +104,11 @@ def of_executions(executions: Collection[Execution]) -> Mapping[UUID, contents.S
         )
         for execution_id, step, task_id, template_id in rows
     }
+
+
+def _may_be_of_a_task(execution: Execution) -> bool:
+    # one that is not loaded says nothing
+    return str(execution.__dict__.get("requested_by", OF_TASK)).startswith(OF_TASK)
 
 
 def _marked(value: Any, schema: Any) -> list[str]:
