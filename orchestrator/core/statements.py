@@ -44,7 +44,7 @@ class Statement:
         self, values: Mapping[str, Any], *, using: str = DEFAULT_DB_ALIAS
     ) -> list[tuple[Any, ...]]:
         """Execute it with these values; returns its rows."""
-        connection = connections[using]
+        connection: Any = connections[using]  # the stubs lack a part of it
         rows: list[tuple[Any, ...]]
         if connection.vendor != "postgresql":
             with connection.cursor() as cursor:
