@@ -162,8 +162,8 @@ def test_listing_is_two_queries_however_many_rows(
 def test_one_takes_few_queries(
     caller, action, worker, django_assert_num_queries, status, statements
 ):
-    """Token, row, history, dead letters, audit; for one that no worker has got, whether it waits for
-    an answer."""
+    """Token, row, history, dead letters, audit; for one that no worker has got, also whether it
+    waits for an answer."""
     execution = make_execution(status, action=action, worker=worker, now=NOW)
     caller.get(f"/executions/{execution.pk}")  # actions are known from here on
     with django_assert_num_queries(statements):
