@@ -261,7 +261,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "django.contrib.messages.middleware.MessageMiddleware",
+    "settings.messages.MessagesOfPages",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 

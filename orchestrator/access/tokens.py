@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple
 
-from django.db import DatabaseError, IntegrityError, connection, transaction
+from django.db import DatabaseError, IntegrityError, transaction
 from django.db.models import Q
 
 from orchestrator.access import audit, grants, identities
@@ -24,6 +24,7 @@ from orchestrator.core import words
 from orchestrator.core.authority import Principal
 from orchestrator.core.database import LOCK_NOT_AVAILABLE, READ_ONLY, sqlstate
 from orchestrator.core.errors import Conflict, MusterError
+from orchestrator.core.statements import Statement
 
 KINDS = words.kinds(success="usable", warning="expired rotated", danger="revoked")
 PREFIX = "mst_"
@@ -280,7 +281,7 @@ class _Row(NamedTuple):
     scope: str | None
 
 
-_BY_DIGEST = """
+_BY_DIGEST = Statement("""
     SELECT token.id, token.name, token.prefix, token.grants, token.networks, token.expires_at,
         token.revoked_at, token.last_used_at, token.identity_id, identity.service_name,
         identity.is_legacy, identity.disabled_at, person.username, person.is_active,
@@ -289,8 +290,8 @@ _BY_DIGEST = """
     JOIN access_identity AS identity ON identity.id = token.identity_id
     LEFT JOIN auth_user AS person ON person.id = identity.user_id
     LEFT JOIN access_grant AS given ON given.identity_id = identity.id
-    WHERE token.digest = %s
-"""
+    WHERE token.digest = %(digest)s
+""")
 """A token with its owner and the owner's grants, a row for each: every request asks for this, and
 composing it took longer than running it."""
 
@@ -303,9 +304,7 @@ def authenticate(text: str, *, now: datetime, address: str = "") -> Identified |
     """
     if not _may_be_text(text):
         return None
-    with connection.cursor() as cursor:
-        cursor.execute(_BY_DIGEST, [_digest(text)])
-        rows = [_Row(*row) for row in cursor.fetchall()]
+    rows = [_Row(*row) for row in _BY_DIGEST.execute({"digest": _digest(text)})]
     if not rows or not _is_usable(rows[0], now, address):
         return None
     _note_use(rows[0], now)

@@ -1,7 +1,8 @@
 """Many new rows at once.
 
 On PostgreSQL with COPY: 250 executions take 8 ms instead of 29, and a seventh of the processor time
-here, as values are neither quoted nor parsed as SQL.
+here, as values are neither quoted nor parsed as SQL. One alone is inserted by a statement that is
+composed once.
 """
 
 from __future__ import annotations
@@ -14,9 +15,7 @@ from typing import Any
 from django.db import connection, models
 
 from orchestrator.core import database
-
-FEWEST = 2
-"""Fewer rows are inserted as fast without."""
+from orchestrator.core.statements import Statement, column_parameters, column_values
 
 Encode = Callable[[Any], Any]
 
@@ -30,8 +29,12 @@ def insert_many(rows: Sequence[models.Model]) -> None:
     if not rows:
         return
     model = type(rows[0])
-    if len(rows) < FEWEST or connection.vendor != "postgresql":
+    if connection.vendor != "postgresql":
         model._default_manager.bulk_create(rows)
+        return
+    if len(rows) == 1:
+        _insertion(model).execute(column_values(rows[0]))
+        rows[0]._state.adding, rows[0]._state.db = False, connection.alias
         return
     statement, columns = _plan(model)
     connection.ensure_connection()
@@ -51,11 +54,19 @@ def insert_many(rows: Sequence[models.Model]) -> None:
 
 
 @cache
+def _insertion(model: type[models.Model]) -> Statement:
+    types = column_parameters(model)
+    values = {f'"{field.column}"': types[str(field.column)] for field in _fields(model)}
+    return Statement(
+        f'INSERT INTO "{model._meta.db_table}" ({", ".join(values)}) '  # noqa: S608 - our own model
+        f"VALUES ({', '.join(values.values())}) RETURNING TRUE"
+    )
+
+
+@cache
 def _plan(model: type[models.Model]) -> tuple[str, list[tuple[str, Encode | None]]]:
     """The statement, and of each column the attribute with its value and what encodes that."""
-    fields = [
-        field for field in model._meta.concrete_fields if not isinstance(field, models.AutoField)
-    ]
+    fields = _fields(model)
     names = ", ".join(f'"{field.column}"' for field in fields)
     encoders: list[Encode | None] = [
         partial(_json, encoder=field.encoder) if isinstance(field, models.JSONField) else None
@@ -63,6 +74,13 @@ def _plan(model: type[models.Model]) -> tuple[str, list[tuple[str, Encode | None
     ]
     columns = [(field.attname, encode) for field, encode in zip(fields, encoders, strict=True)]
     return f'COPY "{model._meta.db_table}" ({names}) FROM STDIN', columns
+
+
+def _fields(model: type[models.Model]) -> list[Any]:
+    """Those that the database does not fill in."""
+    return [
+        field for field in model._meta.concrete_fields if not isinstance(field, models.AutoField)
+    ]
 
 
 def _json(value: Any, *, encoder: type[json.JSONEncoder] | None) -> str | None:

@@ -3,15 +3,14 @@
 For a statement about one row, these steps take longer than its execution. On an idle installation
 each statement runs from cold caches, where every step counts several times as much.
 
-Only for PostgreSQL.
+SQLite executes them, too, as far as it knows their words.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping
 from itertools import count
 from typing import Any, Generic, TypeVar
 
@@ -37,34 +36,36 @@ class Statement:
         self.names = tuple(dict.fromkeys(PLACEHOLDER.findall(sql)))
         numbers = {name: f"${number}" for number, name in enumerate(self.names, 1)}
         self.sql = " ".join(PLACEHOLDER.sub(lambda found: numbers[found[1]], sql).split())
+        texts, self._each_name = PLACEHOLDER.split(sql)[::2], PLACEHOLDER.findall(sql)
+        self._for_sqlite = "%s".join(text.replace("%", "%%") for text in texts)
         self._uses = count()
 
     def execute(
         self, values: Mapping[str, Any], *, using: str = DEFAULT_DB_ALIAS
     ) -> list[tuple[Any, ...]]:
         """Execute it with these values; returns its rows."""
+        connection: Any = connections[using]  # the stubs lack a part of it
+        rows: list[tuple[Any, ...]]
+        if connection.vendor != "postgresql":
+            with connection.cursor() as cursor:
+                cursor.execute(self._for_sqlite, [values[name] for name in self._each_name])
+                rows = cursor.fetchall()
+                return rows
         plan = next(self._uses) // PLANNED_AFTER
-        with _cursor(connections[using]) as cursor:
-            cursor.execute(f"{self.sql} -- {plan}", [values[name] for name in self.names])
-            rows: list[tuple[Any, ...]] = cursor.fetchall()
-            return rows
-
-
-@contextmanager
-def _cursor(connection: Any) -> Iterator[Any]:
-    """Django's cursor, but its parameters travel beside the statement, and PostgreSQL prepares
-    what it executes."""
-    connection.close_if_health_check_failed()
-    connection.ensure_connection()
-    link: psycopg.Connection[Any] = connection.connection
-    # only here: for all other statements, the driver would keep their texts to count them
-    link.prepare_threshold = 0 if settings.MUSTER.database_prepares else None
-    link.prepared_max = MOST_PREPARED
-    try:
-        with connection._prepare_cursor(psycopg.RawCursor(link)) as cursor:
-            yield cursor
-    finally:
-        link.prepare_threshold = None
+        connection.close_if_health_check_failed()
+        connection.ensure_connection()
+        link: psycopg.Connection[Any] = connection.connection
+        # only here: for all other statements, the driver would keep their texts to count them
+        link.prepare_threshold = 0 if settings.MUSTER.database_prepares else None
+        link.prepared_max = MOST_PREPARED
+        try:
+            # Django's cursor, but the parameters travel beside the statement
+            with connection._prepare_cursor(psycopg.RawCursor(link)) as cursor:
+                cursor.execute(f"{self.sql} -- {plan}", [values[name] for name in self.names])
+                rows = cursor.fetchall()
+                return rows
+        finally:
+            link.prepare_threshold = None
 
 
 def type_of(field: Any) -> str:

@@ -55,6 +55,23 @@ def test_rows_are_as_an_insert_writes_them() -> None:
     assert not any(row._state.adding for row in copied)
 
 
+def test_one_row_alone_is_as_a_copied_one() -> None:
+    first = make_execution("running")
+    for text in TRICKY:
+        values = {"wait_reason": text, "parameters": {text: [text, None, {"deep": 1.5}]}}
+        alone, inserted = like(first, **values), like(first, **values)
+        copying.insert_many([alone])
+        Execution.objects.bulk_create([inserted])
+        assert written([alone]) == written([inserted])
+        assert not alone._state.adding
+
+
+def test_one_row_that_exists_is_refused() -> None:
+    first = make_execution()
+    with pytest.raises(IntegrityError), transaction.atomic():
+        copying.insert_many([like(first, id=first.pk)])
+
+
 def test_row_that_exists_keeps_all_of_them_out() -> None:
     first = make_execution()
     new = like(first)

@@ -10,6 +10,7 @@ from django.db.models import QuerySet
 
 from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent
 from orchestrator.core.models.prepared import Prepared
+from orchestrator.core.statements import Statement
 from orchestrator.workflows.models import StepExecution
 from tests.factories import NOW, make_dlq_entry, make_execution, make_worker
 
@@ -88,6 +89,12 @@ def test_tuples_are_tuples(execution: Execution) -> None:
         lambda id: StepExecution.objects.filter(execution__in=[id]).values_list("step__task_id")
     )
     assert joined(execution.pk) == []
+
+
+def test_each_database_executes_a_statement() -> None:
+    cast = "CAST(%(b)s AS text)"
+    statement = Statement(f"SELECT {cast}, '5 %', CAST(%(a)s AS text), {cast}")
+    assert statement.execute({"a": "x", "b": "y"}) == [("y", "5 %", "x", "y")]
 
 
 def test_a_query_that_does_not_ask_for_the_id_is_refused() -> None:

@@ -37,12 +37,12 @@ from orchestrator.core.states import ExecutionStatus
 
 router = Router(tags=["executions"])
 
-_with_worker = Prepared(lambda id: Execution.objects.select_related("worker").filter(pk=id))
+_with_worker = Prepared(lambda id: Execution.objects.filter(pk=id).with_worker_names())
 
 INT_MAX = 2**31 - 1
 
-UNLISTED = ("parameters", "result")
-"""Up to megabytes each: listings leave them out."""
+UNLISTED = ("parameters", "result", "worker_selector", "retry_policy")
+"""Listings leave them out: the first two are up to megabytes each, and all are read from JSON."""
 
 
 class Retry(BaseModel):
@@ -336,7 +336,7 @@ def _check_bulk(news: list[NewExecution]) -> None:
 
 def _found(query: ExecutionQuery, caller: Caller) -> search.Found:
     """One page of the filters and, if there is one, of the search."""
-    visible = Execution.objects.visible_to(caller.principal).select_related("worker")
+    visible = Execution.objects.visible_to(caller.principal).with_worker_names()
     matching = _filtered(visible, query).defer(*UNLISTED)
     scans, among = _may_scan(query), _within(Execution.objects.all(), query)
     if query.q is None:

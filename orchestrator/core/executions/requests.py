@@ -225,7 +225,7 @@ def _insert(
         is_new = placing.insert(rows[0], queues, now=now)
         return list(rows) if is_new else _with_taken_keys(rows, owner)
     if len(rows) == 1 and not _has_key(rows[0]):
-        rows[0].save(force_insert=True)
+        insert_many(rows)
         return list(rows)
     with transaction.atomic():
         if not any(map(_has_key, rows)):

@@ -213,6 +213,11 @@ class ExecutionQuerySet(ClaimQuerySet["Execution"]):
         of_workers = self.open().filter(status__in=statuses, worker__isnull=False)
         return of_workers.order_by().values_list("worker_id")
 
+    def with_worker_names(self) -> ExecutionQuerySet:
+        """Each with its worker, of which nothing but the name is loaded: to be shown."""
+        others = [f"worker__{name}" for name in _columns_of(Worker) - {"id", "name"}]
+        return self.select_related("worker").defer(*sorted(others))
+
     def with_actions(self) -> list[Execution]:
         """The rows, each with its action: see `ActionQuerySet.known`."""
         return add_actions(list(self))
@@ -254,6 +259,10 @@ class ExecutionQuerySet(ClaimQuerySet["Execution"]):
 
     def _held(self) -> ExecutionQuerySet:
         return self.select_for_update(skip_locked=True, of=("self",), no_key=True)
+
+
+def _columns_of(model: type[models.Model]) -> set[str]:
+    return {field.name for field in model._meta.concrete_fields}
 
 
 def add_actions(executions: list[Execution]) -> list[Execution]:

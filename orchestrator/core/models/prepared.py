@@ -1,4 +1,4 @@
-"""Queries that are composed once.
+"""Queries that are composed once, and that PostgreSQL plans once for each session.
 
 Django composes the SQL of a queryset anew each time it is asked. For a row by its id that takes
 several times as long as the query itself.
@@ -14,8 +14,12 @@ from django.db import connections
 from django.db.models import QuerySet, UUIDField
 from django.db.models import query as django_query
 
+from orchestrator.core.statements import Statement
+
 Row = TypeVar("Row")
 Id = TypeVar("Id", UUID, str)
+
+_IDS: UUIDField[Any, Any] = UUIDField()
 
 STAND_IN = UUID("57a9d19e-0000-7000-8000-000000000000")
 """Any id, to see where it stands among the parameters of a query."""
@@ -44,9 +48,8 @@ class Prepared(Generic[Id, Row]):
         if composed is None:
             composed = _Composed(self._build(self._stand_in), self._stand_in, connection)
             self._composed[connection.vendor] = composed
-        with connection.cursor() as cursor:
-            cursor.execute(composed.sql, composed.parameters_for(id, connection))
-            return list(composed.rows(cursor.fetchall(), connection))
+        values = composed.constants | {"id": _as_parameter(id, connection)}
+        return list(composed.rows(composed.statement.execute(values), connection))
 
 
 class _Composed:
@@ -54,11 +57,12 @@ class _Composed:
 
     def __init__(self, queryset: Any, stand_in: UUID | str, connection: Any) -> None:
         compiler: Any = queryset.query.get_compiler(connection=connection)
-        self.sql, parameters = compiler.as_sql()
-        self.parameters = tuple(parameters)
+        sql, parameters = compiler.as_sql()
         wanted = _as_parameter(stand_in, connection)
-        self.is_id = [value == wanted for value in self.parameters]
-        assert any(self.is_id), f"the query does not ask for its id: {self.sql}"
+        names = ["id" if value == wanted else f"p{n}" for n, value in enumerate(parameters)]
+        assert "id" in names, f"the query does not ask for its id: {sql}"
+        self.statement = Statement(sql % tuple(f"%({name})s" for name in names))
+        self.constants = dict(zip(names, parameters, strict=True))
         expressions = [column[0] for column in compiler.select]
         self.converters = list(compiler.get_converters(expressions).items())
         self.model: Any = None
@@ -70,11 +74,6 @@ class _Composed:
             self.names = [each.target.attname for each in expressions[self.own]]
             populators: Any = django_query.get_related_populators
             self.related = populators(info, compiler.select, connection.alias)
-
-    def parameters_for(self, id: UUID | str, connection: Any) -> list[Any]:
-        value = _as_parameter(id, connection)
-        pairs = zip(self.parameters, self.is_id, strict=True)
-        return [value if is_id else other for other, is_id in pairs]
 
     def rows(self, fetched: Iterable[Any], connection: Any) -> Iterator[Any]:
         for row in map(list, fetched):
@@ -91,4 +90,4 @@ class _Composed:
 
 
 def _as_parameter(id: UUID | str, connection: Any) -> Any:
-    return id if isinstance(id, str) else UUIDField().get_db_prep_value(id, connection)
+    return id if isinstance(id, str) else _IDS.get_db_prep_value(id, connection)

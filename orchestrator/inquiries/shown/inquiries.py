@@ -244,8 +244,10 @@ def _waits_of(executions: Collection[Execution]) -> dict[UUID, InquiryWait]:
 
 def secrets_of(executions: Collection[Execution]) -> Mapping[UUID, contents.Secrets]:
     """What is secret in the results of executions that waited for an answer: the schema of that
-    marks it. For `MusterApp.execution_secrets`."""
-    return {id: contents.Secrets(w.inquiry.schema) for id, w in _waits_of(executions).items()}
+    marks it. For `MusterApp.execution_secrets`. Nobody is asked about executions that were sent to
+    a worker: such a one waits for no answer."""
+    waits = _waits_of([execution for execution in executions if execution.attempt == 0])
+    return {id: contents.Secrets(wait.inquiry.schema) for id, wait in waits.items()}
 
 
 def age(row: Inquiry, now: datetime) -> str:

@@ -20,7 +20,7 @@ from orchestrator.core.state_machine import Move
 from orchestrator.workflows.engine import outcomes
 from orchestrator.workflows.engine.turn import Failure, Turn, Turns
 from orchestrator.workflows.models import Step, StepExecution
-from orchestrator.workflows.models.tasks import MOST_TRIES
+from orchestrator.workflows.models.tasks import MOST_TRIES, OF_TASK
 from orchestrator.workflows.states import StepState
 from orchestrator.workflows.states.steps import FAILED, IN_FLIGHT
 from orchestrator.workflows.task_templates.definitions import (
@@ -251,7 +251,7 @@ def _request_together(
     turns: Turns, asked: list[tuple[Step, NewExecution]], failed: list[Failure]
 ) -> None:
     while asked:
-        by = [f"task:{step.task_id}" for step, _ in asked]
+        by = [f"{OF_TASK}{step.task_id}" for step, _ in asked]
         try:
             accepted = executions.request_many(
                 [new for _, new in asked], requested_by=by, now=turns.now

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MOST_TRIES = 2
 """An executor that died, or failed, so often while it advanced a task leaves it to a person."""
+OF_TASK = "task:"
+"""The beginning of `requested_by` of each execution that a task has requested for a step."""
 QUARANTINED = MOST_TRIES + 1
 """`advance_tries` of a task that no executor advances."""
 

@@ -16,7 +16,7 @@ from orchestrator.core.models.prepared import Prepared
 from orchestrator.core.redaction import redacted
 from orchestrator.inquiries.shown import inquiries as shown_inquiries
 from orchestrator.workflows.models import Step, StepExecution, Task, TaskTemplate
-from orchestrator.workflows.models.tasks import StepKind
+from orchestrator.workflows.models.tasks import OF_TASK, StepKind
 
 ASK = StepKind.INQUIRY.value
 OF = "_of_step"
@@ -92,8 +92,9 @@ def definition(template: TaskTemplate) -> dict[str, Any]:
 def of_executions(executions: Collection[Execution]) -> Mapping[UUID, contents.Secrets]:
     """What is secret in executions of steps: results by the step's `result_schema`, or by the
     schema of the inquiry that they waited for, and the values that the `input_schema` marks in the
-    task's context. For `MusterApp.execution_secrets`."""
-    rows = steps_of(executions)
+    task's context. For `MusterApp.execution_secrets`. Nobody is asked about executions that no task
+    requested."""
+    rows = steps_of([each for each in executions if _may_be_of_a_task(each)])
     if not rows:  # nearly always: one execution in many is of a step
         return {}
     templates = TaskTemplate.objects.in_bulk({row.template_id for row in rows})
@@ -134,6 +135,11 @@ def steps_of(executions: Collection[Execution]) -> list[Of]:
     for each in unread:
         each.__dict__[OF] = known.get(each.pk)
     return [each.__dict__[OF] for each in executions if each.__dict__[OF]]
+
+
+def _may_be_of_a_task(execution: Execution) -> bool:
+    # one that is not loaded says nothing
+    return str(execution.__dict__.get("requested_by", OF_TASK)).startswith(OF_TASK)
 
 
 def _marked(value: Any, schema: Any) -> list[str]:

@@ -157,6 +157,20 @@ def test_listing_is_two_queries_however_many_rows(
         caller.get("/executions")
 
 
+@pytest.mark.usefixtures("still_clock")
+@pytest.mark.parametrize(("status", "statements"), [("completed", 5), ("requested", 6)])
+def test_one_takes_few_queries(
+    caller, action, worker, django_assert_num_queries, status, statements
+):
+    """Token, row, history, dead letters, audit; for one that no worker has got, also whether it
+    waits for an answer."""
+    execution = make_execution(status, action=action, worker=worker, now=NOW)
+    caller.get(f"/executions/{execution.pk}")  # actions are known from here on
+    with django_assert_num_queries(statements):
+        answer = caller.get(f"/executions/{execution.pk}")
+    assert answer.json()["worker"] == (execution.worker and execution.worker.name)
+
+
 # --- one, and cancel ------------------------------------------------------------------------------
 
 
