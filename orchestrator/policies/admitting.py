@@ -375,9 +375,12 @@ def _hold(claims: Mapping[UUID, Sequence[Claim]], now: datetime) -> dict[int, Li
     hashes: dict[int, set[str]] = defaultdict(set)
     for policy_id, key_hash in wanted:
         hashes[policy_id].add(key_hash)
-    hold = busy_lines.held_for if busy_lines.are_statements() else PolicyBucket.objects.held_for
-    buckets = hold(hashes)
-    places = figures.places_of(buckets, now=now)
+    if busy_lines.are_statements():
+        buckets = busy_lines.held_for(hashes)
+        places = figures.places_of(buckets, now=now, count_held=busy_lines.count_held)
+    else:
+        buckets = PolicyBucket.objects.held_for(hashes)
+        places = figures.places_of(buckets, now=now)
     return {bucket.pk: Line(bucket, places[bucket.pk]) for bucket in buckets}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -160,12 +160,20 @@ class InPeriod:
         self.taken = 0
 
 
-def places_of(buckets: Iterable[PolicyBucket], *, now: datetime) -> dict[int, Places]:
+def places_of(
+    buckets: Iterable[PolicyBucket],
+    *,
+    now: datetime,
+    count_held: Callable[[Collection[int]], dict[int, int]] | None = None,
+) -> dict[int, Places]:
     """The places of these buckets, each loaded with its policy. One statement, if there is one of a
-    policy of concurrency. Exact for buckets that are held."""
+    policy of concurrency: its slots are counted by `count_held`. Exact for buckets that are held.
+    """
     known = list(buckets)
     kinds = Policy.Kind
-    held = _held([each.pk for each in known if each.policy.kind == kinds.CONCURRENCY])
+    at_once = [each.pk for each in known if each.policy.kind == kinds.CONCURRENCY]
+    count = count_held or PolicySlot.objects.count_held
+    held = count(at_once) if at_once else {}
     places: dict[int, Places] = {}
     for bucket in known:
         if bucket.policy.kind == kinds.CONCURRENCY:
@@ -182,7 +190,3 @@ def shorten_debt(policy: Policy, *, now: datetime) -> int:
     returns how many did. They come from a longer window, or from a later clock."""
     latest = now + policy.rate.window
     return policy.buckets.filter(theoretical_at__gt=latest).change_held(theoretical_at=latest)
-
-
-def _held(bucket_ids: Collection[int]) -> dict[int, int]:
-    return PolicySlot.objects.count_held(bucket_ids) if bucket_ids else {}

@@ -102,9 +102,6 @@ class PolicySlotQuerySet(models.QuerySet["PolicySlot"]):
 
     def count_held(self, bucket_ids: Collection[int]) -> dict[int, int]:
         """The number of those of each bucket, without buckets that have none."""
-        if connection.vendor == "postgresql":
-            values = {"buckets": list(bucket_ids), "dispatched": list(DISPATCHED)}
-            return dict(_count_held().execute(values))
         rows = self.held().filter(bucket_id__in=bucket_ids).order_by().values_list("bucket_id")
         return dict(rows.annotate(held=models.Count("pk")))
 
@@ -116,15 +113,6 @@ HELD = f"""
     OFFSET 0
 """
 """The query of the execution that holds a `slot`, begun with the slot: see `in_line`."""
-
-
-@cache
-def _count_held() -> Statement:
-    return Statement(f"""
-        SELECT slot.bucket_id, count(*) FROM {PolicySlot._meta.db_table} AS slot
-        WHERE slot.bucket_id = ANY(%(buckets)s::bigint[]) AND EXISTS ({HELD})
-        GROUP BY slot.bucket_id
-    """)  # noqa: S608 - every interpolated name is our own
 
 
 def free_ended(execution_ids: Collection[UUID]) -> set[int]:

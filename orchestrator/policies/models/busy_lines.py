@@ -85,6 +85,12 @@ def held_for(wanted: Mapping[int, Collection[str]]) -> list[PolicyBucket]:
     return buckets
 
 
+def count_held(bucket_ids: Collection[int]) -> dict[int, int]:
+    """`PolicySlot.objects.count_held`, for few buckets: it looks at one slot after the other."""
+    values = {"buckets": list(bucket_ids), "dispatched": list(DISPATCHED)}
+    return dict(_count_held().execute(values))
+
+
 def _known_by_all(now: datetime) -> dict[str, object]:
     return {
         "now": now,
@@ -177,6 +183,15 @@ def _held_for() -> Statement:
             SELECT * FROM unnest(%(policies)s::bigint[], %(hashes)s::text[])
         )
         ORDER BY bucket.policy_id, bucket.key_hash FOR NO KEY UPDATE OF bucket
+    """)  # noqa: S608 - every interpolated name is our own
+
+
+@cache
+def _count_held() -> Statement:
+    return Statement(f"""
+        SELECT slot.bucket_id, count(*) FROM {SLOTS} AS slot
+        WHERE slot.bucket_id = ANY(%(buckets)s::bigint[]) AND EXISTS ({HELD})
+        GROUP BY slot.bucket_id
     """)  # noqa: S608 - every interpolated name is our own
 
 
