@@ -72,10 +72,10 @@ JOBS = "of jobs: no message of a storm asks about one"
 _BY_SITE: dict[str, Boundary] = {
     # --- accepting and cancelling ---
     "executions.placing:insert:execute": _in(API),
-    "executions.requests:_insert:save": _in(API, by="submit quickly"),
     "executions.requests:_insert:atomic": _in(API, by="submit quickly"),
     "executions.requests:_insert:bulk_create": _in(API, by="submit quickly"),
-    "executions.requests:_insert:insert_many": _in(EXECUTOR, by="request tasks"),
+    "executions.requests:_insert:insert_many": _in(API, by="submit quickly"),
+    "executions.requests:_insert:insert_many#2": _in(EXECUTOR, by="request tasks"),
     "executions.requests:request_many:send_soon": _in(API),
     "executions.requests:_accept_traced:atomic": Boundary(exempt=TRACES),
     "executions.requests:_accept_traced.send:send_soon": Boundary(exempt=TRACES),
