@@ -167,11 +167,12 @@ def test_new_life_of_the_worker_has_no_pauses_and_nothing_is_lost(
     muster.start_worker("w1", concurrency=1, queues=SERVED)
     for id in ids:
         row = muster.wait_for_end(id)
-        # it had said "not now", and none of them had begun; but one that was on its way when the
-        # worker was killed is lost with it, as for all anybody knows it had begun
+        # it had said "not now", and none of them had begun; but what was on its way when the worker
+        # was killed is lost with it, as for all anybody knows it had begun: one whose "not now" was
+        # not written yet, and the one that had its slot by then
         assert row.status in ("completed", "abandoned")
     lost = [row for row in muster.executions(ids).values() if row.status == "abandoned"]
-    assert len(lost) <= 1
+    assert len(lost) <= 2
     assert len(muster.journal.starts("press")) == len(ids) - len(lost)
 
 
