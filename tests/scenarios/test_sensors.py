@@ -171,7 +171,7 @@ def test_frozen_service_alone_loses_its_sensor_to_the_sentinel(
 def test_million_lines_wait_in_full_pipes_while_the_database_is_away(
     install: Callable[..., Any], measured: Callable[[str, float], None]
 ) -> None:
-    muster: Installation = install()
+    muster: Installation = install(is_forked=False)  # whose memory is its own
     counting.install(muster, until=LINES)
     service = muster.start_sensor("s1")
     wait_until_counted(muster, 500)
