@@ -282,6 +282,23 @@ def test_dialogs_are_without_fault(themed: tuple[Page, Page], work: SimpleNamesp
         assert chromium.faults(page) == []
 
 
+CLOSED_AND_PRESSED = """() => {
+    const field = document.activeElement;
+    field.closest("dialog").close();
+    field.dispatchEvent(new KeyboardEvent("keydown", {key: "/", bubbles: true}));
+}"""
+"""All before the page is drawn again, until when the field may keep the focus."""
+
+
+def test_key_that_is_pressed_as_soon_as_a_dialog_is_closed_is_heard(
+    page: Page, work: SimpleNamespace
+) -> None:
+    page.goto("/console/workers/w1#cordon")
+    expect(page.locator("#cordon input:not([type=hidden]), #cordon textarea").first).to_be_focused()
+    page.evaluate(CLOSED_AND_PRESSED)
+    expect(page.locator("#found [role=option]").first).to_be_visible()
+
+
 def test_nothing_is_asked_of_another_host_and_the_policy_refuses_nothing(
     page: Page, address: str, work: SimpleNamespace, requests: list[str]
 ) -> None:

@@ -110,7 +110,9 @@ const KEYS = {
   t: nextTheme,
 };
 
-const isTyping = (target) => target.matches("input, select, textarea") || document.querySelector("dialog[open]");
+/* The field of a dialog that has just been closed keeps the focus until the page is drawn again. */
+const isField = (target) => target.matches("input, select, textarea") && !target.closest("dialog:not([open])");
+const isTyping = (target) => isField(target) || document.querySelector("dialog[open]");
 
 document.addEventListener("keydown", (event) => {
   if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
