@@ -337,10 +337,8 @@ def _claim(policy: Policy, parameters: Mapping[str, Any], schema: Mapping[str, A
     return Claim(policy, keys.hash_of(policy.keyed_by, values), parameters, schema)
 
 
-def make_buckets(
-    claims: Mapping[UUID, Sequence[Claim]], *, now: datetime
-) -> Mapping[book.BucketKey, Claim]:
-    """Make the buckets that are missing, in the order in which they are held; returns all."""
+def make_buckets(claims: Mapping[UUID, Sequence[Claim]], *, now: datetime) -> None:
+    """Make the buckets that are missing, in the order in which they are held."""
     wanted: dict[book.BucketKey, Claim] = {}
     for theirs in claims.values():
         for claim in theirs:
@@ -363,7 +361,6 @@ def make_buckets(
         ],
         ignore_conflicts=True,
     )
-    return wanted
 
 
 def _hold(claims: Mapping[UUID, Sequence[Claim]], now: datetime) -> dict[int, Line]:
