@@ -292,6 +292,7 @@ class CoreConfig(MusterApp):
         connection_created.connect(_allow_all_parameters)
         connection_created.connect(database.leave_read_only_sessions)
         connection_created.connect(database.leave_broken_sessions)
+        connection_created.connect(database.load_times_natively)
         pre_migrate.connect(migration_history.require_known, sender=self)
         pre_migrate.connect(view_definitions.drop, sender=self)
         post_migrate.connect(view_definitions.make, sender=self)

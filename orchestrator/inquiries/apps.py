@@ -51,6 +51,7 @@ class InquiriesConfig(MusterApp):
             is_slow=True,
         ),
     )
+    when_clock_was_set_back = (Named("orchestrator.inquiries.resuming.bring_forward"),)
     retention = (
         Retention(
             name="inquiries",

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import F, Q
 
 from orchestrator.core import database, executions
 from orchestrator.core.models import Action, Execution
@@ -75,6 +75,13 @@ def expire_inquiries(*, now: datetime) -> dict[str, int]:
         total += expired
         if len(overdue) < size or not expired:
             return {"timed_out": total}
+
+
+def bring_forward(*, now: datetime) -> int:
+    """What was asked by a clock that was set back since was asked now: else it would expire later
+    by as much. Returns how many inquiries."""
+    later = Inquiry.objects.open().filter(created_at__gt=now + PROCESSES_DIFFER_BY)
+    return later.update(created_at=now, expires_at=now + (F("expires_at") - F("created_at")))
 
 
 def _ask_overlooked(*, now: datetime, actor: str) -> int:

@@ -126,6 +126,9 @@ _BY_SITE: dict[str, Boundary] = {
     "workflows.engine.polling:bring_forward:update": _in(EXECUTOR, by="step the clock"),
     "maintenance:run:claim": _in(EXECUTOR),
     "maintenance:_bring_forward:atomic": _in(EXECUTOR),
+    "models.maintenance:TickQuerySet.go_on_after_set_back:update": Boundary(
+        exempt="only of rows that are held just when the clock is set back"
+    ),
     "models.maintenance:TickQuerySet.clock_was_set_back:get_or_create": _in(EXECUTOR),
     "models.maintenance:TickQuerySet.clock_was_set_back:update": _in(EXECUTOR),
     "models.maintenance:TickQuerySet.clock_was_set_back:update_or_create": _in(
@@ -260,7 +263,7 @@ _BY_SITE: dict[str, Boundary] = {
     "automation.recording:record_many:send_soon": _in(EXECUTOR, by="report events"),
     "automation.matching:_match_together:atomic": _in(EXECUTOR, by="report events"),
     "automation.matching:_match_together:bulk_create": _in(EXECUTOR, by="report events"),
-    "automation.matching:_match_together:send_soon": _in(EXECUTOR, by="report events"),
+    "automation.matching:_carry_out:send_soon": _in(EXECUTOR, by="report events"),
     "automation.matching:_give_up:update": Boundary(exempt=FAULT),
     "automation.matching:_note_evaluated:update": _in(EXECUTOR, by="report events"),
     "automation.enforcing:_enforce_together:atomic": _in(EXECUTOR, by="report events"),
@@ -272,6 +275,9 @@ _BY_SITE: dict[str, Boundary] = {
     "automation.suppressing:locked:bulk_create": _in(EXECUTOR, by="report events"),
     "automation.suppressing:extend:update": _in(EXECUTOR, by="report events"),
     "automation.suppressing:count:update": _in(EXECUTOR, by="report events"),
+    "inquiries.resuming:bring_forward:update": Boundary(
+        exempt="of a question that was asked by a clock that was ahead: done at the next tick"
+    ),
     "automation.timers:bring_forward:update": Boundary(
         exempt="of a timer that fired by a clock that was ahead: done at the next tick"
     ),

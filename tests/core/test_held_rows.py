@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from django.db import connection
 from orchestrator.core import clock, executions, fleet, maintenance
 from orchestrator.core.executions import attempts
 from orchestrator.core.models import Execution, Tick, Worker
+from orchestrator.core.models.maintenance import SET_BACK
 from orchestrator.core.reasons import Reason
 from orchestrator.core.state_machine import Move
 from orchestrator.core.state_machine import transition as carry_out
@@ -162,3 +163,27 @@ def test_tick_that_somebody_holds_stops_no_maintenance() -> None:
     with held(tick):
         assert maintenance.run(name, now=NOW)["not_started"] == 1
     assert reread(overdue).status == S.FAILED
+
+
+def test_what_is_held_when_the_clock_is_set_back_gets_its_time_however_long_it_is_held() -> None:
+    """Its deadline, and the end of its pause, would come later by as much as the step."""
+    early = NOW - timedelta(seconds=600)
+    times: dict[str, Any] = {"created_at": NOW, "deadline_at": NOW + timedelta(seconds=60)}
+    first, second = (make_execution(S.SCHEDULING, **times) for _ in range(2))
+
+    def look(after_seconds: float) -> datetime:
+        now = early + timedelta(seconds=after_seconds)
+        maintenance.check_timeouts(now=now)
+        return now
+
+    maintenance.check_timeouts(now=NOW)
+    with held(first):
+        for after_seconds in range(0, 60, 5):
+            look(after_seconds)
+        assert reread(first).created_at == NOW
+        assert reread(second).created_at == early
+    released_at = look(60)
+    assert reread(first).created_at == released_at
+    assert reread(first).deadline_at == released_at + timedelta(seconds=60)
+    # since all of them have theirs, it is not looked for longer
+    assert Tick.objects.get(name=SET_BACK).ran_at < released_at

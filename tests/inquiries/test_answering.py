@@ -13,6 +13,7 @@ from django.db import IntegrityError, transaction
 
 from orchestrator.access.authorizer import Identified
 from orchestrator.access.models import AuditEvent
+from orchestrator.core import maintenance
 from orchestrator.core.authority import PermissionMissing
 from orchestrator.core.models import Execution
 from orchestrator.inquiries import answering, resuming
@@ -23,6 +24,7 @@ from tests.factories import NOW, make_action, make_execution, seconds
 from tests.inquiries.play import YES, as_execution, asked, person
 from tests.principals import given, principal
 from tests.races import at_once
+from tests.rows import reread
 
 pytestmark = pytest.mark.usefixtures("database")
 
@@ -217,3 +219,18 @@ def test_cancel_says_why_and_ends_it() -> None:
 def test_executions_are_not_touched_by_an_inquiry_that_holds_up_none() -> None:
     respond(asked())
     assert not Execution.objects.exists()
+
+
+@pytest.mark.usefixtures("sent")
+def test_time_for_an_answer_is_as_long_although_the_clock_was_set_back() -> None:
+    early = NOW - timedelta(seconds=600)
+    before, later = asked(early, ttl_seconds=3600), asked(NOW, ttl_seconds=60)
+    over = asked(NOW, ttl_seconds=60)
+    respond(over)
+    maintenance.check_timeouts(now=NOW)
+    for after_seconds in (0, 5):  # the second time changes nothing
+        maintenance.check_timeouts(now=early + seconds(after_seconds))
+        assert reread(later).expires_at == early + seconds(60)
+        assert reread(before).expires_at == early + seconds(3600)
+        assert reread(over).expires_at == NOW + seconds(60)
+    assert resuming.expire_inquiries(now=early + seconds(61)) == {"timed_out": 1}

@@ -12,7 +12,7 @@ from django.db.models import F
 from orchestrator.core import clock, database, fleet
 from orchestrator.core.executions.attempts import End, end_all, end_attempts
 from orchestrator.core.executions.unclaimed import end_or_return
-from orchestrator.core.models import Execution
+from orchestrator.core.models import Execution, Tick
 from orchestrator.core.models.executions import ExecutionQuerySet
 from orchestrator.core.reasons import Reason
 from orchestrator.core.states import ExecutionStatus
@@ -26,12 +26,16 @@ def bring_forward(*, now: datetime) -> int:
 
     What waits for a time that came from it is due: nobody knows how much of the pause is left, and
     an early start does no harm. What was accepted at a time that has yet to come was accepted now:
-    otherwise its deadline would come later by as much as the clock was set back.
+    otherwise its deadline would come later by as much as the clock was set back. Rows that another
+    session holds are tried again for as long as it does.
     """
-    Execution.objects.accepted_by_a_later_clock(now).update_unheld(
-        created_at=now, deadline_at=now + (F("deadline_at") - F("created_at"))
-    )
-    return Execution.objects.paused_by_a_later_clock(now).update_unheld(next_retry_at=now)
+    accepted = Execution.objects.accepted_by_a_later_clock(now)
+    accepted.update_unheld(created_at=now, deadline_at=now + (F("deadline_at") - F("created_at")))
+    paused = Execution.objects.paused_by_a_later_clock(now)
+    number = paused.update_unheld(next_retry_at=now)
+    if accepted.exists() or paused.exists():
+        Tick.objects.go_on_after_set_back(now=now)
+    return number
 
 
 @dataclass(frozen=True)

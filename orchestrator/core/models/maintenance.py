@@ -58,6 +58,11 @@ class TickQuerySet(models.QuerySet["Tick"]):
         self.filter(name=CLOCK).update(ran_at=now)
         return self.filter(name=SET_BACK, ran_at__range=(now - within, now)).exists()
 
+    def go_on_after_set_back(self, *, now: datetime) -> None:
+        """What a later clock wrote is not undone yet: have `clock_was_set_back` be true for as long
+        again."""
+        self.filter(name=SET_BACK).update(ran_at=now)
+
     def due_in(self, intervals: Mapping[str, timedelta], *, now: datetime) -> dict[str, float]:
         """For functions that run this often, the seconds until `claim` would grant a run, unless
         somebody is faster; 0 for what is due. One query: most that ask find nothing to do."""
