@@ -19,7 +19,7 @@ COMPOSE := docker compose --file deploy/compose.yaml
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test quick browser screenshots chaos mutants up compose-up compose-down check lint types bench client lock audit clean
+.PHONY: help demo test quick browser screenshots chaos mutants up compose-up compose-down check lint types bench client lock audit clean soak
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,6 +77,10 @@ types: $(INSTALLED_DEV) ## mypy
 bench: $(INSTALLED_BENCH) ## measure, against others too; make bench ARGS="--quick"
 	@deploy/install-test-servers.sh
 	@env -u DATABASE_URL -u BROKER_URL -u REDIS_URL $(BENCH)/bin/python -m benchmarks $(ARGS)
+
+soak: $(INSTALLED_BENCH) ## a day of steady work: is all bounded? make soak ARGS="--minutes 20 --keep-minutes 4"
+	@deploy/install-test-servers.sh
+	@env -u DATABASE_URL -u BROKER_URL -u REDIS_URL $(BENCH)/bin/python -m benchmarks.soak $(ARGS)
 
 client: $(INSTALLED_DEV) ## the Python client, muster_client, as a wheel in dist/
 	@copy=$$(mktemp -d) && trap 'rm -rf "$$copy"' EXIT && cp -R muster_client LICENSE "$$copy" && \
