@@ -7,6 +7,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from orchestrator.automation import enforcing, matching, recording, rules, trigger_types, triggers
 from orchestrator.automation.models import Enforcement, Event, Rule, Trigger
 from orchestrator.automation.recording import NewEvent
@@ -84,9 +86,11 @@ def record_payloads(*payloads: dict[str, Any], now: datetime = NOW) -> list[UUID
 
 
 def match(ids: Iterable[UUID], *, now: datetime = NOW) -> list[Enforcement]:
-    """Ask the rules; the enforcements of these events."""
+    """Ask the rules, and carry nothing out; the enforcements of these events."""
     wanted = list(ids)
-    matching.match(wanted, now=now, actor=ACTOR)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matching, "ENFORCED_AT_ONCE", -1)
+        matching.match(wanted, now=now, actor=ACTOR)
     return list(Enforcement.objects.filter(event__in=wanted).order_by("pk"))
 
 

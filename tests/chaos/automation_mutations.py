@@ -55,7 +55,7 @@ MUTANTS = (
     Mutant(
         "rule that matches is announced to nobody",
         AUTOMATION + "matching.py",
-        "transaction.on_commit(partial(publisher.send_soon, messages.created(wanted)))",
+        "transaction.on_commit(partial(_carry_out, wanted, now=now, actor=actor))",
         "pass",
         (MATCHING,),
     ),

@@ -52,6 +52,9 @@ POLL_SECONDS = 0.05
 AWAY_SECONDS = (1.0, 3.0)
 """How long a deleted output queue is not there."""
 DELETE_WITHIN_SECONDS = 15.0
+GIVEN_BACK_SECONDS = 1.0
+"""So long after a connection broke, what the broker had sent over it is in its queue again. Until
+then the queue counts as empty, and would be deleted with it."""
 PATIENCE_SECONDS = 240.0
 """From the last fault to the last answer, at most: the deadline of what was sent, and some."""
 
@@ -366,6 +369,7 @@ class Reader(threading.Thread):
         self._orders: queue.Queue[tuple[Door, float, queue.Queue[bool]]] = queue.Queue()
         self._away: dict[str, float] = {}
         """Deleted queues, and when they are declared again."""
+        self._broke_at = float("-inf")
 
     def tasks_with(self, box: str) -> set[str]:
         return {letter.task_id for letter in self.letters[box]}
@@ -375,6 +379,7 @@ class Reader(threading.Thread):
             try:
                 self._look()
             except GONE:
+                self._broke_at = time.monotonic()
                 self._over.wait(0.3)
             self._over.wait(POLL_SECONDS)
         self._mailbox.close()
@@ -423,11 +428,15 @@ class Reader(threading.Thread):
     def _remove(self, door: Door, seconds: float) -> bool:
         until = time.monotonic() + DELETE_WITHIN_SECONDS / 2
         while time.monotonic() < until:
+            self._over.wait(max(0.0, self._broke_at + GIVEN_BACK_SECONDS - time.monotonic()))
             try:
                 self._take_all("output", door.output, door)
                 self._mailbox.channel.queue_delete(door.output, if_empty=True)
-            except GONE:  # an answer came in between, or the broker is away
+            except pika.exceptions.ChannelClosedByBroker:  # an answer came in between
                 self._over.wait(0.05)
+                continue
+            except GONE:
+                self._broke_at = time.monotonic()
                 continue
             self._away[door.output] = time.monotonic() + seconds
             return True

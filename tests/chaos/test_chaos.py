@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 
-from tests.chaos import breaking, evidence, failpoints, faults, garbage, message_faults, storm
+from tests.chaos import (
+    breaking,
+    evidence,
+    failpoints,
+    faults,
+    garbage,
+    message_faults,
+    onlookers,
+    storm,
+)
 from tests.chaos.outcome import summary
 from tests.scenarios.installation import Backend, Installation
 
@@ -26,9 +35,18 @@ pytestmark = [pytest.mark.slow, pytest.mark.scenario, pytest.mark.timeout(1_500)
 
 @pytest.mark.alone
 def test_promise_holds_on_servers_while_everything_breaks(real: Backend, seed: int) -> None:
+    """Somebody looks at all pages of the console meanwhile."""
     points = failpoints.some(kills=KILLS, seed=seed)
 
-    _hold(real, executions=300, steps=60, submit_seconds=30, seed=seed, points=points)
+    _hold(
+        real,
+        executions=300,
+        steps=60,
+        submit_seconds=30,
+        seed=seed,
+        points=points,
+        beside=onlookers.Onlookers,
+    )
 
 
 @pytest.mark.alone

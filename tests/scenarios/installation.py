@@ -210,10 +210,21 @@ class Backend:
                 )
         finally:
             client.close()
-        if self.postgres is None:
+        if self.postgres is not None:
+            self._write_down_sequences()
+        else:
             # all of it in one file, to be copied
             with contextlib.closing(sqlite3.connect(self.directory / "muster.db")) as database:
                 database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def _write_down_sequences(self) -> None:
+        """PostgreSQL logs the values of a sequence in advance. A copy of the template takes that
+        over and logs none of its own at first: killed, it would give the same values again."""
+        with psycopg.connect(self._database_url(TEMPLATE), autocommit=True) as connection:
+            connection.execute("""
+                SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, last_value)
+                FROM pg_sequences WHERE last_value IS NOT NULL
+            """)
 
     def _statement(self, statement: str, name: str) -> None:
         assert self.postgres is not None

@@ -52,6 +52,7 @@ def wait_until_failed(muster: Installation, times: int) -> None:
     muster.wait_for(lambda: sensor_of(muster).restarts >= times, "it is not noticed")
 
 
+@pytest.mark.timeout(600 + 5 * KILLS)
 def test_each_number_is_one_event_while_the_sensor_is_killed(
     install: Callable[..., Any], measured: Callable[[str, float], None]
 ) -> None:
