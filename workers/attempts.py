@@ -299,6 +299,10 @@ class Desk:
         """The number of idle slots of the pool."""
         return self.agent.capacity - (len(self.claimed) - len(self.ready))
 
+    def has_nothing(self) -> bool:
+        """Return True if nothing runs here, and nothing waits to. May be called from any thread."""
+        return not (self.claimed or self.claiming or self.waiting)
+
     def worth_asking(self, room: int) -> bool:
         """Return True if it is worth claiming now, rather than more at once a little later: a
         statement for each end costs more than the end. While a slot is idle there is no reason to

@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -39,6 +39,10 @@ PAUSE_SECONDS = 1.0
 LEAST_GAP_SECONDS = 0.025
 """The least time between two statements that record ends. No slot stays idle meanwhile: the next
 attempts are claimed early."""
+
+LOOK_AGAIN_SECONDS = 0.002
+"""Meanwhile it is looked so often whether the worker has anything else to do. If not, the ends are
+recorded at once: what is next may wait for these very ends."""
 
 OPENING_SECONDS = 10.0
 """The longest time for which a database that is away is asked for keys."""
@@ -184,11 +188,15 @@ class Finisher(threading.Thread):
 
     def run(self) -> None:
         while True:
-            batch = _gather(self.ends, not_before=self._recorded_at + LEAST_GAP_SECONDS)
+            batch = _gather(self.ends, not_before=self._next_at)
             if time.monotonic() - self._recorded_at > IDLE_SECONDS:
                 close_old_connections()
             self._record(batch)
             self._recorded_at = time.monotonic()
+
+    def _next_at(self) -> float:
+        """When the next statement is due, by the monotonic clock."""
+        return 0.0 if self.agent.desk.has_nothing() else self._recorded_at + LEAST_GAP_SECONDS
 
     def flush(self, timeout_seconds: float) -> bool:
         """Wait until every end is recorded; False when time ran out first."""
@@ -247,11 +255,12 @@ class Finisher(threading.Thread):
         timer.start()
 
 
-def _gather(source: queue.Queue[T], *, not_before: float = 0.0) -> list[T]:
-    """Wait for one item, and until `not_before`; then take all that are there, up to a batch."""
+def _gather(source: queue.Queue[T], *, not_before: Callable[[], float] = lambda: 0.0) -> list[T]:
+    """Wait for one item, and until `not_before`, which may change meanwhile; then take all that are
+    there, up to a batch."""
     batch = [source.get()]
-    if (wait_seconds := not_before - time.monotonic()) > 0:
-        time.sleep(wait_seconds)
+    while (wait_seconds := not_before() - time.monotonic()) > 0:
+        time.sleep(min(wait_seconds, LOOK_AGAIN_SECONDS))
     while len(batch) < settings.MUSTER.batch_size:
         try:
             batch.append(source.get_nowait())

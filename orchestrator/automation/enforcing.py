@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -161,9 +162,10 @@ class Turn:
             self._request(group, None if owner_id is None else self.principals[owner_id])
 
     def _request(self, answers: Sequence[Answer], principal: Principal | None) -> None:
-        """Request these; if some are refused, the others without them."""
+        """Request these; if some are refused, the others without them. Of one that is refused
+        nothing is written, so there is nothing to undo."""
         try:
-            with transaction.atomic():
+            with transaction.atomic() if len(answers) > 1 else nullcontext():
                 rows = executions.request_many(
                     [each.new for each in answers],
                     requested_by=[f"rule:{each.row.rule.ref}" for each in answers],

@@ -10,13 +10,16 @@ from uuid import UUID
 
 from django.db import transaction
 
-from orchestrator.automation import batches, messages, metrics, rulebook
+from orchestrator.automation import batches, enforcing, messages, metrics, rulebook
 from orchestrator.automation.criteria import Outcome
 from orchestrator.automation.facts import facts_of
 from orchestrator.automation.models import Enforcement, Event
 from orchestrator.automation.rulebook import Book, Known
 from orchestrator.automation.states import EnforcementState, Refused
 from orchestrator.core import news, publisher
+
+ENFORCED_AT_ONCE = 8
+"""So few answers are carried out by who found them: to tell all executors would take longer."""
 
 
 def match(event_ids: Collection[UUID], *, now: datetime, actor: str) -> int:
@@ -26,12 +29,14 @@ def match(event_ids: Collection[UUID], *, now: datetime, actor: str) -> int:
     Raises the database's error if that is away.
     """
     return batches.settle_all(
-        event_ids, partial(_match_together, now=now), give_up=partial(_give_up, now=now)
+        event_ids,
+        partial(_match_together, now=now, actor=actor),
+        give_up=partial(_give_up, now=now),
     )
 
 
-def _match_together(ids: Sequence[UUID], *, now: datetime) -> int:
-    """Evaluate these events in one transaction:
+def _match_together(ids: Sequence[UUID], *, now: datetime, actor: str) -> int:
+    """Evaluate these events in one transaction, then have the answers carried out:
 
     1. Lock those that are not evaluated.
     2. Read the rules, if they changed: after the events, so that a rule which was disabled before
@@ -52,11 +57,19 @@ def _match_together(ids: Sequence[UUID], *, now: datetime) -> int:
         if rejected := Counter(each.reason for each in enforcements if each.reason):
             metrics.REJECTED.add(rejected)
         wanted = [each.pk for each in enforcements if each.state == EnforcementState.CREATED]
-        transaction.on_commit(partial(publisher.send_soon, messages.created(wanted)))
         for state in {each.state for each in enforcements}:
             ids = [each.pk for each in enforcements if each.state == state]
             news.tell(Enforcement, ids, state=state, now=now)
+        transaction.on_commit(partial(_carry_out, wanted, now=now, actor=actor))
     return len(events)
+
+
+def _carry_out(enforcement_ids: Sequence[UUID], *, now: datetime, actor: str) -> None:
+    """Request the executions of these, which are committed, or tell all executors to."""
+    if len(enforcement_ids) > ENFORCED_AT_ONCE:
+        publisher.send_soon(messages.created(enforcement_ids))
+    else:
+        enforcing.enforce(enforcement_ids, now=now, actor=actor)
 
 
 def _give_up(id: UUID, error: Exception, *, now: datetime) -> int:

@@ -7,12 +7,16 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC
 from functools import partial
 from typing import Any, TypeVar
 
 import structlog
 from django.db import close_old_connections, connection, transaction
 from django.db.utils import InterfaceError, InternalError, OperationalError
+from psycopg import adapters
+from psycopg.abc import AdaptContext
+from psycopg.pq import Format
 
 from orchestrator.core.errors import MusterError
 
@@ -160,6 +164,23 @@ def leave_broken_sessions(connection: Any, **_: Any) -> None:
     calls each of them usable, and would keep it until it is old."""
     if connection.vendor == "sqlite":
         connection.is_usable = partial(_answers, connection)
+
+
+class InUtc:
+    """Makes the driver's loader of times. Django asks a loader for its time zone."""
+
+    timezone = UTC
+    format = Format.TEXT
+
+    def __new__(cls, oid: int, context: AdaptContext | None = None) -> Any:
+        return adapters.get_loader(oid, cls.format)(oid, context)  # type: ignore[misc]
+
+
+def load_times_natively(connection: Any, **_: Any) -> None:
+    """Have the driver read times in UTC itself: Django's own loader, which knows all time zones, is
+    written in Python, and takes 6 us for each."""
+    if connection.vendor == "postgresql" and connection.timezone is UTC:
+        connection.connection.adapters.register_loader("timestamptz", InUtc)
 
 
 def _answers(connection: Any) -> bool:

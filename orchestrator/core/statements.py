@@ -68,6 +68,15 @@ class Statement:
             link.prepare_threshold = None
 
 
+def off_disk() -> str:
+    """A condition that is true, and has its statement, if that is a transaction of its own, not
+    wait for the disk. For what a server that loses its power may forget."""
+    connection = connections[DEFAULT_DB_ALIAS]
+    if connection.vendor == "postgresql" and not connection.in_atomic_block:
+        return "set_config('synchronous_commit', 'off', true) = 'off'"
+    return "TRUE"
+
+
 def type_of(field: Any) -> str:
     """PostgreSQL's type of a column, without its length: a cast would cut what is too long."""
     return str(field.db_type(connections[DEFAULT_DB_ALIAS])).split("(")[0]

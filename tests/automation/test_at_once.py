@@ -46,6 +46,16 @@ def test_one_of_many_matches_makes_the_answers() -> None:
     assert Enforcement.objects.count() == 40
 
 
+def test_many_that_match_the_same_carry_it_out_once() -> None:
+    play.make_rule()
+    ids = play.record(1, 2)
+    outcomes = at_once(*[partial(matching.match, ids, now=NOW, actor="executor")] * 6)
+
+    assert sum(outcomes) == 2
+    assert {row.state for row in Enforcement.objects.all()} == {"executed"}
+    assert Execution.objects.count() == 2
+
+
 def test_twenty_that_enforce_the_same_make_one_execution() -> None:
     play.make_rule()
     [row] = play.match(play.record(1))
@@ -117,7 +127,8 @@ def test_timers_that_many_fire_make_one_event_for_each_time() -> None:
     assert not Timer.objects.due(NOW + seconds(60)).exists()
 
 
-def test_what_no_message_reported_is_found_by_looking() -> None:
+def test_what_no_message_reported_is_found_by_looking(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matching, "ENFORCED_AT_ONCE", -1)
     play.make_rule()
     play.record(1, 2)
     late = NOW + seconds(2)
@@ -138,7 +149,10 @@ def test_without_a_sensor_service_more_timers_than_a_batch_has_fire_in_one_look(
     assert Event.objects.count() == 5
 
 
-def test_what_was_recorded_by_a_clock_that_was_set_back_is_found() -> None:
+def test_what_was_recorded_by_a_clock_that_was_set_back_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(matching, "ENFORCED_AT_ONCE", -1)
     play.make_rule()
     play.record(1, now=NOW + seconds(3_600))
     assert looking.for_events(now=NOW, actor="executor") == 1

@@ -30,23 +30,45 @@ def answered(*numbers: int) -> list[list[str]]:
     ]
 
 
-def test_rules_that_match_answer_and_the_event_counts_them(
-    sent: list[publisher.Message], django_capture_on_commit_callbacks: Any
-) -> None:
+def test_rules_that_match_answer_and_the_event_counts_them() -> None:
     play.make_rule("shop.all")
     play.make_rule("shop.large", criteria=LARGE)
     play.make_rule("shop.other", trigger=play.make_trigger("shop.parcel"))
     ids = play.record(1, 200)
-    with django_capture_on_commit_callbacks(execute=True):
-        rows = play.match(ids, now=NOW + seconds(1))
+    rows = play.match(ids, now=NOW + seconds(1))
 
     assert [(row.event_id, row.rule.ref) for row in rows] == [
         (ids[0], "shop.all"), (ids[1], "shop.all"), (ids[1], "shop.large"),
     ]  # fmt: skip
     assert [play.event(id).matched for id in ids] == [1, 2]
     assert play.event(ids[0]).evaluated_at == NOW + seconds(1)
+
+
+@pytest.mark.parametrize("number", [1, matching.ENFORCED_AT_ONCE])
+def test_few_answers_are_carried_out_as_soon_as_they_are_committed(
+    number: int, sent: list[publisher.Message], django_capture_on_commit_callbacks: Any
+) -> None:
+    play.make_rule()
+    with django_capture_on_commit_callbacks(execute=True):
+        rows = play.match(play.record(*range(number)))
+
+    assert [row.state for row in rows] == ["created"] * number
+    assert {row.state for row in Enforcement.objects.all()} == {"executed"}
+    assert Enforcement.objects.count() == number
+    assert "enforcement_ids" not in {name for message in sent for name in message.kwargs}
+
+
+def test_of_many_answers_all_executors_are_told(
+    sent: list[publisher.Message], django_capture_on_commit_callbacks: Any
+) -> None:
+    play.make_rule()
+    ids = play.record(*range(matching.ENFORCED_AT_ONCE + 1))
+    with django_capture_on_commit_callbacks(execute=True):
+        rows = play.match(ids)
+
     [message] = sent
     assert message.kwargs == {"enforcement_ids": [str(row.pk) for row in rows]}
+    assert {row.state for row in Enforcement.objects.all()} == {"created"}
 
 
 def test_event_is_evaluated_once() -> None:

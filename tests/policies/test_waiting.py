@@ -352,6 +352,23 @@ def test_statement_of_lines_reads_what_the_query_reads(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_slots_are_counted_by_policy_and_no_further_than_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keyed = make_policy("keyed", limit=3, keyed_by=["/host"])
+    plain, empty = make_policy("plain", limit=20), make_policy("empty", limit=1, enabled=False)
+    rows = [make_execution(parameters={"host": n % 3}) for n in range(9)]
+    schedule(*rows)
+    over = make_execution("completed")
+    PolicySlot.objects.create(bucket=plain.buckets.get(), execution=over, taken_at=NOW)
+    most = {keyed.pk: 5, plain.pk: 100, empty.pk: 1}
+    by_statement = PolicySlot.objects.count_up_to(most)
+    assert by_statement == {keyed.pk: 5, plain.pk: 9, empty.pk: 0}
+    monkeypatch.setattr(buckets, "connection", SimpleNamespace(vendor="other"))
+    assert PolicySlot.objects.count_up_to(most) == {keyed.pk: 5, plain.pk: 9}
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("vendor", ["postgresql", "other"])
 def test_statements_fill_a_line_as_the_queries_do(
     vendor: str, monkeypatch: pytest.MonkeyPatch

@@ -105,6 +105,20 @@ class PolicySlotQuerySet(models.QuerySet["PolicySlot"]):
         rows = self.held().filter(bucket_id__in=bucket_ids).order_by().values_list("bucket_id")
         return dict(rows.annotate(held=models.Count("pk")))
 
+    def count_up_to(self, most: Mapping[int, int]) -> dict[int, int]:
+        """The number of those of each of these policies, by its id: of each no more than so many,
+        whatever its buckets hold."""
+        if connection.vendor == "postgresql":
+            values = {
+                "policies": list(most),
+                "most": list(most.values()),
+                "dispatched": list(DISPATCHED),
+            }
+            return dict(_count_up_to().execute(values)) if most else {}
+        rows = self.held().filter(bucket__policy__in=most).order_by()
+        counted = rows.values_list("bucket__policy").annotate(held=models.Count("pk"))
+        return {id: min(held, most[id]) for id, held in counted}
+
 
 HELD = f"""
     SELECT FROM {Execution._meta.db_table} AS execution
@@ -146,6 +160,21 @@ class PolicySlot(models.Model):
 
     def __str__(self) -> str:
         return f"{self.execution_id} in {self.bucket_id}"
+
+
+@cache
+def _count_up_to() -> Statement:
+    """It looks at one slot after the other, and stops: all that a full fleet holds would take as
+    long as the fleet is large."""
+    return Statement(f"""
+        SELECT wanted.id, (SELECT count(*) FROM (
+            SELECT FROM {PolicyBucket._meta.db_table} AS bucket
+            JOIN {PolicySlot._meta.db_table} AS slot ON slot.bucket_id = bucket.id
+            WHERE bucket.policy_id = wanted.id AND EXISTS ({HELD})
+            LIMIT wanted.most
+        ) AS held)
+        FROM unnest(%(policies)s::bigint[], %(most)s::bigint[]) AS wanted (id, most)
+    """)  # noqa: S608 - every interpolated name is our own
 
 
 class PolicyWaitQuerySet(models.QuerySet["PolicyWait"]):

@@ -15,7 +15,7 @@ from uuid import UUID
 from django.db import DEFAULT_DB_ALIAS, connection
 
 from orchestrator.core.models.executions import BACKLOG, BY_LIMIT, DISPATCHED, Execution
-from orchestrator.core.statements import Rows, Statement
+from orchestrator.core.statements import Rows, Statement, off_disk
 from orchestrator.policies.models.buckets import (
     HELD,
     TAKEN_WITHIN,
@@ -38,10 +38,10 @@ def are_statements() -> bool:
 
 def pass_on(execution_ids: Collection[UUID], *, now: datetime, most: int) -> int:
     """Remove the slots and the waits of those of these executions that have ended, and make due who
-    is next in their place, at most so many; returns how many."""
-    [(number,)] = _pass_on().execute(
-        {"ids": list(execution_ids), "most": most} | _known_by_all(now)
-    )
+    is next in their place, at most so many; returns how many. Of a transaction of its own a server
+    that loses its power may forget it."""
+    values = {"ids": list(execution_ids), "most": most} | _known_by_all(now)
+    [(number,)] = _pass_on(off_disk()).execute(values)
     return int(number)
 
 
@@ -135,11 +135,12 @@ NEXT = f"""
 
 
 @cache
-def _pass_on() -> Statement:
+def _pass_on(and_off_disk: str) -> Statement:
     return Statement(f"""
         WITH over AS (
             SELECT id FROM {EXECUTIONS}
             WHERE id = ANY(%(ids)s::uuid[]) AND ended_at IS NOT NULL
+              AND {and_off_disk}
         ),
         gone AS (
             DELETE FROM {WAITS} AS wait USING over WHERE wait.execution_id = over.id

@@ -16,6 +16,9 @@ from orchestrator.policies import figures
 from orchestrator.policies.models import Policy, PolicyBucket, PolicySlot, PolicyWait
 from orchestrator.policies.states import KINDS
 
+COUNTED_MAX = 500
+"""More that is held of a policy is not counted in lists."""
+
 
 class PolicyOut(Shown):
     """A policy, and how much of it is taken now."""
@@ -58,12 +61,27 @@ def all_of(policies: Iterable[Policy], *, now: datetime) -> list[PolicyOut]:
     """Convert policies, each loaded with its pack."""
     rows = list(policies)
     by = "bucket__policy_id"
-    theirs = {f"{by}__in": [row.pk for row in rows]}
-    held = dict(_counted(PolicySlot.objects.held().filter(**theirs), by))
-    waits = PolicyWait.objects.waiting().filter(**theirs)
-    waiting = dict(_counted(waits, by))
-    since = dict(waits.order_by().values_list(by).annotate(first=Min("since")))
-    return [_out(row, held, waiting, since, now) for row in rows]
+    slots = PolicySlot.objects.held().filter(**{f"{by}__in": [row.pk for row in rows]}).order_by()
+    held = dict(slots.values_list(by).annotate(number=Count("pk")))
+    return _out_all(rows, held, now)
+
+
+def listed(policies: Iterable[Policy], *, now: datetime) -> list[PolicyOut]:
+    """The same, but what is held of a policy is counted up to `most_held`: all of it may be as much
+    as the fleet has slots, for each policy."""
+    rows = list(policies)
+    most = {
+        row.pk: most_held(row.limit, row.keyed_by)
+        for row in rows
+        if row.kind == Policy.Kind.CONCURRENCY
+    }
+    return _out_all(rows, PolicySlot.objects.count_up_to(most), now)
+
+
+def most_held(limit: int, keyed_by: Sequence[str]) -> int:
+    """So many are counted of a policy in lists: then it holds more than its limit, or than
+    `COUNTED_MAX`. With a key, each of its buckets has the limit."""
+    return 1 + (COUNTED_MAX if keyed_by else min(limit, COUNTED_MAX))
 
 
 def one(policy: Policy, *, now: datetime) -> PolicyOut:
@@ -71,27 +89,21 @@ def one(policy: Policy, *, now: datetime) -> PolicyOut:
     return all_of([policy], now=now)[0]
 
 
-def _counted(rows: object, by: str) -> Iterable[tuple[int, int]]:
-    counted: Iterable[tuple[int, int]] = (
-        rows.order_by().values_list(by).annotate(number=Count("pk"))  # type: ignore[attr-defined]
-    )
-    return counted
+def _out_all(rows: Sequence[Policy], held: Mapping[int, int], now: datetime) -> list[PolicyOut]:
+    by = "bucket__policy_id"
+    waits = PolicyWait.objects.waiting().filter(**{f"{by}__in": [row.pk for row in rows]})
+    lines = waits.order_by().values_list(by).annotate(number=Count("pk"), first=Min("since"))
+    line_of = {id: (number, first) for id, number, first in lines}
+    return [_out(row, held.get(row.pk, 0), *line_of.get(row.pk, (0, now)), now) for row in rows]
 
 
-def _out(
-    policy: Policy,
-    held: Mapping[int, int],
-    waiting: Mapping[int, int],
-    since: Mapping[int, datetime],
-    now: datetime,
-) -> PolicyOut:
-    first = since.get(policy.pk, now)
+def _out(policy: Policy, held: int, waiting: int, since: datetime, now: datetime) -> PolicyOut:
     copied = {name: getattr(policy, name) for name in COPIED}
     return PolicyOut(
         **copied,
-        held=held.get(policy.pk, 0),
-        waiting=waiting.get(policy.pk, 0),
-        oldest_wait_seconds=max(0.0, (now - first).total_seconds()),
+        held=held,
+        waiting=waiting,
+        oldest_wait_seconds=max(0.0, (now - since).total_seconds()),
         pack=policy.pack.name if policy.pack else None,
     )
 
@@ -163,7 +175,7 @@ def situation(policy: PolicyOut) -> list[Fact]:
 
 def definition(policy: Policy) -> list[Fact]:
     """What it says, without what is taken of it: needs no query."""
-    uncounted = _out(policy, {}, {}, {}, policy.updated_at)
+    uncounted = _out(policy, 0, 0, policy.updated_at, policy.updated_at)
     return [fact for fact in situation(uncounted) if fact[0] not in COUNTED]
 
 

@@ -26,6 +26,7 @@ from django.db import connection, transaction
 from orchestrator.core import investigations
 from orchestrator.core.models import DLQEntry
 from orchestrator.core.state_machine import transition
+from orchestrator.core.statements import off_disk
 from orchestrator.workflows import snapshots
 from orchestrator.workflows.engine import outcomes
 from orchestrator.workflows.models import Task
@@ -101,9 +102,6 @@ def failed(task_id: UUID, error: Exception, *, now: datetime, actor: str) -> Non
 _OVER = ", ".join(f"'{state}'" for state in sorted(TASKS.terminal))
 _FREE = f"advance_tries IS NULL AND state NOT IN ({_OVER})"
 
-_WITHOUT_WAITING_FOR_THE_DISK = " AND set_config('synchronous_commit', 'off', true) = 'off'"
-"""Sets PostgreSQL's parameter for the transaction of this statement, and is true."""
-
 
 def begin_free(task_ids: Sequence[UUID]) -> set[UUID]:
     """Begin the first try at each of the tasks that are free and that no other session holds;
@@ -114,7 +112,7 @@ def begin_free(task_ids: Sequence[UUID]) -> set[UUID]:
             SELECT id FROM workflows_task
             WHERE id IN ({", ".join(["%s"] * len(task_ids))}) AND {_FREE}
             ORDER BY id {"FOR NO KEY UPDATE SKIP LOCKED" if can_skip else ""}
-        ) {_off_disk()} RETURNING id
+        ) AND {off_disk()} RETURNING id
     """  # noqa: S608 - made of constants
     with connection.cursor() as cursor:
         cursor.execute(sql, [_ID.get_db_prep_value(id, connection) for id in task_ids])
@@ -130,17 +128,10 @@ def _take_in_hand(task_id: UUID) -> bool:
     This is on the way of every advance, hence written by hand: to compose it costs more than to
     carry it out. A server that loses its power may lose the trace of one try, and nothing else.
     """
-    sql = f"UPDATE workflows_task SET advance_tries = 1 WHERE id = %s AND {_FREE} {_off_disk()}"  # noqa: S608 - made of constants
+    sql = f"UPDATE workflows_task SET advance_tries = 1 WHERE id = %s AND {_FREE} AND {off_disk()}"  # noqa: S608 - made of constants
     with connection.cursor() as cursor:
         cursor.execute(sql, [_ID.get_db_prep_value(task_id, connection)])
         return bool(cursor.rowcount)
-
-
-def _off_disk() -> str:
-    """A condition that is true, and has its statement not wait for the disk."""
-    if connection.vendor == "postgresql" and not connection.in_atomic_block:
-        return _WITHOUT_WAITING_FOR_THE_DISK
-    return ""
 
 
 def _locked(task_id: UUID) -> Task | None:
