@@ -1,5 +1,6 @@
 """ASGI entry point: `uvicorn settings.asgi:application`."""
 
+import gc
 import os
 from importlib import import_module
 
@@ -22,3 +23,7 @@ import_module(settings.ROOT_URLCONF)
 import_string(settings.HTTP_AT_START)()
 
 application = import_string(settings.HTTP_DOORS)(ThreadedHandler())
+
+# all of this stays: a full collection would look through it for a tenth of a second, and answer
+# nobody meanwhile
+gc.freeze()

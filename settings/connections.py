@@ -1,4 +1,4 @@
-"""uvicorn's connections, with limits for what comes before a request: its headers."""
+"""uvicorn's connections: limits for the headers of requests, and answers sent in one piece."""
 
 from __future__ import annotations
 
@@ -19,6 +19,35 @@ class TooManyHeaders(Exception):
     """More than HEADER_BYTES; the parser passes it on as an error of the request."""
 
 
+class Joined:
+    """A transport that sends two pieces in one call to the system: uvicorn writes the headers of an
+    answer, then its body. A piece that no other follows is sent in the loop's next turn."""
+
+    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._first = b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if self._first:
+            joined, self._first = self._first + data, b""
+            self._transport.write(joined)
+        elif data:
+            self._first = data
+            self._loop.call_soon(self._send_first)
+
+    def close(self) -> None:
+        self._send_first()
+        self._transport.close()
+
+    def _send_first(self) -> None:
+        if self._first:
+            first, self._first = self._first, b""
+            self._transport.write(first)
+
+
 class LimitedProtocol(HttpToolsProtocol):
     """Closes a connection whose next request does not come, and refuses endless headers.
 
@@ -33,7 +62,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._is_upgraded = False
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
+        joined: Any = Joined(transport, self.loop)
+        super().connection_made(joined)
         self._wait_for_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -186,8 +186,7 @@ class ThreadedHandler(ASGIHandler):
         bodies = self.bodies_of_strangers if self.is_open(scope["path"]) else self.bodies
         with bodies.one() as body:
             try:
-                async with asyncio.timeout(BODY_SECONDS):
-                    scope, is_whole = await self._read(scope, receive, bodies, body)
+                scope, is_whole = await self._read(scope, receive, bodies, body)
             except RequestAborted:
                 return
             except TimeoutError:
@@ -241,8 +240,10 @@ class ThreadedHandler(ASGIHandler):
         if lengths and int(lengths[0]) > limit:
             return scope, False
         is_admitted = not is_api  # other pages identify their callers by a session
+        clock = asyncio.get_running_loop().time
+        until = clock() + BODY_SECONDS
         while True:
-            async with asyncio.timeout(BODY_GAP_SECONDS):
+            async with asyncio.timeout_at(min(until, clock() + BODY_GAP_SECONDS)):
                 message = await receive()
             if message["type"] == "http.disconnect":
                 raise RequestAborted

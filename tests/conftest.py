@@ -21,6 +21,7 @@ from django.core.cache import caches
 from orchestrator.access import audit
 from orchestrator.access.audit import requests as audit_of_requests
 from orchestrator.automation.receiving import counts, secrets
+from orchestrator.console import kept
 from orchestrator.core import clock, maintenance, news, publisher
 from orchestrator.core.api import limits
 from orchestrator.core.executions import placing, status_news
@@ -205,6 +206,7 @@ def placed_by_the_executor(monkeypatch: pytest.MonkeyPatch) -> None:
 def nobody_has_asked_yet() -> None:
     """What one test asked for counts for no limit of the next."""
     caches["process"].clear()
+    kept.clear()
     limits.refused_tokens.forget()
     secrets.kept.forget()
 

@@ -13,6 +13,7 @@ from django.db import connection, connections
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 
 from settings import http
+from settings.connections import Joined
 from settings.http import ThreadedHandler
 
 View = Callable[[HttpRequest], HttpResponseBase]
@@ -401,3 +402,59 @@ def test_what_waited_too_long_is_refused_and_never_begun(serve):
     assert run(wait()) == [503, 503]
     handler.requests.shutdown()
     assert begun == ["/one"]
+
+
+class Wire:
+    """A transport that remembers each call to the system."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.is_closed = False
+
+    def write(self, data: bytes) -> None:
+        assert not self.is_closed
+        self.sent.append(data)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_headers_and_body_of_an_answer_are_sent_in_one_call() -> None:
+    async def answer(wire: Wire) -> None:
+        transport = Joined(wire, asyncio.get_running_loop())
+        transport.write(b"headers ")
+        transport.write(b"body")
+        await asyncio.sleep(0)
+
+    wire = Wire()
+    asyncio.run(answer(wire))
+    assert wire.sent == [b"headers body"]
+
+
+def test_what_nothing_follows_is_sent_at_once_and_in_order() -> None:
+    async def stream(wire: Wire) -> None:
+        transport = Joined(wire, asyncio.get_running_loop())
+        for piece in (b"headers", b"one", b"two"):
+            transport.write(piece)
+            await asyncio.sleep(0)
+        transport.write(b"three")
+        transport.write(b"")
+        transport.write(b"last")
+        transport.close()
+
+    wire = Wire()
+    asyncio.run(stream(wire))
+    assert wire.sent == [b"headers", b"one", b"two", b"three", b"last"]
+    assert wire.is_closed
+
+
+def test_connection_that_is_closed_has_sent_all() -> None:
+    async def close(wire: Wire) -> None:
+        transport = Joined(wire, asyncio.get_running_loop())
+        transport.write(b"headers")
+        transport.close()
+        await asyncio.sleep(0)
+
+    wire = Wire()
+    asyncio.run(close(wire))
+    assert wire.sent == [b"headers"]

@@ -9,9 +9,11 @@ from typing import Any
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
+from django.template.loader import render_to_string
 from django.urls import reverse
 
-from orchestrator.console import attention, display, navigation, outage
+from orchestrator.access import audit
+from orchestrator.console import attention, display, kept, navigation, outage
 from orchestrator.console.look import Look
 from orchestrator.core.authority import PermissionMissing
 from orchestrator.core.errors import NotFound
@@ -43,11 +45,14 @@ def staff_only(view: View) -> View:
     return guarded
 
 
-def page(template: str, *, needs: str, topics: str) -> Callable[[PageFunction], View]:
+def page(
+    template: str, *, needs: str, topics: str, is_alike: bool = False
+) -> Callable[[PageFunction], View]:
     """Decorate the function that returns what a page shows.
 
     `needs`: the permission, or empty for what all staff may see. `topics`: what the page is
-    refreshed for, see `live`.
+    refreshed for, see `live`. `is_alike`: whoever may do the same sees the same; its live part is
+    made once for all of them.
     """
 
     def decorate(function: PageFunction) -> View:
@@ -55,18 +60,26 @@ def page(template: str, *, needs: str, topics: str) -> Callable[[PageFunction], 
         @wraps(function)
         def view(request: HttpRequest, *args: Any, **keywords: Any) -> HttpResponseBase:
             look = Look.of(request)
+
+            def answer() -> HttpResponseBase:
+                context = function(look, request, *args, **keywords)
+                if isinstance(context, HttpResponseBase):  # a form of the page was sent, and done
+                    return context
+                around = _around(look, request, topics)
+                path = f"console/{template}.html"
+                return _answer(render_to_string(path, around | context, request))
+
             with display.applied(request):
                 try:
                     if needs and not look.may(needs):
                         raise PermissionMissing(needs, "This page")
-                    context = function(look, request, *args, **keywords)
+                    if is_alike and LIVE in request.headers:
+                        return _answer_of_all(look, request, answer)
+                    return answer()
                 except PermissionMissing as missing:
                     return refused(request, str(missing), 403)
                 except NotFound as error:
                     return refused(request, str(error), 404)
-                if isinstance(context, HttpResponseBase):  # a form of the page was sent, and done
-                    return context
-                return _answer(request, template, _around(look, request, topics) | context)
 
         view.needs = needs  # type: ignore[attr-defined]
         return view
@@ -85,10 +98,27 @@ def _around(look: Look, request: HttpRequest, topics: str) -> Context:
     }
 
 
-def _answer(request: HttpRequest, template: str, context: Context) -> HttpResponse:
-    response = render(request, f"console/{template}.html", context)
-    response["Vary"] = f"{LIVE}, Cookie"
-    return response
+def _answer_of_all(
+    look: Look, request: HttpRequest, answer: Callable[[], HttpResponseBase]
+) -> HttpResponseBase:
+    """As it was made a moment ago for whoever may do the same, and looks in the same time zone."""
+    sight = look.sight
+    if sight is None:
+        return answer()
+    name = f"{kept.ANSWERS}/{sight}/{display.of(request).zone}/{request.get_full_path()}"
+
+    def read() -> tuple[bytes, tuple[str, ...]]:
+        response = answer()
+        assert isinstance(response, HttpResponse), "a page that is alike for all takes no form"
+        return response.content, audit.contents_shown()
+
+    content, places = kept.for_all(name, read, seconds=kept.ANSWER_SECONDS)
+    audit.shows_contents_of(places)
+    return _answer(content)
+
+
+def _answer(content: str | bytes) -> HttpResponse:
+    return HttpResponse(content, headers={"Vary": f"{LIVE}, Cookie"})
 
 
 def refused(request: HttpRequest, text: str, status: int) -> HttpResponse:

@@ -5,7 +5,7 @@ Each act calls the function that the API and the admin call, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
@@ -47,6 +47,11 @@ class Dialog:
     """What the form sends besides the reason."""
     asks: str = "Reason"
     """What is asked, and required; empty for nothing."""
+    chooses: str = ""
+    """The field in which one of `choices` is chosen; a button may open the dialog with one that is
+    chosen already, see `data-picks`."""
+    choices: Sequence[tuple[str, str]] = ()
+    """What the form sends, and what people read."""
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import urlencode
 
+from django.conf import settings
 from django.urls import reverse
 
 from orchestrator.console import counted, expiring
 from orchestrator.console.counted import Counted
-from orchestrator.console.look import Look, for_all
+from orchestrator.console.kept import for_all
+from orchestrator.console.look import Look
 from orchestrator.core import maintenance, presence, reachability, words
 from orchestrator.core.admin import alarms
 from orchestrator.core.models import Worker
 from orchestrator.core.presence import Life
+from orchestrator.core.schedule import Plan
 from orchestrator.core.words import Kind
 
 MOST_NAMED = 5
@@ -49,9 +52,8 @@ def items(look: Look) -> list[Item]:
     found: list[Item] = []
     numbers = counted.read(look)
     if look.may("metrics.read"):
-        ran_at = numbers.get(counted.TICKS, counted.NONE).at
         found += _services(look)
-        found += for_all("installation", lambda: list(_installation(look, ran_at)))
+        found += for_all("installation", lambda: list(_installation(look, numbers)))
     if look.may("workers.read"):
         found += _workers(look, numbers)
     found += _overdue(numbers.get(counted.OVERDUE, counted.NONE).number)
@@ -96,14 +98,16 @@ def _silent(life: Life, look: Look) -> Item:
     )
 
 
-def _installation(look: Look, ran_at: datetime | None) -> Iterator[Item]:
-    """What the admin says too, but for what presence says sooner. `ran_at`: of the executors'
-    sign."""
-    plans = maintenance.plans()
+def _installation(look: Look, numbers: Mapping[str, Counted]) -> Iterator[Item]:
+    """What the admin says too, but for what presence says sooner."""
+    ran_at = numbers.get(counted.TICKS, counted.NONE).at
+    has_paused = numbers.get(counted.PAUSED, counted.NONE).number > 0
+    # if all is well, the schedule has nothing to add
+    plans = maintenance.plans() if has_paused or _may_be_late(ran_at, look.now) else {}
     wrong = [*alarms.paused(plans)]
     is_alive = {life.kind for life in look.lives if life.is_alive(look.now)}
     was_seen = {life.kind for life in look.lives}
-    if "executor" in is_alive or "executor" not in was_seen:
+    if plans and ("executor" in is_alive or "executor" not in was_seen):
         wrong += alarms.executors(plans, ran_at, look.now)
     if "beat" not in was_seen:
         wrong += alarms.beat(look.now)
@@ -115,6 +119,12 @@ def _installation(look: Look, ran_at: datetime | None) -> Iterator[Item]:
             "The broker does not answer",
             "Executions are accepted, and wait: no worker gets work until it is back.",
         )
+
+
+def _may_be_late(ran_at: datetime | None, now: datetime) -> bool:
+    """True if the executors' sign is older than it gets by the settings."""
+    plan = Plan(settings.MUSTER.maintenance_interval_seconds)
+    return ran_at is None or alarms.is_late(plan, ran_at, now)
 
 
 def _broker_answers() -> bool:

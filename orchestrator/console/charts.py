@@ -13,7 +13,8 @@ from django.utils.safestring import SafeString
 
 from orchestrator.console import svg
 from orchestrator.console.access import Context
-from orchestrator.console.look import Look, for_all, for_everywhere
+from orchestrator.console.kept import for_all
+from orchestrator.console.look import Look, for_everywhere
 from orchestrator.core import words
 from orchestrator.core.models import WorkerEvent
 from orchestrator.core.states import TERMINAL, ExecutionStatus
@@ -75,7 +76,7 @@ def context(look: Look, request: HttpRequest) -> Context:
     """What Now shows of the time that its address chooses."""
     window = WINDOWS.get(request.GET.get(PARAMETER, ""), WINDOWS[STANDARD])
     numbers = for_everywhere(
-        look, "executions.read", f"numbers.{window.name}",
+        look, ["executions.read"], f"numbers.{window.name}",
         lambda: series.numbers(window, now=look.now, seen_by=look.user),
     )  # fmt: skip
     moments = happened(look, window)
@@ -100,7 +101,7 @@ def top_causes(look: Look) -> Context:
     """What failed most often in the last hour."""
     since = shown_causes.since(look.now, WINDOWS["1h"].length)
     found = for_everywhere(
-        look, "executions.read", "top_causes",
+        look, ["executions.read"], "top_causes",
         lambda: shown_causes.most_frequent(since=since, most=TOP, seen_by=look.user),
     )  # fmt: skip
     return {

@@ -9,7 +9,8 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
-from orchestrator.console.look import Look, for_all
+from orchestrator.console.kept import for_all
+from orchestrator.console.look import Look
 from orchestrator.core import words
 from orchestrator.inquiries.models import Inquiry
 from orchestrator.inquiries.shown import inquiries as shown

@@ -10,7 +10,8 @@ from django.urls import reverse
 
 from orchestrator.console import acts, row_acts
 from orchestrator.console.acts import Done
-from orchestrator.console.look import Look, forget
+from orchestrator.console.kept import forget
+from orchestrator.console.look import Look
 from orchestrator.console.row_acts import Dialogs, RowAct, named
 from orchestrator.queues import changes
 from orchestrator.queues.models import WorkQueue

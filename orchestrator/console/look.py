@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
-from typing import NamedTuple, TypeVar, cast
+from functools import cache, cached_property
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
-from django.core.cache import caches
 from django.db.models import Count, Q
 from django.http import HttpRequest
 
-from orchestrator.core import authority, clock, presence
+from orchestrator.console.kept import LIVES, for_all
+from orchestrator.core import authority, clock, frame, presence
 from orchestrator.core.authority import Place, Principal
 from orchestrator.core.models import Execution, Worker
 from orchestrator.core.models.executions import DISPATCHED, STARTED, ExecutionQuerySet
 from orchestrator.core.presence import Life
-from orchestrator.core.shared_cache import OF_PROCESS
 
 T = TypeVar("T")
 
-KEPT_SECONDS = 2
 TOKEN_MAX = 36
-UNLISTED = ("runtimes", "isolation", "missing_code", "queues", "queue_pauses", "version")
+UNSHOWN = ("runtimes", "isolation", "missing_code", "version")
 """Columns of workers that no list shows."""
+SERVED = ("queues", "queue_pauses")
+"""Those that only the list of lanes needs."""
 CELLS_MAX = 10_000
 """Executions at workers that are read for a page."""
 
@@ -54,22 +54,22 @@ class Load(NamedTuple):
 NO_LOAD = Load(0, 0)
 
 
-def for_all(name: str, read: Callable[[], T]) -> T:
-    """What is the same for everybody, read once in two seconds, however many look."""
-    return cast("T", caches[OF_PROCESS].get_or_set(f"console.{name}", read, KEPT_SECONDS))
+def loads(rows: Iterable[tuple[int, int, int]]) -> dict[int, Load]:
+    """The loads of workers by id, from how much each holds, and how much of it runs."""
+    return {id: Load(running, every - running) for id, every, running in rows}
 
 
-def for_everywhere(look: Look, permission: str, name: str, read: Callable[[], T]) -> T:
-    """The same, for what depends on the reach of one permission alone: kept for those who have it
-    everywhere, read each time for others."""
-    if authority.reach(look.user, permission).is_everywhere:
+def for_everywhere(look: Look, permissions: Collection[str], name: str, read: Callable[[], T]) -> T:
+    """The same, for what depends on the reach of these permissions alone: kept for those who have
+    all of them everywhere, read each time for others."""
+    if all(authority.reach(look.user, each).is_everywhere for each in permissions):
         return for_all(name, read)
     return read()
 
 
-def forget(name: str) -> None:
-    """It changed: whoever looks next reads it."""
-    caches[OF_PROCESS].delete(f"console.{name}")
+@cache
+def _permissions() -> tuple[str, ...]:
+    return tuple(sorted(each.name for each in frame.collect(lambda app: app.permissions)))
 
 
 @dataclass
@@ -91,12 +91,20 @@ class Look:
     def may(self, permission: str, place: Place | None = None) -> bool:
         return authority.may(self.user, permission, place)
 
+    @property
+    def sight(self) -> str | None:
+        """A name for all that the user may do, the same for everybody who may do the same; None if
+        they may do something in places only."""
+        reaches = {name: authority.reach(self.user, name) for name in _permissions()}
+        given = [name for name, reach in reaches.items() if reach]
+        return "+".join(given) if all(reaches[name].is_everywhere for name in given) else None
+
     @cached_property
     def workers(self) -> list[Worker]:
         """Those that are not retired, by name."""
         if not self.may("workers.read"):
             return []
-        return list(Worker.objects.visible_to(self.user).known().defer(*UNLISTED))
+        return list(Worker.objects.visible_to(self.user).known().defer(*UNSHOWN, *SERVED))
 
     def worker_names(self, ids: Collection[int]) -> dict[int, str]:
         """The names of these workers by id, without those that are retired or not for the user."""
@@ -110,7 +118,7 @@ class Look:
         """Services besides workers."""
         if not self.may("metrics.read"):
             return []
-        return for_all("lives", lambda: presence.lives(self.now))
+        return for_all(LIVES, lambda: presence.lives(self.now))
 
     @cached_property
     def held(self) -> dict[int, list[Held]]:
@@ -118,7 +126,7 @@ class Look:
         too, as a slot is taken whoever looks."""
         columns = ("worker_id", "pk", "action_ref", "status", "started_at")
         held: dict[int, list[Held]] = {}
-        for row in self._dispatched().values_list(*columns)[:CELLS_MAX]:
+        for row in self.dispatched().values_list(*columns)[:CELLS_MAX]:
             held.setdefault(row[0], []).append(Held(*row))
         for each in held.values():
             each.sort(key=lambda one: (not one.is_started, one.id))
@@ -127,11 +135,12 @@ class Look:
     @cached_property
     def loads(self) -> dict[int, Load]:
         """How much workers hold now, by worker id; nothing for one that holds nothing."""
-        counts = {"running": Count("pk", filter=Q(status__in=STARTED)), "every": Count("pk")}
-        found = self._dispatched().values_list("worker_id").annotate(**counts)
-        return {id: Load(running, every - running) for id, running, every in found}
+        rows = self.dispatched().values_list("worker_id")
+        is_running = Count("pk", filter=Q(status__in=STARTED))
+        return loads(rows.annotate(n=Count("pk"), running=is_running))
 
-    def _dispatched(self) -> ExecutionQuerySet:
+    def dispatched(self) -> ExecutionQuerySet:
+        """What workers hold now."""
         rows = Execution.objects.open().filter(status__in=DISPATCHED, worker__isnull=False)
         if self.worker_id is not None:
             rows = rows.filter(worker=self.worker_id)

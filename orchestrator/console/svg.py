@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -64,19 +65,22 @@ def lines(
 
 
 def spark(values: Sequence[int], label: str) -> SafeString:
-    """A small bar for each value."""
-    step = SPARK_WIDTH / max(1, len(values))
-    most = max(values, default=0) or 1
-    drawn = "".join(
-        f"M{_n(number * step)} {SPARK_HEIGHT}v-{_n(max(1, value / most * SPARK_HEIGHT))}"
-        f"h{_n(max(1.5, step * 0.8))}V{SPARK_HEIGHT}z"
-        for number, value in enumerate(values)
-        if value
-    )
+    """A small bar for each value, or for several if there are more than it has pixels. A page has
+    many of them: numbers are whole, and bars that are a pixel wide have no gaps."""
+    several = -(-len(values) // SPARK_WIDTH) or 1
+    sums = [sum(values[at : at + several]) for at in range(0, len(values), several)]
+    most = max(sums, default=0) or 1
+    has_gaps = len(sums) <= SPARK_WIDTH // 2
+    width = len(sums) * (5 if has_gaps else 1) or 1
+    tops = [SPARK_HEIGHT - (n and max(1, round(n / most * SPARK_HEIGHT))) for n in sums]
+    if has_gaps:
+        drawn = "".join(f"V{top}h4V{SPARK_HEIGHT}h1" for top in tops)
+    else:
+        drawn = "".join(f"V{top}h{len(list(same))}" for top, same in groupby(tops))
     return format_html(
         '<svg class="spark" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" '
-        'aria-label="{}"><path d="M0 {}h{}" class="base"/><path d="{}"/></svg>',
-        SPARK_WIDTH, SPARK_HEIGHT, label, SPARK_HEIGHT - 0.5, SPARK_WIDTH, drawn,
+        'aria-label="{}"><path d="M0 {}h{}" class="base"/><path d="M0 {}{}V{}z"/></svg>',
+        width, SPARK_HEIGHT, label, SPARK_HEIGHT - 0.5, width, SPARK_HEIGHT, drawn, SPARK_HEIGHT,
     )  # fmt: skip
 
 

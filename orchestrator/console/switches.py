@@ -26,7 +26,6 @@ from orchestrator.core.authority import WHOLE
 from orchestrator.policies import changes
 from orchestrator.policies.models import Policy
 
-REPLAY = "replay"
 EVERY_RULE = ""
 
 
@@ -172,27 +171,26 @@ def of_timer(row: Trigger, look: Look) -> Dialogs:
     return row_acts.dialogs(OF_TIMERS, row, look, url, row_id=f"-{row.pk}")
 
 
-def of_event(event: Event, recalled: Sequence[Recalled], look: Look) -> list[Dialog]:
-    """To ask a rule again about an event, or all of them."""
+def of_event(event: Event, recalled: Sequence[Recalled], look: Look) -> Dialog | None:
+    """To ask a rule again about an event, or all of them; None for who may not."""
     if not look.may("events.send", event.place):
-        return []
+        return None
     enabled = [each.rule for each in recalled if each.rule.is_enabled]
-    mine = [rule for rule in enabled if rule.trigger_id == event.trigger_id]
-    dialogs = [_replay(event, rule) for rule in mine]
-    return [*dialogs, _replay(event, None)] if len(mine) != 1 else dialogs
-
-
-def _replay(event: Event, rule: Rule | None) -> Dialog:
-    whom = rule.ref if rule else "every rule of its trigger"
+    mine = [rule.ref for rule in enabled if rule.trigger_id == event.trigger_id]
+    choices = [(ref, ref) for ref in mine]
+    if len(mine) != 1:
+        choices.insert(0, (EVERY_RULE, "every rule of its trigger"))
     return Dialog(
-        id=f"{REPLAY}-{rule.pk}" if rule else REPLAY,
-        label="Ask it again" if rule else "Ask every rule again",
-        button=f"Ask {whom}",
-        question=f"Ask {whom} again about this?",
-        explanation="A new event with the same payload is recorded, for it alone. What matches "
-        "runs its action, as the rules are now.",
+        id="replay",
+        label="Ask again",
+        button="Ask again",
+        question="Ask again about this?",
+        explanation="A new event with the same payload is recorded, which asks nobody else. What "
+        "matches runs its action, as the rules are now.",
         url=reverse("console:replay", args=[event.pk]),
-        hidden={"rule": rule.ref if rule else EVERY_RULE, "token": str(uuid4())},
+        hidden={"token": str(uuid4())},
+        chooses="rule",
+        choices=choices,
     )
 
 
@@ -262,9 +260,9 @@ def replay(look: Look, request: HttpRequest, id: UUID) -> Done:
     ref = request.POST.get("rule", EVERY_RULE) or None
     if ref and not Rule.objects.visible_to(look.user).filter(ref=ref).exists():
         raise UnknownRule(f"No rule is called {ref[:140]!r}")
-    recorded = reporting.replay(
-        event, rule_ref=ref, principal=look.user, now=look.now, token=look.token
-    )
+    # one form asks about any of them
+    token = f"{look.token}:{ref or EVERY_RULE}" if look.token else ""
+    recorded = reporting.replay(event, rule_ref=ref, principal=look.user, now=look.now, token=token)
     whom = ref or "every rule"
     journal.note(request, event, f"Asked {whom} again, by the event {recorded.event_id}: {reason}")
     url = reverse("console:event", args=[recorded.event_id])

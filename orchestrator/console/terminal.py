@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from orchestrator.console import attention, heat
+from orchestrator.console import attention, heat, kept
 from orchestrator.console.attention import Item
 from orchestrator.console.look import Look
 from orchestrator.console.pages import now as now_page
@@ -44,14 +44,16 @@ class Snapshot:
 
 def read(user: Principal) -> Snapshot:
     """Read all of it. Raises the errors of the database."""
+    kept.clear()  # nobody else looks in this process
     look = Look(user)
     sees_work, sees_fleet = look.may("executions.read"), look.may("workers.read")
+    counted = now_page.read_open(look)
     fleet = heat.all_plain(look) if sees_fleet else ()
     return Snapshot(
         at=look.now,
         attention=attention.items(look),
         recent=now_page.recent(look) if sees_work else (),
-        open=now_page.open_by_status(look) if sees_work else (),
+        open=now_page.open_by_status(look, counted) if sees_work else (),
         sum=heat.summed(fleet) if sees_fleet else None,
         fleet=fleet,
         lanes=queues_page.lanes(look) if look.may("queues.read") else (),

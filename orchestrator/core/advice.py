@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from django.conf import settings
 from django.db.models import QuerySet
@@ -172,33 +173,46 @@ class Record:
         return completed / counted if counted else None
 
 
-def record(action_ref: str, *, days: float, now: datetime) -> Record:
-    """Read the record of an action in the last days, from its newest executions: one query."""
-    columns = ("status", "started_at", "ended_at")
-    rows = list(_newest(action_ref, now - timedelta(days=days)).values_list(*columns)[:SAMPLE_SIZE])
-    took = sorted(
-        (ended - started).total_seconds()
-        for status, started, ended in rows
-        if status == ExecutionStatus.COMPLETED and started and ended
-    )
+class Run(NamedTuple):
+    """What is read of an execution of an action."""
+
+    status: str
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+def newest_runs(action_ref: str, *, days: float, now: datetime) -> list[Run]:
+    """The newest executions of an action in the last days, for `record` and `of`: one query."""
+    rows = _newest(action_ref, now - timedelta(days=days))
+    return [Run(*row) for row in rows.values_list(*Run._fields)[:SAMPLE_SIZE]]
+
+
+def record(runs: Sequence[Run]) -> Record:
+    """The record of an action, from its newest executions."""
+    took = sorted(_seconds(runs))
     return Record(
-        looked_at=len(rows),
-        ended=Counter(status for status, _, _ in rows if status in TERMINAL),
+        looked_at=len(runs),
+        ended=Counter(run.status for run in runs if run.status in TERMINAL),
         median_seconds=statistics.median(took) if took else None,
         p95_seconds=took[math.ceil(0.95 * len(took)) - 1] if took else None,
     )
 
 
-def of(action: Action, *, days: float, now: datetime) -> Advice | None:
-    """Advise on one action with one query: nothing is said of executions that expired."""
-    return _advise(action, now - timedelta(days=days), looks_at_expired=False)
+def of(action: Action, runs: Sequence[Run]) -> Advice | None:
+    """Advise on one action, from its newest executions: nothing is said of those that expired."""
+    return _advise(action, runs, expired=())
 
 
 def advise(*, days: float, now: datetime) -> list[Advice]:
     """Advise on every enabled action that completed in the last days, and on no others."""
     since = now - timedelta(days=days)
-    actions = Action.objects.filter(enabled=True).order_by("ref")
-    return [advice for action in actions if (advice := _advise(action, since))]
+    found = []
+    for action in Action.objects.filter(enabled=True).order_by("ref"):
+        sample = list(_newest(action.ref, since).defer("parameters", "result")[:SAMPLE_SIZE])
+        expired = [each for each in sample if each.reason in EXPIRED and each.ended_at]
+        if (advice := _advise(action, sample, expired)) is not None:
+            found.append(advice)
+    return found
 
 
 def _newest(action_ref: str, since: datetime) -> QuerySet[Execution]:
@@ -206,16 +220,15 @@ def _newest(action_ref: str, since: datetime) -> QuerySet[Execution]:
     return rows.order_by("-pk")
 
 
-def _advise(action: Action, since: datetime, *, looks_at_expired: bool = True) -> Advice | None:
-    newest = _newest(action.ref, since)
-    sample = list(newest.defer("parameters", "result")[:SAMPLE_SIZE])
-    seconds = [(ended - started).total_seconds() for started, ended in _runs(sample)]
+def _advise(
+    action: Action, runs: Iterable[Run | Execution], expired: Sequence[Execution]
+) -> Advice | None:
+    seconds = list(_seconds(runs))
     if not seconds:
         return None
     typical, slowest = statistics.median(seconds), max(seconds)
     least, most = _range(typical)
     wait_ms = longest_wait_ms(action.queue_ttl_ms, action.scheduled_timeout_seconds)
-    expired = [e for e in sample if e.reason in EXPIRED and e.ended_at and looks_at_expired]
     return Advice(
         action_ref=action.ref,
         runs=len(seconds),
@@ -241,12 +254,11 @@ def _range(typical_seconds: float) -> tuple[float, float]:
     )
 
 
-def _runs(sample: Iterable[Execution]) -> Iterator[tuple[datetime, datetime]]:
-    """When each that completed began and ended. A question completes without a worker."""
-    for execution in sample:
-        if execution.status == ExecutionStatus.COMPLETED and execution.started_at is not None:
-            assert execution.ended_at is not None
-            yield execution.started_at, execution.ended_at
+def _seconds(runs: Iterable[Run | Execution]) -> Iterator[float]:
+    """How long each took that completed. A question completes without a worker."""
+    for run in runs:
+        if run.status == ExecutionStatus.COMPLETED and run.started_at and run.ended_at:
+            yield (run.ended_at - run.started_at).total_seconds()
 
 
 def _count_would_have_run(expired: Sequence[Execution], *, wait_seconds: float) -> int:

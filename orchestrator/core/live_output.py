@@ -8,7 +8,7 @@ too briefly for a chunk is read from its result, where commands have their outpu
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -16,7 +16,7 @@ from uuid import UUID
 from django.db.models import Q
 
 from orchestrator.core.models import Execution, OutputChunk
-from orchestrator.core.models.output import STREAMS
+from orchestrator.core.models.output import STREAMS, OutputChunkQuerySet
 
 KEPT_BYTES = 65_536
 """The newest of each stream that stay readable while it runs."""
@@ -119,20 +119,36 @@ def read(execution: Execution, *, attempt: int, stream: str, offset: int) -> Par
 
 
 def newest(execution: Execution, *, stream: str, most_bytes: int) -> Part | None:
-    """The end of what its latest attempt has written by now; None if nothing is kept."""
-    attempt = execution.attempt
-    chunks = OutputChunk.objects.of(execution.pk, attempt).filter(stream=stream)
-    last = chunks.order_by("-offset").first()
-    if last is None:
+    """The end of what its latest attempt has written by now, up to the last gap; None if nothing is
+    kept."""
+    chunks = OutputChunk.objects.of(execution.pk, execution.attempt).filter(stream=stream)
+    end, content = 0, b""
+    for chunk in _newest_first(chunks):
+        if content and (chunk.end < end - len(content) or len(content) >= most_bytes):
+            break
+        end, content = end or chunk.end, bytes(chunk.content) + content
+    if not content:
         return None
-    begin = max(0, last.end - most_bytes)
-    part = read(execution, attempt=attempt, stream=stream, offset=begin)
-    while True:
-        more = read(execution, attempt=attempt, stream=stream, offset=part.next_offset)
-        if not more.content:
-            return part
-        is_gap = more.dropped_bytes > 0
-        part = more if is_gap else replace(part, content=part.content + more.content)
+    content = content[-most_bytes:]
+    begin = end - len(content)
+    whole = _whole(content, is_over=execution.is_terminal)
+    return Part(execution.attempt, stream, begin, 0, whole)
+
+
+def of_result(execution: Execution, *, stream: str) -> Part:
+    """What its result has of a stream: the beginning of it, if it has ended."""
+    content = _of_result(execution, stream) if execution.is_terminal else b""
+    return Part(execution.attempt, stream, 0, 0, _whole(content[:READ_BYTES], is_over=True))
+
+
+def _newest_first(chunks: OutputChunkQuerySet) -> Iterator[OutputChunk]:
+    """The chunks of a stream from its end. The first statement reads what most need."""
+    chunks = chunks.order_by("-offset")
+    rows = list(chunks[:READ_CHUNKS])
+    yield from rows
+    while len(rows) == READ_CHUNKS:
+        rows = list(chunks.filter(offset__lt=rows[-1].offset)[:READ_CHUNKS])
+        yield from rows
 
 
 def _joined(chunks: Iterable[OutputChunk], offset: int) -> tuple[int, bytes, bool]:

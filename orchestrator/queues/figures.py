@@ -6,25 +6,19 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 
-from django.db.models import Count, Max, Min, Q
+from django.db.models import Q
 
-from orchestrator.core.models import Execution, ExecutionEvent, Worker
+from orchestrator.core import queue_flow
+from orchestrator.core.models import Execution, Worker
 from orchestrator.core.models.executions import BACKLOG, DISPATCHED
 from orchestrator.core.models.fleet import paused
-from orchestrator.core.models.time_ordered import created_between
+from orchestrator.core.queue_flow import Share, Work
 from orchestrator.core.queue_terms import DEFAULT, queue_of
-from orchestrator.core.reasons import Reason
 from orchestrator.core.states import TERMINAL
-
-RATE_WINDOW = timedelta(minutes=1)
-MOST_EVENTS = 20_000
-"""The rate is that of the newest so many transitions, if these are of less than a minute."""
-MOST_ACCEPTED = 10_000
-"""Of the executions that were accepted in the last minute, the newest so many are counted."""
 
 
 @dataclass(frozen=True)
@@ -60,32 +54,38 @@ class Figures:
         return max(0.0, (now - self.oldest_at).total_seconds()) if self.oldest_at else 0.0
 
 
-NONE = Figures()
+READ = ("name", "status", "capacity", "heartbeat_at", "queues", "queue_pauses")
+"""The columns of workers that say who serves what."""
 
-Load = tuple[int, int, datetime | None, int]
-NOTHING: Load = (0, 0, None, 0)
+Slots = Mapping[str, Sequence[Server]]
+"""Who serves each queue."""
 
 
-def of(names: Collection[str], now: datetime) -> dict[str, Figures]:
-    """The figures of these queues, by name: four queries for any number of them."""
-    loads, rates, servers = _loads(names), _rates(names, now), serving(now)
+def of(
+    names: Collection[str], now: datetime, *, work: Work | None = None, slots: Slots | None = None
+) -> dict[str, Figures]:
+    """The figures of these queues, by name: four queries for any number of them, without those for
+    which the caller has an answer already."""
+    if work is None:
+        moved, minutes = queue_flow.moves(now, _within(names, column="execution__queue"))
+        work = Work(_shares(names), {}, moved, minutes)
+    slots = serving(now) if slots is None else slots
+    found, ends = _loads(names, work.open), Counter[str]()
+    for move in work.moves:
+        ends[move.queue or DEFAULT] += move.number if move.after in TERMINAL else 0
     return {
-        name: Figures(*loads.get(name, NOTHING), rates.get(name, 0.0), tuple(servers.get(name, ())))
+        name: replace(
+            found[name],
+            per_minute=round(ends[name] / work.minutes, 1),
+            servers=tuple(slots.get(name, ())),
+        )
         for name in names
     }
 
 
 def loads(names: Collection[str]) -> dict[str, Figures]:
     """What waits and runs of these queues, by name: one query."""
-    found = _loads(names)
-    return {name: Figures(*found.get(name, NOTHING)) for name in names}
-
-
-def accepted(now: datetime) -> dict[str, int]:
-    """What was accepted within the last minute, by queue."""
-    rows = Execution.objects.filter(created_between(now - RATE_WINDOW, None))
-    newest = rows.order_by("-pk").values_list("queue", flat=True)[:MOST_ACCEPTED]
-    return Counter(name or DEFAULT for name in newest)
+    return _loads(names, _shares(names))
 
 
 def _within(names: Collection[str], *, column: str) -> Q:
@@ -94,48 +94,32 @@ def _within(names: Collection[str], *, column: str) -> Q:
     return is_named | Q((f"{column}__isnull", True)) if DEFAULT in names else is_named
 
 
-def _loads(names: Collection[str]) -> dict[str, Load]:
-    is_deferred = Q(status__in=BACKLOG, reason=Reason.TASK_REJECTED)
-    is_waiting, is_held = Q(status__in=BACKLOG), Q(status__in=DISPATCHED)
-    rows = (
-        Execution.objects.open()
-        .filter(_within(names, column="queue"))
-        .order_by()
-        .values_list("queue")
-        .annotate(
-            waiting=Count("pk", filter=is_waiting),
-            running=Count("pk", filter=is_held),
-            oldest=Min("created_at", filter=is_waiting),
-            deferred=Count("pk", filter=is_deferred),
-        )
+def _shares(names: Collection[str]) -> list[Share]:
+    return queue_flow.shares(Execution.objects.filter(_within(names, column="queue")))
+
+
+def _loads(names: Collection[str], shares: Iterable[Share]) -> dict[str, Figures]:
+    found: dict[str, list[Share]] = defaultdict(list)
+    for each in shares:
+        found[each.queue or DEFAULT].append(each)
+    return {name: _load(found[name]) for name in names}
+
+
+def _load(shares: Sequence[Share]) -> Figures:
+    waiting = [each for each in shares if each.status in BACKLOG]
+    return Figures(
+        waiting=sum(each.number for each in waiting),
+        running=sum(each.number for each in shares if each.status in DISPATCHED),
+        oldest_at=min((each.created_at for each in waiting), default=None),
+        deferred=sum(each.deferred for each in waiting),
     )
-    return {name or DEFAULT: tuple(load) for name, *load in rows}
 
 
-def _rates(names: Collection[str], now: datetime) -> dict[str, float]:
-    """Ends a minute of each queue, by the newest transitions: the history has no index by queue."""
-    newest = ExecutionEvent.objects.order_by().aggregate(newest=Max("pk"))["newest"]
-    if newest is None:
-        return {}
-    looked_at = ExecutionEvent.objects.filter(pk__gt=newest - MOST_EVENTS, at__lte=now)
-    found = looked_at.aggregate(first=Min("at"), number=Count("pk"))
-    since = max(now - RATE_WINDOW, found["first"] or now)
-    seconds = (now - since).total_seconds()
-    if seconds <= 0:
-        return {}
-    is_end = Q(at__gte=since, to_status__in=sorted(TERMINAL))
-    ends = looked_at.filter(is_end, _within(names, column="execution__queue"))
-    counted = ends.order_by().values_list("execution__queue").annotate(ends=Count("pk"))
-    # a history shorter than a minute counts as a minute: one end is no rate of sixty
-    is_cut = found["number"] >= MOST_EVENTS
-    minutes = (seconds if is_cut else RATE_WINDOW.total_seconds()) / 60
-    return {name or DEFAULT: round(number / minutes, 1) for name, number in counted}
-
-
-def serving(now: datetime) -> dict[str, list[Server]]:
-    """The workers that are up of each queue, by its name."""
+def serving(now: datetime, workers: Iterable[Worker] | None = None) -> dict[str, list[Server]]:
+    """The workers that are up of each queue, by its name. `workers`: all that are, in the order of
+    their names, if the caller has them."""
     found: dict[str, list[Server]] = defaultdict(list)
-    for worker in Worker.objects.up().order_by("name"):
+    for worker in Worker.objects.up().order_by("name").only(*READ) if workers is None else workers:
         for name, slots in (worker.queues or {DEFAULT: None}).items():
             state = worker.status if worker.is_fresh(now) else "stale"
             most = worker.capacity if slots is None else min(slots, worker.capacity)

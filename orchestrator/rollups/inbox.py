@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from django.db.models import Value
 from django.db.models.functions import Left
@@ -105,8 +105,13 @@ def read(seen_by: Principal) -> Inbox:
 
 def key_of(row: InvestigationQueue | DLQEntry) -> str:
     """The key of the cause of an entry."""
-    pattern = patterns.of(row.detail[:DETAIL_MAX])
-    text = "\0".join((row.dlq_reason, row.subject_kind, row.subject_name, pattern))
+    return _key(row.dlq_reason, row.subject_kind, row.subject_name, row.detail[:DETAIL_MAX])
+
+
+@lru_cache(maxsize=2 * LOOKED_AT)
+def _key(reason: str, kind: str, name: str, detail: str) -> str:
+    """Kept: the pages of triage ask for those of the same entries again and again."""
+    text = "\0".join((reason, kind, name, patterns.of(detail)))
     return salted_hmac("muster.triage", text).hexdigest()[:20]
 
 

@@ -77,8 +77,3 @@ def _advance(mark: Mark, take: Take, last: int) -> int:
     if mark.is_reached:
         mark.read_until = mark.seen_at
     return read
-
-
-def read_until(name: str) -> datetime | None:
-    """Until when all is read; None if nothing was read yet."""
-    return Mark.objects.filter(name=name).values_list("read_until", flat=True).first()

@@ -55,12 +55,6 @@ def roll_up(*, now: datetime) -> Any:
     )
 
 
-def final_before() -> datetime | None:
-    """The numbers of what ended before this do not change any more; None if there are none yet."""
-    until = marks.read_until(NAME)
-    return until - SETTLES if until else None
-
-
 def take(after: int, last: int) -> None:
     """Add the events in this range of ids."""
     arrivals: Counter[tuple[Any, ...]] = Counter()

@@ -5,14 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
-from django.db.models import Q, Sum
+from django.db.models import CharField, IntegerField, Q, QuerySet, Sum, Value
+from django.db.models.functions import Cast
 
 from orchestrator.core.authority import Principal
 from orchestrator.core.states import TERMINAL, ExecutionStatus
 from orchestrator.rollups import causes, minutes
 from orchestrator.rollups.minutes import BOUNDS
-from orchestrator.rollups.models import HOUR, MINUTE, QUARTER, Arrivals, Durations, FailureCount
+from orchestrator.rollups.models import (
+    HOUR,
+    MINUTE,
+    QUARTER,
+    Arrivals,
+    Durations,
+    FailureCount,
+    Mark,
+)
 from orchestrator.rollups.spans import start_of
 
 STARTED = ExecutionStatus.RUNNING
@@ -88,57 +98,77 @@ class Numbers:
     """What ended in each span of `RECENT`, by status."""
 
 
+class Row(NamedTuple):
+    """The executions that came into a status in one span."""
+
+    minutes: int
+    """Of the span; of `READ_UNTIL`, 0."""
+    start: datetime
+    status: str
+    detail: str
+    """The reason; of what started, the number of the bucket of its wait."""
+    number: int
+
+
+READ_UNTIL = "read until"
+"""In place of a status: of the row whose start is the time until which the history is read."""
+
+
 def numbers(window: Window, *, now: datetime, seen_by: Principal) -> Numbers:
     """The spans of a window with what happened in executions that the caller may see, and the last
-    minutes: three queries."""
-    found = list(_arrivals(window, now, seen_by))
-    final = minutes.final_before()
+    minutes: one query."""
+    found = _read(window, now, seen_by)
+    final = [row.start - minutes.SETTLES for row in found if row.status == READ_UNTIL]
     by_start = {
-        start: Bin(start, final is not None and start + window.span <= final)
+        start: Bin(start, any(start + window.span <= each for each in final))
         for start in window.starts(now)
     }
-    for length, start, status, reason, number in found:
-        each = by_start.get(start)
-        if each is None or length != window.minutes:
+    for row in found:
+        each = by_start.get(row.start)
+        if each is None or row.minutes != window.minutes:
             continue
-        each.ended[status] = each.ended.get(status, 0) + number
-        if status in causes.FAILED:
-            each.failed[reason] = each.failed.get(reason, 0) + number
-    for start, bucket, number in _waits(window, now, seen_by):
-        if start in by_start:
-            by_start[start].waits[bucket] = number
+        if row.status == STARTED:
+            each.waits[int(row.detail)] = row.number
+            continue
+        each.ended[row.status] = each.ended.get(row.status, 0) + row.number
+        if row.status in causes.FAILED:
+            each.failed[row.detail] = each.failed.get(row.detail, 0) + row.number
     return Numbers(list(by_start.values()), _recent(found, now))
 
 
-def _recent(
-    found: Iterable[tuple[int, datetime, str, str, int]], now: datetime
-) -> Mapping[str, list[int]]:
+def _recent(found: Iterable[Row], now: datetime) -> Mapping[str, list[int]]:
     places = {start: number for number, start in enumerate(RECENT.starts(now))}
     recent: dict[str, list[int]] = {}
-    for length, start, status, _, number in found:
-        if length == RECENT.minutes and start in places:
-            recent.setdefault(status, [0] * len(places))[places[start]] += number
+    for row in found:
+        is_end = row.minutes == RECENT.minutes and row.status != STARTED
+        if is_end and row.start in places:
+            recent.setdefault(row.status, [0] * len(places))[places[row.start]] += row.number
     return recent
 
 
-def _arrivals(
-    window: Window, now: datetime, seen_by: Principal
-) -> Iterable[tuple[int, datetime, str, str, int]]:
-    """The sums of a window and of the last minutes, in one query."""
-    wanted = Q(minutes=window.minutes, start__gte=window.first(now))
-    wanted |= Q(minutes=RECENT.minutes, start__gte=RECENT.first(now))
-    rows = Arrivals.objects.visible_to(seen_by).filter(wanted, to_status__in=sorted(TERMINAL))
-    columns = ("minutes", "start", "to_status", "reason")
-    return rows.order_by().values_list(*columns).annotate(n=Sum("count"))
-
-
-def _waits(
-    window: Window, now: datetime, seen_by: Principal
-) -> Iterable[tuple[datetime, int, int]]:
-    rows = Durations.objects.visible_to(seen_by).filter(
-        minutes=window.minutes, start__gte=window.first(now), to_status=STARTED
+def _read(window: Window, now: datetime, seen_by: Principal) -> list[Row]:
+    """What ended in a window and in the last minutes, how long it waited in the window, and until
+    when the history is read."""
+    in_window = Q(minutes=window.minutes, start__gte=window.first(now))
+    in_minutes = Q(minutes=RECENT.minutes, start__gte=RECENT.first(now))
+    ended = Arrivals.objects.visible_to(seen_by).filter(
+        in_window | in_minutes, to_status__in=sorted(TERMINAL)
     )
-    return rows.order_by().values_list("start", "bucket").annotate(n=Sum("count"))
+    waited = Durations.objects.visible_to(seen_by).filter(in_window, to_status=STARTED)
+    mark = Mark.objects.filter(name=minutes.NAME, read_until__isnull=False).order_by()
+    read_until = mark.values_list(
+        Value(0, IntegerField()), "read_until", Value(READ_UNTIL), Value(""), Value(0)
+    )
+    rows = _summed(ended, "reason").union(
+        _summed(waited, Cast("bucket", CharField())), read_until, all=True
+    )
+    return [Row(*row) for row in rows]
+
+
+def _summed(rows: QuerySet[Any], detail: Any) -> QuerySet[Any]:
+    columns: QuerySet[Any] = rows.order_by().values_list("minutes", "start", "to_status", detail)
+    summed: QuerySet[Any] = columns.annotate(n=Sum("count"))
+    return summed
 
 
 def quantile(buckets: Mapping[int, int], part: float) -> float | None:

@@ -14,7 +14,7 @@ from orchestrator.core import authority
 from orchestrator.core.authority import Principal
 from orchestrator.core.reasons import Reason
 from orchestrator.core.redaction import redacted_text
-from orchestrator.rollups.models import QUARTER, Failure, FailureCount, FailureGroup
+from orchestrator.rollups.models import QUARTER, Failure, FailureGroup
 from orchestrator.rollups.spans import start_of
 
 LOOKED_AT = 2_000
@@ -45,16 +45,11 @@ def most_frequent(
     *, since: datetime, most: int, seen_by: Principal, action_ref: str = ""
 ) -> list[tuple[FailureGroup, int]]:
     """What failed most often since then, and how often, of what the caller may see."""
-    visible = FailureGroup.objects.visible_to(seen_by)
+    groups = FailureGroup.objects.visible_to(seen_by)
     if action_ref:
-        visible = visible.filter(action_ref=action_ref)
-    counts = FailureCount.objects.filter(start__gte=since)
-    if action_ref or not authority.reach(seen_by, "executions.read").is_everywhere:
-        counts = counts.filter(group__in=visible)
-    totals = counts.order_by().values_list("group_id").annotate(n=Sum("count"))
-    numbers = dict(totals.order_by("-n", "-group_id")[:most])
-    groups = visible.in_bulk(list(numbers)) if numbers else {}
-    return [(groups[id], number) for id, number in numbers.items() if id in groups]
+        groups = groups.filter(action_ref=action_ref)
+    occurred = groups.filter(counts__start__gte=since).annotate(n=Sum("counts__count"))
+    return [(group, group.n) for group in occurred.order_by("-n", "-pk")[:most]]
 
 
 def described(

@@ -135,12 +135,14 @@ _STEPS = """
 """
 
 
-def templates(*, since: datetime, newest: int | None = None) -> list[TemplatePerformance]:
-    """Each template with tasks requested since then; percentiles by nearest rank.
+def templates(
+    *, since: datetime, newest: int | None = None, template_id: int | None = None
+) -> list[TemplatePerformance]:
+    """Each template with tasks requested since then, or one; percentiles by nearest rank.
 
     `newest`: look at no more than so many tasks.
     """
-    chosen = _Chosen(since=since, newest=newest)
+    chosen = _Chosen(since=since, newest=newest, template_id=template_id)
     rows = _rows(_TASKS, ("ended_at", "created_at"), chosen)
     names = list(TemplatePerformance.__dataclass_fields__)
     return [TemplatePerformance(**dict(zip(names, row, strict=True))) for row in rows]

@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 AS_ROOT = ["--no-sandbox", "--disable-dev-shm-usage"]
 """Chromium's own sandbox needs a user that is not root; it only ever sees pages of the tests."""
 
-WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
+WIDE, PHONE = ViewportSize(width=1440, height=900), ViewportSize(width=390, height=844)
 THEMES = ("light", "dark")
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser import chromium
 from tests.scenarios.installation import REPOSITORY, Installation
@@ -28,17 +29,20 @@ def ask(muster: Installation, prompt: str) -> str:
     return f"/console/inquiries/{id}"
 
 
+def deploy(muster: Installation, where: str) -> str:
+    """The id of a new event."""
+    payload = f'{{"service": "shop", "version": "1.4.0", "environment": "{where}"}}'
+    sent = muster.command("event", "send", "watch.deployed", "--payload", payload)
+    found = re.search(r"[0-9a-f-]{36}", sent)
+    assert found is not None
+    return found[0]
+
+
 @pytest.fixture(scope="module")
 def watched(muster: Installation) -> SimpleNamespace:
     """Rules, two events of which one matched, a policy, a key, and an open inquiry."""
     muster.command("pack", "install", str(REPOSITORY / "packs" / "watch"))
-    events = {}
-    for where in ("production", "test"):
-        payload = f'{{"service": "shop", "version": "1.4.0", "environment": "{where}"}}'
-        sent = muster.command("event", "send", "watch.deployed", "--payload", payload)
-        found = re.search(r"[0-9a-f-]{36}", sent)
-        assert found is not None
-        events[where] = found[0]
+    events = {where: deploy(muster, where) for where in ("production", "test")}
     muster.wait_for(lambda: "executed" in muster.command("enforcement", "list"), "an answer")
     muster.command("policy", "create", "one-deploy", "--kind", "concurrency", "--limit", "1")
     return SimpleNamespace(events=events, inquiry=ask(muster, "Deploy 1.4.0 to production?"))
@@ -113,6 +117,41 @@ def test_a_rule_is_disabled_and_enabled_by_its_dialogs(
     expect(page.get_by_text("Disabled: stock is counted")).to_be_visible()
     page.goto("/console/rules/watch.failed#enable")
     expect(page.get_by_role("dialog", name="Enable watch.failed?")).to_be_visible()
+
+
+ALSO = """
+name: also
+trigger: {type: watch.deployed}
+action: {ref: watch.note, parameters: {text: "{{ trigger.service }}"}}
+"""
+
+
+def test_one_dialog_asks_whichever_rule_was_pressed_again(
+    page: Page, muster: Installation, watched: SimpleNamespace, tmp_path: Path
+) -> None:
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "also.yaml").write_text(ALSO)
+    (tmp_path / "pack.yaml").write_text('name: ops\nversion: "1.0"\n')
+    muster.command("pack", "install", str(tmp_path))
+    page.goto(f"/console/events/{deploy(muster, 'production')}")
+    is_live(page)
+    dialog = page.get_by_role("dialog", name="Ask again about this?")
+
+    def button(ref: str) -> Locator:
+        rule = page.get_by_role("region", name=re.compile(f"^{re.escape(ref)} "))
+        return rule.get_by_role("button", name="Ask it again")
+
+    for ref in ("watch.deployed", "ops.also"):
+        button(ref).press("Enter")
+        expect(dialog.get_by_label("Rule")).to_have_value(ref)
+        expect(dialog.get_by_label("Reason")).to_be_focused()
+        page.keyboard.press("Escape")
+        expect(button(ref)).to_be_focused()
+    button("ops.also").press("Enter")
+    assert chromium.faults(page) == []
+    dialog.get_by_label("Reason").fill("the note was lost")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Ops.also is asked about this new event")).to_be_visible()
 
 
 def test_every_page_is_without_fault_and_as_wide_as_its_window(

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from django.test import Client
 
-from orchestrator.console import attention, look
+from orchestrator.console import attention, kept
 from orchestrator.core import clock, reachability
 from orchestrator.core.models import Action, Service, Tick, Worker
 from tests.factories import make_action, make_execution, make_worker
@@ -31,7 +31,8 @@ def all_is_well(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reachability, "warnings", reachability.Probe(list))
     monkeypatch.setitem(attention._last, "broker", True)
     # however slow the machine: what is the same for everybody is read once in a test
-    monkeypatch.setattr(look, "KEPT_SECONDS", 300)
+    for name in ("KEPT_SECONDS", "ANSWER_SECONDS"):
+        monkeypatch.setattr(kept, name, 300)
     now = clock.now()
     Tick.objects.create(name="muster.check_timeouts", ran_at=now)
     for kind in ("executor", "beat"):

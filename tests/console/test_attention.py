@@ -5,21 +5,21 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from django.core.cache import caches
 from django.test import Client
+from django_celery_beat.models import IntervalSchedule, PeriodicTask
 
-from orchestrator.console import attention, counted
+from orchestrator.console import attention, counted, kept
 from orchestrator.console.look import Look
-from orchestrator.core import clock, reachability
+from orchestrator.core import clock, reachability, schedule
+from orchestrator.core.admin import alarms
 from orchestrator.core.models import Action, Service, Tick, Worker
-from orchestrator.core.shared_cache import OF_PROCESS
 from tests.console.conftest import make_service
 from tests.factories import make_dlq_entry, make_execution, make_worker
 from tests.principals import ROOT, principal
 
 
 def titles(who: object = ROOT) -> list[str]:
-    caches[OF_PROCESS].clear()
+    kept.clear()
     return [item.title for item in attention.items(Look(who))]  # type: ignore[arg-type]
 
 
@@ -45,6 +45,20 @@ def test_a_silent_executor_beside_another_is_named_and_does_not_alarm(worker: Wo
 def test_an_executor_that_lives_and_does_not_work_is_told(worker: Worker) -> None:
     Tick.objects.update(ran_at=clock.now() - timedelta(seconds=60))
     assert titles()[0].startswith("No executor has worked for 1 min")
+
+
+def test_work_that_is_paused_in_the_schedule_is_named(worker: Worker) -> None:
+    schedule.switch(alarms.EXECUTORS_SIGN, is_on=False)
+    Tick.objects.update(ran_at=clock.now() - timedelta(seconds=60))
+    assert titles() == [f"Paused in the schedule: {alarms.EXECUTORS_SIGN}"]
+
+
+def test_executors_that_are_to_work_seldom_are_not_late(worker: Worker) -> None:
+    row = PeriodicTask.objects.get(name=alarms.EXECUTORS_SIGN)
+    row.interval = IntervalSchedule.objects.create(every=1, period=IntervalSchedule.MINUTES)
+    row.save()
+    Tick.objects.update(ran_at=clock.now() - timedelta(seconds=90))
+    assert titles() == []
 
 
 def test_a_broker_that_is_down_is_told(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,7 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django_celery_beat.models import (
     CrontabSchedule,
@@ -35,13 +33,15 @@ from orchestrator.automation.models import (
 from orchestrator.automation.sensors import catalogue, logs
 from orchestrator.automation.sensors.catalogue import NewSensor
 from orchestrator.automation.trigger_types import NewType
-from orchestrator.console import look
+from orchestrator.console.pages.causes import cause_url
 from orchestrator.console.paging import FIRST
 from orchestrator.core import clock, schedule
-from orchestrator.core.models import Pack, Tick
+from orchestrator.core.models import Execution, Pack, Tick
+from orchestrator.rollups.models import Failure, FailureGroup
 from tests.automation import play
 from tests.automation.hooks import sending
-from tests.console.test_pages import QUERIES_MAX, html
+from tests.console.costs import looking_alone
+from tests.console.test_pages import html
 from tests.factories import NOW, make_action
 from tests.principals import given, staff
 
@@ -51,12 +51,6 @@ CANARY = "canary-4f1c9b"
 LISTS = ("rules", "enforcements", "events", "schedules", "sensors")
 ROLES = ("", "viewer", "author", "operator", "admin")
 EVERYBODY = set(ROLES) - {""}
-
-
-@pytest.fixture(autouse=True)
-def kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is read once in two seconds, on a busy machine, too."""
-    monkeypatch.setattr(look, "KEPT_SECONDS", 60)
 
 
 @pytest.fixture
@@ -302,16 +296,15 @@ def busy_pages(shop: Rule) -> list[tuple[str, list[object], dict[str, str]]]:
         ("event", [event.pk], {}),
         ("trigger", [trigger.pk], {}),
         ("sensor", ["shop.doorbell"], {}),
+        ("hook", [sending.make_hook().path], {}),
     ]
 
 
 def test_no_page_takes_more_queries_or_bytes_than_it_may(admin_client: Client, shop: Rule) -> None:
     for name, args, query in busy_pages(shop):
         html(admin_client, name, *args, answer=200, **query)
-        with CaptureQueriesContext(connection) as queries:
+        with looking_alone():
             page = html(admin_client, name, *args, answer=200, **query)
-        sql = "\n".join(q["sql"][:150] for q in queries)
-        assert len(queries) <= QUERIES_MAX, f"{name}\n{sql}"
         if name in ("rules", "events", "enforcements"):
             assert len(page) <= 60_000, name
 
@@ -350,6 +343,22 @@ def test_payloads_are_for_who_may_read_payloads(shop: Rule) -> None:
     assert "<code>42</code>" not in page
 
 
+def test_what_failed_leads_to_the_others_of_its_cause(admin_client: Client, shop: Rule) -> None:
+    event = event_of(42)
+    failed = Enforcement.objects.get(event=event, rule=shop).execution
+    assert failed is not None
+    assert "others of its cause" not in html(admin_client, "event", event.pk)
+    Execution.objects.filter(pk=failed.pk).update(
+        status="failed", reason="deadline_exceeded", ended_at=NOW
+    )
+    group = FailureGroup.objects.create(
+        digest="d", action_ref=failed.action_ref, first=NOW, last=NOW, count=1
+    )
+    Failure.objects.create(execution_id=failed.pk, group=group, at=NOW)
+    page = html(admin_client, "event", event.pk)
+    assert f'<a href="{cause_url(group.pk)}">others of its cause</a>' in page
+
+
 # --- acts -----------------------------------------------------------------------------------------
 
 MAY = {
@@ -369,7 +378,7 @@ def test_acts_are_drawn_for_who_may_do_them_and_refused_to_others(
     task, event, timer = make_periodic(), event_of(42), make_timer()
     client = person(role)
     acts = {
-        "replay": ("event", event.pk, {"rule": "shop.ship"}, f'id="replay-{shop.pk}"'),
+        "replay": ("event", event.pk, {"rule": "shop.ship"}, 'id="replay"'),
         "rule_act": ("rule", "shop.ship", {"act": "disable"}, 'id="disable"'),
         "sensor_act": ("sensor", "shop.doorbell", {"act": "restart"}, 'id="restart"'),
         "periodic_act": ("schedules", task.pk, {"act": "pause"}, f'id="pause-{task.pk}"'),
@@ -441,6 +450,23 @@ def test_a_form_that_is_sent_twice_makes_one_event(admin_client: Client, shop: R
     assert timer.events.count() == 1
     post(admin_client, "timer_act", timer.pk, reason="x", act="run", token="another")
     assert timer.events.count() == 2
+
+
+def test_one_dialog_asks_any_of_the_rules_again(admin_client: Client, shop: Rule) -> None:
+    more = play.make_rule("shop.more", trigger=shop.trigger)
+    event = event_of(42)
+    page = html(admin_client, "event", event.pk)
+    assert page.count("<dialog id=") == html(admin_client, "events").count("<dialog id=") + 1
+    picked = re.findall(r'data-opens="replay" data-picks="([^"]*)"', page)
+    assert sorted(picked) == ["", "shop.more", "shop.ship"]
+    select = page.partition('name="rule">')[2].partition("</select>")[0]
+    offered = re.findall(r'<option(?: value="")?>([^<]*)<', select)
+    assert sorted(offered) == ["every rule of its trigger", "shop.more", "shop.ship"]
+    token = token_in(page)
+    for ref in ("shop.ship", "shop.more", "shop.ship"):
+        post(admin_client, "replay", event.pk, rule=ref, reason="x", token=token)
+    asked = Event.objects.filter(source="replay").order_by("pk").values_list("only_rule", flat=True)
+    assert list(asked) == [shop.pk, more.pk]
 
 
 def test_a_rule_that_one_may_not_see_is_not_asked(shop: Rule) -> None:

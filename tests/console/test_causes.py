@@ -8,16 +8,17 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from orchestrator.access import audit
+from orchestrator.access.audit.models import AuditEvent
 from orchestrator.core import clock
 from orchestrator.core.models import Action, Execution, Worker, WorkerEvent
 from orchestrator.rollups import minutes
 from orchestrator.rollups.models import FailureGroup, Mark
-from tests.console.test_pages import QUERIES_MAX, html
+from tests.console.costs import looking_alone
+from tests.console.test_pages import html
 from tests.factories import make_action, make_execution
 from tests.principals import given, staff
 from tests.rollups.conftest import note_end, roll_up
@@ -66,6 +67,18 @@ def test_failures_of_one_kind_are_one_cause_and_its_number_is_that_of_its_list(
         assert page.count('<tr id="x-') == number
         assert f"<strong>{number}</strong> failed" in page
         assert "w1" in page
+
+
+def test_a_failed_execution_leads_to_the_others_of_its_cause(
+    admin_client: Client, failures: None
+) -> None:
+    group = FailureGroup.objects.get(sample="no route to printer #")
+    page = html(admin_client, "execution", group.failures.all()[0].pk)
+    (url,) = re.findall(r'<a href="([^"]+)">Others of its cause<', page)
+    assert admin_client.get(url.replace("&amp;", "&")).content.decode().count('<tr id="x-') == 3
+    completed = Execution.objects.filter(status="completed").first()
+    assert completed is not None
+    assert "Others of its cause" not in html(admin_client, "execution", completed.pk)
 
 
 def test_the_list_of_a_cause_has_the_message_of_each_and_pages(
@@ -178,9 +191,8 @@ def test_a_page_takes_no_more_queries_than_it_may_and_stays_small(
     group = FailureGroup.objects.get(sample="no route to printer #")
     args = [group.pk] if name == "cause" else []
     html(admin_client, name, *args)
-    with CaptureQueriesContext(connection) as queries:
+    with looking_alone():
         page = html(admin_client, name, *args)
-    assert len(queries) <= QUERIES_MAX, "\n".join(q["sql"][:150] for q in queries)
     assert len(page) <= BYTES_MAX
 
 
@@ -212,6 +224,24 @@ def test_who_may_not_see_payloads_is_shown_none(failures: None, worker: Worker) 
     for page in (html(client, "causes"), html(client, "cause", group.pk), html(client, "now")):
         assert "paper" not in page
         assert "***" in page
+
+
+def test_each_who_is_shown_contents_by_one_answer_for_all_is_in_the_audit(
+    failures: None, worker: Worker
+) -> None:
+    people = {name: staff(name, given("admin")) for name in ("ada", "bo")}
+    before = AuditEvent.objects.count()
+    answers = {
+        name: client.get(reverse("console:now"), headers={"X-Live": "1"}).content
+        for name, client in people.items()
+    }
+    assert answers["ada"] == answers["bo"]
+    assert b"no route to printer" in answers["bo"]
+    audit.flush()
+    told = AuditEvent.objects.order_by("pk")[before:]
+    expected = [(f"user:{name}", "payloads.read") for name in people]
+    assert [(event.actor, event.permission) for event in told] == expected
+    assert len({event.reason for event in told}) == 1, "the same places"
 
 
 def test_what_an_action_says_is_text_and_its_secrets_are_on_no_page(

@@ -7,19 +7,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from django.core.cache import caches
-from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from orchestrator.access.models import AuditEvent
-from orchestrator.console import look
 from orchestrator.core import clock
-from orchestrator.core.shared_cache import OF_PROCESS
 from orchestrator.inquiries import answering
 from orchestrator.inquiries.models import Inquiry
-from tests.console.test_pages import QUERIES_MAX, html
+from tests.console.costs import looking_alone
+from tests.console.test_pages import html
 from tests.inquiries import play
 
 Person = Callable[[str], Client]
@@ -29,13 +25,6 @@ CANARY = "canary-77ab01"
 @pytest.fixture
 def now() -> datetime:
     return clock.now()
-
-
-@pytest.fixture(autouse=True)
-def kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is read once in two seconds, on a busy machine, too; nothing of the test before."""
-    monkeypatch.setattr(look, "KEPT_SECONDS", 60)
-    caches[OF_PROCESS].clear()
 
 
 def answer(client: Client, inquiry: Inquiry, **values: str) -> str:
@@ -180,9 +169,8 @@ def test_pages_of_inquiries_take_no_more_queries_than_they_may(
     page = ""
     for name, args in (("inquiries", []), ("inquiry", [inquiries[-1].pk])):
         html(admin_client, name, *args)
-        with CaptureQueriesContext(connection) as queries:
+        with looking_alone():
             page = html(admin_client, name, *args)
-        assert len(queries) <= QUERIES_MAX, "\n".join(q["sql"][:150] for q in queries)
         assert len(page) <= 60_000
     assert page.count("Go 59?") >= 1
 

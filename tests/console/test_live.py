@@ -16,11 +16,15 @@ from orchestrator.console.live import hub as hubs
 from orchestrator.console.live import stream, topics
 from orchestrator.console.live.hub import Hub
 from orchestrator.console.live.pulse import CLOCK_EVERY, Pulse
+from orchestrator.console.look import Look
+from orchestrator.console.pages import now
 from orchestrator.core import clock
 from orchestrator.core.models import Action, Service, Worker
+from orchestrator.notifications import reading
 from tests.console.conftest import make_service
+from tests.console.test_pages import html, numbers
 from tests.factories import make_execution
-from tests.principals import given, principal
+from tests.principals import given, principal, staff
 
 Person = Callable[[str], Client]
 
@@ -72,11 +76,82 @@ def test_a_pulse_names_the_execution_that_moved(action: Action, worker: Worker) 
     assert pulse.beat() == {"execution", f"execution:{execution.pk}"}
 
 
+def test_a_pulse_keeps_up_with_more_than_is_read_at_once(
+    action: Action, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "MOST_AT_ONCE", 2)
+    pulse = a_pulse()
+    made = [make_execution("running", action=action, worker=worker, now=clock.now())
+            for _ in range(3)]  # fmt: skip
+    for execution in made:
+        for event, after in (("start", "running"), ("finish", "completed")):
+            execution.history.create(
+                event=event, from_status="scheduled", to_status=after, attempt=1, actor="w1",
+                at=clock.now(),
+            )  # fmt: skip
+    assert pulse.beat() >= {f"execution:{execution.pk}" for execution in made}
+    assert pulse.beat() == set()
+
+
 def test_a_pulse_tells_when_a_service_falls_silent() -> None:
     pulse = a_pulse()
     Service.objects.filter(kind="executor").delete()
     make_service("executor", silent_seconds=60)
     assert "presence" in pulse.beat()
+
+
+def test_pages_that_are_told_read_what_is_there_now(
+    person: Person, action: Action, worker: Worker
+) -> None:
+    """What is kept for everybody does not outlast what it counts."""
+
+    def told() -> dict[str, int]:
+        found = numbers(html(viewer, "now"))
+        return {name.split()[0]: count for name, (_, count) in found.items()}
+
+    viewer, pulse = person("viewer"), a_pulse()
+    before = told()
+    make_execution("requested", action=action, now=clock.now())
+    assert told() == before
+    assert "execution" in pulse.beat()
+    more = {name: before[name] + 1 for name in ("accepted", "requested")}
+    assert told() == before | more
+
+
+def test_the_live_part_of_now_is_made_once_for_all_who_may_do_the_same(
+    action: Action, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    read = now.read_open
+
+    def counted(look: Look) -> now.Open:
+        made.append(look.user.actor)
+        return read(look)
+
+    monkeypatch.setattr(now, "read_open", counted)
+    one, other = staff("ada", given("viewer")), staff("bo", given("viewer"))
+    operator = staff("cyd", given("operator"))
+    only_here = staff("dee", given("viewer", packs=["core"]))
+    pulse = a_pulse()
+
+    def asked(client: Client, query: str = "") -> int:
+        """How often it was made for this one."""
+        before = len(made)
+        answer = client.get(reverse("console:now") + query, headers={"X-Live": "1"})
+        assert answer.status_code == 200
+        assert answer["Vary"].startswith("X-Live, Cookie")
+        assert b'<div id="live"' in answer.content
+        return len(made) - before
+
+    assert [asked(one), asked(other), asked(one)] == [1, 0, 0]
+    assert [asked(operator), asked(operator)] == [1, 0], "who may do more sees more"
+    assert [asked(only_here), asked(only_here)] == [1, 1], "who may do it in places has an own"
+    assert [asked(one, "?charts=1h"), asked(other, "?charts=1h")] == [1, 0]
+    other.cookies["zone"] = "browser~Asia/Tokyo"
+    assert asked(other) == 1, "its times are in another zone"
+    make_execution("requested", action=action, now=clock.now())
+    pulse.beat()
+    assert asked(one) == 1, "it has moved"
 
 
 def test_a_pulse_tells_every_few_seconds_that_ages_have_changed() -> None:

@@ -18,7 +18,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from django.core.cache import caches
 from django.db import OperationalError
 
 from orchestrator.console import screen, terminal
@@ -26,7 +25,6 @@ from orchestrator.console.screen import Reader, split
 from orchestrator.console.terminal import Snapshot
 from orchestrator.core import clock
 from orchestrator.core.models import Worker
-from orchestrator.core.shared_cache import OF_PROCESS
 from tests import commands
 from tests.console.conftest import make_service
 from tests.factories import make_worker
@@ -38,11 +36,6 @@ WAIT_SECONDS = 90
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 run, document, refused = commands.of("top")
-
-
-@pytest.fixture(autouse=True)
-def forgotten() -> None:
-    caches[OF_PROCESS].clear()
 
 
 # --- what it shows --------------------------------------------------------------------------------

@@ -143,6 +143,20 @@ def test_newest_is_the_end_of_a_stream() -> None:
     assert part.next_offset == 40_000
 
 
+def test_newest_of_many_small_chunks_is_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_output, "READ_CHUNKS", 4)
+    execution = make_execution("running")
+    write(execution, *((n, chr(97 + n)) for n in range(12)))
+    for most, text in ((5, "hijkl"), (8, "efghijkl"), (12, "abcdefghijkl"), (99, "abcdefghijkl")):
+        part = live_output.newest(execution, stream="stdout", most_bytes=most)
+        assert part is not None
+        assert (part.offset, part.text) == (12 - len(text), text)
+    OutputChunk.objects.filter(offset=6).delete()
+    part = live_output.newest(execution, stream="stdout", most_bytes=99)
+    assert part is not None
+    assert (part.offset, part.text) == (7, "hijkl")
+
+
 # --- following -----------------------------------------------------------------------------------
 
 

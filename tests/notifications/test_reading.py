@@ -173,6 +173,8 @@ def test_acceptance_events_and_answers_are_told_by_their_ids(
     ]
     assert [(each.feed.entity, len(each.ids), each.state) for each in told][2:] == [
         ("enforcement", 1, "created"),
+        ("execution", 1, "requested"),
+        ("enforcement", 1, "executed"),
         # the history says which
         ("execution", 0, "completed"),
     ]

@@ -9,15 +9,17 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import DatabaseError, connections, transaction
+from django.db import DatabaseError, connection, connections, transaction
 from django.db.models import Count, F
 from django.db.models.functions import TruncMinute
+from django.test.utils import CaptureQueriesContext
 
 from orchestrator.core.models import ExecutionEvent
-from orchestrator.rollups import adding, minutes
+from orchestrator.rollups import adding, minutes, series
 from orchestrator.rollups.models import SPANS, Arrivals, Durations, Failure, FailureGroup, Mark
 from orchestrator.rollups.spans import start_of
 from tests.factories import NOW, make_action, make_execution, make_worker, seconds
+from tests.principals import ROOT
 from tests.rollups.conftest import note_end, roll_up
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -125,10 +127,30 @@ def test_what_fails_in_the_middle_leaves_neither_sums_nor_mark(
 
 
 def test_a_minute_is_final_some_time_after_it_is_read() -> None:
+    now = NOW + timedelta(minutes=9)
     some_work(3)
-    assert minutes.final_before() is None or Mark.objects.exists()
-    roll_up(now=NOW + timedelta(minutes=9))
-    assert minutes.final_before() == NOW + timedelta(minutes=9) - minutes.SETTLES
+    roll_up(now=now)
+    bins = series.numbers(series.RECENT, now=now, seen_by=ROOT).bins
+    assert [each.start for each in bins if not each.is_final] == [
+        now - timedelta(minutes=1),
+        now,
+    ]
+
+
+def test_no_minute_is_final_while_nothing_is_read() -> None:
+    Mark.objects.all().delete()
+    assert not any(
+        each.is_final for each in series.numbers(series.RECENT, now=NOW, seen_by=ROOT).bins
+    )
+
+
+def test_numbers_take_one_query() -> None:
+    some_work(3)
+    roll_up()
+    with CaptureQueriesContext(connection) as queries:
+        found = series.numbers(series.RECENT, now=NOW, seen_by=ROOT)
+    assert len(queries) == 1
+    assert sum(sum(each.ended.values()) for each in found.bins) == 3
 
 
 def test_a_mark_that_is_gone_is_made_at_the_present_end() -> None:

@@ -17,10 +17,12 @@ from orchestrator.access.audit.recording import (
 )
 from orchestrator.access.audit.requests import (
     changed,
+    contents_shown,
     decided,
     of_principal,
     of_user,
     required,
+    shows_contents_of,
     watched_command,
     whoever,
 )
@@ -34,6 +36,7 @@ __all__ = [
     "Origin",
     "changed",
     "content_of",
+    "contents_shown",
     "decided",
     "flush",
     "is_written_elsewhere",
@@ -44,6 +47,7 @@ __all__ = [
     "record_soon",
     "required",
     "seal",
+    "shows_contents_of",
     "verify",
     "watched_command",
     "whoever",

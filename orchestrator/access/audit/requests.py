@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -91,6 +91,20 @@ def required(decision: Decision) -> None:
     here = noted.get()
     if here is not None and decision.is_allowed and decision.permission not in here.required:
         here.required.append(decision.permission)
+
+
+def contents_shown() -> tuple[str, ...]:
+    """The places of which the request that is under way has asked for contents, and had them."""
+    here = noted.get()
+    return tuple(here.places.get(PAYLOADS, ())) if here is not None else ()
+
+
+def shows_contents_of(places: Iterable[str]) -> None:
+    """Say that the request that is under way shows what another one, of a caller who may do the
+    same, has read of these places."""
+    here = noted.get()
+    if here is not None and places:
+        here.places[PAYLOADS] = list(dict.fromkeys([*here.places.get(PAYLOADS, ()), *places]))
 
 
 def changed() -> None:

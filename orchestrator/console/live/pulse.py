@@ -13,8 +13,8 @@ from typing import Any
 import structlog
 from django.db import DatabaseError, InterfaceError, close_old_connections, connections
 
-from orchestrator.console import look
-from orchestrator.console.live.topics import CLOCK, EXECUTION, PRESENCE
+from orchestrator.console import kept
+from orchestrator.console.live.topics import CLOCK, EXECUTION, PRESENCE, TASK
 from orchestrator.core import clock, presence
 from orchestrator.core.models import Execution, Worker
 from orchestrator.notifications.reading import Reader
@@ -24,6 +24,12 @@ log = structlog.get_logger(__name__)
 SECONDS = 1.0
 CLOCK_EVERY = 5
 """Beats."""
+READ_AGAIN = (
+    ({PRESENCE}, kept.LIVES),
+    ({EXECUTION, TASK}, kept.OPEN_NOW),
+    ({EXECUTION}, kept.RECENT),
+)
+"""What is kept for everybody, after the topics that it is about."""
 
 
 class Pulse(threading.Thread):
@@ -63,11 +69,17 @@ class Pulse(threading.Thread):
     def beat(self) -> set[str]:
         """The topics that moved since the last beat."""
         moved = self._slow_changes()
-        for told in self._reader.read(self._reader.histories):
-            moved |= {told.entity, f"{told.entity}:{told.id}"}
+        for entity, id in self._reader.changed():
+            moved |= {entity, f"{entity}:{id}"}
         self._beats += 1
         if self._beats % CLOCK_EVERY == 0:
             moved.add(CLOCK)
+        # pages ask again when they are told, and all of them need what is there now
+        for topics, name in READ_AGAIN:
+            if moved & topics:
+                kept.forget(name)
+        if moved:
+            kept.forget(kept.ANSWERS)
         return moved
 
     def _slow_changes(self) -> set[str]:
@@ -75,8 +87,6 @@ class Pulse(threading.Thread):
         seen = {EXECUTION: _newest_execution(), PRESENCE: _who_is_up()}
         moved = {topic for topic, state in seen.items() if self._known.get(topic) != state}
         self._known = seen
-        if PRESENCE in moved:
-            look.forget("lives")
         return moved
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from orchestrator.core import authority, frame
 from orchestrator.core.authority import Principal
 
-CLOCK, PRESENCE, EXECUTION = "clock", "presence", "execution"
+CLOCK, PRESENCE, EXECUTION, TASK = "clock", "presence", "execution", "task"
 PATTERN = re.compile(r"([a-z_]{1,40})(:[\w-]{1,64})?")
 MOST = 20
 

@@ -15,7 +15,8 @@ from django.urls import reverse
 
 from orchestrator.console import access, draw
 from orchestrator.console.access import Context
-from orchestrator.console.look import Look, for_all
+from orchestrator.console.kept import for_all
+from orchestrator.console.look import Look
 from orchestrator.console.pages.executions import executions_url
 from orchestrator.core import advice, words
 from orchestrator.core.advice import Record
@@ -253,9 +254,9 @@ def _measured(action: Action, look: Look) -> Measured:
 
 
 def _measure(action: Action, now: datetime) -> Measured:
-    advised = advice.of(action, days=RECORD_DAYS, now=now)
-    changes = list(advice.changes(advised)) if advised else []
-    return advice.record(action.ref, days=RECORD_DAYS, now=now), changes
+    runs = advice.newest_runs(action.ref, days=RECORD_DAYS, now=now)
+    advised = advice.of(action, runs)
+    return advice.record(runs), list(advice.changes(advised)) if advised else []
 
 
 def _record(action: Action, look: Look) -> dict[str, Any]:

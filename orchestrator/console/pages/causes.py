@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -16,7 +16,8 @@ from django.utils.safestring import SafeString
 
 from orchestrator.console import access, bulk_bar, paging, svg
 from orchestrator.console.access import Context
-from orchestrator.console.look import Look, for_all
+from orchestrator.console.kept import for_all
+from orchestrator.console.look import Look
 from orchestrator.console.paging import ROWS
 from orchestrator.core import cursors
 from orchestrator.core.errors import NotFound
@@ -139,6 +140,12 @@ def _read(
 def cause_url(group_id: int, window: str = STANDARD) -> str:
     """The page of a cause, of a time before now."""
     return f"{reverse('console:cause', args=[group_id])}?{urlencode({'within': window})}"
+
+
+def urls_of(executions: Iterable[Execution]) -> dict[UUID, str]:
+    """The pages of the causes of which these executions failed, by their ids: one query."""
+    failures = Failure.objects.filter(execution_id__in=[each.pk for each in executions])
+    return {id: cause_url(group) for id, group in failures.values_list("execution_id", "group_id")}
 
 
 def _window(request: HttpRequest) -> Window:

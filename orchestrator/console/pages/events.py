@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -20,9 +20,11 @@ from orchestrator.console import access, criteria, draw, journal, paging, switch
 from orchestrator.console.access import Context
 from orchestrator.console.criteria import Verdict
 from orchestrator.console.look import Look
+from orchestrator.console.pages import causes
 from orchestrator.console.pages.enforcements import execution_of
 from orchestrator.core.models import Execution
 from orchestrator.core.words import Kind, kind_of
+from orchestrator.rollups.causes import FAILED
 
 SOURCES = ("api", "command", "execution", "hook", "replay", "sensor", "timer")
 RULES: dict[str, dict[str, Any]] = {
@@ -41,6 +43,8 @@ class Asked:
     why: str
     """Why there is no execution."""
     execution: Execution | None
+    cause_url: str
+    """Of the page of the cause of which it failed; empty for none."""
 
     @property
     def enforcement(self) -> Enforcement | None:
@@ -112,6 +116,7 @@ def show(look: Look, request: HttpRequest, id: UUID) -> Context:
     may_see_rules = look.may("rules.read")
     is_asked = may_see_rules and not event.problem
     recalled = list(recalling.of_event(event, seen_by=look.user)) if is_asked else []
+    replay = switches.of_event(event, recalled, look)
     return {
         "title": event.type_ref,
         "here": "events",
@@ -119,19 +124,33 @@ def show(look: Look, request: HttpRequest, id: UUID) -> Context:
         "situation": draw.facts(shown.situation(event)),
         "payload": draw.json(shown.payload(event, seen_by=look.user)),
         "may_see_rules": may_see_rules,
-        "asked": _in_order(_asked(look, each) for each in recalled),
+        "asked": _in_order(_asked(look, recalled)),
         "is_cut": len(recalled) == recalling.RULE_LIMIT,
         "rules_max": recalling.RULE_LIMIT,
         "done": journal.lines(event),
-        "dialogs": switches.of_event(event, recalled, look),
+        "replay": replay,
+        "askable": [ref for ref, _ in replay.choices] if replay else [],
     }
 
 
-def _asked(look: Look, each: Recalled) -> Asked:
-    verdict = criteria.verdict(each.answer) if each.answer else None
-    row = each.enforcement
-    why = draw.printable(shown_enforcements.why(row)) if row else ""
-    return Asked(each, verdict, why, execution_of(look, row) if row else None)
+def _asked(look: Look, recalled: Sequence[Recalled]) -> Iterator[Asked]:
+    ran = {
+        each.enforcement.pk: execution_of(look, each.enforcement)
+        for each in recalled
+        if each.enforcement
+    }
+    failed = [each for each in ran.values() if each and each.status in FAILED]
+    cause_urls = causes.urls_of(failed) if failed else {}
+    for each in recalled:
+        row = each.enforcement
+        execution = ran[row.pk] if row else None
+        yield Asked(
+            each,
+            criteria.verdict(each.answer) if each.answer else None,
+            draw.printable(shown_enforcements.why(row)) if row else "",
+            execution,
+            cause_urls.get(execution.pk, "") if execution else "",
+        )
 
 
 def _in_order(asked: Iterable[Asked]) -> list[Asked]:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 from uuid import UUID
 
+from django.db.models import Count, Subquery
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.urls import reverse
 from django.utils.text import slugify
@@ -15,6 +16,7 @@ from django.views.decorators.http import require_GET
 from orchestrator.console import access, draw, execution_acts, lanes
 from orchestrator.console.access import Context
 from orchestrator.console.look import Look
+from orchestrator.console.pages.causes import cause_url
 from orchestrator.core import executions, live_output, retention
 from orchestrator.core.live_output import KEPT_BYTES, Follower
 from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent, add_actions
@@ -24,6 +26,7 @@ from orchestrator.core.shown import executions as shown
 from orchestrator.core.shown import output as shown_output
 from orchestrator.core.shown.executions import Content
 from orchestrator.core.words import kind_of
+from orchestrator.rollups.models import Failure
 
 EVENTS_MAX = 1_000
 LETTERS_MAX = 20
@@ -45,8 +48,7 @@ def show(look: Look, request: HttpRequest, id: UUID) -> Context:
     events = list(ExecutionEvent.objects.of(id)[:EVENTS_MAX])
     contents = shown.brought(execution, seen_by=look.user)
     letters = DLQEntry.objects.about(id).visible_to(look.user).order_by("-pk")
-    number = letters.order_by()[: LETTERS_MAX + 1].count()
-    tabs = _tabs(execution, contents, number, len(events))
+    tabs = _tabs(execution, contents, execution.letters or 0, len(events))
     tab = _chosen(request.GET.get("tab", ""), tabs, execution)
     dialogs = execution_acts.allowed(look, execution)
     moves = f"execution:{id}" if execution.is_terminal else f"execution:{id},clock"
@@ -69,12 +71,20 @@ def show(look: Look, request: HttpRequest, id: UUID) -> Context:
         "with_changes": _with_changes(look, execution),
         "origin": _origin(look, execution),
         "reruns": _reruns(look, execution),
+        "cause_url": cause_url(execution.cause) if execution.cause else "",
     }
 
 
-def found(look: Look, id: UUID) -> Execution:
-    """The execution of this id. Raises UnknownExecution."""
+def found(look: Look, id: UUID) -> Any:
+    """The execution of this id, with the number of its letters and that of the cause of which it
+    failed, as `letters` and `cause`; None for none. Raises UnknownExecution."""
+    letters = DLQEntry.objects.about(id).visible_to(look.user).order_by().values("subject_id")
+    cause = Failure.objects.filter(execution_id=id).values("group_id")
     rows = Execution.objects.filter(pk=id).select_related("worker", "pinned_worker")
+    rows = rows.annotate(
+        letters=Subquery(letters.annotate(number=Count("pk")).values("number")),
+        cause=Subquery(cause),
+    )
     execution = next(iter(add_actions(list(rows))), None)
     if execution is None or not look.may("executions.read", execution.place):
         why = retention.may_have_taken(id, now=look.now)
@@ -186,8 +196,8 @@ def _letter(entry: DLQEntry, look: Look) -> Context:
 def _output(execution: Execution, stream: str, look: Look) -> Context:
     """The newest that a stream has brought, and the place from which a page reads on."""
     part = live_output.newest(execution, stream=stream, most_bytes=KEPT_BYTES)
-    if part is None:
-        part = live_output.read(execution, attempt=execution.attempt, stream=stream, offset=0)
+    if part is None:  # it ran too briefly for a chunk
+        part = live_output.of_result(execution, stream=stream)
     drawn = shown_output.part(part, of=execution, seen_by=look.user)
     follower = Follower(execution.pk, streams=(stream,))
     follower.attempt, follower.offsets[stream] = execution.attempt, part.next_offset

@@ -38,7 +38,10 @@ class Row:
 
     @property
     def held(self) -> str:
-        return f"{self.out.held}" if self.out.kind == Policy.Kind.CONCURRENCY else ""
+        if self.out.kind != Policy.Kind.CONCURRENCY:
+            return ""
+        most = shown.most_held(self.out.limit, self.out.keyed_by)
+        return f"more than {most - 1}" if self.out.held >= most else f"{self.out.held}"
 
     @property
     def share(self) -> int | None:
@@ -70,7 +73,7 @@ def show_list(look: Look, request: HttpRequest) -> Context:
         "title": "Policies",
         "here": "policies",
         "listed": listed,
-        "rows": [Row(out) for out in shown.all_of(listed.rows, now=look.now)],
+        "rows": [Row(out) for out in shown.listed(listed.rows, now=look.now)],
     }
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from django.db.models import Count
@@ -16,10 +17,11 @@ from django.urls import reverse
 from orchestrator.console import access, broker, draw, lane_orders
 from orchestrator.console.access import Context
 from orchestrator.console.broker import Sampled, Seen
-from orchestrator.console.look import NO_LOAD, Look, for_all
-from orchestrator.core import queue_flow, topology, words
+from orchestrator.console.kept import for_all
+from orchestrator.console.look import UNSHOWN, Look
+from orchestrator.core import authority, queue_flow, topology, words
 from orchestrator.core.models import DLQEntry, Execution, Worker
-from orchestrator.core.models.executions import BACKLOG
+from orchestrator.core.models.executions import BACKLOG, DISPATCHED
 from orchestrator.core.queue_flow import Flow, Flows
 from orchestrator.core.queue_terms import DEFAULT
 from orchestrator.core.shown import queue_flow as flow_shown
@@ -182,8 +184,10 @@ class BrokerRow:
 @access.page("queues", needs="queues.read", topics=TOPICS)
 def show_list(look: Look, request: HttpRequest) -> Context:
     """Lanes, gates, and the queues between the services."""
-    found = lanes(look)
-    workers = _workers(look)
+    now = _read(look)
+    found = _lanes(now)
+    fleet = _fleet(look, now)
+    workers = _shown_workers(fleet, now.held)
     seen = broker.queues(each.pk for each in workers)
     return {
         "title": "Queues",
@@ -191,22 +195,58 @@ def show_list(look: Look, request: HttpRequest) -> Context:
         "lanes": found,
         "lanes_max": LANES_MAX if len(found) > LANES_MAX else 0,
         "gates": _gates(found),
-        "shared": _shared(look, seen) if look.may("metrics.read") else [],
-        "of_workers": _of_workers(look, workers, seen),
-        "workers_max": WORKERS_MAX if len(look.workers) > WORKERS_MAX else 0,
+        "shared": _shared(look, now.flows, seen) if look.may("metrics.read") else [],
+        "of_workers": _of_workers(look, workers, now.flows, seen),
+        "workers_max": WORKERS_MAX if len(fleet) > WORKERS_MAX else 0,
         "silent": _silence(look, seen),
         "rows_max": f"{queue_flow.MOST_EVENTS:,}",
     }
 
 
+class Now(NamedTuple):
+    """The lanes, and what is in them and in the broker's queues, the same for everybody."""
+
+    queues: Sequence[QueueSummary]
+    accepted: Mapping[str | None, int]
+    """In the last minute, by lane."""
+    flows: Flows
+    held: Mapping[int, int]
+    """How much workers hold, by their ids."""
+    workers: Sequence[Worker]
+    """Those that are not retired, by name."""
+
+
 def lanes(look: Look) -> list[Lane]:
     """The lanes that are in use, the default one first."""
+    return _lanes(_read(look))
+
+
+def _lanes(now: Now) -> list[Lane]:
+    accepted = Counter({name or DEFAULT: number for name, number in now.accepted.items()})
+    return [Lane(each, accepted[each.name]) for each in now.queues]
+
+
+def _read(look: Look) -> Now:
+    return for_all(lane_orders.LANES, lambda: _read_for_all(look.now))
+
+
+def _read_for_all(now: datetime) -> Now:
     rows = WorkQueue.objects.select_related("action", "pack", "gate").in_use()[:LANES_MAX]
-    queues, accepted = for_all(
-        lane_orders.LANES,
-        lambda: (shown.all_and_default(rows, now=look.now), figures.accepted(look.now)),
-    )
-    return [Lane(each, accepted.get(each.name, 0)) for each in queues]
+    work = queue_flow.read(now)
+    held: Counter[int] = Counter()
+    for each in work.open:
+        if each.status in DISPATCHED and each.worker_id is not None:
+            held[each.worker_id] += each.number
+    workers = list(Worker.objects.known().defer(*UNSHOWN))
+    slots = figures.serving(now, [each for each in workers if each.is_up])
+    queues = shown.all_and_default(rows, now=now, work=work, slots=slots)
+    return Now(queues, work.accepted, queue_flow.flows(work), held, workers)
+
+
+def _fleet(look: Look, now: Now) -> Sequence[Worker]:
+    """The workers that the user may see."""
+    sees_all = authority.reach(look.user, "workers.read").is_everywhere
+    return now.workers if sees_all else look.workers
 
 
 def _silence(look: Look, seen: Seen[Any]) -> str:
@@ -251,44 +291,38 @@ def _gate_queue(depth: GateDepth) -> GateQueue:
 # --- queues of the broker ------------------------------------------------------------------------
 
 
-def _flows(look: Look) -> Flows:
-    return for_all("queue_flows", lambda: queue_flow.read(look.now))
-
-
-def _shared(look: Look, seen: Seen[Mapping[str, Sampled]]) -> list[BrokerRow]:
-    flows, answer = _flows(look), seen.answer or {}
+def _shared(look: Look, flows: Flows, seen: Seen[Mapping[str, Sampled]]) -> list[BrokerRow]:
+    answer = seen.answer or {}
     return [
         BrokerRow(spec, look.now, flows.of(spec.name), answer.get(spec.name))
         for spec in topology.shared_queues()
     ]
 
 
-def _workers(look: Look) -> list[Worker]:
+def _shown_workers(fleet: Sequence[Worker], held: Mapping[int, int]) -> Sequence[Worker]:
     """Those whose queues are shown: of a large fleet those that hold most."""
-    if len(look.workers) <= WORKERS_MAX:
-        return look.workers
-    return sorted(look.workers, key=lambda each: -sum(look.loads.get(each.pk, NO_LOAD)))[
-        :WORKERS_MAX
-    ]
+    if len(fleet) <= WORKERS_MAX:
+        return fleet
+    return sorted(fleet, key=lambda each: -held.get(each.pk, 0))[:WORKERS_MAX]
 
 
 def _of_workers(
-    look: Look, workers: Sequence[Worker], seen: Seen[Mapping[str, Sampled]]
+    look: Look, workers: Sequence[Worker], flows: Flows, seen: Seen[Mapping[str, Sampled]]
 ) -> list[BrokerRow]:
     """The queues of workers: what waits most first."""
     if not workers:
         return []
-    rows = list(_rows_of_workers(look, workers, seen.answer or {}, _letters(look)))
+    rows = list(_rows_of_workers(look, workers, flows, seen.answer or {}))
     return sorted(rows, key=lambda row: -(row.flow.waiting or 0) if row.flow else 0)
 
 
 def _rows_of_workers(
     look: Look,
     workers: Sequence[Worker],
+    flows: Flows,
     answer: Mapping[str, Sampled],
-    letters: Mapping[str, int],
 ) -> Iterator[BrokerRow]:
-    flows = _flows(look)
+    letters = _letters(look)
     for worker in workers:
         spec = topology.worker_queue(worker.pk)
         name = spec.name

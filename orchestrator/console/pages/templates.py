@@ -12,7 +12,8 @@ from django.urls import reverse
 
 from orchestrator.console import access, draw
 from orchestrator.console.access import Context
-from orchestrator.console.look import Look, for_all
+from orchestrator.console.kept import for_all
+from orchestrator.console.look import Look
 from orchestrator.console.pages.executions import executions_url
 from orchestrator.console.pages.tasks import tasks_url
 from orchestrator.console.paging import AGES
@@ -30,8 +31,8 @@ ROWS_MAX = 200
 WINDOW = "24h"
 TASKS_MAX = 10_000
 """The newest tasks of the window that the numbers are about."""
-STEP_TASKS_MAX = 1_000
-"""The newest tasks of one template that the numbers of its steps are about."""
+TASKS_OF_ONE_MAX = 1_000
+"""The newest tasks of one template that its numbers, and those of its steps, are about."""
 
 
 class NoTemplate(NotFound):
@@ -124,8 +125,7 @@ def show(look: Look, request: HttpRequest, namespace: str, name: str, version: s
     template = _known(look, namespace, name, version)
     window = _window(request)
     definition = TemplateDefinition.of(template.definition)
-    of_steps = _of_steps(look, template, window)
-    numbers = _performance(look, window).get(template.pk)
+    numbers, of_steps = _of_one(look, template, window)
     return {
         "title": template.ref,
         "here": "templates",
@@ -137,7 +137,7 @@ def show(look: Look, request: HttpRequest, namespace: str, name: str, version: s
             for step in definition.steps.values()
         ],
         "has_numbers": look.may("analytics.read", template.place),
-        "step_tasks_max": STEP_TASKS_MAX,
+        "tasks_max": TASKS_OF_ONE_MAX,
         "window": window,
         "windows": AGES,
         "definition": draw.json(secrets.definition(template)),
@@ -202,12 +202,16 @@ def _performance(look: Look, window: str) -> Mapping[int, TemplatePerformance]:
     return {each.template_id: each for each in rows}
 
 
-def _of_steps(look: Look, template: TaskTemplate, window: str) -> Mapping[str, StepPerformance]:
+def _of_one(
+    look: Look, template: TaskTemplate, window: str
+) -> tuple[TemplatePerformance | None, Mapping[str, StepPerformance]]:
+    """The numbers of the newest tasks of a template, and those of its steps by their names."""
     if not look.may("analytics.read", template.place):
-        return {}
-    since = _since(look, window)
-    rows = analytics.steps(since=since, newest=STEP_TASKS_MAX, template_id=template.pk)
-    return {each.step: each for each in rows}
+        return None, {}
+    since, newest = _since(look, window), TASKS_OF_ONE_MAX
+    tasks = analytics.templates(since=since, newest=newest, template_id=template.pk)
+    steps = analytics.steps(since=since, newest=newest, template_id=template.pk)
+    return next(iter(tasks), None), {each.step: each for each in steps}
 
 
 def _since(look: Look, window: str) -> datetime:

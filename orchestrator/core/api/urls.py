@@ -19,6 +19,9 @@ from orchestrator.core.api import api, plain_api, problems
 
 View = Callable[..., HttpResponseBase]
 
+ASKED_OFTEN = ("executions", "hooks/", "events")
+"""The beginnings of the paths to look at first: the last of all takes 50 us longer to find."""
+
 
 def _as_the_api_answers(view: View) -> View:
     """Answer HEAD like GET, and a wrong method with problem+json."""
@@ -60,6 +63,7 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 def _of(served: NinjaAPI) -> list[URLPattern | URLResolver]:
     patterns, app_name, namespace = served.urls
+    patterns.sort(key=lambda each: not str(each.pattern).startswith(ASKED_OFTEN))
     return [path("", (_guard(patterns), app_name, namespace)), re_path("", _no_such_route)]
 
 

@@ -234,7 +234,9 @@ def _waits(execution_ids: Collection[UUID]) -> dict[UUID, InquiryWait]:
 
 
 def _waits_of(executions: Collection[Execution]) -> dict[UUID, InquiryWait]:
-    """The waits of these, by id. A page asks more than once: each keeps what was read for it."""
+    """The waits of these, by id. Nobody is asked about executions that were sent to a worker: such
+    a one waits for no answer. A page asks more than once: each keeps what was read for it."""
+    executions = [execution for execution in executions if execution.attempt == 0]
     unread = [each for each in executions if WAIT not in each.__dict__]
     found = _waits([each.pk for each in unread]) if unread else {}
     for each in unread:
@@ -244,9 +246,8 @@ def _waits_of(executions: Collection[Execution]) -> dict[UUID, InquiryWait]:
 
 def secrets_of(executions: Collection[Execution]) -> Mapping[UUID, contents.Secrets]:
     """What is secret in the results of executions that waited for an answer: the schema of that
-    marks it. For `MusterApp.execution_secrets`. Nobody is asked about executions that were sent to
-    a worker: such a one waits for no answer."""
-    waits = _waits_of([execution for execution in executions if execution.attempt == 0])
+    marks it. For `MusterApp.execution_secrets`."""
+    waits = _waits_of(executions)
     return {id: contents.Secrets(wait.inquiry.schema) for id, wait in waits.items()}
 
 

@@ -10,12 +10,13 @@ from pydantic import Field
 
 from orchestrator.core import words
 from orchestrator.core.models import Execution
+from orchestrator.core.queue_flow import Work
 from orchestrator.core.queue_terms import DEFAULT
 from orchestrator.core.shown.documents import Shown
 from orchestrator.core.shown.values import At, Fact, Link, State, said
 from orchestrator.queues import figures
 from orchestrator.queues.definitions import GATE_DEFAULTS
-from orchestrator.queues.figures import Figures, Server
+from orchestrator.queues.figures import Figures, Server, Slots
 from orchestrator.queues.gates import condition
 from orchestrator.queues.models import Gate, QueueEvent, WorkQueue
 from orchestrator.queues.states import KINDS
@@ -92,10 +93,13 @@ def all_of(queues: Iterable[WorkQueue], *, now: datetime) -> list[QueueSummary]:
     return _summaries(rows, figures.of([row.name for row in rows], now), now)
 
 
-def all_and_default(queues: Iterable[WorkQueue], *, now: datetime) -> list[QueueSummary]:
-    """Convert queues, after the default one, which has no row."""
+def all_and_default(
+    queues: Iterable[WorkQueue], *, now: datetime, work: Work, slots: Slots
+) -> list[QueueSummary]:
+    """Convert queues, after the default one, which has no row; the rest is as `figures.of` takes
+    it."""
     rows = list(queues)
-    found = figures.of([DEFAULT, *(row.name for row in rows)], now)
+    found = figures.of([DEFAULT, *(row.name for row in rows)], now, work=work, slots=slots)
     default = WorkQueue(name=DEFAULT, description="What names no queue.", revision=0)
     return _summaries([default, *rows], found, now)
 

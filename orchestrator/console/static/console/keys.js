@@ -4,9 +4,11 @@ import { refresh, togglePause } from "./live.js";
 
 /* --- Dialogs open by a button that names them, or by the address: #drain. */
 
-function open(id) {
+function open(id, picked) {
   const dialog = document.getElementById(id);
   if (!(dialog instanceof HTMLDialogElement) || dialog.open) return;
+  // one dialog for many rows: each one's button says which it is about
+  if (picked !== undefined) dialog.querySelector("select").value = picked;
   dialog.showModal();
   dialog.querySelector("input:not([type=hidden]), textarea")?.focus();
   dialog.dispatchEvent(new Event("opened"));
@@ -25,7 +27,7 @@ document.addEventListener("click", (event) => {
   const target = event.target;
   if (!(target instanceof Element)) return;
   const opener = target.closest("[data-opens]");
-  if (opener && document.getElementById(opener.dataset.opens)) open(opener.dataset.opens);
+  if (opener && document.getElementById(opener.dataset.opens)) open(opener.dataset.opens, opener.dataset.picks);
   else if (opener) {
     // an act that came after the page did, whose dialogs do not move: the page brings it
     location.hash = opener.dataset.opens;
