@@ -46,12 +46,20 @@ from benchmarks.console_side import (  # noqa: E402, F401 - called by name
     console_paths,
     first_visit,
     live_steadily,
+    load_pages,
     log_in,
     look_at_console,
     topics_of,
 )
 from benchmarks.pages_side import fill_others, look, vary  # noqa: E402, F401 - called by name
 from benchmarks.remote import BenchmarkError  # noqa: E402
+from benchmarks.soak_side import (  # noqa: E402, F401 - called by name
+    begin_soak,
+    database_bytes,
+    open_executions,
+    soak,
+    table_rows,
+)
 from benchmarks.stream_side import (  # noqa: E402, F401 - called by name
     accept_of_owners,
     cancel_steadily,

@@ -51,7 +51,7 @@ def _template(name: str, steps: list[dict[str, Any]]) -> dict[str, Any]:
     )
 
 
-def _request(name: str) -> UUID:
+def request(name: str) -> UUID:
     new = engine.NewTask(namespace="bench", name=name, version="1.0.0")
     return engine.request(new, requested_by=CLIENT, now=clock.now()).pk
 
@@ -70,7 +70,7 @@ def advance_cost(*, steps: int) -> dict[str, float]:
 
         found[f"{what} ms"], found[f"{what} statements"] = _cost(advance)
 
-    task_id = _request(f"wide-{steps}")
+    task_id = request(f"wide-{steps}")
     measured("begin", task_id)
     _end_all()
     measured("settle", task_id)
@@ -110,7 +110,7 @@ def run_tasks(*, template: str, count: int, within_seconds: float = 300) -> floa
     """Seconds from the request of `count` tasks to the end of the last one. Raises
     BenchmarkError if one does not complete."""
     began = time.monotonic()
-    ids = [_request(template) for _ in range(count)]
+    ids = [request(template) for _ in range(count)]
     tasks = Task.objects.filter(pk__in=ids)
     while tasks.filter(ended_at__isnull=True).exists():
         if time.monotonic() - began > within_seconds:

@@ -10,6 +10,7 @@ from benchmarks.suite import (
     bulk_procrastinate,
     bulk_results,
     console,
+    console_paint,
     dead_letters,
     embedded,
     event_to_end,
@@ -73,6 +74,7 @@ ALL: list[Benchmark] = [
         gates_limits,
         policies,
         console,
+        console_paint,
     )
 ]
 ALL.insert(1 + ALL.index(gates.BENCHMARK), gates.OTHERS_BENCHMARK)

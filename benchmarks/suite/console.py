@@ -61,7 +61,8 @@ WITH, WITHOUT = "ten windows open", "no window open"
 def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
     sizes = FULL if plan.size >= Plan().size else SMALL
     with stage.muster(pool="prefork", slots=1) as party:
-        _fill(party, sizes)
+        fill(party, sizes, workers=sizes.workers)
+        party.remote.call("load_pages")
         for number in range(1, plan.rounds + 1):
             yield from _pages(party, sizes, number)
         yield from _first_visit(party)
@@ -78,7 +79,8 @@ def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
             yield from _beside_work(party, load, plan, number)
 
 
-def _fill(party: Muster, sizes: Sizes) -> None:
+def fill(party: Muster, sizes: Sizes, *, workers: int) -> None:
+    """Write what is looked at. The services end: none works beside it."""
     party.per_second(1)  # the copies' model
     for name in ("worker", "executor"):
         # what is written from here on is not theirs, and pages wait for nobody
@@ -89,7 +91,7 @@ def _fill(party: Muster, sizes: Sizes) -> None:
     party.remote.call("vary")
     party.remote.call("install_templates", sizes=[2])
     party.remote.call("fill_others", count=sizes.others)
-    party.remote.call("fill_console", workers=sizes.workers)
+    party.remote.call("fill_console", workers=workers)
 
 
 def _log(stage: Stage, party: Muster) -> Log:
