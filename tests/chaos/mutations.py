@@ -444,9 +444,16 @@ MUTANTS = (
     Mutant(
         "deadline grows or shrinks whenever somebody sees that the clock was set back",
         "orchestrator/core/executions/sweeping.py",
-        "        created_at=now, deadline_at",
-        "        deadline_at",
+        "update_unheld(created_at=now, deadline_at",
+        "update_unheld(deadline_at",
         (CLOCK,),
+    ),
+    Mutant(
+        "row that is held while the clock is set back keeps the deadline of the clock before",
+        "orchestrator/core/executions/sweeping.py",
+        "    if accepted.exists() or paused.exists():\n",
+        "    if False:\n",
+        (("tests/core/test_held_rows.py",),),
     ),
     Mutant(
         "slow answer is taken for a step",
