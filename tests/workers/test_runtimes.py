@@ -180,14 +180,23 @@ class TestTrustedPython(TestPython):
         assert not limits.interrupt(limits.name_of(asked.execution_id, asked.attempt))
 
     def test_a_time_limit_does_not_outlive_its_action(self):
-        def many() -> None:
-            for _ in range(300):
+        def one() -> None:
+            has_begun = False
+            try:
                 with limits.limit("x", timeout_seconds=0.002, again_seconds=0.1):
                     try:
+                        has_begun = True
                         for _ in range(1_000_000):
                             pass
                     except limits.TimeLimitReached:
                         pass
+            except limits.TimeLimitReached:
+                if has_begun:  # on a busy machine the limit is reached before the body begins
+                    raise
+
+        def many() -> None:
+            for _ in range(300):
+                one()
                 survived.append(True)
 
         survived: list[bool] = []
