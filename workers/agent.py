@@ -44,7 +44,7 @@ from workers.live_output import LiveOutput
 from workers.pauses import Pauses
 from workers.probes import Prober
 from workers.releases import Releases
-from workers.runtimes import container, warm, work_dirs
+from workers.runtimes import container, warm_process, work_dirs
 
 log = structlog.get_logger(__name__)
 
@@ -434,7 +434,7 @@ class Agent:
 
     def _put_away(self) -> None:
         """Remove what watches this process from outside, and what waits for its work."""
-        warm.end_all()
+        warm_process.end_all()
         self.heartbeat.sentinel.dismiss()
         if self.heartbeat.sign is not None:
             self.heartbeat.sign.remove()

@@ -23,7 +23,7 @@ from kombu.message import Message
 from orchestrator.core import publisher, topology
 from workers import credentials, hiding, processes
 from workers.agent import Agent
-from workers.runtimes import warm
+from workers.runtimes import warm_process
 
 log = structlog.get_logger(__name__)
 
@@ -76,7 +76,7 @@ class AgentStep(bootsteps.StartStopStep):
                 agent.heartbeat.beat_while_forking()
 
         signals.worker_process_init.connect(begin_in_child, weak=False)
-        signals.worker_process_shutdown.connect(lambda **_: warm.end_all(), weak=False)
+        signals.worker_process_shutdown.connect(lambda **_: warm_process.end_all(), weak=False)
         signals.worker_before_create_process.connect(beat_while_forking, weak=False)
         signals.worker_shutting_down.connect(
             lambda sig, **_: agent.drain(f"shutting down ({sig})", within_seconds=patience_seconds),

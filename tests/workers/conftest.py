@@ -8,14 +8,14 @@ import pytest
 
 from tests.factories import make_worker
 from workers.agent import Agent
-from workers.runtimes import warm
+from workers.runtimes import warm_process
 
 
 @pytest.fixture(autouse=True, scope="module")
 def nothing_is_left() -> Iterator[None]:
     """The warm processes of a module's tests end with it."""
     yield
-    warm.end_all()
+    warm_process.end_all()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from orchestrator.core import isolation
 from tests.workers.helpers import call
 from workers import runtimes
 from workers.isolated import functions
-from workers.runtimes import warm
+from workers.runtimes import warm_process
 
 CODE = """
 import os
@@ -39,7 +39,7 @@ def releases(tmp_path: Path) -> Iterator[list[str]]:
         (folder / "later.py").write_text(f"VERSION = {version}\n")
         paths.append(str(folder))
     yield paths
-    warm.end_all()
+    warm_process.end_all()
 
 
 def say(path: str, **values: Any) -> dict[str, Any]:

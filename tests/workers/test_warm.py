@@ -21,7 +21,8 @@ from tests import servers
 from tests.waiting import wait_until
 from tests.workers.helpers import call
 from workers import hiding, processes, runtimes
-from workers.runtimes import Call, Outcome, limits, warm
+from workers.runtimes import Call, Outcome, limits, warm, warm_process
+from workers.runtimes.warm_process import MOST_PACKS, Kept
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="keepers need Linux")
 
@@ -144,7 +145,7 @@ def pack(tmp_path: Path):
     for folder in (tmp_path, *tmp_path.parents[:2]):
         folder.chmod(0o755)
     yield Pack(tmp_path)
-    warm.end_all()
+    warm_process.end_all()
 
 
 def in_thread(asked: Call) -> tuple[threading.Thread, list[Outcome]]:
@@ -175,11 +176,14 @@ def test_process_ends_after_its_last_call(pack, monkeypatch):
 
 
 def test_each_pack_has_a_process_of_its_own_and_only_a_few_are_kept(pack, tmp_path):
-    packs = [pack, *(Pack(tmp_path, f"other_{number}") for number in range(warm.MOST_PACKS))]
+    packs = [
+        pack,
+        *(Pack(tmp_path, f"other_{number}") for number in range(MOST_PACKS)),
+    ]
     pids = [each.run("count").result["pid"] for each in packs]
     assert len(set(pids)) == len(packs)
     assert is_over(pids[0])
-    assert [each.run("count").result["calls"] for each in packs[1:]] == [2] * warm.MOST_PACKS
+    assert [each.run("count").result["calls"] for each in packs[1:]] == [2] * MOST_PACKS
 
 
 def test_each_thread_has_a_process_of_its_own(pack):
@@ -210,7 +214,7 @@ def test_working_directory_is_emptied_and_gone_with_the_process(pack):
     found = pack.run("surroundings").result
     assert found["files"] == []
     assert pack.run("count").result["calls"] == 1
-    warm.end_all()
+    warm_process.end_all()
     assert not Path(found["cwd"]).exists()
     assert Path("/tmp").exists()  # noqa: S108 - where the link led
 
@@ -254,7 +258,7 @@ def test_killed_keeper_is_a_lost_process_and_nothing_of_it_stays(pack, tmp_path)
     asked = pack.call("deaf", {"started": str(tmp_path / "started")})
     thread, outcomes = in_thread(asked)
     wait_until((tmp_path / "started").exists)
-    (process,) = warm._processes
+    (process,) = warm_process._processes
     runner = int(process.report["command"])
     os.kill(process._keeper.pid, signal.SIGKILL)
     thread.join(60)
@@ -303,8 +307,8 @@ def test_processes_of_a_function_that_is_stopped_have_the_grace_too(pack, tmp_pa
 def test_cancel_before_there_is_a_process_counts(pack, monkeypatch):
     asked = pack.call("count")
     name = limits.name_of(asked.execution_id, asked.attempt)
-    take = warm._Slot.take
-    monkeypatch.setattr(warm._Slot, "take", lambda *given: (warm.interrupt(name), take(*given))[1])
+    take = Kept.take
+    monkeypatch.setattr(Kept, "take", lambda *given: (warm.interrupt(name), take(*given))[1])
     assert runtimes.run(asked).reason == "cancelled_running"
 
 
@@ -387,7 +391,7 @@ def test_large_parameters_go_through_the_pipe(pack):
 
 def test_idle_processes_take_hardly_any_time(pack):
     pack.run("count")
-    (process,) = warm._processes
+    (process,) = warm_process._processes
     family = [psutil.Process(process._keeper.pid), *psutil.Process(process._keeper.pid).children()]
     before = sum(sum(each.cpu_times()[:2]) for each in family)
     time.sleep(3)

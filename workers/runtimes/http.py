@@ -20,7 +20,7 @@ from django.conf import settings
 from orchestrator.core import isolation
 from orchestrator.core.reasons import Reason
 from workers.isolated import http_request, results
-from workers.runtimes import limits, warm
+from workers.runtimes import limits, warm, warm_process
 from workers.runtimes.protocol import (
     Call,
     Outcome,
@@ -30,6 +30,7 @@ from workers.runtimes.protocol import (
     interrupted,
     timed_out,
 )
+from workers.runtimes.warm_process import Function
 
 MIB = 1_048_576
 ANSWER_BYTES = 4 * MIB
@@ -44,7 +45,7 @@ LONGEST_DIGITS = 20
 
 
 def why_not() -> str:
-    return warm.why_not()
+    return warm_process.why_not()
 
 
 def run(call: Call) -> Outcome:
@@ -57,7 +58,7 @@ def run(call: Call) -> Outcome:
 
 
 def _run_apart(call: Call) -> Outcome:
-    function = warm.Function(
+    function = Function(
         pack_path="",
         folder=str(settings.BASE_DIR),
         entry_point=ENTRY_POINT,

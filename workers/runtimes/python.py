@@ -28,7 +28,7 @@ from orchestrator.core import isolation
 from orchestrator.core.packs import fetching
 from workers import processes
 from workers.isolated import functions, results
-from workers.runtimes import interpreter, limits, warm
+from workers.runtimes import interpreter, limits, warm, warm_process
 from workers.runtimes.protocol import (
     Call,
     Outcome,
@@ -39,12 +39,13 @@ from workers.runtimes.protocol import (
     raised,
     timed_out,
 )
+from workers.runtimes.warm_process import Function
 
 OWN_FILES = (__file__, functions.__file__)
 
 
 def why_not() -> str:
-    return warm.why_not()
+    return warm_process.why_not()
 
 
 def run(call: Call) -> Outcome:
@@ -55,8 +56,8 @@ def run(call: Call) -> Outcome:
     return _run_here(call)
 
 
-def _function(call: Call) -> warm.Function:
-    return warm.Function(
+def _function(call: Call) -> Function:
+    return Function(
         pack_path=call.pack_path,
         folder=functions.parent_of(call.pack_path),
         entry_point=str(call.entry_point),
