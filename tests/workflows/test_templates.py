@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator.core import expressions, packs
+from orchestrator.core import packs
+from orchestrator.core.expressions import language
 from orchestrator.workflows import task_templates
 from orchestrator.workflows.models import TaskTemplate
 from orchestrator.workflows.task_templates import (
@@ -304,6 +305,6 @@ def test_every_key_of_a_template_is_in_the_documentation() -> None:
     keys = {
         *checking.TEMPLATE_KEYS, *checking.STEP_KEYS, *checking.RETRY_KEYS,
         *checking.BATCH_KEYS, *checking.LIFECYCLE_KEYS, *checking.ENVIRONMENT_KEYS,
-        *expressions._environment.filters,
+        *language.environment.filters,
     }  # fmt: skip
     assert {key for key in keys if f"`{key}`" not in page and f"`{key}(" not in page} == set()
