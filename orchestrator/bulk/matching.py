@@ -122,6 +122,17 @@ class Wanted:
             )
         return self._checked(found, until)
 
+    def number(self, *, most: int, seconds: float) -> int | None:
+        """How many match, before parameters and messages are compared; None for more than `most`.
+        Raises LooksTooLong."""
+        some = self.rows.order_by().values("pk")[: most + 1]
+        try:
+            with database.answering_within(seconds):
+                number = some.count()
+        except database.TookTooLong:
+            raise LooksTooLong from None
+        return number if number <= most else None
+
     def still(self, id: UUID, *, lock: bool = False) -> Any:
         """The row of this id if it matches now, else None; locked until the end of the transaction
         if `lock`."""

@@ -87,9 +87,7 @@ def _counted(look: Look, query: str) -> str:
         wanted = EXECUTIONS.wanted(query, (), principal=look.user, now=look.now)
         if wanted.checks:  # it would read what it compares
             return ""
-        number = len(wanted.ids(most=COUNTED, seconds=SECONDS))
-    except matching.MatchesTooMany:
-        return f"more than {COUNTED:,}"
+        number = wanted.number(most=COUNTED, seconds=SECONDS)
     except (matching.LooksTooLong, matching.SearchNeeded, NotUnderstood):
         return ""
-    return f"{number:,}"
+    return f"more than {COUNTED:,}" if number is None else f"{number:,}"

@@ -18,7 +18,7 @@ from orchestrator.console import access, broker, draw, lane_orders
 from orchestrator.console.access import Context
 from orchestrator.console.broker import Sampled, Seen
 from orchestrator.console.kept import for_all
-from orchestrator.console.look import UNSHOWN, Look
+from orchestrator.console.look import Look
 from orchestrator.core import authority, queue_flow, topology, words
 from orchestrator.core.models import DLQEntry, Execution, Worker
 from orchestrator.core.models.executions import BACKLOG, DISPATCHED
@@ -237,7 +237,7 @@ def _read_for_all(now: datetime) -> Now:
     for each in work.open:
         if each.status in DISPATCHED and each.worker_id is not None:
             held[each.worker_id] += each.number
-    workers = list(Worker.objects.known().defer(*UNSHOWN))
+    workers = list(Worker.objects.known().only(*figures.READ, "gone_at"))
     slots = figures.serving(now, [each for each in workers if each.is_up])
     queues = shown.all_and_default(rows, now=now, work=work, slots=slots)
     return Now(queues, work.accepted, queue_flow.flows(work), held, workers)
