@@ -171,7 +171,7 @@ def test_process_is_used_again_and_modules_are_imported_once(pack):
 
 
 def test_process_ends_after_its_last_call(pack, monkeypatch):
-    monkeypatch.setattr(warm, "MOST_CALLS", 2)
+    monkeypatch.setattr(warm_process, "MOST_CALLS", 2)
     assert [pack.run("count").result["calls"] for _ in range(5)] == [1, 2, 1, 2, 1]
 
 
