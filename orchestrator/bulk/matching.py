@@ -8,7 +8,8 @@ messages are compared afterwards, in what that statement found: see ADR 85.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -45,6 +46,16 @@ class MatchesTooMany(MusterError):
 
 class LooksTooLong(MusterError):
     """The search took too long; narrow it, for example by created:<1h or action:."""
+
+
+@contextmanager
+def _looking_for(seconds: float) -> Iterator[None]:
+    """Have the database look for no longer. Raises LooksTooLong."""
+    try:
+        with database.answering_within(seconds):
+            yield
+    except database.TookTooLong:
+        raise LooksTooLong from None
 
 
 @dataclass(frozen=True)
@@ -101,23 +112,18 @@ class Wanted:
     checks: Sequence[Check]
     looked_from: datetime | None
 
-    def ids(
-        self, *, most: int = MOST, seconds: float = SECONDS, up_to: UUID | None = None
-    ) -> list[UUID]:
+    def ids(self, *, up_to: UUID | None = None) -> list[UUID]:
         """The ids of those that match now, in the order of primary keys, up to one of them. Raises
         MatchesTooMany and LooksTooLong."""
         rows = self.rows if up_to is None else self.rows.filter(**{f"{self.noun.key}__lte": up_to})
-        until = time.monotonic() + seconds
-        try:
-            with database.answering_within(seconds):
-                keys = rows.order_by("pk").values_list(self.noun.key, flat=True)
-                found = list(keys[: most + 1])
-        except database.TookTooLong:
-            raise LooksTooLong from None
-        if len(found) > most:
+        until = time.monotonic() + SECONDS
+        with _looking_for(SECONDS):
+            keys = rows.order_by("pk").values_list(self.noun.key, flat=True)
+            found = list(keys[: MOST + 1])
+        if len(found) > MOST:
             compared = ", before parameters and messages are compared" if self.checks else ""
             raise MatchesTooMany(
-                f"The search matches more than {most:,} {self.noun.name}{compared}, the most of "
+                f"The search matches more than {MOST:,} {self.noun.name}{compared}, the most of "
                 "one order; narrow it, for example to a part of the time"
             )
         return self._checked(found, until)
@@ -125,12 +131,8 @@ class Wanted:
     def number(self, *, most: int, seconds: float) -> int | None:
         """How many match, before parameters and messages are compared; None for more than `most`.
         Raises LooksTooLong."""
-        some = self.rows.order_by().values("pk")[: most + 1]
-        try:
-            with database.answering_within(seconds):
-                number = some.count()
-        except database.TookTooLong:
-            raise LooksTooLong from None
+        with _looking_for(seconds):
+            number = self.rows.order_by().values("pk")[: most + 1].count()
         return number if number <= most else None
 
     def still(self, id: UUID, *, lock: bool = False) -> Any:

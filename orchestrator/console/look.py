@@ -22,10 +22,8 @@ from orchestrator.core.presence import Life
 T = TypeVar("T")
 
 TOKEN_MAX = 36
-UNSHOWN = ("runtimes", "isolation", "missing_code", "version")
+UNLISTED = ("runtimes", "isolation", "missing_code", "queues", "queue_pauses", "version")
 """Columns of workers that no list shows."""
-SERVED = ("queues", "queue_pauses")
-"""Those that only the list of lanes needs."""
 CELLS_MAX = 10_000
 """Executions at workers that are read for a page."""
 
@@ -104,7 +102,7 @@ class Look:
         """Those that are not retired, by name."""
         if not self.may("workers.read"):
             return []
-        return list(Worker.objects.visible_to(self.user).known().defer(*UNSHOWN, *SERVED))
+        return list(Worker.objects.visible_to(self.user).known().defer(*UNLISTED))
 
     def worker_names(self, ids: Collection[int]) -> dict[int, str]:
         """The names of these workers by id, without those that are retired or not for the user."""
