@@ -88,8 +88,6 @@ _BY_SITE: dict[str, Boundary] = {
     "executions.scheduling:_screen:atomic": _in(EXECUTOR),
     "executions.queued:schedule:atomic": _in(EXECUTOR, by="fill a queue"),
     "executions.queued:place:atomic": _in(EXECUTOR),
-    "executions.queued:_with_work:execute": _in(EXECUTOR, by="fill a queue"),
-    "executions.queued:_locked:execute": _in(EXECUTOR, by="fill a queue"),
     "executions.assigning:_record:atomic": _in(EXECUTOR),
     "executions.assigning:_move:transition_many": _in(EXECUTOR),
     "executions.assigning:_put_off:update": _in(EXECUTOR, by="fill the fleet"),

@@ -65,6 +65,8 @@ ATTEMPT = "orchestrator/core/executions/attempts.py"
 LETTERS = "orchestrator/core/dead_letters.py"
 DEFERRALS = "orchestrator/core/executions/deferring.py"
 QUEUED_FILE = "orchestrator/core/executions/queued.py"
+BACKLOG_FILE = "orchestrator/core/models/backlog.py"
+BACKLOG = ("tests/core/test_backlog.py",)
 
 MUTANTS = (
     # --- compare and swap ---
@@ -1156,17 +1158,31 @@ MUTANTS = (
         (QUEUED,),
     ),
     Mutant(
-        "backlog of a queue has what is past its deadline",
-        QUEUED_FILE,
+        "backlog has what is past its deadline",
+        BACKLOG_FILE,
         "AND execution.status = ANY(%(backlog)s) AND execution.deadline_at > %(now)s",
         "AND execution.status = ANY(%(backlog)s)",
-        (QUEUED,),
+        (BACKLOG,),
     ),
     Mutant(
-        "backlog of a queue has what waits for its retry",
-        QUEUED_FILE,
+        "backlog has what waits for its retry",
+        BACKLOG_FILE,
         "AND (execution.next_retry_at IS NULL OR execution.next_retry_at <= %(now)s",
         "AND (execution.next_retry_at IS NOT NULL OR execution.next_retry_at IS NULL",
-        (QUEUED,),
+        (BACKLOG,),
+    ),
+    Mutant(
+        "look at the default queue reads what all workers pause",
+        BACKLOG_FILE,
+        "          AND execution.action_ref <> ALL(%(paused)s::text[])\n",
+        "",
+        (BACKLOG,),
+    ),
+    Mutant(
+        "look at the default queue leaves out what is pinned",
+        BACKLOG_FILE,
+        "(execution.pinned_worker_id IS NOT NULL OR (",
+        "(FALSE OR (",
+        (BACKLOG,),
     ),
 )

@@ -3,17 +3,15 @@ worker."""
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import pytest
-from django.db import transaction
 
 from orchestrator.core import executions, fleet
-from orchestrator.core.executions import attempts, queued, unclaimed
+from orchestrator.core.executions import attempts, unclaimed
 from orchestrator.core.models import Execution
 from orchestrator.core.reasons import Reason
 from orchestrator.queues import changes
@@ -305,31 +303,6 @@ def test_single_free_slot_goes_to_each_in_its_turn() -> None:
     counts = Counter(turns)
     assert set(counts) == {"a", "b", None}
     assert min(counts.values()) >= 2
-
-
-def test_queues_are_read_as_the_backlog_of_each_is() -> None:
-    """The statement for all queues repeats the conditions of `ExecutionQuerySet.backlog`."""
-    chance = random.Random(7)
-    for _ in range(60):
-        status = chance.choice(["requested", "scheduling", "scheduled", "completed"])
-        wait = chance.choice([None, NOW, NOW + seconds(1), NOW + seconds(60)])
-        is_open = status in ("requested", "scheduling")
-        make_execution(
-            status,
-            queue=chance.choice(["a", "b"]),
-            lane="input",
-            priority=chance.randint(-2, 2),
-            next_retry_at=wait if is_open else None,
-            wait_reason=chance.choice(["", "full"]) if is_open else "",
-            deadline_at=NOW + seconds(chance.choice([-1, 60])),
-        )
-    for number in (1, 3, 100):
-        with transaction.atomic():
-            rows = queued._locked({"a": number, "b": number}, NOW)
-        for name in ("a", "b"):
-            expected = list(Execution.objects.backlog(NOW).in_queue(name)[:number])
-            assert [e.pk for e in rows if e.queue == name] == [e.pk for e in expected]
-    assert queued._with_work(["c", "b", "a"], NOW) == ["b", "a"]
 
 
 def test_suspect_of_a_queue_gets_its_turn_and_none_while_its_queue_is_paused() -> None:

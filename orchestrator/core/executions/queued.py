@@ -12,17 +12,13 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime
-from functools import cache
-from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 
 from orchestrator.core import database, fleet, queue_terms
 from orchestrator.core.executions import assigning
-from orchestrator.core.models import Execution
-from orchestrator.core.models.executions import BACKLOG, BY_LIMIT, LONGEST_PAUSE
+from orchestrator.core.models import Execution, backlog
 from orchestrator.core.queue_terms import QueueTerms, queue_of
-from orchestrator.core.statements import Statement
 
 
 def place(
@@ -51,7 +47,7 @@ def waiting(placement: fleet.Placement, now: datetime) -> tuple[dict[str, QueueT
     if not served:
         return {}, set()
     terms = _startable(served, placement)
-    names = _with_work([name for name in served if name in terms], now)
+    names = backlog.queues_with_work([name for name in served if name in terms], now=now)
     with_room = {name: terms[name] for name in names if placement.queue_room(name)}
     return with_room, set(names) - with_room.keys()
 
@@ -80,7 +76,7 @@ def schedule(
             number = min(share, placement.queue_room(name), left.get(name, share), most)
             if number > 0:
                 wanted[name], most = number, most - number
-        rows = _locked(wanted, now)
+        rows = backlog.first_of_queues(wanted, now=now)
         assigning.place(rows, placement=placement, now=now, actor=actor, postpone=True)
     found = Counter(row.queue for row in rows)
     more = {name for name, number in wanted.items() if found[name] == number}
@@ -136,82 +132,3 @@ def _admitted(executions: Sequence[Execution], left: Mapping[str, int]) -> list[
         if name not in left or taken[name] <= left[name]:
             admitted.append(execution)
     return admitted
-
-
-# --- reading several backlogs at once ------------------------------------------------------------
-
-
-def _with_work(names: Sequence[str], now: datetime) -> list[str]:
-    """Those of these queues that have work that may start now, in this order."""
-    if not names:
-        return []
-    if connection.vendor != "postgresql":
-        backlog = Execution.objects.backlog(now)
-        return [name for name in names if backlog.in_queue(name).exists()]
-    rows = _statements()["with_work"].execute({"names": list(names), **_times(now)})
-    return [name for (name,) in rows]
-
-
-def _locked(wanted: Mapping[str, int], now: datetime) -> list[Execution]:
-    """The most urgent executions of each queue, at most as many as wanted, locked for this
-    transaction: the first of each queue, then the second of each, and so on."""
-    if not wanted:
-        return []
-    rows = Execution.objects.backlog(now).without_contents()
-    if connection.vendor != "postgresql":
-        first = [
-            list(rows.in_queue(name)[:number].with_actions()) for name, number in wanted.items()
-        ]
-        return _in_turns(first)
-    values = {"names": list(wanted), "numbers": list(wanted.values()), **_times(now)}
-    ids = [id for (id,) in _statements()["locked"].execute(values)]
-    found: dict[str, list[Execution]] = {name: [] for name in wanted}
-    for row in rows.filter(pk__in=ids).with_actions():
-        assert row.queue is not None
-        found[row.queue].append(row)
-    return _in_turns(list(found.values()))
-
-
-def _in_turns(backlogs: Sequence[Sequence[Execution]]) -> list[Execution]:
-    longest = max(map(len, backlogs), default=0)
-    return [
-        backlog[place] for place in range(longest) for backlog in backlogs if place < len(backlog)
-    ]
-
-
-def _times(now: datetime) -> dict[str, Any]:
-    latest, backlog = now + LONGEST_PAUSE, list(BACKLOG)
-    return {"now": now, "latest": latest, "backlog": backlog, "by_limit": BY_LIMIT}
-
-
-@cache
-def _statements() -> Mapping[str, Statement]:
-    """Two statements for any number of queues, as a query for each took most of the time of a look.
-
-    Both read the rows of `ExecutionQuerySet.backlog`; a test compares them.
-    """
-    backlog = f"""
-        FROM {Execution._meta.db_table} AS execution
-        WHERE execution.queue = wanted.name AND execution.ended_at IS NULL
-          AND execution.status = ANY(%(backlog)s) AND execution.deadline_at > %(now)s
-          AND (execution.next_retry_at IS NULL OR execution.next_retry_at <= %(now)s
-               OR execution.next_retry_at > %(latest)s AND execution.wait_reason <> ''
-                  AND NOT starts_with(execution.wait_reason, %(by_limit)s))
-    """
-    with_work = f"""
-        SELECT wanted.name
-        FROM unnest(%(names)s::text[]) WITH ORDINALITY AS wanted (name, number)
-        WHERE EXISTS (SELECT {backlog})
-        ORDER BY wanted.number
-    """  # noqa: S608 - every interpolated name is our own
-    locked = f"""
-        SELECT first.id
-        FROM unnest(%(names)s::text[], %(numbers)s::int[]) AS wanted (name, number)
-        CROSS JOIN LATERAL (
-            SELECT execution.id {backlog}
-            ORDER BY execution.queue, execution.priority DESC, execution.id
-            LIMIT wanted.number
-            FOR NO KEY UPDATE SKIP LOCKED
-        ) AS first
-    """  # noqa: S608 - every interpolated name is our own
-    return {"with_work": Statement(with_work), "locked": Statement(locked)}

@@ -12,11 +12,11 @@ from uuid import UUID
 import structlog
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
 
 from orchestrator.core import admission, clock, database, fleet, frame, queue_terms, tracing
 from orchestrator.core.executions import assigning, dispatching, holding, queued
-from orchestrator.core.models import Execution
+from orchestrator.core.models import Execution, backlog
+from orchestrator.core.models.executions import ExecutionQuerySet
 from orchestrator.core.states import AttemptKey, Lane
 
 log = structlog.get_logger(__name__)
@@ -40,15 +40,15 @@ def schedule(
     executor may have died between its commit and its publish, so executions that are already
     scheduled are dispatched again; only one of the two messages passes the claim.
     """
-    wanted = Execution.objects.filter(pk__in=execution_ids).without_contents()
     if redelivered:
-        dispatching.redispatch(wanted.unclaimed(now).with_actions(), now=now, actor=actor)
+        sent = Execution.objects.filter(pk__in=execution_ids).unclaimed(now).without_contents()
+        dispatching.redispatch(sent.with_actions(), now=now, actor=actor)
     placement.refresh(now=now)
     free = placement.free()
     if placement.seats and len(execution_ids) > free:
         # most would be read for nothing: the backlog knows which executions come first
         return not free or schedule_backlog(placement=placement, now=now, actor=actor, limit=free)
-    ready = wanted.backlog(now).with_actions()
+    ready = backlog.named(execution_ids, now=now)
     ready = holding.hand_over(ready, now=now, actor=actor)
     of_queues = [execution for execution in ready if execution.queue is not None]
     if not of_queues:
@@ -148,33 +148,37 @@ def _schedule_suspect(*, placement: fleet.Placement, now: datetime, actor: str) 
     before all others."""
     if placement.suspect is None:
         return
-    suspects = Execution.objects.filter(pk=placement.suspect, queue__isnull=False)
-    waiting = suspects.backlog(now).without_contents().with_actions()
+    waiting = _suspect(placement, now).filter(queue__isnull=False).with_actions()
     if waiting:
         queued.place(waiting, placement=placement, now=now, actor=actor)
+
+
+def _suspect(placement: fleet.Placement, now: datetime) -> ExecutionQuerySet:
+    return Execution.objects.filter(pk=placement.suspect).backlog(now).without_contents()
 
 
 def _schedule_default(*, placement: fleet.Placement, now: datetime, actor: str, limit: int) -> bool:
     """Do this for the default queue."""
     room = placement.room()
-    choosable = Q(action__runtime__in=[runtime for runtime, free in room.items() if free > 0])
-    hopeless = ~Q(action__runtime__in=[*room, *frame.held_runtimes()])
+    choice = backlog.Choice(
+        runtimes=[runtime for runtime, free in room.items() if free > 0],
+        known_runtimes=[*room, *frame.held_runtimes()],
+        paused_actions=placement.paused_actions(),
+        without=placement.suspect,
+    )
     # no more than there is room for: an execution that is locked and not placed delays those behind
     # it
     limit = min(limit, max(room.values(), default=0) or limit)
-    backlog = Execution.objects.backlog(now).in_queue(None).without_contents()
-    if paused := placement.paused_actions():
-        backlog = backlog.exclude(action_ref__in=paused)
     with transaction.atomic():
         database.hold_briefly()
-        others = backlog.filter(choosable | hopeless | Q(pinned_worker__isnull=False))
         waiting: list[Execution] = []
         if placement.suspect:
             # a worker is kept empty for the suspect: it comes before all others
-            suspect = Q(pk=placement.suspect)
-            waiting += backlog.filter(suspect).locked_for_batch(1).with_actions()
-            others = others.exclude(suspect)
-        waiting += others.locked_for_batch(limit).with_actions()
+            suspect = _suspect(placement, now).in_queue(None)
+            if paused := choice.paused_actions:
+                suspect = suspect.exclude(action_ref__in=paused)
+            waiting += suspect.locked_for_batch(1).with_actions()
+        waiting += backlog.first_of_default(choice, limit=limit, now=now)
         postponed = assigning.place(
             holding.without_held(waiting), placement=placement, now=now, actor=actor, postpone=True
         )

@@ -1,0 +1,198 @@
+"""What waits for the executor, as its looks read it: rows without contents, each with its action.
+
+A look follows nearly every end, so on PostgreSQL each of its reads is a statement that a process
+composes once: composing the queries took a third of the executor's time. Other databases get those
+queries, and a test compares both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any
+from uuid import UUID
+
+from django.db import DEFAULT_DB_ALIAS, connection
+from django.db.models import Q
+
+from orchestrator.core.models.catalog import Action
+from orchestrator.core.models.claiming import ONLY_TO_BE_LOOKED_AT
+from orchestrator.core.models.executions import (
+    BACKLOG,
+    BY_LIMIT,
+    LONGEST_PAUSE,
+    Execution,
+    add_actions,
+)
+from orchestrator.core.statements import Rows, Statement
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a look at the default queue wants to see."""
+
+    runtimes: Collection[str]
+    """Those that have room now."""
+    known_runtimes: Collection[str]
+    """Those that somebody runs or holds: what has another one cannot be run."""
+    paused_actions: Collection[str] = ()
+    """Left out."""
+    without: UUID | None = None
+    """Left out, too."""
+
+
+def named(execution_ids: Sequence[UUID], *, now: datetime) -> list[Execution]:
+    """Those of these executions that wait, the most urgent of each queue first."""
+    if not _are_statements():
+        return _waiting(now).filter(pk__in=execution_ids).with_actions()
+    return _read(_named().execute({"ids": list(execution_ids)} | _times(now)))
+
+
+def first_of_default(choice: Choice, *, limit: int, now: datetime) -> list[Execution]:
+    """The most urgent ones of the default queue, locked until the transaction ends: those of
+    runtimes with room, those that are pinned, and those of runtimes that are unknown."""
+    if not _are_statements():
+        may_start = Q(action__runtime__in=list(choice.runtimes)) | Q(pinned_worker__isnull=False)
+        others = ~Q(action__runtime__in=list(choice.known_runtimes))
+        rows = _waiting(now).in_queue(None).filter(may_start | others)
+        rows = rows.exclude(action_ref__in=list(choice.paused_actions)).exclude(pk=choice.without)
+        return rows.locked_for_batch(limit).with_actions()
+    values = {
+        "runtimes": list(choice.runtimes),
+        "known_runtimes": list(choice.known_runtimes),
+        "paused": list(choice.paused_actions),
+        "without": choice.without,
+        "limit": limit,
+    }
+    return _read(_first_of_default().execute(values | _times(now)))
+
+
+def queues_with_work(names: Sequence[str], *, now: datetime) -> list[str]:
+    """Those of these queues that have work that may start now, in this order."""
+    if not names:
+        return []
+    if not _are_statements():
+        backlog = Execution.objects.backlog(now)
+        return [name for name in names if backlog.in_queue(name).exists()]
+    rows = _queues_with_work().execute({"names": list(names)} | _times(now))
+    return [name for (name,) in rows]
+
+
+def first_of_queues(wanted: Mapping[str, int], *, now: datetime) -> list[Execution]:
+    """The most urgent executions of each queue, at most as many as wanted, locked until the
+    transaction ends: the first of each queue, then the second of each, and so on."""
+    if not wanted:
+        return []
+    if not _are_statements():
+        rows = _waiting(now)
+        first = [rows.in_queue(name)[:number].with_actions() for name, number in wanted.items()]
+        return _in_turns(first)
+    values = {"names": list(wanted), "numbers": list(wanted.values())} | _times(now)
+    found: dict[str, list[Execution]] = {name: [] for name in wanted}
+    for row in _read(_first_of_queues().execute(values)):
+        assert row.queue is not None
+        found[row.queue].append(row)
+    return _in_turns(list(found.values()))
+
+
+def _are_statements() -> bool:
+    return connection.vendor == "postgresql"
+
+
+def _waiting(now: datetime) -> Any:
+    return Execution.objects.backlog(now).without_contents()
+
+
+def _in_turns(backlogs: Sequence[Sequence[Execution]]) -> list[Execution]:
+    longest = max(map(len, backlogs), default=0)
+    return [
+        backlog[place] for place in range(longest) for backlog in backlogs if place < len(backlog)
+    ]
+
+
+# --- the statements ------------------------------------------------------------------------------
+
+EXECUTIONS, ACTIONS = Execution._meta.db_table, Action._meta.db_table
+
+# the conditions of `ExecutionQuerySet.backlog`
+WAITS = """
+    execution.ended_at IS NULL
+    AND execution.status = ANY(%(backlog)s) AND execution.deadline_at > %(now)s
+    AND (execution.next_retry_at IS NULL OR execution.next_retry_at <= %(now)s
+         OR execution.next_retry_at > %(latest)s AND execution.wait_reason <> ''
+            AND NOT starts_with(execution.wait_reason, %(by_limit)s))
+"""
+
+# with the queue first it is the order of the index, also for the rows of a single queue
+IN_ORDER = "ORDER BY execution.queue, execution.priority DESC, execution.id"
+
+
+def _times(now: datetime) -> dict[str, Any]:
+    latest, backlog = now + LONGEST_PAUSE, list(BACKLOG)
+    return {"now": now, "latest": latest, "backlog": backlog, "by_limit": BY_LIMIT}
+
+
+@cache
+def _rows() -> Rows[Execution]:
+    return Rows(Execution, without=("parameters", "result", *ONLY_TO_BE_LOOKED_AT))
+
+
+def _columns() -> str:
+    return ", ".join(f'execution."{name}"' for name in _rows().columns)
+
+
+def _read(fetched: Iterable[tuple[Any, ...]]) -> list[Execution]:
+    return add_actions(_rows().read(fetched, using=DEFAULT_DB_ALIAS))
+
+
+@cache
+def _named() -> Statement:
+    return Statement(f"""
+        SELECT {_columns()} FROM {EXECUTIONS} AS execution
+        WHERE execution.id = ANY(%(ids)s::uuid[]) AND {WAITS} {IN_ORDER}
+    """)  # noqa: S608 - every interpolated name is our own
+
+
+@cache
+def _first_of_default() -> Statement:
+    # the action is read for each row: a join might read the whole backlog to sort it
+    return Statement(f"""
+        SELECT {_columns()} FROM {EXECUTIONS} AS execution
+        WHERE execution.queue IS NULL AND {WAITS}
+          AND (execution.pinned_worker_id IS NOT NULL OR (
+              SELECT action.runtime = ANY(%(runtimes)s::text[])
+                  OR action.runtime <> ALL(%(known_runtimes)s::text[])
+              FROM {ACTIONS} AS action WHERE action.id = execution.action_id
+          ))
+          AND execution.action_ref <> ALL(%(paused)s::text[])
+          AND execution.id IS DISTINCT FROM %(without)s::uuid
+        {IN_ORDER} LIMIT %(limit)s::bigint FOR NO KEY UPDATE SKIP LOCKED
+    """)  # noqa: S608 - every interpolated name is our own
+
+
+@cache
+def _queues_with_work() -> Statement:
+    return Statement(f"""
+        SELECT wanted.name
+        FROM unnest(%(names)s::text[]) WITH ORDINALITY AS wanted (name, number)
+        WHERE EXISTS (
+            SELECT FROM {EXECUTIONS} AS execution
+            WHERE execution.queue = wanted.name AND {WAITS}
+        )
+        ORDER BY wanted.number
+    """)  # noqa: S608 - every interpolated name is our own
+
+
+@cache
+def _first_of_queues() -> Statement:
+    return Statement(f"""
+        SELECT first.*
+        FROM unnest(%(names)s::text[], %(numbers)s::int[]) AS wanted (name, number)
+        CROSS JOIN LATERAL (
+            SELECT {_columns()} FROM {EXECUTIONS} AS execution
+            WHERE execution.queue = wanted.name AND {WAITS}
+            {IN_ORDER} LIMIT wanted.number FOR NO KEY UPDATE SKIP LOCKED
+        ) AS first
+    """)  # noqa: S608 - every interpolated name is our own
