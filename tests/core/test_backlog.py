@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from django.db import transaction
 
-from orchestrator.core.models import Execution, Worker, backlog
+from orchestrator.core.models import Action, Execution, Worker, backlog
 from tests.factories import NOW, make_action, make_execution, make_worker, seconds
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -41,7 +41,7 @@ def rows() -> list[Execution]:
     return [_any(chance, chance.choice(actions), pinned) for _ in range(300)]
 
 
-def _any(chance: random.Random, action: object, pinned: Worker) -> Execution:
+def _any(chance: random.Random, action: Action, pinned: Worker) -> Execution:
     status = chance.choice(["requested", "scheduling", "scheduling", "scheduled", "completed"])
     wait = chance.choice([None, NOW, NOW + seconds(1), NOW + seconds(60)])
     is_open = status in ("requested", "scheduling")

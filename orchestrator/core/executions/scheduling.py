@@ -148,13 +148,14 @@ def _schedule_suspect(*, placement: fleet.Placement, now: datetime, actor: str) 
     before all others."""
     if placement.suspect is None:
         return
-    waiting = _suspect(placement, now).filter(queue__isnull=False).with_actions()
+    suspect = _suspect(placement.suspect, now).filter(queue__isnull=False)
+    waiting = suspect.with_actions()
     if waiting:
         queued.place(waiting, placement=placement, now=now, actor=actor)
 
 
-def _suspect(placement: fleet.Placement, now: datetime) -> ExecutionQuerySet:
-    return Execution.objects.filter(pk=placement.suspect).backlog(now).without_contents()
+def _suspect(id: UUID, now: datetime) -> ExecutionQuerySet:
+    return Execution.objects.filter(pk=id).backlog(now).without_contents()
 
 
 def _schedule_default(*, placement: fleet.Placement, now: datetime, actor: str, limit: int) -> bool:
@@ -174,7 +175,7 @@ def _schedule_default(*, placement: fleet.Placement, now: datetime, actor: str, 
         waiting: list[Execution] = []
         if placement.suspect:
             # a worker is kept empty for the suspect: it comes before all others
-            suspect = _suspect(placement, now).in_queue(None)
+            suspect = _suspect(placement.suspect, now).in_queue(None)
             if paused := choice.paused_actions:
                 suspect = suspect.exclude(action_ref__in=paused)
             waiting += suspect.locked_for_batch(1).with_actions()

@@ -24,6 +24,7 @@ from orchestrator.core.models.executions import (
     BY_LIMIT,
     LONGEST_PAUSE,
     Execution,
+    ExecutionQuerySet,
     add_actions,
 )
 from orchestrator.core.statements import Rows, Statement
@@ -101,7 +102,7 @@ def _are_statements() -> bool:
     return connection.vendor == "postgresql"
 
 
-def _waiting(now: datetime) -> Any:
+def _waiting(now: datetime) -> ExecutionQuerySet:
     return Execution.objects.backlog(now).without_contents()
 
 
