@@ -58,7 +58,9 @@ def first_of_default(choice: Choice, *, limit: int, now: datetime) -> list[Execu
         may_start = Q(action__runtime__in=list(choice.runtimes)) | Q(pinned_worker__isnull=False)
         others = ~Q(action__runtime__in=list(choice.known_runtimes))
         rows = _waiting(now).in_queue(None).filter(may_start | others)
-        rows = rows.exclude(action_ref__in=list(choice.paused_actions)).exclude(pk=choice.without)
+        rows = rows.exclude(action_ref__in=list(choice.paused_actions))
+        if choice.without is not None:
+            rows = rows.exclude(pk=choice.without)
         return rows.locked_for_batch(limit).with_actions()
     values = {
         "runtimes": list(choice.runtimes),
