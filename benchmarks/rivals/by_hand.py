@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +19,7 @@ import uuid_utils.compat as uuid_utils
 from psycopg.types.json import Jsonb
 
 from benchmarks import stamps
+from benchmarks.remote import BenchmarkError
 from benchmarks.rivals import raw_celery
 from benchmarks.rivals.raw_celery import app
 
@@ -101,6 +103,32 @@ def starts(*, count: int) -> list[float]:
             return receiver.receive()
 
         return stamps.timed(one, count)
+
+
+def ends(*, count: int) -> list[float]:
+    """As `muster_side.ends`."""
+    link = connection()
+    link.execute(
+        """
+        CREATE OR REPLACE FUNCTION bench_ended() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN PERFORM pg_notify('bench_ended', ''); RETURN NULL; END $$;
+        CREATE TRIGGER bench_ended AFTER UPDATE OF status ON execution
+        FOR EACH ROW WHEN (NEW.status = 'completed') EXECUTE FUNCTION bench_ended();
+        LISTEN bench_ended
+        """
+    )
+
+    def one() -> int:
+        (id,) = accept(1, "noop", {}, "benchmark")
+        run.delay(str(id))
+        for _ in link.notifies(timeout=stamps.PATIENCE_SECONDS, stop_after=1):
+            return time.monotonic_ns()
+        raise BenchmarkError("no execution ended")
+
+    try:
+        return stamps.timed(one, count)
+    finally:
+        link.execute("UNLISTEN bench_ended; DROP TRIGGER bench_ended ON execution")
 
 
 def connection() -> psycopg.Connection[Any]:

@@ -15,9 +15,10 @@ CLIENTS = 4
 def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
     with (
         stage.muster(pool="prefork", slots=2) as muster,
+        stage.rival(rivals.BY_HAND) as by_hand,
         stage.rival(rivals.DBOS) as dbos,
     ):
-        parties = {"Muster, prefork 2": muster, "DBOS": dbos}
+        parties = {"Muster, prefork 2": muster, "By hand": by_hand, "DBOS": dbos}
         size = parts(plan.size, one_of=4, at_least=200)
         yield from per_second(parties, size, rounds=plan.rounds, bulk=False, clients=CLIENTS)
 
@@ -26,7 +27,10 @@ BENCHMARK = Benchmark(
     name="singly-dbos",
     title="One by one from 4 clients, over DBOS",
     measure=measure,
-    notes="DBOS: 4 enqueuers (processes), its queue polled each 50 ms, 8 threads.",
+    notes=(
+        "DBOS: 4 enqueuers (processes), its queue polled each 50 ms, 8 threads. By hand: as in "
+        "`bulk-celery`."
+    ),
     goals=[
         Goal(
             what="one by one, 4 clients, over DBOS",
