@@ -284,7 +284,7 @@ def _settle(letters: Sequence[Letter], *, now: datetime) -> Drained:
             pk__in={execution_id for letter in letters for execution_id, _ in letter.attempts},
             status=ExecutionStatus.SCHEDULED,
         )
-        .select_related("worker")
+        .prefetch_related("worker")  # one row of a worker for all of its executions
         .defer("result")
         .with_actions()
     }
