@@ -20,7 +20,6 @@ from django.db.models import Q
 
 from orchestrator.core import publisher
 from orchestrator.core.errors import MusterError
-from orchestrator.core.models.prepared import Prepared
 from orchestrator.core.publisher import BrokerUnavailable, RawMessage
 from orchestrator.queues.gates import choosing, metrics, replies
 from orchestrator.queues.gates.replies import Kind, Reply
@@ -53,8 +52,6 @@ NEEDED = (
 
 def of_executions(ids: Collection[UUID], *, now: datetime) -> list[Ticket]:
     """The tickets of these executions that are due."""
-    if len(ids) == 1:  # as on an idle installation, where composing the query is most of the time
-        return [each for each in _of_execution(next(iter(ids))) if each.is_due(now)]
     return list(_due(now).filter(execution__in=ids))
 
 
@@ -85,11 +82,6 @@ def claim_due(gate_ids: Collection[int], *, now: datetime, limit: int) -> list[T
         Ticket.objects.filter(pk__in=ids).update(next_tell_at=now + LEASE)
     claimed = Ticket.objects.filter(pk__in=ids).select_related("execution").only(*NEEDED)
     return list(claimed)
-
-
-_of_execution = Prepared(
-    lambda id: Ticket.objects.over().filter(execution=id).select_related("execution").only(*NEEDED)
-)
 
 
 def _due(now: datetime) -> Any:

@@ -106,7 +106,3 @@ class Ticket(models.Model):
 
     def __str__(self) -> str:
         return f"{self.task_id or 'unreadable'} at {self.gate_id}"
-
-    def is_due(self, now: datetime) -> bool:
-        """The same as `due` for one that is over: it was not tried a moment ago."""
-        return self.next_tell_at is None or self.next_tell_at <= now
