@@ -11,6 +11,7 @@ from benchmarks.suite import (
     bulk_results,
     console,
     console_paint,
+    console_windows,
     dead_letters,
     embedded,
     event_to_end,
@@ -74,6 +75,7 @@ ALL: list[Benchmark] = [
         gates_limits,
         policies,
         console,
+        console_windows,
         console_paint,
     )
 ]

@@ -41,7 +41,6 @@ LINGER_SECONDS = 13.0
 """A stream's reader goes on for ten seconds after the last tab has left."""
 SETTLE_SECONDS = 2.0
 NOW, LISTED, LIVE = "/console/", "/console/executions", "/console/live"
-WINDOWS = 10
 OFTEN = (0.2, 1.2)
 """Seconds between two executions whose way to the screen is timed: in step with no reader."""
 KB = 1_000
@@ -55,7 +54,6 @@ CPU, CPU_ONE = "processor, many tabs", "processor, one tab"
 READ, READ_ONE = "queries, many tabs", "queries, one tab"
 READERS = "connections that read, many tabs"
 NOBODY, LEFT, HELD = "queries, nobody looks", "queries, all have left", "connections kept"
-WITH, WITHOUT = "ten windows open", "no window open"
 
 
 def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
@@ -68,15 +66,11 @@ def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
         yield from _first_visit(party)
         log = _log(stage, party)
         log.begin()
-        with _console(party) as load:
+        with opened(party) as load:
             for number in range(1, plan.rounds + 1):
                 yield from _quiet(log, number)
                 yield from _listening(party, load, log, sizes, number)
                 yield from _on_screen(party, load, sizes, number)
-    with stage.muster(pool="prefork", slots=2) as party, _console(party) as load:
-        party.warm_up()
-        for number in range(1, plan.rounds + 1):
-            yield from _beside_work(party, load, plan, number)
 
 
 def fill(party: Muster, sizes: Sizes, *, workers: int) -> None:
@@ -100,7 +94,7 @@ def _log(stage: Stage, party: Muster) -> Log:
 
 
 @contextmanager
-def _console(party: Muster) -> Iterator[Remote]:
+def opened(party: Muster) -> Iterator[Remote]:
     """An API process, and the process that opens tabs of its console."""
     door = Door(party, "manage.py", "api", "--port")
     cookie = party.remote.call("log_in")
@@ -219,19 +213,6 @@ def _on_screen(party: Muster, load: Remote, sizes: Sizes, number: int) -> Iterat
     time.sleep(LINGER_SECONDS)
 
 
-def _beside_work(party: Muster, load: Remote, plan: Plan, number: int) -> Iterator[Sample]:
-    yield Sample(WITHOUT, number, party.per_second(plan.size), "executions/s")
-    topics = party.remote.call("topics_of", path=NOW)
-    load.call("open_tabs", number=WINDOWS, topics=topics, page=NOW)
-    time.sleep(SETTLE_SECONDS)
-    before = load.call("counted")["answers"]
-    yield Sample(WITH, number, party.per_second(plan.size), "executions/s")
-    if load.call("counted")["answers"] - before < WINDOWS:
-        raise BenchmarkError("windows were open, and did not ask for what they show")
-    load.call("close_tabs")
-    time.sleep(LINGER_SECONDS)
-
-
 BENCHMARK = Benchmark(
     name="console",
     title="The console over a million executions, and its tabs",
@@ -247,8 +228,7 @@ BENCHMARK = Benchmark(
         "each second. Queries are those in the log of the database, but for the renewal of the "
         "process's own presence. A window is a tab that asks again for its page when something "
         "moved, at most once a second, and less often while answers are slow; from a commit to the "
-        "screen it is one on the list of executions. Bulk: prefork 2, without and with ten windows "
-        "on Now, in turns."
+        "screen it is one on the list of executions."
     ),
     goals=[
         Goal(what="slowest page of the console, p95", subject=SLOWEST, unit="ms", at_most=150),
@@ -268,6 +248,5 @@ BENCHMARK = Benchmark(
         Goal(what="queries in 10 s after all have left", subject=LEFT, unit="", at_most=0),
         Goal(what="connections kept after that", subject=HELD, unit="", at_most=0),
         Goal(what="queries in 10 s while nobody looks", subject=NOBODY, unit="", at_most=0),
-        Goal(what="bulk with ten windows open", subject=WITH, over=WITHOUT, at_least=0.97),
     ],
 )
