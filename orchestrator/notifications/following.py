@@ -134,12 +134,14 @@ class Follower:
     def _look(self, *, silent: bool) -> None:
         """Begin or end following, as clients come and go; read what changed."""
         clients = self.clients()
-        if bool(clients) != self.is_following.is_set():
+        if clients and not self.is_following.is_set():
+            self._begin()
+            # only now: who sees its row may rely on being told whatever comes then
             self._renew(clients)
-            if clients:
-                self._begin()
-            else:
-                self.is_following.clear()
+            self.is_following.set()
+        elif self.is_following.is_set() and not clients:
+            self._renew(clients)
+            self.is_following.clear()
         elif time.monotonic() - self._renewed_at > RENEW_SECONDS:
             self._renew(clients)
         if clients:
@@ -149,7 +151,6 @@ class Follower:
         self._swap()
         self.lost()
         self._reader.begin()
-        self.is_following.set()
 
     def _renew(self, clients: int) -> None:
         now = clock.now()

@@ -109,6 +109,23 @@ def test_database_wakes_it_for_rare_rows(
     wait_until(ordered)
 
 
+def test_who_sees_that_it_listens_is_told_whatever_comes_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listening, execution = Listening(), make_execution("running")
+    renew = demand.renew
+
+    def renew_and_end(**about: Any) -> None:
+        renew(**about)
+        if execution.ended_at is None:
+            end(execution)
+            execution.refresh_from_db()
+
+    monkeypatch.setattr(demand, "renew", renew_and_end)
+    listening.follower._look(silent=True)
+    assert "execution.completed" in listening.types
+
+
 def test_it_goes_on_behind_what_it_cannot_read_and_says_so(
     start: Callable[[], Listening], monkeypatch: pytest.MonkeyPatch
 ) -> None:
