@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 
-from benchmarks.samples import Sample
-from benchmarks.stage import Party
+from benchmarks.samples import Sample, percentile
+from benchmarks.stage import Muster, Party
 
 
 def per_second(
@@ -34,3 +34,21 @@ def per_second(
             value = party.per_second(size, bulk=bulk, clients=clients)
             yield Sample(subject, number, value, "executions/s")
         turn.rotate(-1)
+
+
+def one_at_a_time(
+    parties: Mapping[str, Party], what: str, *, count: int, rounds: int
+) -> Iterator[Sample]:
+    """Median and p99 of each party's times in each round, of what it measures one at a time."""
+    for party in parties.values():
+        party.warm_up()
+    for number in range(1, rounds + 1):
+        for subject, party in parties.items():
+            with party.turn():
+                party.begin()
+                times_ms = party.remote.call(what, count=count)
+            if isinstance(party, Muster):
+                party.remote.call("wait", count=count, within_seconds=30)
+                party.check(count)
+            yield Sample(f"{subject}, p50", number, percentile(times_ms, 50), "ms")
+            yield Sample(f"{subject}, p99", number, percentile(times_ms, 99), "ms")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks import rivals
-from benchmarks.samples import Benchmark, Goal, Plan, Sample, parts, percentile
+from benchmarks.rounds import one_at_a_time
+from benchmarks.samples import Benchmark, Goal, Plan, Sample, parts
 from benchmarks.stage import Stage
 
 
@@ -16,17 +17,7 @@ def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
         stage.rival(rivals.BY_HAND) as by_hand,
     ):
         parties = {"Muster": muster, "By hand": by_hand}
-        for party in parties.values():
-            party.warm_up()
-        for number in range(1, plan.rounds + 1):
-            for subject, party in parties.items():
-                with party.turn():
-                    party.begin()
-                    times_ms = party.remote.call("ends", count=count)
-                if party is muster:
-                    party.check(count)
-                yield Sample(f"{subject}, p50", number, percentile(times_ms, 50), "ms")
-                yield Sample(f"{subject}, p99", number, percentile(times_ms, 99), "ms")
+        yield from one_at_a_time(parties, "ends", count=count, rounds=plan.rounds)
 
 
 BENCHMARK = Benchmark(

@@ -40,6 +40,7 @@ WATCHED = (
     "orchestrator.core.fleet",
     "orchestrator.core.maintenance",
     "orchestrator.core.publisher",
+    "orchestrator.core.models.backlog",
     "orchestrator.core.models.maintenance",
     "orchestrator.automation.enforcing",
     "orchestrator.automation.following",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -65,10 +64,11 @@ def test_work_of_a_killed_worker_is_retried_by_the_retry_lane_and_what_it_had_no
     w1 = muster.start_worker("w1", concurrency=1, queues="orders")
     muster.start_worker("w2", concurrency=1, queues="orders:retry=1")
     muster.ready()
-    time.sleep(2.2)  # until the executor knows them: what comes later waits behind no long action
-    running = muster.submit_note("running", action="note_again", is_gated=True, queue="orders")
+    running, ahead = muster.submit_notes(
+        {"label": "running", "action": "note_again", "is_gated": True, "queue": "orders"},
+        {"label": "ahead", "queue": "orders"},
+    )
     muster.wait_for_start("running")
-    ahead = muster.submit_note("ahead", queue="orders")
     muster.wait_for_status(ahead, "scheduled")
 
     w1.kill_tree()

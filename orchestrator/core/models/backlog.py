@@ -18,10 +18,10 @@ from django.db import DEFAULT_DB_ALIAS, connection
 from django.db.models import Q
 
 from orchestrator.core.models.catalog import Action
-from orchestrator.core.models.claiming import ONLY_TO_BE_LOOKED_AT
 from orchestrator.core.models.executions import (
     BACKLOG,
     BY_LIMIT,
+    CONTENTS,
     LONGEST_PAUSE,
     Execution,
     ExecutionQuerySet,
@@ -139,7 +139,7 @@ def _times(now: datetime) -> dict[str, Any]:
 
 @cache
 def _rows() -> Rows[Execution]:
-    return Rows(Execution, without=("parameters", "result", *ONLY_TO_BE_LOOKED_AT))
+    return Rows(Execution, without=CONTENTS)
 
 
 def _columns() -> str:

@@ -46,6 +46,9 @@ BY_LIMIT = "policy "
 OF_ACTION = "action:"
 """The beginning of what a worker pauses of work without a queue. No queue's name has a colon."""
 
+CONTENTS = ("parameters", "result", *ONLY_TO_BE_LOOKED_AT)
+"""Columns that no decision needs."""
+
 BACKLOG = (ExecutionStatus.REQUESTED, ExecutionStatus.SCHEDULING)
 
 
@@ -225,7 +228,7 @@ class ExecutionQuerySet(ClaimQuerySet["Execution"]):
     def without_contents(self) -> ExecutionQuerySet:
         """Leave out the columns that no decision needs: parameters and result, which can be large,
         and those that are only displayed."""
-        return self.defer("parameters", "result", *ONLY_TO_BE_LOOKED_AT)
+        return self.defer(*CONTENTS)
 
     def locked_for_batch(self, limit: int) -> ExecutionQuerySet:
         """Lock the first `limit` rows until the transaction ends. On PostgreSQL rows that another
