@@ -216,6 +216,7 @@ class CoreConfig(MusterApp):
             permission="executions.read",
             about=Named("orchestrator.core.feeds.executions"),
             history=Named("orchestrator.core.feeds.history_of_executions"),
+            history_key="execution_id",
         ),
         Feed(
             entity="worker",

@@ -250,6 +250,8 @@ class Feed:
     history: Named | None = None
     """Returns a queryset of tuples: the id of a row of history, which rises, and of what changed
     the id, the new state and the time. Without an id, the row is about something else."""
+    history_key: str = ""
+    """The column of the history by which the rows of one id are found."""
     columns: tuple[str, ...] = ()
     """Those of its columns whose changes are news, besides the insertion of a row."""
     is_named_by_state: bool = True

@@ -141,16 +141,6 @@ class Reader:
             mark.note(row[0] for row in rows)
         return told
 
-    def changed(self) -> set[tuple[str, str]]:
-        """What changed since the last call, by entity and id: all of it, for who has to know only
-        that."""
-        found = {(told.entity, told.id) for told in self.read(())}
-        for name, mark in self._histories.items():
-            # of a thousand executions each has some rows
-            ids = set(_ids_of_all(self._history(name), mark))
-            found |= {(name, str(id)) for id in ids}
-        return found
-
     def of_messages(self, messages: Iterable[Mapping[str, Any]]) -> list[Notification]:
         """What messages say that list ids: these are in that state."""
         by_entity: dict[str, list[tuple[str, str, datetime]]] = defaultdict(list)
@@ -224,16 +214,6 @@ def _fetch(rows: QuerySet[Any, Any], mark: Mark) -> list[Any]:
     wanted = mark.wanted()
     late = list(rows.filter(pk__in=wanted).order_by("pk")) if wanted else []
     return [*late, *fresh]
-
-
-def _ids_of_all(rows: QuerySet[Any, Any], mark: Mark) -> Iterator[Any]:
-    """Of what changed, however many rows came since the mark, which then is after them."""
-    while True:
-        found = _fetch(rows, mark)
-        mark.note(row[0] for row in found)
-        yield from (row[1] for row in found if row[1] is not None)
-        if len(found) < MOST_AT_ONCE:
-            return
 
 
 def _notification(feed: Feed, about: About, name: str, state: str, at: datetime) -> Notification:

@@ -157,6 +157,7 @@ class WorkflowsConfig(MusterApp):
             permission="tasks.read",
             about=Named("orchestrator.workflows.feeds.tasks"),
             history=Named("orchestrator.workflows.feeds.history_of_tasks"),
+            history_key="task_id",
         ),
     )
     table_rights = ("orchestrator.workflows.rights.TABLES",)

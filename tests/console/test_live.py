@@ -19,19 +19,22 @@ from orchestrator.console.live.pulse import CLOCK_EVERY, Pulse
 from orchestrator.console.look import Look
 from orchestrator.console.pages import now
 from orchestrator.core import clock
-from orchestrator.core.models import Action, Service, Worker
-from orchestrator.notifications import reading
+from orchestrator.core.models import Action, Execution, Service, Worker
 from tests.console.conftest import make_service
 from tests.console.test_pages import html, numbers
 from tests.factories import make_execution
 from tests.principals import given, principal, staff
+from tests.workflows.play import Play, step
 
 Person = Callable[[str], Client]
 
 
-def a_pulse() -> Pulse:
-    """One that has looked once."""
-    pulse = Pulse(publish=lambda _: None, is_wanted=lambda: True, lost=lambda: None)
+def a_pulse(*followed: str) -> Pulse:
+    """One that has looked once, for tabs that follow these topics."""
+    pulse = Pulse(
+        followed=lambda: followed, publish=lambda _: None, is_wanted=lambda: True,
+        lost=lambda: None,
+    )  # fmt: skip
     pulse._reader.begin()
     pulse.beat()
     return pulse
@@ -66,31 +69,62 @@ def test_a_pulse_tells_of_what_was_accepted_and_of_nothing_twice(
     assert pulse.beat() == set()
 
 
-def test_a_pulse_names_the_execution_that_moved(action: Action, worker: Worker) -> None:
-    execution = make_execution("running", action=action, worker=worker, now=clock.now())
-    pulse = a_pulse()
+def goes_on(execution: Execution, **columns: Any) -> None:
     execution.history.create(
         event="finish", from_status="running", to_status="completed", attempt=1, actor="w1",
-        at=clock.now(),
+        at=clock.now(), **columns,
     )  # fmt: skip
+
+
+def test_a_pulse_names_the_execution_that_moved(action: Action, worker: Worker) -> None:
+    execution = make_execution("running", action=action, worker=worker, now=clock.now())
+    other = make_execution("running", action=action, worker=worker, now=clock.now())
+    pulse = a_pulse(f"execution:{execution.pk}", "execution:no-id", "execution", "clock")
+    goes_on(execution)
+    assert pulse.beat() == {"execution", f"execution:{execution.pk}"}
+    goes_on(other)
+    assert pulse.beat() == {"execution"}
+    assert pulse.beat() == set()
+
+
+def test_a_pulse_names_the_task_of_which_a_step_moved() -> None:
+    played = Play(step("first"), step("second", "first"))
+    pulse = a_pulse(f"task:{played.id}")
+    played.end("first")
+    assert pulse.beat() >= {"task", f"task:{played.id}"}
+
+
+def test_a_pulse_sees_what_is_committed_late(action: Action, worker: Worker) -> None:
+    execution = make_execution("running", action=action, worker=worker, now=clock.now())
+    goes_on(make_execution("running", action=action, worker=worker, now=clock.now()), pk=5_000)
+    pulse = a_pulse(f"execution:{execution.pk}")
+    goes_on(execution, pk=4_500)
     assert pulse.beat() == {"execution", f"execution:{execution.pk}"}
 
 
-def test_a_pulse_keeps_up_with_more_than_is_read_at_once(
-    action: Action, worker: Worker, monkeypatch: pytest.MonkeyPatch
+def test_a_row_that_is_followed_from_now_on_may_have_moved_before(
+    action: Action, worker: Worker
 ) -> None:
-    monkeypatch.setattr(reading, "MOST_AT_ONCE", 2)
+    """Between the answer with the page and its stream."""
+    execution = make_execution("running", action=action, worker=worker, now=clock.now())
+    goes_on(execution)
     pulse = a_pulse()
-    made = [make_execution("running", action=action, worker=worker, now=clock.now())
-            for _ in range(3)]  # fmt: skip
-    for execution in made:
-        for event, after in (("start", "running"), ("finish", "completed")):
-            execution.history.create(
-                event=event, from_status="scheduled", to_status=after, attempt=1, actor="w1",
-                at=clock.now(),
-            )  # fmt: skip
-    assert pulse.beat() >= {f"execution:{execution.pk}" for execution in made}
-    assert pulse.beat() == set()
+    pulse.followed = lambda: [f"execution:{execution.pk}"]
+    assert pulse.beat() == {f"execution:{execution.pk}"}
+
+
+def test_a_beat_reads_no_rows_of_what_came(action: Action, worker: Worker) -> None:
+    execution = make_execution("running", action=action, worker=worker, now=clock.now())
+    others = [make_execution("running", action=action, worker=worker, now=clock.now())
+              for _ in range(30)]  # fmt: skip
+    pulse = a_pulse(f"execution:{execution.pk}")
+    for each in (execution, *others):
+        goes_on(each)
+    with CaptureQueriesContext(connection) as queries:
+        assert f"execution:{execution.pk}" in pulse.beat()
+    of_history = [q["sql"] for q in queries if "executionevent" in q["sql"].lower()]
+    assert len(of_history) == 2
+    assert all("SUM(" in sql or "COUNT(" in sql for sql in of_history)
 
 
 def test_a_pulse_tells_when_a_service_falls_silent() -> None:

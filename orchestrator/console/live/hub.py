@@ -65,13 +65,15 @@ class Hub:
             self.tabs.add(tab)
             if self._pulse is None:
                 self._pulse = Pulse(
-                    publish=self._in_loop, is_wanted=self._is_wanted, lost=self._lost
-                )
+                    followed=self.followed, publish=self._in_loop, is_wanted=self._is_wanted,
+                    lost=self._lost,
+                )  # fmt: skip
                 self._pulse.start()
         return tab
 
     def leave(self, tab: Tab) -> None:
-        self.tabs.discard(tab)
+        with self._lock:
+            self.tabs.discard(tab)
         self._left_at = time.monotonic()
 
     def publish(self, moved: Collection[str]) -> None:
@@ -89,6 +91,11 @@ class Hub:
         self._call(self.close)
 
     # --- from the pulse's thread -----------------------------------------------------------------
+
+    def followed(self) -> frozenset[str]:
+        """The topics of all tabs."""
+        with self._lock:
+            return frozenset().union(*(tab.topics for tab in self.tabs))
 
     def _is_wanted(self) -> bool:
         with self._lock:  # a tab that joins now gets this pulse, or a new one
