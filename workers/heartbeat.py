@@ -116,10 +116,16 @@ class Heartbeat(threading.Thread):
             renewed = self._beat()
             if self.is_overdue:
                 self.agent.die("its heartbeat could not be renewed")
-            left_seconds = self.limit_seconds - (seconds_counted() - self.renewed_at)
-            pause_seconds = self.interval_seconds if renewed else RETRY_SECONDS
-            self._pause(max(0.0, min(pause_seconds, self.interval_seconds, left_seconds)))
+            self._pause(self._pause_seconds(renewed=renewed))
         connections.close_all()
+
+    def _pause_seconds(self, *, renewed: bool) -> float:
+        """The time until the next heartbeat, counted from when the last one was asked for: that of
+        a database which stood still was old when it was renewed, and little of its time is left."""
+        since = seconds_counted() - self.renewed_at
+        retry_seconds = min(RETRY_SECONDS, self.interval_seconds)
+        due_seconds = self.interval_seconds - since if renewed else 0.0
+        return max(0.0, min(max(retry_seconds, due_seconds), self.limit_seconds - since))
 
     def _pause(self, seconds: float) -> None:
         """Wait for the next heartbeat, and meanwhile look for cancels: as soon as a message hints

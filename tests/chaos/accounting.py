@@ -117,11 +117,11 @@ def _end_was_not_reported(evidence: Evidence, ending: Ending) -> bool:
 def _worker_was_lost(evidence: Evidence, ending: Ending) -> bool:
     """It was killed, or silent for about the staleness window: frozen, or without a database.
 
-    Silence counts from the last heartbeat, which may be an interval old; a fault shorter than the
-    window by more than two of them is no excuse.
+    It gives up an interval before others do. Silence counts from the last heartbeat, which may be
+    an interval old, and ends when the next one is through, a try and a connection after the fault.
     """
     terms = evidence.terms
-    silent_seconds = terms.staleness_seconds - 2 * terms.heartbeat_seconds
+    silent_seconds = terms.staleness_seconds - 2 * terms.heartbeat_seconds - LAG_SECONDS
     return _hit(evidence, ending, {Effect.DIES}) or _hit(
         evidence, ending, {Effect.STOPS, Effect.NO_DATABASE}, silent_seconds
     )

@@ -246,7 +246,9 @@ class Provoker:
     def _rules(self) -> list[dict[str, Any]]:
         parameters = {"trace": str(self.storm.trace.path), "seconds": 0.1}
         said = {"action_ref": "chaos.again", "parameters": parameters}
-        now = datetime.now(UTC)
+        # by the database's clock, which may have been set: a timer that has ended does nothing
+        ahead = timedelta(seconds=self.storm.database.offset_at(time.time()))
+        now = datetime.now(UTC) + ahead
         # it ends by itself: nothing is to begin when the storm is over
         every_second = {
             "every_seconds": 1,

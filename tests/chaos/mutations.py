@@ -698,6 +698,13 @@ MUTANTS = (
         (FLEET,),
     ),
     Mutant(
+        "heartbeat that took long is followed by a whole pause",
+        "workers/heartbeat.py",
+        "due_seconds = self.interval_seconds - since if renewed else 0.0",
+        "due_seconds = self.interval_seconds if renewed else 0.0",
+        (("tests/workers/test_heartbeat.py",),),
+    ),
+    Mutant(
         "worker whose heartbeat is refused goes on",
         "workers/heartbeat.py",
         'self.agent.die("it was declared lost or replaced")',

@@ -95,6 +95,26 @@ def test_database_restarted_under_running_executions_loses_none_and_runs_none_tw
     _assert_each_ran_once(enduring, ids)
 
 
+def test_worker_survives_a_database_that_stands_still_twice(install: Callable[..., Any]) -> None:
+    """Each time for less than a worker may be silent, here for 8 s, and with a moment between that
+    is shorter than the interval of its heartbeats."""
+    muster: Installation = install(heartbeat_interval_seconds=2, staleness_multiplier=5)
+    postgres = _server(muster.backend.postgres)
+    muster.start_executor()
+    muster.start_worker("w1")
+    muster.ready()
+    muster.wait_for_end(muster.submit_note("before"))
+
+    # nothing runs: it looks for no cancels, and so it is a heartbeat that waits for an answer
+    for still_seconds, going_seconds in ((5.5, 1.7), (5.5, 0)):
+        postgres.pause()
+        time.sleep(still_seconds)
+        postgres.resume()
+        time.sleep(going_seconds)
+
+    _assert_each_ran_once(muster, [muster.submit_note("after")])
+
+
 def test_executor_killed_between_commit_and_publish_leaves_nothing_behind(
     install: Callable[..., Any],
 ) -> None:

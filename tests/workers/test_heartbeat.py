@@ -12,7 +12,7 @@ from django.db import OperationalError
 from django.utils import timezone
 
 from orchestrator.core import fleet
-from workers.heartbeat import Heartbeat
+from workers.heartbeat import RETRY_SECONDS, Heartbeat
 
 
 class Agent:
@@ -110,6 +110,26 @@ def test_database_that_is_away_is_asked_again_until_it_is_too_late(
     with pytest.raises(SystemExit):
         beating.run()
     assert notes.story == ["died: its heartbeat could not be renewed"]
+
+
+def test_heartbeat_that_took_long_is_followed_by_the_next_at_once(
+    beating: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database that stands still twice, with a moment between: the worker has to use it."""
+    interval_seconds, limit_seconds = beating.interval_seconds, beating.limit_seconds
+    asked_at = beating.renewed_at
+
+    def pause_seconds(after: float, *, renewed: bool = True) -> float:
+        monkeypatch.setattr("workers.heartbeat.seconds_counted", lambda: asked_at + after)
+        found: float = beating._pause_seconds(renewed=renewed)
+        return found
+
+    assert pause_seconds(0) == interval_seconds
+    assert pause_seconds(1) == interval_seconds - 1
+    for after in (interval_seconds, limit_seconds - 2):
+        assert pause_seconds(after) == RETRY_SECONDS
+        assert pause_seconds(after, renewed=False) == RETRY_SECONDS
+    assert pause_seconds(limit_seconds - 0.25) == 0.25, "it dies in time"
 
 
 def test_limit_is_an_interval_before_others_act_and_the_sentinels_between(
