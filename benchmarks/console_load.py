@@ -20,7 +20,7 @@ from urllib.parse import quote, urlsplit
 from benchmarks.remote import BenchmarkError
 
 OPEN_AT_ONCE = 25
-LEAST_SECONDS, REST, MOST_SECONDS = 1.0, 10, 10.0
+LEAST_SECONDS, REST, MOST_SECONDS = 1.0, 4, 10.0
 """Of a window, as in `live.js`: at least so long from one request to the next, and from an answer
 to the next request so many times as long as that answer took, up to a limit."""
 PATIENCE_SECONDS = 120.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from orchestrator.console.live import hub as hubs
+from orchestrator.console.live import pulse as pulses
 from orchestrator.console.live import stream, topics
 from orchestrator.console.live.hub import Hub
 from orchestrator.console.live.pulse import CLOCK_EVERY, Pulse
@@ -125,6 +127,25 @@ def test_a_beat_reads_no_rows_of_what_came(action: Action, worker: Worker) -> No
     of_history = [q["sql"] for q in queries if "executionevent" in q["sql"].lower()]
     assert len(of_history) == 2
     assert all("SUM(" in sql or "COUNT(" in sql for sql in of_history)
+
+
+def test_a_pulse_tells_of_a_flood_at_every_other_beat(
+    action: Action, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulses, "NEWEST", 2)
+    monkeypatch.setattr(pulses, "FLOOD", 3)
+    made = iter([make_execution("running", action=action, worker=worker, now=clock.now())
+                 for _ in range(20)])  # fmt: skip
+    pulse = a_pulse()
+
+    def told_after(rows: int) -> set[str]:
+        for execution in islice(made, rows):
+            goes_on(execution)
+        return pulse.beat()
+
+    assert [told_after(rows) for rows in (1, 3)] == [{"execution"}] * 2
+    assert [told_after(rows) for rows in (4, 5)] == [set(), {"execution", "clock"}]
+    assert [told_after(rows) for rows in (4, 0, 0)] == [set(), {"execution"}, set()]
 
 
 def test_a_pulse_tells_when_a_service_falls_silent() -> None:

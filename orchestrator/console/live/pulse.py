@@ -31,6 +31,9 @@ CLOCK_EVERY = 5
 """Beats."""
 NEWEST = 1_000
 """Rows of a history among which one is found that is committed after rows with higher ids."""
+FLOOD = 500
+"""Rows that came to histories since the last beat: while it is more, pages are told at every other
+beat. Nobody can read what changes so fast, and the pages would take from the work."""
 READ_AGAIN = (
     ({PRESENCE}, kept.LIVES),
     ({EXECUTION, TASK}, kept.OPEN_NOW),
@@ -57,6 +60,8 @@ class Pulse(threading.Thread):
         self._reader = Reader()
         self._beats = 0
         self._known: dict[str, list[Any]] = {}
+        self._sums: dict[str, int] = {}
+        self._held_back: set[str] = set()
 
     def run(self) -> None:
         try:
@@ -76,13 +81,19 @@ class Pulse(threading.Thread):
             connections.close_all()
 
     def beat(self) -> set[str]:
-        """The topics that moved since the last beat."""
-        moved = self._take_changes()
+        """The topics of which pages are to be told: they moved."""
+        before = sum(self._sums.values())
+        moved = self._held_back | self._take_changes()
+        came = (sum(self._sums.values()) - before) / NEWEST
         for told in self._reader.read(()):
             moved |= {told.entity, f"{told.entity}:{told.id}"}
         self._beats += 1
         if self._beats % CLOCK_EVERY == 0:
             moved.add(CLOCK)
+        if came > FLOOD and not self._held_back:
+            self._held_back = moved
+            return set()
+        self._held_back = set()
         # pages ask again when they are told, and all of them need what is there now
         for topics, name in READ_AGAIN:
             if moved & topics:
@@ -109,7 +120,8 @@ class Pulse(threading.Thread):
             feed = self._reader.feeds[entity]
             assert feed.history is not None
             history = feed.history().model._default_manager
-            yield entity, _sum_of_newest(history)
+            self._sums[entity] = _sum_of_newest(history)
+            yield entity, self._sums[entity]
             for id, number in _rows_by_id(history, feed.history_key, ids[entity]):
                 yield f"{entity}:{id}", number
 
@@ -123,9 +135,10 @@ def _ids_by_entity(topics: Collection[str]) -> dict[str, set[UUID]]:
     return found
 
 
-def _sum_of_newest(rows: Manager[Model]) -> Any:
-    """Greater with each row that comes, whether its id is the highest one or not."""
-    return rows.order_by("-pk")[:NEWEST].aggregate(sum=Sum("pk"))["sum"]
+def _sum_of_newest(rows: Manager[Model]) -> int:
+    """Greater with each row that comes, whether its id is the highest one or not: by `NEWEST` if it
+    is, and there are so many."""
+    return int(rows.order_by("-pk")[:NEWEST].aggregate(sum=Sum("pk"))["sum"] or 0)
 
 
 def _rows_by_id(rows: Manager[Model], key: str, ids: Collection[UUID]) -> QuerySet[Any, Any]:

@@ -3,7 +3,7 @@
 
 const POLL_MS = 10_000;
 const LEAST_MS = 1_000;
-const REST = 10; // times as long as the last answer took: a busy server is asked less often
+const REST = 4; // times as long as the last answer took: a busy server is asked less often
 const MOST_BACKOFF_MS = 15_000;
 const TEXTS = { connecting: "connecting", live: "live", polling: "every 10 s", paused: "paused", still: "not live" };
 
