@@ -22,7 +22,7 @@ Encode = Callable[[Any], Any]
 
 def insert_many(rows: Sequence[models.Model]) -> None:
     """Insert these rows of one model, which have all their values: what the database would fill in
-    is not read back, and that includes ids that it gives.
+    is not read back, and that includes the ids that it gives to more than one.
 
     Raises IntegrityError if a key is taken; then it has inserted nothing.
     """
@@ -33,7 +33,7 @@ def insert_many(rows: Sequence[models.Model]) -> None:
         model._default_manager.bulk_create(rows)
         return
     if len(rows) == 1:
-        _insertion(model).execute(column_values(rows[0]))
+        ((rows[0].pk,),) = _insertion(model).execute(column_values(rows[0]))
         rows[0]._state.adding, rows[0]._state.db = False, connection.alias
         return
     statement, columns = _plan(model)
@@ -55,11 +55,11 @@ def insert_many(rows: Sequence[models.Model]) -> None:
 
 @cache
 def _insertion(model: type[models.Model]) -> Statement:
-    types = column_parameters(model)
+    types, key = column_parameters(model), model._meta.pk
     values = {f'"{field.column}"': types[str(field.column)] for field in _fields(model)}
     return Statement(
         f'INSERT INTO "{model._meta.db_table}" ({", ".join(values)}) '  # noqa: S608 - our own model
-        f"VALUES ({', '.join(values.values())}) RETURNING TRUE"
+        f'VALUES ({", ".join(values.values())}) RETURNING "{key.column}"'
     )
 
 

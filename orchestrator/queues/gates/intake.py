@@ -16,6 +16,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 
 from orchestrator.core import executions, investigations
 from orchestrator.core.copying import insert_many
@@ -30,6 +31,9 @@ from orchestrator.queues.models import Gate, Ticket
 
 TRIES = 5
 """Two keepers may take in copies of one message at the same moment: the second looks again."""
+
+TOLD_APART = ("pk", "task_id", "digest", "execution_id", "told_at", "tries")
+"""The columns that say what a ticket is of, and what became of it."""
 
 
 class QueueClosed(Unavailable):
@@ -115,6 +119,8 @@ class _Batch:
         self.by_key: dict[Key, _Row] = {}
         self.same_as: dict[int, _Row] = {}
         """Refused copies by their place, and the refusal of the same batch that is theirs, too."""
+        self.continued: dict[Key, int] = {}
+        """The tickets of the same tasks before they were moved to another queue."""
 
     def written(self) -> list[Taken]:
         """1. look up tickets; 2. judge; 3. look up earlier refusals; 4. write; 5. tell of each.
@@ -122,7 +128,7 @@ class _Batch:
         A ticket whose task went on through the retry queue is no ticket of what came from there.
         """
         keys = [accepted_key(delivery) for delivery in self.deliveries]
-        known = self._known([key for key in keys if key is not None])
+        known = self._earlier([key for key in keys if key is not None])
         self._move(keys, known)
         verdicts = [
             self._judged(position, delivery, key, known)
@@ -157,17 +163,27 @@ class _Batch:
 
     # --- judging ---
 
+    def _earlier(self, keys: Sequence[Key]) -> dict[Key, Ticket]:
+        """What is known of these. Notes in `continued` which of their tasks were moved."""
+        if not keys:
+            return {}
+        # each has an index of its own
+        either = Q(self._of(keys), moved_at__isnull=True)
+        either |= Q(self._of(keys), moved_at__isnull=False, refusal__isnull=True)
+        found = list(Ticket.objects.filter(either).only(*TOLD_APART, "moved_at").order_by("pk"))
+        self.continued = {key_of(each): each.pk for each in found if each.moved_at is not None}
+        return {key_of(each): each for each in found if each.moved_at is None}
+
     def _known(self, keys: Sequence[Key]) -> dict[Key, Ticket]:
         """The tickets of earlier copies that were not moved to another queue."""
         if not keys:
             return {}
-        found = Ticket.objects.filter(
-            gate=self.gate,
-            moved_at__isnull=True,
-            task_id__in={task_id for task_id, _ in keys},
-            digest__in={digest for _, digest in keys},
-        ).only("pk", "task_id", "digest", "execution_id", "told_at", "tries")
-        return {(ticket.task_id, ticket.digest): ticket for ticket in found}
+        found = Ticket.objects.filter(self._of(keys), moved_at__isnull=True).only(*TOLD_APART)
+        return {key_of(each): each for each in found}
+
+    def _of(self, keys: Sequence[Key]) -> Q:
+        task_ids, digests = zip(*keys, strict=True)
+        return Q(gate=self.gate, task_id__in=set(task_ids), digest__in=set(digests))
 
     def _move(self, keys: Sequence[Key | None], known: dict[Key, Ticket]) -> None:
         """Note for whoever published a message to the retry queue that its task went there, where
@@ -189,6 +205,7 @@ class _Batch:
                 continue
             if replies.goes_back(ticket, ended, gate=self.gate, retry_limit=self.limit):
                 del known[counted[ticket.pk]]
+                self.continued[counted[ticket.pk]] = ticket.pk
                 Ticket.objects.filter(pk=ticket.pk, moved_at__isnull=True).update(
                     moved_at=self.now,
                     told_at=self.now,
@@ -275,10 +292,7 @@ class _Batch:
         jobs.hold_back(
             [accepted[row.position].pk for row in taken if self._asks_about_job(row)], now=self.now
         )
-        continued = self._continued(taken) if taken else {}
-        tickets = [
-            self._ticket(row, accepted.get(row.position), continued.get(row.key)) for row in rows
-        ]
+        tickets = [self._ticket(row, accepted.get(row.position)) for row in rows]
         insert_many(tickets)
         without_id = [
             row.key for row, ticket in zip(rows, tickets, strict=True) if ticket.pk is None
@@ -310,19 +324,7 @@ class _Batch:
             raise
         return {row.position: execution for row, execution in zip(rows, made, strict=True)}
 
-    def _continued(self, rows: Sequence[_Row]) -> dict[Key, int]:
-        """The tickets of the same tasks before they were moved to another queue."""
-        moved = Ticket.objects.filter(
-            gate=self.gate,
-            moved_at__isnull=False,
-            refusal__isnull=True,
-            task_id__in={row.key[0] for row in rows},
-            digest__in={row.key[1] for row in rows},
-        )
-        found = moved.order_by("pk").values_list("task_id", "digest", "pk")
-        return {(task_id, digest): pk for task_id, digest, pk in found}
-
-    def _ticket(self, row: _Row, execution: Execution | None, continues: int | None) -> Ticket:
+    def _ticket(self, row: _Row, execution: Execution | None) -> Ticket:
         delivery, (task_id, digest) = row.delivery, row.key
         return Ticket(
             gate=self.gate,
@@ -336,7 +338,7 @@ class _Batch:
             execution=execution,
             job_status=jobs.UNKNOWN if execution and self._asks_about_job(row) else "",
             refusal=None if execution else _refusal(row),
-            continues_id=continues,
+            continues_id=self.continued.get(row.key),
             holder=self.holder,
             held_at=self.now,
             created_at=self.now,
@@ -360,6 +362,10 @@ class _Batch:
             raw_body=delivery.body,
             fingerprint=row.key[1],
         )
+
+
+def key_of(ticket: Ticket) -> Key:
+    return ticket.task_id, ticket.digest
 
 
 def accepted_key(delivery: Delivery) -> Key | None:
