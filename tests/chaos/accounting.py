@@ -18,6 +18,9 @@ FAIL_BY_THEMSELVES = frozenset({"chaos.fails", "chaos.fails_again", "chaos.flaky
 LEAD_SECONDS, LAG_SECONDS = 1.0, 1.0
 """A fault is written down after it has begun to work, and an end some time after its cause."""
 
+RECONNECT_SECONDS = 0.5
+"""From the end of a fault to the next try of a worker that was cut off."""
+
 STARTUP_SECONDS = 2.0
 """From a claim to the first line of an action on a machine that is busy, at most."""
 
@@ -120,11 +123,14 @@ def _worker_was_lost(evidence: Evidence, ending: Ending) -> bool:
     It gives up an interval before others do. Silence counts from the last heartbeat, which may be
     an interval old, and ends when the next one is through, a try and a connection after the fault.
     """
-    terms = evidence.terms
-    silent_seconds = terms.staleness_seconds - 2 * terms.heartbeat_seconds - LAG_SECONDS
     return _hit(evidence, ending, {Effect.DIES}) or _hit(
-        evidence, ending, {Effect.STOPS, Effect.NO_DATABASE}, silent_seconds
+        evidence, ending, {Effect.STOPS, Effect.NO_DATABASE}, _silent_seconds(evidence)
     )
+
+
+def _silent_seconds(evidence: Evidence) -> float:
+    terms = evidence.terms
+    return terms.staleness_seconds - 2 * terms.heartbeat_seconds - RECONNECT_SECONDS
 
 
 def _process_was_lost(evidence: Evidence, ending: Ending) -> bool:
@@ -400,8 +406,7 @@ def _accepted_while_nobody_was_fit(evidence: Evidence) -> int:
 
 def workers_give_up_for_a_cause(evidence: Evidence) -> Iterator[Violation]:
     """A worker ends itself only after it was silent for about the staleness window."""
-    terms = evidence.terms
-    silent_seconds = terms.staleness_seconds - 2 * terms.heartbeat_seconds
+    silent_seconds = _silent_seconds(evidence)
     for life in evidence.lives:
         if life.exit_status != EXIT_LOST or life.ended_at is None:
             continue

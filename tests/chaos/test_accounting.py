@@ -130,7 +130,7 @@ LIES: dict[str, tuple[Callable[..., Any], Evidence]] = {
             "abandoned",
             faults=[
                 fault("cut worker from database", 102.0, 1.0, "w1"),
-                fault("freeze database", 104.5, 1.5, "w1"),
+                fault("freeze database", 104.5, 1.4, "w1"),
             ],
         ),
     ),
@@ -227,6 +227,12 @@ TRUTHS: dict[str, Evidence] = {
         "worker_lost",
         "abandoned",
         faults=[fault("cut worker from database", 101.0, 6, "w1")],
+    ),
+    "lost with a worker that was connected again a moment too late": ended(
+        "abandon",
+        "worker_lost",
+        "abandoned",
+        faults=[fault("cut worker from database", 104.0, 1.6, "w1")],
     ),
     "lost with a worker that two faults in a row kept from the database": ended(
         "abandon",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,7 +39,7 @@ def a_pulse(*followed: str) -> Pulse:
         lost=lambda: None,
     )  # fmt: skip
     pulse._reader.begin()
-    pulse.beat()
+    pulse._take_changes(followed=followed)
     return pulse
 
 
@@ -113,6 +114,22 @@ def test_a_row_that_is_followed_from_now_on_may_have_moved_before(
     pulse = a_pulse()
     pulse.followed = lambda: [f"execution:{execution.pk}"]
     assert pulse.beat() == {f"execution:{execution.pk}"}
+    assert pulse.beat() == set()
+
+
+def test_what_tabs_follow_when_the_pulse_begins_may_have_moved_before(
+    action: Action, worker: Worker
+) -> None:
+    execution = make_execution("running", action=action, worker=worker, now=clock.now())
+    goes_on(execution)
+    published: list[Any] = []
+    pulse = Pulse(
+        followed=lambda: [f"execution:{execution.pk}"], publish=published.append,
+        is_wanted=lambda: not published, lost=lambda: published.append("lost"),
+    )  # fmt: skip
+    pulse.stopping = SimpleNamespace(wait=lambda _: False)  # type: ignore[assignment]
+    pulse.run()
+    assert published == [{f"execution:{execution.pk}"}]
 
 
 def test_a_beat_reads_no_rows_of_what_came(action: Action, worker: Worker) -> None:
@@ -132,8 +149,8 @@ def test_a_beat_reads_no_rows_of_what_came(action: Action, worker: Worker) -> No
 def test_a_pulse_tells_of_a_flood_at_every_other_beat(
     action: Action, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pulses, "NEWEST", 2)
     monkeypatch.setattr(pulses, "FLOOD", 3)
+    goes_on(make_execution("running", action=action, worker=worker, now=clock.now()), pk=1_000_000)
     made = iter([make_execution("running", action=action, worker=worker, now=clock.now())
                  for _ in range(20)])  # fmt: skip
     pulse = a_pulse()
@@ -144,8 +161,8 @@ def test_a_pulse_tells_of_a_flood_at_every_other_beat(
         return pulse.beat()
 
     assert [told_after(rows) for rows in (1, 3)] == [{"execution"}] * 2
-    assert [told_after(rows) for rows in (4, 5)] == [set(), {"execution", "clock"}]
-    assert [told_after(rows) for rows in (4, 0, 0)] == [set(), {"execution"}, set()]
+    assert [told_after(rows) for rows in (4, 5)] == [set(), {"execution"}]
+    assert [told_after(rows) for rows in (4, 0, 0)] == [set(), {"execution", "clock"}, set()]
 
 
 def test_a_pulse_tells_when_a_service_falls_silent() -> None:
@@ -237,6 +254,18 @@ def test_a_tab_is_told_only_of_what_it_asked_for(hub: Hub) -> None:
         assert await one.take(within_seconds=1) == {"execution": 1}
         assert await other.take(within_seconds=1) == {"clock": 2}
         assert await one.take(within_seconds=0) == {}
+
+    asyncio.run(play())
+
+
+def test_a_tab_that_follows_what_others_follow_asks_again_at_once(hub: Hub) -> None:
+    """It may have moved between the answer with the page and its stream."""
+
+    async def play() -> None:
+        topics = frozenset({"execution:1", "execution:2", "clock"})
+        first, second = hub.join(topics), hub.join(topics - {"execution:2"})
+        assert await first.take(within_seconds=0) == {}
+        assert await second.take(within_seconds=0) == {"execution:1": 0}
 
     asyncio.run(play())
 

@@ -61,6 +61,9 @@ class Hub:
     def join(self, topics: frozenset[str]) -> Tab:
         self._loop = asyncio.get_running_loop()
         tab = Tab(topics)
+        # a row that others follow may have moved between the page of this tab and now; of one that
+        # nobody has followed the pulse says so
+        tab.put([topic for topic in self.followed() if ":" in topic], self.version)
         with self._lock:
             self.tabs.add(tab)
             if self._pulse is None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
 import structlog
 from django.db import DatabaseError, InterfaceError, close_old_connections, connections
-from django.db.models import Count, Manager, Model, QuerySet, Sum
+from django.db.models import Count, Manager, Max, Model, QuerySet, Sum
 
 from orchestrator.console import kept
 from orchestrator.console.live.topics import CLOCK, EXECUTION, PRESENCE, TASK
@@ -32,7 +32,7 @@ CLOCK_EVERY = 5
 NEWEST = 1_000
 """Rows of a history among which one is found that is committed after rows with higher ids."""
 FLOOD = 500
-"""Rows that came to histories since the last beat: while it is more, pages are told at every other
+"""Rows that came to a history since the last beat: while it is more, pages are told at every other
 beat. Nobody can read what changes so fast, and the pages would take from the work."""
 READ_AGAIN = (
     ({PRESENCE}, kept.LIVES),
@@ -60,14 +60,16 @@ class Pulse(threading.Thread):
         self._reader = Reader()
         self._beats = 0
         self._known: dict[str, list[Any]] = {}
-        self._sums: dict[str, int] = {}
+        self._highest: dict[str, int] = {}
+        """The highest id of each history."""
         self._held_back: set[str] = set()
 
     def run(self) -> None:
         try:
             close_old_connections()
             self._reader.begin()
-            self._take_changes()
+            # what tabs follow by now may have moved between their page and this look
+            self._take_changes(followed=())
             while not self.stopping.wait(SECONDS) and self.is_wanted():
                 self.publish(self.beat())
         except (DatabaseError, InterfaceError) as error:
@@ -82,9 +84,9 @@ class Pulse(threading.Thread):
 
     def beat(self) -> set[str]:
         """The topics of which pages are to be told: they moved."""
-        before = sum(self._sums.values())
-        moved = self._held_back | self._take_changes()
-        came = (sum(self._sums.values()) - before) / NEWEST
+        before = self._highest
+        moved = self._held_back | self._take_changes(followed=self.followed())
+        came = max(self._highest[each] - before.get(each, 0) for each in self._highest)
         for told in self._reader.read(()):
             moved |= {told.entity, f"{told.entity}:{told.id}"}
         self._beats += 1
@@ -102,27 +104,27 @@ class Pulse(threading.Thread):
             kept.forget(kept.ANSWERS)
         return moved
 
-    def _take_changes(self) -> set[str]:
+    def _take_changes(self, *, followed: Collection[str]) -> set[str]:
         """The topics of which something is not as it was at the last call, or was not looked at."""
+        self._highest = {}
         seen: dict[str, list[Any]] = defaultdict(list)
-        for topic, value in self._looked_at():
+        for topic, value in self._looked_at(_ids_by_entity(followed)):
             seen[topic].append(value)
         moved = {topic for topic, values in seen.items() if self._known.get(topic) != values}
         self._known = seen
         return moved
 
-    def _looked_at(self) -> Iterator[tuple[str, Any]]:
+    def _looked_at(self, ids: Mapping[str, Collection[UUID]]) -> Iterator[tuple[str, Any]]:
         """Topics, with a value that changes whenever they move."""
         yield EXECUTION, _newest_execution()
         yield PRESENCE, _who_is_up()
-        ids = _ids_by_entity(self.followed())
         for entity in self._reader.histories:
             feed = self._reader.feeds[entity]
             assert feed.history is not None
             history = feed.history().model._default_manager
-            self._sums[entity] = _sum_of_newest(history)
-            yield entity, self._sums[entity]
-            for id, number in _rows_by_id(history, feed.history_key, ids[entity]):
+            self._highest[entity], sum_of_ids = _newest(history)
+            yield entity, sum_of_ids
+            for id, number in _rows_by_id(history, feed.history_key, ids.get(entity, ())):
                 yield f"{entity}:{id}", number
 
 
@@ -135,10 +137,11 @@ def _ids_by_entity(topics: Collection[str]) -> dict[str, set[UUID]]:
     return found
 
 
-def _sum_of_newest(rows: Manager[Model]) -> int:
-    """Greater with each row that comes, whether its id is the highest one or not: by `NEWEST` if it
-    is, and there are so many."""
-    return int(rows.order_by("-pk")[:NEWEST].aggregate(sum=Sum("pk"))["sum"] or 0)
+def _newest(rows: Manager[Model]) -> tuple[int, int]:
+    """The highest id, and the sum of the newest: more with each row that comes, be it one of them
+    that is committed late."""
+    newest = rows.order_by("-pk")[:NEWEST].aggregate(highest=Max("pk"), sum=Sum("pk"))
+    return newest["highest"] or 0, newest["sum"] or 0
 
 
 def _rows_by_id(rows: Manager[Model], key: str, ids: Collection[UUID]) -> QuerySet[Any, Any]:
