@@ -303,6 +303,7 @@ class Correspondent(Beside):
             copies=self.reader.letters["rejected"],
             tickets=list(self._tickets()),
             left=left,
+            deletions=self.reader.deletions,
         )
 
     def _tickets(self) -> Iterator[Ticket]:
@@ -367,6 +368,8 @@ class Reader(threading.Thread):
         self._rng = random.Random(seed)
         self._over = threading.Event()
         self._orders: queue.Queue[tuple[Door, float, queue.Queue[bool]]] = queue.Queue()
+        self.deletions: Counter[str] = Counter()
+        """Of output queues, by door."""
         self._away: dict[str, float] = {}
         """Deleted queues, and when they are declared again."""
         self._broke_at = float("-inf")
@@ -437,7 +440,9 @@ class Reader(threading.Thread):
                 continue
             except GONE:
                 self._broke_at = time.monotonic()
+                self.deletions[door.name] += 1  # it may be deleted, and nobody heard
                 continue
+            self.deletions[door.name] += 1
             self._away[door.output] = time.monotonic() + seconds
             return True
         return False

@@ -97,6 +97,9 @@ CAME_AGAIN = truth(
 
 TRUTHS: dict[str, Ledger] = {
     "one answer": truth(),
+    "answer lost with the queue that its client deleted": truth(
+        answers=[], deletions={"letters": 1}
+    ),
     "two answers with one id": truth(answers=[answer(), answer()]),
     "sent twice": truth(sent=[sent(tries=2, confirmed=2)]),
     "never confirmed, and nowhere": truth(
@@ -176,6 +179,14 @@ LIES: dict[str, tuple[Rule, Ledger]] = {
         ),
     ),
     "no answer": (gate_rules.messages_are_answered, truth(answers=[])),
+    "no answer, and another gate's queue was deleted": (
+        gate_rules.messages_are_answered,
+        truth(answers=[], deletions={"parcels": 9}),
+    ),
+    "more answers lost than can be on their way to a queue": (
+        gate_rules.messages_are_answered,
+        truth(sent=[sent()] * 4, answers=[], deletions={"letters": 1}),
+    ),
     "no answer to a refused one": (gate_rules.messages_are_answered, refused(answers=[])),
     "answer to one that was rejected before": (
         gate_rules.messages_are_answered,
