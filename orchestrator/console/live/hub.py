@@ -44,7 +44,7 @@ class Tab:
 
 
 class Hub:
-    """Used in the event loop; only `close_soon` may be called anywhere."""
+    """Used in the event loop; only `followed` and `close_soon` may be called anywhere."""
 
     def __init__(self) -> None:
         self.tabs: set[Tab] = set()
@@ -74,6 +74,11 @@ class Hub:
                 self._pulse.start()
         return tab
 
+    def followed(self) -> frozenset[str]:
+        """The topics of all tabs."""
+        with self._lock:
+            return frozenset().union(*(tab.topics for tab in self.tabs))
+
     def leave(self, tab: Tab) -> None:
         with self._lock:
             self.tabs.discard(tab)
@@ -94,11 +99,6 @@ class Hub:
         self._call(self.close)
 
     # --- from the pulse's thread -----------------------------------------------------------------
-
-    def followed(self) -> frozenset[str]:
-        """The topics of all tabs."""
-        with self._lock:
-            return frozenset().union(*(tab.topics for tab in self.tabs))
 
     def _is_wanted(self) -> bool:
         with self._lock:  # a tab that joins now gets this pulse, or a new one
