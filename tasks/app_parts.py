@@ -17,6 +17,7 @@ from django.db import close_old_connections, connections
 
 from orchestrator.core import clock, frame
 from orchestrator.core.frame import ExecutorPart
+from tasks.stalls import Watched
 
 log = structlog.get_logger(__name__)
 
@@ -27,7 +28,7 @@ MOST_REMEMBERED = 100_000
 """Further ids are left to the look, which finds them a batch at a time."""
 
 
-class PartThread(threading.Thread):
+class PartThread(Watched):
     """Handles executions that ended, ids from its queue, and once a second what no message
     reported."""
 
@@ -56,6 +57,7 @@ class PartThread(threading.Thread):
     def run(self) -> None:
         while not self.stopping.is_set():
             try:
+                self.busy_since = 0.0
                 self._work(*self._wait())
             except Exception:
                 # the thread must survive every error of the database, and looks again
@@ -80,6 +82,7 @@ class PartThread(threading.Thread):
         return given
 
     def _work(self, ended: set[UUID], received: set[UUID]) -> None:
+        self.busy_since = time.monotonic()
         now = clock.now()
         if received:
             self.part.take(received, now=now, actor=ACTOR)

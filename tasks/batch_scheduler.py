@@ -28,6 +28,7 @@ from orchestrator.core.declarations import TopologyDiffers
 from tasks import app_parts
 from tasks.app_parts import PartThread
 from tasks.patient_consumer import EXIT_REFUSED
+from tasks.stalls import Stalls, Watched
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +43,7 @@ GAP_SECONDS = 0.008
 load a statement for ten executions costs little more than one for two."""
 
 
-class Scheduler(threading.Thread):
+class Scheduler(Watched):
     """Turns incoming messages, and the backlog in the database, into dispatched executions."""
 
     def __init__(self, parts: Sequence[PartThread]) -> None:
@@ -64,6 +65,7 @@ class Scheduler(threading.Thread):
 
     def run(self) -> None:
         while not self.stopping.is_set():
+            self.busy_since = time.monotonic()
             try:
                 with publisher.connection() as link:
                     self._consume(link)
@@ -82,6 +84,7 @@ class Scheduler(threading.Thread):
             finally:
                 self.received.clear()
                 close_old_connections()
+            self.busy_since = 0.0
             # with the broker down the backlog cannot be dispatched, so there is no hurry
             self.stopping.wait(PAUSE_AFTER_ERROR_SECONDS)
         connections.close_all()
@@ -107,7 +110,9 @@ class Scheduler(threading.Thread):
             for spec in specs:
                 log.info("Consumer started", queue=spec.name, prefetch=2 * limit)
             while not self.stopping.is_set():
+                self.busy_since = 0.0
                 self._gather(link, limit)
+                self.busy_since = time.monotonic()
                 if self.received:
                     batch, self.received[:] = self.received[:limit], self.received[limit:]
                     self._handle(batch)
@@ -216,7 +221,7 @@ class SchedulerStep(bootsteps.StartStopStep):
     requires = ("celery.worker.components:Pool",)
 
     def __init__(self, worker: Any, **kwargs: Any) -> None:
-        self.threads: list[Scheduler | PartThread] = []
+        self.threads: list[Scheduler | PartThread | Stalls] = []
         super().__init__(worker, **kwargs)
 
     def include_if(self, worker: Any) -> bool:
@@ -231,7 +236,8 @@ class SchedulerStep(bootsteps.StartStopStep):
 
     def start(self, worker: Any) -> None:
         parts = [PartThread(part) for part in app_parts.parts()]
-        self.threads = [Scheduler(parts), *parts]
+        busy: list[Scheduler | PartThread] = [Scheduler(parts), *parts]
+        self.threads = [*busy, Stalls(busy)]
         for thread in self.threads:
             thread.start()
 

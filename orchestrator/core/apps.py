@@ -19,6 +19,7 @@ from orchestrator.core.frame import (
     VIEWER,
     WORKERS,
     Feed,
+    History,
     Life,
     Maintenance,
     MusterApp,
@@ -215,8 +216,7 @@ class CoreConfig(MusterApp):
             model="orchestrator.Execution",
             permission="executions.read",
             about=Named("orchestrator.core.feeds.executions"),
-            history=Named("orchestrator.core.feeds.history_of_executions"),
-            history_key="execution_id",
+            history=History(Named("orchestrator.core.feeds.history_of_executions"), key="execution_id"),
         ),
         Feed(
             entity="worker",

@@ -229,6 +229,17 @@ class Life:
     """Paragraphs below them."""
 
 
+@dataclass(frozen=True)
+class History:
+    """A table that says every change of another one's rows."""
+
+    rows: Named
+    """Returns a queryset of tuples: the id of a row of history, which rises, and of what changed
+    the id, the new state and the time. Without an id, the row is about something else."""
+    key: str
+    """The column by which the rows of one id are found."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Feed:
     """Rows whose changes are told to who listens: over the streams of the API, and by `manage.py
@@ -247,11 +258,7 @@ class Feed:
     """What a listener needs at the place of the row, to be told."""
     about: Named
     """Takes ids; returns by id a `news.About` of each row that exists."""
-    history: Named | None = None
-    """Returns a queryset of tuples: the id of a row of history, which rises, and of what changed
-    the id, the new state and the time. Without an id, the row is about something else."""
-    history_key: str = ""
-    """The column of the history by which the rows of one id are found."""
+    history: History | None = None
     columns: tuple[str, ...] = ()
     """Those of its columns whose changes are news, besides the insertion of a row."""
     is_named_by_state: bool = True

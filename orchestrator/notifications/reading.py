@@ -169,7 +169,7 @@ class Reader:
     def _history(self, entity: str) -> QuerySet[Any, Any]:
         history = self.feeds[entity].history
         assert history is not None
-        return cast("QuerySet[Any, Any]", history())
+        return cast("QuerySet[Any, Any]", history.rows())
 
     def _of_history(self, feed: Feed, rows: Sequence[Row]) -> list[Notification]:
         ids = {row.id for row in rows if row.id is not None}

@@ -11,6 +11,7 @@ from orchestrator.core.frame import (
     VIEWER,
     ExecutorPart,
     Feed,
+    History,
     HotQueue,
     Life,
     Maintenance,
@@ -156,8 +157,7 @@ class WorkflowsConfig(MusterApp):
             model="workflows.Task",
             permission="tasks.read",
             about=Named("orchestrator.workflows.feeds.tasks"),
-            history=Named("orchestrator.workflows.feeds.history_of_tasks"),
-            history_key="task_id",
+            history=History(Named("orchestrator.workflows.feeds.history_of_tasks"), key="task_id"),
         ),
     )
     table_rights = ("orchestrator.workflows.rights.TABLES",)

@@ -26,6 +26,7 @@ from tests.scenarios.installation import Installation
 
 LOOK_EVERY_SECONDS = 2.0
 UNREADABLE = (psycopg.Error, sqlite3.Error)
+OPEN = "SELECT count(*) AS number FROM orchestrator_execution WHERE ended_at IS NULL"
 """Of a database that is away."""
 MARK = "MSTR_EXECUTION_ID"
 ASKED_BEFORE_SECONDS = 30.0
@@ -72,6 +73,14 @@ class Database:
     def select(self, statement: str) -> list[dict[str, Any]]:
         with self._connected() as connection:
             return [dict(row) for row in connection.execute(statement).fetchall()]
+
+    def open_executions(self) -> int | None:
+        """How many are not over; None if nothing can be read now."""
+        try:
+            [row] = self.select(OPEN)
+        except UNREADABLE:
+            return None
+        return int(row["number"])
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[Any]:

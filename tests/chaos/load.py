@@ -7,6 +7,7 @@ import json
 import random
 import threading
 import time
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,11 @@ GHOST_SHARE = 0.06
 GHOST_TTL_MS = 300
 GIVE_UP_SECONDS = 60.0
 
+MOST_OPEN = 240
+"""More than these are not open at once, or a slow machine would never get through them: what waits
+in vain until its deadline there would be no fault's doing."""
+LOOK_SECONDS = 0.5
+
 QUEUED_SHARE = 0.25
 """What names a queue, of all that names no worker."""
 
@@ -56,12 +62,16 @@ class Load(threading.Thread):
         number: int,
         seconds: float,
         seed: int,
+        open_now: Callable[[], int | None],
         steps: int = 0,
         least_deadline_seconds: float | None = None,
     ) -> None:
         super().__init__(name="load", daemon=True)
         self.ledger, self.trace = ledger, trace
         self.number, self.seconds, self.steps = number, seconds, steps
+        self.open_now = open_now
+        """Returns how many executions are not over; None if that cannot be known now."""
+        self.held_back_seconds = 0.0
         self.deadline_seconds = least_deadline_seconds
         """For all that would otherwise have the deadline of the settings."""
         self.accepted_steps = 0
@@ -88,6 +98,7 @@ class Load(threading.Thread):
         self._rng = random.Random(seed)
         self._cancels: list[tuple[float, str]] = []
         """(when, path)."""
+        self._look_again_at = 0.0
         self._url, self._token = url, token
         self._client = self.http()
 
@@ -117,12 +128,24 @@ class Load(threading.Thread):
     def _run(self) -> None:
         began = time.monotonic()
         while self.accepted < self.number or not self.enough.is_set():
-            due = began + self.seconds * self.accepted / self.number
+            due = began + self.seconds * self.accepted / self.number + self.held_back_seconds
             self._cancel_until(due)
+            self._wait_for_room()
             self._submit()
             if self.accepted_steps < self.steps * min(1.0, self.accepted / self.number):
                 self._submit_task()
         self._cancel_until(time.monotonic() + 1)
+
+    def _wait_for_room(self) -> None:
+        """Wait while too much is open, but for no longer than it can be."""
+        now = began = time.monotonic()
+        if now < self._look_again_at:
+            return
+        while (self.open_now() or 0) > MOST_OPEN and now - began < GIVE_UP_SECONDS:
+            self._cancel_until(now + LOOK_SECONDS)
+            now = time.monotonic()
+        self.held_back_seconds += now - began
+        self._look_again_at = now + LOOK_SECONDS
 
     def _submit(self) -> None:
         new = self._new()

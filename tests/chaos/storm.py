@@ -176,6 +176,7 @@ class Storm:
             steps=steps,
             seconds=submit_seconds,
             seed=self.seed,
+            open_now=self.database.open_executions,
             least_deadline_seconds=self.profile.deadline_seconds,
         )
         workers = self.database.select("SELECT id FROM orchestrator_worker")

@@ -119,12 +119,12 @@ class Pulse(threading.Thread):
         yield EXECUTION, _newest_execution()
         yield PRESENCE, _who_is_up()
         for entity in self._reader.histories:
-            feed = self._reader.feeds[entity]
-            assert feed.history is not None
-            history = feed.history().model._default_manager
-            self._highest[entity], sum_of_ids = _newest(history)
+            history = self._reader.feeds[entity].history
+            assert history is not None
+            rows = history.rows().model._default_manager
+            self._highest[entity], sum_of_ids = _newest(rows)
             yield entity, sum_of_ids
-            for id, number in _rows_by_id(history, feed.history_key, ids.get(entity, ())):
+            for id, number in _rows_by_id(rows, history.key, ids.get(entity, ())):
                 yield f"{entity}:{id}", number
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
-from django.db import DatabaseError
+from django.db import DatabaseError, connection
+from django.test.utils import CaptureQueriesContext
 
 from orchestrator.core import investigations
 from orchestrator.core.models import DLQEntry, Execution
@@ -309,3 +311,34 @@ def test_keepers_that_take_in_the_same_message_at_once_start_it_once(make_gate: 
     assert sorted(str(each) for batch in taken for each in does(batch)) == sorted(
         ["Does.ATTACH"] * 10 + ["Does.TAKE_IN"] * 10
     )
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_look_at_earlier_tickets_reads_few_of_many(make_gate: MakeGate) -> None:
+    """Each half of its condition has an index of its own, which is used."""
+    gate = make_gate()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO queues_ticket (gate_id, task_id, digest, tries, headers, properties,
+                envelope, refusal, moved_at, holder, job_status, told_to, tell_tries, last_error,
+                created_at)
+            SELECT %s, 't' || n, md5(n::text), 0, '{}', '{}', '{}', '{}',
+                CASE WHEN n %% 10 = 0 THEN %s END, '', '', '', 0, '', %s
+            FROM generate_series(1, 20000) AS n
+            """,
+            [gate.pk, NOW, NOW],
+        )
+        cursor.execute("ANALYZE queues_ticket")
+    with CaptureQueriesContext(connection) as queries:
+        take_in(gate, *(delivery(messages.body(f"t{n}")) for n in range(100, 140)))
+    look = next(each["sql"] for each in queries if "ticket" in each["sql"])
+    assert look.startswith("SELECT")
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN (ANALYZE) {look}")
+        plan = "\n".join(row[0] for row in cursor.fetchall())
+    assert "Seq Scan" not in plan
+    assert "ticket_of_task_is_unique" in plan
+    assert "ticket_moved" in plan
+    read = [int(rows) for rows in re.findall(r"Index Scan .*?rows=(\d+) loops", plan)]
+    assert sum(read) <= 80, plan

@@ -1,0 +1,72 @@
+"""Says where a thread of an executor stands that has been at one thing for too long.
+
+Whatever it waits for ends in time: a statement, a lock, a confirm. But several may follow on one
+another, and the process around it answers every probe meanwhile.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS = 1.0
+LONG_SECONDS = 10.0
+"""It is said after this time, and again whenever it has doubled."""
+MOST_FRAMES = 12
+
+
+class Watched(threading.Thread):
+    """A thread that says since when it is busy."""
+
+    busy_since = 0.0
+    """By `time.monotonic`; 0 while it waits for something to do."""
+
+
+class Stalls(threading.Thread):
+    """Looks at these threads once a second."""
+
+    def __init__(self, threads: Sequence[Watched]) -> None:
+        super().__init__(name="muster-stalls", daemon=True)
+        self.threads = threads
+        self.stopping = threading.Event()
+        self._told: dict[str, tuple[float, float]] = {}
+        """By thread: since when it was busy as it was last told of, and for how long."""
+
+    def run(self) -> None:
+        while not self.stopping.wait(LOOK_SECONDS):
+            self.look()
+
+    def stop(self) -> None:
+        self.stopping.set()
+        self.join(timeout=10)
+
+    def look(self) -> None:
+        for thread in self.threads:
+            since = thread.busy_since
+            seconds = time.monotonic() - since if since else 0.0
+            told_since, told_seconds = self._told.get(thread.name, (0.0, 0.0))
+            least = 2 * told_seconds if told_since == since else LONG_SECONDS
+            if seconds >= max(least, LONG_SECONDS):
+                self._told[thread.name] = since, seconds
+                log.warning(
+                    "a thread has been at one thing for long",
+                    thread=thread.name,
+                    seconds=round(seconds),
+                    at=_stack(thread),
+                )
+
+
+def _stack(thread: Watched) -> list[str]:
+    """Where it stands, the innermost call first."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    if frame is None:
+        return []
+    calls = traceback.extract_stack(frame)[-MOST_FRAMES:]
+    return [f"{call.name} ({call.filename}:{call.lineno})" for call in reversed(calls)]
