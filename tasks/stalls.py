@@ -11,6 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 import structlog
 
@@ -19,7 +20,9 @@ log = structlog.get_logger(__name__)
 LOOK_SECONDS = 1.0
 LONG_SECONDS = 10.0
 """It is said after this time, and again whenever it has doubled."""
-MOST_FRAMES = 12
+MOST_CALLS = 10
+LIBRARIES = {"site-packages", Path(threading.__file__).parent.name}
+"""Folders of code that is not our own."""
 
 
 class Watched(threading.Thread):
@@ -64,9 +67,16 @@ class Stalls(threading.Thread):
 
 
 def _stack(thread: Watched) -> list[str]:
-    """Where it stands, the innermost call first."""
+    """Where it stands, the innermost call first: that one, and those of our own code."""
     frame = sys._current_frames().get(thread.ident or 0)
     if frame is None:
         return []
-    calls = traceback.extract_stack(frame)[-MOST_FRAMES:]
-    return [f"{call.name} ({call.filename}:{call.lineno})" for call in reversed(calls)]
+    *outer, innermost = traceback.extract_stack(frame)
+    ours = [call for call in outer if not LIBRARIES.intersection(Path(call.filename).parts)]
+    calls = [*ours[1 - MOST_CALLS :], innermost]
+    return [f"{call.name} ({_short(call.filename)}:{call.lineno})" for call in reversed(calls)]
+
+
+def _short(filename: str) -> str:
+    """The name of a file with that of its folder."""
+    return "/".join(Path(filename).parts[-2:])
