@@ -77,10 +77,11 @@ class Database:
     def open_executions(self) -> int | None:
         """How many are not over; None if nothing can be read now."""
         try:
-            [row] = self.select(OPEN)
+            rows = self.select(OPEN)
         except UNREADABLE:
             return None
-        return int(row["number"])
+        # none: seen of a database under a storm
+        return int(rows[0]["number"]) if rows else None
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[Any]:
