@@ -134,7 +134,11 @@ class Scheduler(Watched):
         try:
             while len(self.received) < limit:
                 until = self.next_batch_at if self.received else self.backlog_at
-                link.drain_events(timeout=max(0.0, until - time.monotonic()))
+                seconds = until - time.monotonic()
+                if seconds > 0:
+                    link.drain_events(timeout=seconds)
+                else:
+                    brokers.drain_come(link)
         except (TimeoutError, socket.timeout):  # noqa: UP041 - kombu's virtual transports
             pass
 

@@ -183,7 +183,7 @@ def drain(link: Connection) -> bool:
     came = False
     try:
         while True:
-            link.drain_events(timeout=0)
+            brokers.drain_come(link)
             came = True
     except (TimeoutError, socket.timeout):  # noqa: UP041 - kombu's virtual transports
         return came

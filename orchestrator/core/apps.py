@@ -216,7 +216,9 @@ class CoreConfig(MusterApp):
             model="orchestrator.Execution",
             permission="executions.read",
             about=Named("orchestrator.core.feeds.executions"),
-            history=History(Named("orchestrator.core.feeds.history_of_executions"), key="execution_id"),
+            history=History(
+                Named("orchestrator.core.feeds.history_of_executions"), key="execution_id"
+            ),
         ),
         Feed(
             entity="worker",

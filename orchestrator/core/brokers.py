@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import ssl
 from collections.abc import Iterator
 from datetime import datetime
@@ -21,6 +22,10 @@ from kombu.exceptions import OperationalError
 from orchestrator.core.errors import NotFound
 
 DEFAULT = "default"
+
+REST_SECONDS = 0.02
+"""So long the rest of a message is waited for that has begun to come. What is there of it by then
+is kept."""
 
 
 class UnknownBroker(NotFound):
@@ -70,6 +75,24 @@ def ensure_connected(link: Connection) -> None:
     library."""
     limit_seconds = settings.MUSTER.publish_timeout_seconds
     link.ensure_connection(max_retries=1, interval_start=0, timeout=int(limit_seconds) or 1)
+
+
+def drain_come(link: Connection) -> None:
+    """Handle one message that has come, without waiting for one. Raises TimeoutError if none has,
+    and the errors of the broker's library.
+
+    Not `drain_events(timeout=0)`: if half of a frame has come and its rest never does, py-amqp 5.4
+    tries to read it for ever, with all of a processor.
+    """
+    sock = getattr(link.connection, "sock", None)
+    if sock is None:  # the embedded broker has no frames
+        link.drain_events(timeout=0)
+        return
+    is_decrypted = getattr(sock, "pending", int)() > 0
+    is_open = sock.fileno() >= 0
+    if is_open and not is_decrypted and not select.select([sock], [], [], 0)[0]:
+        raise TimeoutError
+    link.drain_events(timeout=REST_SECONDS)
 
 
 def pauses_seconds() -> Iterator[float]:
