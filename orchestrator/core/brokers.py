@@ -55,12 +55,24 @@ def connection(alias: str = DEFAULT, *, limit_seconds: float | None = None) -> C
     """Open a connection to a broker, with time limits so that a stalled broker is an error. The
     limit is the setting's if none is given. Raises UnknownBroker."""
     limit = limit_seconds or settings.MUSTER.publish_timeout_seconds
-    return Connection(
+    return _Limited(
         url(alias),
         ssl=tls(alias),
         connect_timeout=limit,
         transport_options={"read_timeout": limit, "write_timeout": limit},
     )
+
+
+class _Limited(Connection):
+    """A connection on which each wait for bytes has the limit of `read_timeout`. py-amqp gives that
+    to the system, and in the middle of a frame it tries again whenever the system gives up."""
+
+    def _establish_connection(self) -> Any:
+        made = super()._establish_connection()
+        sock = getattr(made, "sock", None)
+        if sock is not None:  # the embedded broker has none
+            sock.settimeout((self.transport_options or {})["read_timeout"])
+        return made
 
 
 def tls(alias: str = DEFAULT) -> dict[str, Any] | bool:

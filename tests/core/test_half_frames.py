@@ -65,6 +65,26 @@ def test_half_a_message_keeps_nobody_and_is_not_lost(wire: tuple[socket.socket, 
     assert link.read == [PAYLOAD]
 
 
+def test_every_wait_on_a_connection_has_a_limit(rabbitmq_url: str, settings: Any) -> None:
+    settings.BROKER_URL = rabbitmq_url
+    with brokers.connection(limit_seconds=3) as link:
+        brokers.ensure_connected(link)
+        assert link.connection.sock.gettimeout() == 3
+        with pytest.raises(TimeoutError):
+            link.drain_events(timeout=0.01)
+        assert link.connection.sock.gettimeout() == 3
+
+
+def test_limit_holds_in_the_middle_of_a_message(wire: tuple[socket.socket, Link]) -> None:
+    broker, link = wire
+    broker.sendall(FRAME[:500])
+    link.connection.sock.settimeout(0.2)  # as that of a connection has one
+    with pytest.raises(TimeoutError):
+        link.transport.read_frame()
+    broker.sendall(FRAME[500:])
+    assert link.transport.read_frame()[2] == PAYLOAD
+
+
 def test_whole_messages_are_read_and_nothing_is_waited_for(
     wire: tuple[socket.socket, Link],
 ) -> None:
