@@ -39,7 +39,7 @@ class Command(output.MusterCommand):
             "--pool",
             choices=["prefork", "threads"],
             default="prefork",
-            help="prefork can kill Python actions; threads are faster for many short ones",
+            help="threads are faster for many short actions; prefork can also kill a trusted one",
         )
         parser.add_argument(
             "--label",
