@@ -84,7 +84,7 @@ class Scheduler(Watched):
             finally:
                 self.received.clear()
                 close_old_connections()
-            self.busy_since = 0.0
+                self.busy_since = 0.0
             # with the broker down the backlog cannot be dispatched, so there is no hurry
             self.stopping.wait(PAUSE_AFTER_ERROR_SECONDS)
         connections.close_all()

@@ -52,11 +52,12 @@ class Stalls(threading.Thread):
 
     def look(self) -> None:
         for thread in self.threads:
-            since = thread.busy_since
-            seconds = time.monotonic() - since if since else 0.0
+            if not (since := thread.busy_since):
+                continue
+            seconds = time.monotonic() - since
             told_since, told_seconds = self._told.get(thread.name, (0.0, 0.0))
             least = 2 * told_seconds if told_since == since else LONG_SECONDS
-            if seconds >= max(least, LONG_SECONDS):
+            if seconds >= least:
                 self._told[thread.name] = since, seconds
                 log.warning(
                     "a thread has been at one thing for long",

@@ -100,7 +100,7 @@ def drain_come(link: Connection) -> None:
     if sock is None:  # the embedded broker has no frames
         link.drain_events(timeout=0)
         return
-    is_decrypted = getattr(sock, "pending", int)() > 0
+    is_decrypted = isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
     is_open = sock.fileno() >= 0
     if is_open and not is_decrypted and not select.select([sock], [], [], 0)[0]:
         raise TimeoutError

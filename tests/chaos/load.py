@@ -71,7 +71,7 @@ class Load(threading.Thread):
         self.number, self.seconds, self.steps = number, seconds, steps
         self.open_now = open_now
         """Returns how many executions are not over; None if that cannot be known now."""
-        self.held_back_seconds = 0.0
+        self._held_back_seconds = 0.0
         self.deadline_seconds = least_deadline_seconds
         """For all that would otherwise have the deadline of the settings."""
         self.accepted_steps = 0
@@ -128,7 +128,7 @@ class Load(threading.Thread):
     def _run(self) -> None:
         began = time.monotonic()
         while self.accepted < self.number or not self.enough.is_set():
-            due = began + self.seconds * self.accepted / self.number + self.held_back_seconds
+            due = began + self.seconds * self.accepted / self.number + self._held_back_seconds
             self._cancel_until(due)
             self._wait_for_room()
             self._submit()
@@ -144,7 +144,7 @@ class Load(threading.Thread):
         while (self.open_now() or 0) > MOST_OPEN and now - began < GIVE_UP_SECONDS:
             self._cancel_until(now + LOOK_SECONDS)
             now = time.monotonic()
-        self.held_back_seconds += now - began
+        self._held_back_seconds += now - began
         self._look_again_at = now + LOOK_SECONDS
 
     def _submit(self) -> None:

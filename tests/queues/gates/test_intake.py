@@ -341,4 +341,5 @@ def test_look_at_earlier_tickets_reads_few_of_many(make_gate: MakeGate) -> None:
     assert "ticket_of_task_is_unique" in plan
     assert "ticket_moved" in plan
     read = [int(rows) for rows in re.findall(r"Index Scan .*?rows=(\d+) loops", plan)]
+    assert len(read) == 2, plan
     assert sum(read) <= 80, plan
