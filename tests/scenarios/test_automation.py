@@ -271,6 +271,7 @@ def test_executor_that_dies_at_any_boundary_answers_each_event_once(
         if form == injection.KILL:
             muster.wait_for(lambda: lives[-1].process.poll() is not None, "it lives")
             lives.append(muster.start_executor(f"e{len(lives)}", **environment))
+    muster.ready()
 
     rows = answers(muster, events, len(events))
 

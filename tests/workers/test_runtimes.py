@@ -393,7 +393,7 @@ class TestShell:
         assert _is_over(int(outcome.result["stdout"]))
 
     def test_a_command_that_clears_its_environment_is_stopped_all_the_same(self):
-        asked = call("shell", ["env", "-i", "/bin/sleep", "60"], timeout_seconds=0.2)
+        asked = call("shell", ["env", "-i", "/bin/sleep", "60"], timeout_seconds=1)
         outcome = runtimes.run(asked)
         assert (outcome.event, outcome.result["signal"]) == ("time_out", "SIGTERM")
 
