@@ -50,7 +50,8 @@ task_send_sent_event = False
 worker_hijack_root_logger = False
 worker_redirect_stdouts = False
 worker_disable_rate_limits = True
-# Celery closes Django's connection around each task unless told to keep it
+# Celery closes Django's connection around each task unless told to keep it. It keeps a broken one,
+# too: our tasks look after theirs
 CELERY_DB_REUSE_MAX = 1_000
 
 beat_scheduler = "tasks.beat:Scheduler"

@@ -31,6 +31,7 @@ MISSING_CODE: Stage = ("tests/core/test_missing_code.py",)
 CODE_WATCH: Stage = ("tests/workers/test_missing_code.py",)
 MAINTENANCE: Stage = ("tests/core/test_maintenance.py",)
 HELD_ROWS: Stage = ("tests/core/test_held_rows.py",)
+TICKS: Stage = ("tests/tasks/test_maintenance.py",)
 CLOCK: Stage = ("tests/core/test_clock.py",)
 TRIES: Stage = ("tests/workflows/test_tries.py",)
 READ_ONLY: Stage = ("tests/core/test_read_only.py",)
@@ -540,6 +541,20 @@ MUTANTS = (
         "idle_in_transaction_session_timeout = {BRIEF_MS}",
         "idle_in_transaction_session_timeout = 10000",
         (HELD_ROWS,),
+    ),
+    Mutant(
+        "session whose limits count by an earlier clock goes on",
+        "orchestrator/core/clock.py",
+        "step.seconds > 0 and step.noticed >= began",
+        "False",
+        (CLOCK,),
+    ),
+    Mutant(
+        "session that broke is kept by the tasks of beat",
+        "tasks/maintenance.py",
+        "        close_old_connections()\n",
+        "",
+        (TICKS,),
     ),
     Mutant(
         "sweep that vanished holds its rows for as long as others do",
