@@ -1,6 +1,7 @@
 #!/bin/sh
 # Install what the tests start private servers from: the binaries of PostgreSQL, RabbitMQ and Redis;
-# libfaketime, with which they skew a process's clock; node, which runs node actions; openssl; curl
+# libfaketime, with which they skew a process's clock, and a C compiler, with which they make one for
+# a server; node, which runs node actions; openssl; curl
 # and jq, which the documentation calls; systemd, whose systemd-analyze reads our units; prometheus,
 # whose promtool tries our alerts; zsh and fish, which complete our commands; and Chromium, which
 # looks at the admin's pages.
@@ -42,6 +43,7 @@ if ! has chromium && ! has google-chrome && grep -qs '^ID=debian' /etc/os-releas
 fi
 if [ "$(uname)" = Linux ]; then
     has systemd-analyze /usr/bin || missing="$missing systemd"
+    has cc /usr/bin || missing="$missing gcc libc6-dev"
     has libfaketimeMT.so.1 /usr/lib/*/faketime /usr/lib/faketime /usr/local/lib/faketime ||
         missing="$missing libfaketime"
 fi

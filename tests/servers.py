@@ -244,9 +244,9 @@ class PostgresServer(Server):
         disk_mb: int | None = None,
     ) -> None:
         self._binaries = find("initdb", POSTGRES_DIRECTORIES).parent
-        self._faketime = find_faketime() if has_own_clock else None
         self._disk_mb = disk_mb
         super().__init__()
+        self._clock = SettableClock(self.directory) if has_own_clock else None
         self._settings = {
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": "",
@@ -266,7 +266,7 @@ class PostgresServer(Server):
 
     @property
     def has_own_clock(self) -> bool:
-        return self._faketime is not None
+        return self._clock is not None
 
     @property
     def has_disk(self) -> bool:
@@ -275,9 +275,8 @@ class PostgresServer(Server):
 
     def step_clock(self, offset_seconds: float) -> None:
         """From now on its clock is off by this much, forward or back; at once and everywhere."""
-        replacement = self._clock.with_suffix(".new")
-        replacement.write_text(f"{offset_seconds:+.3f}\n")
-        replacement.replace(self._clock)  # read by every process at any time: never half of it
+        assert self._clock is not None
+        self._clock.set(offset_seconds)
 
     def fill_disk(self) -> None:
         """Leave no byte of its disk to it, although it goes on writing meanwhile."""
@@ -308,23 +307,8 @@ class PostgresServer(Server):
     def _filler(self) -> Path:
         return self._data / "filler"
 
-    @property
-    def _clock(self) -> Path:
-        return self.directory / "clock"
-
     def _environment(self) -> dict[str, str]:
-        return super()._environment() | (
-            {}
-            if self._faketime is None
-            else {
-                "LD_PRELOAD": str(self._faketime),
-                "FAKETIME_TIMESTAMP_FILE": str(self._clock),
-                "FAKETIME_NO_CACHE": "1",
-                "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-                "FAKETIME_FORCE_MONOTONIC_FIX": "0",
-                "NO_FAKE_STAT": "1",
-            }
-        )
+        return super()._environment() | ({} if self._clock is None else self._clock.environment)
 
     def _mount_disk(self) -> None:
         self._data.mkdir()
@@ -336,7 +320,6 @@ class PostgresServer(Server):
         self._settings |= {"max_wal_size": "64MB", "min_wal_size": "32MB"}
 
     def _prepare(self) -> None:
-        self.step_clock(0)
         super()._prepare()
         if self._disk_mb is not None:
             self._mount_disk()
@@ -554,15 +537,24 @@ def find(name: str, directories: tuple[str, ...] = ()) -> Path:
     return Path(on_path).resolve() if directories else Path(on_path)
 
 
-FAKETIME_DIRECTORIES = ("/usr/lib/*/faketime", "/usr/lib/faketime", "/usr/local/lib/faketime")
+class SettableClock:
+    """The wall clock of processes that are started with its environment. Raises MissingBinary."""
 
+    def __init__(self, directory: Path) -> None:
+        if sys.platform != "linux":
+            raise MissingBinary("a clock that can be set is only made on Linux")
+        self._offset = directory / "clock"
+        library = directory / "clock.so"
+        self.environment = {"LD_PRELOAD": str(library), "SETTABLE_CLOCK": str(self._offset)}
+        self._offset.write_bytes(bytes(8))
+        source = Path(__file__).with_name("settable_clock.c")
+        compile = f"{find('cc')} -O2 -Wall -Werror -fPIC -shared"
+        subprocess.run([*compile.split(), "-o", library, source], check=True)
 
-def find_faketime() -> Path:
-    """The library that gives a process a clock of its own; raises MissingBinary."""
-    for pattern in FAKETIME_DIRECTORIES:
-        for path in Path("/").glob(f"{pattern.lstrip('/')}/libfaketimeMT.so.1"):
-            return path
-    raise MissingBinary("libfaketime is not installed (deploy/install-test-servers.sh installs it)")
+    def set(self, offset_seconds: float) -> None:
+        """From now on it is off by this much. Processes have it in memory: never half of it."""
+        with self._offset.open("r+b", buffering=0) as file:
+            file.write(int(offset_seconds * 1e9).to_bytes(8, sys.byteorder, signed=True))
 
 
 def can_mount() -> bool:

@@ -8,12 +8,15 @@ parameters, no monitor looks for what a dead worker has left, and no retry polic
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
+import amqp
 import psycopg
 import uuid_utils.compat as uuid_utils
 from psycopg.types.json import Jsonb
@@ -37,6 +40,15 @@ MOVE = """
     )
     INSERT INTO event (execution_id, event) SELECT id, %s FROM moved RETURNING execution_id
 """
+
+PLACE = """
+    WITH moved AS (
+        UPDATE execution SET status = 'placed', updated_at = now()
+        WHERE id = ANY(%s::uuid[]) AND status = 'scheduled' RETURNING id
+    )
+    INSERT INTO event (execution_id, event) SELECT id, 'schedule' FROM moved
+"""
+BATCH = 250
 
 _local = threading.local()
 
@@ -129,6 +141,48 @@ def ends(*, count: int) -> list[float]:
         return stamps.timed(one, count)
     finally:
         link.execute("UNLISTEN bench_ended; DROP TRIGGER bench_ended ON execution")
+
+
+def schedule_cost_ms(*, workers: int, count: int) -> float:
+    """Milliseconds for each execution that it takes to place `count` on so many workers, in
+    Muster's batches: one statement, and one message for each worker, which lists what is its own;
+    the broker confirms all of them. The workers are not looked at."""
+    begin()
+    ids = list(map(str, accept(count, "noop", {}, "benchmark")))
+    queues = [f"by-hand-{number}" for number in range(workers)]
+    with app.connection_for_write() as link:
+        channel: Any = link.channel()
+        for queue in queues:
+            channel.queue_declare(queue, durable=True, auto_delete=False)
+        confirmed = _count_confirms(channel)
+        started = time.perf_counter()
+        sent = 0
+        for first in range(0, count, BATCH):
+            batch = ids[first : first + BATCH]
+            connection().execute(PLACE, [batch])
+            for number in range(min(workers, len(batch))):
+                queue = queues[(first + number) % workers]
+                listed = json.dumps({"ids": batch[number::workers]})
+                channel.basic_publish(amqp.Message(listed, delivery_mode=2), "", queue)
+                sent += 1
+            while confirmed() < sent:
+                link.drain_events(timeout=stamps.PATIENCE_SECONDS)
+        elapsed = time.perf_counter() - started
+        if sum(channel.queue_delete(queue) for queue in queues) != sent:
+            raise BenchmarkError("not all messages are in their queues")
+    return elapsed * 1000 / count
+
+
+def _count_confirms(channel: Any) -> Callable[[], int]:
+    """Have the broker confirm what is published here from now on; returns what counts that."""
+    confirmed: set[int] = set()
+
+    def on_ack(tag: int, multiple: bool) -> None:
+        confirmed.update(range(1, tag + 1) if multiple else [tag])
+
+    channel.confirm_select()
+    channel.events["basic_ack"].add(on_ack)
+    return lambda: len(confirmed)
 
 
 def connection() -> psycopg.Connection[Any]:

@@ -283,7 +283,6 @@ class CoreConfig(MusterApp):
     def ready(self) -> None:
         from orchestrator.core import (
             checks,  # noqa: F401 - registers them
-            clock,
             database,
             memory,
             migration_history,
@@ -297,7 +296,6 @@ class CoreConfig(MusterApp):
         connection_created.connect(database.leave_read_only_sessions)
         connection_created.connect(database.leave_broken_sessions)
         connection_created.connect(database.load_times_natively)
-        connection_created.connect(clock.note_session)
         pre_migrate.connect(migration_history.require_known, sender=self)
         pre_migrate.connect(view_definitions.drop, sender=self)
         post_migrate.connect(view_definitions.make, sender=self)

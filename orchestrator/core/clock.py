@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import structlog
 from django.db import connection
@@ -107,7 +107,6 @@ def now() -> datetime:
 
     PostgreSQL is asked every second; in between, the seconds that this machine has counted are
     added, never its own clock. Embedded, database and processes share one host and so one clock.
-    Outside of a transaction, it also closes a session that was there before the clock was set.
     """
     last = watch.last
     if last is None or connection.vendor != "postgresql":
@@ -116,8 +115,6 @@ def now() -> datetime:
     often = ASK_SLOW_DATABASE_EVERY_SECONDS if last.is_slow else ASK_EVERY_SECONDS
     if not 0 <= counted - last.latest < often:
         return asked_now()
-    if watch.steps:
-        _leave_session_of_earlier_clock()
     return last.at + timedelta(seconds=counted - last.latest)
 
 
@@ -132,7 +129,6 @@ def asked_now() -> datetime:
     if reading.is_slow:
         reading = min(reading, ask(), key=lambda each: each.latest - each.earliest)
     watch.note(reading)
-    _leave_session_of_earlier_clock()
     last = watch.last or reading
     # counted from the answer, not from the question: a database that was frozen answers for now
     return last.at + timedelta(seconds=seconds_counted() - last.latest)
@@ -175,25 +171,6 @@ class Running:
         that was read before cannot be compared with what others have written since."""
         asked_now()
         return any(step.noticed >= self._began for step in tuple(watch.steps))
-
-
-def note_session(connection: Any, **_: Any) -> None:
-    """Note when this session began."""
-    connection.muster_began = seconds_counted()
-
-
-def _leave_session_of_earlier_clock() -> None:
-    """Have the next statement open a new session if the clock was set forward during this one.
-
-    PostgreSQL times a session's limits by that clock, and sets no alarm as long as an earlier one
-    is pending. Of a session that was there before, a transaction that stands idle, with its locks,
-    was seen to last for more than 40 s, although its limit was 2 s (PostgreSQL 15).
-    """
-    began = getattr(connection, "muster_began", None)
-    if began is None or connection.vendor != "postgresql" or connection.in_atomic_block:
-        return
-    if any(step.seconds > 0 and step.noticed >= began for step in tuple(watch.steps)):
-        connection.close()
 
 
 def seconds_counted() -> float:

@@ -543,13 +543,6 @@ MUTANTS = (
         (HELD_ROWS,),
     ),
     Mutant(
-        "session whose limits count by an earlier clock goes on",
-        "orchestrator/core/clock.py",
-        "step.seconds > 0 and step.noticed >= began",
-        "False",
-        (CLOCK,),
-    ),
-    Mutant(
         "session that broke is kept by the tasks of beat",
         "tasks/maintenance.py",
         "        close_old_connections()\n",

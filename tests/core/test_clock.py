@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
 
 from orchestrator.core import clock, executions, fleet, maintenance
 from orchestrator.core.clock import Reading, Watch
@@ -158,38 +157,6 @@ def set_clock(watch: Watch, step: float, *, ago: float = 0.0) -> None:
     noticed = clock.seconds_counted() - ago
     watch.steady_since = noticed
     watch.steps.append(clock.Step(step, noticed))
-
-
-def _session() -> int:
-    """The server's process of this thread's session."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()")
-        (pid,) = cursor.fetchone()
-    return int(pid)
-
-
-@pytest.mark.parametrize("asked", [clock.asked_now, clock.now])
-@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
-@pytest.mark.usefixtures("database")
-def test_session_that_was_there_before_the_clock_was_set_forward_is_left(
-    asked: Callable[[], datetime], watch: Watch
-) -> None:
-    """PostgreSQL would not end its transactions in time."""
-    connection.close()
-    before = _session()
-    set_clock(watch, -600.0)
-    asked()
-    assert _session() == before
-
-    set_clock(watch, 600.0)
-    with transaction.atomic():
-        asked()
-        assert _session() == before
-    asked()
-    after = _session()
-    assert after != before
-    asked()
-    assert _session() == after
 
 
 def lost(now: datetime) -> list[str]:
@@ -382,7 +349,6 @@ def test_nothing_is_rejected_for_want_of_a_worker_just_after_the_clock_was_set(
 def paused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who is given the time is at once kept from going on for PAUSE: its database is frozen, its
     network silent, or its own process stopped."""
-    connection.ensure_connection()  # a new session looks at the clock once
     counted = itertools.chain([100.0], itertools.repeat(100.0 + PAUSE.total_seconds()))
     monkeypatch.setattr(clock, "seconds_counted", lambda: next(counted))
 

@@ -6,11 +6,14 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlsplit
+from uuid import UUID
 
 import psycopg
 import pytest
 
 from tests import servers
+from tests.relays import Wire
 from tests.scenarios.conftest import MEASURED
 from tests.scenarios.installation import QUICK, SOON_LOST, Backend, Installation
 
@@ -106,7 +109,7 @@ def test_step_loses_no_worker_stops_no_maintenance_and_ends_nothing_wrongly(
 
 @pytest.mark.parametrize("dies", ["before", "after"])
 def test_worker_that_dies_beside_a_step_is_found_lost(
-    muster: Installation, step: int, dies: str, measured_lost: Callable[[str, float], None]
+    muster: Installation, step: int, dies: str, measured_here: Callable[[str, float], None]
 ) -> None:
     muster.start_executor()
     w1 = muster.start_worker("w1", concurrency=1)
@@ -132,7 +135,7 @@ def test_worker_that_dies_beside_a_step_is_found_lost(
     muster.wait_for(
         lambda: muster.worker("w1").status_reason == "heartbeat stale", "nobody misses it"
     )
-    measured_lost(f"death {dies} a step of {step:+d} s to lost", time.monotonic() - killed_at)
+    measured_here(f"death {dies} a step of {step:+d} s to lost", time.monotonic() - killed_at)
     assert muster.worker("w2").incarnation == 1
     muster.wait_for(lambda: muster.worker("w2").status == "active", "w2 is not active")
     muster.wait_for_start("running", attempt=2)
@@ -141,8 +144,39 @@ def test_worker_that_dies_beside_a_step_is_found_lost(
     muster.check_accounts()
 
 
+def test_executor_that_vanishes_in_its_sweep_after_a_step_holds_nothing_up(
+    muster: Installation, step: int, measured_here: Callable[[str, float], None]
+) -> None:
+    """The server ends its transaction in time, although it counts that by its clock."""
+    url = urlsplit(muster.environment["DATABASE_URL"])
+    assert url.hostname
+    assert url.port
+    with Wire(url.hostname, url.port) as wire:
+        through_wire = url._replace(netloc=f"{url.username}@127.0.0.1:{wire.port}").geturl()
+        muster.start_executor("vanishes", DATABASE_URL=through_wire)
+        muster.ready()
+        nobody = muster.client.call("enlist", name="nobody")
+        set_clock(muster, step)
+        muster.wait_for(lambda: maintenance_is_current(muster), "maintenance stands still")
+        overdue: list[UUID] = []
+
+        def has_vanished() -> bool:
+            overdue.append(muster.submit("core.noop", worker_id=nobody, deadline_seconds=1))
+            return wire.hush_after(b"execution_timeout_monitor", within_seconds=3)
+
+        muster.wait_for(has_vanished, "it ends nothing")
+        vanished_at = time.monotonic()
+        muster.start_executor("other")
+        muster.wait_for_ends(overdue, within_seconds=20)
+        seconds = time.monotonic() - vanished_at
+        measured_here(
+            f"executor vanished in a sweep after a step of {step:+d} s to the end", seconds
+        )
+    muster.check_accounts()
+
+
 @pytest.fixture
-def measured_lost(request: pytest.FixtureRequest) -> Callable[[str, float], None]:
+def measured_here(request: pytest.FixtureRequest) -> Callable[[str, float], None]:
     def note(what: str, seconds: float) -> None:
         request.node.user_properties.append((MEASURED, f"{seconds:7.3f} s  {what}"))
 
