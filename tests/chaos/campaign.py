@@ -30,7 +30,7 @@ AT_ONCE = 5
 AGAIN_SECONDS = 4.0
 """What was provoked and did not come is provoked again."""
 
-SELDOM_SECONDS = {"step the clock": 15.0}
+SELDOM_SECONDS = {"step the clock": 15.0, "freeze worker": 15.0}
 """What nobody could recover from in that time."""
 
 LONGEST_SECONDS = 120.0
@@ -190,8 +190,9 @@ class Provoker:
         """A worker that has a queue and never comes: the way to many dead letters."""
         self.storm.make_ghost()
 
-    def kill_worker(self) -> None:
-        self.storm.breaker.cause("kill worker")
+    def freeze_worker(self) -> None:
+        """Until it is declared lost: one that is killed is back before that."""
+        self.storm.breaker.cause("freeze worker")
 
     def step_the_clock(self) -> None:
         """Forward and back in turns, while something runs that is then overdue by it."""
@@ -243,6 +244,17 @@ class Provoker:
         first = self.rng.randrange(10**9)
         client.call("report_orders", numbers=list(range(first, first + 10)), pack="chaos")
 
+    def post_events(self) -> None:
+        """Several at once: an executor records those as a part of what it commits."""
+        self.storm.muster.client.call("install_rules", news=self._rules(), pack="chaos")
+        first = self.rng.randrange(10**9)
+        events = [
+            {"trigger": {"type": "chaos.order"}, "payload": {"number": number}, "key": f"{number}"}
+            for number in range(first, first + 3)
+        ]
+        with self.storm.client.http() as http:
+            http.post("/events/bulk", json={"events": events}).raise_for_status()
+
     def _rules(self) -> list[dict[str, Any]]:
         parameters = {"trace": str(self.storm.trace.path), "seconds": 0.1}
         said = {"action_ref": "chaos.again", "parameters": parameters}
@@ -250,8 +262,7 @@ class Provoker:
         ahead = timedelta(seconds=self.storm.database.offset_at(time.time()))
         now = datetime.now(UTC) + ahead
         # it ends by itself: nothing is to begin when the storm is over
-        every_second = {
-            "every_seconds": 1,
+        span = {
             "start_at": now.isoformat(),
             "end_at": (now + timedelta(seconds=TICKING_SECONDS)).isoformat(),
         }
@@ -262,13 +273,17 @@ class Provoker:
                 "options": {"suppress": {"by": "{{ trigger.number // 3 }}", "seconds": 60}},
                 **said,
             },
-            {
-                "ref": "chaos.tick",
-                "trigger_type": "core.interval",
-                "trigger_parameters": every_second,
-                "options": seldom,
-                **said,
-            },
+            # two timers, due at the same moments: a single event is recorded without a transaction
+            *(
+                {
+                    "ref": ref,
+                    "trigger_type": "core.interval",
+                    "trigger_parameters": {"every_seconds": seconds, **span},
+                    "options": seldom,
+                    **said,
+                }
+                for ref, seconds in (("chaos.tick", 1), ("chaos.tock", 2))
+            ),
             {
                 "ref": "chaos.started",
                 "trigger_type": "core.execution",

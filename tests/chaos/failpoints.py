@@ -159,7 +159,7 @@ _BY_SITE: dict[str, Boundary] = {
     "workers.agent:Agent._go_with_stuck_threads:atomic": Boundary(
         exempt="only threads cannot be stopped, and the workers of a storm have processes"
     ),
-    "fleet.lives:mark_stale:atomic": _in(EXECUTOR, by="kill worker"),
+    "fleet.lives:mark_stale:atomic": _in(EXECUTOR, by="freeze worker"),
     "fleet.lives:mark_unhealthy:atomic": Boundary(exempt=CHECK),
     "fleet.lives:mark_healthy:atomic": Boundary(exempt=CHECK),
     "fleet.lives:have_code:atomic": Boundary(exempt=CODE),
@@ -259,7 +259,7 @@ _BY_SITE: dict[str, Boundary] = {
     "executions.holding:answer:transition_many": Boundary(exempt=ASKED),
     "executions.holding:answer:send_soon": Boundary(exempt=ASKED),
     # --- automation ---
-    "automation.recording:record_many:atomic": _in(EXECUTOR, by="report events"),
+    "automation.recording:record_many:atomic": _in(API, by="post events"),
     "automation.recording:_written:execute": _in(EXECUTOR, by="report events"),
     "automation.recording:_written:bulk_create": _in(EXECUTOR, by="report events"),
     "automation.recording:record_many:send_soon": _in(EXECUTOR, by="report events"),
