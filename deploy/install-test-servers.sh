@@ -1,10 +1,9 @@
 #!/bin/sh
 # Install what the tests start private servers from: the binaries of PostgreSQL, RabbitMQ and Redis;
 # libfaketime, with which they skew a process's clock, and a C compiler, with which they make one for
-# a server; node, which runs node actions; openssl; curl
-# and jq, which the documentation calls; systemd, whose systemd-analyze reads our units; prometheus,
-# whose promtool tries our alerts; zsh and fish, which complete our commands; and Chromium, which
-# looks at the admin's pages.
+# a server; node, which runs node actions; openssl; curl and jq, which the documentation calls;
+# systemd, whose systemd-analyze reads our units; prometheus, whose promtool tries our alerts; zsh and
+# fish, which complete our commands; and Chromium, which looks at the admin's pages.
 # Only as root on Debian and Ubuntu, and without starting or enabling a system service; elsewhere
 # it says what to install. Quick, and silent, when all is there.
 set -eu

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from urllib.parse import urlsplit
 
 from orchestrator.drills.drill.relay import CHUNK_BYTES, Relay
 
@@ -25,6 +26,20 @@ class Wire(Relay):
     def __enter__(self) -> Wire:
         super().__enter__()
         return self
+
+    @classmethod
+    def to(cls, url: str) -> Wire:
+        """A wire to the server that this URL names."""
+        parts = urlsplit(url)
+        assert parts.hostname is not None
+        assert parts.port is not None
+        return cls(parts.hostname, parts.port)
+
+    def carrying(self, url: str) -> str:
+        """The URL of that server, by this wire."""
+        parts = urlsplit(url)
+        who = parts.netloc.rpartition("@")[0]
+        return parts._replace(netloc=f"{who}@127.0.0.1:{self.port}").geturl()
 
     def hush(self) -> None:
         self._speaks.clear()

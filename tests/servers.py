@@ -548,8 +548,8 @@ class SettableClock:
         self.environment = {"LD_PRELOAD": str(library), "SETTABLE_CLOCK": str(self._offset)}
         self._offset.write_bytes(bytes(8))
         source = Path(__file__).with_name("settable_clock.c")
-        compile = f"{find('cc')} -O2 -Wall -Werror -fPIC -shared"
-        subprocess.run([*compile.split(), "-o", library, source], check=True)
+        command: list[str | Path] = [find("cc"), "-O2", "-Wall", "-Werror", "-fPIC", "-shared"]
+        subprocess.run([*command, "-o", library, source], check=True)
 
     def set(self, offset_seconds: float) -> None:
         """From now on it is off by this much. Processes have it in memory: never half of it."""

@@ -239,18 +239,11 @@ class Provoker:
 
     def report_events(self) -> None:
         """Orders that a rule answers, some of them not; a timer; a rule that waits for statuses."""
-        client = self.storm.muster.client
-        client.call("install_rules", news=self._rules(), pack="chaos")
-        first = self.rng.randrange(10**9)
-        client.call("report_orders", numbers=list(range(first, first + 10)), pack="chaos")
-
-    def post_events(self) -> None:
-        """Several at once: an executor records those as a part of what it commits."""
         self.storm.muster.client.call("install_rules", news=self._rules(), pack="chaos")
         first = self.rng.randrange(10**9)
         events = [
             {"trigger": {"type": "chaos.order"}, "payload": {"number": number}, "key": f"{number}"}
-            for number in range(first, first + 3)
+            for number in range(first, first + 10)
         ]
         with self.storm.client.http() as http:
             http.post("/events/bulk", json={"events": events}).raise_for_status()
@@ -273,7 +266,7 @@ class Provoker:
                 "options": {"suppress": {"by": "{{ trigger.number // 3 }}", "seconds": 60}},
                 **said,
             },
-            # two timers, due at the same moments: a single event is recorded without a transaction
+            # two timers, due at the same moments: a single event is recorded by another statement
             *(
                 {
                     "ref": ref,

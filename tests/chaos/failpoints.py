@@ -259,7 +259,8 @@ _BY_SITE: dict[str, Boundary] = {
     "executions.holding:answer:transition_many": Boundary(exempt=ASKED),
     "executions.holding:answer:send_soon": Boundary(exempt=ASKED),
     # --- automation ---
-    "automation.recording:record_many:atomic": _in(API, by="post events"),
+    # an executor records several events only as a part of what it commits
+    "automation.recording:record_many:atomic": _in(API, by="report events"),
     "automation.recording:_written:execute": _in(EXECUTOR, by="report events"),
     "automation.recording:_written:bulk_create": _in(EXECUTOR, by="report events"),
     "automation.recording:record_many:send_soon": _in(EXECUTOR, by="report events"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit, urlunsplit
-
 from tests.relays import Wire
 
 VARIABLES = {"database": "DATABASE_URL", "broker": "BROKER_URL"}
@@ -19,7 +17,7 @@ class Network:
     def environment(self, service: str) -> dict[str, str]:
         """Variables with which a service goes through its own wires."""
         return {
-            VARIABLES[server]: self._through(self.wire(service, server), url)
+            VARIABLES[server]: self.wire(service, server).carrying(url)
             for server, url in self._urls.items()
             if url is not None
         }
@@ -28,10 +26,7 @@ class Network:
         """The wire from a service to the `database` or to the `broker`."""
         key = service, server
         if key not in self._wires:
-            url = urlsplit(self._urls[server] or "")
-            assert url.hostname is not None
-            assert url.port is not None
-            self._wires[key] = Wire(url.hostname, url.port)
+            self._wires[key] = Wire.to(self._urls[server] or "")
             self._wires[key].__enter__()
         return self._wires[key]
 
@@ -42,9 +37,3 @@ class Network:
     def close(self) -> None:
         for wire in self._wires.values():
             wire.__exit__(None, None, None)
-
-    @staticmethod
-    def _through(wire: Wire, url: str) -> str:
-        parts = urlsplit(url)
-        who = parts.netloc.rpartition("@")[0]
-        return urlunsplit(parts._replace(netloc=f"{who}@127.0.0.1:{wire.port}"))

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
-from urllib.parse import urlsplit
 from uuid import UUID
 
 import psycopg
@@ -148,12 +147,9 @@ def test_executor_that_vanishes_in_its_sweep_after_a_step_holds_nothing_up(
     muster: Installation, step: int, measured_here: Callable[[str, float], None]
 ) -> None:
     """The server ends its transaction in time, although it counts that by its clock."""
-    url = urlsplit(muster.environment["DATABASE_URL"])
-    assert url.hostname
-    assert url.port
-    with Wire(url.hostname, url.port) as wire:
-        through_wire = url._replace(netloc=f"{url.username}@127.0.0.1:{wire.port}").geturl()
-        muster.start_executor("vanishes", DATABASE_URL=through_wire)
+    url = muster.environment["DATABASE_URL"]
+    with Wire.to(url) as wire:
+        muster.start_executor("vanishes", DATABASE_URL=wire.carrying(url))
         muster.ready()
         nobody = muster.client.call("enlist", name="nobody")
         set_clock(muster, step)

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
-from urllib.parse import urlsplit
 from uuid import UUID
 
 import psycopg
@@ -71,13 +70,10 @@ def test_executor_that_vanishes_in_a_transaction_holds_nobody_up(
     """Its session is open on both sides, and nothing comes any more. It was about to end what a
     dead worker ran, for which some of the promised time is over already."""
     muster: Installation = install(staleness_multiplier=50)
-    url = urlsplit(muster.environment["DATABASE_URL"])
-    assert url.hostname
-    assert url.port
+    url = muster.environment["DATABASE_URL"]
     other = start_standing_still(muster)
-    with Wire(url.hostname, url.port) as relay:
-        through_relay = url._replace(netloc=f"{url.username}@127.0.0.1:{relay.port}").geturl()
-        muster.start_executor("vanished", DATABASE_URL=through_relay)
+    with Wire.to(url) as relay:
+        muster.start_executor("vanished", DATABASE_URL=relay.carrying(url))
         swept = start_on_a_worker_that_dies(muster, 2)
         with history_locked(muster):
             pid = wait_for_waiting_session(muster)
