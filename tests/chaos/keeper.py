@@ -74,6 +74,7 @@ class Keeper(threading.Thread):
                 muster.start_worker,
                 name,
                 concurrency=SLOTS,
+                pool="prefork" if number % 2 else "threads",
                 queues=lanes.subscriptions(number, queues),
                 **{injection.ROLE: "worker"},
                 **wires,

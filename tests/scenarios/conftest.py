@@ -70,12 +70,12 @@ def install(backend: Backend, request: pytest.FixtureRequest) -> Iterator[Callab
 @pytest.fixture(scope="module")
 def shared(backend: Backend, request: pytest.FixtureRequest) -> Iterator[Installation]:
     """One installation for the tests of a module that break none of its services: an executor, two
-    workers. Its settings may be the module's, in SHARED."""
+    workers with a pool of either kind. Its settings may be the module's, in SHARED."""
     installation = Installation(backend, **getattr(request.module, "SHARED", {}))
     try:
         installation.start_executor()
-        installation.start_worker("w1")
-        installation.start_worker("w2")
+        installation.start_worker("w1", pool="prefork")
+        installation.start_worker("w2", pool="threads")
         installation.ready()
         yield installation
     finally:

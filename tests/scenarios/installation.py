@@ -631,12 +631,13 @@ class Installation:
         name: str = "w1",
         *,
         concurrency: int = 2,
-        pool: str = "prefork",
+        pool: str = "",
         queues: str = "",
         wrapper: Sequence[str] = (),
         **environment: str,
     ) -> Service:
-        arguments = ["--name", name, "--concurrency", str(concurrency), "--pool", pool]
+        arguments = ["--name", name, "--concurrency", str(concurrency)]
+        arguments += ["--pool", pool] if pool else []
         arguments += ["--queues", queues] if queues else []
         login = self.login("worker") | environment
         return self.start(name, "manage.py", "worker", *arguments, wrapper=wrapper, **login)

@@ -170,7 +170,7 @@ def test_end_of_what_was_being_handed_to_a_process_counts_though_the_connection_
     it runs, and its slot is free afterwards."""
     muster: Installation = install()
     muster.start_executor()
-    w1 = muster.start_worker("w1", concurrency=1)
+    w1 = muster.start_worker("w1", concurrency=1, pool="prefork")
     muster.ready()
 
     with w1.pool_processes_stopped():

@@ -59,7 +59,7 @@ def test_pool_process_that_does_not_answer_is_found_and_replaced(
 ) -> None:
     muster: Installation = install(health_check_interval_seconds=0.5)
     muster.start_executor()
-    w1 = muster.start_worker("w1", concurrency=2)
+    w1 = muster.start_worker("w1", concurrency=2, pool="prefork")
     muster.ready()
     busy = muster.submit_note("busy", is_gated=True)
     busy_pid = pool_child_of(muster.wait_for_start("busy").pid, w1.pid)

@@ -281,7 +281,7 @@ def test_worker_that_stops_leaves_neither_processes_nor_directories(
 ) -> None:
     muster: Installation = install()
     muster.start_executor()
-    workers = [muster.start_worker("w1"), muster.start_worker("w2", pool="threads")]
+    workers = [muster.start_worker("w1", pool="prefork"), muster.start_worker("w2", pool="threads")]
     muster.ready()
     muster.wait_for_ends([muster.submit("core.noop") for _ in range(12)])
     below = [process for worker in workers for process in worker.tree()]

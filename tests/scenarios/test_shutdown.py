@@ -53,7 +53,7 @@ def test_action_handed_to_a_process_just_before_the_worker_stops_runs_to_its_end
     """The process has not accepted it when the consumer closes: it may have begun, nobody knows."""
     muster: Installation = install(shutdown_timeout_seconds=60)
     muster.start_executor()
-    w1 = muster.start_worker("w1", concurrency=1)
+    w1 = muster.start_worker("w1", concurrency=1, pool="prefork")
     muster.ready()
 
     with w1.pool_processes_stopped():

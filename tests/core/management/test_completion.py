@@ -37,7 +37,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["exec"], "execution executor"),
         (["workers", "re"], "retire"),
         (["worker", "--po"], "--pool"),
-        (["worker", "--pool", ""], "prefork threads"),
+        (["worker", "--pool", ""], "threads prefork"),
         (["workers", "list", "--"], "--help --all --json"),
         (["execution", "list", "--sta"], "--status"),
         (["execution", "list", "--open", "--status", "ca"], "canceling cancelled"),
@@ -79,7 +79,7 @@ def fish(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     [
         ("exec", ["execution", "executor"]),
         ("workers re", ["retire"]),
-        ("worker --pool ", ["prefork", "threads"]),
+        ("worker --pool ", ["threads", "prefork"]),
         ("workers list --", ["--all", "--help", "--json"]),
         ("execution list --open --status ca", ["canceling", "cancelled"]),
         ("execution list --reason worker_l", ["worker_lost"]),

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from orchestrator.core import clock, database, fleet, topology
+from orchestrator.core import clock, database, fleet, isolation, topology
 from orchestrator.core.fleet import subscriptions
 from orchestrator.core.management import arguments, celery_process, output, ping
 
@@ -37,9 +37,9 @@ class Command(output.MusterCommand):
         )
         parser.add_argument(
             "--pool",
-            choices=["prefork", "threads"],
-            default="prefork",
-            help="threads are faster for many short actions; prefork can also kill a trusted one",
+            choices=["threads", "prefork"],
+            help="what launches actions (default: threads; prefork where MUSTER_LEAST_ISOLATION is "
+            "trusted, because a thread cannot be killed)",
         )
         parser.add_argument(
             "--label",
@@ -79,11 +79,17 @@ class Command(output.MusterCommand):
         celery_process.run_worker(
             name=worker.name,
             queues=[topology.worker_queue(worker.pk).name],
-            pool=options["pool"],
+            pool=options["pool"] or _default_pool(),
             concurrency=options["concurrency"],
             loglevel=options["loglevel"],
             sends_events=options["events"],
         )
+
+
+def _default_pool() -> str:
+    """Threads, as actions run in processes of their own below them; a trusted one runs in the pool
+    itself, where only a process can be killed."""
+    return "prefork" if isolation.least() == isolation.TRUSTED else "threads"
 
 
 def _subscriptions(text: str) -> dict[str, int | None]:
