@@ -14,7 +14,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
-from tests.chaos import accounting, effects, policy_rules, queue_rules, task_rules
+from tests.chaos import (
+    accounting,
+    effects,
+    policy_rules,
+    queue_rules,
+    service_rules,
+    task_rules,
+)
 from tests.chaos.effects import Effect
 from tests.chaos.facts import TERMINAL, Event, Evidence, Sighting, Violation
 from tests.chaos.spans import seconds_in
@@ -359,6 +366,7 @@ RULES: tuple[Rule, ...] = (
     *queue_rules.RULES,
     *policy_rules.RULES,
     *task_rules.RULES,
+    *service_rules.RULES,
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 import sqlite3
 import threading
 import time
@@ -21,7 +22,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from tests import servers
-from tests.chaos.facts import Event, Line, Record, Row, Sighting, StepRow, TaskRow
+from tests.chaos.facts import Event, FailedTask, Line, Record, Row, Sighting, StepRow, TaskRow
 from tests.scenarios.installation import Installation
 
 LOOK_EVERY_SECONDS = 2.0
@@ -40,6 +41,10 @@ OPEN_TASKS = (
 )
 OPEN_EVENTS = "SELECT id FROM automation_event WHERE evaluated_at IS NULL"
 OPEN_ANSWERS = "SELECT id FROM automation_enforcement WHERE ended_at IS NULL"
+TASK_FAILED = re.compile(
+    r"^(?P<at>\S+) .*Task (?P<task>muster\.\w+)\[\S+\] raised unexpected: (?P<error>.*)$",
+    re.MULTILINE,
+)
 ACTIONS = "SELECT id, idempotent, retry_policy FROM orchestrator_action"
 
 TRUE_TIMES = """
@@ -324,6 +329,20 @@ def queues(muster: Installation) -> dict[str, int]:
                 "LEFT JOIN message ON message.queue_id = queue.id GROUP BY queue.name"
             ).fetchall()
         )
+
+
+def failed_tasks(directory: Path) -> list[FailedTask]:
+    """What the logs of executors say in this directory, all lives of them."""
+    return [
+        FailedTask(
+            at=datetime.fromisoformat(match["at"]).timestamp(),
+            service=path.name.partition(".")[0],
+            task=match["task"],
+            error=match["error"],
+        )
+        for path in sorted(directory.glob("executor*.log"))
+        for match in TASK_FAILED.finditer(path.read_text(errors="replace"))
+    ]
 
 
 def virtual_host(muster: Installation) -> str:

@@ -197,6 +197,16 @@ OfExecution = TypeVar("OfExecution", Event, Line)
 
 
 @dataclass(frozen=True)
+class FailedTask:
+    """A task of an executor that raised an error which nobody expected, by the executor's log."""
+
+    at: float
+    service: str
+    task: str
+    error: str
+
+
+@dataclass(frozen=True)
 class Evidence:
     """All that is known of a run."""
 
@@ -240,6 +250,7 @@ class Evidence:
     """How many rows of automation contradict what it promises, by what they are."""
     tries: Sequence[tuple[str, str]] = ()
     """(step, execution) for each execution that was requested for a step."""
+    failed_tasks: Sequence[FailedTask] = ()
 
     @cached_property
     def row_of(self) -> Mapping[str, Row]:

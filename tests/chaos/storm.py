@@ -377,6 +377,7 @@ class Storm:
             records=database.records(),
             tries=database.tries(),
             unanswered=database.unanswered(),
+            failed_tasks=evidence.failed_tasks(self.muster.directory),
         )
 
     def _stalls(self) -> list[Fault]:

@@ -12,12 +12,13 @@ from orchestrator.core.states import TRANSITIONS
 from tests.chaos import (
     accounting,
     checker,
+    service_rules,
     test_accounting,
     test_policy_rules,
     test_queue_rules,
     test_task_rules,
 )
-from tests.chaos.facts import Evidence, Fault, Line, Sighting
+from tests.chaos.facts import Evidence, FailedTask, Fault, Line, Sighting
 from tests.chaos.stories import RESULT, E, ended, event, fault, row, truth
 
 
@@ -70,11 +71,21 @@ def test_run_that_was_deferred_has_no_violation() -> None:
     assert checker.check(DEFERRED) == []
 
 
+TICK = FailedTask(100.5, "executor", "muster.check_timeouts", "the connection is closed")
+
 LIES: dict[str, tuple[Callable[..., Any], Evidence]] = {
     **test_accounting.LIES,
     **test_task_rules.LIES,
     **test_queue_rules.LIES,
     **test_policy_rules.LIES,
+    "a task of maintenance fails while all is well": (
+        service_rules.tasks_of_executors_succeed,
+        truth(failed_tasks=[TICK]),
+    ),
+    "a task still fails long after the database was away": (
+        service_rules.tasks_of_executors_succeed,
+        truth(failed_tasks=[TICK], faults=[fault("restart database", 80.0, 5.0, "w1")]),
+    ),
     "accepted and gone": (checker.accepted_is_over, truth(rows=[], events=[], lines=[])),
     "accepted and still open": (
         checker.accepted_is_over,
@@ -299,6 +310,7 @@ def test_every_rule_has_a_lie_that_it_finds() -> None:
             clock_steps=[104.0],
         ),
         truth(neighbours={"n1": "completed"}),
+        truth(failed_tasks=[TICK], faults=[fault("restart database", 90.0, 5.0, "w1")]),
     ],
     ids=[
         "at most 20 s late",
@@ -309,6 +321,7 @@ def test_every_rule_has_a_lie_that_it_finds() -> None:
         "old time of who waited for a lock",
         "old time around a step of the clock",
         "neighbour that did its work",
+        "task that fails just after the database was away",
     ],
 )
 def test_what_is_within_the_promise_is_no_violation(evidence: Evidence) -> None:

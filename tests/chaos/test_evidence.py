@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from tests import servers
-from tests.chaos.evidence import DATED, ClockStep, Database
+from tests.chaos.evidence import DATED, ClockStep, Database, failed_tasks
 
 NOW = 1_000_000.0
 FORWARD, BACK = NOW - 100, NOW - 50
@@ -47,6 +47,21 @@ def test_time_of_an_event_is_when_its_writer_asked_although_the_clock_was_set_si
         "at": datetime.fromtimestamp(shown, UTC),
     }  # fmt: skip
     assert stepped._event(row, FORWARD + 0.3).date == pytest.approx(asked)
+
+
+def test_failed_tasks_are_read_from_the_logs_of_executors(tmp_path: Any) -> None:
+    (tmp_path / "executor2.7.log").write_text(
+        "2026-01-02T03:04:05.500000Z [error] Task muster.check_timeouts[5b-1] raised unexpected: "
+        "OperationalError('the connection is closed') [celery.app.trace]\n"
+        "Traceback (most recent call last):\n"
+        "2026-01-02T03:04:06.000000Z [info] Task muster.drain_dead_letters[5b-2] succeeded\n"
+    )
+
+    (failed,) = failed_tasks(tmp_path)
+
+    assert (failed.service, failed.task) == ("executor2", "muster.check_timeouts")
+    assert failed.at == datetime(2026, 1, 2, 3, 4, 5, 500_000, UTC).timestamp()
+    assert failed.error.startswith("OperationalError")
 
 
 @pytest.mark.parametrize(

@@ -176,8 +176,8 @@ def broker_loss(timeline: Timeline, *, seconds: float, run_seconds: float) -> Re
 def _runs(
     stage: Stage, least_left_seconds: float, *, one_of: Collection[UUID] | None = None
 ) -> Worker | None:
-    """A worker of the drill whose slots are all taken by executions that have just started, `one_of`
-    these among them; None if there is none yet."""
+    """A worker of the drill whose slots are all taken by executions that have just started, at
+    least one of `one_of` among them; None if there is none yet."""
     busy: Worker | None = None
     for worker in Worker.objects.filter(name__in=NAMES):
         running = [
