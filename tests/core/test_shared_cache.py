@@ -102,11 +102,11 @@ def test_nobody_waits_for_a_redis_that_is_away_and_it_is_used_again(
 
     seconds = _seconds_at_once(lambda: shared_cache.kept("a", compute, seconds=60))
     assert compute.calls == 1 + AT_ONCE
-    assert seconds < 0.25 * 3
+    assert seconds < 5, "one time limit of 0.25 s for all, or for ever"
     began = time.monotonic()
     counts = [shared_cache.count("n", seconds=60) for _ in range(200)]
     assert counts == list(range(1, 201)), "this process counts for itself"
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 10, "a limit for each were 50 s"
     assert (
         len(
             logged(

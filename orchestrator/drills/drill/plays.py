@@ -176,14 +176,17 @@ def broker_loss(timeline: Timeline, *, seconds: float, run_seconds: float) -> Re
 def _runs(
     stage: Stage, least_left_seconds: float, *, one_of: Collection[UUID] | None = None
 ) -> Worker | None:
-    """A worker of the drill whose slots are all taken by executions that have just started, at
-    least one of `one_of` among them; None if there is none yet."""
+    """A worker of the drill whose slots are all taken by executions that have just begun, at least
+    one of `one_of` among them; None if there is none yet."""
     busy: Worker | None = None
+    begun = stage.begun()
     for worker in Worker.objects.filter(name__in=NAMES):
         running = [
             row
             for row in stage.rows()
-            if row.worker_id == worker.pk and row.status == ExecutionStatus.RUNNING
+            if row.worker_id == worker.pk
+            and row.status == ExecutionStatus.RUNNING
+            and row.pk in begun
         ]
         ages = [(clock.now() - row.started_at).total_seconds() for row in running if row.started_at]
         wanted = one_of is None or any(row.pk in one_of for row in running)

@@ -118,13 +118,21 @@ class Stage:
             time.sleep(LOOK_SECONDS)
         return result
 
+    def begun(self) -> set[UUID]:
+        """The executions whose action runs or has run, by their own journal: one that is claimed
+        may still wait for its process, and goes back if its worker stops."""
+        return {UUID(note["execution"]) for note in self._notes()}
+
+    def _notes(self) -> Iterator[dict[str, Any]]:
+        if self.journal.exists():
+            # who writes the last line may not have come to its end
+            yield from map(json.loads, self.journal.read_text().split("\n")[:-1])
+
     def overlap_seconds(self) -> float:
         """The longest time for which two attempts at one execution ran at once, by their own
         journal: on one machine, by one clock."""
         spans: dict[str, dict[int, tuple[float, float]]] = {}
-        lines = self.journal.read_text().splitlines() if self.journal.exists() else []
-        for line in lines:
-            note = json.loads(line)
+        for note in self._notes():
             attempts = spans.setdefault(note["execution"], {})
             first, _ = attempts.get(note["attempt"], (note["at"], 0.0))
             attempts[note["attempt"]] = (first, note["at"])

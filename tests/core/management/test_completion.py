@@ -79,7 +79,7 @@ def fish(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     [
         ("exec", ["execution", "executor"]),
         ("workers re", ["retire"]),
-        ("worker --pool ", ["threads", "prefork"]),
+        ("worker --pool ", ["prefork", "threads"]),  # in its own order
         ("workers list --", ["--all", "--help", "--json"]),
         ("execution list --open --status ca", ["canceling", "cancelled"]),
         ("execution list --reason worker_l", ["worker_lost"]),
