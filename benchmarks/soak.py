@@ -93,7 +93,7 @@ def _installation(stage: Stage, options: argparse.Namespace) -> Any:
     interval = max(1.0, min(60.0, options.keep_minutes * 60 / 10))
     manage = SHORT if options.keep_minutes < LEAST_KEPT_MINUTES else ("manage.py",)
     return stage.muster(
-        pool="prefork", slots=4, embedded=options.embedded, manage=manage,
+        slots=4, embedded=options.embedded, manage=manage,
         prune_interval_seconds=interval, **kept,
     )  # fmt: skip
 

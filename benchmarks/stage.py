@@ -75,7 +75,7 @@ class Stage:
     def muster(
         self,
         *,
-        pool: str = "prefork",
+        pool: str = "",
         slots: int = 2,
         embedded: bool = False,
         sensors: int = 0,
@@ -93,23 +93,21 @@ class Stage:
             party.remote.call("prepare")
             if slots:
                 party.start("executor", *manage, "executor")
-                arguments = ("--name", "w1", "--pool", pool, "--concurrency", str(slots))
-                party.start("worker", *manage, "worker", *arguments)
+                party.start("worker", *manage, "worker", *_worker(pool, slots))
             for number in range(1, sensors + 1):
                 party.start(f"sensor{number}", *manage, "sensor", "--name", f"s{number}")
             party.ready()
             yield party
 
     @contextlib.contextmanager
-    def gate(self, *, pool: str = "prefork", slots: int = 2) -> Iterator[GateMuster]:
+    def gate(self, *, pool: str = "", slots: int = 2) -> Iterator[GateMuster]:
         """An installation whose worker serves the queue of a gate, and nothing else."""
         environment = {"DATABASE_URL": self.database_url(), "BROKER_URL": self.broker_url()}
         with contextlib.closing(GateMuster(environment)) as party:
             party.remote.call("prepare")
             party.start("executor", "manage.py", "executor")
-            arguments = ("--name", "w1", "--pool", pool, "--concurrency", str(slots))
             queues = ("--queues", "bench,exhausted")
-            party.start("worker", "manage.py", "worker", *arguments, *queues)
+            party.start("worker", "manage.py", "worker", *_worker(pool, slots), *queues)
             party.ready()
             yield party
 
@@ -126,6 +124,11 @@ class Stage:
             party.ready()
             party.pause()
             yield party
+
+
+def _worker(pool: str, slots: int) -> list[str]:
+    """The arguments of the worker, whose pool is the default one if none is named."""
+    return ["--name", "w1", "--concurrency", str(slots), *(["--pool", pool] if pool else [])]
 
 
 class Party:

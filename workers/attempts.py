@@ -13,6 +13,7 @@ here at once, if the first of them was given up.
 from __future__ import annotations
 
 import copy
+import os
 import re
 import threading
 import time
@@ -147,9 +148,10 @@ class Attempt(Request):
         error = getattr(exc_info.exception, "exc", exc_info.exception)
         reason, message = self._why_lost(error)
         self.send_event("task-failed", exception=type(error).__name__, traceback="")
-        # a killed child leaves behind the processes of its action, and its warm ones
+        # a killed child leaves behind the processes of its action, and its warm ones; those of this
+        # process belong to all of its threads
         processes.terminate(str(self.execution_id), self.number, grace_seconds=0)
-        if self.worker_pid is not None:
+        if self.worker_pid not in (None, os.getpid()):
             processes.kill_warm(str(self.worker_pid))
         self._note_run()
         self.desk.ended(self, reason, _explained(reason, message))

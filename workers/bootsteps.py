@@ -21,7 +21,7 @@ from kombu import Consumer
 from kombu.message import Message
 
 from orchestrator.core import publisher, topology
-from workers import credentials, hiding, processes
+from workers import credentials, hiding, open_files, processes
 from workers.agent import Agent
 from workers.runtimes import warm_process
 
@@ -55,6 +55,7 @@ class AgentStep(bootsteps.StartStopStep):
             pool_kind=worker.pool_cls.__module__.rpartition(".")[2],
         )
         _hear(agent)
+        open_files.allow(worker.concurrency)
         hiding.guard()
         credentials.forget()
         agent.register()

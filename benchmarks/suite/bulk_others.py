@@ -15,7 +15,7 @@ OTHERS = (rivals.DRAMATIQ, rivals.RQ, rivals.HUEY, rivals.TASKIQ, rivals.ARQ)
 def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
     """Each beside Muster, one after the other: more at once would not fit the machine's memory."""
     size = parts(plan.size, one_of=2, at_least=500)
-    with stage.muster(pool="prefork", slots=2) as muster:
+    with stage.muster(slots=2) as muster:
         for rival in OTHERS:
             with stage.rival(rival) as other:
                 parties = {f"Muster beside {rival.name}": muster, rival.name: other}
@@ -27,7 +27,7 @@ BENCHMARK = Benchmark(
     title="Bulk submission, beside other libraries with results",
     measure=measure,
     notes=(
-        "Two processes each; arq has one. Results in Redis, which keeps nothing on disk; none of "
-        "them keeps a history, or finds what a dead worker has left within a bounded time."
+        "Two processes, or slots, each; arq has one. Results in Redis, which keeps nothing on disk; "
+        "none of them keeps a history, or finds what a dead worker has left within a bounded time."
     ),
 )

@@ -58,7 +58,7 @@ NOBODY, LEFT, HELD = "queries, nobody looks", "queries, all have left", "connect
 
 def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
     sizes = FULL if plan.size >= Plan().size else SMALL
-    with stage.muster(pool="prefork", slots=1) as party:
+    with stage.muster(slots=1) as party:
         fill(party, sizes, workers=sizes.workers)
         party.remote.call("load_pages")
         for number in range(1, plan.rounds + 1):

@@ -82,7 +82,7 @@ class Visitor:
 @contextmanager
 def _console(stage: Stage, *, workers: int) -> Iterator[tuple[dict[str, str], Visitor]]:
     """An installation with something on each page: the paths of these, and who may see them."""
-    with stage.muster(pool="prefork", slots=1) as party:
+    with stage.muster(slots=1) as party:
         fill(party, SMALL, workers=workers)
         name, _, value = party.remote.call("log_in").partition("=")
         door = Door(party, "manage.py", "api", "--port")

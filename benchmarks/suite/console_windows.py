@@ -20,7 +20,7 @@ WITH, WITHOUT = "ten windows open", "no window open"
 
 
 def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
-    with stage.muster(pool="prefork", slots=2) as party, opened(party) as load:
+    with stage.muster(slots=2) as party, opened(party) as load:
         party.warm_up()
         turns: list[tuple[str, Callable[[], AbstractContextManager[None]]]] = [
             (WITHOUT, nullcontext),

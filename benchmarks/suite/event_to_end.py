@@ -13,7 +13,7 @@ EVENTS, BULK = "events", "executions in bulk"
 
 
 def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
-    with stage.muster(pool="prefork", slots=2) as muster:
+    with stage.muster(slots=2) as muster:
         muster.remote.call("install_alert_rules", rules_count=RULES)
         muster.warm_up()
         _per_second(muster, 300)
@@ -39,7 +39,7 @@ BENCHMARK = Benchmark(
     title="From an event to its completed execution",
     measure=measure,
     notes=(
-        f"{RULES} rules, of which each event matches one; actions that do nothing, prefork 2. Over "
+        f"{RULES} rules, of which each event matches one; actions that do nothing, 2 slots. Over "
         "the same number of executions that are requested in bulk, in turns."
     ),
     goals=[

@@ -46,7 +46,7 @@ BENCHMARK = Benchmark(
 
 def measure_others(stage: Stage, plan: Plan) -> Iterator[Sample]:
     size = parts(plan.size, one_of=2, at_least=500)
-    with stage.gate(pool="prefork", slots=2) as muster:
+    with stage.gate(slots=2) as muster:
         for rival in OTHERS:
             with stage.rival(rival) as other:
                 parties: dict[str, Party] = {_beside(rival): muster, rival.name: other}
@@ -67,7 +67,7 @@ OTHERS_BENCHMARK = Benchmark(
     name="gates-others",
     title="Task messages through a gate, beside libraries with results",
     measure=measure_others,
-    notes="Two processes each; see bulk-others for what these keep.",
+    notes="Two processes, or slots, each; see bulk-others for what these keep.",
     goals=[
         _goal(rival, at_least) for rival, at_least in zip(OTHERS, (0.7, 2.0, 0.5, 1.3), strict=True)
     ],

@@ -10,7 +10,7 @@ from benchmarks.stage import Stage
 
 def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
     count = parts(plan.size, one_of=25)
-    with stage.gate(pool="prefork", slots=2) as muster:
+    with stage.gate(slots=2) as muster:
         muster.warm_up()
         for number in range(1, plan.rounds + 1):
             muster.begin()

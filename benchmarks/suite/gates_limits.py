@@ -13,7 +13,7 @@ FAR = 100_000
 
 def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
     size = parts(plan.size, one_of=2, at_least=500)
-    with stage.gate(pool="prefork", slots=2) as muster:
+    with stage.gate(slots=2) as muster:
         muster.warm_up()
         for number in range(1, plan.rounds + 1):
             for subject in (FREE, LIMITED, BESIDE):
@@ -26,7 +26,7 @@ BENCHMARK = Benchmark(
     name="gates-limits",
     title="Limits that are not reached, and a queue beside that is exhausted",
     measure=measure,
-    notes="Through a gate, prefork 2. The exhausted queue has as many executions that wait.",
+    notes="Through a gate, 2 slots. The exhausted queue has as many executions that wait.",
     goals=[
         Goal(what="limit not reached", subject=LIMITED, over=FREE, at_least=0.85),
         Goal(what="beside an exhausted queue", subject=BESIDE, over=FREE, at_least=0.95),

@@ -19,7 +19,7 @@ IDLE = "idle, to the start of the action"
 
 
 def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
-    with stage.muster(pool="prefork", slots=2) as muster:
+    with stage.muster(slots=2) as muster:
         muster.warm_up()
         muster.environment["MUSTER_KEYRING"] = str(muster.directory / "keyring")
         with (

@@ -19,7 +19,7 @@ IN_PROCESS, REFUSED = "Muster, in process", "Muster, refused"
 
 def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
     with (
-        stage.muster(pool="prefork", slots=2) as muster,
+        stage.muster(slots=2) as muster,
         stage.rival(rivals.FASTAPI_CELERY) as rival,
         stage.rival(rivals.BY_HAND_API) as by_hand,
     ):

@@ -13,7 +13,7 @@ from benchmarks.stage import Stage
 def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
     count = parts(plan.size, one_of=25)
     with (
-        stage.muster(pool="prefork", slots=2) as muster,
+        stage.muster(slots=2) as muster,
         stage.rival(rivals.BY_HAND) as by_hand,
     ):
         parties = {"Muster": muster, "By hand": by_hand}

@@ -26,8 +26,8 @@ PAGES = {
 
 def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
     with (
-        stage.muster(pool="prefork", slots=2) as empty,
-        stage.muster(pool="prefork", slots=2) as full,
+        stage.muster(slots=2) as empty,
+        stage.muster(slots=2) as full,
     ):
         full.per_second(1)  # the copies' model
         full.keeps = True
@@ -54,7 +54,7 @@ BENCHMARK = Benchmark(
     measure=measure,
     notes=(
         f"{MANY:,} terminal executions with three history rows each ({A_FEW:,} where the size is "
-        "smaller than the default); bulk, prefork 2, over the same on an empty table. Pages of 50 "
+        "smaller than the default); bulk, 2 slots, over the same on an empty table. Pages of 50 "
         "over HTTP, one client."
     ),
     goals=[

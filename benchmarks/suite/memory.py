@@ -16,7 +16,7 @@ SETTLED_AFTER = 2
 def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
     """The growth is counted from the end of the second round: by then pools and caches are full,
     and children have pages of their own."""
-    with stage.muster(pool="prefork", slots=2) as muster:
+    with stage.muster(slots=2) as muster:
         port = free_port()
         muster.start("api", "manage.py", "api", "--port", str(port))
         muster.listening("api", port)
@@ -50,7 +50,7 @@ BENCHMARK = Benchmark(
     measure=measure,
     notes=(
         "Unique set size of each service with its children: one API process that only waits, a "
-        "worker with two pool children and their warm processes. Growth is counted from the end "
+        "worker with two slots and their warm processes. Growth is counted from the end "
         'of the second round; for a million executions `make bench ARGS="memory --size 330000"`.'
     ),
     goals=[

@@ -20,7 +20,7 @@ PAGES, ANSWERS = "admin, the slowest", "api, the slowest"
 
 
 def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
-    with stage.muster(pool="prefork", slots=1) as party:
+    with stage.muster(slots=1) as party:
         party.per_second(1)  # the copies' model
         party.remote.call("fill", count=MANY if plan.size >= Plan().size else A_FEW)
         party.remote.call("vary")

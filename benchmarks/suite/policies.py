@@ -15,8 +15,8 @@ LIMIT = 10
 
 def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
     with (
-        stage.muster(pool="prefork", slots=2) as none,
-        stage.muster(pool="prefork", slots=2, manage=BARE) as off,
+        stage.muster(slots=2) as none,
+        stage.muster(slots=2, manage=BARE) as off,
         stage.muster(pool="threads", slots=LIMIT) as hot,
     ):
         hot.remote.call("limit", most=LIMIT)

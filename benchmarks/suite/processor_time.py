@@ -16,7 +16,7 @@ IDLE_SECONDS = 5.0
 
 def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
     with (
-        stage.muster(pool="prefork", slots=2) as muster,
+        stage.muster(slots=2) as muster,
         stage.rival(rivals.RAW_CELERY) as celery,
     ):
         parties = {"Muster": muster, "Celery": celery}
@@ -83,7 +83,7 @@ def _own_seconds(process: psutil.Process) -> float:
 
 BENCHMARK = Benchmark(
     name="processor-time",
-    title="Where the time goes, bulk, prefork 2",
+    title="Where the time goes, bulk, 2 slots",
     measure=measure,
     notes="The servers' share of the party that waits is in the figures, and is small: see idle.",
 )

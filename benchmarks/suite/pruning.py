@@ -23,11 +23,9 @@ FEWEST_COPIES = 100_000
 def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
     count = max(50 * plan.size, FEWEST_COPIES)
     with (
-        stage.muster(pool="prefork", slots=2, keep_executions_days="inf") as keeps,
+        stage.muster(slots=2, keep_executions_days="inf") as keeps,
         # a tick takes five seconds, and the watchdog's next comes after one and a half intervals
-        stage.muster(
-            pool="prefork", slots=2, keep_executions_days=YOUNG_DAYS, prune_interval_seconds=1
-        ) as prunes,
+        stage.muster(slots=2, keep_executions_days=YOUNG_DAYS, prune_interval_seconds=1) as prunes,
     ):
         parties = {KEEPS: keeps, PRUNES: prunes}
         for party in parties.values():

@@ -14,11 +14,11 @@ CLIENTS = 4
 
 def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
     with (
-        stage.muster(pool="prefork", slots=2) as muster,
+        stage.muster(slots=2) as muster,
         stage.rival(rivals.BY_HAND) as by_hand,
         stage.rival(rivals.DBOS) as dbos,
     ):
-        parties = {"Muster, prefork 2": muster, "By hand": by_hand, "DBOS": dbos}
+        parties = {"Muster": muster, "By hand": by_hand, "DBOS": dbos}
         size = parts(plan.size, one_of=4, at_least=200)
         yield from per_second(parties, size, rounds=plan.rounds, bulk=False, clients=CLIENTS)
 
@@ -34,7 +34,7 @@ BENCHMARK = Benchmark(
     goals=[
         Goal(
             what="one by one, 4 clients, over DBOS",
-            subject="Muster, prefork 2",
+            subject="Muster",
             over="DBOS",
             at_least=1.0,
         )

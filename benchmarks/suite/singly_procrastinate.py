@@ -12,10 +12,10 @@ from benchmarks.stage import Stage
 
 def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
     with (
-        stage.muster(pool="prefork", slots=2) as muster,
+        stage.muster(slots=2) as muster,
         stage.rival(rivals.PROCRASTINATE) as procrastinate,
     ):
-        parties = {"Muster, prefork 2": muster, "Procrastinate": procrastinate}
+        parties = {"Muster": muster, "Procrastinate": procrastinate}
         size = parts(plan.size, one_of=4, at_least=200)
         yield from per_second(parties, size, rounds=plan.rounds, bulk=False)
 
@@ -28,7 +28,7 @@ BENCHMARK = Benchmark(
     goals=[
         Goal(
             what="one by one, 1 client, over Procrastinate",
-            subject="Muster, prefork 2",
+            subject="Muster",
             over="Procrastinate",
             at_least=1.5,
         )

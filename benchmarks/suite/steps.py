@@ -15,7 +15,7 @@ def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
         f"wide, {WIDE} at once": (f"wide-{WIDE}", WIDE + 1),
         f"linear, {LINEAR} in a row": (f"linear-{LINEAR}", LINEAR),
     }
-    with stage.muster(pool="prefork", slots=2) as muster:
+    with stage.muster(slots=2) as muster:
         muster.remote.call("install_templates", sizes=[LINEAR, WIDE])
         muster.warm_up()
         for number in range(1, plan.rounds + 1):
@@ -29,6 +29,6 @@ BENCHMARK = Benchmark(
     name="steps",
     title="Steps of tasks a second",
     measure=measure,
-    notes="PostgreSQL and RabbitMQ, prefork 2, actions that do nothing; all tasks requested one "
+    notes="PostgreSQL and RabbitMQ, 2 slots, actions that do nothing; all tasks requested one "
     "by one, from the first request to the end of the last task.",
 )

@@ -16,14 +16,14 @@ BURST = f"{TIMERS:,} due at one moment, all recorded"
 
 
 def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
-    with stage.muster(pool="prefork", slots=2, sensors=1) as muster:
+    with stage.muster(slots=2, sensors=1) as muster:
         muster.remote.call("install_ticking_rules", count=TICKING)
         for number in range(1, plan.rounds + 1):
             times_ms = muster.remote.call("lateness_ms", seconds=LISTEN_SECONDS)
             for percent in (50, 99):
                 late = percentile(times_ms, percent)
                 yield Sample(f"idle lateness, p{percent}", number, late, "ms")
-    with stage.muster(pool="prefork", slots=2, sensors=1) as muster:
+    with stage.muster(slots=2, sensors=1) as muster:
         muster.remote.call("install_timers", count=TIMERS, every_seconds=EVERY_SECONDS)
         for number in range(1, plan.rounds + 1):
             patience = {"count": TIMERS, "within_seconds": PATIENCE_SECONDS}

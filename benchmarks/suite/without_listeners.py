@@ -14,8 +14,8 @@ BARE = ("-m", "benchmarks.without_news")
 
 def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
     with (
-        stage.muster(pool="prefork", slots=2) as present,
-        stage.muster(pool="prefork", slots=2, manage=BARE) as off,
+        stage.muster(slots=2) as present,
+        stage.muster(slots=2, manage=BARE) as off,
     ):
         off.remote.call("tell_nobody")
         yield from per_second({PRESENT: present, OFF: off}, plan.size, rounds=plan.rounds)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +13,7 @@ from billiard.einfo import ExceptionInfo
 from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 
 from orchestrator.core.reasons import Reason
+from tests.workers.helpers import call
 from workers import runtimes
 from workers.attempts import STOPPED, Attempt
 
@@ -55,6 +59,20 @@ def test_lost_process_is_told_of_in_one_sentence(
     assert message in result["message"]
     assert "\n" not in result["message"]
     assert "Traceback" not in result["message"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="keepers need Linux")
+def test_thread_that_is_lost_leaves_the_processes_of_other_threads_alone(
+    attempt: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "quiet.py").write_text("import os\ndef pid():\n    return os.getpid()\n")
+    asked = call("python", "quiet:pid", pack_path=str(tmp_path / "pack"))
+    pid = runtimes.run(asked).result
+
+    attempt.worker_pid = os.getpid()
+    lost(attempt, WorkerLostError("SystemExit(3)"))
+
+    assert runtimes.run(asked).result == pid
 
 
 def test_pools_own_time_limit_is_a_timeout(attempt: Any) -> None:
