@@ -27,7 +27,8 @@ BENCHMARK = Benchmark(
     title="Bulk submission, beside other libraries with results",
     measure=measure,
     notes=(
-        "Two processes, or slots, each; arq has one. Results in Redis, which keeps nothing on disk; "
-        "none of them keeps a history, or finds what a dead worker has left within a bounded time."
+        "Two processes, or slots, each; arq has one. Results in Redis, which keeps nothing on "
+        "disk; none of them keeps a history, or finds what a dead worker has left within a bounded "
+        "time."
     ),
 )
