@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 import structlog
+from django.conf import settings
 from django.db import connection
 
 log = structlog.get_logger(__name__)
@@ -23,6 +24,9 @@ SLOW_SECONDS = 0.5
 """An answer that took longer is too imprecise."""
 
 LEAST_STEP_SECONDS = 1.0
+
+UNWATCHED_SECONDS = 6.0
+"""After a longer time without a reading, nobody knows whether the clock was set and set back."""
 MOST_REMEMBERED = 100
 MOST_DRIFT = 1e-3
 """Two clocks that nobody sets drift apart by at most this fraction of the time; kernels adjust
@@ -54,6 +58,8 @@ class Watch:
     def __init__(self) -> None:
         self.last: Reading | None = None
         self.steady_since: float | None = None
+        self.watched_since = float("-inf")
+        """When the clock was read for the first time after it had not been for too long."""
         self.steps: deque[Step] = deque(maxlen=MOST_REMEMBERED)
 
     def note(self, reading: Reading) -> None:
@@ -68,7 +74,15 @@ class Watch:
             self.steps.append(Step(seconds, reading.latest))
             log.warning("the database's clock was set", by_seconds=round(seconds, 3))
         else:
+            if reading.earliest - last.latest > _unwatched_seconds():
+                self.steady_since = self.watched_since = reading.latest
             self.last = narrowed(last, reading)
+
+
+def _unwatched_seconds() -> float:
+    """A process that maintenance alone has ask the clock asks it once in an interval."""
+    interval_seconds: float = settings.MUSTER.maintenance_interval_seconds
+    return max(UNWATCHED_SECONDS, 1.5 * interval_seconds)
 
 
 def step_seconds(before: Reading, after: Reading) -> float:
@@ -167,10 +181,12 @@ class Running:
         return self.at + timedelta(seconds=seconds_counted() - self._began)
 
     def was_set(self) -> bool:
-        """Ask the database's clock; returns True if it was set since this one was made. Then a time
-        that was read before cannot be compared with what others have written since."""
+        """Ask the database's clock; returns True if it was set since this one was made, or may have
+        been set and set back. Then a time that was read before cannot be compared with what others
+        have written since."""
         asked_now()
-        return any(step.noticed >= self._began for step in tuple(watch.steps))
+        seen = any(step.noticed >= self._began for step in tuple(watch.steps))
+        return seen or watch.watched_since >= self._began
 
 
 def seconds_counted() -> float:

@@ -431,6 +431,13 @@ MUTANTS = (
         (CLOCK,),
     ),
     Mutant(
+        "clock that nobody could read is trusted at once",
+        "orchestrator/core/clock.py",
+        "if reading.earliest - last.latest > _unwatched_seconds():",
+        "if False:",
+        (CLOCK,),
+    ),
+    Mutant(
         "retry waits for a time of a clock that was set back",
         "orchestrator/core/maintenance.py",
         "if not is_back or moment.was_set():",

@@ -106,6 +106,10 @@ LIES: dict[str, tuple[Callable[..., Any], Evidence]] = {
         truth(rows=[row(status="failed")]),
     ),
     "21 s after the deadline": (checker.ends_in_time, truth(rows=[row(ended_at=181.0)])),
+    "21 s after it was written down, past its deadline": (
+        checker.ends_in_time,
+        truth(rows=[row(ended_at=221.0, created_at=200.0)]),
+    ),
     "the row's deadline was moved": (
         checker.ends_in_time,
         truth(rows=[row(ended_at=181.0, deadline_at=200.0)]),
@@ -295,6 +299,7 @@ def test_every_rule_has_a_lie_that_it_finds() -> None:
     [
         truth(rows=[row(ended_at=179.9)]),
         truth(rows=[row(ended_at=184.0)], database_outages=[(161.0, 166.0)]),
+        truth(rows=[row(ended_at=201.0, created_at=200.0)]),
         truth(sightings=[Sighting(E, 1, 7, 115.5)]),
         truth(
             rows=[row(ended_at=184.0)],
@@ -315,6 +320,7 @@ def test_every_rule_has_a_lie_that_it_finds() -> None:
     ids=[
         "at most 20 s late",
         "late while the database was away",
+        "written down past its deadline, and over at once",
         "process that ends in time",
         "late while its own row was held",
         "result of a command",

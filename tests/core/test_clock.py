@@ -113,6 +113,14 @@ def test_watch_counts_from_its_first_reading_and_from_each_step() -> None:
     assert [step.seconds for step in watch.steps] == [600]
 
 
+def test_watch_counts_anew_after_a_time_without_a_reading() -> None:
+    watch = Watch()
+    for shown, counted in ((0, 100), (6, 106), (18, 118)):
+        watch.note(reading(shown, counted))
+    assert watch.steady_since == watch.watched_since == 118
+    assert not watch.steps
+
+
 @pytest.mark.usefixtures("database")
 @pytest.mark.parametrize("step", STEPS)
 def test_step_is_seen_by_the_next_who_asks(
@@ -203,6 +211,25 @@ def test_process_that_has_watched_for_a_window_needs_no_witness(watch: Watch) ->
     make_worker("silent")
     watch.steady_since = clock.seconds_counted() - WINDOW_SECONDS
     assert lost(NOW + seconds(WINDOW_SECONDS + 1)) == ["silent"]
+
+
+@pytest.mark.usefixtures("database")
+def test_nobody_is_lost_by_a_clock_that_was_set_and_set_back_while_it_could_not_be_read(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The heartbeats of that time are ten minutes old, and no reading shows why."""
+    make_worker("beat in between", now=NOW - seconds(600))
+    moment = clock.Running(NOW)
+    counted = clock.seconds_counted()
+    watch.note(Reading(NOW - seconds(12), counted - 12, counted - 12))
+    watch.note(Reading(NOW, counted, counted))
+    assert not watch.steps
+    assert lost(NOW) == []
+
+    # a check that waited through all of it
+    monkeypatch.setattr(clock, "asked_now", lambda: NOW)
+    assert moment.was_set()
+    assert not clock.Running(NOW).was_set()
 
 
 DUE: list[tuple[ExecutionStatus, dict[str, Any], bool]] = [
