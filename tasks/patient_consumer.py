@@ -33,6 +33,8 @@ could not start."""
 
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 2.0
+CHANGED_MEANWHILE = "changed size during iteration"
+"""What Python says when a set that is walked through grows or shrinks."""
 HALF_DONE_SECONDS = 5.0
 """The longest wait for a pool child that stopped in the middle of a message to us."""
 
@@ -130,7 +132,15 @@ class Consumer(CeleryConsumer):
         again, but ours are claimed and acknowledged."""
         if self.pool is not None:
             self.pool.flush = None
-        super().on_close()
+        while True:
+            try:
+                super().on_close()
+            except RuntimeError as error:
+                # it walks through sets of requests, which threads of the pool change meanwhile
+                if CHANGED_MEANWHILE not in str(error):
+                    raise
+            else:
+                return
 
     # --- while there is no connection ---
 

@@ -95,6 +95,7 @@ class Agent:
         self._kill_at = float("inf")
         """The time at which a stopping worker kills what still runs; by `time.monotonic`."""
         self._pool_is_down = threading.Event()
+        self._goes_with_threads = False
         self._loop_ticked_at = time.monotonic()
 
     # --- begin ---
@@ -339,6 +340,7 @@ class Agent:
 
     def _go_with_stuck_threads(self) -> None:
         """Leave, and end this process with the threads that cannot be ended otherwise."""
+        self._goes_with_threads = True
         stuck = list(self.desk.claimed.values())
         log.error("a thread that cannot be stopped ends with its process", n=len(stuck))
         try:
@@ -353,7 +355,8 @@ class Agent:
                 self._sign_off()
         except DatabaseError:
             log.exception("could not record stopped attempts; the heartbeat check will end them")
-        os._exit(os.EX_OK)
+        finally:
+            os._exit(os.EX_OK)
 
     def _kill_all(self) -> None:
         for attempt in list(self.desk.claimed.values()):
@@ -400,6 +403,8 @@ class Agent:
     def leave(self) -> None:
         """Record the last ends after the pool is down, then sign off. Heartbeats go on until
         then."""
+        if self._goes_with_threads:
+            threading.Event().wait()  # the last of them may end now: the process ends all the same
         if not self.incarnation or self._pool_is_down.is_set():
             return
         try:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+import structlog
 from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from celery.worker import state
 from celery.worker.request import Request
@@ -37,6 +38,8 @@ from workers.runtimes import Call, Outcome
 
 if TYPE_CHECKING:
     from workers.host import Answer, Host
+
+log = structlog.get_logger(__name__)
 
 STOPPED = "The worker was stopped, and killed what still ran when its time to stop was up."
 LONGEST_MESSAGE = 500
@@ -69,6 +72,8 @@ class Attempt(Request):
     _on_ack: Callable[..., None]
     _kwargs: dict[str, Any]
     _kwargsrepr: str
+    job: Any = None
+    """What the pool has given for it, once it has a slot."""
     is_canceling = False
     is_stopped = False
     """Its worker has to stop, and kills it."""
@@ -99,7 +104,7 @@ class Attempt(Request):
         self.masker = hiding.begin(self.contents.secrets)
         call = call_of(self.execution, self.contents, pack_path=pack_path)
         limit_seconds = call.timeout_seconds + call.cancel_grace_seconds + BACKSTOP_SECONDS
-        pool.apply_async(
+        self.job = pool.apply_async(
             child.run,
             args=(call,),
             accept_callback=self.on_accepted,
@@ -110,12 +115,32 @@ class Attempt(Request):
             correlation_id=self.id,
         )
 
+    def on_accepted(self, pid: int, time_accepted: float) -> None:
+        """Note that a process or a thread begins. Whatever is wrong with Celery's part of that, the
+        action runs: it is claimed, and a thread pool would neither run it nor report the error."""
+        try:
+            super().on_accepted(pid, time_accepted)
+        except Exception:
+            log.exception("start not announced", execution_id=str(self.execution_id))
+
     def on_outcome(self, outcome: Outcome | Any, **_: Any) -> None:
-        """Handle the return of the runtime, for any end of the action."""
+        """Handle the return of the runtime, for any end of the action. Raises nothing: a thread
+        pool would not report it, and the slot would be gone."""
         if not isinstance(outcome, Outcome):  # how a thread pool reports an exception
             self.on_lost(outcome)
             return
-        reason, result = self._as_known_here(Reason(outcome.reason), outcome.result)
+        try:
+            reason, result = self._as_known_here(Reason(outcome.reason), outcome.result)
+            self._announce(reason)
+        except Exception as error:
+            log.exception("outcome not understood", execution_id=str(self.execution_id))
+            reason = Reason.PROCESS_LOST
+            result = _explained(reason, _how_it_died(error))
+        self._note_run()
+        self.desk.ended(self, reason, result)
+
+    def _announce(self, reason: Reason) -> None:
+        """Tell Celery, and who listens to its events."""
         state.task_ready(self, successful=reason is Reason.SUCCEEDED)
         if reason is Reason.SUCCEEDED:
             self.send_event("task-succeeded", result="", runtime=time.time() - self.started_at)
@@ -123,8 +148,6 @@ class Attempt(Request):
             self.send_event("task-rejected", requeue=True)
         else:
             self.send_event("task-failed", exception=repr(reason.text), traceback="")
-        self._note_run()
-        self.desk.ended(self, reason, result)
 
     def _as_known_here(
         self, reason: Reason, result: dict[str, Any]
@@ -395,8 +418,12 @@ class Desk:
         self.claim_waiting()
 
     def take_unsent(self) -> None:
-        """Let attempts wait for a slot again that the pool has not sent to any of its processes,
-        when the loop that would have sent them has ended. Only in the thread of that loop."""
+        """Let attempts wait for a slot again that no process or thread of the pool has got, when the
+        loop that would have brought them there has ended. Only in the thread of that loop."""
+        for attempt in list(self.claimed.values()):
+            future = getattr(attempt.job, "f", None)  # of a pool of threads
+            if future is not None and future.cancel():
+                self.ready.append(attempt)
         jobs = getattr(self.pool, "_pool", None)
         unsent = getattr(jobs, "outbound_buffer", None)  # no pool of threads has one
         if unsent:
@@ -425,7 +452,6 @@ class Desk:
         any thread."""
         if reason is Reason.TASK_REJECTED:
             self.agent.pauses.note(attempt.execution)  # before its slot is free for the next
-        self.claimed.pop(attempt.key, None)
         result = attempt.masker.value(result)
         hiding.end(attempt.masker)
         second = int(time.monotonic())
@@ -437,4 +463,6 @@ class Desk:
             self.agent.code.is_lacking = True
         end = executions.Ended(attempt.execution, reason, result, *attempt.ran_ns)
         self.agent.finisher.put(end)
+        # last, so that who stops this worker finds it either here or there
+        self.claimed.pop(attempt.key, None)
         self.agent.wake()

@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from collections.abc import Collection
+from concurrent.futures import Executor
 from types import FrameType
 from typing import Any
 from uuid import UUID
@@ -26,6 +28,9 @@ from workers.agent import Agent
 from workers.runtimes import warm_process
 
 log = structlog.get_logger(__name__)
+
+THREADS_SECONDS = 30.0
+"""The longest time in which all threads of a pool begin."""
 
 
 class AgentStep(bootsteps.StartStopStep):
@@ -87,6 +92,8 @@ class AgentStep(bootsteps.StartStopStep):
         signals.worker_shutdown.connect(lambda **_: agent.leave(), weak=False)
 
     def start(self, worker: Any) -> None:
+        if (threads := getattr(worker.pool, "executor", None)) is not None:
+            _make_threads(threads, worker.concurrency)
         worker.muster_agent.start()
 
     def stop(self, worker: Any) -> None:
@@ -115,6 +122,14 @@ class SignalStep(bootsteps.StartStopStep):
 
     def start(self, worker: Any) -> None:
         _hear(worker.muster_agent, but=("SIGTERM",))
+
+
+def _make_threads(executor: Executor, slots: int) -> None:
+    """Have a pool of threads make all of them now: later, actions may have left no room for one."""
+    all_there = threading.Barrier(slots + 1)
+    for _ in range(slots):
+        executor.submit(all_there.wait, THREADS_SECONDS)
+    all_there.wait(THREADS_SECONDS)
 
 
 def _hear(agent: Agent, *, but: Collection[str] = ()) -> None:

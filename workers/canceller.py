@@ -98,9 +98,9 @@ class Canceller:
 
     def _stop_in_thread(self, attempt: Attempt, kill_at: float) -> None:
         name = limits.name_of(*attempt.key)
-        if not warm.interrupt(name):
-            limits.interrupt(name)
-        self._wait(attempt, time.monotonic() + max(settings.MUSTER.cancel_grace_seconds, 0.1))
+        if warm.interrupt(name) or limits.interrupt(name):
+            grace_seconds = max(settings.MUSTER.cancel_grace_seconds, 0.1)
+            self._wait(attempt, time.monotonic() + grace_seconds)
 
     def _runs(self, attempt: Attempt) -> bool:
         return self.agent.desk.claimed.get(attempt.key) is attempt

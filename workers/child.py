@@ -29,18 +29,23 @@ def run(call: Call) -> Outcome:
     here, in the outcome.
     """
     try:
-        with hiding.of(call.secrets), _interruptible():
-            outcome = runtimes.run(call)
+        outcome = _launch(call)
+        if outcome.reason == Reason.CANCELLED_RUNNING:
+            processes.terminate(
+                call.execution_id, call.attempt, grace_seconds=call.cancel_grace_seconds
+            )
+        return outcome
     except Exception as error:  # a runtime that cannot be loaded; a thread pool would not report it
         log.exception("runtime failed", runtime=call.runtime, execution_id=call.execution_id)
         return runtimes.failed(f"Runtime {call.runtime} failed: {error!r}."[:2000], by="worker")
+
+
+def _launch(call: Call) -> Outcome:
+    try:
+        with hiding.of(call.secrets), _interruptible():
+            return runtimes.run(call)
     except limits.Interrupted:  # outside of the action itself
-        outcome = runtimes.interrupted()
-    if outcome.reason == Reason.CANCELLED_RUNNING:
-        processes.terminate(
-            call.execution_id, call.attempt, grace_seconds=call.cancel_grace_seconds
-        )
-    return outcome
+        return runtimes.interrupted()
 
 
 def nothing() -> None:

@@ -1,7 +1,9 @@
 """Masking of secrets in what a process of ours writes itself: its log, its output, cut texts.
 
 While an execution is in hand, its secrets are active in the worker's parent and in the process that
-runs it. What is stored is masked once more, whole, when it has ended (`attempts.Desk.ended`).
+runs it, for all that is logged or printed there. What it says itself is masked with its own alone:
+with those of others it could find out theirs. What is stored is masked once more, whole, when it has
+ended (`attempts.Desk.ended`).
 """
 
 from __future__ import annotations
@@ -22,6 +24,16 @@ _active: dict[int, Masker] = {}
 """Maskers of the executions in hand. Without a lock, which a fork might leave locked."""
 
 
+class _Own(threading.local):
+    """Those of the execution that this thread runs."""
+
+    def __init__(self) -> None:
+        self.maskers: list[Masker] = []
+
+
+_own = _Own()
+
+
 def begin(secrets: Collection[str]) -> Masker:
     """Mask these values in this process, until `end`."""
     masker = Masker(secrets) if secrets else NOTHING
@@ -40,31 +52,38 @@ def end(masker: Masker) -> None:
 def forget_all() -> None:
     """Forget what a parent had in hand when it forked this process."""
     _active.clear()
+    _own.maskers.clear()
     for output in _outputs:
         output.forget()
 
 
 @contextlib.contextmanager
 def of(secrets: Collection[str]) -> Iterator[None]:
-    """Mask these values meanwhile."""
+    """Mask these values meanwhile, as those of the execution that this thread runs."""
     masker = begin(secrets)
+    _own.maskers.append(masker)
     try:
         yield
     finally:
+        _own.maskers.pop()
         end(masker)
 
 
 def hidden(text: str) -> str:
-    """Mask the secrets that are active here. For a text that is to be cut: half of a value could
-    not be found afterwards."""
-    for masker in tuple(_active.values()):
-        text = masker.text(text)
-    return text
+    """Mask the secrets of what this thread runs. For a text that is to be cut: half of a value
+    could not be found afterwards."""
+    return _masked(text, _own.maskers)
 
 
 def streams() -> list[Stream]:
-    """Begin streams that, one after the other, mask what is active here."""
-    return [masker.stream() for masker in tuple(_active.values())]
+    """Begin streams that, one after the other, mask the secrets of what this thread runs."""
+    return [masker.stream() for masker in _own.maskers if masker]
+
+
+def _masked(text: str, maskers: Iterable[Masker]) -> str:
+    for masker in maskers:
+        text = masker.text(text)
+    return text
 
 
 def guard() -> None:
@@ -88,7 +107,7 @@ class _Guarded(logging.Formatter):
         self.inner = inner
 
     def format(self, record: logging.LogRecord) -> str:
-        return hidden(self.inner.format(record))
+        return _masked(self.inner.format(record), tuple(_active.values()))
 
 
 class _Raw(io.BufferedIOBase):

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from kombu.asynchronous.hub import Hub
 
 from tasks import patient_consumer
@@ -45,3 +46,26 @@ def test_half_done_messages_are_kept_and_everything_else_is_forgotten() -> None:
         hub.close()
         for descriptor in (*ours, *broker):
             os.close(descriptor)
+
+
+def test_set_that_a_thread_of_the_pool_changes_meanwhile_is_walked_through_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    errors = [RuntimeError("Set changed size during iteration") for _ in range(2)]
+    closed: list[bool] = []
+
+    def close(_: Any) -> None:
+        if errors:
+            raise errors.pop()
+        closed.append(True)
+
+    monkeypatch.setattr(patient_consumer.CeleryConsumer, "on_close", close)
+    consumer = patient_consumer.Consumer.__new__(patient_consumer.Consumer)
+    consumer.pool = None
+
+    consumer.on_close()
+    assert closed == [True]
+
+    errors.append(RuntimeError("something else"))
+    with pytest.raises(RuntimeError, match="something else"):
+        consumer.on_close()

@@ -115,6 +115,20 @@ def test_failure_of_what_its_worker_stops_is_the_stop_unless_it_was_over_before(
     assert (result.get("message") == STOPPED) == (reason is Reason.WORKER_STOPPED)
 
 
+def test_outcome_that_nobody_understands_ends_the_attempt(attempt: Any) -> None:
+    attempt.on_outcome(runtimes.Outcome("complete", "unheard_of", {}))
+    ((reason, result),) = attempt.ended
+    assert reason is Reason.PROCESS_LOST
+    assert "unheard_of" in result["message"]
+
+
+def test_start_that_celery_cannot_announce_is_one_all_the_same(
+    attempt: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("celery.worker.request.Request.on_accepted", lambda *_: 1 / 0)
+    attempt.on_accepted(os.getpid(), 1.0)
+
+
 def test_interruption_that_nobody_here_asked_for_is_a_lost_process(attempt: Any) -> None:
     attempt.on_outcome(runtimes.failed("stopped", reason=Reason.CANCELLED_RUNNING))
     ((reason, result),) = attempt.ended

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import uuid
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -65,6 +66,25 @@ def test_attempt_without_a_process_yet_is_signalled_when_it_has_one(
     running.worker_pid = 12345
     wait_until(lambda: sent)
     assert sent == [(12345, signal.SIGTERM)]
+
+
+def test_attempt_that_no_thread_runs_yet_is_interrupted_as_soon_as_one_does(
+    monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    settings.MUSTER = replace(settings.MUSTER, cancel_grace_seconds=60.0)
+    agent = Agent(worker_id=1, capacity=2, pool_kind="thread")
+    running = attempt(agent)
+    asked: list[str] = []
+
+    def interrupt(name: str) -> bool:
+        asked.append(name)
+        return len(asked) > 2
+
+    monkeypatch.setattr(canceller.warm, "interrupt", interrupt)
+    agent.canceller.cancel(running.key)
+
+    wait_until(lambda: len(asked) > 2, seconds=10)
+    agent.desk.claimed.pop(running.key)
 
 
 def test_signal_for_what_has_ended_meanwhile_is_not_sent(

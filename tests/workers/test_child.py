@@ -56,3 +56,17 @@ def test_action_may_tidy_up(isolation: str, started: Path) -> None:
     )
     assert outcome.reason == "cancelled_running"
     assert tidied.exists()
+
+
+def test_what_goes_wrong_when_an_interrupted_action_is_ended_is_reported(
+    started: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pool of threads would report nothing, and lack the slot."""
+
+    def no_more_files(*_: object, **__: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr("workers.child.processes.terminate", no_more_files)
+    outcome = child.run(python("spin", parameters={"started": str(started)}))
+    assert (outcome.event, outcome.reason) == ("fail", "action_failed")
+    assert "Too many open files" in outcome.result["message"]

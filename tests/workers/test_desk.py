@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections.abc import Collection
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from celery.concurrency.prefork import TaskPool
+from celery.concurrency.thread import TaskPool as ThreadPool
 from celery.utils.functional import noop
 from kombu.asynchronous import Hub, set_event_loop
 
@@ -24,6 +26,7 @@ from workers.host import Answer
 class Offered:
     """A dispatch message as the desk sees it, that notes down what becomes of it."""
 
+    job: Any = None
     is_canceling = False
     masker = hiding.NOTHING
     ran_ns = (0, 0)
@@ -313,6 +316,35 @@ def test_what_the_pool_has_sent_to_nobody_when_the_loop_ends_goes_back(agent: Ag
         pool.stop()
         set_event_loop(None)
     assert len(results) == 1, "and its process has not run it"
+
+
+def test_what_no_thread_of_the_pool_has_begun_waits_for_a_slot_again(agent: Agent) -> None:
+    """The pool would drop it when it stops, and say nothing."""
+    pool = ThreadPool(1, app=app)
+    pool.start()
+    begun, over = threading.Event(), threading.Event()
+    first, second = [Offered([], uuid.uuid4()) for _ in range(2)]
+    for offered in (first, second):
+        agent.desk.claimed[offered.key] = offered  # type: ignore[assignment]
+        offered.execution = SimpleNamespace(key=offered.key)
+    results: list[Any] = []
+    first.job = pool.apply_async(hold, (begun, over), callback=results.append)
+    second.job = pool.apply_async(noop, callback=results.append)
+    assert begun.wait(10)
+
+    agent.desk.take_unsent()
+
+    assert [each.key for each in agent.desk.take_back(older_than_seconds=0)] == [second.key]
+    assert list(agent.desk.claimed) == [first.key]
+    over.set()
+    pool.stop()
+    assert results == ["held"], "the second one has not run"
+
+
+def hold(begun: threading.Event, over: threading.Event) -> str:
+    begun.set()
+    over.wait(30)
+    return "held"
 
 
 def test_what_is_cancelled_before_it_has_a_slot_never_starts(agent: Agent) -> None:

@@ -221,10 +221,22 @@ def test_two_executions_in_hand_are_both_masked(log: io.StringIO) -> None:
     assert log.getvalue() == "WARNING *** ***\nWARNING ***\n"
 
 
-def test_child_forgets_what_its_parent_had_in_hand() -> None:
+def test_child_forgets_what_its_parent_had_in_hand(log: io.StringIO) -> None:
     hiding.begin(SECRETS)
     hiding.forget_all()
-    assert hiding.hidden(VALUE) == VALUE
+    logging.getLogger("a").warning(VALUE)
+    assert log.getvalue() == f"WARNING {VALUE}\n"
+
+
+def test_what_an_execution_says_is_masked_with_its_own_secrets_alone() -> None:
+    """Masked with its neighbour's too, it could try which values come back as stars."""
+    guess = ["guess 41", "guess 42"]
+    neighbour = hiding.begin(["guess 42"])
+    try:
+        asked = sh(f"echo {guess[0]}; echo {guess[1]}; echo {VALUE}", secrets=SECRETS)
+        assert child.run(asked).result["stdout"].split("\n")[:3] == [*guess, "***"]
+    finally:
+        hiding.end(neighbour)
 
 
 # --- the parent ----------------------------------------------------------------------------------

@@ -66,7 +66,15 @@ class Runner:
     def _answer(self, request: dict[str, Any]) -> str:
         environment = request["environment"]
         os.environ.update(environment)
-        masker = hiding.begin(request["secrets"])  # of texts that are cut here
+        try:
+            with hiding.of(request["secrets"]):  # for texts that are cut here
+                return self._said(request)
+        finally:
+            for name in environment:
+                os.environ.pop(name, None)
+            os.chdir(self.home)  # a descriptor
+
+    def _said(self, request: dict[str, Any]) -> str:
         try:
             return self._call(request)
         except Interrupted:
@@ -77,11 +85,6 @@ class Runner:
             return json.dumps({"refused": str(error)})
         except BaseException as error:  # noqa: BLE001 - whatever an action raises is its answer
             return json.dumps(functions.described(error, callers=OWN_FILES))
-        finally:
-            hiding.end(masker)
-            for name in environment:
-                os.environ.pop(name, None)
-            os.chdir(self.home)  # a descriptor
 
     def _call(self, request: dict[str, Any]) -> str:
         try:

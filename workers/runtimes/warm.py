@@ -89,7 +89,8 @@ def _run(call: Call, function: Function, concluding: Concluding, *, stop_at: flo
         except Garbled as error:
             return failed(str(error))
         finally:
-            if is_in_order:
+            launch.process = None  # first: who stops it from now on has said so, or signals nobody
+            if is_in_order and not launch.why_stopped:
                 _here.kept.put_back(function, process)
             else:
                 process.end()
@@ -156,15 +157,15 @@ class Launch:
         self.why_stopped = why
         grace_seconds = self.call.cancel_grace_seconds * command.KEEPERS_SHARE
         self._kill_at = time.monotonic() + grace_seconds
-        if self.process is not None:
-            self.process.signal(signal.SIGTERM)
+        if (process := self.process) is not None:
+            process.signal(signal.SIGTERM)
 
     def kill(self, why: str = "cancel") -> None:
         self.why_stopped = self.why_stopped or why
         self._kill_at = 0.0
         self._give_up_at = min(self._give_up_at, time.monotonic() + GIVE_UP_SECONDS)
-        if self.process is not None:
-            self.process.signal(signal.SIGQUIT)
+        if (process := self.process) is not None:
+            process.signal(signal.SIGQUIT)
 
     def begin(self, function: Function) -> Warm:
         """Send the request to a process. Raises OSError or SubprocessError."""

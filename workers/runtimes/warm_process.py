@@ -266,8 +266,9 @@ class Warm:
     # --- its keeper
 
     def signal(self, number: signal.Signals) -> None:
+        # not by its number alone, which another process may have once it was waited for
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self._keeper.pid, number)
+            self._keeper.send_signal(number)
 
     def be_looked_after(self) -> bool:
         """Have the keeper look more often; returns False if it does not listen yet."""
