@@ -115,7 +115,7 @@ class Attempt(Request):
             correlation_id=self.id,
         )
 
-    def on_accepted(self, pid: int, time_accepted: float) -> None:
+    def on_accepted(self, pid: Any, time_accepted: float) -> None:
         """Note that a process or a thread begins. Whatever is wrong with Celery's part of that, the
         action runs: it is claimed, and a thread pool would neither run it nor report the error."""
         try:
@@ -174,7 +174,7 @@ class Attempt(Request):
         # a killed child leaves behind the processes of its action, and its warm ones; those of this
         # process belong to all of its threads
         processes.terminate(str(self.execution_id), self.number, grace_seconds=0)
-        if self.worker_pid not in (None, os.getpid()):
+        if self.worker_pid is not None and int(self.worker_pid) != os.getpid():
             processes.kill_warm(str(self.worker_pid))
         self._note_run()
         self.desk.ended(self, reason, _explained(reason, message))
@@ -418,8 +418,8 @@ class Desk:
         self.claim_waiting()
 
     def take_unsent(self) -> None:
-        """Let attempts wait for a slot again that no process or thread of the pool has got, when the
-        loop that would have brought them there has ended. Only in the thread of that loop."""
+        """Let attempts wait for a slot again that no process or thread of the pool has got, when
+        the loop that would have brought them there has ended. Only in the thread of that loop."""
         for attempt in list(self.claimed.values()):
             future = getattr(attempt.job, "f", None)  # of a pool of threads
             if future is not None and future.cancel():

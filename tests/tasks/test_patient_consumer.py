@@ -59,7 +59,7 @@ def test_set_that_a_thread_of_the_pool_changes_meanwhile_is_walked_through_again
             raise errors.pop()
         closed.append(True)
 
-    monkeypatch.setattr(patient_consumer.CeleryConsumer, "on_close", close)
+    monkeypatch.setattr("celery.worker.consumer.Consumer.on_close", close)
     consumer = patient_consumer.Consumer.__new__(patient_consumer.Consumer)
     consumer.pool = None
 

@@ -80,7 +80,7 @@ def test_attempt_that_no_thread_runs_yet_is_interrupted_as_soon_as_one_does(
         asked.append(name)
         return len(asked) > 2
 
-    monkeypatch.setattr(canceller.warm, "interrupt", interrupt)
+    monkeypatch.setattr("workers.canceller.warm.interrupt", interrupt)
     agent.canceller.cancel(running.key)
 
     wait_until(lambda: len(asked) > 2, seconds=10)
