@@ -20,7 +20,7 @@ def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
         port = free_port()
         muster.start("api", "manage.py", "api", "--port", str(port))
         muster.listening("api", port)
-        at_rest = {name: _unique_mb(muster, name) for name in SERVICES}
+        at_rest = {name: unique_mb(muster, name) for name in SERVICES}
         settled: dict[str, float] = {}
         for number in range(1, plan.rounds + 1):
             for name, value in at_rest.items():
@@ -28,7 +28,7 @@ def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
             for bulk, size in ((True, plan.size), (False, plan.size // 10)):
                 muster.per_second(size, bulk=bulk)
             for name in SERVICES:
-                now = _unique_mb(muster, name)
+                now = unique_mb(muster, name)
                 yield Sample(f"{name}, after load", number, now, "MB")
                 if number <= SETTLED_AFTER:
                     settled[name] = now
@@ -38,7 +38,7 @@ def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
                 yield Sample(f"{name}, growth", number, growth, "MB per 10^6")
 
 
-def _unique_mb(muster: Muster, name: str) -> float:
+def unique_mb(muster: Muster, name: str) -> float:
     """What a service would give back if it ended, with its children."""
     total: float = sum(each.memory_full_info().uss for each in muster.tree(name))
     return total / MB
