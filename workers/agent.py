@@ -353,10 +353,9 @@ class Agent:
                 ends = [attempt.stopped() for attempt in stuck]
                 executions.finish(ends, now=clock.now(), actor=self.name)
                 self._sign_off()
-        except DatabaseError:
+        except Exception:
             log.exception("could not record stopped attempts; the heartbeat check will end them")
-        finally:
-            os._exit(os.EX_OK)
+        os._exit(os.EX_OK)
 
     def _kill_all(self) -> None:
         for attempt in list(self.desk.claimed.values()):

@@ -171,13 +171,19 @@ class Attempt(Request):
         error = getattr(exc_info.exception, "exc", exc_info.exception)
         reason, message = self._why_lost(error)
         self.send_event("task-failed", exception=type(error).__name__, traceback="")
-        # a killed child leaves behind the processes of its action, and its warm ones; those of this
-        # process belong to all of its threads
-        processes.terminate(str(self.execution_id), self.number, grace_seconds=0)
-        if self.worker_pid is not None and int(self.worker_pid) != os.getpid():
-            processes.kill_warm(str(self.worker_pid))
+        self._end_what_is_left()
         self._note_run()
         self.desk.ended(self, reason, _explained(reason, message))
+
+    def _end_what_is_left(self) -> None:
+        """End the processes of the action, which a killed child leaves behind, and the child's warm
+        ones. Those of this process belong to all of its threads."""
+        try:
+            processes.terminate(str(self.execution_id), self.number, grace_seconds=0)
+            if self.worker_pid is not None and int(self.worker_pid) != os.getpid():
+                processes.kill_warm(str(self.worker_pid))
+        except OSError:
+            log.exception("could not look for processes", execution_id=str(self.execution_id))
 
     def _why_lost(self, error: BaseException) -> tuple[Reason, str]:
         if self.is_canceling:
