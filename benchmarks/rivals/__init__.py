@@ -70,6 +70,11 @@ KOMBU_LOOP = Rival(
     module="benchmarks.rivals.kombu_loop",
     command=("-m", "benchmarks.rivals.kombu_loop"),
 )
+GATE_BY_HAND = Rival(
+    name="Gate by hand",
+    module="benchmarks.rivals.gate_by_hand",
+    command=("-m", "benchmarks.rivals.gate_by_hand"),
+)
 PIKA_WORKER = Rival(
     name="pika worker",
     module="benchmarks.rivals.pika_worker",

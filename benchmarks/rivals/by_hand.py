@@ -56,10 +56,10 @@ _local = threading.local()
 @app.task
 def run(id: str, stamp_to: str | None = None) -> None:
     """Claim, run and end one execution."""
-    if _move(id, "scheduled", "running", "claim"):
+    if move(id, "scheduled", "running", "claim"):
         if stamp_to is not None:
             stamps.send(stamp_to)
-        _move(id, "running", "completed", "complete")
+        move(id, "running", "completed", "complete")
 
 
 def prepare() -> None:
@@ -193,6 +193,6 @@ def connection() -> psycopg.Connection[Any]:
     return found
 
 
-def _move(id: str, seen: str, status: str, event: str) -> bool:
+def move(id: str, seen: str, status: str, event: str) -> bool:
     moved = connection().execute(MOVE, [status, id, seen, event]).fetchone()
     return moved is not None

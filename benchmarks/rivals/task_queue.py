@@ -72,6 +72,10 @@ def message() -> amqp.Message:
     return amqp.Message(json.dumps(task), delivery_mode=2, content_type="application/json")
 
 
+def id_of(body: bytes) -> str:
+    return str(json.loads(body)["taskId"])
+
+
 def answer_of(body: bytes | str) -> amqp.Message:
     """What a loop answers: the task, done."""
     task = json.loads(body)

@@ -10,7 +10,9 @@ from benchmarks.samples import Benchmark, Goal, Plan, Sample, parts
 from benchmarks.stage import Party, Stage
 
 PREFORK, THREADS = "Muster's gate, prefork 2", "Muster's gate, threads 4"
-LOOP, PIKA = rivals.KOMBU_LOOP.name, rivals.PIKA_WORKER.name
+LOOP, PIKA, BY_HAND = (
+    rival.name for rival in (rivals.KOMBU_LOOP, rivals.PIKA_WORKER, rivals.GATE_BY_HAND)
+)
 OTHERS = (rivals.DRAMATIQ, rivals.RQ, rivals.TASKIQ, rivals.CELERY_RESULTS)
 
 
@@ -19,8 +21,9 @@ def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
         stage.gate(pool="prefork", slots=2) as muster,
         stage.rival(rivals.KOMBU_LOOP) as loop,
         stage.rival(rivals.PIKA_WORKER) as pika,
+        stage.rival(rivals.GATE_BY_HAND) as by_hand,
     ):
-        parties: dict[str, Party] = {PREFORK: muster, LOOP: loop, PIKA: pika}
+        parties: dict[str, Party] = {PREFORK: muster, LOOP: loop, PIKA: pika, BY_HAND: by_hand}
         yield from per_second(parties, plan.size, rounds=plan.rounds)
     with stage.gate(pool="threads", slots=4) as muster:
         yield from per_second({THREADS: muster}, plan.size, rounds=plan.rounds)
@@ -33,7 +36,8 @@ BENCHMARK = Benchmark(
     notes=(
         "The same client publishes to all, with a wait for confirms every 500. The loop in kombu "
         "answers in batches; the worker in pika waits for each confirm; neither keeps track of "
-        "anything, runs anything, or knows a duplicate."
+        "anything, runs anything, or knows a duplicate. By hand: pika's worker, twice, with a row "
+        "and its history committed when a message is taken in, begun, ended and told."
     ),
     goals=[
         Goal(what="gate, prefork 2", subject=PREFORK, unit="executions/s", at_least=900),
