@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 
 from benchmarks.samples import Sample, percentile
-from benchmarks.stage import Muster, Party
+from benchmarks.stage import Party
 
 
 def per_second(
@@ -47,8 +47,6 @@ def one_at_a_time(
             with party.turn():
                 party.begin()
                 times_ms = party.remote.call(what, count=count)
-            if isinstance(party, Muster):
-                party.remote.call("wait", count=count, within_seconds=30)
-                party.check(count)
+            party.settle(count)
             yield Sample(f"{subject}, p50", number, percentile(times_ms, 50), "ms")
             yield Sample(f"{subject}, p99", number, percentile(times_ms, 99), "ms")

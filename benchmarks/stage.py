@@ -28,6 +28,7 @@ from benchmarks.rivals import Rival
 from tests import servers
 
 START_SECONDS = 60.0
+SETTLE_SECONDS = 30.0
 SLOWEST_PER_SECOND = 20
 """A run slower than this is given up."""
 
@@ -223,6 +224,9 @@ class Party:
     def check(self, count: int) -> None:
         """Nothing more is asked of a rival than to have finished."""
 
+    def settle(self, count: int) -> None:
+        """After what was measured one at a time: nothing is left to do for a rival."""
+
     def begin(self) -> None:
         self.remote.call("begin")
 
@@ -307,6 +311,10 @@ class Muster(Party):
     def check(self, count: int) -> None:
         self.remote.call("check", count=count)
 
+    def settle(self, count: int) -> None:
+        self.remote.call("wait", count=count, within_seconds=SETTLE_SECONDS)
+        self.check(count)
+
 
 class GateMuster(Muster):
     """An installation with a gate; its client publishes task messages and waits for answers."""
@@ -319,3 +327,6 @@ class GateMuster(Muster):
         super().begin()
         if self.beside:
             self.remote.call("wait_in_line", count=self.beside)
+
+    def settle(self, count: int) -> None:
+        """Nothing: who measured one at a time has taken each answer."""

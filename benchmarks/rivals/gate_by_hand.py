@@ -10,11 +10,8 @@ process has left, and nobody is refused.
 from __future__ import annotations
 
 import multiprocessing
-import os
 import uuid
 from typing import Any
-
-import pika  # type: ignore[import-untyped, unused-ignore]
 
 from benchmarks.rivals import by_hand, pika_worker, task_queue
 from benchmarks.rivals.done import ready
@@ -53,21 +50,16 @@ def answer(channel: Any, method: Any, properties: Any, body: bytes) -> None:
     channel.basic_ack(method.delivery_tag)
 
 
-def work(is_up: Any) -> None:
-    link = pika.BlockingConnection(pika.URLParameters(os.environ["BROKER_URL"]))
-    channel = link.channel()
-    channel.confirm_delivery()
-    channel.basic_qos(prefetch_count=pika_worker.PREFETCH)
-    channel.basic_consume(task_queue.INPUT, answer)
-    is_up.release()
-    channel.start_consuming()
-
-
 if __name__ == "__main__":
     up = multiprocessing.Semaphore(0)
-    for _ in range(PROCESSES):
-        multiprocessing.Process(target=work, args=(up,), daemon=True).start()
-    for _ in range(PROCESSES):
+    serving = [
+        multiprocessing.Process(target=pika_worker.serve, args=(answer, up.release), daemon=True)
+        for _ in range(PROCESSES)
+    ]
+    for process in serving:
+        process.start()
+    for _ in serving:
         up.acquire()
     ready()
-    multiprocessing.active_children()[0].join()
+    for process in serving:
+        process.join()

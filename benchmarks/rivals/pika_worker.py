@@ -4,6 +4,7 @@ itself before its message is acknowledged."""
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import pika  # type: ignore[import-untyped, unused-ignore]
@@ -25,11 +26,16 @@ def answer(channel: Any, method: Any, properties: Any, body: bytes) -> None:
     channel.basic_ack(method.delivery_tag)
 
 
-if __name__ == "__main__":
+def serve(on_message: Callable[..., None], is_up: Callable[[], Any]) -> None:
+    """Consume the input queue for ever; calls `is_up` once it does."""
     link = pika.BlockingConnection(pika.URLParameters(os.environ["BROKER_URL"]))
     channel = link.channel()
     channel.confirm_delivery()
     channel.basic_qos(prefetch_count=PREFETCH)
-    channel.basic_consume(task_queue.INPUT, answer)
-    ready()
+    channel.basic_consume(task_queue.INPUT, on_message)
+    is_up()
     channel.start_consuming()
+
+
+if __name__ == "__main__":
+    serve(answer, ready)

@@ -17,7 +17,7 @@ def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
     with (
         stage.muster(slots=2) as none,
         stage.muster(slots=2, manage=BARE) as off,
-        stage.muster(pool="threads", slots=LIMIT) as hot,
+        stage.muster(slots=LIMIT) as hot,
     ):
         hot.remote.call("limit", most=LIMIT)
         sizes = {NONE: plan.size, OFF: plan.size, HOT: parts(plan.size, one_of=4, at_least=500)}

@@ -105,9 +105,8 @@ def ends_in_time(evidence: Evidence) -> Iterator[Violation]:
     for row in evidence.rows:
         if row.ended_at is None:
             continue
-        deadline_at = deadlines[row.execution]
+        deadline_at = max(deadlines[row.execution], row.created_at)
         over_at = max(row.ended_at, evidence.last_open.get(row.execution, 0.0))
-        deadline_at = max(deadline_at, row.created_at)
         late_seconds = over_at - deadline_at
         held = [(f.at, f.until) for f in evidence.faults if row.execution in f.executions]
         away = [*evidence.database_outages, *held]

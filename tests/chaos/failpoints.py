@@ -157,7 +157,7 @@ _BY_SITE: dict[str, Boundary] = {
     "fleet.lives:change:save": _in(WORKER, by="stop a worker"),
     "fleet.lives:note:create": _in(WORKER, by="stop a worker"),
     "workers.agent:Agent._go_with_stuck_threads:atomic": Boundary(
-        exempt="only threads cannot be stopped, and the workers of a storm have processes"
+        exempt="only a thread that is stuck leads there, and no action of a storm runs in one"
     ),
     "fleet.lives:mark_stale:atomic": _in(EXECUTOR, by="freeze worker"),
     "fleet.lives:mark_unhealthy:atomic": Boundary(exempt=CHECK),
