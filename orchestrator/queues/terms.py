@@ -6,21 +6,49 @@ import zlib
 from collections.abc import Collection, Mapping
 
 from django.db import connection
+from django.db.models import QuerySet
 
+from orchestrator.core.models.prepared import Prepared
 from orchestrator.core.queue_terms import QueueTerms
 from orchestrator.queues.models import WorkQueue
 
+NEEDED = (
+    "name",
+    "accepts",
+    "paused_at",
+    "action__ref",
+    "default_priority",
+    "deadline_seconds",
+    "timeout_seconds",
+    "retry_limit",
+    "prefetch_buffer",
+    "max_running",
+    "defer_seconds",
+    "defer_pause_seconds",
+    "health_check",
+)
+
 LOCK_CLASS = 0x4D517565
 """Distinguishes our advisory locks from others in the same database."""
+
+
+def _rows() -> QuerySet[WorkQueue]:
+    return WorkQueue.objects.in_use().select_related("action").only(*NEEDED).order_by()
+
+
+_named = Prepared(lambda name: _rows().filter(name=name), "any-name")
+"""Each request that names a queue begins with it."""
 
 
 class KnownQueues:
     """Reads the rows of queues."""
 
     def terms(self, names: Collection[str] | None = None) -> Mapping[str, QueueTerms]:
-        rows = WorkQueue.objects.in_use().select_related("action").order_by()
-        if names is not None:
-            rows = rows.filter(name__in=list(names))
+        if names is not None and len(names) == 1:
+            rows = _named(*names)
+        else:
+            found = _rows() if names is None else _rows().filter(name__in=list(names))
+            rows = list(found)
         return {row.name: terms_of(row) for row in rows}
 
     def hold(self, names: Collection[str]) -> None:

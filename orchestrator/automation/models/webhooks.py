@@ -63,9 +63,8 @@ class Webhook(models.Model):
         return self.trigger.place
 
 
-_at = Prepared[str, Webhook](
-    lambda path: Webhook.objects.filter(path=path).select_related("trigger__type"),
-    stand_in="any-path",
+_at = Prepared(
+    lambda path: Webhook.objects.filter(path=path).select_related("trigger__type"), "any-path"
 )
 """Each delivery begins with it, those of strangers, too."""
 

@@ -12,11 +12,13 @@ from uuid import UUID
 import structlog
 from django.conf import settings
 from django.db import transaction
+from django.db.models import QuerySet
 
 from orchestrator.core import admission, clock, database, fleet, frame, queue_terms, tracing
 from orchestrator.core.executions import assigning, dispatching, holding, queued
 from orchestrator.core.models import Execution, backlog
 from orchestrator.core.models.executions import ExecutionQuerySet
+from orchestrator.core.models.prepared import Prepared
 from orchestrator.core.states import AttemptKey, Lane
 
 log = structlog.get_logger(__name__)
@@ -186,6 +188,15 @@ def _schedule_default(*, placement: fleet.Placement, now: datetime, actor: str, 
     return postponed or len(waiting) == limit
 
 
+def _ends(ids: Sequence[UUID]) -> QuerySet[Execution, Any]:
+    return Execution.objects.filter(pk__in=ids, ended_at__isnull=False).values_list(
+        "pk", "attempt", "worker_id", "action_ref", "status", "reason", "queue", "lane"
+    )
+
+
+_end = Prepared(lambda id: _ends([id]))
+
+
 def note_completed(execution_ids: Sequence[UUID], *, placement: fleet.Placement) -> int:
     """Free the places of executions that ended, and log how many ended in which way.
 
@@ -193,9 +204,7 @@ def note_completed(execution_ids: Sequence[UUID], *, placement: fleet.Placement)
     each second.
     """
     began_ns = tracing.clock_ns()
-    ends = Execution.objects.filter(pk__in=execution_ids, ended_at__isnull=False).values_list(
-        "pk", "attempt", "worker_id", "action_ref", "status", "reason", "queue", "lane"
-    )
+    ends = _end(*execution_ids) if len(execution_ids) == 1 else _ends(execution_ids)
     freed = 0
     counts: Counter[tuple[str, str, str]] = Counter()
     keys: list[AttemptKey] = []

@@ -6,8 +6,8 @@ several times as long as the query itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Generic, ParamSpec, TypeVar
 from uuid import UUID
 
 from django.db import connections
@@ -16,8 +16,9 @@ from django.db.models import query as django_query
 
 from orchestrator.core.statements import Statement
 
+P = ParamSpec("P")
 Row = TypeVar("Row")
-Id = TypeVar("Id", UUID, str)
+Id = UUID | str | int
 
 _IDS: UUIDField[Any, Any] = UUIDField()
 
@@ -25,42 +26,41 @@ STAND_IN = UUID("57a9d19e-0000-7000-8000-000000000000")
 """Any id, to see where it stands among the parameters of a query."""
 
 
-class Prepared(Generic[Id, Row]):
-    """A queryset that depends on nothing but an id: `Prepared(build)(id)` is `list(build(id))`.
-    If that is a text, `stand_in` is one that stands nowhere else in the query.
+class Prepared(Generic[P, Row]):
+    """A queryset that depends on nothing but ids: `Prepared(build)(id)` is `list(build(id))`.
+    If they are not one UUID, `stand_ins` are ids that stand nowhere else in the query.
 
     `build` is called once for each kind of database. It may follow foreign keys (`select_related`),
     leave out columns, or ask for tuples (`values_list`); annotations are not supported.
     """
 
-    def __init__(
-        self,
-        build: Callable[[Id], QuerySet[Any, Row]],
-        stand_in: Id = STAND_IN,  # type: ignore[assignment] # of a UUID unless it says otherwise
-    ) -> None:
-        self._build: Callable[[Id], QuerySet[Any, Row]] = build
-        self._stand_in: Id = stand_in
+    def __init__(self, build: Callable[P, QuerySet[Any, Row]], *stand_ins: Id) -> None:
+        self._build: Callable[..., QuerySet[Any, Row]] = build
+        self._stand_ins = stand_ins or (STAND_IN,)
         self._composed: dict[str, _Composed] = {}
 
-    def __call__(self, id: Id) -> list[Row]:
+    def __call__(self, *ids: P.args, **_: P.kwargs) -> list[Row]:
         connection = connections["default"]
         composed = self._composed.get(connection.vendor)
         if composed is None:
-            composed = _Composed(self._build(self._stand_in), self._stand_in, connection)
+            queryset = self._build(*self._stand_ins)
+            composed = _Composed(queryset, self._stand_ins, connection)
             self._composed[connection.vendor] = composed
-        values = composed.constants | {"id": _as_parameter(id, connection)}
+        values = composed.constants | {
+            f"id{number}": _as_parameter(id, connection) for number, id in enumerate(ids)
+        }
         return list(composed.rows(composed.statement.execute(values), connection))
 
 
 class _Composed:
     """What Django makes of a queryset for one kind of database, before it runs it."""
 
-    def __init__(self, queryset: Any, stand_in: UUID | str, connection: Any) -> None:
+    def __init__(self, queryset: Any, stand_ins: Sequence[Id], connection: Any) -> None:
         compiler: Any = queryset.query.get_compiler(connection=connection)
         sql, parameters = compiler.as_sql()
-        wanted = _as_parameter(stand_in, connection)
-        names = ["id" if value == wanted else f"p{n}" for n, value in enumerate(parameters)]
-        assert "id" in names, f"the query does not ask for its id: {sql}"
+        ids = {_as_parameter(id, connection): f"id{n}" for n, id in enumerate(stand_ins)}
+        names = [ids.get(value, f"p{n}") for n, value in enumerate(parameters)]
+        assert set(ids.values()) <= set(names), f"the query does not ask for its id: {sql}"
         self.statement = Statement(sql % tuple(f"%({name})s" for name in names))
         self.constants = dict(zip(names, parameters, strict=True))
         expressions = [column[0] for column in compiler.select]
@@ -89,5 +89,5 @@ class _Composed:
             yield found
 
 
-def _as_parameter(id: UUID | str, connection: Any) -> Any:
-    return id if isinstance(id, str) else _IDS.get_db_prep_value(id, connection)
+def _as_parameter(id: object, connection: Any) -> Any:
+    return _IDS.get_db_prep_value(id, connection) if isinstance(id, UUID) else id

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -23,11 +23,13 @@ from orchestrator.core.copying import insert_many
 from orchestrator.core.errors import Unavailable
 from orchestrator.core.executions import RequestRefused
 from orchestrator.core.models import DLQEntry, Execution
+from orchestrator.core.models.prepared import Prepared
 from orchestrator.queues.gates import choosing, jobs, judging, metrics, replies, shape, tracking
 from orchestrator.queues.gates import headers as names
 from orchestrator.queues.gates.judging import Delivery, Does, Verdict
 from orchestrator.queues.gates.problems import Problem, described
 from orchestrator.queues.models import Gate, Ticket
+from orchestrator.queues.models.tickets import TicketQuerySet
 
 TRIES = 5
 """Two keepers may take in copies of one message at the same moment: the second looks again."""
@@ -88,6 +90,22 @@ def take_in(
             if tried == TRIES - 1:
                 raise
     raise AssertionError("unreachable")
+
+
+def _tickets(gate_id: int, task_ids: Collection[str], digests: Collection[str]) -> TicketQuerySet:
+    """Those that are known of such tasks, and of those that were moved what was taken in."""
+    of_tasks = Q(gate=gate_id, task_id__in=task_ids, digest__in=digests)
+    # each has an index of its own
+    either = Q(of_tasks, moved_at__isnull=True)
+    either |= Q(of_tasks, moved_at__isnull=False, refusal__isnull=True)
+    return Ticket.objects.filter(either).only(*TOLD_APART, "moved_at").order_by("pk")
+
+
+_tickets_of = Prepared(
+    lambda gate_id, task_id, digest: _tickets(gate_id, [task_id], [digest]),
+    *(-1, "a task", "a digest"),
+)
+"""While little comes, messages come one at a time."""
 
 
 @dataclass
@@ -167,10 +185,11 @@ class _Batch:
         """What is known of these. Notes in `continued` which of their tasks were moved."""
         if not keys:
             return {}
-        # each has an index of its own
-        either = Q(self._of(keys), moved_at__isnull=True)
-        either |= Q(self._of(keys), moved_at__isnull=False, refusal__isnull=True)
-        found = list(Ticket.objects.filter(either).only(*TOLD_APART, "moved_at").order_by("pk"))
+        if len(keys) == 1:
+            found = _tickets_of(self.gate.pk, *keys[0])
+        else:
+            task_ids, digests = zip(*keys, strict=True)
+            found = list(_tickets(self.gate.pk, set(task_ids), set(digests)))
         self.continued = {key_of(each): each.pk for each in found if each.moved_at is not None}
         return {key_of(each): each for each in found if each.moved_at is None}
 
@@ -178,12 +197,14 @@ class _Batch:
         """The tickets of earlier copies that were not moved to another queue."""
         if not keys:
             return {}
-        found = Ticket.objects.filter(self._of(keys), moved_at__isnull=True).only(*TOLD_APART)
-        return {key_of(each): each for each in found}
-
-    def _of(self, keys: Sequence[Key]) -> Q:
         task_ids, digests = zip(*keys, strict=True)
-        return Q(gate=self.gate, task_id__in=set(task_ids), digest__in=set(digests))
+        found = Ticket.objects.filter(
+            gate=self.gate,
+            task_id__in=set(task_ids),
+            digest__in=set(digests),
+            moved_at__isnull=True,
+        )
+        return {key_of(each): each for each in found.only(*TOLD_APART)}
 
     def _move(self, keys: Sequence[Key | None], known: dict[Key, Ticket]) -> None:
         """Note for whoever published a message to the retry queue that its task went there, where

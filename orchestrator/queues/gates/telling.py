@@ -20,10 +20,12 @@ from django.db.models import Q
 
 from orchestrator.core import publisher
 from orchestrator.core.errors import MusterError
+from orchestrator.core.models.prepared import Prepared
 from orchestrator.core.publisher import BrokerUnavailable, RawMessage
 from orchestrator.queues.gates import choosing, metrics, replies
 from orchestrator.queues.gates.replies import Kind, Reply
 from orchestrator.queues.models import Gate, Ticket
+from orchestrator.queues.models.tickets import TicketQuerySet
 
 log = structlog.get_logger(__name__)
 
@@ -52,12 +54,13 @@ NEEDED = (
 
 def of_executions(ids: Collection[UUID], *, now: datetime) -> list[Ticket]:
     """The tickets of these executions that are due."""
-    return list(_due(now).filter(execution__in=ids))
+    found = _of_one(*ids) if len(ids) == 1 else _over().filter(execution__in=ids)
+    return [ticket for ticket in found if not ticket.next_tell_at or ticket.next_tell_at <= now]
 
 
 def of_refused(ids: Collection[int], *, now: datetime) -> list[Ticket]:
     """Those of these tickets that are due."""
-    return list(_due(now).filter(pk__in=ids))
+    return list(_over().due(now).filter(pk__in=ids))
 
 
 def told_among(ids: Collection[int]) -> set[int]:
@@ -84,8 +87,12 @@ def claim_due(gate_ids: Collection[int], *, now: datetime, limit: int) -> list[T
     return list(claimed)
 
 
-def _due(now: datetime) -> Any:
-    return Ticket.objects.due(now).select_related("execution").only(*NEEDED)
+def _over() -> TicketQuerySet:
+    return Ticket.objects.over().select_related("execution").only(*NEEDED)
+
+
+_of_one = Prepared(lambda id: _over().filter(execution=id))
+"""While little comes, ends come one at a time."""
 
 
 @dataclass
