@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import gzip
 import random
 import re
@@ -29,7 +28,7 @@ from orchestrator.access.authorizer import AtTerminal
 from orchestrator.automation.models import Event, Rule, Sensor, Trigger, Webhook
 from orchestrator.bulk.models import BulkOrder
 from orchestrator.console import addresses, kept
-from orchestrator.core import clock, executions
+from orchestrator.core import clock, executions, garbage
 from orchestrator.core.models import DLQEntry, Execution, Worker
 from orchestrator.core.shared_cache import OF_PROCESS
 from orchestrator.inquiries.models import Inquiry
@@ -53,10 +52,9 @@ HEARTBEAT_SECONDS = 5.0
 
 
 def load_pages() -> None:
-    """Load what answers, and have the garbage collector leave it alone, as `settings.asgi` does in
-    a process that serves pages."""
+    """Load what answers, as `settings.asgi` does in a process that serves pages."""
     import_module(settings.ROOT_URLCONF)
-    gc.freeze()
+    garbage.settle()
 
 
 @dataclass

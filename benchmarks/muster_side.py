@@ -77,6 +77,7 @@ from orchestrator.core import (  # noqa: E402
     dead_letters,
     executions,
     fleet,
+    garbage,
     isolation,
     packs,
     publisher,
@@ -86,6 +87,8 @@ from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent, Worker
 from orchestrator.core.states import TERMINAL  # noqa: E402
 from orchestrator.policies import changes as policies  # noqa: E402
 from orchestrator.policies import definitions as policy_definitions  # noqa: E402
+
+garbage.settle()
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKS = (ROOT / "packs" / "core", ROOT / "benchmarks" / "pack")

@@ -1,6 +1,5 @@
 """ASGI entry point: `uvicorn settings.asgi:application`."""
 
-import gc
 import os
 from importlib import import_module
 
@@ -24,6 +23,4 @@ import_string(settings.HTTP_AT_START)()
 
 application = import_string(settings.HTTP_DOORS)(ThreadedHandler())
 
-# all of this stays: a full collection would look through it for a tenth of a second, and answer
-# nobody meanwhile
-gc.freeze()
+import_string(settings.HTTP_WHEN_LOADED)()

@@ -246,6 +246,8 @@ HTTP_DOORS = "workers.notifier.doors.Doors"
 HTTP_HANDLER = "settings.http.ThreadedHandler"
 # called when an API process starts
 HTTP_AT_START = "orchestrator.core.publisher.connect_soon"
+# and when it has loaded what it needs
+HTTP_WHEN_LOADED = "orchestrator.core.garbage.settle"
 
 # ninja is not an app here (see orchestrator/core/api/docs_page.py), but its templates and static
 # files are used

@@ -91,6 +91,16 @@ def test_tuples_are_tuples(execution: Execution) -> None:
     assert joined(execution.pk) == []
 
 
+def test_it_may_depend_on_several_ids(execution: Execution) -> None:
+    prepared = Prepared(
+        lambda attempt, status: Execution.objects.filter(attempt__lte=attempt, status=status),
+        *(-1, "any-status"),
+    )
+    assert prepared(execution.attempt, "scheduled") == [execution]
+    assert prepared(execution.attempt, "running") == []
+    assert prepared(execution.attempt - 1, "scheduled") == []
+
+
 def test_each_database_executes_a_statement() -> None:
     cast = "CAST(%(b)s AS text)"
     statement = Statement(f"SELECT {cast}, '5 %', CAST(%(a)s AS text), {cast}")

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import gc
 import textwrap
 from collections.abc import Sequence
 
 from django.core.management import ManagementUtility, get_commands, load_command_class
 from django.core.management.base import BaseCommand
 
+from orchestrator.core import garbage
+
 OURS = "orchestrator."
 """What the names of our apps begin with."""
-
-COLLECTS_AFTER = (10_000, 20, 50)
-"""Python's 700 is for small programs: in a service, batches of rows that are needed for a moment
-are taken for what stays, and looked through again and again, which took an eighth of its time."""
 
 WIDTH = 100
 NAME_WIDTH = 12
@@ -27,12 +24,9 @@ def run(arguments: Sequence[str]) -> None:
 
 class Program(ManagementUtility):
     def fetch_command(self, subcommand: str) -> BaseCommand:
-        """Load the command. What is loaded by then stays, so the garbage collector, which
-        `manage.py` had stopped, need not look at it."""
+        """Load the command. Until then `manage.py` lets nobody look for garbage."""
         command = super().fetch_command(subcommand)
-        gc.freeze()
-        gc.set_threshold(*COLLECTS_AFTER)
-        gc.enable()
+        garbage.settle()
         return command
 
     def main_help_text(self, commands_only: bool = False) -> str:
