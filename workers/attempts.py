@@ -469,6 +469,9 @@ class Desk:
             self.agent.code.is_lacking = True
         end = executions.Ended(attempt.execution, reason, result, *attempt.ran_ns)
         self.agent.finisher.put(end)
+        # the pool's job has the attempt's methods: together they would stay until somebody looks
+        # for garbage
+        attempt.job = None
         # last, so that who stops this worker finds it either here or there
         self.claimed.pop(attempt.key, None)
         self.agent.wake()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-COLLECTS_AFTER = (10_000, 20, 50)
+COLLECTS_AFTER = (5_000, 10, 20)
 """New objects before a look at them, and looks before one at older ones. Python's 700 is for small
 programs: in a service, batches of rows that are needed for a moment are taken for what stays and
 looked through again and again, which took an eighth of an executor's time."""

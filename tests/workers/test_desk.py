@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from kombu.asynchronous import Hub, set_event_loop
 from orchestrator.core.executions import Contents
 from orchestrator.core.reasons import Reason
 from settings.celery import app
+from tests.garbage import uncollected
 from workers import hiding
 from workers.agent import Agent
 from workers.host import Answer
@@ -120,6 +122,19 @@ def test_of_two_copies_in_one_batch_one_is_started(agent: Agent) -> None:
 
     assert story.count("started") == 1
     assert story.count("acknowledged") == 2
+
+
+def test_nothing_of_an_attempt_stays_when_it_has_ended(agent: Agent) -> None:
+    one = Offered([], uuid.uuid4())
+    offer(agent, one)
+    answer(agent, (one.execution_id, 1))
+    one.job = SimpleNamespace(callback=one.acknowledge)  # as a pool's job knows its attempt
+    gone = weakref.ref(one)
+
+    with uncollected():
+        agent.desk.ended(one, Reason.SUCCEEDED, {})  # type: ignore[arg-type]
+        del one
+        assert gone() is None
 
 
 @pytest.mark.parametrize("order", [(1, 2), (2, 1)])

@@ -356,7 +356,9 @@ class _Batch:
             headers=names.storable(delivery.headers),
             properties=names.storable(delivery.properties),
             envelope=delivery.reading.envelope,
-            execution=execution,
+            # the id alone: who knows its execution is known by it, and the two would stay until
+            # somebody looks for garbage
+            execution_id=execution.pk if execution else None,
             job_status=jobs.UNKNOWN if execution and self._asks_about_job(row) else "",
             refusal=None if execution else _refusal(row),
             continues_id=self.continued.get(row.key),

@@ -107,6 +107,12 @@ class _Telling:
     took_seconds: float | None = None
     """From the end of its execution to the confirm of an answer that was sent just now."""
 
+    def __post_init__(self) -> None:
+        # Django has let it know its ticket, too: the two would stay until somebody looks for
+        # garbage
+        if self.ticket.execution is not None:
+            self.ticket.execution._state.fields_cache.clear()
+
     def first(self) -> Iterable[Reply]:
         """The answer, or what stands for it, unless it was confirmed before."""
         if self.ticket.told_to:

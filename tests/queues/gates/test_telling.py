@@ -16,6 +16,7 @@ from orchestrator.core.states import ExecutionStatus
 from orchestrator.queues.gates import headers, intake, metrics, telling
 from orchestrator.queues.models import Gate, Ticket
 from tests.factories import NOW, make_worker
+from tests.garbage import alive, uncollected
 from tests.queues.gates import messages
 from tests.queues.gates.conftest import Sent
 
@@ -61,6 +62,19 @@ def test_answer_is_sent_and_noted(make_gate: MakeGate, sent: Sent) -> None:
     told = Ticket.objects.get()
     assert (told.told_at, told.told_to, told.body) == (LATER, "orders.out", None)
     assert tell(gate, LATER + timedelta(minutes=1)).told == frozenset()
+
+
+def test_nothing_of_a_ticket_stays_in_memory(make_gate: MakeGate, sent: Sent) -> None:
+    gate = make_gate()
+    with uncollected():
+        before = alive(Ticket), alive(Execution)
+        heard = [ticket_of(gate).execution_id]
+        ticket_of(gate, task_id="t2")
+        due = telling.of_executions(heard, now=LATER)  # type: ignore[arg-type]
+        telling.tell(due, gates={gate.queue_id: gate}, now=LATER)
+        del due
+        assert tell(gate).told
+        assert (alive(Ticket), alive(Execution)) == before
 
 
 def test_open_execution_is_not_due(make_gate: MakeGate, sent: Sent) -> None:
