@@ -25,7 +25,7 @@ BENCHMARK = Benchmark(
     title="Idle: from the request to the terminal status, committed",
     measure=measure,
     notes=(
-        "Prefork 2; requested, scheduled, claimed and completed: three or four durable commits. By "
+        "Two slots; requested, scheduled, claimed and completed: three or four durable commits. By "
         "hand: three, as in `bulk-celery`. A trigger tells both of the end."
     ),
     goals=[Goal(what="idle end, p50", subject="Muster, p50", unit="ms", at_most=6.0)],

@@ -26,8 +26,8 @@ BENCHMARK = Benchmark(
     title="Idle: from the request to the start of the action",
     measure=measure,
     notes=(
-        "Prefork 2 everywhere; one at a time, 20 to 40 ms apart. By hand: raw Celery, with a row "
-        "and its history committed at acceptance and at the claim."
+        "Two slots, the others prefork 2; one at a time, 20 to 40 ms apart. By hand: raw Celery, "
+        "with a row and its history committed at acceptance and at the claim."
     ),
     goals=[
         Goal(

@@ -26,7 +26,7 @@ BENCHMARK = Benchmark(
     title="Bulk submission with streams present, and no listener",
     measure=measure,
     notes=(
-        "Prefork 2, in turns. Off: the same services, in which nothing is told after a commit, and "
+        "Two slots, in turns. Off: the same services, in which nothing is told after a commit, and "
         "nobody asks whether somebody listens."
     ),
     goals=[Goal(what="bulk with no listener", subject=PRESENT, over=OFF, at_least=0.98)],

@@ -25,7 +25,7 @@ BENCHMARK = Benchmark(
     title="Bulk submission with automation present, and no rule",
     measure=measure,
     notes=(
-        "Prefork 2, in turns. Off: the same services, started without the threads and questions "
+        "Two slots, in turns. Off: the same services, started without the threads and questions "
         "that automation adds to an executor and a worker."
     ),
     goals=[Goal(what="bulk with automation and no rule", subject=PRESENT, over=OFF, at_least=0.98)],
