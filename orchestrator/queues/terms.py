@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from django.db import connection
 from django.db.models import QuerySet
 
-from orchestrator.core.models.prepared import Prepared
+from orchestrator.core.models.prepared import PreparedForOne
 from orchestrator.core.queue_terms import QueueTerms
 from orchestrator.queues.models import WorkQueue
 
@@ -36,19 +36,14 @@ def _rows() -> QuerySet[WorkQueue]:
     return WorkQueue.objects.in_use().select_related("action").only(*NEEDED).order_by()
 
 
-_named = Prepared(lambda name: _rows().filter(name=name), "any-name")
-"""Each request that names a queue begins with it."""
+_named = PreparedForOne(lambda names: _rows().filter(name__in=names), "any-name")
 
 
 class KnownQueues:
     """Reads the rows of queues."""
 
     def terms(self, names: Collection[str] | None = None) -> Mapping[str, QueueTerms]:
-        if names is not None and len(names) == 1:
-            rows = _named(*names)
-        else:
-            found = _rows() if names is None else _rows().filter(name__in=list(names))
-            rows = list(found)
+        rows = list(_rows()) if names is None else _named(names)
         return {row.name: terms_of(row) for row in rows}
 
     def hold(self, names: Collection[str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from django.db.models import QuerySet
 
 from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent
-from orchestrator.core.models.prepared import Prepared
+from orchestrator.core.models.prepared import Prepared, PreparedForOne
 from orchestrator.core.statements import Statement
 from orchestrator.workflows.models import StepExecution
 from tests.factories import NOW, make_dlq_entry, make_execution, make_worker
@@ -99,6 +99,16 @@ def test_it_may_depend_on_several_ids(execution: Execution) -> None:
     assert prepared(execution.attempt, "scheduled") == [execution]
     assert prepared(execution.attempt, "running") == []
     assert prepared(execution.attempt - 1, "scheduled") == []
+
+
+def test_one_id_alone_gives_what_it_gives_among_others(execution: Execution) -> None:
+    prepared = PreparedForOne(
+        lambda ids: Execution.objects.filter(pk__in=ids).order_by("pk").values_list("status")
+    )
+    (other,) = Execution.objects.exclude(pk=execution.pk)
+    assert prepared([execution.pk]) == [("scheduled",)]
+    assert prepared({execution.pk, other.pk}) == [("scheduled",), (other.status,)]
+    assert prepared([]) == []
 
 
 def test_each_database_executes_a_statement() -> None:

@@ -12,13 +12,12 @@ from uuid import UUID
 import structlog
 from django.conf import settings
 from django.db import transaction
-from django.db.models import QuerySet
 
 from orchestrator.core import admission, clock, database, fleet, frame, queue_terms, tracing
 from orchestrator.core.executions import assigning, dispatching, holding, queued
 from orchestrator.core.models import Execution, backlog
 from orchestrator.core.models.executions import ExecutionQuerySet
-from orchestrator.core.models.prepared import Prepared
+from orchestrator.core.models.prepared import PreparedForOne
 from orchestrator.core.states import AttemptKey, Lane
 
 log = structlog.get_logger(__name__)
@@ -188,13 +187,11 @@ def _schedule_default(*, placement: fleet.Placement, now: datetime, actor: str, 
     return postponed or len(waiting) == limit
 
 
-def _ends(ids: Sequence[UUID]) -> QuerySet[Execution, Any]:
-    return Execution.objects.filter(pk__in=ids, ended_at__isnull=False).values_list(
+_ends = PreparedForOne(
+    lambda ids: Execution.objects.filter(pk__in=ids, ended_at__isnull=False).values_list(
         "pk", "attempt", "worker_id", "action_ref", "status", "reason", "queue", "lane"
     )
-
-
-_end = Prepared(lambda id: _ends([id]))
+)
 
 
 def note_completed(execution_ids: Sequence[UUID], *, placement: fleet.Placement) -> int:
@@ -204,11 +201,10 @@ def note_completed(execution_ids: Sequence[UUID], *, placement: fleet.Placement)
     each second.
     """
     began_ns = tracing.clock_ns()
-    ends = _end(*execution_ids) if len(execution_ids) == 1 else _ends(execution_ids)
     freed = 0
     counts: Counter[tuple[str, str, str]] = Counter()
     keys: list[AttemptKey] = []
-    for pk, attempt, worker_id, action_ref, status, reason, queue, lane in ends:
+    for pk, attempt, worker_id, action_ref, status, reason, queue, lane in _ends(execution_ids):
         keys.append((pk, attempt))
         counts[action_ref, status, reason] += 1
         if worker_id is not None:

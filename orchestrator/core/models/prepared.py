@@ -6,7 +6,7 @@ several times as long as the query itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar
 from uuid import UUID
 
@@ -50,6 +50,20 @@ class Prepared(Generic[P, Row]):
             f"id{number}": _as_parameter(id, connection) for number, id in enumerate(ids)
         }
         return list(composed.rows(composed.statement.execute(values), connection))
+
+
+class PreparedForOne(Generic[Row]):
+    """A queryset about ids: `PreparedForOne(build)(ids)` is `list(build(ids))`, composed once for
+    one id alone, which is what comes while little does. `stand_in` as for `Prepared`."""
+
+    def __init__(
+        self, build: Callable[[Sequence[Any]], QuerySet[Any, Row]], stand_in: Id = STAND_IN
+    ) -> None:
+        self._build = build
+        self._one = Prepared(lambda id: build([id]), stand_in)
+
+    def __call__(self, ids: Collection[Id]) -> list[Row]:
+        return self._one(*ids) if len(ids) == 1 else list(self._build(list(ids)))
 
 
 class _Composed:

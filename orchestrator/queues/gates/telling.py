@@ -20,7 +20,7 @@ from django.db.models import Q
 
 from orchestrator.core import publisher
 from orchestrator.core.errors import MusterError
-from orchestrator.core.models.prepared import Prepared
+from orchestrator.core.models.prepared import PreparedForOne
 from orchestrator.core.publisher import BrokerUnavailable, RawMessage
 from orchestrator.queues.gates import choosing, metrics, replies
 from orchestrator.queues.gates.replies import Kind, Reply
@@ -54,7 +54,7 @@ NEEDED = (
 
 def of_executions(ids: Collection[UUID], *, now: datetime) -> list[Ticket]:
     """The tickets of these executions that are due."""
-    found = _of_one(*ids) if len(ids) == 1 else _over().filter(execution__in=ids)
+    found = _over_of(ids)
     return [ticket for ticket in found if not ticket.next_tell_at or ticket.next_tell_at <= now]
 
 
@@ -91,8 +91,7 @@ def _over() -> TicketQuerySet:
     return Ticket.objects.over().select_related("execution").only(*NEEDED)
 
 
-_of_one = Prepared(lambda id: _over().filter(execution=id))
-"""While little comes, ends come one at a time."""
+_over_of = PreparedForOne(lambda ids: _over().filter(execution__in=ids))
 
 
 @dataclass

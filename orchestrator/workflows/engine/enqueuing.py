@@ -281,7 +281,9 @@ def _link(turns: Turns, steps: Sequence[Step], accepted: Sequence[Execution]) ->
     turns.move_steps("enqueue", moves)
     insert_many(
         [
-            StepExecution(step=step, execution=execution, fence=step.fence + 1)
+            # the id alone: who knows its execution is known by it, and the two would stay until
+            # somebody looks for garbage
+            StepExecution(step=step, execution_id=execution.pk, fence=step.fence + 1)
             for step, execution in zip(steps, accepted, strict=True)
         ]
     )

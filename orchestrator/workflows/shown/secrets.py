@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
-
-from django.db.models import QuerySet
 
 from orchestrator.core import authority, contents, expressions, masking, redaction
 from orchestrator.core.authority import Principal
 from orchestrator.core.models import Execution
-from orchestrator.core.models.prepared import Prepared
+from orchestrator.core.models.prepared import PreparedForOne
 from orchestrator.core.redaction import redacted
 from orchestrator.inquiries.shown import inquiries as shown_inquiries
 from orchestrator.workflows.models import Step, StepExecution, Task, TaskTemplate
@@ -34,14 +32,12 @@ class Of(NamedTuple):
     name: str
 
 
-def _steps_of(executions: Sequence[UUID]) -> QuerySet[StepExecution, tuple[Any, ...]]:
-    return StepExecution.objects.filter(execution__in=executions).values_list(
+_steps_of = PreparedForOne(
+    lambda executions: StepExecution.objects.filter(execution__in=executions).values_list(
         "execution_id", "step__template_step", "step__task_id", "step__task__template_id",
         "step_id", "step__name",
-    )  # fmt: skip
-
-
-_step_of = Prepared(lambda id: _steps_of([id]))
+    )
+)  # fmt: skip
 
 
 def context(task: Task, *, seen_by: Principal) -> Any:
@@ -126,12 +122,7 @@ def steps_of(executions: Collection[Execution]) -> list[Of]:
     """The steps that these were attempts at. A page asks more than once: each keeps what was read
     for it."""
     unread = [each for each in executions if OF not in each.__dict__]
-    found: Sequence[Any] = ()
-    if len(unread) == 1:
-        found = _step_of(unread[0].pk)
-    elif unread:
-        found = list(_steps_of([each.pk for each in unread]))
-    known = {row[0]: Of(*row) for row in found}
+    known = {row[0]: Of(*row) for row in _steps_of([each.pk for each in unread])}
     for each in unread:
         each.__dict__[OF] = known.get(each.pk)
     return [each.__dict__[OF] for each in executions if each.__dict__[OF]]
