@@ -22,7 +22,7 @@ from orchestrator.access import audit
 from orchestrator.access.audit import requests as audit_of_requests
 from orchestrator.automation.receiving import counts, secrets
 from orchestrator.console import kept
-from orchestrator.core import clock, maintenance, news, publisher
+from orchestrator.core import clock, demand, maintenance, news, publisher
 from orchestrator.core.api import limits
 from orchestrator.core.executions import placing, status_news
 from orchestrator.policies import book
@@ -220,10 +220,9 @@ def deliveries_are_counted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def nobody_wants_statuses(monkeypatch: pytest.MonkeyPatch) -> None:
     """No app is asked whether it wants them, so that queries can be counted."""
-    monkeypatch.setattr(news, "ASK_EVERY_SECONDS", float("inf"))
-    monkeypatch.setattr(news, "_demand", news._Demand())
-    monkeypatch.setattr(status_news, "ASK_EVERY_SECONDS", float("inf"))
-    monkeypatch.setattr(status_news, "_demand", status_news._Demand())
+    monkeypatch.setattr(demand, "ASK_EVERY_SECONDS", float("inf"))
+    for each in (news._demand, status_news._demand):
+        monkeypatch.setattr(each, "exists", False)
 
 
 @pytest.fixture(autouse=True)

@@ -19,6 +19,7 @@ from orchestrator.automation import triggers
 from orchestrator.automation.models import Enforcement, Event, Trigger, Watermark
 from orchestrator.automation.recording import NewEvent, record_many
 from orchestrator.core.models import ExecutionEvent
+from orchestrator.core.models.prepared import Prepared
 
 MOST_AT_ONCE = 5_000
 SOURCE = "execution"
@@ -29,9 +30,12 @@ def is_wanted() -> bool:
     return Watermark.objects.exists()
 
 
+_beyond_ends = Prepared(lambda: Watermark.objects.filter(beyond_ends=True).values_list("pk")[:1])
+
+
 def is_wanted_beyond_ends() -> bool:
     """Return True while a rule waits for other statuses than terminal ones."""
-    return Watermark.objects.filter(beyond_ends=True).exists()
+    return bool(_beyond_ends())
 
 
 def note_changed(execution_ids: Collection[UUID], *, now: datetime, actor: str) -> int:

@@ -6,7 +6,6 @@ second whether somebody does. Who passes the hints on is an app (`frame.MusterAp
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,9 +16,8 @@ from django.db import models, transaction
 
 from orchestrator.core import frame
 from orchestrator.core.authority import Place
+from orchestrator.core.demand import Demand
 from orchestrator.core.frame import Feed
-
-ASK_EVERY_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -45,20 +43,7 @@ class News:
     at: datetime
 
 
-class _Demand:
-    """Whether somebody listened when it was last asked."""
-
-    def __init__(self) -> None:
-        self.exists, self.asked_at = False, float("-inf")
-
-    def ask(self) -> bool:
-        if time.monotonic() - self.asked_at > ASK_EVERY_SECONDS:
-            wants = frame.collect(lambda app: app.news_wanted)
-            self.exists, self.asked_at = any(want() for want in wants), time.monotonic()
-        return self.exists
-
-
-_demand = _Demand()
+_demand = Demand(lambda app: app.news_wanted)
 
 
 def tell(

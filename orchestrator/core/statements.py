@@ -13,6 +13,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from itertools import count
 from typing import Any, Generic, TypeVar
+from uuid import UUID
 
 import psycopg
 from django.conf import settings
@@ -21,6 +22,9 @@ from django.db import DEFAULT_DB_ALIAS, connections, models
 M = TypeVar("M", bound=models.Model)
 
 PLACEHOLDER = re.compile(r"%\((\w+)\)s")
+
+ESCAPES = str.maketrans({'"': '\\"', "\\": "\\\\"})
+"""In an element of an array."""
 
 PLANNED_AFTER = 1_000
 """A plan is used so many times. One that was made while a table was small reads the whole table."""
@@ -61,11 +65,25 @@ class Statement:
         try:
             # Django's cursor, but the parameters travel beside the statement
             with connection._prepare_cursor(psycopg.RawCursor(link)) as cursor:
-                cursor.execute(f"{self.sql} -- {plan}", [values[name] for name in self.names])
+                cursor.execute(
+                    f"{self.sql} -- {plan}", [_parameter(values[name]) for name in self.names]
+                )
                 rows = cursor.fetchall()
                 return rows
         finally:
             link.prepare_threshold = None
+
+
+def _parameter(value: Any) -> Any:
+    """The value as the driver gets it. A list goes as the text of an array: the driver would look
+    for the type of its elements each time, and escape one after the other in Python."""
+    return f"{{{','.join(map(_element, value))}}}" if isinstance(value, list) else value
+
+
+def _element(value: UUID | str | int | None) -> str:
+    if isinstance(value, str):
+        return f'"{value.translate(ESCAPES)}"'
+    return "NULL" if value is None else f'"{value}"'
 
 
 def off_disk() -> str:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from orchestrator.core import clock
+from orchestrator.core.models.prepared import STAND_IN_TIME, Prepared
 from orchestrator.notifications.models import Listener
 
 ALIVE = timedelta(seconds=10)
 """A process that died is believed to listen for so long."""
 
 
+_wanting = Prepared(lambda now: Listener.objects.wanting(now).values_list("pk")[:1], STAND_IN_TIME)
+
+
 def exists() -> bool:
     """Return True while somebody listens."""
-    return Listener.objects.wanting(clock.now()).exists()
+    return bool(_wanting(clock.now()))
 
 
 def renew(*, name: str, clients: int, lag_ms: int, problem: str, now: datetime) -> None:

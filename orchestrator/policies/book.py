@@ -15,6 +15,7 @@ from django.db.models import Q
 from django.db.models.signals import post_save
 
 from orchestrator.core.models import Execution
+from orchestrator.core.models.prepared import Prepared
 from orchestrator.policies.models import Policy
 
 KNOWN_FOR_SECONDS = 1.0
@@ -79,6 +80,8 @@ class Book:
         return not loaded or execution.requested_by in self.by_requester
 
 
+_in_force = Prepared(lambda: Policy.objects.in_force())
+
 _read: tuple[float, Book] | None = None
 
 
@@ -87,7 +90,7 @@ def current() -> Book:
     global _read
     now, known = time.monotonic(), _read
     if known is None or now - known[0] >= KNOWN_FOR_SECONDS:
-        known = _read = (now, of(Policy.objects.in_force()))
+        known = _read = (now, of(_in_force()))
     return known[1]
 
 

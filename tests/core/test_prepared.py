@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
@@ -117,8 +118,23 @@ def test_each_database_executes_a_statement() -> None:
     assert statement.execute({"a": "x", "b": "y"}) == [("y", "5 %", "x", "y")]
 
 
-def test_a_query_that_does_not_ask_for_the_id_is_refused() -> None:
-    with pytest.raises(AssertionError, match="does not ask for its id"):
+def test_it_may_depend_on_a_time(execution: Execution) -> None:
+    prepared = Prepared(
+        lambda now: Execution.objects.filter(pk=execution.pk, created_at__lt=now), NOW
+    )
+    assert prepared(execution.created_at + timedelta(microseconds=1)) == [execution]
+    assert prepared(execution.created_at) == []
+
+
+def test_it_may_depend_on_nothing(execution: Execution) -> None:
+    prepared = Prepared(lambda: Execution.objects.filter(priority=3))
+    assert prepared() == [execution]
+    Execution.objects.update(priority=4)
+    assert prepared() == []
+
+
+def test_a_query_that_does_not_ask_for_the_value_is_refused() -> None:
+    with pytest.raises(AssertionError, match="does not ask for its value"):
         Prepared(lambda id: Execution.objects.filter(priority=3))(uuid4())
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.db import DataError, connection
@@ -11,7 +13,7 @@ from django.db import DataError, connection
 from orchestrator.core import statements
 from orchestrator.core.models import Execution
 from orchestrator.core.statements import Rows, Statement
-from tests.factories import make_execution
+from tests.factories import NOW, make_execution
 
 pytestmark = [
     pytest.mark.parametrize("database", ["postgresql"], indirect=True),
@@ -89,3 +91,19 @@ def test_rows_are_those_of_the_model_without_some_of_its_fields() -> None:
     assert read.get_deferred_fields() == {"result"}
     for field in Execution._meta.concrete_fields:
         assert getattr(read, field.attname) == getattr(whole, field.attname), field.name
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("text", ["plain", "", "NULL", 'a "quote"', "back\\slash", "{a, b}", " é\n", None]),
+        ("uuid", [UUID(int=1), None, UUID(int=2**128 - 1)]),
+        ("bigint", [0, -1, 2**63 - 1, None]),
+        ("timestamptz", [NOW, None, NOW + timedelta(microseconds=1)]),
+        ("int", []),
+    ],
+)
+def test_a_list_arrives_as_an_array(kind: str, values: list[Any]) -> None:
+    statement = Statement(f"SELECT %(values)s::{kind}[]")
+
+    assert statement.execute({"values": values}) == [(values,)]

@@ -17,6 +17,7 @@ from orchestrator.core import authority
 from orchestrator.core import isolation as levels
 from orchestrator.core.authority import Place, Principal
 from orchestrator.core.frame import PACKS
+from orchestrator.core.models.prepared import PreparedForOne
 
 if TYPE_CHECKING:
     from django_stubs_ext.db.models.manager import RelatedManager
@@ -110,8 +111,7 @@ class ActionQuerySet(models.QuerySet["Action"]):
             if (entry := _accepted.get(key)) and now - entry[0] < KNOWN_FOR_SECONDS
         }
         if missing := set(keys) - known.keys():
-            rows = self.select_related("pack").filter(pk__in={id for id, _ in missing})
-            live: dict[int, Action] = {action.pk: action for action in rows}
+            live = {action.pk: action for action in _of_ids({id for id, _ in missing})}
             fresh: dict[AcceptedKey, Action] = {
                 (id, None): live[id] for id, release in missing if release is None
             }
@@ -132,7 +132,7 @@ class ActionQuerySet(models.QuerySet["Action"]):
             if (entry := _by_ref.get(ref)) and now - entry[0] < KNOWN_BY_REF_FOR_SECONDS
         }
         if missing := set(refs) - known.keys():
-            fresh = {each.ref: each for each in self.select_related("pack").filter(ref__in=missing)}
+            fresh = {each.ref: each for each in _of_refs(missing)}
             _by_ref.update({ref: (now, action) for ref, action in fresh.items()})
             known |= fresh
         return known
@@ -162,6 +162,11 @@ def _as_released(
         actions[key] = action
     return actions
 
+
+_of_ids = PreparedForOne(lambda ids: Action.objects.select_related("pack").filter(pk__in=ids), -57)
+_of_refs = PreparedForOne(
+    lambda refs: Action.objects.select_related("pack").filter(ref__in=refs), "any.ref"
+)
 
 _by_ref: dict[str, tuple[float, Action]] = {}
 """The time at which each action was read, and the action."""

@@ -7,11 +7,13 @@ several times as long as the query itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from inspect import signature
 from typing import Any, Generic, ParamSpec, TypeVar
 from uuid import UUID
 
 from django.db import connections
-from django.db.models import QuerySet, UUIDField
+from django.db.models import DateTimeField, Field, QuerySet, UUIDField
 from django.db.models import query as django_query
 
 from orchestrator.core.statements import Statement
@@ -19,37 +21,43 @@ from orchestrator.core.statements import Statement
 P = ParamSpec("P")
 Row = TypeVar("Row")
 Id = UUID | str | int
+Value = Id | datetime
 
-_IDS: UUIDField[Any, Any] = UUIDField()
+_FIELDS: dict[type, Field[Any, Any]] = {UUID: UUIDField(), datetime: DateTimeField()}
+"""What databases without such a type store these as."""
 
 STAND_IN = UUID("57a9d19e-0000-7000-8000-000000000000")
 """Any id, to see where it stands among the parameters of a query."""
 
+STAND_IN_TIME = datetime(1970, 1, 1, tzinfo=UTC)
+"""Any time, for the same."""
+
 
 class Prepared(Generic[P, Row]):
-    """A queryset that depends on nothing but ids: `Prepared(build)(id)` is `list(build(id))`.
-    If they are not one UUID, `stand_ins` are ids that stand nowhere else in the query.
+    """A queryset that depends on nothing but some values: `Prepared(build)(id)` is
+    `list(build(id))`. If they are not one UUID, `stand_ins` are values that stand nowhere else in
+    the query.
 
     `build` is called once for each kind of database. It may follow foreign keys (`select_related`),
     leave out columns, or ask for tuples (`values_list`); annotations are not supported.
     """
 
-    def __init__(self, build: Callable[P, QuerySet[Any, Row]], *stand_ins: Id) -> None:
+    def __init__(self, build: Callable[P, QuerySet[Any, Row]], *stand_ins: Value) -> None:
         self._build: Callable[..., QuerySet[Any, Row]] = build
-        self._stand_ins = stand_ins or (STAND_IN,)
+        self._stand_ins = stand_ins or (STAND_IN,) * len(signature(build).parameters)
         self._composed: dict[str, _Composed] = {}
 
-    def __call__(self, *ids: P.args, **_: P.kwargs) -> list[Row]:
+    def __call__(self, *values: P.args, **_: P.kwargs) -> list[Row]:
         connection = connections["default"]
         composed = self._composed.get(connection.vendor)
         if composed is None:
             queryset = self._build(*self._stand_ins)
             composed = _Composed(queryset, self._stand_ins, connection)
             self._composed[connection.vendor] = composed
-        values = composed.constants | {
-            f"id{number}": _as_parameter(id, connection) for number, id in enumerate(ids)
+        parameters = composed.constants | {
+            f"v{number}": _as_parameter(value, connection) for number, value in enumerate(values)
         }
-        return list(composed.rows(composed.statement.execute(values), connection))
+        return list(composed.rows(composed.statement.execute(parameters), connection))
 
 
 class PreparedForOne(Generic[Row]):
@@ -69,12 +77,12 @@ class PreparedForOne(Generic[Row]):
 class _Composed:
     """What Django makes of a queryset for one kind of database, before it runs it."""
 
-    def __init__(self, queryset: Any, stand_ins: Sequence[Id], connection: Any) -> None:
+    def __init__(self, queryset: Any, stand_ins: Sequence[Value], connection: Any) -> None:
         compiler: Any = queryset.query.get_compiler(connection=connection)
         sql, parameters = compiler.as_sql()
-        ids = {_as_parameter(id, connection): f"id{n}" for n, id in enumerate(stand_ins)}
-        names = [ids.get(value, f"p{n}") for n, value in enumerate(parameters)]
-        assert set(ids.values()) <= set(names), f"the query does not ask for its id: {sql}"
+        values = {_as_parameter(value, connection): f"v{n}" for n, value in enumerate(stand_ins)}
+        names = [values.get(parameter, f"p{n}") for n, parameter in enumerate(parameters)]
+        assert set(values.values()) <= set(names), f"the query does not ask for its value: {sql}"
         self.statement = Statement(sql % tuple(f"%({name})s" for name in names))
         self.constants = dict(zip(names, parameters, strict=True))
         expressions = [column[0] for column in compiler.select]
@@ -103,5 +111,6 @@ class _Composed:
             yield found
 
 
-def _as_parameter(id: object, connection: Any) -> Any:
-    return _IDS.get_db_prep_value(id, connection) if isinstance(id, UUID) else id
+def _as_parameter(value: object, connection: Any) -> Any:
+    field = _FIELDS.get(type(value))
+    return value if field is None else field.get_db_prep_value(value, connection)
