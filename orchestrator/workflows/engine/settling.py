@@ -22,6 +22,12 @@ from orchestrator.workflows.states import StepState
 
 log = structlog.get_logger(__name__)
 
+READ = (
+    *("task_id", "template_step", "state", "fence", "attempts", "max_attempts", "retryable"),
+    *(f"execution__{name}" for name in ("status", "reason", "result", "lost_workers")),
+)
+"""What is read of a step and its execution: a fifth of their columns."""
+
 
 def settle(turns: Turns) -> None:
     """Settle steps whose executions ended, and create the steps that they ask for.
@@ -34,7 +40,7 @@ def settle(turns: Turns) -> None:
     )
     completed: dict[UUID, tuple[Step, Outcome]] = {}
     failed: list[Failure] = []
-    for step in ended.select_related("execution").defer("execution__parameters", "error"):
+    for step in ended.select_related("execution").only(*READ):
         try:
             completed[step.pk] = step, _outcome(turns.of(step), step)
         except _Failed as failure:
