@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
-from itertools import count
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
@@ -27,7 +26,8 @@ ESCAPES = str.maketrans({'"': '\\"', "\\": "\\\\"})
 """In an element of an array."""
 
 PLANNED_AFTER = 1_000
-"""A plan is used so many times. One that was made while a table was small reads the whole table."""
+"""A plan is used for so many rows of the lists that a statement is given, or so many times without
+one. A plan that was made while a table was small reads the whole table, which grows with them."""
 
 MOST_PREPARED = 20
 """The statements that a session keeps prepared: those that it used last."""
@@ -42,7 +42,7 @@ class Statement:
         self.sql = " ".join(PLACEHOLDER.sub(lambda found: numbers[found[1]], sql).split())
         texts, self._each_name = PLACEHOLDER.split(sql)[::2], PLACEHOLDER.findall(sql)
         self._for_sqlite = "%s".join(text.replace("%", "%%") for text in texts)
-        self._uses = count()
+        self._rows = 0
 
     def execute(
         self, values: Mapping[str, Any], *, using: str = DEFAULT_DB_ALIAS
@@ -55,7 +55,9 @@ class Statement:
                 cursor.execute(self._for_sqlite, [values[name] for name in self._each_name])
                 rows = cursor.fetchall()
                 return rows
-        plan = next(self._uses) // PLANNED_AFTER
+        parameters = [values[name] for name in self.names]
+        plan = self._rows // PLANNED_AFTER
+        self._rows += max((len(each) for each in parameters if isinstance(each, list)), default=1)
         connection.close_if_health_check_failed()
         connection.ensure_connection()
         link: psycopg.Connection[Any] = connection.connection
@@ -65,9 +67,7 @@ class Statement:
         try:
             # Django's cursor, but the parameters travel beside the statement
             with connection._prepare_cursor(psycopg.RawCursor(link)) as cursor:
-                cursor.execute(
-                    f"{self.sql} -- {plan}", [_parameter(values[name]) for name in self.names]
-                )
+                cursor.execute(f"{self.sql} -- {plan}", list(map(_parameter, parameters)))
                 rows = cursor.fetchall()
                 return rows
         finally:

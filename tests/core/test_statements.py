@@ -48,6 +48,17 @@ def test_statement_is_prepared_once_and_planned_again_after_so_many_uses(
     assert len(prepared("planned_again")) == 2
 
 
+def test_statement_is_planned_again_after_so_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statements, "PLANNED_AFTER", 4)
+    statement = Statement("SELECT unnest(%(ns)s::int[]) + %(n)s::int AS planned_for_rows")
+
+    statement.execute({"ns": [1, 2, 3], "n": 1})
+    statement.execute({"ns": [4], "n": 1})
+    assert len(prepared("planned_for_rows")) == 1
+    assert statement.execute({"ns": [5, 6], "n": 1}) == [(6,), (7,)]
+    assert len(prepared("planned_for_rows")) == 2
+
+
 def test_session_keeps_only_the_statements_that_it_used_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
