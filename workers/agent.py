@@ -35,10 +35,10 @@ from orchestrator.core.models import Execution
 from orchestrator.core.reasons import Reason
 from workers import liveness, processes, runtimes, timers
 from workers.admission import Admission
-from workers.attempts import Desk
 from workers.canceller import Canceller
 from workers.code import CodeWatch
 from workers.database_threads import Claimer, Finisher
+from workers.desk import Desk
 from workers.heartbeat import Heartbeat
 from workers.live_output import LiveOutput
 from workers.pauses import Pauses

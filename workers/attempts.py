@@ -1,23 +1,11 @@
-"""Attempts of a worker: messages that wait for a slot, and attempts that run.
-
-    message -> Desk.offer -> Claimer (a batch, one statement) -> ack -> pool child runs the action
-                                                             -> Finisher (a batch) records the end
-
-The order matters: nothing is started or acknowledged before its claim has committed. A message that
-never gets a slot stays unacknowledged, and TTL and `start_by` decide.
-
-Everything is keyed by execution and attempt: the messages of two attempts of one execution may be
-here at once, if the first of them was given up.
-"""
+"""An attempt: a Celery request of its own, from its message to the end of its action."""
 
 from __future__ import annotations
 
 import copy
 import os
 import re
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -33,11 +21,10 @@ from orchestrator.core.models import Execution
 from orchestrator.core.reasons import Reason
 from orchestrator.core.states import AttemptKey
 from workers import child, hiding, processes
-from workers.audit import InHand
 from workers.runtimes import Call, Outcome
 
 if TYPE_CHECKING:
-    from workers.host import Answer, Host
+    from workers.desk import Desk
 
 log = structlog.get_logger(__name__)
 
@@ -135,7 +122,7 @@ class Attempt(Request):
         except Exception as error:
             log.exception("outcome not understood", execution_id=str(self.execution_id))
             reason = Reason.PROCESS_LOST
-            result = _explained(reason, _how_it_died(error))
+            result = explained(reason, _how_it_died(error))
         self._note_run()
         self.desk.ended(self, reason, result)
 
@@ -158,10 +145,10 @@ class Attempt(Request):
         if self.is_canceling:
             return Reason.CANCELLED_RUNNING, result
         if self.is_stopped and reason not in (Reason.RUN_TIMEOUT, Reason.TASK_REJECTED):
-            return Reason.WORKER_STOPPED, result | _explained(Reason.WORKER_STOPPED, STOPPED)
+            return Reason.WORKER_STOPPED, result | explained(Reason.WORKER_STOPPED, STOPPED)
         if reason is Reason.CANCELLED_RUNNING:
             message = "The action was interrupted by a signal that the worker did not send."
-            return Reason.PROCESS_LOST, result | _explained(Reason.PROCESS_LOST, message)
+            return Reason.PROCESS_LOST, result | explained(Reason.PROCESS_LOST, message)
         return reason, result
 
     def on_lost(self, exc_info: Any, **_: Any) -> None:
@@ -173,7 +160,7 @@ class Attempt(Request):
         self.send_event("task-failed", exception=type(error).__name__, traceback="")
         self._end_what_is_left()
         self._note_run()
-        self.desk.ended(self, reason, _explained(reason, message))
+        self.desk.ended(self, reason, explained(reason, message))
 
     def _end_what_is_left(self) -> None:
         """End the processes of the action, which a killed child leaves behind, and the child's warm
@@ -197,7 +184,7 @@ class Attempt(Request):
     def stopped(self) -> executions.Ended:
         """Its end, for a worker that can stop it only by ending itself."""
         reason = Reason.WORKER_STOPPED
-        return executions.Ended(self.execution, reason, _explained(reason, STOPPED))
+        return executions.Ended(self.execution, reason, explained(reason, STOPPED))
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
         """Do nothing: the pool reports the same limit through `on_lost`, which does the work."""
@@ -225,7 +212,8 @@ class _LastOne:
             self.acknowledge(*about)
 
 
-def _explained(reason: Reason, message: str) -> dict[str, Any]:
+def explained(reason: Reason, message: str) -> dict[str, Any]:
+    """The result of an attempt that its worker ended, or lost."""
     return {"error": reason.text, "message": message, "failed_by": "worker"}
 
 
@@ -264,214 +252,3 @@ def call_of(execution: Execution, contents: executions.Contents, *, pack_path: s
             idempotent=execution.action.idempotent,
         ),
     )
-
-
-class Desk:
-    """Claims delivered messages as slots become free.
-
-    Runs on the consumer's thread, except where a method says otherwise. That thread also feeds the
-    pool, so it must not wait for the database: claimer and finisher do.
-    """
-
-    def __init__(self, agent: Host) -> None:
-        self.agent = agent
-        self.pool: Any = None
-        self.waiting: deque[Attempt] = deque()
-        self.held: list[Attempt] = []
-        """Could not be claimed, as another transaction holds their rows; asked for again."""
-        self.claiming = 0
-        self.ready: deque[Attempt] = deque()
-        """Claimed, and waiting for a slot of the pool: the oldest first."""
-        self.claimed: dict[AttemptKey, Attempt] = {}
-        """All attempts that are claimed and have not ended: ready ones, and running ones."""
-        self.in_hand = InHand()
-        self._taking_back = threading.Lock()
-        self._second, self._ended_this_second, self._ended_last_second = 0, 0, 0
-
-    def offer(self, attempts: Sequence[Attempt]) -> None:
-        """Take the attempts of a delivered message.
-
-        An idle worker claims at once. A busy one waits for the next turn of the loop, and claims
-        all that was delivered by then.
-        """
-        for attempt in attempts:
-            attempt.desk = self
-        self.waiting.extend(attempts)
-        if self.claimed or self.claiming:
-            self.agent.wake()
-        else:
-            self.claim_waiting()
-
-    def forget_waiting(self) -> None:
-        """Forget unacknowledged messages after the connection is lost: they are delivered again."""
-        self.waiting.clear()
-        self.held.clear()
-
-    def ask_again_for_held(self) -> None:
-        """Ask again, after a pause, for rows that another transaction held."""
-        self.waiting.extend(self.held)
-        self.held.clear()
-
-    def ended_last_second(self) -> int:
-        """The approximate number of attempts that ended here in the last second."""
-        return max(self._ended_this_second, self._ended_last_second)
-
-    def room(self) -> int:
-        """The number of attempts to claim: free slots, plus those that will start within 200 ms.
-
-        Claiming early keeps the pool busy while the next claim is under way. It is bounded by what
-        this worker really finishes; if the next actions take longer than the last ones, what waits
-        goes back (`take_back`).
-        """
-        ahead = self.ended_last_second() // 5
-        return self.agent.capacity + ahead - len(self.claimed) - self.claiming
-
-    def idle_slots(self) -> int:
-        """The number of idle slots of the pool."""
-        return self.agent.capacity - (len(self.claimed) - len(self.ready))
-
-    def has_nothing(self) -> bool:
-        """Return True if nothing runs here, and nothing waits to. May be called from any thread."""
-        return not (self.claimed or self.claiming or self.waiting)
-
-    def worth_asking(self, room: int) -> bool:
-        """Return True if it is worth claiming now, rather than more at once a little later: a
-        statement for each end costs more than the end. While a slot is idle there is no reason to
-        wait."""
-        if len(self.claimed) + self.claiming < 2 * self.agent.capacity:
-            return room > 0
-        return room > 0 and room >= self.ended_last_second() // 10
-
-    def claim_waiting(self) -> None:
-        """Take the granted claims, and let the claimer ask for as many more as have room."""
-        try:
-            for answer in self.agent.claimer.take_answers():
-                self._take(answer)
-        finally:
-            self._feed()  # also if the broker has gone: what is claimed runs
-        room = self.room()
-        if self.waiting and self.worth_asking(room) and self.agent.takes_work:
-            batch = [self.waiting.popleft() for _ in range(min(room, len(self.waiting)))]
-            self.claiming += len(batch)
-            self.in_hand.take(attempt.key for attempt in batch)
-            self.agent.claimer.ask(batch)
-
-    def _take(self, answer: Answer) -> None:
-        self.claiming -= len(answer.batch)
-        if answer.granted is None:
-            # not claimed, as far as is known, and not acknowledged
-            self.in_hand.let_go(attempt.key for attempt in answer.batch)
-            self.waiting.extendleft(reversed(answer.batch))
-            return
-        granted = {each.key: each for each in answer.granted}
-        settled = []
-        for attempt in answer.batch:
-            # two copies of one message in a batch: only the first gets the claim
-            execution = granted.pop(attempt.key, None)
-            if execution is not None:
-                self._make_ready(attempt, execution, answer.contents[execution.pk])
-            else:
-                self.in_hand.let_go([attempt.key])
-                if attempt.key in answer.held:
-                    self.held.append(attempt)
-                    continue
-                state.task_ready(attempt)
-            settled.append(attempt)
-        # last: without a connection to the broker this raises
-        for attempt in settled:
-            attempt.acknowledge()
-
-    def _make_ready(
-        self, attempt: Attempt, execution: Execution, contents: executions.Contents
-    ) -> None:
-        attempt.execution, attempt.contents = execution, contents
-        attempt.claimed_at = time.monotonic()
-        if self.agent.canceller.came_early(attempt.key):
-            attempt.is_canceling = True
-        self.claimed[attempt.key] = attempt
-        self.ready.append(attempt)
-
-    def _feed(self) -> None:
-        """Start no more than the pool has slots: what the pool queues cannot be taken back. What is
-        of a paused queue goes back."""
-        paused: list[Execution] = []
-        while self.ready and len(self.claimed) - len(self.ready) < self.agent.capacity:
-            if self.agent.is_stopping:
-                break  # they go back
-            attempt = self.ready.popleft()
-            if self.agent.pauses.holds(attempt.execution) and not attempt.is_canceling:
-                self.claimed.pop(attempt.key, None)
-                state.task_ready(attempt)
-                paused.append(attempt.execution)
-            elif attempt.is_canceling:
-                reason = Reason.CANCELLED_RUNNING
-                self.ended(attempt, reason, _explained(reason, "cancelled before a slot was free"))
-            elif why := attempt.contents.refusal:
-                self.ended(attempt, Reason.KEY_REFUSED, _explained(Reason.KEY_REFUSED, why))
-            elif (pack_path := self.agent.releases.path_for(attempt.execution)) is None:
-                self.agent.releases.bring(attempt)  # it keeps its slot meanwhile
-            else:
-                attempt.start(self.pool, pack_path=pack_path)
-        if paused:
-            self.agent.give_back_paused(paused)
-
-    def go_on(self, attempts: Sequence[Attempt]) -> None:
-        """Start attempts whose releases are here by now, before those that came after them."""
-        for attempt in reversed(attempts):
-            if attempt.key in self.claimed:
-                attempt.claimed_at = time.monotonic()
-                self.ready.appendleft(attempt)
-        self.claim_waiting()
-
-    def take_unsent(self) -> None:
-        """Let attempts wait for a slot again that no process or thread of the pool has got, when
-        the loop that would have brought them there has ended. Only in the thread of that loop."""
-        for attempt in list(self.claimed.values()):
-            future = getattr(attempt.job, "f", None)  # of a pool of threads
-            if future is not None and future.cancel():
-                self.ready.append(attempt)
-        jobs = getattr(self.pool, "_pool", None)
-        unsent = getattr(jobs, "outbound_buffer", None)  # no pool of threads has one
-        if unsent:
-            ids = {job.correlation_id for job in unsent}
-            for job in unsent:
-                job.discard()  # or the pool would wait for its end
-            unsent.clear()
-            self.ready.extend(each for each in list(self.claimed.values()) if each.id in ids)
-
-    def take_back(self, *, older_than_seconds: float) -> list[Execution]:
-        """Forget attempts that were claimed at least this long ago and have no slot yet; returns
-        them. The caller gives them back, and only then removes them from `in_hand`. May be called
-        from any thread while the worker stops."""
-        oldest = time.monotonic() - older_than_seconds
-        late = []
-        with self._taking_back:
-            while self.ready and self.ready[0].claimed_at <= oldest:
-                attempt = self.ready.popleft()
-                self.claimed.pop(attempt.key, None)
-                state.task_ready(attempt)
-                late.append(attempt.execution)
-        return late
-
-    def ended(self, attempt: Attempt, reason: Reason, result: dict[str, Any]) -> None:
-        """Record the end of an attempt without its secrets, and free its slot. May be called from
-        any thread."""
-        if reason is Reason.TASK_REJECTED:
-            self.agent.pauses.note(attempt.execution)  # before its slot is free for the next
-        result = attempt.masker.value(result)
-        hiding.end(attempt.masker)
-        second = int(time.monotonic())
-        if second != self._second:
-            self._ended_last_second = self._ended_this_second if second == self._second + 1 else 0
-            self._second, self._ended_this_second = second, 0
-        self._ended_this_second += 1
-        if reason is Reason.PACK_UNAVAILABLE:
-            self.agent.code.is_lacking = True
-        end = executions.Ended(attempt.execution, reason, result, *attempt.ran_ns)
-        self.agent.finisher.put(end)
-        # the pool's job has the attempt's methods: together they would stay until somebody looks
-        # for garbage
-        attempt.job = None
-        # last, so that who stops this worker finds it either here or there
-        self.claimed.pop(attempt.key, None)
-        self.agent.wake()

@@ -728,7 +728,7 @@ MUTANTS = (
     ),
     Mutant(
         "acknowledged before the claim",
-        "workers/attempts.py",
+        "workers/desk.py",
         "            attempt.desk = self\n",
         "            attempt.desk = self\n            attempt.acknowledge()\n",
         (DESK, _scenario("killed", "queue_ttl", "server_faults")),
@@ -742,7 +742,7 @@ MUTANTS = (
     ),
     Mutant(
         "started without its claim",
-        "workers/attempts.py",
+        "workers/desk.py",
         "            execution = granted.pop(attempt.key, None)",
         "            execution = granted.get(attempt.key)",
         (DESK, _scenario("duplicates")),
@@ -763,7 +763,7 @@ MUTANTS = (
     ),
     Mutant(
         "held row acknowledged and dropped",
-        "workers/attempts.py",
+        "workers/desk.py",
         "                if attempt.key in answer.held:",
         "                if False:",
         (DESK,),
@@ -1089,14 +1089,14 @@ MUTANTS = (
     ),
     Mutant(
         "worker starts what it pauses",
-        "workers/attempts.py",
+        "workers/desk.py",
         "if self.agent.pauses.holds(attempt.execution) and not attempt.is_canceling:",
         "if False:",
         (OF_WORKER,),
     ),
     Mutant(
         "deferral is noted by nobody on its worker",
-        "workers/attempts.py",
+        "workers/desk.py",
         "            self.agent.pauses.note(attempt.execution)",
         "            pass",
         (OF_WORKER,),

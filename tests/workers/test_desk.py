@@ -50,7 +50,7 @@ class Offered:
 @pytest.fixture(autouse=True)
 def untold(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is told of what is ready: no message of these tests is Celery's."""
-    monkeypatch.setattr("workers.attempts.state.task_ready", lambda *_: None)
+    monkeypatch.setattr("workers.desk.state.task_ready", lambda *_: None)
 
 
 def answer(

@@ -19,7 +19,8 @@ from orchestrator.core import executions
 from orchestrator.core.reasons import Reason
 from tests.workers.helpers import SAMPLE, call, python, sh
 from workers import child, hiding, runtimes
-from workers.attempts import Attempt, Desk
+from workers.attempts import Attempt
+from workers.desk import Desk
 from workers.runtimes import Outcome
 from workers.runtimes.capture import Capture
 

@@ -235,7 +235,7 @@ def test_deferral_holds_the_next_before_its_slot_is_free(w1: Agent, pauses: Paus
 def test_what_is_claimed_of_a_paused_queue_goes_back_and_is_not_started(
     w1: Agent, pauses: Pauses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.attempts.state.task_ready", lambda *_: None)
+    monkeypatch.setattr("workers.desk.state.task_ready", lambda *_: None)
     monkeypatch.setattr(
         w1, "_begin_to_give_back", lambda late, reason: w1._give_back_late(late, reason)
     )
