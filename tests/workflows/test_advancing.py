@@ -21,6 +21,7 @@ from orchestrator.workflows.engine.advancing import WAYS, advance_free
 from orchestrator.workflows.models import Step, StepExecution, TaskTemplate, TransitionRecord
 from orchestrator.workflows.states import TASKS, TaskState
 from tests.factories import NOW, make_action, make_execution
+from tests.garbage import alive, uncollected
 from tests.rows import reread
 from tests.workflows.play import Play, end_executions, start_executions, step
 
@@ -54,6 +55,16 @@ def test_diamond_waits_for_both_sides() -> None:
     assert play.running() == {"d"}
     play.end("d")
     assert play.state == "complete"
+
+
+def test_nothing_of_an_attempt_stays_in_memory() -> None:
+    play = Play(step("a"), step("b", "a"))
+    with uncollected():
+        kinds = (StepExecution, Step, Execution)
+        before = [alive(kind) for kind in kinds]
+        play.end("a")
+        assert play.running() == {"b"}
+        assert [alive(kind) for kind in kinds] == before
 
 
 def test_task_without_steps_is_complete_at_once() -> None:
