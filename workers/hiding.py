@@ -3,7 +3,7 @@
 While an execution is in hand, its secrets are active in the worker's parent and in the process that
 runs it, for all that is logged or printed there. What it says itself is masked with its own alone:
 with those of others it could find out theirs. What is stored is masked once more, whole, after its
-end (`attempts.Desk.ended`).
+end (`desk.Desk.ended`).
 """
 
 from __future__ import annotations

@@ -11,23 +11,28 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 import psycopg
 from django.conf import settings
-from django.db import DEFAULT_DB_ALIAS, connections, models
+from django.db import DEFAULT_DB_ALIAS, NotSupportedError, connections, models
 
 M = TypeVar("M", bound=models.Model)
 
 PLACEHOLDER = re.compile(r"%\((\w+)\)s")
+UNNESTED = re.compile(r"unnest\(%\((\w+)\)s")
 
 ESCAPES = str.maketrans({'"': '\\"', "\\": "\\\\"})
 """In an element of an array."""
 
 PLANNED_AFTER = 1_000
-"""A plan is used for so many rows of the lists that a statement is given, or so many times without
-one. A plan that was made while a table was small reads the whole table, which grows with them."""
+"""A plan is used for so many rows: those of the lists that the statement unnests, or one at each
+use. A plan that was made while a table was small reads the whole table, which grows with them."""
+
+LEAST_USES = 20
+"""A plan is used at least so often: PostgreSQL plans the first five uses each for its values."""
 
 MOST_PREPARED = 20
 """The statements that a session keeps prepared: those that it used last."""
@@ -42,7 +47,8 @@ class Statement:
         self.sql = " ".join(PLACEHOLDER.sub(lambda found: numbers[found[1]], sql).split())
         texts, self._each_name = PLACEHOLDER.split(sql)[::2], PLACEHOLDER.findall(sql)
         self._for_sqlite = "%s".join(text.replace("%", "%%") for text in texts)
-        self._rows = 0
+        self._batches = UNNESTED.findall(sql)
+        self._plan = self._uses = self._rows = 0
 
     def execute(
         self, values: Mapping[str, Any], *, using: str = DEFAULT_DB_ALIAS
@@ -55,9 +61,6 @@ class Statement:
                 cursor.execute(self._for_sqlite, [values[name] for name in self._each_name])
                 rows = cursor.fetchall()
                 return rows
-        parameters = [values[name] for name in self.names]
-        plan = self._rows // PLANNED_AFTER
-        self._rows += max((len(each) for each in parameters if isinstance(each, list)), default=1)
         connection.close_if_health_check_failed()
         connection.ensure_connection()
         link: psycopg.Connection[Any] = connection.connection
@@ -67,23 +70,38 @@ class Statement:
         try:
             # Django's cursor, but the parameters travel beside the statement
             with connection._prepare_cursor(psycopg.RawCursor(link)) as cursor:
-                cursor.execute(f"{self.sql} -- {plan}", list(map(_parameter, parameters)))
+                cursor.execute(
+                    self._text(values), [_parameter(values[name]) for name in self.names]
+                )
                 rows = cursor.fetchall()
                 return rows
+        except NotSupportedError:
+            self._renew()  # a migration has changed a column since it was planned
+            raise
         finally:
             link.prepare_threshold = None
 
+    def _text(self, values: Mapping[str, Any]) -> str:
+        """The SQL; after so many rows it is another text, and so it is planned anew."""
+        self._uses += 1
+        self._rows += max((len(values[name]) for name in self._batches), default=1)
+        if self._rows > PLANNED_AFTER and self._uses > LEAST_USES:
+            self._renew()
+        return f"{self.sql} -- {self._plan}"
+
+    def _renew(self) -> None:
+        self._plan += 1
+        self._uses = self._rows = 0
+
 
 def _parameter(value: Any) -> Any:
-    """The value as the driver gets it. A list goes as the text of an array: the driver would look
-    for the type of its elements each time, and escape one after the other in Python."""
+    """The value as the driver gets it. A list, of texts, ids, numbers or times, goes as the text of
+    an array: the driver would look for their type each time, and write each in Python."""
     return f"{{{','.join(map(_element, value))}}}" if isinstance(value, list) else value
 
 
-def _element(value: UUID | str | int | None) -> str:
-    if isinstance(value, str):
-        return f'"{value.translate(ESCAPES)}"'
-    return "NULL" if value is None else f'"{value}"'
+def _element(value: str | UUID | int | datetime | None) -> str:
+    return "NULL" if value is None else f'"{str(value).translate(ESCAPES)}"'
 
 
 def off_disk() -> str:

@@ -133,6 +133,11 @@ def test_it_may_depend_on_nothing(execution: Execution) -> None:
     assert prepared() == []
 
 
+def test_two_values_with_one_stand_in_are_refused() -> None:
+    with pytest.raises(AssertionError, match="same stand-in"):
+        Prepared(lambda a, b: Execution.objects.filter(pk__gte=a, pk__lte=b))(uuid4(), uuid4())
+
+
 def test_a_query_that_does_not_ask_for_the_value_is_refused() -> None:
     with pytest.raises(AssertionError, match="does not ask for its value"):
         Prepared(lambda id: Execution.objects.filter(priority=3))(uuid4())

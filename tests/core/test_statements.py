@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from django.db import DataError, connection
+from django.db import DataError, NotSupportedError, connection
 
 from orchestrator.core import statements
 from orchestrator.core.models import Execution
@@ -40,6 +40,7 @@ def test_statement_is_prepared_once_and_planned_again_after_so_many_uses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(statements, "PLANNED_AFTER", 2)
+    monkeypatch.setattr(statements, "LEAST_USES", 0)
     statement = Statement("SELECT %(n)s::int AS planned_again")
 
     assert [statement.execute({"n": n}) for n in (7, 8)] == [[(7,)], [(8,)]]
@@ -50,26 +51,49 @@ def test_statement_is_prepared_once_and_planned_again_after_so_many_uses(
 
 def test_statement_is_planned_again_after_so_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statements, "PLANNED_AFTER", 4)
-    statement = Statement("SELECT unnest(%(ns)s::int[]) + %(n)s::int AS planned_for_rows")
+    monkeypatch.setattr(statements, "LEAST_USES", 2)
+    statement = Statement(
+        "SELECT unnest(%(ns)s::int[]) AS planned_for_rows WHERE 1 = ANY(%(all)s::int[])"
+    )
 
-    statement.execute({"ns": [1, 2, 3], "n": 1})
-    statement.execute({"ns": [4], "n": 1})
-    assert len(prepared("planned_for_rows")) == 1
-    assert statement.execute({"ns": [5, 6], "n": 1}) == [(6,), (7,)]
-    assert len(prepared("planned_for_rows")) == 2
+    def plans(*sizes: int) -> int:
+        for size in sizes:
+            values = {"ns": list(range(size)), "all": [1] * 100}
+            assert statement.execute(values) == [(n,) for n in range(size)]
+        return len(prepared("planned_for_rows"))
+
+    assert plans(100, 100) == 1  # used too seldom
+    assert plans(1) == 2
+    assert plans(1, 1, 2) == 2
+    assert plans(1) == 3
+
+
+def test_plan_that_a_migration_made_useless_is_renewed_at_its_first_error() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TEMPORARY TABLE changed (a varchar(5))")
+        cursor.execute("INSERT INTO changed VALUES ('x')")
+    statement = Statement("SELECT a FROM changed WHERE a = %(a)s")
+    assert statement.execute({"a": "x"}) == [("x",)]
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE changed ALTER a TYPE varchar(9)")
+
+    with pytest.raises(NotSupportedError, match="cached plan"):
+        statement.execute({"a": "x"})
+    assert statement.execute({"a": "x"}) == [("x",)]
 
 
 def test_session_keeps_only_the_statements_that_it_used_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(statements, "MOST_PREPARED", 3)
-    monkeypatch.setattr(statements, "PLANNED_AFTER", 1)
+    monkeypatch.setattr(statements, "PLANNED_AFTER", 0)
+    monkeypatch.setattr(statements, "LEAST_USES", 0)
     statement = Statement("SELECT %(n)s::int AS used_last")
 
     for n in range(6):
         statement.execute({"n": n})
 
-    assert sorted(text[-1] for text in prepared("used_last")) == ["3", "4", "5"]
+    assert sorted(text[-1] for text in prepared("used_last")) == ["4", "5", "6"]
 
 
 def test_nothing_is_prepared_if_the_settings_say_so(settings: Any) -> None:

@@ -99,7 +99,7 @@ class ActionQuerySet(models.QuerySet["Action"]):
 
     def known(self, keys: Collection[AcceptedKey]) -> dict[AcceptedKey, Action]:
         """Actions with their packs, by their ids and releases: as the release defines it, or,
-        without one, as it was at most five seconds ago.
+        without one, as it was at most five seconds ago. Filters are ignored.
 
         Every execution of a batch needs its action, nearly always one of the same few: reading it
         with each row took a third of the executor's time.

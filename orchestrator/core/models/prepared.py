@@ -81,6 +81,7 @@ class _Composed:
         compiler: Any = queryset.query.get_compiler(connection=connection)
         sql, parameters = compiler.as_sql()
         values = {_as_parameter(value, connection): f"v{n}" for n, value in enumerate(stand_ins)}
+        assert len(values) == len(stand_ins), "two values have the same stand-in"
         names = [values.get(parameter, f"p{n}") for n, parameter in enumerate(parameters)]
         assert set(values.values()) <= set(names), f"the query does not ask for its value: {sql}"
         self.statement = Statement(sql % tuple(f"%({name})s" for name in names))
