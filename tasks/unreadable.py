@@ -8,7 +8,7 @@ lost without a trace.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import structlog
@@ -17,12 +17,13 @@ from kombu.message import Message
 
 from orchestrator.core import publisher, topology
 from orchestrator.core.errors import MusterError
+from tasks import app_parts
 
 log = structlog.get_logger(__name__)
 
 
 class Misplaced(MusterError, ValueError):
-    """A worker's queue brings dispatches and nothing else."""
+    """It belongs in another queue."""
 
 
 class RejectStep(bootsteps.Step):
@@ -37,21 +38,32 @@ class RejectStep(bootsteps.Step):
 
 
 def guarded(handle: Callable[[Message], None], consumer: Any) -> Callable[[Message], None]:
-    """Wrap the handler so that it rejects messages that are not task messages, and on a worker
-    those that are not dispatches: they would fail in the pool, already acknowledged, and be lost
-    without a trace."""
-    queues = consumer.app.amqp.queues.consume_from
-    is_worker = any(topology.worker_id_of(name) is not None for name in queues)
+    """Wrap the handler so that it rejects messages that are not task messages, and those that
+    belong in other queues: they would fail in the pool, already acknowledged, and be lost without a
+    trace."""
+    is_misplaced = _misplaced(consumer.app.amqp.queues.consume_from)
 
     def on_message(message: Message) -> None:
         try:
-            if is_worker and message.headers.get("task") != publisher.RUN:
+            if is_misplaced(message.headers.get("task")):
                 raise Misplaced
             handle(message)
         except publisher.UNREADABLE as error:
             reject(message, error, consumer)
 
     return on_message
+
+
+def _misplaced(queues: Collection[str]) -> Callable[[Any], bool]:
+    """Whether a task belongs in other queues than these. A worker's bring dispatches alone; those
+    of an executor's Celery bring nothing that it takes in batches (`tasks.batch_scheduler`)."""
+    if any(topology.worker_id_of(name) is not None for name in queues):
+        return lambda task: task != publisher.RUN
+    if any(spec.name in queues for spec in topology.hot_queues()):
+        return lambda task: False  # a stock Celery worker, which takes them one by one
+    in_batches = [publisher.SCHEDULE, publisher.COMPLETED]
+    in_batches += [part.queue.message for part in app_parts.parts()]
+    return lambda task: task in in_batches
 
 
 def reject(message: Message, error: Exception, consumer: Any) -> None:

@@ -82,6 +82,7 @@ class Breaking:
         """The id of a worker that has a queue and never comes."""
         self.own: dict[str, Callable[[], Broken]] = {}
         """Faults of a campaign of its own, by kind."""
+        self._stepping = threading.Lock()
         self.faults: list[Fault] = []
         self.outages: list[tuple[float, float]] = []
         self.neighbours: dict[str, str] = {}

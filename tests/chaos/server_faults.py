@@ -14,6 +14,7 @@ from tests.chaos import evidence
 from tests.chaos.breaking import Breaking, Broken, NotNow
 
 CLOCK_STEP_SECONDS = 600.0
+BETWEEN_STEPS_SECONDS = 2.0
 ENOUGH_SESSIONS = 1_000
 
 LOW_WATERMARK = "vm_memory_monitor:set_vm_memory_high_watermark(0.00001)."
@@ -158,9 +159,14 @@ class ServerFaults(Breaking):
         return self._step_clock(-CLOCK_STEP_SECONDS)
 
     def _step_clock(self, seconds: float) -> Broken:
-        offset = self.database.offset_at(time.time()) + seconds
-        self._postgres.step_clock(offset)
-        self.database.note_clock_step(offset)
+        """Nobody can tell a clock that was set and set back within a second from one that was not:
+        each process asks it once a second."""
+        with self._stepping:
+            last_at = max((step.at for step in self.database.clock_steps), default=0.0)
+            time.sleep(max(0.0, last_at + BETWEEN_STEPS_SECONDS - time.time()))
+            offset = self.database.offset_at(time.time()) + seconds
+            self._postgres.step_clock(offset)
+            self.database.note_clock_step(offset)
         return Broken(f"by {seconds:+.0f} s, now off by {offset:+.0f} s", self.everybody)
 
     def _take_sessions(self, stack: contextlib.ExitStack) -> None:

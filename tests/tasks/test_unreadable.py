@@ -11,10 +11,12 @@ from celery.utils.objects import Bunch
 from celery.worker.consumer.consumer import Consumer
 from kombu.message import Message
 
-from orchestrator.core import publisher
+from orchestrator.core import publisher, topology
 from settings.celery import app
 from tasks import unreadable
 from tests.chaos import garbage
+
+TASKS = {"muster.check_timeouts", publisher.SCHEDULE, publisher.COMPLETED, "muster.advance"}
 
 
 class Channel:
@@ -108,10 +110,33 @@ def test_worker_takes_dispatches_and_nothing_else(consumer: Any) -> None:
     assert settled == [[], ["rejected"], ["rejected"]]
 
 
+@pytest.mark.parametrize(
+    ("queue", "taken"),
+    [("maintenance.queue", {"muster.check_timeouts"}), ("execution.requests.queue", TASKS)],
+)
+def test_what_is_taken_in_batches_is_no_task_of_other_queues(
+    consumer: Any, queue: str, taken: set[str]
+) -> None:
+    seen: set[str] = set()
+    consumer.strategies = {
+        task: lambda message, *_: seen.add(message.headers["task"]) for task in TASKS
+    }
+    queues = SimpleNamespace(consume_from={topology._ns(queue): None})
+    consumer.app = SimpleNamespace(amqp=SimpleNamespace(queues=queues))
+
+    settled = {
+        task: deliver(consumer, garbage.Garbage(b"[[], {}, {}]", garbage.celery_headers(task, "i")))
+        for task in TASKS
+    }
+
+    assert seen == taken
+    assert {task for task, each in settled.items() if each == ["rejected"]} == TASKS - taken
+
+
 def test_fault_of_the_consumer_itself_is_not_taken_for_an_odd_message(consumer: Any) -> None:
     def handle(message: Message) -> None:
         raise OSError("the connection is gone")
 
-    message: Any = Bunch(acknowledged=False)
+    message: Any = Bunch(acknowledged=False, headers={})
     with pytest.raises(OSError, match="gone"):
         unreadable.guarded(handle, consumer)(message)
