@@ -15,7 +15,7 @@ import structlog
 from celery import shared_task
 from django.db import close_old_connections, connections
 
-from orchestrator.core import clock, frame
+from orchestrator.core import clock, frame, publisher
 from orchestrator.core.frame import ExecutorPart
 from tasks.stalls import Watched
 
@@ -98,6 +98,15 @@ class PartThread(Watched):
 def parts() -> list[ExecutorPart]:
     """The parts of all installed apps."""
     return frame.collect(lambda app: app.executor_parts)
+
+
+def lists() -> dict[str, str]:
+    """The messages that an executor takes in batches, each with its argument that holds the ids."""
+    return {
+        publisher.SCHEDULE: publisher.EXECUTION_IDS,
+        publisher.COMPLETED: publisher.EXECUTION_IDS,
+        **{part.queue.message: part.queue.listed for part in parts()},
+    }
 
 
 def load() -> None:

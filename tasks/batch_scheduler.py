@@ -50,12 +50,7 @@ class Scheduler(Watched):
         super().__init__(name="muster-scheduler", daemon=True)
         self.stopping = threading.Event()
         self.parts = {thread.part.queue.message: thread for thread in parts}
-        self.lists = {
-            publisher.SCHEDULE: publisher.EXECUTION_IDS,
-            publisher.COMPLETED: publisher.EXECUTION_IDS,
-            **{message: thread.part.queue.listed for message, thread in self.parts.items()},
-        }
-        """The argument that holds the ids, for each message."""
+        self.lists = app_parts.lists()
         self.placement = fleet.Placement()
         self.received: list[Message] = []
         self.backlog_at = 0.0

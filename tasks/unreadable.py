@@ -61,8 +61,7 @@ def _misplaced(queues: Collection[str]) -> Callable[[Any], bool]:
         return lambda task: task != publisher.RUN
     if any(spec.name in queues for spec in topology.hot_queues()):
         return lambda task: False  # a stock Celery worker, which takes them one by one
-    in_batches = [publisher.SCHEDULE, publisher.COMPLETED]
-    in_batches += [part.queue.message for part in app_parts.parts()]
+    in_batches = list(app_parts.lists())  # a task of a message may be unhashable
     return lambda task: task in in_batches
 
 

@@ -7,7 +7,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import structlog
@@ -23,6 +23,9 @@ from orchestrator.core.states import AttemptKey
 from workers import child, hiding, processes
 from workers.runtimes import Call, Outcome
 
+if TYPE_CHECKING:
+    from workers.host import Desk
+
 log = structlog.get_logger(__name__)
 
 STOPPED = "The worker was stopped, and killed what still ran when its time to stop was up."
@@ -30,13 +33,6 @@ LONGEST_MESSAGE = 500
 
 BACKSTOP_SECONDS = 5.0
 """The pool's hard limit comes this long after the runtime's own, in case that one fails."""
-
-
-class Desk(Protocol):
-    """What an attempt asks of its desk."""
-
-    def ended(self, attempt: Attempt, reason: Reason, result: dict[str, Any]) -> None:
-        """Record its end."""
 
 
 class Attempt(Request):

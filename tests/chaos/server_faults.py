@@ -162,8 +162,8 @@ class ServerFaults(Breaking):
         """Nobody can tell a clock that was set and set back within a second from one that was not:
         each process asks it once a second."""
         with self._stepping:
-            last_at = max((step.at for step in self.database.clock_steps), default=0.0)
-            time.sleep(max(0.0, last_at + BETWEEN_STEPS_SECONDS - time.time()))
+            if steps := self.database.clock_steps:
+                time.sleep(max(0.0, steps[-1].at + BETWEEN_STEPS_SECONDS - time.time()))
             offset = self.database.offset_at(time.time()) + seconds
             self._postgres.step_clock(offset)
             self.database.note_clock_step(offset)

@@ -112,16 +112,19 @@ def test_worker_takes_dispatches_and_nothing_else(consumer: Any) -> None:
 
 @pytest.mark.parametrize(
     ("queue", "taken"),
-    [("maintenance.queue", {"muster.check_timeouts"}), ("execution.requests.queue", TASKS)],
+    [
+        (topology.maintenance_queue(), {"muster.check_timeouts"}),
+        (topology.requests_queue(), TASKS),
+    ],
 )
 def test_what_is_taken_in_batches_is_no_task_of_other_queues(
-    consumer: Any, queue: str, taken: set[str]
+    consumer: Any, queue: topology.QueueSpec, taken: set[str]
 ) -> None:
     seen: set[str] = set()
     consumer.strategies = {
         task: lambda message, *_: seen.add(message.headers["task"]) for task in TASKS
     }
-    queues = SimpleNamespace(consume_from={topology._ns(queue): None})
+    queues = SimpleNamespace(consume_from={queue.name: None})
     consumer.app = SimpleNamespace(amqp=SimpleNamespace(queues=queues))
 
     settled = {
