@@ -14,7 +14,7 @@ from uuid import UUID
 from fastapi import FastAPI, Header, HTTPException  # type: ignore[import-not-found, unused-ignore]
 
 from benchmarks.rivals import BY_HAND_TOKEN, by_hand
-from benchmarks.rivals.by_hand import begin, is_finished  # noqa: F401 - called by name
+from benchmarks.rivals.by_hand import begin, is_finished, submit  # noqa: F401 - called by name
 from benchmarks.rivals.fastapi_celery import NewExecution, ready
 
 api = FastAPI(lifespan=ready)
@@ -35,7 +35,7 @@ def some_execution() -> str:
 
 
 @api.post("/api/v1/executions", status_code=201)
-def submit(new: NewExecution, authorization: Annotated[str, Header()]) -> dict[str, str]:
+def accept(new: NewExecution, authorization: Annotated[str, Header()]) -> dict[str, str]:
     (id,) = by_hand.accept(1, new.action_ref, new.parameters, _caller(authorization))
     by_hand.run.delay(str(id))
     return {"id": str(id)}
