@@ -30,6 +30,9 @@ NEVER = frozenset(
 end and is no policy's matter."""
 
 RETRYABLE = frozenset(Reason) - NEVER
+LONGEST_DELAY_MS = 366 * 86_400_000
+"""The longest deadline of an execution: nothing can wait for longer, and a calendar has an end."""
+
 LARGEST_EXPONENT = 62
 """Doubling further would only give a large number that `max_backoff_ms` cuts off."""
 
@@ -83,16 +86,17 @@ class RetryPolicy:
         return reason.known is not Known.FINISHED
 
     def delay_ms(self, attempts: int, *, random: Random | Callable[[], float]) -> int:
-        """The delay after this many attempts: at least 0, at most `max_backoff_ms`.
+        """The delay after this many attempts: at least 0, at most `max_backoff_ms`, and a year.
 
         exponential: base * 2^(attempts - 1); linear: base * attempts; fibonacci: base * 1, 1, 2, 3,
         5, ...; none: 0. Then cut off at the maximum, then varied by the jitter, so that attempts
         that failed together do not start together again. `random` gives numbers in [0, 1).
         """
-        delay = min(self._factor(max(attempts, 1)) * self.backoff_base_ms, self.max_backoff_ms)
+        most = min(self.max_backoff_ms, LONGEST_DELAY_MS)
+        delay = min(self._factor(max(attempts, 1)) * self.backoff_base_ms, most)
         draw = random.random() if isinstance(random, Random) else random()
         varied = round(delay * (1 + self.jitter * (2 * draw - 1)))
-        return min(varied, self.max_backoff_ms)
+        return min(varied, most)
 
     def _factor(self, attempts: int) -> int:
         match self.backoff:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from orchestrator.core.reasons import Known, Reason
 from orchestrator.core.retry_policy import (
     BACKOFFS,
+    LONGEST_DELAY_MS,
     NEVER,
     RETRYABLE,
     InvalidRetryPolicy,
@@ -55,6 +57,17 @@ def test_success_and_cancellation_are_never_repeated(policy, reason, idempotent)
 @given(policy=policies, attempts=st.integers(-1, 10_000), seed=st.integers())
 def test_a_delay_is_never_negative_nor_above_its_maximum(policy, attempts, seed):
     assert 0 <= policy.delay_ms(attempts, random=Random(seed)) <= policy.max_backoff_ms
+
+
+@given(
+    policy=policies,
+    numbers=st.tuples(st.integers(1), st.integers(1)),
+    attempts=st.integers(1, 10_000),
+)
+def test_a_delay_is_a_time_that_a_calendar_has_whatever_the_numbers(policy, numbers, attempts):
+    base_ms, most_ms = (number * 10**400 for number in numbers)
+    vast = replace(policy, backoff_base_ms=base_ms, max_backoff_ms=most_ms)
+    assert 0 <= vast.delay_ms(attempts, random=Random(1)) <= LONGEST_DELAY_MS
 
 
 @given(policy=policies, attempts=st.integers(1, 100))

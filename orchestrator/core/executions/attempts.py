@@ -10,18 +10,21 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+import structlog
 from django.conf import settings
 from django.db import transaction
 
 from orchestrator.core import clock, database, publisher, tracing
 from orchestrator.core.executions import deferring, logged, status_news, unloaded
-from orchestrator.core.executions.ended import RETRY_AFTER, Ended
+from orchestrator.core.executions.ended import Ended
 from orchestrator.core.models import Execution, add_actions
 from orchestrator.core.models.executions import DEADLINE_GRACE, ExecutionQuerySet
 from orchestrator.core.reasons import Reason
-from orchestrator.core.retry_policy import RetryPolicy
+from orchestrator.core.retry_policy import InvalidRetryPolicy, RetryPolicy
 from orchestrator.core.state_machine import Move
 from orchestrator.core.states import AttemptKey, ExecutionStatus, Lane
+
+log = structlog.get_logger(__name__)
 
 WHILE_CANCELING = {
     Reason.RUN_TIMEOUT: Reason.CANCELLED_RUNNING,
@@ -183,7 +186,10 @@ def end_all(
     while True:
         with transaction.atomic():
             database.hold_briefly()
-            batch = overdue.without_contents().locked_for_batch(size).with_actions()
+            # in the order of the index of open rows: by id, PostgreSQL might walk the history
+            # for so few
+            rows = overdue.without_contents().order_by("queue", "-priority", "pk")
+            batch = rows.locked_for_batch(size).with_actions()
             if batch and moment.was_set():
                 return total
             ended = end(batch, reason=reason, detail=detail, failed_by=failed_by, now=moment())
@@ -270,14 +276,14 @@ def _next(
     execution: Execution, reason: Reason, result: Mapping[str, Any], now: datetime
 ) -> tuple[str, Move]:
     """The event, and its move, that follow the end of this attempt."""
-    policy = RetryPolicy.from_dict(execution.wanted_retries)
     if _is_to_go_on_elsewhere(execution, reason, now):
         return "give_back", move(execution, result=result)
     if reason is Reason.TASK_REJECTED:
         return "defer", move(execution, result=result, **deferring.pause(execution, result, now))
     loss = _loss(execution, reason)
-    if _may_retry(execution, policy, reason, now):
-        asked_seconds = result.get(RETRY_AFTER) if reason is Reason.TRY_AGAIN else None
+    policy = _policy(execution)
+    if policy is not None and _may_retry(execution, policy, reason, now):
+        asked_seconds = deferring.asked_seconds(result) if reason is Reason.TRY_AGAIN else None
         values = _next_try(execution, policy, asked_seconds, now) | loss
         return "retry", move(execution, result=result, **values)
     return _terminal_event(execution.status, reason), move(execution, result=result, **loss)
@@ -346,6 +352,16 @@ def _is_to_go_on_elsewhere(execution: Execution, reason: Reason, now: datetime) 
     if reason is Reason.PACK_UNAVAILABLE:
         return True
     return reason is Reason.WORKER_STOPPED and execution.action.idempotent
+
+
+def _policy(execution: Execution) -> RetryPolicy | None:
+    """Its policy; None if it cannot be read, as another version wrote it. Then there is no other
+    attempt: one execution must not keep those of its batch from their ends."""
+    try:
+        return RetryPolicy.from_dict(execution.wanted_retries)
+    except InvalidRetryPolicy:
+        log.exception("no other attempt, as its policy is invalid", execution_id=str(execution.pk))
+        return None
 
 
 def _may_retry(execution: Execution, policy: RetryPolicy, reason: Reason, now: datetime) -> bool:

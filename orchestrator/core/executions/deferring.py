@@ -50,7 +50,7 @@ def settled(ended: Sequence[Ended], *, now: datetime) -> Sequence[Ended]:
         return ended
     terms = deferral.terms({end.execution.queue for end in deferred})
     _pause_workers(deferred, terms, now)
-    earlier = _earlier([e.execution.pk for e in deferred if _asked_seconds(e) is None])
+    earlier = _earlier([e.execution.pk for e in deferred if asked_seconds(e.result) is None])
     return [
         _settled(end, terms[end.execution.queue], earlier, now)
         if end.reason is Reason.TASK_REJECTED
@@ -75,15 +75,15 @@ def _settled(
     if now >= end.execution.deadline_at:
         late = Reason.DEADLINE_PASSED
         return replace(end, reason=late, result={**end.result, "error": late.text})
-    if _asked_seconds(end) is not None:
+    if asked_seconds(end.result) is not None:
         return end
     seconds = wait_seconds(terms.defer_seconds, earlier=earlier.get(end.execution.pk, 0))
     return replace(end, result={**end.result, RETRY_AFTER: seconds})
 
 
-def _asked_seconds(end: Ended) -> float | None:
+def asked_seconds(result: Mapping[str, Any]) -> float | None:
     """The wait that the action asks for; None if it asks for none that is possible."""
-    seconds = end.result.get(RETRY_AFTER)
+    seconds = result.get(RETRY_AFTER)
     if json_values.is_number(seconds) and 0 <= seconds <= LONGEST_ASKED_SECONDS:
         return float(seconds)
     return None

@@ -301,6 +301,32 @@ def test_delay_that_an_action_asks_for_counts_instead_of_its_policys(
     assert row.next_retry_at == LATER + timedelta(seconds=seconds)
 
 
+@pytest.mark.parametrize("asked", ["***", -1, 1e300, None, True])
+def test_delay_that_cannot_be_is_that_of_the_policy(asked: Any) -> None:
+    """Such as one whose number is masked, as it is a secret of the same execution, too."""
+    (claimed,) = claim(make_execution(S.SCHEDULED, action=retrying(backoff="none")))
+    end = Ended(claimed, Reason.TRY_AGAIN, {"retry_after_seconds": asked})
+    assert executions.finish([end], now=LATER, actor="w1")
+    assert (reread(claimed).status, reread(claimed).next_retry_at) == ("requested", None)
+
+
+@pytest.mark.parametrize(
+    ("policy", "status"),
+    [
+        ({"backoff_base_ms": 10**15, "max_backoff_ms": 10**15}, "requested"),
+        ({"retry_on": ["reason of a later version"]}, "failed"),
+    ],
+)
+def test_policy_of_one_execution_keeps_no_other_from_its_end(
+    policy: dict[str, Any], status: str
+) -> None:
+    odd, other = make_execution(S.SCHEDULED, action=retrying()), make_execution(S.SCHEDULED)
+    Execution.objects.filter(pk=odd.pk).update(retry_policy={"max_attempts": 3, **policy})
+    ends = [Ended(*claim(row), Reason.TRY_AGAIN, RESULT) for row in (odd, other)]
+    assert len(executions.finish(ends, now=LATER, actor="w1")) == 2
+    assert (reread(odd).status, reread(other).status) == (status, "failed")
+
+
 def test_delay_in_the_result_of_a_failure_means_nothing() -> None:
     action = retrying(backoff_base_ms=4_000, jitter=0, retry_on=["action_failed"])
     (claimed,) = claim(make_execution(S.SCHEDULED, action=action))
