@@ -83,5 +83,5 @@ def make_due(execution_ids: Sequence[UUID], *, now: datetime) -> int:
         ids = execution_ids[start : start + AT_ONCE]
         waiting = Execution.objects.filter(pk__in=ids, ended_at__isnull=True)
         waiting = waiting.filter(next_retry_at__gt=now, wait_reason__startswith=BY_LIMIT)
-        number += waiting.update_unheld(next_retry_at=now)
+        number += len(waiting.update_unheld(next_retry_at=now))
     return number

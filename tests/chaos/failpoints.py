@@ -84,7 +84,7 @@ _BY_SITE: dict[str, Boundary] = {
     "executions.cancellation:_cancel:transition#2": _in(API, by="cancel what runs"),
     "executions.cancellation:_cancel:send_soon#2": _in(API, by="cancel what runs"),
     # --- scheduling ---
-    "executions.scheduling:_schedule_default:atomic": _in(EXECUTOR),
+    "executions.scheduling:_place_default:atomic": _in(EXECUTOR),
     "executions.scheduling:_screen:atomic": _in(EXECUTOR),
     "executions.queued:schedule:atomic": _in(EXECUTOR, by="fill a queue"),
     "executions.queued:place:atomic": _in(EXECUTOR),

@@ -11,6 +11,7 @@ ATTEMPTS: Stage = ("tests/core/executions/test_attempts.py",)
 REQUESTS: Stage = ("tests/core/executions/test_requests.py",)
 PLACING: Stage = ("tests/core/executions/test_placing.py",)
 PLACING_FILE = "orchestrator/core/executions/placing.py"
+SCHEDULING_FILE = "orchestrator/core/executions/scheduling.py"
 SCHEDULING: Stage = ("tests/core/executions/test_scheduling.py",)
 SWEEPING: Stage = ("tests/core/executions/test_sweeping.py",)
 PLACEMENT: Stage = ("tests/core/fleet/test_placement.py",)
@@ -39,6 +40,8 @@ DEFERRING: Stage = ("tests/core/executions/test_deferring.py",)
 PAUSES: Stage = ("tests/core/fleet/test_pauses.py",)
 OF_WORKER: Stage = ("tests/workers/test_pauses.py",)
 QUEUED: Stage = ("tests/queues/test_scheduling.py",)
+STATEMENTS: Stage = ("tests/core/test_statements.py",)
+STATEMENTS_FILE = "orchestrator/core/statements.py"
 
 
 def _scenario(*names: str) -> Stage:
@@ -404,8 +407,8 @@ MUTANTS = (
     Mutant(
         "rows that somebody holds fill every batch of a sweep",
         ATTEMPT,
-        "overdue.without_contents().locked_for_batch(size).with_actions()",
-        "overdue.without_contents()[:size].with_actions()",
+        "rows.locked_for_batch(size).with_actions()",
+        "rows[:size].with_actions()",
         (HELD_ROWS,),
     ),
     Mutant(
@@ -1154,8 +1157,8 @@ MUTANTS = (
     Mutant(
         "what is read of a backlog may exceed the limit",
         QUEUED_FILE,
-        "left.get(name, share), most)",
-        "share, most)",
+        "min(share, left.get(name, share))",
+        "share",
         (QUEUED,),
     ),
     Mutant(
@@ -1206,5 +1209,94 @@ MUTANTS = (
         "(execution.pinned_worker_id IS NOT NULL OR (",
         "(FALSE OR (",
         (BACKLOG,),
+    ),
+    Mutant(
+        "executor runs what it takes in batches as a task of its own",
+        "tasks/unreadable.py",
+        "return lambda task: task in in_batches",
+        "return lambda task: False",
+        (CONSUMERS,),
+    ),
+    Mutant(
+        "a batch counts as one row of a plan",
+        STATEMENTS_FILE,
+        "max((len(values[name]) for name in self._batches), default=1)",
+        "1",
+        (STATEMENTS,),
+    ),
+    Mutant(
+        "plan is renewed before PostgreSQL has one for all values",
+        STATEMENTS_FILE,
+        "self._rows > PLANNED_AFTER and self._uses > LEAST_USES",
+        "self._rows > PLANNED_AFTER",
+        (STATEMENTS,),
+    ),
+    Mutant(
+        "plan is kept that a migration has made useless",
+        STATEMENTS_FILE,
+        "            self._renew()  # a migration has changed a column since it was planned\n",
+        "",
+        (STATEMENTS,),
+    ),
+    Mutant(
+        "what is full keeps others of the default queue from their turn",
+        SCHEDULING_FILE,
+        "            busy=look.busy,\n",
+        "",
+        (SCHEDULING,),
+    ),
+    Mutant(
+        "what is full keeps others of a queue from their turn",
+        QUEUED_FILE,
+        "wanted, now=now, busy=look.busy)",
+        "wanted, now=now)",
+        (QUEUED,),
+    ),
+    Mutant(
+        "worker that is away gets all that is pinned to it",
+        "orchestrator/core/fleet/placement.py",
+        "            self._add_absent(worker_id)\n",
+        "            pass\n",
+        (SCHEDULING,),
+    ),
+    Mutant(
+        "worker is kept empty for a suspect whose queue is at its limit",
+        "orchestrator/core/fleet/quarantine.py",
+        "        closed |= _at_their_limits({name: terms[name] for name in queues - closed})\n",
+        "",
+        (QUEUED,),
+    ),
+    Mutant(
+        "policy that cannot be read keeps a batch from its ends",
+        ATTEMPT,
+        "    except InvalidRetryPolicy:\n",
+        "    except ZeroDivisionError:\n",
+        (ATTEMPTS,),
+    ),
+    Mutant(
+        "delay that no calendar has",
+        "orchestrator/core/retry_policy.py",
+        "most = min(self.max_backoff_ms, LONGEST_DELAY_MS)",
+        "most = self.max_backoff_ms",
+        (ATTEMPTS,),
+    ),
+    Mutant(
+        "what is held is sent again at each tick",
+        "orchestrator/core/executions/dispatching.py",
+        "[each for each in due if each.pk in noted]",
+        "due",
+        (HELD_ROWS,),
+    ),
+    Mutant(
+        "what no queue takes keeps its keeper from all else",
+        "tasks/gates.py",
+        "            input.postponed += [",
+        "            input.received += [",
+        (
+            (
+                "tests/scenarios/test_gate_faults.py::test_deleted_rejected_queue_keeps_no_other_task_"
+                "waiting_and_is_made_again",
+            ),
+        ),
     ),
 )

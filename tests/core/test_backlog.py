@@ -53,6 +53,8 @@ def _any(chance: random.Random, action: Action, pinned: Worker) -> Execution:
         lane=queue and "input",
         priority=chance.randint(-2, 2),
         pinned_worker=chance.choice([pinned, None, None]),
+        worker_selector=chance.choice([None, {}, {"gpu": "yes", "zone": "a"}]),
+        lost_workers=chance.choice([0, 0, 2]),
         next_retry_at=wait if is_open else None,
         wait_reason=chance.choice(["", "full", "policy p"]) if is_open else "",
         deadline_at=NOW + seconds(chance.choice([-1, 60, 60])),
@@ -115,6 +117,19 @@ def test_first_of_default_without_one(rows: list[Execution], both: Both) -> None
         first, *others = backlog.first_of_default(every, limit=9, now=NOW)
     without = backlog.Choice(RUNTIMES, RUNTIMES, without=first.pk)
     assert _same(both(lambda: backlog.first_of_default(without, limit=8, now=NOW))) == others
+
+
+def test_what_asks_for_the_same_as_a_busy_one_is_passed(rows: list[Execution], both: Both) -> None:
+    every = Execution.objects.backlog(NOW).select_related("action")
+    of_default, of_a = every.in_queue(None), every.in_queue("a")
+    busy = [of_default[0].pk, of_default[20].pk, of_a[0].pk]
+    left_out = {backlog.asked(row) for row in every.filter(pk__in=busy)}
+    choice = backlog.Choice(RUNTIMES, RUNTIMES, busy=busy)
+
+    found = _same(both(lambda: backlog.first_of_default(choice, limit=500, now=NOW)))
+    assert found == [row for row in of_default if backlog.asked(row) not in left_out] != []
+    found = _same(both(lambda: backlog.first_of_queues({"a": 500}, now=NOW, busy=busy)))
+    assert found == [row for row in of_a if backlog.asked(row) not in left_out] != []
 
 
 @pytest.mark.parametrize("number", [1, 3, 100])

@@ -331,6 +331,30 @@ def test_no_worker_is_kept_empty_for_a_suspect_of_a_paused_queue() -> None:
     assert reread(other).status == "scheduled"
 
 
+def test_no_worker_is_kept_empty_for_a_suspect_of_a_queue_at_its_limit() -> None:
+    make_queue(max_running=1)
+    elsewhere = make_worker("elsewhere", status="draining", queues={"orders": None})
+    make_execution("running", worker=elsewhere, queue="orders", lane="input")
+    make_worker(queues={"orders": None, "default": None})
+    [suspect] = waiting(lost_workers=2, lane="retry", retry_count=2)
+    [other] = waiting(None)
+    look()
+    assert reread(suspect).status == "requested"
+    assert reread(other).status == "scheduled"
+
+
+def test_what_only_full_workers_may_have_keeps_no_other_work_of_its_queue_waiting() -> None:
+    make_queue("orders")
+    make_queue("bills")
+    full = make_worker("full", capacity=1, queues={"orders": 1})
+    make_execution("running", worker=full, queue="orders", lane="input")
+    make_worker("free", capacity=3, queues={"orders": None, "bills": None})
+    waiting(number=40, pinned_worker=full)
+    others = [*waiting(number=2), *waiting("bills", 1)]
+    assert look()
+    assert {reread(each).worker_name for each in others} == {"free"}
+
+
 def test_ended_executions_free_the_room_of_their_subscription() -> None:
     make_queue(prefetch_buffer=0)
     worker = make_worker(capacity=2, queues={"orders": None})

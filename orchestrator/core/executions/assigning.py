@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -17,7 +17,7 @@ from orchestrator.core import admission, clock, database, fleet, tracing
 from orchestrator.core.executions import dispatching, status_news, unloaded
 from orchestrator.core.executions.attempts import end_attempts, move
 from orchestrator.core.executions.dispatching import BROKER_PAUSE, FULL, Dispatch, start_by
-from orchestrator.core.models import Action, Execution
+from orchestrator.core.models import Action, Execution, backlog
 from orchestrator.core.reasons import Reason
 from orchestrator.core.state_machine import Move
 from orchestrator.core.states import ExecutionStatus
@@ -26,8 +26,31 @@ READERS_DIFFER_BY = timedelta(milliseconds=250)
 """On a busy machine, the process that accepted an execution and the one that noted the loss of a
 worker may have read the database's clock this far apart."""
 
+LOOK_SECONDS = 0.5
+"""For so long a look at a backlog passes what is full: the rest has the next look."""
+
 WAIT_FOR_WORKER = timedelta(seconds=2)
 """The interval at which executions that wait for an eligible worker are looked at again."""
+
+
+class Look:
+    """A look at a backlog that passes what is full: executions whose own workers have no room, as
+    they are pinned or ask for labels, must not keep those behind them from workers that have."""
+
+    def __init__(self) -> None:
+        self._until = time.monotonic() + LOOK_SECONDS
+        self._busy: dict[tuple[str, ...], UUID] = {}
+
+    @property
+    def busy(self) -> Collection[UUID]:
+        """One of each kind that was full: what asks for the same is to be left out."""
+        return self._busy.values()
+
+    def goes_on(self, full: Sequence[Execution]) -> bool:
+        """Note what was full; returns True if there may be others behind it."""
+        for each in full:
+            self._busy.setdefault(backlog.asked(each), each.pk)
+        return bool(full) and time.monotonic() < self._until
 
 
 def place(
@@ -37,8 +60,8 @@ def place(
     now: datetime,
     actor: str,
     postpone: bool = False,
-) -> bool:
-    """Give these to workers; returns True if all workers were full for some.
+) -> list[Execution]:
+    """Give these to workers; returns those for which all workers were full.
 
     1. Choose a worker for each.
     2. Record the choices, as far as the limits admit them: an execution that lost a race is not
@@ -59,7 +82,7 @@ def place(
     given = [(each.key, each.worker_id) for each in dispatches] if began_ns else []
     transaction.on_commit(partial(tracing.scheduled, given, began_ns=began_ns))
     transaction.on_commit(partial(dispatching.dispatch, dispatches, now=now, actor=actor))
-    return bool(choices.full)
+    return choices.full
 
 
 @dataclass(frozen=True)

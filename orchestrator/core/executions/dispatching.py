@@ -134,11 +134,12 @@ def dispatch_unclaimed(*, now: datetime, actor: str) -> int:
         if _is_due_again(execution, now)
     ][: settings.MUSTER.batch_size]
     again = Execution.objects.unclaimed(now).filter(pk__in=[execution.pk for execution in due])
-    again.update_unheld(dispatched_again_at=now)
-    redispatch(due, now=now, actor=actor)
-    if due:
-        log.warning("unclaimed executions dispatched again", n=len(due))
-    return len(due)
+    # a row that somebody holds cannot be claimed either, and would get a copy at each tick
+    noted = again.update_unheld(dispatched_again_at=now)
+    redispatch([each for each in due if each.pk in noted], now=now, actor=actor)
+    if noted:
+        log.warning("unclaimed executions dispatched again", n=len(noted))
+    return len(noted)
 
 
 def redispatch(executions: Iterable[Execution], *, now: datetime, actor: str) -> None:

@@ -36,8 +36,8 @@ def place(
     with transaction.atomic() if limited else nullcontext():
         left = _hold(limited, terms, placement)
         admitted = _admitted(ready, left)
-        postponed = assigning.place(admitted, placement=placement, now=now, actor=actor)
-    return postponed or len(admitted) < len(ready)
+        busy = assigning.place(admitted, placement=placement, now=now, actor=actor)
+    return bool(busy) or len(admitted) < len(ready)
 
 
 def waiting(placement: fleet.Placement, now: datetime) -> tuple[dict[str, QueueTerms], set[str]]:
@@ -63,24 +63,44 @@ def schedule(
 ) -> tuple[set[str], set[str]]:
     """Start the most urgent work of these queues: of each at most `share`, together at most `most`.
 
-    Returns the queues that may have more to start now, and those that may start no more.
+    What is behind executions whose own workers are full has its turn, too. Returns the queues that
+    may have more to start now, and those that have work which cannot start yet.
     """
     if not queues:
         return set(), set()
     limited = _limited(queues, placement)
+    look = assigning.Look()
     with transaction.atomic():
         database.hold_briefly()
         left = _hold(limited, queues, placement)
-        wanted: dict[str, int] = {}
-        for name in queues:
-            number = min(share, placement.queue_room(name), left.get(name, share), most)
-            if number > 0:
-                wanted[name], most = number, most - number
-        rows = backlog.first_of_queues(wanted, now=now)
-        assigning.place(rows, placement=placement, now=now, actor=actor, postpone=True)
-    found = Counter(row.queue for row in rows)
-    more = {name for name, number in wanted.items() if found[name] == number}
-    return more, queues.keys() - wanted.keys()
+        shares = {name: min(share, left.get(name, share)) for name in queues}
+        wanted = first = _wanted(shares, most, placement)
+        more, waits = set(first), queues.keys() - first.keys()
+        while wanted:
+            rows = backlog.first_of_queues(wanted, now=now, busy=look.busy)
+            busy = assigning.place(rows, placement=placement, now=now, actor=actor, postpone=True)
+            found, full = (Counter(row.queue for row in each) for each in (rows, busy))
+            waits |= {name for name in full if name is not None}
+            more -= {name for name, number in wanted.items() if found[name] < number}
+            if not look.goes_on(busy):
+                break
+            for name in wanted:
+                shares[name] -= found[name] - full[name]
+            most -= len(rows) - len(busy)
+            rest = {name: shares[name] for name in queues if name in more}
+            wanted = _wanted(rest, most, placement)
+    return more, waits
+
+
+def _wanted(shares: Mapping[str, int], most: int, placement: fleet.Placement) -> dict[str, int]:
+    """How many to read of each queue: its share, as far as its workers have room, and `most`
+    together."""
+    wanted: dict[str, int] = {}
+    for name, share in shares.items():
+        number = min(share, placement.queue_room(name), most)
+        if number > 0:
+            wanted[name], most = number, most - number
+    return wanted
 
 
 def _startable(names: Collection[str], placement: fleet.Placement) -> dict[str, QueueTerms]:

@@ -53,10 +53,10 @@ def schedule(
     ready = holding.hand_over(ready, now=now, actor=actor)
     of_queues = [execution for execution in ready if execution.queue is not None]
     if not of_queues:
-        return assigning.place(ready, placement=placement, now=now, actor=actor)
+        return bool(assigning.place(ready, placement=placement, now=now, actor=actor))
     moment = clock.Running(now)
     others = [execution for execution in ready if execution.queue is None]
-    left = assigning.place(others, placement=placement, now=now, actor=actor)
+    left = bool(assigning.place(others, placement=placement, now=now, actor=actor))
     return queued.place(of_queues, placement=placement, now=moment(), actor=actor) or left
 
 
@@ -161,16 +161,35 @@ def _suspect(id: UUID, now: datetime) -> ExecutionQuerySet:
 
 def _schedule_default(*, placement: fleet.Placement, now: datetime, actor: str, limit: int) -> bool:
     """Do this for the default queue."""
-    room = placement.room()
-    choice = backlog.Choice(
-        runtimes=[runtime for runtime, free in room.items() if free > 0],
-        known_runtimes=[*room, *frame.held_runtimes()],
-        paused_actions=placement.paused_actions(),
-        without=placement.suspect,
-    )
-    # no more than there is room for: an execution that is locked and not placed delays those behind
-    # it
-    limit = min(limit, max(room.values(), default=0) or limit)
+    moment = clock.Running(now)
+    look = assigning.Look()
+    while True:
+        room = placement.room()
+        choice = backlog.Choice(
+            runtimes=[runtime for runtime, free in room.items() if free > 0],
+            known_runtimes=[*room, *frame.held_runtimes()],
+            paused_actions=placement.paused_actions(),
+            without=placement.suspect,
+            busy=look.busy,
+        )
+        # no more than there is room for: an execution that is locked and not placed delays those
+        # behind it
+        most = min(limit, max(room.values(), default=0) or limit)
+        waiting, full = _place_default(
+            choice, placement=placement, now=moment(), actor=actor, limit=most
+        )
+        limit -= len(waiting) - len(full)
+        if len(waiting) < most:
+            return bool(full or look.busy)
+        if limit <= 0 or not choice.runtimes or not look.goes_on(full):
+            return True
+
+
+def _place_default(
+    choice: backlog.Choice, *, placement: fleet.Placement, now: datetime, actor: str, limit: int
+) -> tuple[list[Execution], list[Execution]]:
+    """Place the most urgent executions of the default queue; returns those that were looked at, and
+    those of them whose workers were full."""
     with transaction.atomic():
         database.hold_briefly()
         waiting: list[Execution] = []
@@ -181,10 +200,10 @@ def _schedule_default(*, placement: fleet.Placement, now: datetime, actor: str, 
                 suspect = suspect.exclude(action_ref__in=paused)
             waiting += suspect.locked_for_batch(1).with_actions()
         waiting += backlog.first_of_default(choice, limit=limit, now=now)
-        postponed = assigning.place(
+        full = assigning.place(
             holding.without_held(waiting), placement=placement, now=now, actor=actor, postpone=True
         )
-    return postponed or len(waiting) == limit
+    return waiting, full
 
 
 _ends = PreparedForOne(

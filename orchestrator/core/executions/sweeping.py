@@ -32,7 +32,7 @@ def bring_forward(*, now: datetime) -> int:
     accepted = Execution.objects.accepted_by_a_later_clock(now)
     accepted.update_unheld(created_at=now, deadline_at=now + (F("deadline_at") - F("created_at")))
     paused = Execution.objects.paused_by_a_later_clock(now)
-    number = paused.update_unheld(next_retry_at=now)
+    number = len(paused.update_unheld(next_retry_at=now))
     if accepted.exists() or paused.exists():
         Tick.objects.go_on_after_set_back(now=now)
     return number

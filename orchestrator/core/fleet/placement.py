@@ -60,6 +60,10 @@ class Placement:
     """The number of looks at the backlogs: each begins with another queue."""
     _read_at: float = -REFRESH_SECONDS
     _finished: dict[int, int] = field(default_factory=dict)
+    _held: dict[int, int] = field(default_factory=dict)
+    """What each worker, up or away, held at the last read."""
+    _absent: dict[int, int] = field(default_factory=dict)
+    """What each worker that is away may still get of what is pinned to it."""
     _turn: tuple[UUID, int] | None = None
     """The suspect that may be placed next, and the worker that is kept empty for it."""
     _missing_code: set[str] = field(default_factory=set)
@@ -110,6 +114,8 @@ class Placement:
             if seat.offer.queues:
                 self._subscribe(seat)
             self._count(seat)
+        self._held = {pk: held for pk, (held, _) in loads.items()}
+        self._absent.clear()
         self._quarantine(now)
         self._finished.clear()
         self._missing.clear()
@@ -232,7 +238,8 @@ class Placement:
         `code`: its pack and its action, as workers name what they lack. `queue`: its queue, or the
         retry lane of it, which the workers of the queue serve while none subscribes to the lane.
         `lane_key`: what a worker would pause. A pinned worker is taken as long as it has room and
-        does not pause, or is down: then its queue's TTL decides; a cordon does not count.
+        does not pause, also while it is away: then its queue's TTL decides; a cordon does not
+        count.
         `avoid` is skipped if another has room. A suspect is placed alone, when it is its turn: see
         `fleet.quarantine`. Raises NoWorkerAvailable (says what is missing) and FleetBusy.
         """
@@ -285,7 +292,20 @@ class Placement:
             if not seat.free or need.paused in seat.paused:
                 raise FleetBusy
             self._add(seat, DEFAULT)
+        else:
+            self._add_absent(worker_id)
         return worker_id
+
+    def _add_absent(self, worker_id: int) -> None:
+        """Count one more execution for a worker that is away. Raises FleetBusy if it holds what it
+        could hold: the rest waits for it where no TTL runs."""
+        if worker_id not in self._absent:
+            capacities = Worker.objects.filter(pk=worker_id).values_list("capacity", flat=True)
+            window = 2 * (capacities.first() or 1)
+            self._absent[worker_id] = window - self._held.get(worker_id, 0)
+        if self._absent[worker_id] <= 0:
+            raise FleetBusy
+        self._absent[worker_id] -= 1
 
     @property
     def suspect(self) -> UUID | None:

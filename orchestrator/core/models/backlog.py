@@ -7,6 +7,7 @@ queries, and a test compares both.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +16,8 @@ from typing import Any
 from uuid import UUID
 
 from django.db import DEFAULT_DB_ALIAS, connection
-from django.db.models import Q
+from django.db.models import Case, Q, TextField, Value, When
+from django.db.models.functions import Cast, Coalesce, Concat
 
 from orchestrator.core.models.catalog import Action
 from orchestrator.core.models.executions import (
@@ -23,11 +25,15 @@ from orchestrator.core.models.executions import (
     BY_LIMIT,
     CONTENTS,
     LONGEST_PAUSE,
+    SUSPECT_FROM,
     Execution,
     ExecutionQuerySet,
     add_actions,
 )
 from orchestrator.core.statements import Rows, Statement
+
+ASKED = ("queue", "lane", "action_id", "release_id", "pinned_worker_id", "worker_selector")
+"""The columns that decide which workers may take an execution. Suspects are placed apart."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,8 @@ class Choice:
     """Left out."""
     without: UUID | None = None
     """Left out, too."""
+    busy: Collection[UUID] = ()
+    """Whatever asks for the same as one of these is left out: its workers are full."""
 
 
 def named(execution_ids: Sequence[UUID], *, now: datetime) -> list[Execution]:
@@ -61,15 +69,17 @@ def first_of_default(choice: Choice, *, limit: int, now: datetime) -> list[Execu
         rows = rows.exclude(action_ref__in=list(choice.paused_actions))
         if choice.without is not None:
             rows = rows.exclude(pk=choice.without)
-        return rows.locked_for_batch(limit).with_actions()
+        return _passing(rows, choice.busy).locked_for_batch(limit).with_actions()
     values = {
         "runtimes": list(choice.runtimes),
         "known_runtimes": list(choice.known_runtimes),
         "paused": list(choice.paused_actions),
         "without": choice.without,
         "limit": limit,
+        "busy": list(choice.busy),
     }
-    return _read(_first_of_default().execute(values | _times(now)))
+    statement = _first_of_default(passes=bool(choice.busy))
+    return _read(statement.execute(values | _times(now)))
 
 
 def queues_with_work(names: Sequence[str], *, now: datetime) -> list[str]:
@@ -83,18 +93,22 @@ def queues_with_work(names: Sequence[str], *, now: datetime) -> list[str]:
     return [name for (name,) in rows]
 
 
-def first_of_queues(wanted: Mapping[str, int], *, now: datetime) -> list[Execution]:
+def first_of_queues(
+    wanted: Mapping[str, int], *, now: datetime, busy: Collection[UUID] = ()
+) -> list[Execution]:
     """The most urgent executions of each queue, at most as many as wanted, locked until the
-    transaction ends: the first of each queue, then the second of each, and so on."""
+    transaction ends: the first of each queue, then the second of each, and so on. `busy` as in
+    `Choice`."""
     if not wanted:
         return []
     if not _are_statements():
-        rows = _waiting(now)
+        rows = _passing(_waiting(now), busy)
         first = [rows.in_queue(name)[:number].with_actions() for name, number in wanted.items()]
         return _in_turns(first)
-    values = {"names": list(wanted), "numbers": list(wanted.values())} | _times(now)
+    values = {"names": list(wanted), "numbers": list(wanted.values()), "busy": list(busy)}
     found: dict[str, list[Execution]] = {name: [] for name in wanted}
-    for row in _read(_first_of_queues().execute(values)):
+    statement = _first_of_queues(passes=bool(busy))
+    for row in _read(statement.execute(values | _times(now))):
         assert row.queue is not None
         found[row.queue].append(row)
     return _in_turns(list(found.values()))
@@ -106,6 +120,32 @@ def _are_statements() -> bool:
 
 def _waiting(now: datetime) -> ExecutionQuerySet:
     return Execution.objects.backlog(now).without_contents()
+
+
+def asked(execution: Execution) -> tuple[str, ...]:
+    """What an execution asks for: two with the same may have the same workers."""
+    values = (getattr(execution, name) for name in ASKED)
+    return *(json.dumps(value, sort_keys=True) for value in values), str(execution.is_suspect)
+
+
+def _passing(rows: ExecutionQuerySet, busy: Collection[UUID]) -> ExecutionQuerySet:
+    """Those that ask for something else than each of these."""
+    if not busy:
+        return rows
+    others = Execution.objects.filter(pk__in=list(busy)).order_by().annotate(asked=_asked())
+    return rows.annotate(asked=_asked()).exclude(asked__in=others.values("asked"))
+
+
+def _asked() -> Any:
+    """The same as one text of the database."""
+    parts: list[Any] = [Value("|")] * (2 * len(ASKED) - 1)
+    parts[::2] = [_text(name) for name in ASKED]
+    is_suspect = Case(When(lost_workers__gte=SUSPECT_FROM, then=Value("|1")), default=Value("|"))
+    return Concat(*parts, is_suspect, output_field=TextField())
+
+
+def _text(name: str) -> Any:
+    return Coalesce(Cast(name, TextField()), Value(""), output_field=TextField())
 
 
 def _in_turns(backlogs: Sequence[Sequence[Execution]]) -> list[Execution]:
@@ -130,6 +170,20 @@ WAITS = """
 
 # with the queue first it is the order of the index, also for the rows of a single queue
 IN_ORDER = "ORDER BY execution.queue, execution.priority DESC, execution.id"
+
+
+def _asked_in_sql(table: str) -> str:
+    columns = ", '|', ".join(f"{table}.{column}" for column in ASKED)
+    return f"concat({columns}, '|', {table}.lost_workers >= {SUSPECT_FROM})"
+
+
+# it is read once, and looked up for each row: the rows stay in the order of their index
+PASSES = f"""
+    AND {_asked_in_sql("execution")} NOT IN (
+        SELECT {_asked_in_sql("other")} FROM {EXECUTIONS} AS other
+        WHERE other.id = ANY(%(busy)s::uuid[])
+    )
+"""  # noqa: S608 - every interpolated name is our own
 
 
 def _times(now: datetime) -> dict[str, Any]:
@@ -159,7 +213,7 @@ def _named() -> Statement:
 
 
 @cache
-def _first_of_default() -> Statement:
+def _first_of_default(*, passes: bool) -> Statement:
     # the action is read for each row: a join might read the whole backlog to sort it
     return Statement(f"""
         SELECT {_columns()} FROM {EXECUTIONS} AS execution
@@ -171,6 +225,7 @@ def _first_of_default() -> Statement:
           ))
           AND execution.action_ref <> ALL(%(paused)s::text[])
           AND execution.id IS DISTINCT FROM %(without)s::uuid
+          {PASSES if passes else ""}
         {IN_ORDER} LIMIT %(limit)s::bigint FOR NO KEY UPDATE SKIP LOCKED
     """)  # noqa: S608 - every interpolated name is our own
 
@@ -189,13 +244,13 @@ def _queues_with_work() -> Statement:
 
 
 @cache
-def _first_of_queues() -> Statement:
+def _first_of_queues(*, passes: bool) -> Statement:
     return Statement(f"""
         SELECT first.*
         FROM unnest(%(names)s::text[], %(numbers)s::int[]) AS wanted (name, number)
         CROSS JOIN LATERAL (
             SELECT {_columns()} FROM {EXECUTIONS} AS execution
-            WHERE execution.queue = wanted.name AND {WAITS}
+            WHERE execution.queue = wanted.name AND {WAITS} {PASSES if passes else ""}
             {IN_ORDER} LIMIT wanted.number FOR NO KEY UPDATE SKIP LOCKED
         ) AS first
     """)  # noqa: S608 - every interpolated name is our own

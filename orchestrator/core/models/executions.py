@@ -197,6 +197,12 @@ class ExecutionQuerySet(ClaimQuerySet["Execution"]):
             for worker_id, queue, lane, held in counted.annotate(held=models.Count("pk"))
         }
 
+    def held_by_queue(self, queues: Collection[str]) -> dict[str, int]:
+        """The number of executions of each of these queues that workers hold, where there are
+        any."""
+        rows = self.open().filter(queue__in=queues, status__in=DISPATCHED, worker__isnull=False)
+        return dict(rows.order_by().values_list("queue").annotate(held=models.Count("pk")))
+
     def slow_by_worker(self, now: datetime) -> dict[int, tuple[int, int]]:
         """The number of executions that each worker holds, and of those that have run for so long
         that their end cannot be guessed, by worker id."""
@@ -238,13 +244,14 @@ class ExecutionQuerySet(ClaimQuerySet["Execution"]):
         """
         return self._held()[:limit]
 
-    def update_unheld(self, **values: Any) -> int:
-        """Update the rows that no other session holds; returns how many. The others stay as they
+    def update_unheld(self, **values: Any) -> set[UUID]:
+        """Update the rows that no other session holds; returns their ids. The others stay as they
         are, and are not waited for."""
         with transaction.atomic():
             database.hold_briefly()
-            ids = list(self.order_by("pk")._held().values_list("pk", flat=True))
-            return self.model.objects.filter(pk__in=ids).update(**values)
+            ids = set(self.order_by("pk")._held().values_list("pk", flat=True))
+            self.model.objects.filter(pk__in=ids).update(**values)
+        return ids
 
     def postpone(self, waits: Mapping[UUID, tuple[str, datetime]]) -> int:
         """Let each of these wait for its reason until its time; returns how many. Rows that another

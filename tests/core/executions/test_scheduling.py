@@ -458,3 +458,31 @@ def test_what_finds_every_worker_full_waits_and_says_so() -> None:
     row = reread(execution)
     assert row.status == "requested"
     assert "holds all that it may" in row.wait_reason
+
+
+def wait_for(worker: Worker, number: int) -> None:
+    for _ in range(number):
+        make_execution(pinned_worker=worker)
+
+
+def test_what_only_full_workers_may_have_keeps_nobody_from_the_others() -> None:
+    full, free = make_worker("full", capacity=1, labels={"gpu": "yes"}), make_worker(capacity=4)
+    for _ in range(2):
+        make_execution(S.SCHEDULED, worker=full)
+    for _ in range(60):
+        make_execution(worker_selector={"gpu": "yes"})
+    wait_for(full, 60)
+    others = [make_execution() for _ in range(5)]
+    assert schedule_backlog()
+    assert {reread(each).worker_id for each in others} == {free.pk}
+
+
+def test_worker_that_is_away_gets_no_more_of_what_is_pinned_to_it_than_if_it_were_up() -> None:
+    away = make_worker(capacity=3, status=Worker.Status.INACTIVE, gone_at=NOW)
+    wait_for(away, 20)
+    placement = fleet.Placement()
+    for _ in range(3):
+        executions.schedule_backlog(placement=placement, now=NOW, actor="executor", limit=100)
+        placement.expire()
+    assert Execution.objects.filter(status="scheduled", worker=away).count() == 6
+    assert Execution.objects.filter(status="requested").count() == 14
