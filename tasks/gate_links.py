@@ -54,6 +54,8 @@ class Input:
         self.prefetch = 0
         self.tags: list[str] = []
         self.received: list[Held] = []
+        self.postponed: list[Held] = []
+        """What no queue took, and is tried again at the next look."""
         self.is_cancelled = False
         """True once the broker has cancelled a consumer: its queue was deleted."""
 
@@ -71,6 +73,11 @@ class Input:
                 )
                 self.tags.append(tag)
         log.info("gate consumed", queue=self.gate.queue.name, prefetch=prefetch)
+
+    def try_again(self) -> None:
+        """Take in what was postponed."""
+        self.received += self.postponed
+        self.postponed = []
 
     def _take(self, message: Any) -> None:
         body = message.body.encode() if isinstance(message.body, str) else bytes(message.body)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
@@ -22,8 +23,7 @@ from kombu import Connection
 
 from orchestrator.core import brokers, clock
 from orchestrator.core.declarations import UnclearRefusal
-from orchestrator.queues.gates import intake, keeping, telling
-from orchestrator.queues.gates.doors import GateQueueDiffers
+from orchestrator.queues.gates import doors, intake, keeping, telling
 from orchestrator.queues.gates.judging import Does
 from orchestrator.queues.gates.keeping import Plan
 from orchestrator.queues.models import Gate
@@ -153,24 +153,30 @@ class Keeper(threading.Thread):
         self.plan.refresh(now=clock.now())
         if time.monotonic() >= self.declare_at:
             self.declare_at = time.monotonic() + DECLARE_EVERY_SECONDS
-            self._declare_again()
+            self._declare_again(link)
         if time.monotonic() >= self.alive_at:
             self.alive_at = time.monotonic() + ALIVE_EVERY_SECONDS
             self.plan.note_alive(held=sum(map(len, self.held.values())), now=clock.now())
+        for each in self.inputs.values():
+            each.try_again()
         for gate_id in set(self.inputs) - set(self.plan.gates):
             self.inputs[gate_id].consume(0)
         for gate in self.plan.gates.values():
             self._serve(link, gate)
         self._let_go()
 
-    def _declare_again(self) -> None:
-        """Open the consumers of deleted queues again, and notice a dead connection."""
+    def _declare_again(self, link: Connection) -> None:
+        """Open the consumers of deleted queues again, make those anew that something could not be
+        passed on to, and notice a dead connection."""
         for gate_id, each in list(self.inputs.items()):
             if each.is_cancelled and not self._holds_of(each):
                 del self.inputs[gate_id]
                 each.close()
             else:
                 each.channel.basic_qos(0, 0, False)
+                if each.postponed:
+                    with self._noting_refusals(each.gate):
+                        doors.declare(link, each.gate)
 
     def _holds_of(self, input: Input) -> bool:
         return any(held.channel is input.channel for group in self.held.values() for held in group)
@@ -189,15 +195,22 @@ class Keeper(threading.Thread):
             served.consume(wanted)
 
     def _open(self, link: Connection, gate: Gate, prefetch: int) -> None:
-        """Declare and consume a gate. One that the broker refuses stops no other."""
-        try:
+        """Declare and consume a gate."""
+        with self._noting_refusals(gate):
             opened = Input(link, gate)
             opened.consume(prefetch)
-        except (GateQueueDiffers, UnclearRefusal, ChannelError) as refused:
+            self.inputs[gate.queue_id] = opened
+
+    @contextmanager
+    def _noting_refusals(self, gate: Gate) -> Iterator[None]:
+        """Note whether the broker lets us have the queues of a gate. One that it refuses stops no
+        other."""
+        try:
+            yield
+        except (doors.GateQueueDiffers, UnclearRefusal, ChannelError) as refused:
             self.plan.note_refused(gate, str(refused))
         else:
             self.plan.note_opened(gate)
-            self.inputs[gate.queue_id] = opened
 
     def _let_go(self) -> None:
         """Acknowledge what was held for so long that the broker would close the channel, and what
@@ -279,7 +292,8 @@ class Keeper(threading.Thread):
 
     def _pass_on(self, input: Input, pairs: Sequence[tuple[Held, intake.Taken]]) -> None:
         """Publish copies, and acknowledge those that the broker has confirmed. A message that
-        cannot be forwarded is refused; what else fails is tried again from the start."""
+        cannot be forwarded is refused; what else fails is tried again from the start, at the next
+        look: the queue may be full, or gone, and the other gates go on meanwhile."""
         outcomes = keeping.pass_on(
             [(held.delivery, taken.verdict) for held, taken in pairs],
             gate=input.gate,
@@ -295,8 +309,7 @@ class Keeper(threading.Thread):
                 failed.append((held, problem))
         if failed:
             log.warning("messages not passed on, trying again", n=len(failed), why=failed[0][1])
-            self.stopping.wait(LOOK_EVERY_SECONDS)
-            input.received += [held for held, _ in failed]
+            input.postponed += [held for held, _ in failed]
 
     # --- telling ---
 

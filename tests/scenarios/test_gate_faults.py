@@ -169,6 +169,27 @@ def test_worker_lost_with_a_task_is_a_lost_start_and_its_waiting_tasks_are_not(
     assert len(installation.journal.starts(label)) == 2
 
 
+def test_deleted_rejected_queue_keeps_no_other_task_waiting_and_is_made_again(
+    opened: Doors, door: Door
+) -> None:
+    other = opened.make()
+    for each in (door, other):
+        each.make()
+    door.client.delete(door.rejected)
+    rejected = {"x-caf-worker-rejected": "TASKMESSAGE_INVALID"}
+
+    door.client.publish(door.input, task_message("old", {}), rejected)
+    foreign.wait_until(lambda: door.client.depth(door.input) == 0, "not taken")
+    for each in (door, other):
+        each.send("t1", {"text": "x"})
+
+    for each in (door, other):
+        assert each.client.wait(each.output).told == ("t1", "RESULT_SUCCESS")
+    foreign.wait_until(lambda: door._are_there([door.rejected]), "not made again")
+    assert door.client.wait(door.rejected).task["taskId"] == "old"
+    other.close()
+
+
 @pytest.fixture
 def breaking(opened: Doors) -> Callable[[], object]:
     """What breaks all connections to the broker of the gates."""
