@@ -189,6 +189,56 @@ def test_only_a_superuser_touches_superusers() -> None:
     assert "is_superuser" not in form.fields
 
 
+JOINED = {"date_joined_0": "2026-03-01", "date_joined_1": "12:00:00"}
+
+
+def password_of(user: User) -> str:
+    return reverse("admin:auth_user_password_change", args=[user.pk])
+
+
+@pytest.mark.parametrize(
+    ("has", "status"),
+    [
+        (given("admin"), 403),
+        (given("operator"), 403),
+        (given("viewer"), 200),
+        (given("viewer", packs=["shop"]), 200),
+        (None, 200),
+    ],
+)
+def test_nobody_touches_another_user_who_may_do_more(has: Any, status: int) -> None:
+    staff("bob", *([has] if has else []))
+    bob = User.objects.get(username="bob")
+    ada = staff("ada", given("access.manage"), given("viewer"))
+    assert ada.get(password_of(bob)).status_code == status
+    new = {"password1": "a-made-up-password", "password2": "a-made-up-password"}
+    changed = ada.post(password_of(bob), {**new, "usable_password": "true"})
+    assert changed.status_code == (302 if status == 200 else 403)
+    assert User.objects.get(username="bob").has_usable_password() is (status == 200)
+    page_of_bob = reverse("admin:auth_user_change", args=[bob.pk])
+    assert ada.post(page_of_bob, {"username": "bob", **JOINED}).status_code == changed.status_code
+    assert ada.get(password_of(User.objects.get(username="ada"))).status_code == 200
+
+
+def test_superuser_touches_everybody(admin_client: Client) -> None:
+    staff("bob", given("admin"))
+    for user in User.objects.all():
+        assert admin_client.get(password_of(user)).status_code == 200
+
+
+@pytest.mark.parametrize("is_active", [True, False])
+def test_users_are_disabled_and_enabled_on_the_page_of_their_identity_alone(
+    admin_client: Client, is_active: bool
+) -> None:
+    bob = User.objects.create_user("bob", is_active=is_active)
+    url = reverse("admin:auth_user_change", args=[bob.pk])
+    assert "is_active" not in admin_client.get(url).context["adminform"].form.fields
+    data = {"username": "bob", **JOINED} | ({} if is_active else {"is_active": "on"})
+    assert admin_client.post(url, data).status_code == 302
+    bob.refresh_from_db()
+    assert bob.is_active is is_active
+
+
 def test_djangos_own_permissions_open_no_page() -> None:
     from django.contrib.auth.models import Permission
 

@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 from django.contrib import admin
+from django.contrib.admin import FieldListFilter
+from django.contrib.admin.utils import get_fields_from_path
+from django.contrib.auth.models import User
 from django.core.management import get_commands, load_command_class
+from django.db.models import BinaryField, JSONField, TextField
 from django.test import RequestFactory
 from django.urls import reverse
 from django_celery_beat.models import PeriodicTask
@@ -15,6 +19,7 @@ from ninja import Router
 from orchestrator.access import grants
 from orchestrator.access.models import Grant
 from orchestrator.core import authority, frame
+from orchestrator.core.admin import lookups
 from orchestrator.core.admin.guarded import Guarded
 from orchestrator.core.api import api
 from orchestrator.core.api.application import MusterAPI
@@ -88,6 +93,7 @@ def test_commands_ask_the_authorizer_for_whoever_runs_them(
 
 
 def pages() -> list[Any]:
+    admin.autodiscover()  # `settings.urls` does it, which nothing has imported yet
     return [pytest.param(page, id=str(model._meta)) for model, page in admin.site._registry.items()]
 
 
@@ -122,6 +128,67 @@ def test_who_has_no_grant_sees_no_page_and_no_link(page: Any) -> None:
         url = reverse(f"admin:{meta.app_label}_{meta.model_name}_{view}")
         assert somebody.get(url).status_code == 403
         assert url not in somebody.get(reverse("admin:index")).content.decode()
+
+
+def contents(model: Any) -> list[str]:
+    """The columns of a model, and of those it refers to, that may hold what no list shows."""
+    kinds = (BinaryField, JSONField, TextField)
+    return [
+        f"{before}{field.name}"
+        for before, fields in [
+            ("", model._meta.fields),
+            *(
+                (f"{each.name}__", each.related_model._meta.fields)
+                for each in model._meta.fields
+                if each.is_relation
+            ),
+        ]
+        for field in fields
+        if isinstance(field, kinds) or field.name == "password"
+    ]
+
+
+@pytest.mark.parametrize("page", pages())
+def test_contents_are_not_read_by_lookups_of_a_list(page: Any) -> None:
+    for name in contents(page.model):
+        for lookup in (name, f"{name}__startswith", f"{name}__x__startswith", f"{name}__isnull"):
+            assert not page.lookup_allowed(lookup, "x"), lookup
+    assert not page.lookup_allowed("pk__gt", "x")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("page", pages())
+def test_filters_of_a_list_may_ask_what_they_read_and_nothing_else(page: Any, rf: Any) -> None:
+    request = rf.get("/")
+    request.user = User.objects.create_superuser("boss")
+    for each in page.get_list_filter(request):
+        if isinstance(each, type):
+            made = each(request, {}, page.model, page)
+        else:
+            path, kind = (each, FieldListFilter.create) if isinstance(each, str) else each
+            field = get_fields_from_path(page.model, path)[-1]
+            made = kind(field, request, {}, page.model, page, field_path=path)
+        expected = set(made.expected_parameters())
+        assert lookups.of_filter(each, page.model) == expected
+        assert all(page.lookup_allowed(name, "x", request) for name in expected)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("listing", "lookup"),
+    [
+        ("orchestrator_execution", "parameters__token__startswith"),
+        ("orchestrator_execution", "result__startswith"),
+        ("orchestrator_execution", "worker__name"),
+        ("orchestrator_dlqentry", "snapshot__x__startswith"),
+        ("workflows_step", "task__context__door__startswith"),
+        ("workflows_step", "state"),
+        ("automation_event", "no_such_column"),
+    ],
+)
+def test_other_lookups_of_a_list_are_refused(listing: str, lookup: str) -> None:
+    url = reverse(f"admin:{listing}_changelist")
+    assert staff("ada", grants.Given("viewer")).get(url, {lookup: "a"}).status_code == 400
 
 
 @pytest.mark.django_db

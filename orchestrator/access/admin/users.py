@@ -11,8 +11,11 @@ from django.http import HttpRequest
 from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
+from orchestrator.access import identities
 from orchestrator.access.login_page import LoginForm
+from orchestrator.access.models import Identity
 from orchestrator.core.admin.guarded import Guarded
+from orchestrator.core.authority import PermissionMissing
 
 admin.site.login_form = LoginForm
 
@@ -22,9 +25,10 @@ admin.site.unregister(Group)  # groups give Django's permissions, which count fo
 
 @admin.register(User)
 class UserAdmin(Guarded, DjangoUserAdmin, ModelAdmin):
-    """Only a superuser changes superusers, and makes some."""
+    """Only a superuser changes superusers, and makes some. Nobody changes another user who may do
+    more."""
 
-    # nobody deletes: the journal of the admin would go with its user. Users are made inactive
+    # nobody deletes: the journal of the admin would go with its user. Identities are disabled
     view_permission = add_permission = change_permission = "access.manage"
     form = UserChangeForm
     add_form = UserCreationForm
@@ -40,14 +44,15 @@ class UserAdmin(Guarded, DjangoUserAdmin, ModelAdmin):
             {
                 "fields": ("is_active", "is_staff", "is_superuser"),
                 "description": "Staff may log in here. A superuser is an admin; to others, grant "
-                "roles on the page of their identity.",
+                "roles on the page of their identity, where they are also disabled and enabled.",
             },
         ),
         ("Times", {"fields": ("last_login", "date_joined")}),
     )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        fields = super().get_readonly_fields(request, obj)
+        # `identities.disable` and `enable` have rules, which a form would go around
+        fields = (*super().get_readonly_fields(request, obj), "is_active")
         return fields if request.user.is_superuser else (*fields, "is_superuser")
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -57,5 +62,17 @@ class UserAdmin(Guarded, DjangoUserAdmin, ModelAdmin):
         return self._may_touch(request, obj) and super().has_delete_permission(request, obj)
 
     def _may_touch(self, request: HttpRequest, obj: Any) -> bool:
-        is_superuser = bool(getattr(request.user, "is_superuser", False))
-        return is_superuser or obj is None or not obj.is_superuser
+        if obj is None or request.user.is_superuser or obj.pk == request.user.pk:
+            return True
+        return not obj.is_superuser and self._covers(request, obj)
+
+    def _covers(self, request: HttpRequest, obj: User) -> bool:
+        """Return True if the user may do all that another one may: whoever sets a password can log
+        in with it."""
+        identity = Identity.objects.filter(user=obj).first()
+        given = () if identity is None else identities.given_to(identity)
+        try:
+            identities.require_cover(given, by=self.principal(request), what="Changing")
+        except PermissionMissing:
+            return False
+        return True

@@ -20,7 +20,7 @@ from orchestrator.core.api.problems import FieldProblem
 from orchestrator.core.api.replies import documented, reply
 from orchestrator.core.investigations import TEXT_MAX
 from orchestrator.core.models import DLQEntry
-from orchestrator.core.models.dead_letters import DLQEntryQuerySet
+from orchestrator.core.models.dead_letters import DLQEntryQuerySet, may_scan
 from orchestrator.core.shown import investigations as shown
 from orchestrator.core.shown.investigations import NAMES, DLQDetail, DLQSummary
 
@@ -130,11 +130,20 @@ class DLQChange(BaseModel):
 
 @router.get("", auth=needs("dlq.read"), response=documented(422, _200=DLQPage))
 def list_dlq_entries(request: AuthenticatedRequest, query: Query[DLQQuery]) -> HttpResponse:
-    """Entries, newest first."""
+    """Entries, newest first.
+
+    For all filters but a subject and `pending`, a page looks at 100,000 entries: it may be short,
+    or even empty, and `next` leads on to older ones until it is null. With an `offset`, which
+    counts all that match, a page looks at all.
+    """
     refuse_unknown_parameters(request, DLQQuery)
     rows = query.within(DLQEntry.objects.visible_to(request.auth.principal))
     entries, cursor = pages.newest_first(
-        rows.without_contents(), query, key=cursors.whole_number, offset=query.offset
+        rows.without_contents(),
+        query,
+        key=cursors.whole_number,
+        offset=query.offset,
+        among=DLQEntry.objects.all() if _may_scan(query) else None,
     )
     items = [shown.summary(entry, seen_by=request.auth.principal) for entry in entries]
     return reply(DLQPage(items=items, next=pages.link(request, cursor), next_cursor=cursor))
@@ -207,6 +216,15 @@ def _known(request: AuthenticatedRequest, dlq_entry_uuid: UUID, permission: str)
     if entry is None or not authority.may(request.auth.principal, permission, entry.place):
         raise investigations.UnknownEntry(f"No DLQ entry has the id {dlq_entry_uuid}")
     return entry
+
+
+def _may_scan(query: DLQQuery) -> bool:
+    names = ("dlq_reason", "subject_kind", "namespace", "template", "opened_after", "opened_before")
+    return not query.offset and may_scan(
+        is_of_subject=query.subject_id is not None or any(_named(query)),
+        resolution_status=query.resolution_status,
+        others=[getattr(query, name) for name in names],
+    )
 
 
 def _subject(body: NewDLQEntry) -> tuple[str, UUID, str]:

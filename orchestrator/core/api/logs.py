@@ -23,7 +23,7 @@ from orchestrator.core.api.access import AuthenticatedRequest, needs
 from orchestrator.core.api.application import refuse_unknown_parameters
 from orchestrator.core.api.problems import FieldProblem, invalid
 from orchestrator.core.api.replies import documented, reply
-from orchestrator.core.authority import Principal
+from orchestrator.core.authority import PAYLOADS, Principal
 from orchestrator.core.live_output import Follower
 from orchestrator.core.models import Execution
 from orchestrator.core.models.output import STREAMS
@@ -136,6 +136,8 @@ def follow_logs(
         raise invalid([FieldProblem(pointer="Last-Event-ID", message=message)])
     if len(_open) >= MOST_FOLLOWERS:
         raise problems.too_many("This server has too many followers of output", 30)
+    # each look asks again, but after the request: what the audit is to write is asked within it
+    authority.may(request.auth.principal, PAYLOADS, execution.place)
     response = StreamingHttpResponse(
         _events(follower, request.auth.principal), content_type="text/event-stream"
     )

@@ -7,7 +7,7 @@ may belong to any app, or be gone.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
@@ -59,6 +59,17 @@ def is_about_visible(principal: Principal, permission: str) -> Q:
             within = reach.condition(kind.about, "subject_name", is_ref=True)
             wanted |= Q(within, subject_kind=kind.name)
     return wanted
+
+
+def may_scan(
+    *, is_of_subject: bool, resolution_status: str | None, others: Iterable[object]
+) -> bool:
+    """True if no index leads to the few entries with this resolution, and with `others`, the values
+    of other filters: a list then looks at `cursors.LOOKED_AT_LIMIT` of them at a time, see ADR 50.
+    Those of one subject have an index, and pending ones."""
+    if is_of_subject or resolution_status == DLQEntry.Resolution.PENDING:
+        return False
+    return resolution_status is not None or any(value is not None for value in others)
 
 
 class DLQEntryQuerySet(models.QuerySet["DLQEntry"]):

@@ -95,6 +95,7 @@ class StepAdmin(ReadOnlyAdmin):
     list_display = ("label", "of_task", "state_label", "tried", "blocked_by")
     list_select_related = ("task",)
     list_filter = ("state", "kind")
+    linked_lookups = ("task",)
     list_filter_submit = False
     show_facets = admin.ShowFacets.NEVER
     search_fields = ("id",)

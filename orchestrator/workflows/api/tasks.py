@@ -18,9 +18,10 @@ from orchestrator.core.api.application import refuse_unknown_parameters
 from orchestrator.core.api.executions import Moment
 from orchestrator.core.api.problems import FieldProblem, Problem
 from orchestrator.core.api.replies import documented, reply
+from orchestrator.core.models.time_ordered import created_between
 from orchestrator.workflows import engine
 from orchestrator.workflows.models import Task, TransitionRecord
-from orchestrator.workflows.models.tasks import TaskQuerySet
+from orchestrator.workflows.models.tasks import TaskQuerySet, may_scan
 from orchestrator.workflows.shown import graph, mermaid, steps
 from orchestrator.workflows.shown import tasks as shown
 from orchestrator.workflows.shown.tasks import GraphOut, TaskDetail, TaskSummary, TransitionOut
@@ -131,11 +132,17 @@ def request_task(request: AuthenticatedRequest, new: Body[NewTask]) -> HttpRespo
 
 @router.get("", auth=needs("tasks.read"), response=documented(422, _200=TaskPage))
 def list_tasks(request: AuthenticatedRequest, query: Query[TaskQuery]) -> HttpResponse:
-    """Tasks, newest first, without `context`."""
+    """Tasks, newest first, without `context`.
+
+    For a state that is an end, or `error`, an initiator, a source system or a parent's correlation
+    id, a page looks at 100,000 tasks: it may be short, or even empty, and `next` leads on to older
+    ones until it is null. Tasks that are open, and those of a correlation id, have an index.
+    """
     refuse_unknown_parameters(request, TaskQuery)
     visible = Task.objects.visible_to(request.auth.principal).select_related("template")
     rows = _filtered(visible, query).defer("context", "template__definition")
-    tasks, cursor = pages.newest_first(rows, query, key=UUID)
+    among = _within(Task.objects.all(), query) if _may_scan(query) else None
+    tasks, cursor = pages.newest_first(rows, query, key=UUID, among=among)
     counts = steps.counts(task.pk for task in tasks)
     items = [shown.summary(task, counts[task.pk]) for task in tasks]
     return reply(TaskPage(items=items, next=pages.link(request, cursor), next_cursor=cursor))
@@ -252,16 +259,29 @@ def _wants_json(request: HttpRequest) -> bool:
 
 def _filtered(rows: TaskQuerySet, query: TaskQuery) -> TaskQuerySet:
     if query.state:
-        rows = rows.filter(state__in=query.state)
+        rows = rows.in_state(*query.state)
     if query.open is not None:
         rows = rows.filter(ended_at__isnull=query.open)
-    if query.created_after is not None:
-        rows = rows.filter(created_at__gte=query.created_after)
+    if names := _given(query, "namespace", "name", "version"):
+        rows = rows.of_templates(**names)
+    equal = ("correlation_id", "parent_correlation_id", "initiator", "source_system")
+    return _within(rows, query).filter(**_given(query, *equal))
+
+
+def _within(rows: TaskQuerySet, query: TaskQuery) -> TaskQuerySet:
+    """Those that were created in the wanted time: their ids, which begin with it, lead to them."""
+    rows = rows.filter(created_between(query.created_after, query.created_before))
     if query.created_before is not None:
         rows = rows.filter(created_at__lt=query.created_before)
-    equal = ("correlation_id", "parent_correlation_id", "initiator", "source_system")
-    wanted = {name: value for name in equal if (value := getattr(query, name)) is not None}
-    for name in ("namespace", "name", "version"):
-        if (value := getattr(query, name)) is not None:
-            wanted[f"template__{name}"] = value
-    return rows.filter(**wanted)
+    return rows
+
+
+def _may_scan(query: TaskQuery) -> bool:
+    if query.open or query.correlation_id is not None:
+        return False
+    columns = _given(query, "initiator", "source_system", "parent_correlation_id")
+    return may_scan(states=query.state, **columns)
+
+
+def _given(query: TaskQuery, *names: str) -> dict[str, str]:
+    return {name: value for name in names if (value := getattr(query, name)) is not None}

@@ -11,7 +11,7 @@ from orchestrator.core import executions
 from orchestrator.core.management import arguments, output
 from orchestrator.workflows import engine
 from orchestrator.workflows.models import TaskStaleness
-from orchestrator.workflows.models.tasks import TaskQuerySet
+from orchestrator.workflows.models.tasks import TaskQuerySet, may_scan
 from orchestrator.workflows.states import StepState, TaskState
 
 REASON_MAX = 500
@@ -204,11 +204,16 @@ def filtered(rows: TaskQuerySet, options: Mapping[str, Any]) -> TaskQuerySet:
     if options["open"]:
         rows = rows.open()
     if options["state"]:
-        rows = rows.filter(state__in=options["state"])
+        rows = rows.in_state(*options["state"])
     if options["correlation_id"]:
         rows = rows.filter(correlation_id=options["correlation_id"])
-    for name, value in zip(
-        ("namespace", "name", "version"), options["template"] or (), strict=False
-    ):
-        rows = rows.filter(**{f"template__{name}": value})
+    if options["template"]:
+        names = zip(("namespace", "name", "version"), options["template"], strict=False)
+        rows = rows.of_templates(**dict(names))
     return rows
+
+
+def scans(options: Mapping[str, Any]) -> bool:
+    """True if no index leads to what the options of `list` ask for."""
+    has_index = options["open"] or options["correlation_id"]
+    return not has_index and may_scan(states=options["state"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar
 from uuid import UUID
@@ -103,6 +104,14 @@ class TaskTemplate(models.Model):
         return Place(NAMESPACES, self.namespace)
 
 
+def may_scan(*, states: Collection[str] = (), **columns: str | None) -> bool:
+    """True if no index leads to the few tasks that may be in these states, or have these values in
+    columns: a list then looks at `cursors.LOOKED_AT_LIMIT` of them at a time, see ADR 50."""
+    if states and TASKS.ended.isdisjoint(states):
+        return False
+    return bool(states) or any(value is not None for value in columns.values())
+
+
 class TaskQuerySet(MachineQuerySet["Task"]):
     def visible_to(self, principal: Principal, permission: str = "tasks.read") -> TaskQuerySet:
         """Runs templates of namespaces for which the caller has a permission."""
@@ -114,6 +123,18 @@ class TaskQuerySet(MachineQuerySet["Task"]):
         """Neither terminal nor in error. Filters on `ended_at`, not on state: the indexes are on
         it."""
         return self.filter(ended_at__isnull=True)
+
+    def in_state(self, *states: str) -> TaskQuerySet:
+        """In any of these states. If all of them are open, only the partial indexes of the open
+        ones are read."""
+        rows = self.open() if TASKS.ended.isdisjoint(states) else self
+        return rows.filter(state__in=states)
+
+    def of_templates(self, **names: str) -> TaskQuerySet:
+        """Runs one of the templates of this `namespace`, `name` and `version`."""
+        # a list of ids rather than a join: the index is over (template, id)
+        ids = TaskTemplate.objects.filter(**names).values_list("pk", flat=True)
+        return self.filter(template__in=list(ids))
 
     def retry_due(self, now: datetime) -> TaskQuerySet:
         """Has a step whose next attempt is due."""

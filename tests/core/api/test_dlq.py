@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import uuid
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
+from orchestrator.core import cursors
 from tests.core.api.client import BASE, pointers
-from tests.factories import make_dlq_entry
+from tests.factories import NOW, make_dlq_entry
 
 pytestmark = pytest.mark.django_db
 
@@ -50,6 +52,40 @@ def test_dlq_entries(caller, request_one):
     assert pointers(caller.get("/dlq", execution_id="x")) == ["?execution_id"]
     assert pointers(caller.get("/dlq", reason="x")) == ["?reason"]
     assert pointers(caller.get("/dlq", offset=-1)) == ["?offset"]
+
+
+CLOSED: dict[str, Any] = {
+    "resolution_status": "manually_resolved",
+    "resolved_at": NOW,
+    "resolved_by": "ada",
+}
+
+
+@pytest.mark.parametrize(
+    ("query", "sizes"),
+    [
+        ({"resolution_status": "manually_resolved"}, [1, 0, 0, 1]),
+        ({"dlq_reason": "poison"}, [1, 0, 0, 1]),
+        ({"dlq_reason": "poison", "offset": 1}, [1]),
+        ({"resolution_status": "pending"}, [5]),
+        ({}, [7]),
+    ],
+)
+def test_rare_entries_are_found_by_pages_that_look_at_a_bounded_number_of_rows(
+    caller, monkeypatch, query, sizes
+):
+    monkeypatch.setattr(cursors, "LOOKED_AT_LIMIT", 2)
+    make_dlq_entry(dlq_reason="poison", **CLOSED)
+    for _ in range(4):
+        make_dlq_entry()
+    make_dlq_entry(dlq_reason="poison", **CLOSED)
+    make_dlq_entry()
+    seen, path = [], f"{BASE}/dlq?{urlencode(query)}"
+    while path:
+        page = caller.get(path.removeprefix(BASE)).json()
+        seen.append(len(page["items"]))
+        path = page["next"]
+    assert seen == sizes
 
 
 def test_dlq_entry_is_opened_by_hand_annotated_and_closed(caller, request_one, token):

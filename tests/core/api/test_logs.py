@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync
 
+from orchestrator.access.models import AuditEvent
 from orchestrator.core import live_output
 from orchestrator.core.api import logs
 from orchestrator.core.live_output import Piece
 from orchestrator.core.models import Action, Execution, Worker
+from tests import principals
 from tests.core.api.client import Caller, pointers
 from tests.factories import NOW, make_execution
+from tests.principals import given
 
 pytestmark = pytest.mark.django_db
 
@@ -106,6 +109,21 @@ def test_stream_ends_with_the_execution(caller: Caller, action: Action, worker: 
     first, last = events(response)
     assert (first["event"], first["data"]["text"]) == ("output", "done\n")
     assert (last["event"], last["data"]["status"]) == ("end", "completed")
+
+
+def test_stream_of_who_may_read_payloads_is_one_event_of_the_audit(
+    action: Action, worker: Worker
+) -> None:
+    execution = make_execution("completed", action=action, worker=worker)
+    write(execution, 0, "done\n")
+    read = {}
+    for name, more in (("masked", ()), ("seeing", (given("payloads.read"),))):
+        reader = principals.caller(name, given("viewer"), *more)
+        first, _ = events(reader.get(f"/executions/{execution.pk}/logs/stream"))
+        read[name] = first["data"]["text"]
+    assert read == {"masked": "***", "seeing": "done\n"}
+    (event,) = AuditEvent.objects.filter(permission="payloads.read")
+    assert (event.actor, event.object_id) == ("seeing", str(execution.pk))
 
 
 def test_stream_goes_on_after_the_last_event_that_was_seen(

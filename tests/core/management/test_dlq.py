@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.core import publisher, topology
+from orchestrator.core import cursors, publisher, topology
 from orchestrator.core.models import DLQEntry
 from orchestrator.core.words import hex_lines
 from tests import commands
@@ -51,6 +51,23 @@ def test_dlq_entries_are_listed_newest_first_page_by_page() -> None:
     assert {about, *ids} <= set(table.split()), "every id can be pasted"
     assert "2026-03-01 12:00:00"[5:] in table
     assert "not a task message of ours" in table
+
+
+def test_list_looks_at_a_bounded_number_of_rows_for_entries_without_an_index(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cursors, "LOOKED_AT_LIMIT", 2)
+    poison = entry(1, dlq_reason="poison")
+    for number in (2, 3):
+        entry(number)
+    said = run("list", "--reason", "poison")
+    assert "No DLQ entry matches." in said
+    _, _, cursor = said.strip().partition("Looked at 2. Older ones: --cursor ")
+    page = document("list", "--reason", "poison", "--cursor", cursor)
+    assert [item["dlq_entry_uuid"] for item in page["items"]] == [str(poison.dlq_entry_uuid)]
+    assert page["next_cursor"] is None
+    pending = ("--reason", "poison", "--resolution-status", "pending")
+    assert listed(*pending) == [str(poison.dlq_entry_uuid)]
 
 
 def test_dlq_entry_is_opened_annotated_and_closed() -> None:

@@ -56,7 +56,7 @@ class TestCommand:
         assert exit_.value.code == 1
         first, second, summary = stderr.getvalue().splitlines()
         assert first.startswith(f"{folder.path}/actions/ping.yaml:4:")
-        assert "timeout_seconds: expected a number above 0, found 0" in second
+        assert "timeout_seconds: expected a number above 0, at most 604,800 (seven days)" in second
         assert summary == "2 problems; nothing was changed."
         assert not Pack.objects.exists()
 

@@ -6,12 +6,14 @@ import json
 import uuid
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from orchestrator.core import clock
+from orchestrator.core import clock, cursors
+from orchestrator.core.models.time_ordered import uuid7_floor
 from orchestrator.core.state_machine import transition
 from orchestrator.workflows import engine
 from orchestrator.workflows.models import Step, StepDependency, StepExecution, Task, TaskTemplate
@@ -90,6 +92,58 @@ def test_filters_of_tasks(caller: Caller) -> None:
     assert found(created_before="2026-01-01T00:00:00Z") == set()
     assert pointers(caller.get("/tasks", stat="error")) == ["?stat"]
     assert pointers(caller.get("/tasks", state="eror")) == ["?state.0"]
+
+
+@pytest.mark.parametrize(
+    ("query", "is_bounded"),
+    [
+        ({"state": "cancelled"}, True),
+        ({"state": ["cancelled", "pending"], "initiator": "ada"}, True),
+        ({"initiator": "ada"}, True),
+        ({"source_system": "shop", "name": "laundry"}, True),
+        ({"parent_correlation_id": "p"}, True),
+        ({"correlation_id": "c", "initiator": "ada"}, False),
+        ({"name": "laundry"}, False),
+        ({"state": "steps_in_process", "version": "2.0.0"}, False),
+    ],
+)
+def test_rare_tasks_are_found_by_pages_that_look_at_a_bounded_number_of_rows(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch, query: dict[str, Any], is_bounded: bool
+) -> None:
+    monkeypatch.setattr(cursors, "LOOKED_AT_LIMIT", 2)
+    columns = {"initiator": "ada", "source_system": "shop"}
+    ids = {"correlation_id": "c", "parent_correlation_id": "p"}
+    other = make_template("other", version="2.0.0")
+
+    def rare() -> None:
+        make_laundry(TaskState.CANCELLED, **columns, **ids)
+
+    rare()
+    for _ in range(4):
+        make_task(TaskState.STEPS_IN_PROCESS, template=other)
+    rare()
+    make_task(TaskState.STEPS_IN_PROCESS, template=other)
+    sizes, path = [], f"/tasks?{urlencode(query, doseq=True)}"
+    while path:
+        page = caller.get(path.removeprefix(BASE)).json()
+        sizes.append(len(page["items"]))
+        path = page["next"]
+    if is_bounded:
+        assert sizes == [1, 0, 0, 1]
+    else:
+        assert sizes == [5 if "version" in query else 2]
+
+
+def test_tasks_of_a_time_are_found_by_their_ids(caller: Caller) -> None:
+    hours = [NOW + timedelta(hours=number) for number in range(4)]
+    made = [make_laundry(pk=uuid7_floor(at), created_at=at) for at in hours]
+    query = {"created_after": hours[1].isoformat(), "created_before": hours[3].isoformat()}
+    with CaptureQueriesContext(connection) as captured:
+        items = caller.get("/tasks", **query).json()["items"]
+    assert [item["task_uuid"] for item in items] == [str(made[2].pk), str(made[1].pk)]
+    (listing,) = [each["sql"] for each in captured if "DESC LIMIT" in str(each["sql"])]
+    for comparison in (">=", "<="):
+        assert f'"workflows_task"."id" {comparison} ' in listing
 
 
 @pytest.mark.usefixtures("still_clock")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 
-from orchestrator.core import clock, publisher
+from orchestrator.core import clock, cursors, publisher
 from orchestrator.core.state_machine import transition
 from orchestrator.workflows import engine
 from orchestrator.workflows.models import Step, StepDependency, StepExecution, Task, TaskTemplate
@@ -101,6 +101,23 @@ def test_list_shows_progress_filters_and_pages() -> None:
     second = document("list", "--cursor", first["next_cursor"])
     assert [i["name"] for i in first["items"] + second["items"]] == ["other", "laundry"]
     assert "Request one" in run("list", "--state", "cancelled")
+
+
+def test_list_looks_at_a_bounded_number_of_rows_for_a_state_without_an_index(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cursors, "LOOKED_AT_LIMIT", 2)
+    cancelled = make_laundry(TaskState.CANCELLED, correlation_id="c")
+    for _ in range(2):
+        make_task()
+    said = run("list", "--state", "cancelled")
+    assert "No task matches." in said
+    _, _, cursor = said.strip().partition("Looked at 2. Older ones: --cursor ")
+    page = document("list", "--state", "cancelled", "--cursor", cursor)
+    assert [item["task_uuid"] for item in page["items"]] == [str(cancelled.pk)]
+    assert page["next_cursor"] is None
+    found = document("list", "--state", "cancelled", "--correlation-id", "c")
+    assert len(found["items"]) == 1
 
 
 def test_show_and_steps_say_what_blocks_and_how_often_it_was_tried() -> None:

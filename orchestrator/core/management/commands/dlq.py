@@ -15,7 +15,7 @@ from orchestrator.core.investigations import TEXT_MAX
 from orchestrator.core.management import arguments, dlq_view, output, selection
 from orchestrator.core.management.tables import Table
 from orchestrator.core.models import DLQEntry, InvestigationQueue
-from orchestrator.core.models.dead_letters import DLQEntryQuerySet
+from orchestrator.core.models.dead_letters import DLQEntryQuerySet, may_scan
 from orchestrator.core.shown import investigations as shown
 from orchestrator.core.shown.documents import document
 
@@ -86,16 +86,20 @@ class Command(output.MusterCommand):
             rows = rows.filter(subject_kind=kind, subject_id=id)
         rows = _within(rows, options)
         below = None if cursor is None else cursors.read(cursor, cursors.whole_number)
-        page, more = cursors.newest(rows, limit=limit, below=below)
+        among = DLQEntry.objects.all() if _may_scan(options) else None
+        page, more = cursors.newest(rows, limit=limit, below=below, among=among)
         if as_json:
             items = [document(shown.summary(row, seen_by=self.principal)) for row in page]
             self.show_items(items, next_cursor=more)
-        elif not page:
-            self.stdout.write("No DLQ entry.")
-        else:
+        elif page:
             self.show(dlq_view.listing(page, seen_by=self.principal))
             if more:
                 self.stdout.write(f"More: --cursor {more}")
+        elif more:
+            looked_at = f"Looked at {cursors.LOOKED_AT_LIMIT:,}."
+            self.stdout.write(f"No DLQ entry matches.\n{looked_at} Older ones: --cursor {more}")
+        else:
+            self.stdout.write("No DLQ entry.")
 
     def show_one(self, *, id: str, as_json: bool, **options: Any) -> None:
         self._show(DLQEntry.objects.get(dlq_entry_uuid=self._id(id)), as_json=as_json)
@@ -198,6 +202,14 @@ def _within(rows: DLQEntryQuerySet, options: Mapping[str, Any]) -> DLQEntryQuery
     """Those of the entries that the options of `_add_patterns` leave."""
     rows = rows.opened(options["opened_after"], options["opened_before"])
     return rows.of_template(options["namespace"], options["template"])
+
+
+def _may_scan(options: Mapping[str, Any]) -> bool:
+    return may_scan(
+        is_of_subject=any(options[kind] for kind in investigations.kinds()),
+        resolution_status=options["resolution_status"],
+        others=[options[name] for name in ("dlq_reason", *PATTERNS)],
+    )
 
 
 def _add_update(parser: CommandParser) -> None:

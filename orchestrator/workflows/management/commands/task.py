@@ -94,18 +94,21 @@ class Command(StepVerbs):
         rows = task_options.filtered(self.visible(Task.objects), options).select_related("template")
         below = None if cursor is None else cursors.read(cursor, UUID)
         rows = rows.defer("context", "template__definition")
-        page, more = cursors.newest(rows, limit=limit, below=below)
+        among = Task.objects.all() if task_options.scans(options) else None
+        page, more = cursors.newest(rows, limit=limit, below=below, among=among)
         counts = steps.counts(task.pk for task in page)
         if as_json:
             items = [document(shown.summary(task, counts[task.pk])) for task in page]
             self.show_items(items, next_cursor=more)
-        elif not page:
-            self.stdout.write("No task. Request one: manage.py task create NAMESPACE/NAME/VERSION")
-        else:
-            now = clock.now()
-            self.show(task_tables.tasks(page, counts, now, seen_by=self.principal))
+        elif page:
+            self.show(task_tables.tasks(page, counts, clock.now(), seen_by=self.principal))
             if more:
                 self.stdout.write(f"More: --cursor {more}")
+        elif more:
+            looked_at = f"Looked at {cursors.LOOKED_AT_LIMIT:,}."
+            self.stdout.write(f"No task matches.\n{looked_at} Older ones: --cursor {more}")
+        else:
+            self.stdout.write("No task. Request one: manage.py task create NAMESPACE/NAME/VERSION")
 
     def show_one(self, *, task: str, as_json: bool, **options: Any) -> None:
         row = self._task(task)
