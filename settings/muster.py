@@ -18,6 +18,15 @@ TLS = ("off", "on")
 REMOTE_CONTROL = ("off", "inspect", "on")
 LONGEST_PAUSE_SECONDS = 3_600
 ISOLATION = ("trusted", "process", "user", "container")
+BOUNDS: Mapping[str, tuple[float, float]] = {
+    "default_timeout_seconds": (0.001, 7 * 86_400),
+    "task_max_waiting_for_dependencies_minutes": (0.001, 5_256_000),
+    "task_max_waiting_for_retry_minutes": (0.001, 5_256_000),
+    "task_max_steps_in_process_minutes": (0.001, 5_256_000),
+    "task_max_duration_minutes": (0.001, 5_256_000),
+}
+"""The least and the most of settings that stand in for what an action or a template does not say,
+and have the same bounds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -415,6 +424,11 @@ def _refuse_contradictions(muster: Muster) -> None:
             f"MUSTER_DEFER_PAUSE_SECONDS={muster.defer_pause_seconds:g}: expected at most "
             f"{LONGEST_PAUSE_SECONDS}."
         )
+    for name, (least, most) in BOUNDS.items():
+        if not least <= (number := getattr(muster, name)) <= most:
+            raise ImproperlyConfigured(
+                f"{PREFIX}{name.upper()}={number}: expected {least:g} to {most}."
+            )
     for text in filter(None, muster.http_allowed_networks.split(",")):
         try:
             ipaddress.ip_network(text.strip())

@@ -38,7 +38,8 @@ class QueuesConfig(MusterApp):
         ),
         Permission(
             "queues.change",
-            "Make, change, pause, resume and retire queues.",
+            "Make, change, pause, resume and retire queues. To make or change a gate, also needed: "
+            "to run every action that it runs.",
             about=(INSTALLATION,),
             roles=(OPERATOR,),
         ),

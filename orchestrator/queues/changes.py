@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from django.db import transaction
 
+from orchestrator.core import executions
+from orchestrator.core.authority import Principal
 from orchestrator.core.errors import Conflict, MusterError, NotFound
 from orchestrator.core.models import Action, Execution, Pack
 from orchestrator.core.packs.source import Where
@@ -100,17 +102,20 @@ def _unknown(name: str) -> str:
     return f"No queue is called {name!r:.120}" + (f"; did you mean {near[0]!r}?" if near else "")
 
 
-def differences(new: NewQueue) -> Applied:
-    """What applying this definition would change. Raises InvalidQueue."""
+def differences(new: NewQueue, *, principal: Principal | None = None) -> Applied:
+    """What applying this definition would change. `principal` as for `apply`. Raises InvalidQueue
+    and PermissionMissing."""
     queue = _rows().filter(name=new.name).first()
+    changed = () if queue is None else tuple(_differences(queue, new))
+    is_in_use = queue is not None and queue.retired_at is None
+    if principal is not None and not (is_in_use and _leaves_gate(changed)):
+        _require_permission(new, principal)
     problems = list(_problems(new, queue))
     if problems:
         raise InvalidQueue(problems)
     if queue is None:
         return Applied(new.name, CREATED)
-    changed = tuple(_differences(queue, new))
-    is_same = not changed and queue.retired_at is None
-    return Applied(new.name, UNCHANGED if is_same else UPDATED, changed)
+    return Applied(new.name, UNCHANGED if is_in_use and not changed else UPDATED, changed)
 
 
 @transaction.atomic
@@ -122,13 +127,15 @@ def apply(
     reason: str = "",
     pack: Pack | None = None,
     revision: int | None = None,
+    principal: Principal | None = None,
 ) -> Applied:
     """Bring one queue in line with its definition; the same one again changes nothing, and a pause
     stays. A retired queue is in use again.
 
     `pack`: which brings it; one that belongs to a pack is changed by that alone. `revision`: the
-    one that its author has read; 0 if there must be none. Raises InvalidQueue, QueueOfPack and
-    RevisionDiffers.
+    one that its author has read; 0 if there must be none. `principal`: whose permissions count;
+    without one, Muster itself applies it. Who makes or changes a gate must be permitted to run all
+    actions that it runs. Raises InvalidQueue, QueueOfPack, RevisionDiffers and PermissionMissing.
     """
     queue = _locked(new.name)
     present = 0 if queue is None else queue.revision
@@ -136,7 +143,7 @@ def apply(
         raise RevisionDiffers(f"The queue {new.name} is at revision {present}, not {revision}")
     if queue is not None and queue.retired_at is None:
         _require_owner(queue, pack)
-    applied = differences(new)
+    applied = differences(new, principal=principal)
     if applied.outcome == UNCHANGED:
         return applied
     if queue is None:
@@ -267,6 +274,22 @@ def _require_owner(queue: WorkQueue, pack: Pack | None) -> None:
 
 def _action(ref: str | None) -> Action | None:
     return None if ref is None else Action.objects.get(ref=ref)
+
+
+def _leaves_gate(changed: Sequence[Difference]) -> bool:
+    """Return True if what the gate does is the same as before."""
+    return not any(each.key == "action" or each.key.startswith("gate.") for each in changed)
+
+
+def _require_permission(new: NewQueue, principal: Principal) -> None:
+    """Raise PermissionMissing unless the caller may run every action that the gate runs: whoever
+    sends it a message is nobody whom Muster knows, so its executions are checked nowhere else."""
+    if new.gate is None:
+        return
+    refs = {each["action"] for each in new.gate["classifiers"].values()}
+    if new.values["action"] is not None:
+        refs.add(new.values["action"])
+    executions.require_permission(refs, principal=principal, by=f"the gate of the queue {new.name}")
 
 
 def _problems(new: NewQueue, queue: WorkQueue | None) -> Any:

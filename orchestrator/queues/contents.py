@@ -33,7 +33,9 @@ def install(
     for each in values:
         new = definitions.new_queue(each)
         try:
-            outcome = changes.apply(new, actor=actor, now=now, pack=pack).outcome
+            outcome = changes.apply(
+                new, actor=actor, now=now, pack=pack, principal=principal
+            ).outcome
         except InvalidQueue as invalid:
             problems += [ContentProblem((new.name,), *problem) for problem in invalid.problems]
         else:

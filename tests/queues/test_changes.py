@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, connection, transaction
 
+from orchestrator.core.authority import PermissionMissing, Principal
 from orchestrator.core.models import Pack
 from orchestrator.queues import changes, definitions
 from orchestrator.queues.changes import Applied
 from orchestrator.queues.models import Gate, QueueEvent, Ticket, WorkQueue
 from tests.factories import NOW, make_action, make_execution
+from tests.principals import given, principal
 from tests.queues.play import make_queue, waiting
 from tests.races import at_once
 
@@ -21,9 +23,18 @@ pytestmark = pytest.mark.usefixtures("database", "sent")
 GATE = {"input_queue": "orders-in"}
 
 
-def apply(name: str = "orders", revision: int | None = None, **values: Any) -> Applied:
+def apply(
+    name: str = "orders",
+    revision: int | None = None,
+    principal: Principal | None = None,
+    **values: Any,
+) -> Applied:
     new = definitions.new_queue(values, name=name)
-    return changes.apply(new, actor="ann", now=NOW, revision=revision)
+    return changes.apply(new, actor="ann", now=NOW, revision=revision, principal=principal)
+
+
+def foreseen(principal: Principal, **values: Any) -> Applied:
+    return changes.differences(definitions.new_queue(values, name="orders"), principal=principal)
 
 
 def kinds(name: str = "orders") -> list[str]:
@@ -84,6 +95,69 @@ def test_definition_that_does_not_fit_other_rows_is_refused(
     with pytest.raises(changes.InvalidQueue, match=why):
         apply(**values)
     assert not WorkQueue.objects.filter(name="orders").exists()
+
+
+# --- who may let a gate run what -----------------------------------------------------------------
+
+
+SHELL = {"input_queue": "orders-in", "once": True, "classifiers": {"run": {"action": "core.shell"}}}
+SAFE = SHELL | {"classifiers": {"run": {"action": "core.echo"}}}
+OPERATOR = principal(given("operator"))
+MAY_SHELL = principal(given("operator"), given("actions.run_any_command", packs=["core"]))
+
+
+@pytest.fixture
+def shell(database: str) -> None:
+    make_action()
+    make_action("core.shell", dangerous=True)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"gate": SHELL},
+        {"gate": SHELL | {"classifiers": {"*": {"action": "core.shell"}}}},
+        {"gate": SAFE, "action": "core.shell"},
+        {"gate": SAFE | {"classifiers": {}}, "action": "core.shell"},
+    ],
+)
+@pytest.mark.usefixtures("shell")
+def test_who_makes_or_changes_a_gate_must_be_permitted_to_run_what_it_runs(
+    values: dict[str, Any],
+) -> None:
+    """Its executions are requested by nobody whom Muster knows."""
+    for is_there in (False, True):
+        assert WorkQueue.objects.exists() is is_there
+        for call in (apply, foreseen):
+            with pytest.raises(PermissionMissing, match=r"dangerous action core\.shell needs"):
+                call(principal=OPERATOR, **values)
+        apply(gate=SAFE, principal=OPERATOR)
+    assert changes.find("orders").revision == 1
+    assert foreseen(principal=MAY_SHELL, **values).outcome == "updated"
+    assert apply(principal=MAY_SHELL, **values).outcome == "updated"
+
+
+@pytest.mark.usefixtures("shell")
+def test_action_of_a_gate_out_of_reach_is_refused_by_its_name() -> None:
+    elsewhere = principal(given("queues.change"), given("executions.run", packs=["shop"]))
+    why = "core.echo, which the gate of the queue orders runs, needs the permission executions.run"
+    with pytest.raises(PermissionMissing, match=why):
+        apply(gate=SAFE, principal=elsewhere)
+    assert apply(action="core.shell", principal=elsewhere).outcome == "created"  # it has no gate
+
+
+@pytest.mark.usefixtures("shell")
+def test_who_leaves_a_gate_as_it_is_needs_no_permission_for_its_actions() -> None:
+    apply(gate=SHELL, max_running=2)
+    assert apply(gate=SHELL, max_running=2, principal=OPERATOR).outcome == "unchanged"
+    assert apply(gate=SHELL, max_running=3, principal=OPERATOR).outcome == "updated"
+    with pytest.raises(PermissionMissing):
+        apply(gate=SHELL | {"trusted_users": ["eve"]}, max_running=3, principal=OPERATOR)
+    changes.retire("orders", reason="over", actor="ann", now=NOW)
+    with pytest.raises(PermissionMissing):
+        apply(gate=SHELL, max_running=3, principal=OPERATOR)
+    assert apply(principal=OPERATOR).outcome == "updated"  # without the gate
+    assert not Gate.objects.exists()
 
 
 def test_revision_that_somebody_else_has_changed_is_refused() -> None:

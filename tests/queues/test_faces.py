@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from django.test import Client
 from django.urls import reverse
 
-from orchestrator.core import packs
+from orchestrator.access import identities
+from orchestrator.core import clock, packs
+from orchestrator.core.authority import PermissionMissing
 from orchestrator.core.models import Execution
 from orchestrator.queues import changes, metrics
 from orchestrator.queues.models import WorkQueue
 from orchestrator.queues.shown import queues as shown
-from tests import commands
+from tests import commands, principals
 from tests.core.admin.pages import page
 from tests.core.api.client import Caller, pointers
 from tests.core.packs.folder import Folder
 from tests.factories import NOW, make_action, make_execution, make_worker, seconds
+from tests.principals import given
 from tests.queues.play import make_queue, waiting
 
 pytestmark = pytest.mark.usefixtures("db", "sent")
 
 queue, execution = commands.of("queue"), commands.of("execution")
+
+SHELL: dict[str, Any] = {
+    "input_queue": "orders-in", "once": True, "classifiers": {"run": {"action": "core.shell"}},
+}  # fmt: skip
 
 
 # --- the terminal ---------------------------------------------------------------------------------
@@ -88,6 +98,24 @@ def test_execution_is_submitted_to_a_queue() -> None:
     assert "no queue is called" in execution.refused("submit", "core.echo", "--queue", "none")
 
 
+@pytest.mark.usefixtures("embedded_broker")
+def test_command_makes_no_gate_that_runs_what_its_identity_may_not(
+    tmp_path: Path, settings: Any
+) -> None:
+    make_action("core.shell", dangerous=True)
+    identity = principals.service("limited", given("operator"))
+    settings.MUSTER = replace(settings.MUSTER, command_identity="service:limited")
+    file = tmp_path / "orders.yaml"
+    file.write_text(yaml.safe_dump({"name": "orders", "gate": SHELL}))
+    for arguments in (["apply", str(file)], ["apply", "--check", str(file)]):
+        assert "dangerous action core.shell needs the permission" in queue.refused(*arguments)
+    assert not WorkQueue.objects.exists()
+    identities.grant(
+        identity, given("actions.run_any_command"), by=principals.ROOT, now=clock.now()
+    )
+    assert queue.run("apply", str(file)) == "orders: created\n"
+
+
 # --- the API --------------------------------------------------------------------------------------
 
 
@@ -108,6 +136,23 @@ def test_problems_with_a_queue_come_with_their_pointers(caller: Caller) -> None:
     assert pointers(refused) == ["/name", "/max_running", "/gate/inputQueue"]
     refused = caller.put("/queues/orders", {"action": "no.such"})
     assert pointers(refused) == ["/action"]
+
+
+def test_gate_that_runs_what_its_author_may_not_is_refused() -> None:
+    make_action("core.shell", dangerous=True)
+    operator = principals.caller("operator", given("operator"))
+    refused = operator.put("/queues/orders", {"gate": SHELL})
+    assert refused.status_code == 403
+    assert refused.json()["detail"] == (
+        "The dangerous action core.shell needs the permission actions.run_any_command"
+    )
+    assert not WorkQueue.objects.exists()
+    may = principals.caller("may", given("operator"), given("actions.run_any_command"))
+    assert may.put("/queues/orders", {"gate": SHELL}).status_code == 201
+    assert may.put("/queues/orders", {"gate": SHELL | {"custody": "row"}}).status_code == 200
+    again = {"gate": SHELL | {"custody": "row"}, "max_running": 2}
+    assert operator.put("/queues/orders", again).status_code == 200
+    assert operator.put("/queues/orders", {"gate": SHELL}).status_code == 403
 
 
 def test_queue_is_shown_paused_and_resumed(caller: Caller) -> None:
@@ -204,6 +249,28 @@ def test_pack_brings_its_queues_and_closes_those_that_it_drops(tmp_path: Path) -
     report = packs.install(folder.load(), now=NOW)
     assert "pings" in str(report)
     assert changes.find("pings").state == "closed"
+
+
+def test_gate_of_a_pack_runs_what_its_installer_may_run(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.action()
+    folder.action("shell", dangerous=True)
+    gate = SHELL | {"classifiers": {"run": {"action": "net.shell"}}}
+    folder.write("queues/runs.yaml", yaml.safe_dump({"name": "runs", "gate": gate}))
+    installer = (given("author"), given("queues.change"))
+    limited = principals.principal(*installer)
+    may = principals.principal(*installer, given("actions.run_any_command"))
+    with pytest.raises(PermissionMissing, match=r"net\.shell needs"):
+        packs.install(folder.load(), now=NOW, principal=limited)
+    assert not WorkQueue.objects.exists()
+    packs.install(folder.load(), now=NOW, principal=may)
+    assert changes.find("runs").gate.classifiers == gate["classifiers"]
+    folder.action("pong")  # the gate stays as it is
+    packs.install(folder.load(), now=NOW, principal=limited)
+    gate["classifiers"]["run"] = {"action": "net.ping"}
+    folder.write("queues/runs.yaml", yaml.safe_dump({"name": "runs", "gate": gate}))
+    packs.install(folder.load(), now=NOW, principal=limited)
+    assert changes.find("runs").gate.classifiers == {"run": {"action": "net.ping"}}
 
 
 def test_problem_with_a_queue_of_a_pack_has_its_line(tmp_path: Path) -> None:

@@ -18,7 +18,13 @@ from orchestrator.core.reasons import WITHOUT_A_WORKER, Reason
 from orchestrator.workflows import engine
 from orchestrator.workflows.engine import polling
 from orchestrator.workflows.engine.advancing import WAYS, advance_free
-from orchestrator.workflows.models import Step, StepExecution, TaskTemplate, TransitionRecord
+from orchestrator.workflows.models import (
+    Step,
+    StepDependency,
+    StepExecution,
+    TaskTemplate,
+    TransitionRecord,
+)
 from orchestrator.workflows.states import TASKS, TaskState
 from tests.factories import NOW, make_action, make_execution
 from tests.garbage import alive, uncollected
@@ -470,6 +476,52 @@ def test_batch_that_continues_tolerates_a_worker_that_is_cancelled() -> None:
     assert play.parameters("report") == {"failed": 1}
     play.end("report")
     assert (play.state, play.states["work_001"]) == ("complete", "cancelled")
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("through", ["decide", "other"])
+def test_failure_of_a_worker_is_tolerated_by_a_step_of_a_decision_whichever_comes_first(
+    batch_first: bool, through: str
+) -> None:
+    """`report` is named by the decision, or follows from a step that is."""
+    play = Play(
+        step("decide", type="decision"),
+        step("other", "decide"),
+        step("scan", type="batchable", batch={"batch_size": 10}),
+        step("chunk", "scan", type="batch_worker", **ONCE),
+        step("report", through, "chunk"),
+    )
+    moves = [
+        lambda: play.end("decide", result={"steps": [{"decide": "report"}.get(through, through)]}),
+        lambda: play.end("scan", result={"cursor": {"start": 0, "end": 20}}),
+    ]
+    for move in reversed(moves) if batch_first else moves:
+        move()
+    if through == "other":
+        play.end("other")
+    edges = StepDependency.objects.filter(child__name="report")
+    tolerates = dict(edges.values_list("parent__name", "tolerates_failure"))
+    assert {name for name, value in tolerates.items() if value} == {"chunk_001", "chunk_002"}
+    play.fail("chunk_001")
+    play.end("chunk_002")
+    assert play.running() == {"report"}
+    play.end("report")
+    assert play.state == "complete"
+
+
+def test_batch_that_isolates_is_not_tolerated_by_a_step_that_a_decision_adds_later() -> None:
+    batching = {"batch_size": 10, "failure_strategy": "isolate"}
+    play = Play(
+        step("decide", type="decision"),
+        step("scan", type="batchable", batch=batching),
+        step("chunk", "scan", type="batch_worker", **ONCE),
+        step("report", "decide", "chunk"),
+    )
+    play.end("scan", result={"cursor": {"start": 0, "end": 20}})
+    play.end("decide", result={"steps": ["report"]})
+    play.fail("chunk_001")
+    play.end("chunk_002")
+    assert (play.state, play.states["report"]) == ("blocked_by_failures", "pending")
 
 
 def test_batch_that_isolates_runs_the_others_and_waits_for_the_repair() -> None:

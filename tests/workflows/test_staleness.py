@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connection, connections, transaction
 from django.db.models import F
 from django.test.utils import CaptureQueriesContext
@@ -31,8 +32,10 @@ from orchestrator.workflows.models import (
     TaskTemplate,
     TransitionRecord,
 )
+from orchestrator.workflows.models.staleness import LEAST_MINUTES, MOST_MINUTES
 from orchestrator.workflows.models.tasks import TaskQuerySet
 from orchestrator.workflows.states import TASKS, StepState, TaskState
+from settings import muster
 from tests.core.test_investigations import tallied
 from tests.factories import NOW, make_execution, make_step, make_task, make_template
 from tests.locks import held
@@ -183,6 +186,36 @@ def test_settings_take_effect_at_the_next_run(settings: Any) -> None:
     assert detect_stale(NOW).moved == (one.pk,)
     settings.MUSTER = usual
     StalenessDefault.objects.follow_settings()
+
+
+@pytest.mark.parametrize("minutes", [9_999_999_999, 1e300])
+def test_limit_beyond_what_a_timestamp_holds_is_one_of_ten_years(minutes: float) -> None:
+    """Such a template may be installed already: it must not end the search for all the others."""
+    endless = {f"max_{name}_minutes": minutes for name in (*MINUTES, "duration")}
+    stale, young = task(for_minutes=45), task(for_minutes=100_000, lifecycle=endless)
+    old = task(for_minutes=5_256_001, lifecycle=endless)
+    foreseen = {each.task_uuid: each for each in detect_stale(NOW, dry_run=True).tasks}
+    assert set(foreseen) == {stale.pk, old.pk}
+    assert foreseen[old.pk].staleness_threshold_minutes == 5_256_000
+    assert foreseen[old.pk].overdue_minutes == pytest.approx(1)
+    assert set(detect_stale(NOW).moved) == {stale.pk, old.pk}
+    assert state_of(young) == IN_PROCESS
+    assert TaskLimit.objects.count_near(now=NOW, most=100) == {"warning": 0, "stale": 0}
+    assert TaskStaleness.objects.get(pk=young.pk).health_status == "healthy"
+
+
+@pytest.mark.parametrize("name", [*MINUTES, "duration"])
+def test_setting_of_a_limit_has_the_bounds_of_templates(name: str) -> None:
+    bounds: tuple[float, float] = (LEAST_MINUTES, MOST_MINUTES)
+    assert muster.BOUNDS[f"task_max_{name}_minutes"] == bounds
+    variable = f"MUSTER_TASK_MAX_{name.upper()}_MINUTES"
+    for text in ("5256001", "inf", "nan", "1e-310"):
+        message = f"{variable}={float(text)}: expected 0.001 to 5256000"
+        with pytest.raises(ImproperlyConfigured, match=message):
+            muster.from_environment({variable: text})
+    for number in bounds:
+        given = muster.from_environment({variable: str(number)})
+        assert given.task_limits_minutes[name] == number
 
 
 # --- what is done --------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator.core import packs
+from orchestrator.core import executions, packs
 from orchestrator.core.expressions import language
 from orchestrator.workflows import task_templates
 from orchestrator.workflows.models import TaskTemplate
@@ -73,7 +73,8 @@ steps:
         "found 101",
         "t.yaml:13:57: steps.0.retry.backoff: expected one of none, linear, exponential, "
         "fibonacci, found 'sometimes'",
-        "t.yaml:14:22: steps.0.timeout_seconds: expected a number above 0, found 0",
+        "t.yaml:14:22: steps.0.timeout_seconds: expected a number above 0, at most 604,800 "
+        "(seven days), found 0",
         "t.yaml:15:5: steps.1: expected action or handler, found neither",
         "t.yaml:16:20: steps.1.dependencies.0: no step is called 'wahs', did you mean 'wash'?",
     ]
@@ -298,6 +299,44 @@ def test_pack_names_the_file_and_line_of_what_is_wrong_in_a_template(tmp_path: P
     assert told[2] == "b.yml: expected a name that ends in .yaml, found .yml"
     assert "found 'tests/tidy/1.0.0', as in a.yaml:1" in told[3]
     assert "d.yaml:1:1" in told[4]
+
+
+MINUTES = [name for name in checking.LIFECYCLE_KEYS if name.endswith("_minutes")]
+
+
+@pytest.mark.parametrize("name", MINUTES)
+@pytest.mark.parametrize("environments", [False, True])
+def test_limit_that_no_timestamp_can_hold_is_refused(name: str, environments: bool) -> None:
+    def told(minutes: Any) -> list[str]:
+        values: dict[str, Any] = {"lifecycle": {name: minutes}}
+        if environments:
+            values = {"environments": {"test": values}}
+        try:
+            template(step("a"), **values)
+        except InvalidTemplate as invalid:
+            return [problem.message for problem in invalid.problems]
+        return []
+
+    where = f"{'environments.test.' if environments else ''}lifecycle.{name}"
+    for minutes in (5_256_001, 9_999_999_999, 10**300, 0, 1e-310, "5"):
+        (message,) = told(minutes)
+        assert message.startswith(f"{where}: expected a number from 0.001 to 5,256,000 (ten years)")
+    assert len(MINUTES) == 4
+    assert told(0.001) == told(5_256_000) == []
+
+
+def test_time_limit_of_a_step_has_the_bound_of_requests() -> None:
+    longest = executions.BOUNDS["timeout_seconds"][1]
+    template(
+        step("a", timeout_seconds=longest),
+        environments={"test": {"steps": {"a": {"timeout_seconds": longest}}}},
+    )
+    for values in (
+        {"steps": [step("a", action="core.echo", timeout_seconds=longest + 1)]},
+        {"environments": {"test": {"steps": {"a": {"timeout_seconds": longest + 1}}}}},
+    ):
+        with pytest.raises(InvalidTemplate, match="timeout_seconds: expected a number above 0, at"):
+            template(step("a"), **values)
 
 
 def test_every_key_of_a_template_is_in_the_documentation() -> None:

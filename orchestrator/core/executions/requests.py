@@ -32,11 +32,12 @@ from orchestrator.core.executions.new_execution import NewExecution
 from orchestrator.core.models import Action, Execution, Worker
 from orchestrator.core.models.catalog import waits_too_long
 from orchestrator.core.models.executions import REQUEST_REASON_MAX
+from orchestrator.core.packs.keys import LONGEST_TIMEOUT_SECONDS
 from orchestrator.core.queue_terms import QueueTerms
 from orchestrator.core.states import ExecutionStatus
 
 BOUNDS: Mapping[str, tuple[Any, Any]] = {
-    "timeout_seconds": (0.001, 7 * 86_400),
+    "timeout_seconds": (0.001, LONGEST_TIMEOUT_SECONDS),
     "deadline_seconds": (0.001, 366 * 86_400),
     "queue_ttl_ms": (1, 2**31 - 1),
     "scheduled_timeout_seconds": (0.001, 366 * 86_400),
@@ -446,9 +447,13 @@ def _row(
         retry_count=new.retry_count,
         priority=new.priority or 0,
         pinned_worker_id=new.worker_id,
-        timeout_seconds=new.timeout_seconds
-        or action.timeout_seconds
-        or settings.MUSTER.default_timeout_seconds,
+        # an installed action may have more, and a vast limit fails the claim of a whole batch
+        timeout_seconds=min(
+            new.timeout_seconds
+            or action.timeout_seconds
+            or settings.MUSTER.default_timeout_seconds,
+            LONGEST_TIMEOUT_SECONDS,
+        ),
         queue_ttl_ms=new.queue_ttl_ms or action.queue_ttl_ms,
         scheduled_timeout_seconds=new.scheduled_timeout_seconds or action.scheduled_timeout_seconds,
         worker_selector=_merged(action.worker_selector, new.worker_selector),

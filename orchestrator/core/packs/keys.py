@@ -15,6 +15,9 @@ from orchestrator.core.packs.source import Source, Where
 LARGEST_INTEGER = 2_147_483_647
 """The most that an integer column holds."""
 
+LONGEST_TIMEOUT_SECONDS = 7 * 86_400
+"""No execution may run longer."""
+
 
 @dataclass(frozen=True)
 class Key:
@@ -74,6 +77,10 @@ def is_whole_above_zero(value: Any) -> bool:
     return is_whole(value) and is_above_zero(value) and value <= LARGEST_INTEGER
 
 
+def is_timeout(value: Any) -> bool:
+    return is_above_zero(value) and value <= LONGEST_TIMEOUT_SECONDS
+
+
 def is_bool(value: Any) -> bool:
     return isinstance(value, bool)
 
@@ -90,6 +97,7 @@ TEXT = Key("text", is_text)
 YES_OR_NO = Key("true or false", is_bool)
 MAPPING = Key("a mapping", lambda value: isinstance(value, dict))
 NUMBER = Key("a number above 0", is_above_zero)
+TIMEOUT = Key(f"a number above 0, at most {LONGEST_TIMEOUT_SECONDS:,} (seven days)", is_timeout)
 WHOLE_NUMBER = Key("a whole number above 0", is_whole_above_zero)
 QUEUE = Key(
     f"the name of a queue, {queue_terms.NAME_EXPECTED}",

@@ -89,7 +89,8 @@ def apply_queue(
     if_match: Annotated[str | None, Header(alias="If-Match")] = None,
 ) -> HttpResponse:
     """Have the queue be as this says, as a queue file does; 201 if there was none. Keys that are
-    left out have their defaults. With If-Match, 409 unless that is its revision; 0 for none yet."""
+    left out have their defaults. With If-Match, 409 unless that is its revision; 0 for none yet. To
+    make or change a gate, the caller must be permitted to run every action that it runs."""
     caller = request.auth
     source = definitions.source_of(document, name=name)
     definitions.check_queue(source)
@@ -106,6 +107,7 @@ def apply_queue(
             actor=caller.name,
             now=caller.now,
             revision=_revision(if_match),
+            principal=caller.principal,
         )
     except InvalidQueue as invalid:
         raise problems.invalid(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from uuid import UUID
 
 from orchestrator.workflows import dag
@@ -60,7 +61,7 @@ def create_initial(turn: Turn) -> None:
     created = Created(definition)
     names = [name for name in definition.steps if name not in definition.conditional]
     _insert(turn, created, [(definition.steps[name], None, None) for name in names])
-    _connect(created, {})
+    _connect(turn, created)
 
 
 def create_chosen(turn: Turn, chosen: Mapping[UUID, tuple[str, Sequence[Branch]]]) -> None:
@@ -82,7 +83,7 @@ def create_chosen(turn: Turn, chosen: Mapping[UUID, tuple[str, Sequence[Branch]]
                 extra[branch.name] = branch.dependencies
     _insert(turn, created, wanted)
     _insert(turn, created, [(step, None, None) for step in _followers(created)])
-    _connect(created, extra)
+    _connect(turn, created, extra)
     if any(extra.values()):
         turn.problem = cycle_of(turn)
 
@@ -96,12 +97,7 @@ def create_workers(turn: Turn, batches: Mapping[UUID, tuple[str, Batches]]) -> N
         worker = turn.definition.worker_of(name)
         rows += [(worker, batchable_id, part) for part in each.parts()]
     _insert(turn, created, rows)
-    tolerant = {
-        turn.definition.worker_of(name).name
-        for name, each in batches.values()
-        if each.failure_strategy == CONTINUE_ON_FAILURE
-    }
-    _connect(created, {}, tolerant=tolerant)
+    _connect(turn, created)
 
 
 def _existing(turn: Turn) -> Created:
@@ -155,12 +151,12 @@ def _insert(
 
 
 def _connect(
-    created: Created, extra: Mapping[str, tuple[str, ...]], *, tolerant: Iterable[str] = ()
+    turn: Turn, created: Created, extra: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 ) -> None:
     """Create the edges of new steps in both directions: an existing step may have waited for
     one."""
     edges = []
-    tolerated = set(tolerant)
+    tolerated = _tolerated(turn, created)
     for name in list(created.rows):
         is_new = name in created.new
         parents = {*created.parents_of(name), *(p for p in extra.get(name, ()) if p in created)}
@@ -171,6 +167,19 @@ def _connect(
                 for below in created.rows[name]
             ]
     StepDependency.objects.bulk_create(edges, ignore_conflicts=True)
+
+
+def _tolerated(turn: Turn, created: Created) -> set[str]:
+    """The batch workers whose failure their children tolerate, as the batchable steps of the task
+    have said: it is the same whichever was created first, the worker or the child."""
+    definition = turn.definition
+    kinds = {definition.steps[name].kind for name, rows in created.rows.items() if rows}
+    if BATCH_WORKER not in kinds:
+        return set()
+    continuing = turn.steps.filter(
+        kind=BATCHABLE, batch__failure_strategy=CONTINUE_ON_FAILURE
+    ).values_list("template_step", flat=True)
+    return {definition.worker_of(name).name for name in continuing}
 
 
 def cycle_of(turn: Turn) -> str:

@@ -23,6 +23,10 @@ KINDS = words.kinds(success="healthy", warning="warning", danger="stale")
 DURATION = "duration"
 """The limit of a task's whole life; the other limits are named after their state."""
 
+LEAST_MINUTES, MOST_MINUTES = 0.001, 5_256_000
+"""What a limit may be: the most is ten years. PostgreSQL refuses a whole statement over one limit
+that no timestamp can hold, or of which a task has used more than a double can hold."""
+
 
 class StalenessDefaultQuerySet(models.QuerySet["StalenessDefault"]):
     def follow_settings(self) -> None:
@@ -198,6 +202,10 @@ _IS_OF_ENVIRONMENT = """
 """
 
 
+_MINUTES = f"LEAST(allowed.minutes, {MOST_MINUTES})"
+"""Templates that are installed already may have more."""
+
+
 def _over_postgresql(clock: str, *, kind: str) -> str:
     """SQL of the tasks over each limit of a kind.
 
@@ -206,13 +214,13 @@ def _over_postgresql(clock: str, *, kind: str) -> str:
     tasks. LATERAL with LIMIT leaves the planner no other plan.
     """
     return f"""
-        SELECT over.id, allowed.limit_name, allowed.minutes, allowed.opens_entry,
+        SELECT over.id, allowed.limit_name, {_MINUTES} AS minutes, allowed.opens_entry,
             allowed.moves_to_error
         FROM v_task_staleness_limits AS allowed
         CROSS JOIN LATERAL (
             SELECT task.id FROM workflows_task AS task
             WHERE task.ended_at IS NULL AND task.template_id = allowed.template_id AND {kind}
-                AND task.{clock} <= %(now)s - allowed.minutes * interval '1 minute'
+                AND task.{clock} <= %(now)s - {_MINUTES} * interval '1 minute'
                 AND {_IS_OF_ENVIRONMENT}
                 AND {_HAS_NO_PENDING_ENTRY}
                 AND {_WAITS_FOR_NOBODY}
@@ -236,9 +244,9 @@ _OVERSTEPPED_POSTGRESQL = f"""
 def _near_postgresql(clock: str, *, kind: str, is_stale: bool) -> str:
     """SQL of the tasks that are over each limit of a kind, or have used most of it: as
     `_over_postgresql`, with those that are investigated already."""
-    all_of_it = f"task.{clock} <= %(now)s - allowed.minutes * interval '1 minute'"
-    most_of_it = f"""task.{clock} > %(now)s - allowed.minutes * interval '1 minute'
-        AND task.{clock} <= %(now)s - {WARNING_FROM} * allowed.minutes * interval '1 minute'"""
+    all_of_it = f"task.{clock} <= %(now)s - {_MINUTES} * interval '1 minute'"
+    most_of_it = f"""task.{clock} > %(now)s - {_MINUTES} * interval '1 minute'
+        AND task.{clock} <= %(now)s - {WARNING_FROM} * {_MINUTES} * interval '1 minute'"""
     return f"""
         SELECT near.id, {is_stale} AS is_stale FROM v_task_staleness_limits AS allowed
         CROSS JOIN LATERAL (
@@ -270,8 +278,10 @@ _HELD = " WHERE task.ended_at IS NULL FOR NO KEY UPDATE OF task SKIP LOCKED"
 
 _OVERSTEPPED_SQLITE = f"""
     SELECT id, limit_name, minutes, opens_entry, moves_to_error FROM (
-        SELECT task.id, allowed.*, CASE allowed.limit_name WHEN 'duration' THEN task.created_at
-            ELSE task.clock_started_at END AS since
+        SELECT task.id, allowed.limit_name, MIN(allowed.minutes, {MOST_MINUTES}) AS minutes,
+            allowed.opens_entry, allowed.moves_to_error,
+            CASE allowed.limit_name WHEN 'duration' THEN task.created_at
+                ELSE task.clock_started_at END AS since
         FROM v_task_staleness_limits AS allowed CROSS JOIN workflows_task AS task
         WHERE task.ended_at IS NULL AND task.template_id = allowed.template_id
             AND allowed.limit_name IN ('duration', task.state)

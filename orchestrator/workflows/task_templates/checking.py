@@ -10,13 +10,13 @@ from typing import Any
 
 from orchestrator.core import expressions, key_references
 from orchestrator.core.errors import MusterError
-from orchestrator.core.json_values import is_whole
+from orchestrator.core.json_values import is_number, is_whole
 from orchestrator.core.packs import parameters, source
 from orchestrator.core.packs.keys import (
     MAPPING,
-    NUMBER,
     QUEUE,
     TEXT,
+    TIMEOUT,
     WHOLE_NUMBER,
     YES_OR_NO,
     Key,
@@ -28,6 +28,7 @@ from orchestrator.core.packs.source import Source, SourceProblem, Where
 from orchestrator.core.retry_policy import BACKOFFS
 from orchestrator.inquiries import questions
 from orchestrator.workflows import dag
+from orchestrator.workflows.models.staleness import LEAST_MINUTES, MOST_MINUTES
 from orchestrator.workflows.task_templates.definitions import (
     ASKING,
     BATCH_WORKER,
@@ -373,6 +374,10 @@ REF = Key(
     ),
 )
 NAMES = Key("a list of names of steps", _are_texts)
+MINUTES = Key(
+    f"a number from {LEAST_MINUTES:g} to {MOST_MINUTES:,} (ten years)",
+    lambda value: is_number(value) and LEAST_MINUTES <= value <= MOST_MINUTES,
+)
 SCHEMA = Key("a JSON Schema", lambda value: isinstance(value, dict))
 CONDITION = Key("an expression, true or false", lambda value: isinstance(value, str | bool))
 
@@ -401,7 +406,7 @@ OVERRIDE_KEYS: Mapping[str, Key] = {
     "handler": REF,
     "parameters": MAPPING,
     "retry": MAPPING,
-    "timeout_seconds": NUMBER,
+    "timeout_seconds": TIMEOUT,
     "queue": QUEUE,
     "when": CONDITION,
     "batch": MAPPING,
@@ -434,10 +439,10 @@ BATCH_KEYS: Mapping[str, Key] = {
 }
 
 LIFECYCLE_KEYS: Mapping[str, Key] = {
-    "max_waiting_for_dependencies_minutes": NUMBER,
-    "max_waiting_for_retry_minutes": NUMBER,
-    "max_steps_in_process_minutes": NUMBER,
-    "max_duration_minutes": NUMBER,
+    "max_waiting_for_dependencies_minutes": MINUTES,
+    "max_waiting_for_retry_minutes": MINUTES,
+    "max_steps_in_process_minutes": MINUTES,
+    "max_duration_minutes": MINUTES,
     "staleness_action": one_of(*STALENESS_ACTIONS),
     "auto_fail_on_timeout": YES_OR_NO,
     "auto_dlq_on_timeout": YES_OR_NO,

@@ -322,7 +322,7 @@ def test_policy_of_one_execution_keeps_no_other_from_its_end(
 ) -> None:
     odd, other = make_execution(S.SCHEDULED, action=retrying()), make_execution(S.SCHEDULED)
     Execution.objects.filter(pk=odd.pk).update(retry_policy={"max_attempts": 3, **policy})
-    ends = [Ended(*claim(row), Reason.TRY_AGAIN, RESULT) for row in (odd, other)]
+    ends = [Ended(claim(row)[0], Reason.TRY_AGAIN, RESULT) for row in (odd, other)]
     assert len(executions.finish(ends, now=LATER, actor="w1")) == 2
     assert (reread(odd).status, reread(other).status) == (status, "failed")
 

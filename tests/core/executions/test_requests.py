@@ -8,11 +8,14 @@ from functools import partial
 from typing import Any
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
 
 from orchestrator.core import executions, publisher
 from orchestrator.core.executions import IdempotencyConflict, NewExecution, RequestRefused
 from orchestrator.core.models import Action, Execution, ExecutionEvent
+from orchestrator.core.packs import keys
+from settings import muster
 from tests.factories import NOW, make_action, make_worker
 from tests.races import at_once
 from tests.rows import reread
@@ -58,6 +61,31 @@ def test_accepted_execution_has_the_times_of_its_action_and_a_deadline(
     assert [(m.task, m.kwargs) for m in sent] == [
         (publisher.SCHEDULE, {"execution_ids": [str(execution.pk)]})
     ]
+
+
+@pytest.mark.parametrize("by_setting", [False, True])
+def test_action_that_was_installed_without_a_bound_runs_no_longer_than_a_request_may_ask_for(
+    by_setting: bool, settings: Any
+) -> None:
+    """A claim reckons with the time limits of all its rows in one statement."""
+    if by_setting:
+        settings.MUSTER = replace(settings.MUSTER, default_timeout_seconds=1e300)
+    make_action("core.endless", timeout_seconds=None if by_setting else 1e300)
+    longest = executions.BOUNDS["timeout_seconds"][1]
+    executions.request(NewExecution(action_ref="core.endless"), requested_by="tester", now=NOW)
+    assert Execution.objects.get().timeout_seconds == longest
+
+
+def test_bound_of_a_time_limit_is_that_of_packs_and_of_the_setting() -> None:
+    longest = executions.BOUNDS["timeout_seconds"][1]
+    assert longest == keys.LONGEST_TIMEOUT_SECONDS
+    assert muster.BOUNDS["default_timeout_seconds"][1] == longest
+    kept = muster.from_environment({"MUSTER_DEFAULT_TIMEOUT_SECONDS": str(longest)})
+    assert kept.default_timeout_seconds == longest
+    for number in (str(longest + 1), "inf", "nan"):
+        message = f"MUSTER_DEFAULT_TIMEOUT_SECONDS={float(number)}: expected 0.001 to 604800"
+        with pytest.raises(ImproperlyConfigured, match=message):
+            muster.from_environment({"MUSTER_DEFAULT_TIMEOUT_SECONDS": number})
 
 
 def test_request_overrules_its_action() -> None:

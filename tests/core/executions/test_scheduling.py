@@ -475,6 +475,7 @@ def test_what_only_full_workers_may_have_keeps_nobody_from_the_others() -> None:
     others = [make_execution() for _ in range(5)]
     assert schedule_backlog()
     assert {reread(each).worker_id for each in others} == {free.pk}
+    assert 0 < Execution.objects.exclude(wait_reason="").count() < 60, "most are not even written"
 
 
 def test_worker_that_is_away_gets_no_more_of_what_is_pinned_to_it_than_if_it_were_up() -> None:

@@ -61,7 +61,8 @@ class TestLoad:
             "found 'Ping it'",
             "actions/a.yaml:2:10: runtime: expected one of python, shell, node, http, container, "
             "inquiry, found 'shel'",
-            "actions/a.yaml:4:18: timeout_seconds: expected a number above 0, found -5",
+            "actions/a.yaml:4:18: timeout_seconds: expected a number above 0, at most 604,800 "
+            "(seven days), found -5",
             "actions/a.yaml:5:1: timeout_secs: unknown key, did you mean 'timeout_seconds'?",
             "actions/a.yaml:7:17: retry.max_attempts: expected a whole number above 0, found 0",
             "pack.yaml:1:1: nam: unknown key, did you mean 'name'?",
@@ -103,7 +104,13 @@ class TestLoad:
     @pytest.mark.parametrize(
         ("values", "problem"),
         [
-            ({"timeout_seconds": True}, "timeout_seconds: expected a number above 0, found true"),
+            (
+                {"timeout_seconds": True},
+                "timeout_seconds: expected a number above 0, at most 604,800 (seven days), "
+                "found true",
+            ),
+            ({"timeout_seconds": 604_800.5}, "timeout_seconds: expected a number above 0, at mo"),
+            ({"timeout_seconds": 1e300}, "timeout_seconds: expected a number above 0, at most 6"),
             ({"queue_ttl_ms": 0}, "queue_ttl_ms: expected a whole number above 0, found 0"),
             (
                 {"queue_ttl_ms": 300_001},

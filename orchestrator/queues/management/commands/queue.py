@@ -171,12 +171,14 @@ class Command(output.MusterCommand):
         revision: int | None = None,
     ) -> list[Applied]:
         """Apply all of them, or none."""
+        principal = self.principal
         try:
             if is_check:
-                return [changes.differences(new) for new in news]
+                return [changes.differences(new, principal=principal) for new in news]
             by: dict[str, Any] = {"actor": arguments.user(), "now": clock.now(), "reason": reason}
+            by |= {"revision": revision, "principal": principal}
             with transaction.atomic():
-                return [changes.apply(new, revision=revision, **by) for new in news]
+                return [changes.apply(new, **by) for new in news]
         except InvalidQueue as invalid:
             raise CommandError("\n".join(text for _, text in invalid.problems)) from None
 
