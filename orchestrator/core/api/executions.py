@@ -338,7 +338,7 @@ def _found(query: ExecutionQuery, caller: Caller) -> search.Found:
     """One page of the filters and, if there is one, of the search."""
     visible = Execution.objects.visible_to(caller.principal).with_worker_names()
     matching = _filtered(visible, query).defer(*UNLISTED)
-    scans, among = _may_scan(query), _within(Execution.objects.all(), query)
+    scans, among = _may_scan(query), pages.created_within(Execution.objects.all(), query)
     if query.q is None:
         rows, cursor = pages.newest_first(matching, query, key=UUID, among=among if scans else None)
         return search.Found(rows, cursor)
@@ -371,16 +371,7 @@ def _filtered(rows: ExecutionQuerySet, query: ExecutionQuery) -> ExecutionQueryS
         rows = rows.filter(worker_id__in=_workers_called(query.worker))
     equal = ("action_ref", "reason", "correlation_id", "idempotency_key")
     wanted = {name: value for name in equal if (value := getattr(query, name)) is not None}
-    return _within(rows, query).filter(**wanted)
-
-
-def _within(rows: ExecutionQuerySet, query: ExecutionQuery) -> ExecutionQuerySet:
-    """Those that were created in the wanted time."""
-    if query.created_after is not None:
-        rows = rows.filter(created_at__gte=query.created_after)
-    if query.created_before is not None:
-        rows = rows.filter(created_at__lt=query.created_before)
-    return rows
+    return pages.created_within(rows, query).filter(**wanted)
 
 
 def _may_scan(query: ExecutionQuery) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, TypeVar
+from datetime import datetime
+from typing import Annotated, Any, Protocol, TypeVar
 
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
@@ -12,8 +13,10 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from orchestrator.core import cursors
 from orchestrator.core.api.problems import FieldProblem, invalid
+from orchestrator.core.models.time_ordered import created_between
 
 M = TypeVar("M", bound=Model)
+Rows = TypeVar("Rows", bound=QuerySet[Any])
 Out = TypeVar("Out", bound=BaseModel)
 
 LIMIT_DEFAULT = 50
@@ -62,6 +65,22 @@ def newest_first(
     `offset` and `among` see `cursors.newest`."""
     last = below(query, key=key)
     return cursors.newest(rows, limit=query.limit, below=last, offset=offset, among=among)
+
+
+class Created(Protocol):
+    """A query that asks for rows of a time: from the first, and before the second."""
+
+    created_after: datetime | None
+    created_before: datetime | None
+
+
+def created_within(rows: Rows, query: Created) -> Rows:
+    """Those rows with a UUIDv7 that were created in the wanted time: their ids, which begin with
+    it, lead to them."""
+    rows = rows.filter(created_between(query.created_after, query.created_before))
+    if query.created_before is not None:
+        rows = rows.filter(created_at__lt=query.created_before)
+    return rows
 
 
 def below(query: PageQuery, *, key: Callable[[str], Any]) -> Any:

@@ -18,7 +18,6 @@ from orchestrator.core.api.application import refuse_unknown_parameters
 from orchestrator.core.api.executions import Moment
 from orchestrator.core.api.problems import FieldProblem, Problem
 from orchestrator.core.api.replies import documented, reply
-from orchestrator.core.models.time_ordered import created_between
 from orchestrator.workflows import engine
 from orchestrator.workflows.models import Task, TransitionRecord
 from orchestrator.workflows.models.tasks import TaskQuerySet, may_scan
@@ -141,7 +140,7 @@ def list_tasks(request: AuthenticatedRequest, query: Query[TaskQuery]) -> HttpRe
     refuse_unknown_parameters(request, TaskQuery)
     visible = Task.objects.visible_to(request.auth.principal).select_related("template")
     rows = _filtered(visible, query).defer("context", "template__definition")
-    among = _within(Task.objects.all(), query) if _may_scan(query) else None
+    among = pages.created_within(Task.objects.all(), query) if _may_scan(query) else None
     tasks, cursor = pages.newest_first(rows, query, key=UUID, among=among)
     counts = steps.counts(task.pk for task in tasks)
     items = [shown.summary(task, counts[task.pk]) for task in tasks]
@@ -265,15 +264,7 @@ def _filtered(rows: TaskQuerySet, query: TaskQuery) -> TaskQuerySet:
     if names := _given(query, "namespace", "name", "version"):
         rows = rows.of_templates(**names)
     equal = ("correlation_id", "parent_correlation_id", "initiator", "source_system")
-    return _within(rows, query).filter(**_given(query, *equal))
-
-
-def _within(rows: TaskQuerySet, query: TaskQuery) -> TaskQuerySet:
-    """Those that were created in the wanted time: their ids, which begin with it, lead to them."""
-    rows = rows.filter(created_between(query.created_after, query.created_before))
-    if query.created_before is not None:
-        rows = rows.filter(created_at__lt=query.created_before)
-    return rows
+    return pages.created_within(rows, query).filter(**_given(query, *equal))
 
 
 def _may_scan(query: TaskQuery) -> bool:
