@@ -57,6 +57,9 @@ LATE_SECONDS = 1.0
 """An attempt claimed but not started within this time is returned to the backlog."""
 
 LOOK_SECONDS = 0.1
+LOST_SECONDS = 2.0 * processes.KILL_ROUNDS
+"""The longest wait for the end of what killed pool children left behind, their actions' processes
+and their own."""
 UNSTOPPABLE_SECONDS = 5.0
 """The longest wait for a thread that cannot be stopped, after its time is up."""
 
@@ -95,6 +98,9 @@ class Agent:
         self._kill_at = float("inf")
         """The time at which a stopping worker kills what still runs; by `time.monotonic`."""
         self._pool_is_down = threading.Event()
+        self._giving_back = threading.Lock()
+        """Held from the taking of unstarted attempts until they are given back: a worker that signs
+        off before that has lost them."""
         self._goes_with_threads = False
         self._loop_ticked_at = time.monotonic()
 
@@ -160,7 +166,7 @@ class Agent:
         self.desk.pool = consumer.pool
         self._on_loop_tick()
         if self.is_paused:  # Celery is about to consume
-            consumer.hub.call_soon(self._stop_consuming)
+            consumer.hub.call_soon(self._heed_pause)
 
     # --- the consumer's loop ---
 
@@ -195,8 +201,8 @@ class Agent:
             self.die("its heartbeat could not be renewed")
         if self.consumer is None:
             return
+        self._adapt_prefetch()  # while it is known what is held
         self.desk.ask_again_for_held()
-        self._adapt_prefetch()
         if late := self.desk.take_back(older_than_seconds=LATE_SECONDS):
             self._begin_to_give_back(late, Reason.GIVEN_BACK)
         # Celery may miss the end of a child that was killed, and looks again only in five seconds
@@ -234,31 +240,35 @@ class Agent:
         the execution has gone elsewhere. May be called from any thread."""
         if not self.is_paused:
             self.is_paused = True
-            self.on_loop(self._stop_consuming)
+            self.on_loop(self._heed_pause)
 
     def resume(self) -> None:
         """Consume again after `pause`. May be called from any thread."""
         if self.is_paused:
             self.is_paused = False
-            self.on_loop(self._consume)
+            self.on_loop(self._heed_pause)
 
-    def _stop_consuming(self) -> None:
-        if self.is_connected:
+    def _heed_pause(self) -> None:
+        """Consume or not, as it is wanted by now: the loop calls in no order what it is to call
+        soon."""
+        if not self.is_connected:
+            return
+        if self.is_paused:
             self.consumer.task_consumer.cancel()
-
-    def _consume(self) -> None:
-        if self.is_connected:
+        else:
             self.consumer.task_consumer.consume()
             self.desk.claim_waiting()
 
-    def hear_cancels_again(self) -> None:
-        """Consume the cancel queue again. May be called from any thread."""
-        self.on_loop(self._hear_cancels)
+    def consume_again(self) -> None:
+        """Consume both queues again; a worker that is paused, that of cancels. May be called from
+        any thread."""
+        self.on_loop(self._consume_again)
 
-    def _hear_cancels(self) -> None:
+    def _consume_again(self) -> None:
         # while a process ends, its loop does what is left to do, with a connection that is closed
         if self.is_connected and self.consumer.controller.blueprint.state == RUN:
-            for consumer in self.cancel_consumers:
+            of_work = () if self.is_paused else (self.consumer.task_consumer,)
+            for consumer in (*self.cancel_consumers, *of_work):
                 consumer.cancel()
                 consumer.consume()
 
@@ -324,9 +334,8 @@ class Agent:
         finally:
             connections.close_all()
         while not self._pool_is_down.wait(LOOK_SECONDS):
-            # claims that were granted since
-            if unstarted := self.desk.take_back(older_than_seconds=0):
-                self._give_back_late(unstarted)
+            if self.desk.ready or self.claimer.answers:  # claims that were granted since
+                self._try_to_give_back()
             late_seconds = time.monotonic() - self._kill_at
             if late_seconds >= 0 and (running := list(self.desk.claimed.values())):
                 if not all(attempt.is_stopped for attempt in running):
@@ -364,20 +373,31 @@ class Agent:
 
     def _give_back(self) -> None:
         """Give back what was dispatched to this worker or claimed by it, and has not started."""
-        unstarted = self.desk.take_back(older_than_seconds=0)
-        keys = [execution.key for execution in unstarted]
-        if self._pool_is_down.is_set():
+        with self._giving_back:
+            unstarted = self.desk.take_back(older_than_seconds=0)
+            if self._pool_is_down.is_set():
+                unstarted += self.desk.take_unbegun()
+            keys = [execution.key for execution in unstarted]
+            # the loop that would have taken them may have ended
             for answer in self.claimer.take_answers():
                 unstarted += answer.granted or ()
                 keys += [attempt.key for attempt in answer.batch]
+            try:
+                given_back = executions.give_back(
+                    worker_id=self.worker_id, now=clock.now(), actor=self.name, unstarted=unstarted
+                )
+                if given_back:
+                    log.info("unstarted work given back", worker=self.name, n=len(given_back))
+            finally:
+                self.desk.in_hand.let_go(keys)
+
+    def _try_to_give_back(self) -> None:
         try:
-            given_back = executions.give_back(
-                worker_id=self.worker_id, now=clock.now(), actor=self.name, unstarted=unstarted
-            )
-            if given_back:
-                log.info("unstarted work given back", worker=self.name, n=len(given_back))
+            self._give_back()
+        except DatabaseError:
+            log.exception("could not give back; a heartbeat will")
         finally:
-            self.desk.in_hand.let_go(keys)
+            connections.close_all()
 
     def give_back_paused(self, paused: list[Execution]) -> None:
         """Give back what was claimed and belongs to a paused queue. From the loop, which must not
@@ -387,7 +407,7 @@ class Agent:
     def _begin_to_give_back(self, late: list[Execution], reason: Reason) -> None:
         threading.Thread(target=self._give_back_late, args=(late, reason), daemon=True).start()
 
-    def _give_back_late(self, late: list[Execution], reason: Reason = Reason.GIVEN_BACK) -> None:
+    def _give_back_late(self, late: list[Execution], reason: Reason) -> None:
         """Give back what was claimed and got no slot. If that cannot be written now, or another
         transaction holds the row, the attempt is no longer in hand, and the audit gives it back two
         heartbeats later."""
@@ -407,6 +427,7 @@ class Agent:
         if not self.incarnation or self._pool_is_down.is_set():
             return
         try:
+            self._wait_for_lost()
             self._settle()
             self._sign_off()
             # an executor may have chosen this worker just before it learned of the drain
@@ -416,6 +437,15 @@ class Agent:
             log.exception("could not sign off; the staleness check will notice")
         self._put_away()
         log.info("Worker shutdown complete", worker=self.name)
+
+    def _wait_for_lost(self) -> None:
+        """Wait until what killed pool children left behind is ended: see `Attempt.on_lost`."""
+        until = time.monotonic() + LOST_SECONDS
+        while any(attempt.is_lost for attempt in list(self.desk.claimed.values())):
+            if time.monotonic() > until:
+                log.error("what lost actions left behind has not ended")
+                break
+            time.sleep(LOOK_SECONDS)
 
     def _settle(self) -> None:
         """Record the last ends, give back the rest, and stop the heartbeat."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -50,7 +51,7 @@ class Attempt(Request):
     contents: executions.Contents
     """What its action gets, with its keys opened. Kept here alone, and never stored."""
     masker = hiding.NOTHING
-    """Masks its secrets in all that comes of it."""
+    """Masks its secrets in all that comes of it. Set by the claim."""
     claimed_at: float
     """By `time.monotonic`."""
     release_wanted_at = 0.0
@@ -62,6 +63,8 @@ class Attempt(Request):
     job: Any = None
     """What the pool has given for it, once it has a slot."""
     is_canceling = False
+    is_lost = False
+    """Its pool child has gone, and what that left behind is being ended."""
     is_stopped = False
     """Its worker has to stop, and kills it."""
     ran_ns = (0, 0)
@@ -88,7 +91,7 @@ class Attempt(Request):
     def start(self, pool: Any, *, pack_path: str) -> None:
         """Hand the claimed execution to a pool child. `pack_path`: its pack, as its release has
         it."""
-        self.masker = hiding.begin(self.contents.secrets)
+        hiding.begin(self.masker)
         call = call_of(self.execution, self.contents, pack_path=pack_path)
         limit_seconds = call.timeout_seconds + call.cancel_grace_seconds + BACKSTOP_SECONDS
         self.job = pool.apply_async(
@@ -152,24 +155,33 @@ class Attempt(Request):
         return reason, result
 
     def on_lost(self, exc_info: Any, **_: Any) -> None:
-        """Handle the loss of the pool child, or its end at the pool's own limit."""
+        """Handle the loss of the pool child, or its end at the pool's own limit. A pool of
+        processes reports it on the consumer's thread, which must not wait: a thread does the
+        rest."""
         state.task_ready(self)
         # the pool wraps the error in one whose text is a traceback
         error = getattr(exc_info.exception, "exc", exc_info.exception)
         reason, message = self._why_lost(error)
         self.send_event("task-failed", exception=type(error).__name__, traceback="")
-        self._end_what_is_left()
+        # nobody is to signal it any more: another process may get its number
+        pid, self.worker_pid = self.worker_pid, None
+        self.is_lost = True
+        end = threading.Thread(target=self._end_lost, args=(pid, reason, message), daemon=True)
+        end.start()
+
+    def _end_lost(self, pid: int | None, reason: Reason, message: str) -> None:
+        self._end_what_is_left(pid)
         self._note_run()
         self.desk.ended(self, reason, explained(reason, message))
 
-    def _end_what_is_left(self) -> None:
+    def _end_what_is_left(self, pid: int | None) -> None:
         """End the processes of the action, which a killed child leaves behind, and the child's warm
         ones. Those of this process belong to all of its threads."""
         try:
             processes.terminate(str(self.execution_id), self.number, grace_seconds=0)
-            if self.worker_pid is not None and int(self.worker_pid) != os.getpid():
-                processes.kill_warm(str(self.worker_pid))
-        except OSError:
+            if pid is not None and pid != os.getpid():
+                processes.kill_warm(str(pid))
+        except Exception:  # whatever is wrong there, the attempt has ended
             log.exception("could not look for processes", execution_id=str(self.execution_id))
 
     def _why_lost(self, error: BaseException) -> tuple[Reason, str]:
@@ -223,8 +235,13 @@ def _how_it_died(error: BaseException) -> str:
         if match := re.search(r"exited prematurely: (.+?)\.? Job", str(error)):
             return f"The pool process that ran it ended: {match[1]}."
         return "The pool process that ran it ended before the action did."
+    return f"The worker failed while it ran the action: {named(error)}"
+
+
+def named(error: BaseException) -> str:
+    """An error's name and the first line of its text."""
     first_line = next(iter(str(error).splitlines()), "")[:LONGEST_MESSAGE]
-    return f"The worker failed while it ran the action: {type(error).__name__}: {first_line}"
+    return f"{type(error).__name__}: {first_line}"
 
 
 def call_of(execution: Execution, contents: executions.Contents, *, pack_path: str) -> Call:

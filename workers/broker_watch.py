@@ -71,7 +71,7 @@ class BrokerWatch(threading.Thread):
         elif time.monotonic() - self.troubled_at >= self.patience_seconds:
             check, what = trouble
             if check == QUEUE_CHECK:
-                self.fitness.consume_again()
+                self.agent.consume_again()
             self.fitness.tell(CHECKS, {check: f"{what} {self.since}"})
 
     def _trouble(self) -> tuple[str, str] | None:

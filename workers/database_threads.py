@@ -7,6 +7,7 @@ statements, because one for three ends costs nearly as much as one for thirty.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -25,9 +26,11 @@ from django.db import Error as DatabaseError
 from orchestrator.access import execution_tokens
 from orchestrator.core import clock, executions
 from orchestrator.core.executions import Contents, Ended
+from orchestrator.core.masking import Masker
 from orchestrator.core.models import Execution
 from orchestrator.core.reasons import Reason
 from orchestrator.core.states import AttemptKey
+from workers import hiding
 from workers.host import Answer, Host, Offered
 
 T = TypeVar("T")
@@ -47,6 +50,7 @@ recorded at once: what is next may wait for these very ends."""
 OPENING_SECONDS = 10.0
 """The longest time for which a database that is away is asked for keys."""
 
+UNSTORABLE = "The result could not be stored"
 UNREAD = "The database did not answer when its keys were to be opened, or its token stored."
 FAILED = "Its keys could not be opened, or its token not stored: its worker's log has the details."
 
@@ -72,9 +76,11 @@ class Claimer(threading.Thread):
         self.asked.put(batch)
 
     def take_answers(self) -> Iterator[Answer]:
-        """The answers since the last call."""
-        while self.answers:
-            yield self.answers.popleft()
+        """The answers since the last call. May be called from any thread."""
+        # both the loop and the thread that drains may take them
+        with contextlib.suppress(IndexError):
+            while True:
+                yield self.answers.popleft()
 
     def run(self) -> None:
         while True:
@@ -89,7 +95,7 @@ class Claimer(threading.Thread):
             return
         try:
             answer = self._ask_database(batch)
-        except DatabaseError:
+        except Exception:  # of any kind: without this thread the worker would claim nothing more
             log.exception("cannot claim, trying again")
             # what another message has brought too may be running here
             self._unanswered |= self.agent.desk.in_hand.only_in([each.key for each in batch])
@@ -105,9 +111,9 @@ class Claimer(threading.Thread):
         life = {"worker_id": self.agent.worker_id, "incarnation": self.agent.incarnation}
         self._disown_unanswered(life, now)
         granted = executions.claim(wanted, **life, now=now, actor=self.agent.name)
-        contents = self._opened(granted)
+        contents, maskers = _with_maskers(self._opened(granted))
         if len(granted) == len(wanted):
-            return Answer(batch, granted, contents=contents)
+            return Answer(batch, granted, (), contents, maskers)
         refused = wanted - {execution.key for execution in granted}
         try:
             held = executions.still_offered(refused, **life, now=now)
@@ -116,7 +122,7 @@ class Claimer(threading.Thread):
             log.exception("could not ask why a claim was refused")
             connections.close_all()
             held = refused
-        return Answer(batch, granted, held, contents)
+        return Answer(batch, granted, held, contents, maskers)
 
     def _disown_unanswered(self, life: Mapping[str, int], now: datetime) -> None:
         """Give back what was claimed by a statement whose answer was lost: nothing of it has begun.
@@ -164,10 +170,38 @@ def _with_tokens(granted: list[Execution], contents: dict[UUID, Contents]) -> di
 
 
 def _refused(granted: list[Execution], why: str) -> dict[UUID, Contents]:
-    """Refuse those that have a key, or want a token; the others can begin."""
-    contents = executions.opened(granted, unread=why)
-    wanting = [each.pk for each in granted if execution_tokens.is_wanted(each)]
-    return contents | {id: Contents({}, refusal=why) for id in wanting}
+    """Refuse those that have a key, want a token, or have what cannot be read; the others can
+    begin."""
+    return {each.pk: _without_keys(each, why) for each in granted}
+
+
+def _without_keys(execution: Execution, why: str) -> Contents:
+    refusal = Contents({}, refusal=why)
+    try:
+        if execution_tokens.is_wanted(execution):
+            return refusal
+        return executions.opened([execution], unread=why)[execution.pk]
+    except Exception:
+        log.exception("cannot look for keys", execution_id=str(execution.pk))
+        return refusal
+
+
+def _with_maskers(
+    contents: dict[UUID, Contents],
+) -> tuple[dict[UUID, Contents], dict[UUID, Masker]]:
+    """Add what masks the secrets of each, made here and not on the consumer's thread; refuses those
+    whose secrets cannot be masked."""
+    maskers = dict.fromkeys(contents, hiding.NOTHING)
+    for id, each in list(contents.items()):
+        try:
+            maskers[id] = hiding.masker_of(each.secrets)
+        except Exception as error:  # noqa: BLE001 - its text, or traceback, might quote a secret
+            kind = type(error).__name__
+            log.error("cannot mask secrets", execution_id=str(id), error=kind)
+            size = sum(map(len, each.secrets))
+            why = f"Its secrets, {size:,} characters, could not be masked: {kind}."
+            contents[id] = Contents({}, refusal=why)
+    return contents, maskers
 
 
 class Finisher(threading.Thread):
@@ -207,17 +241,29 @@ class Finisher(threading.Thread):
             try:
                 self._record_once(batch)
             except DataError as error:
-                if len(batch) > 1:
-                    for end in batch:
-                        self._record([end])
-                    return
-                batch = [_unstorable(batch[0], error)]
+                self._record_otherwise(batch, error)
             except DatabaseError:
                 log.exception("cannot record ends, trying again", n=len(batch))
                 connections.close_all()
                 time.sleep(PAUSE_SECONDS)
-            else:
-                return
+                continue
+            except Exception as error:  # without this thread no end would be recorded any more
+                log.exception("cannot record ends", n=len(batch))
+                self._record_otherwise(batch, error)
+            return
+
+    def _record_otherwise(self, batch: list[Ended], error: Exception) -> None:
+        """Record ends that cannot be recorded as they are: one by one, and the culprit without its
+        result. If that fails as well, it is left to the sweep."""
+        if len(batch) > 1:
+            for end in batch:
+                self._record([end])
+        elif batch[0].result.get("error") != UNSTORABLE:
+            self._record([_unstorable(batch[0], error)])
+        else:
+            # it stays in hand: the audit would have the action run once more
+            log.error("end not recorded", execution_id=str(batch[0].execution.pk))
+            self.ends.task_done()
 
     def _record_once(self, batch: list[Ended]) -> None:
         self.agent.live_output.conclude([end.execution.key for end in batch])
@@ -228,6 +274,8 @@ class Finisher(threading.Thread):
             held = executions.still_started(
                 refused, worker_id=self.agent.worker_id, incarnation=self.agent.incarnation
             )
+        if held:
+            self._record_later([end for end in batch if end.execution.key in held])
         settled = [end for end in batch if end.execution.key not in held]
         for end in settled:
             if end.execution.key in refused:
@@ -237,8 +285,6 @@ class Finisher(threading.Thread):
                 )
             self.ends.task_done()
         self.agent.desk.in_hand.let_go(end.execution.key for end in settled)
-        if held:
-            self._record_later([end for end in batch if end.execution.key in held])
 
     def _record_later(self, held: list[Ended]) -> None:
         """Record ends whose rows another transaction holds after a pause, with all that have come
@@ -280,7 +326,7 @@ def _wait_until_done(source: queue.Queue[Any], timeout_seconds: float) -> bool:
 def _unstorable(end: Ended, error: Exception) -> Ended:
     """Replace the result of an end, as the database cannot store it."""
     result = {
-        "error": "The result could not be stored",
+        "error": UNSTORABLE,
         "message": str(error).replace("\x00", ""),
         "failed_by": "worker",
     }

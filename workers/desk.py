@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import structlog
 from celery.worker import state
 
 from orchestrator.core import executions
@@ -25,11 +26,16 @@ from orchestrator.core.models import Execution
 from orchestrator.core.reasons import Reason
 from orchestrator.core.states import AttemptKey
 from workers import hiding
-from workers.attempts import Attempt, explained
+from workers.attempts import Attempt, explained, named
 from workers.audit import InHand
 
 if TYPE_CHECKING:
     from workers.host import Answer, Host
+
+log = structlog.get_logger(__name__)
+
+ASKS_AGAIN = frozenset({Reason.TRY_AGAIN, Reason.TASK_REJECTED})
+"""Ends by which an action asks to be run again, and may say when."""
 
 
 class Desk:
@@ -135,7 +141,7 @@ class Desk:
             # two copies of one message in a batch: only the first gets the claim
             execution = granted.pop(attempt.key, None)
             if execution is not None:
-                self._make_ready(attempt, execution, answer.contents[execution.pk])
+                self._make_ready(attempt, execution, answer)
             else:
                 self.in_hand.let_go([attempt.key])
                 if attempt.key in answer.held:
@@ -147,10 +153,10 @@ class Desk:
         for attempt in settled:
             attempt.acknowledge()
 
-    def _make_ready(
-        self, attempt: Attempt, execution: Execution, contents: executions.Contents
-    ) -> None:
-        attempt.execution, attempt.contents = execution, contents
+    def _make_ready(self, attempt: Attempt, execution: Execution, answer: Answer) -> None:
+        attempt.execution = execution
+        attempt.contents = answer.contents[execution.pk]
+        attempt.masker = answer.maskers[execution.pk]
         attempt.claimed_at = time.monotonic()
         if self.agent.canceller.came_early(attempt.key):
             attempt.is_canceling = True
@@ -177,9 +183,17 @@ class Desk:
             elif (pack_path := self.agent.releases.path_for(attempt.execution)) is None:
                 self.agent.releases.bring(attempt)  # it keeps its slot meanwhile
             else:
-                attempt.start(self.pool, pack_path=pack_path)
+                self._start(attempt, pack_path)
         if paused:
             self.agent.give_back_paused(paused)
+
+    def _start(self, attempt: Attempt, pack_path: str) -> None:
+        try:
+            attempt.start(self.pool, pack_path=pack_path)
+        except Exception as error:  # it ends, and not the loop with all of this worker
+            log.exception("attempt not started", execution_id=str(attempt.execution_id))
+            reason, why = Reason.PROCESS_LOST, f"The worker could not start it: {named(error)}"
+            self.ended(attempt, reason, explained(reason, why))
 
     def go_on(self, attempts: Sequence[Attempt]) -> None:
         """Start attempts whose releases are here by now, before those that came after them."""
@@ -219,12 +233,25 @@ class Desk:
                 late.append(attempt.execution)
         return late
 
+    def take_unbegun(self) -> list[Execution]:
+        """Forget all attempts that the pool was never given, when it is down: they wait for a
+        release, or were to go on in a turn of the loop that did not come. As `take_back`."""
+        unbegun = []
+        for attempt in list(self.claimed.values()):
+            if attempt.job is None and self.claimed.pop(attempt.key, None) is not None:
+                state.task_ready(attempt)
+                unbegun.append(attempt.execution)
+        return unbegun
+
     def ended(self, attempt: Attempt, reason: Reason, result: dict[str, Any]) -> None:
         """Record the end of an attempt without its secrets, and free its slot. May be called from
         any thread."""
         if reason is Reason.TASK_REJECTED:
             self.agent.pauses.note(attempt.execution)  # before its slot is free for the next
-        result = attempt.masker.value(result)
+        masked = attempt.masker.value(result)
+        if reason in ASKS_AGAIN and executions.RETRY_AFTER in result:
+            # a number, made by this worker, that the database counts with
+            masked = {**masked, executions.RETRY_AFTER: result[executions.RETRY_AFTER]}
         hiding.end(attempt.masker)
         second = int(time.monotonic())
         if second != self._second:
@@ -233,11 +260,11 @@ class Desk:
         self._ended_this_second += 1
         if reason is Reason.PACK_UNAVAILABLE:
             self.agent.code.is_lacking = True
-        end = executions.Ended(attempt.execution, reason, result, *attempt.ran_ns)
+        end = executions.Ended(attempt.execution, reason, masked, *attempt.ran_ns)
         self.agent.finisher.put(end)
-        # the pool's job has the attempt's methods: together they would stay until somebody looks
-        # for garbage
-        attempt.job = None
-        # last, so that who stops this worker finds it either here or there
+        # afterwards, so that who stops this worker finds it either here or there
         self.claimed.pop(attempt.key, None)
+        # the pool's job has the attempt's methods: together they would stay until somebody looks
+        # for garbage. Not before: what is claimed and has no job counts as not begun
+        attempt.job = None
         self.agent.wake()

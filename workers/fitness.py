@@ -50,14 +50,6 @@ class Fitness:
             log.exception("could not record the checks of this worker; the next probe will")
             connections.close_all()
 
-    def consume_again(self) -> None:
-        """Consume both queues again; a worker that is paused, that of cancels."""
-        self.agent.hear_cancels_again()
-        with self._lock:
-            if not self.agent.is_paused:
-                self.agent.pause()
-                self.agent.resume()
-
     def _tell(self, asked: Collection[str], failures: Mapping[str, str]) -> None:
         if failures.keys() - GOES_ON_CONSUMING:
             self.agent.pause()

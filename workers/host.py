@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from orchestrator.core.executions import Contents, Ended
+    from orchestrator.core.masking import Masker
     from orchestrator.core.models import Execution
     from orchestrator.core.reasons import Reason
     from orchestrator.core.states import AttemptKey
@@ -53,6 +54,8 @@ class Answer(NamedTuple):
     """Not granted only because another transaction holds their rows."""
     contents: Mapping[UUID, Contents] = {}
     """What the actions of the granted executions get, keys opened."""
+    maskers: Mapping[UUID, Masker] = {}
+    """What masks the secrets of each of them."""
 
 
 class Claimer(Protocol):
@@ -148,7 +151,7 @@ class Host(Protocol):
         """Give back what was claimed and belongs to a paused queue."""
 
     def pause(self) -> None: ...
-    def hear_cancels_again(self) -> None: ...
+    def consume_again(self) -> None: ...
     def resume(self) -> None: ...
     def die(self, why: str) -> None: ...
     def finish_and_go(self) -> None: ...

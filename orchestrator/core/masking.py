@@ -4,15 +4,21 @@ A value is found as it is, in base64 (anywhere in a longer text, standard and UR
 hexadecimal, and with any of its characters written as in URLs or in JSON. All values in all forms
 are one pattern of RE2, so a text is read once, however many there are.
 
+A pattern of many kilobytes is slow, and a larger one is refused. Values that are too much for it
+are looked for in a table: in the same forms, but each written in the usual ways alone.
+
 What an action encodes in its own way, or takes apart itself, is not found.
 """
 
 from __future__ import annotations
 
 import base64
+import heapq
+import itertools
 import json
 from collections.abc import Iterable, Iterator
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 import re2
 
@@ -26,6 +32,16 @@ LEAST_OF_A_LINE = 16
 
 LONGEST_PIECE = 256
 """Characters. A longer value is looked for in pieces, which bounds the pattern's states."""
+
+PATTERN_BYTES = 4_096
+"""The most bytes of values in the pattern. To compile so many takes up to a tenth of a second,
+in which no other thread of the process works."""
+
+HEAD_BYTES = LEAST_CHARACTERS
+"""The beginning by which a form is found in the table; none is shorter."""
+
+BASE64_LINE = 76
+"""Characters in a line of base64, where an encoder breaks lines."""
 
 MEMORY_LIMIT = 64 << 20
 """Bytes that the pattern may take; twenty ordinary values take about one of these."""
@@ -55,24 +71,28 @@ class Masker:
     """Masks the given values; those that are too short are left out."""
 
     def __init__(self, values: Iterable[str]) -> None:
-        pieces = sorted({piece for value in values for piece in _pieces(value.strip())})
+        few, others = _divided(values)
+        pieces = sorted({piece for value in few for piece in _pieces(value)})
         self._pattern = _compiled(pieces) if pieces else None
-        self.longest_bytes = max(map(_longest_form, pieces), default=0)
+        self._table = _table(others)
+        every_piece = itertools.chain(pieces, *map(_pieces, others))
+        self.longest_bytes = max(map(_longest_form, every_piece), default=0)
         """The most bytes that a form of one piece has."""
 
     def __bool__(self) -> bool:
-        return self._pattern is not None
+        return self._pattern is not None or bool(self._table)
 
     def content(self, content: bytes) -> bytes:
         """Replace every value in the bytes by `***`; returns the same bytes if there is none."""
-        if self._pattern is None or self._pattern.search(content) is None:
-            return content
-        masked: bytes = self._pattern.sub(MASK.encode(), content)
-        return masked
+        parts, at = [], 0
+        for start, end in self.spans(content):
+            parts += [content[at:start], MASK.encode()]
+            at = end
+        return b"".join([*parts, content[at:]]) if parts else content
 
     def text(self, text: str) -> str:
         """Replace every value in the text by `***`."""
-        if self._pattern is None:
+        if not self:
             return text
         content = _encoded(text)
         masked = self.content(content)
@@ -83,10 +103,10 @@ class Masker:
 
         It is searched as one text. A value with nothing to hide is returned as it is.
         """
-        if self._pattern is None:
+        if not self:
             return value
         try:
-            if self._pattern.search(_encoded(AS_JSON.encode(value))) is None:
+            if next(self.spans(_encoded(AS_JSON.encode(value))), None) is None:
                 return value
             texts: list[bytes] = []
             _collect(value, texts)
@@ -99,10 +119,13 @@ class Masker:
             return MASK  # too deep to be read
 
     def spans(self, content: bytes) -> Iterator[tuple[int, int]]:
-        """Find the places of the values in the bytes."""
-        if self._pattern is not None:
-            for match in self._pattern.finditer(content):
-                yield match.span()
+        """Find the places of the values in the bytes, in order; of those that overlap the first,
+        and the longest of those that begin together."""
+        matches = self._pattern.finditer(content) if self._pattern is not None else ()
+        spans = (match.span() for match in matches)
+        if not self._table:
+            return spans
+        return _apart(heapq.merge(spans, _found(self._table, content), key=_first_and_longest))
 
     def stream(self) -> Stream:
         """Begin a stream, in which a value is found across chunks too."""
@@ -210,6 +233,15 @@ def _pieces(value: str) -> Iterator[str]:
             yield from _pieces(line.strip())
 
 
+def _divided(values: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Divide values into those for the pattern, the shortest, and the others."""
+    stripped = {value.strip() for value in values}
+    ordered = sorted((each for each in stripped if len(each) >= LEAST_CHARACTERS), key=len)
+    totals = itertools.accumulate(len(_encoded(each)) for each in ordered)
+    n = sum(total <= PATTERN_BYTES for total in totals)
+    return ordered[:n], ordered[n:]
+
+
 def _compiled(pieces: Iterable[str]) -> Any:
     options = re2.Options()
     options.encoding = re2.Options.Encoding.LATIN1  # bytes
@@ -280,3 +312,62 @@ def _character(character: str) -> bytes:
 def _is_plain(character: str) -> bool:
     """Return True if nothing encodes it by itself."""
     return character.isascii() and character.isalnum()
+
+
+# --- the table -----------------------------------------------------------------------------------
+
+
+def _table(values: Iterable[str]) -> dict[bytes, list[bytes]]:
+    """All forms of all pieces of these values, by their beginnings; the longest first."""
+    table: dict[bytes, list[bytes]] = {}
+    forms = {form for value in values for form in _usual_forms(value)}
+    for form in sorted(forms, key=len, reverse=True):
+        table.setdefault(form[:HEAD_BYTES], []).append(form)
+    return table
+
+
+def _usual_forms(value: str) -> Iterator[bytes]:
+    for piece in _pieces(value):
+        content = _encoded(piece)
+        quoted = json.dumps(piece), AS_JSON.encode(piece), repr(piece)
+        in_urls = quote(content), quote(content, safe=""), quote_plus(content)
+        digits = content.hex()
+        yield content
+        yield from (_encoded(text[1:-1]) for text in quoted)
+        yield from (text.encode() for text in (*in_urls, digits, digits.upper()))
+    for before in range(3):
+        yield from _base64_lines(_encoded(value), before=before)
+
+
+def _base64_lines(content: bytes, *, before: int) -> Iterator[bytes]:
+    """As `_base64`, without line ends: the lines of an encoder that breaks them, in both
+    alphabets."""
+    encoded = base64.b64encode(bytes(before) + content)
+    first, end = (8 * before + 5) // 6, 8 * (before + len(content)) // 6
+    for at in range(0, end, BASE64_LINE):
+        # a last line of few characters would be found in too much that is none
+        line = encoded[max(first, min(at, end - HEAD_BYTES)) : min(at + BASE64_LINE, end)]
+        yield line
+        yield line.translate(bytes.maketrans(b"+/", b"-_"))
+
+
+def _found(table: dict[bytes, list[bytes]], content: bytes) -> Iterator[tuple[int, int]]:
+    """Find all places of the forms in the bytes, in order."""
+    for at in range(len(content) - HEAD_BYTES + 1):
+        for form in table.get(content[at : at + HEAD_BYTES], ()):
+            if content.startswith(form, at):
+                yield at, at + len(form)
+
+
+def _first_and_longest(span: tuple[int, int]) -> tuple[int, int]:
+    start, end = span
+    return start, -end
+
+
+def _apart(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Leave out what begins within another one."""
+    at = 0
+    for start, end in spans:
+        if start >= at:
+            yield start, end
+            at = end

@@ -15,7 +15,14 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from orchestrator.core.masking import LEAST_CHARACTERS, LONGEST_PIECE, MASK, Masker, worth_masking
+from orchestrator.core.masking import (
+    LEAST_CHARACTERS,
+    LONGEST_PIECE,
+    MASK,
+    PATTERN_BYTES,
+    Masker,
+    worth_masking,
+)
 
 VALUE = 'sk_live_7f3K/a+b="c\\d'
 PEM = (
@@ -134,6 +141,82 @@ def test_no_text_reveals_a_value(secret: str, around: str, form: str) -> None:
     assert len(masked) <= 2 * len(around) + len(MASK)
 
 
+# --- too much for the pattern --------------------------------------------------------------------
+
+LONG_VALUES = {
+    "texts": VALUE * 400,
+    "characters": "p\u00e4ssw\u00f6rd \U0001f511 two " * 400,
+    "digits": "0123456789" * 1_000,
+    "lines": "\n".join(f"{n:04} line of a long value\t{n:04}" for n in range(300)),
+}
+RARE_FORMS = {"json in json", "json with escaped slashes", "url in lower case"}
+
+
+@pytest.fixture(params=LONG_VALUES)
+def long_value(request: pytest.FixtureRequest) -> str:
+    assert len(LONG_VALUES[request.param]) > PATTERN_BYTES
+    return LONG_VALUES[request.param]
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form not in RARE_FORMS])
+def test_long_value_is_found_in_this_form(long_value: str, form: str) -> None:
+    text = f"<{FORMS[form](long_value.strip())}>"
+    masked = Masker([long_value]).text(text)
+    assert masked.strip("<>*") == "", masked
+    assert MASK in masked
+
+
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode, base64.encodebytes])
+@pytest.mark.parametrize("after", range(3))
+@pytest.mark.parametrize("before", range(3))
+def test_long_value_is_found_in_base64(
+    long_value: str, before: int, after: int, encode: Callable[[bytes], bytes]
+) -> None:
+    content = b"x" * before + long_value.strip().encode() + b"y" * after
+    masked = Masker([long_value]).text(encode(content).decode())
+    left = masked.replace(MASK, "").replace("\n", "").rstrip("=")
+    ends = 2
+    assert len(left) <= (before * 8 + 5) // 6 + (after * 8 + 5) // 6 + ends, masked
+    assert MASK in masked
+
+
+def test_lines_of_a_long_value_are_found_by_themselves() -> None:
+    lines = LONG_VALUES["lines"].splitlines()
+    indented = "\n".join(f"    {line}" for line in lines)
+    assert Masker([LONG_VALUES["lines"]]).text(indented) == "\n".join(["    ***"] * len(lines))
+
+
+def test_short_value_beside_a_long_one_is_found_in_every_form(long_value: str) -> None:
+    masker = Masker([long_value, VALUE[::-1]])
+    for form in FORMS.values():
+        assert masker.text(f"<{form(VALUE[::-1])}>").strip("<>*") == ""
+
+
+def test_short_values_that_are_too_many_for_the_pattern_are_all_found() -> None:
+    values = [f"value-{n:04}/" for n in range(PATTERN_BYTES // 5)]
+    masked = Masker(values).value(
+        {"all": values, "form": [quote(each, safe="") for each in values]}
+    )
+    assert masked == {"all": [MASK] * len(values), "form": [MASK] * len(values)}
+
+
+@pytest.mark.parametrize("size", [100, 1_000, 3_333, 100_000])
+def test_long_value_is_found_across_chunks(long_value: str, size: int) -> None:
+    masker = Masker([long_value, VALUE[::-1]])
+    content = f"before{long_value.strip()}{VALUE[::-1]}{long_value.strip()}after".encode()
+    chunks = [content[at : at + size] for at in range(0, len(content), size)]
+    stream = masker.stream()
+    masked = b"".join([*map(stream.feed, chunks), stream.end()])
+    assert masked.startswith(b"before***")
+    assert masked.strip(b"befor*aft") == b""
+    assert masked == masker.content(content)
+
+
+def test_text_without_a_long_value_is_returned_as_it_is(long_value: str) -> None:
+    text = "".join(random.Random(3).choices(string.printable, k=100_000))
+    assert Masker([long_value]).text(text) is text
+
+
 # --- streams -------------------------------------------------------------------------------------
 
 
@@ -204,6 +287,16 @@ def test_megabyte_and_twenty_values_cost_a_few_times_what_its_json_does(
     assert Masker(twenty).value(value) is value
     masked = best_of_five(lambda: Masker(twenty).value(value))
     assert masked < most * best_of_five(lambda: json.dumps(value))
+
+
+@pytest.mark.parametrize(
+    "alphabet", [string.ascii_letters, string.punctuation, "\u00e4\u00f6\u6f22"]
+)
+def test_masker_of_a_long_value_is_made_as_soon_as_that_of_a_short_one(alphabet: str) -> None:
+    """The pattern of 50,000 characters took a second or two, or was refused."""
+    chance = random.Random(4)
+    short, long = ("".join(chance.choices(alphabet, k=k)) for k in (1_000, 50_000))
+    assert best_of_five(lambda: Masker([long])) < 10 * best_of_five(lambda: Masker([short]))
 
 
 def test_values_stay_in_no_cache(twenty: list[str]) -> None:

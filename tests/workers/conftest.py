@@ -1,12 +1,18 @@
-"""Agents whose threads have not begun."""
+"""Agents whose threads have not begun, and one whose clerks work."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from django.db import connections
 
-from tests.factories import make_worker
+from orchestrator.core.executions import Ended
+from orchestrator.core.reasons import Reason
+from orchestrator.core.states import ExecutionStatus
+from tests.factories import make_execution, make_worker
+from workers import database_threads
 from workers.agent import Agent
 from workers.runtimes import warm_process
 
@@ -30,3 +36,35 @@ def w1() -> Agent:
     agent = Agent(worker_id=make_worker("w1").pk, capacity=10, pool_kind="prefork")
     agent.incarnation, agent.name = 1, "w1"
     return agent
+
+
+@pytest.fixture
+def working(w1: Agent, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
+    """The agent of `w1`, whose clerks work; nothing starts what they claim."""
+    threads: list[Any] = [w1.claimer, w1.finisher]
+    for clerk in threads:
+        original = clerk.run
+
+        def run(original: Any = original) -> None:
+            try:
+                original()
+            except StopClerk:
+                connections.close_all()
+
+        monkeypatch.setattr(clerk, "run", run)
+        clerk.start()
+    yield w1
+    monkeypatch.setattr(database_threads, "_gather", stop)
+    w1.claimer.asked.put([])
+    w1.finisher.ends.put(Ended(make_execution(ExecutionStatus.RUNNING), Reason.SUCCEEDED, {}))
+    for clerk in threads:
+        clerk.join(10)
+        assert not clerk.is_alive()
+
+
+class StopClerk(Exception):
+    pass
+
+
+def stop(*_: Any, **__: Any) -> None:
+    raise StopClerk

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from billiard.einfo import ExceptionInfo
 from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 
 from orchestrator.core.reasons import Reason
+from tests.waiting import wait_until
 from tests.workers.helpers import call
 from workers import runtimes
 from workers.attempts import STOPPED, Attempt
@@ -23,6 +25,7 @@ def attempt(monkeypatch: pytest.MonkeyPatch) -> Any:
     """An attempt that runs; `ended` has what it was said to have come to."""
     monkeypatch.setattr("workers.attempts.state.task_ready", lambda *_, **__: None)
     monkeypatch.setattr("workers.attempts.processes.terminate", lambda *_, **__: 0)
+    monkeypatch.setattr("workers.attempts.processes.kill_warm", lambda *_: 0)
     attempt: Any = Attempt.__new__(Attempt)
     attempt.execution_id, attempt.number, attempt.time_start = "id", 1, 1.0
     attempt.send_event = lambda *_, **__: None
@@ -36,6 +39,7 @@ def lost(attempt: Any, error: Exception) -> tuple[Reason, dict[str, Any]]:
         raise error
     except type(error):
         attempt.on_lost(ExceptionInfo())
+    wait_until(lambda: attempt.ended)
     (end,) = attempt.ended
     return end  # type: ignore[no-any-return]
 
@@ -59,6 +63,33 @@ def test_lost_process_is_told_of_in_one_sentence(
     assert message in result["message"]
     assert "\n" not in result["message"]
     assert "Traceback" not in result["message"]
+
+
+def test_loop_does_not_wait_while_what_a_child_left_behind_is_ended(
+    attempt: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = threading.Event()
+    warm: list[str] = []
+    monkeypatch.setattr(
+        "workers.attempts.processes.terminate", lambda *_, **__: ended.wait(30) and 0
+    )
+    monkeypatch.setattr("workers.attempts.processes.kill_warm", warm.append)
+    attempt.worker_pid = 4711
+
+    attempt.on_lost(SimpleNamespace(exception=KILLED))
+
+    assert (attempt.ended, attempt.is_lost) == ([], True)
+    assert attempt.worker_pid is None, "nobody signals another process that gets its number"
+    ended.set()
+    wait_until(lambda: attempt.ended)
+    assert warm == ["4711"]
+
+
+def test_attempt_ends_whatever_is_wrong_with_what_its_child_left_behind(
+    attempt: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.attempts.processes.terminate", lambda *_, **__: 1 / 0)
+    assert lost(attempt, KILLED)[0] is Reason.PROCESS_LOST
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="keepers need Linux")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -87,5 +89,37 @@ def test_worker_that_is_paused_need_not_consume_its_work_but_its_cancels(
 
 def test_worker_that_ends_consumes_nothing_again(connected: Agent) -> None:
     connected.consumer.controller.blueprint.state = CLOSE
-    connected.hear_cancels_again()
+    connected.consume_again()
     assert connected.cancel_consumers[0].story == []
+    assert connected.consumer.task_consumer.story == []
+
+
+@pytest.fixture
+def soon(connected: Agent, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
+    """What the loop is to call soon. It keeps no order."""
+    calls: list[Callable[[], None]] = []
+    monkeypatch.setattr(connected, "on_loop", calls.append)
+    return calls
+
+
+def test_both_queues_are_cancelled_and_consumed_in_one_call_of_the_loop(
+    connected: Agent, soon: list[Callable[[], None]]
+) -> None:
+    connected.consume_again()
+    (call,) = soon
+    call()
+    assert connected.cancel_consumers[0].story == ["cancel", "consume"]
+    assert connected.consumer.task_consumer.story == ["cancel", "consume"]
+
+
+@pytest.mark.parametrize("last", ["cancel", "consume"])
+def test_worker_does_what_it_was_told_last_whatever_the_loop_calls_first(
+    connected: Agent, soon: list[Callable[[], None]], last: str
+) -> None:
+    told = [connected.pause, connected.resume, connected.pause]
+    for tell in told if last == "cancel" else told[:2]:
+        tell()
+    for order in itertools.permutations(soon):
+        for call in order:
+            call()
+        assert connected.consumer.task_consumer.story[-1] == last

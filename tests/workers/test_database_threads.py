@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connections
+from django.db import OperationalError
 
 from orchestrator.core import clock, executions
 from orchestrator.core.executions import Ended
@@ -29,38 +28,6 @@ pytestmark = [
 ]
 
 S = ExecutionStatus
-
-
-@pytest.fixture
-def working(w1: Agent, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
-    """The agent of `w1`, whose clerks work; nothing starts what they claim."""
-    threads: list[Any] = [w1.claimer, w1.finisher]
-    for clerk in threads:
-        original = clerk.run
-
-        def run(original: Any = original) -> None:
-            try:
-                original()
-            except StopClerk:
-                connections.close_all()
-
-        monkeypatch.setattr(clerk, "run", run)
-        clerk.start()
-    yield w1
-    monkeypatch.setattr(database_threads, "_gather", stop)
-    w1.claimer.asked.put([])
-    w1.finisher.ends.put(Ended(make_execution(S.RUNNING), Reason.SUCCEEDED, {}))
-    for clerk in threads:
-        clerk.join(10)
-        assert not clerk.is_alive()
-
-
-class StopClerk(Exception):
-    pass
-
-
-def stop(*_: Any, **__: Any) -> None:
-    raise StopClerk
 
 
 def rows(count: int, status: ExecutionStatus) -> list[Execution]:
@@ -126,8 +93,9 @@ def test_what_was_granted_begins_though_the_others_cannot_be_asked_for(
     assert set(told.held) == {(some[1].pk, 7)}, "asked for again, and refused then"
 
 
+@pytest.mark.parametrize("error", [OperationalError("gone"), ValueError("of any other kind")])
 def test_claim_whose_answer_was_lost_is_given_back_when_it_asks_again(
-    working: Agent, monkeypatch: pytest.MonkeyPatch
+    working: Agent, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """Except for what another message has brought as well: that may be running here."""
     monkeypatch.setattr(database_threads, "PAUSE_SECONDS", 0.01)
@@ -136,7 +104,7 @@ def test_claim_whose_answer_was_lost_is_given_back_when_it_asks_again(
     def lost(*arguments: Any, **keywords: Any) -> list[Execution]:
         claim(*arguments, **keywords)
         monkeypatch.setattr(executions, "claim", claim)
-        raise OperationalError("gone")
+        raise error
 
     monkeypatch.setattr(executions, "claim", lost)
     committed, running, other = rows(3, S.SCHEDULED)
@@ -167,6 +135,52 @@ def test_end_of_a_held_execution_waits_and_the_others_are_recorded_at_once(worki
     wait_until(lambda: statuses(some)[0] == "completed")
     assert working.finisher.flush(60)
     assert all(each.key not in working.desk.in_hand for each in some)
+
+
+def refuse(
+    culprit: Execution, monkeypatch: pytest.MonkeyPatch, *, also_without_result: bool = False
+) -> None:
+    """Have a fault of ours keep the end of this execution from being recorded."""
+    finish = executions.finish
+
+    def faulty(batch: list[Ended], **keywords: Any) -> Any:
+        ends = [end for end in batch if end.execution == culprit]
+        if any(also_without_result or end.reason is Reason.SUCCEEDED for end in ends):
+            raise TypeError("no such number: '***'")
+        return finish(batch, **keywords)
+
+    monkeypatch.setattr(executions, "finish", faulty)
+
+
+def test_end_that_cannot_be_recorded_loses_its_result_and_keeps_no_other(
+    working: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = rows(3, S.RUNNING)
+    refuse(some[1], monkeypatch)
+    working.desk.in_hand.take([each.key for each in some])
+    for each in some:
+        working.finisher.put(Ended(each, Reason.SUCCEEDED, {}))
+    assert working.finisher.flush(60)
+    assert statuses(some) == ["completed", "failed", "completed"]
+    assert reread(some[1]).result == {
+        "error": database_threads.UNSTORABLE,
+        "message": "no such number: '***'",
+        "failed_by": "worker",
+    }
+    assert working.desk.in_hand.keys() == []
+
+
+def test_end_that_cannot_be_recorded_at_all_is_left_to_the_sweep(
+    working: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = rows(3, S.RUNNING)
+    refuse(some[1], monkeypatch, also_without_result=True)
+    working.desk.in_hand.take([each.key for each in some])
+    for each in some:
+        working.finisher.put(Ended(each, Reason.SUCCEEDED, {}))
+    assert working.finisher.flush(60), "nothing waits for it"
+    assert statuses(some) == ["completed", "running", "completed"]
+    assert working.desk.in_hand.keys() == [some[1].key], "no audit has it run once more"
 
 
 def test_end_of_an_attempt_that_was_given_up_is_refused_once(working: Agent) -> None:

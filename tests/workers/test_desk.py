@@ -16,7 +16,7 @@ from celery.concurrency.thread import TaskPool as ThreadPool
 from celery.utils.functional import noop
 from kombu.asynchronous import Hub, set_event_loop
 
-from orchestrator.core.executions import Contents
+from orchestrator.core.executions import RETRY_AFTER, Contents
 from orchestrator.core.reasons import Reason
 from settings.celery import app
 from tests.garbage import uncollected
@@ -67,7 +67,8 @@ def answer(
         for key in granted
     ]
     given = {row.pk: contents or Contents({}) for row in rows}
-    agent.claimer.answers.append(Answer(batch, rows, held, given))
+    maskers = {row.pk: hiding.masker_of(given[row.pk].secrets) for row in rows}
+    agent.claimer.answers.append(Answer(batch, rows, held, given, maskers))
     agent.desk.claim_waiting()
 
 
@@ -174,9 +175,11 @@ def test_what_is_held_makes_room_for_others_behind_it(agent: Agent) -> None:
     offer(agent, *held)
     answer(agent, held=[each.key for each in held])
 
-    agent._adapt_prefetch()
+    agent.desk.pool = SimpleNamespace(maintain_pool=lambda: None)
+    agent._on_loop_tick()
 
     assert agent.consumer.qos.value >= 2 * agent.capacity + 2
+    assert agent.desk.claiming == 2, "and it is asked for again"
 
 
 def test_attempt_is_in_hand_from_the_question_until_its_claim_is_refused(agent: Agent) -> None:
@@ -393,3 +396,43 @@ def test_attempt_whose_key_is_refused_ends_without_a_slot(
     (end,) = ended
     assert end.reason is Reason.KEY_REFUSED
     assert end.result["message"] == "The key billing/stripe was revoked."
+
+
+def test_attempt_that_cannot_be_started_ends_and_the_next_one_starts(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stories: list[list[str]] = [[], []]
+    broken, next_one = (Offered(story, uuid.uuid4()) for story in stories)
+    monkeypatch.setattr(broken, "start", lambda *_, **__: int("hunter22"))
+    offer(agent, broken, next_one)
+
+    answer(agent, broken.key, next_one.key, contents=Contents({}, ("hunter22",)))
+
+    end = agent.finisher.ends.get_nowait()
+    assert (end.execution.key, end.reason) == (broken.key, Reason.PROCESS_LOST)
+    assert end.result["message"].startswith("The worker could not start it: ValueError: invalid")
+    assert end.result["message"].endswith("'***'"), "it is masked before it has begun"
+    assert stories == [["acknowledged"], ["acknowledged", "started"]]
+    assert list(agent.desk.claimed) == [next_one.key]
+
+
+def test_time_at_which_an_action_wants_to_run_again_is_no_secret(agent: Agent) -> None:
+    """A worker has computed it, and the database counts with it."""
+    result = {RETRY_AFTER: 470_000.0, "message": "come at 470000.0"}
+    for reason, asked in ((Reason.TRY_AGAIN, 470_000.0), (Reason.SUCCEEDED, "***")):
+        one = Offered([], uuid.uuid4())
+        one.masker = hiding.masker_of(["470000"])
+        agent.desk.ended(one, reason, result)  # type: ignore[arg-type]
+        end = agent.finisher.ends.get_nowait()
+        assert end.result == {RETRY_AFTER: asked, "message": "come at ***.0"}
+
+
+def test_what_the_pool_was_never_given_is_taken_back_when_it_is_down(agent: Agent) -> None:
+    begun, unbegun = (Offered([], uuid.uuid4()) for _ in range(2))
+    offer(agent, begun, unbegun)
+    answer(agent, begun.key, unbegun.key)
+    begun.job = object()
+
+    assert [each.key for each in agent.desk.take_unbegun()] == [unbegun.key]
+    assert list(agent.desk.claimed) == [begun.key]
+    assert agent.desk.take_unbegun() == []

@@ -16,7 +16,9 @@ import pytest
 import structlog
 
 from orchestrator.core import executions
+from orchestrator.core.masking import Masker
 from orchestrator.core.reasons import Reason
+from tests.waiting import wait_until
 from tests.workers.helpers import SAMPLE, call, python, sh
 from workers import child, hiding, runtimes
 from workers.attempts import Attempt
@@ -32,6 +34,13 @@ SECRETS = (VALUE,)
 def nothing_is_left() -> Iterator[None]:
     yield
     assert hiding._active == {}
+
+
+def begun(*values: str) -> Masker:
+    """The masker of these values, which are masked from now on."""
+    masker = hiding.masker_of(values)
+    hiding.begin(masker)
+    return masker
 
 
 def run(asked: Any) -> Outcome:
@@ -164,7 +173,7 @@ def test_what_an_action_prints_in_its_own_process_is_masked(
 
 def test_output_of_several_executions_is_masked_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     printed = guarded(monkeypatch)
-    one, two = hiding.begin(SECRETS), hiding.begin(["other-secret"])
+    one, two = begun(*SECRETS), begun("other-secret")
     sys.stdout.write(f"{VALUE} other-")
     hiding.end(one)
     sys.stdout.write("secret ")
@@ -213,7 +222,7 @@ def test_log_line_is_masked_with_fields_and_traceback(log: io.StringIO) -> None:
 
 
 def test_two_executions_in_hand_are_both_masked(log: io.StringIO) -> None:
-    one, two = hiding.begin(SECRETS), hiding.begin(["other-secret"])
+    one, two = begun(*SECRETS), begun("other-secret")
     logging.getLogger("a").warning("%s %s", VALUE, "other-secret")
     hiding.end(one)
     logging.getLogger("a").warning("%s", "other-secret")
@@ -223,7 +232,7 @@ def test_two_executions_in_hand_are_both_masked(log: io.StringIO) -> None:
 
 
 def test_child_forgets_what_its_parent_had_in_hand(log: io.StringIO) -> None:
-    hiding.begin(SECRETS)
+    begun(*SECRETS)
     hiding.forget_all()
     logging.getLogger("a").warning(VALUE)
     assert log.getvalue() == f"WARNING {VALUE}\n"
@@ -232,7 +241,7 @@ def test_child_forgets_what_its_parent_had_in_hand(log: io.StringIO) -> None:
 def test_what_an_execution_says_is_masked_with_its_own_secrets_alone() -> None:
     """Masked with its neighbour's too, it could try which values come back as stars."""
     guess = ["guess 41", "guess 42"]
-    neighbour = hiding.begin(["guess 42"])
+    neighbour = begun("guess 42")
     try:
         asked = sh(f"echo {guess[0]}; echo {guess[1]}; echo {VALUE}", secrets=SECRETS)
         assert child.run(asked).result["stdout"].split("\n")[:3] == [*guess, "***"]
@@ -257,7 +266,7 @@ def attempt(monkeypatch: pytest.MonkeyPatch) -> Any:
     attempt.execution = SimpleNamespace(pk="id", attempt=1)
     attempt.send_event = lambda *_, **__: None
     attempt.desk, attempt.put = Desk(agent), put
-    attempt.masker = hiding.begin(SECRETS)
+    attempt.masker = begun(*SECRETS)
     return attempt
 
 
@@ -272,6 +281,7 @@ def test_error_of_the_pool_is_masked_before_it_is_recorded(attempt: Any) -> None
         raise ValueError(f"cannot pickle {VALUE}")
     except ValueError as error:
         attempt.on_lost(SimpleNamespace(exception=error))
+    wait_until(lambda: attempt.put)
     (ended,) = attempt.put
     assert "cannot pickle ***" in ended.result["message"]
 

@@ -13,9 +13,10 @@ from orchestrator.access import execution_tokens
 from orchestrator.access.models import ExecutionToken
 from orchestrator.core import executions
 from orchestrator.core.executions import Contents
+from orchestrator.core.masking import Masker
 from orchestrator.core.models import Execution
 from tests.factories import make_action, make_execution
-from workers import database_threads
+from workers import database_threads, hiding
 from workers.agent import Agent
 
 KEYED, PLAIN = "keyed", "plain"
@@ -70,6 +71,37 @@ def test_any_other_fault_refuses_what_has_a_key_and_no_more(
     contents: Any = agent.claimer._opened(GRANTED)
     assert contents[KEYED].refusal == database_threads.FAILED
     assert contents[PLAIN].refusal == ""
+
+
+def test_execution_that_cannot_be_looked_at_is_refused_and_the_others_are_not(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(granted: Any, *, unread: str = "") -> Any:
+        if KEYED in [row.pk for row in granted]:
+            raise ValueError("a reference that nobody can read")
+        return {row.pk: Contents({}) for row in granted}
+
+    monkeypatch.setattr(executions, "opened", broken)
+    contents: Any = agent.claimer._opened(GRANTED)
+    assert contents[KEYED].refusal == database_threads.FAILED
+    assert contents[PLAIN].refusal == ""
+
+
+def test_execution_whose_secrets_cannot_be_masked_is_refused_and_says_how_large_they_are(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def masker_of(secrets: tuple[str, ...]) -> Masker:
+        if "too much" in secrets:
+            raise ValueError("too much for it: 'too much'")
+        return Masker(secrets)
+
+    monkeypatch.setattr(hiding, "masker_of", masker_of)
+    given: Any = {KEYED: Contents({}, ("too much", "more")), PLAIN: Contents({}, ("hunter22",))}
+    contents, maskers = database_threads._with_maskers(given)
+    refusal = "Its secrets, 12 characters, could not be masked: ValueError."
+    assert contents == {KEYED: Contents({}, refusal=refusal), PLAIN: Contents({}, ("hunter22",))}
+    assert [maskers[pk].text("hunter22") for pk in given] == ["hunter22", "***"]
+    assert "too much" not in caplog.text
 
 
 def test_worker_that_stops_does_not_wait_for_keys(agent: Agent, away: list[int]) -> None:

@@ -17,6 +17,7 @@ from orchestrator.queues.models import WorkQueue
 from tests.factories import NOW, make_execution, make_worker, seconds
 from tests.rows import ended, reread
 from tests.workers.test_desk import Offered
+from workers import hiding
 from workers.agent import Agent
 from workers.host import Answer
 from workers.pauses import Pauses
@@ -246,7 +247,8 @@ def test_what_is_claimed_of_a_paused_queue_goes_back_and_is_not_started(
     w1.desk.offer(offered)
     batch = w1.claimer.asked.get_nowait()
     given = {each.pk: executions.Contents({}) for each in (held, free)}
-    w1.claimer.answers.append(Answer(batch, [held, free], (), given))
+    maskers = dict.fromkeys(given, hiding.NOTHING)
+    w1.claimer.answers.append(Answer(batch, [held, free], (), given, maskers))
     w1.desk.claim_waiting()
     assert story.count("started") == 1
     assert reread(held).status == "requested"
