@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+import random
 import sys
 import threading
 from collections.abc import Iterator
@@ -58,6 +59,14 @@ def test_output_of_a_command_is_masked() -> None:
     assert result["stdout"] == '{"token": "***"}\n'
     assert "***" in result["stderr"]
     assert VALUE not in str(result)
+
+
+def test_value_of_many_kilobytes_is_masked_in_the_output_of_a_command() -> None:
+    """A pattern of it would be refused."""
+    value = "".join(random.Random(5).choices('\u00e4\u00f6\u6f22/+"', k=60_000))
+    asked = call("shell", ["cat"], parameters={"token": value}, secrets=(value,),
+                 output_limit_bytes=1_000_000)  # fmt: skip
+    assert run(asked).result["stdout"].replace("***", "") == '{"token": ""}'
 
 
 def test_value_that_comes_in_two_chunks_is_masked() -> None:
