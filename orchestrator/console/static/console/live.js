@@ -43,6 +43,10 @@ export function refresh() {
   }
   const wait = Math.max(0, dueAt - Date.now());
   asking = setTimeout(async () => {
+    if (paused || document.hidden) {
+      asking = null; // who shows the page again asks
+      return;
+    }
     const askedAt = Date.now();
     again = false;
     await ask();
