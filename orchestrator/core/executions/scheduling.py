@@ -181,7 +181,7 @@ def _schedule_default(*, placement: fleet.Placement, now: datetime, actor: str, 
         limit -= len(waiting) - len(full)
         if len(waiting) < most:
             return bool(full or look.busy)
-        if limit <= 0 or not choice.runtimes or not look.goes_on(full):
+        if limit <= 0 or not any(placement.room().values()) or not look.goes_on(full):
             return True
 
 
