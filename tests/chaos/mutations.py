@@ -1299,4 +1299,11 @@ MUTANTS = (
             ),
         ),
     ),
+    Mutant(
+        "sweep may walk the history",
+        ATTEMPT,
+        'overdue.without_contents().order_by("queue", "-priority", "pk")',
+        "overdue.without_contents()",
+        (SWEEPING,),
+    ),
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, connection
+from django.test.utils import CaptureQueriesContext
 
 from orchestrator.core import executions, publisher
 from orchestrator.core.executions import attempts, sweeping
@@ -163,3 +165,16 @@ def test_kind_that_cannot_be_ended_keeps_no_other_from_its_end(
         executions.sweep(now=NOW)
     assert ended(past_deadline)[0] == "requested"
     assert [ended(each)[0] for each in (not_started, not_ended)] == ["requested", "timeout"]
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_sweep_does_not_walk_the_history_for_the_few_that_are_open() -> None:
+    """By id, PostgreSQL expects a batch near the end of the table: nearly all of the history has a
+    deadline that has passed."""
+    with CaptureQueriesContext(connection) as queries:
+        executions.sweep(now=NOW)
+    reads = [each["sql"] for each in queries if "FOR NO KEY UPDATE" in each["sql"]]
+    assert len(reads) == len(sweeping.KINDS)
+    columns = [sql.partition("ORDER BY ")[2].partition(" LIMIT")[0] for sql in reads]
+    names = [re.findall(r'\."(\w+)"', each) for each in columns]
+    assert names == len(reads) * [["queue", "priority", "id"]], "the order of execution_open"
