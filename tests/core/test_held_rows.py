@@ -88,9 +88,9 @@ def test_batch_of_steps_waits_for_one_that_is_held() -> None:
 def test_sweep_ends_what_stands_behind_more_held_rows_than_a_batch_has(settings: Any) -> None:
     settings.MUSTER = replace(settings.MUSTER, batch_size=2)
     gone = make_worker(status="inactive")
-    free = [make_execution(S.SCHEDULED, worker=gone, start_by=NOW) for _ in range(3)]
-    # the newest come first
+    # the oldest come first
     others = [make_execution(S.SCHEDULED, worker=gone, start_by=NOW) for _ in range(5)]
+    free = [make_execution(S.SCHEDULED, worker=gone, start_by=NOW) for _ in range(3)]
     with held(*others):
         assert executions.sweep(now=NOW)["not_started"] == 3
         open_ids = set(Execution.objects.open().values_list("pk", flat=True))
