@@ -51,13 +51,16 @@ VALUES = [
 ]
 
 
+def assert_is_masked(text: str, *, of: str) -> None:
+    masked = Masker([of]).text(f"<{text}>")
+    assert masked.strip("<>*") == "", masked
+    assert MASK in masked
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("value", VALUES)
 def test_value_is_found_in_this_form(value: str, form: str) -> None:
-    text = f"<{FORMS[form](value)}>"
-    masked = Masker([value]).text(text)
-    assert masked.strip("<>*") == "", masked
-    assert MASK in masked
+    assert_is_masked(FORMS[form](value), of=value)
 
 
 @pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode, base64.encodebytes])
@@ -160,10 +163,7 @@ def long_value(request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.parametrize("form", [form for form in FORMS if form not in RARE_FORMS])
 def test_long_value_is_found_in_this_form(long_value: str, form: str) -> None:
-    text = f"<{FORMS[form](long_value.strip())}>"
-    masked = Masker([long_value]).text(text)
-    assert masked.strip("<>*") == "", masked
-    assert MASK in masked
+    assert_is_masked(FORMS[form](long_value.strip()), of=long_value)
 
 
 @pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode, base64.encodebytes])

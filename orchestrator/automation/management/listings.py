@@ -42,8 +42,7 @@ class ListingCommand(output.MusterCommand):
             self.show(table(page))
         else:
             self.stdout.write(none)
-        if more:
-            self.stdout.write(f"More: --cursor {more}")
+        self.lead_on(more)
 
 
 def of_packs(rows: QuerySet[Any], *, pack: str | None, retired: bool) -> QuerySet[Any]:

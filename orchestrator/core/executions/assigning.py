@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -17,7 +17,7 @@ from orchestrator.core import admission, clock, database, fleet, tracing
 from orchestrator.core.executions import dispatching, status_news, unloaded
 from orchestrator.core.executions.attempts import end_attempts, move
 from orchestrator.core.executions.dispatching import BROKER_PAUSE, FULL, Dispatch, start_by
-from orchestrator.core.models import Action, Execution, backlog
+from orchestrator.core.models import Action, Execution
 from orchestrator.core.reasons import Reason
 from orchestrator.core.state_machine import Move
 from orchestrator.core.states import ExecutionStatus
@@ -39,17 +39,12 @@ class Look:
 
     def __init__(self) -> None:
         self._until = time.monotonic() + LOOK_SECONDS
-        self._busy: dict[tuple[str, ...], UUID] = {}
-
-    @property
-    def busy(self) -> Collection[UUID]:
-        """One of each kind that was full: what asks for the same is to be left out."""
-        return self._busy.values()
+        self.busy: list[UUID] = []
+        """Those that were full: what asks for the same is to be left out."""
 
     def goes_on(self, full: Sequence[Execution]) -> bool:
         """Note what was full; returns True if there may be others behind it."""
-        for each in full:
-            self._busy.setdefault(backlog.asked(each), each.pk)
+        self.busy += [each.pk for each in full]
         return bool(full) and time.monotonic() < self._until
 
 

@@ -14,7 +14,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
-from orchestrator.core import authority, checks, words
+from orchestrator.core import authority, checks, cursors, words
 from orchestrator.core.authority import Principal
 from orchestrator.core.errors import Forbidden, MusterError
 from orchestrator.core.management.parsing import ParsedCommand
@@ -119,6 +119,16 @@ class MusterCommand(ParsedCommand):
     def show_items(self, items: Iterable[Any], *, next_cursor: str | None = None) -> None:
         """Write a list, in the shape of all lists; without a cursor it is the last page."""
         self.show_json({"items": list(items), "next_cursor": next_cursor})
+
+    def lead_on(self, cursor: str | None, *, found: bool = True, looked_at: str = "") -> None:
+        """Say how to see the next page of a list, if there is one. `found`: whether this one has
+        rows. `looked_at`: what was looked at, if that was not all."""
+        if cursor is None:
+            return
+        if not found:
+            looked_at = looked_at or f"Looked at {cursors.LOOKED_AT_LIMIT:,}."
+        what = f"{looked_at} Older ones" if looked_at else "More"
+        self.stdout.write(f"{what}: --cursor {cursor}")
 
     def fail(self, message: str) -> NoReturn:
         raise CommandError(message)

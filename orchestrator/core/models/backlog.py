@@ -7,7 +7,6 @@ queries, and a test compares both.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -122,12 +121,6 @@ def _waiting(now: datetime) -> ExecutionQuerySet:
     return Execution.objects.backlog(now).without_contents()
 
 
-def asked(execution: Execution) -> tuple[str, ...]:
-    """What an execution asks for: two with the same may have the same workers."""
-    values = (getattr(execution, name) for name in ASKED)
-    return *(json.dumps(value, sort_keys=True) for value in values), str(execution.is_suspect)
-
-
 def _passing(rows: ExecutionQuerySet, busy: Collection[UUID]) -> ExecutionQuerySet:
     """Those that ask for something else than each of these."""
     if not busy:
@@ -137,7 +130,7 @@ def _passing(rows: ExecutionQuerySet, busy: Collection[UUID]) -> ExecutionQueryS
 
 
 def _asked() -> Any:
-    """The same as one text of the database."""
+    """What an execution asks for, as one text: two with the same may have the same workers."""
     parts: list[Any] = [Value("|")] * (2 * len(ASKED) - 1)
     parts[::2] = [_text(name) for name in ASKED]
     is_suspect = Case(When(lost_workers__gte=SUSPECT_FROM, then=Value("|1")), default=Value("|"))

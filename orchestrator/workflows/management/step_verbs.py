@@ -38,8 +38,7 @@ class StepVerbs(output.MusterCommand):
             self.stdout.write("No step.")
         else:
             self.show(task_tables.steps_table(views, now))
-            if more:
-                self.stdout.write(f"More: --cursor {more}")
+            self.lead_on(more)
 
     def show_step(self, *, task: str, step: str, as_json: bool, **options: Any) -> None:
         row = selection.step(self._id(task), step)

@@ -101,8 +101,7 @@ class Command(output.MusterCommand):
             self.show(_table(page, now))
         else:
             self.stdout.write("No bulk order matches." if state else "No bulk order yet.")
-        if more:
-            self.stdout.write(f"More: --cursor {more}")
+        self.lead_on(more)
 
     def show_one(self, *, id: str, wait: bool, as_json: bool, **options: Any) -> None:
         row = self._selected(id)

@@ -91,15 +91,12 @@ class Command(output.MusterCommand):
         if as_json:
             items = [document(shown.summary(row, seen_by=self.principal)) for row in page]
             self.show_items(items, next_cursor=more)
-        elif page:
+            return
+        if page:
             self.show(dlq_view.listing(page, seen_by=self.principal))
-            if more:
-                self.stdout.write(f"More: --cursor {more}")
-        elif more:
-            looked_at = f"Looked at {cursors.LOOKED_AT_LIMIT:,}."
-            self.stdout.write(f"No DLQ entry matches.\n{looked_at} Older ones: --cursor {more}")
         else:
-            self.stdout.write("No DLQ entry.")
+            self.stdout.write("No DLQ entry matches." if more else "No DLQ entry.")
+        self.lead_on(more, found=bool(page))
 
     def show_one(self, *, id: str, as_json: bool, **options: Any) -> None:
         self._show(DLQEntry.objects.get(dlq_entry_uuid=self._id(id)), as_json=as_json)

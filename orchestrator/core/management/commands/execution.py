@@ -146,10 +146,7 @@ class Command(output.MusterCommand):
         else:
             is_filtered = bool(query) or any(options[name] for name in FILTERS)
             self.stdout.write(NO_MATCH if is_filtered or cursor else NONE)
-            looked_at = looked_at or f"Looked at {cursors.LOOKED_AT_LIMIT:,}."
-        if more:
-            what = "More" if page and not looked_at else f"{looked_at} Older ones"
-            self.stdout.write(f"{what}: --cursor {more}")
+        self.lead_on(more, found=bool(page), looked_at=looked_at)
 
     def _found(
         self, query: str, options: Mapping[str, Any], limit: int, cursor: str | None

@@ -87,8 +87,7 @@ class Command(output.MusterCommand):
             self.show(_table(page, now))
         else:
             self.stdout.write("No inquiry matches." if all or state else "No open inquiry.")
-        if more:
-            self.stdout.write(f"More: --cursor {more}")
+        self.lead_on(more)
 
     def show_one(self, *, id: str, as_json: bool, **options: Any) -> None:
         self._show(self._selected(id), as_json)

@@ -100,15 +100,13 @@ class Command(StepVerbs):
         if as_json:
             items = [document(shown.summary(task, counts[task.pk])) for task in page]
             self.show_items(items, next_cursor=more)
-        elif page:
+            return
+        if page:
             self.show(task_tables.tasks(page, counts, clock.now(), seen_by=self.principal))
-            if more:
-                self.stdout.write(f"More: --cursor {more}")
-        elif more:
-            looked_at = f"Looked at {cursors.LOOKED_AT_LIMIT:,}."
-            self.stdout.write(f"No task matches.\n{looked_at} Older ones: --cursor {more}")
         else:
-            self.stdout.write("No task. Request one: manage.py task create NAMESPACE/NAME/VERSION")
+            none = "No task. Request one: manage.py task create NAMESPACE/NAME/VERSION"
+            self.stdout.write("No task matches." if more else none)
+        self.lead_on(more, found=bool(page))
 
     def show_one(self, *, task: str, as_json: bool, **options: Any) -> None:
         row = self._task(task)
