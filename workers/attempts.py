@@ -58,6 +58,7 @@ class Attempt(Request):
     """Since when it has waited for its release; 0 if it has not. By `time.monotonic`."""
     desk: Desk
     _on_ack: Callable[..., None]
+    _connection_errors: tuple[type[Exception], ...]
     _kwargs: dict[str, Any]
     _kwargsrepr: str
     job: Any = None
@@ -87,6 +88,17 @@ class Attempt(Request):
                 attempt._kwargs = publisher.about(key)
                 attempt._kwargsrepr = repr(attempt._kwargs)
         return attempts
+
+    def acknowledge(self) -> None:
+        """Do nothing: Celery calls this as the action begins, in whichever thread that is. What is
+        said of its message follows from its claim, see `acknowledge_message`."""
+
+    def acknowledge_message(self) -> None:
+        """Tell the broker, on the consumer's thread, that the message was heeded. Raises the errors
+        of the broker's library: then it comes again, and its claim is refused."""
+        if not self.acknowledged:
+            self._on_ack(log, self._connection_errors)
+            self.acknowledged = True
 
     def start(self, pool: Any, *, pack_path: str) -> None:
         """Hand the claimed execution to a pool child. `pack_path`: its pack, as its release has

@@ -1,6 +1,6 @@
 """The desk of a worker: messages that wait for a slot, and attempts that run.
 
-    message -> Desk.offer -> Claimer (a batch, one statement) -> ack -> pool child runs the action
+    message -> Desk.offer -> Claimer (a batch, one statement) -> pool child runs the action, ack
                                                              -> Finisher (a batch) records the end
 
 The order matters: nothing is started or acknowledged before its claim has committed. A message that
@@ -116,11 +116,13 @@ class Desk:
 
     def claim_waiting(self) -> None:
         """Take the granted claims, and let the claimer ask for as many more as have room."""
-        try:
-            for answer in self.agent.claimer.take_answers():
-                self._take(answer)
-        finally:
-            self._feed()  # also if the broker has gone: what is claimed runs
+        settled: list[Attempt] = []
+        for answer in self.agent.claimer.take_answers():
+            settled += self._take(answer)
+        self._feed()
+        # last: without a connection to the broker this raises
+        for attempt in settled:
+            attempt.acknowledge_message()
         room = self.room()
         if self.waiting and self.worth_asking(room) and self.agent.takes_work:
             batch = [self.waiting.popleft() for _ in range(min(room, len(self.waiting)))]
@@ -128,13 +130,14 @@ class Desk:
             self.in_hand.take(attempt.key for attempt in batch)
             self.agent.claimer.ask(batch)
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answer: Answer) -> list[Attempt]:
+        """Take the answer to a claim; returns those whose messages can be acknowledged."""
         self.claiming -= len(answer.batch)
         if answer.granted is None:
             # not claimed, as far as is known, and not acknowledged
             self.in_hand.let_go(attempt.key for attempt in answer.batch)
             self.waiting.extendleft(reversed(answer.batch))
-            return
+            return []
         granted = {each.key: each for each in answer.granted}
         settled = []
         for attempt in answer.batch:
@@ -149,9 +152,7 @@ class Desk:
                     continue
                 state.task_ready(attempt)
             settled.append(attempt)
-        # last: without a connection to the broker this raises
-        for attempt in settled:
-            attempt.acknowledge()
+        return settled
 
     def _make_ready(self, attempt: Attempt, execution: Execution, answer: Answer) -> None:
         attempt.execution = execution
@@ -267,4 +268,6 @@ class Desk:
         # the pool's job has the attempt's methods: together they would stay until somebody looks
         # for garbage. Not before: what is claimed and has no job counts as not begun
         attempt.job = None
-        self.agent.wake()
+        # what is offered from now on finds the slot free by itself
+        if self.waiting or self.ready:
+            self.agent.wake()

@@ -92,11 +92,20 @@ class Lane:
 
         Raises the errors of the broker's library, TimeoutError among them if the broker stalls.
         """
+        self.post(messages)
+        return self.confirmed()
+
+    def post(self, messages: Sequence[RawMessage]) -> None:
+        """Publish a batch; `confirmed` comes next. Raises the errors of the broker's library."""
         self.batch, self.marked = messages, None
         self.fates = [Fate(TAKEN)] * len(messages)
         with self.one_commit():
             for position, message in enumerate(messages):
                 self._publish(position, message)
+
+    def confirmed(self) -> list[Fate]:
+        """Wait for the confirms of the batch that was posted; returns as `send`, raises as
+        `send`."""
         until = time.monotonic() + settings.MUSTER.publish_timeout_seconds
         while self.unconfirmed:
             self.link.drain_events(timeout=max(0.01, until - time.monotonic()))

@@ -226,9 +226,9 @@ def _declare_common() -> None:
         )
 
 
-def send(messages: Sequence[Message]) -> list[Message]:
+def send(messages: Sequence[Message], *, are_posted: bool = False) -> list[Message]:
     """Publish a batch and wait for its confirmation; returns the messages for which there is no
-    queue.
+    queue. `are_posted`: they were published on this thread's connection just now.
 
     Raises BrokerUnavailable after a second attempt on a new connection. The broker may still have
     accepted some messages: their receivers must be safe to run twice.
@@ -236,7 +236,9 @@ def send(messages: Sequence[Message]) -> list[Message]:
     if not messages:
         return []
     try:
-        fates = _deliver([message.raw() for message in messages], brokers.DEFAULT)
+        fates = _deliver(
+            [message.raw() for message in messages], brokers.DEFAULT, are_posted=are_posted
+        )
     except errors() as error:
         raise BrokerUnavailable(
             f"{len(messages)} messages not sent: {brokers.explain(error)}"
@@ -274,11 +276,14 @@ def send_raw(messages: Sequence[RawMessage], *, broker: str = brokers.DEFAULT) -
     ]
 
 
-def _deliver(messages: Sequence[RawMessage], broker: str) -> list[Fate]:
+def _deliver(
+    messages: Sequence[RawMessage], broker: str, *, are_posted: bool = False
+) -> list[Fate]:
     """Publish on this thread's connection, and once more on a new one: the old one may just have
     been idle, and closed by the broker. Raises the errors of the broker's library."""
     try:
-        return _lane(broker).send(messages)
+        lane = _lane(broker)
+        return lane.confirmed() if are_posted else lane.send(messages)
     except errors():
         _drop_lane(broker)
     try:
@@ -343,22 +348,47 @@ after a pause goes at once."""
 
 
 class _Relay:
-    """A thread that publishes the messages given to it, all that have gathered at once."""
+    """A thread that publishes the messages given to it, all that have gathered at once.
+
+    While it has nothing to do, the message of an idle installation is published by whoever has it:
+    to wake a thread takes longer. Its confirm is awaited here all the same.
+    """
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.is_sending = True
         """False if the last batch was not sent."""
         self.waiting: queue.Queue[Message] = queue.Queue(maxsize=20_000)
+        self._next_at = 0.0
+        self._lending = threading.Lock()
+        self._lent: Lane | None = None
+        """The connection of its thread while that does not use it, if it is known to work."""
+        self._posted: Message | None = None
+        """What was published on it by another thread; it is in `waiting` as well."""
         threading.Thread(target=self._run, name="muster-relay", daemon=True).start()
 
     def put(self, messages: Iterable[Message]) -> None:
-        for message in messages:
+        messages = list(messages)
+        with self._lending:
+            # a dispatch that comes alone is for a worker that waits for it
+            if len(messages) == 1 and messages[0].task == RUN:
+                self._post(messages[0])
+            for message in messages:
+                try:
+                    self.waiting.put_nowait(message)
+                except queue.Full:
+                    log.warning("hint dropped, the relay is full", task=message.task)
+                    return
+
+    def _post(self, message: Message) -> None:
+        """Publish this in the calling thread, if the relay is at rest; it awaits the confirm."""
+        lane, self._lent = self._lent, None
+        if lane is not None and time.monotonic() >= self._next_at:
             try:
-                self.waiting.put_nowait(message)
-            except queue.Full:
-                log.warning("hint dropped, the relay is full", task=message.task)
-                return
+                lane.post([message.raw()])
+                self._posted = message
+            except Exception:  # its row is committed; it is sent again, on a new connection
+                log.debug("not published at once", exc_info=True)
 
     def flush(self, timeout_seconds: float) -> bool:
         until = time.monotonic() + timeout_seconds
@@ -367,36 +397,50 @@ class _Relay:
         return not self.waiting.unfinished_tasks
 
     def _run(self) -> None:
-        next_at = 0.0
         while True:
-            batch = [self.waiting.get()]
-            time.sleep(max(0.0, next_at - time.monotonic()))
-            while len(batch) < settings.MUSTER.batch_size:
-                try:
-                    batch.append(self.waiting.get_nowait())
-                except queue.Empty:
-                    break
-            sent = False
+            self._send_next()
+
+    def _send_next(self) -> None:
+        batch = [self.waiting.get()]
+        with self._lending:
+            posted, self._posted, self._lent = self._posted, None, None
+        if posted is None:
+            time.sleep(max(0.0, self._next_at - time.monotonic()))
+        else:
+            self._send([posted], are_posted=True)
+        while len(batch) < settings.MUSTER.batch_size:
             try:
-                _send_hints(_merged(batch))
-                sent = True
-            except MusterError as error:
-                log.warning("hints dropped, the sweep will find the rows", error=error)
-            except Exception:
-                log.exception("hints dropped, the sweep will find the rows")
-            self.is_sending = sent
-            next_at = time.monotonic() + PAUSE_SECONDS
-            for _ in batch:
-                self.waiting.task_done()
+                batch.append(self.waiting.get_nowait())
+            except queue.Empty:
+                break
+        if unsent := [message for message in batch if message is not posted]:
+            self._send(unsent)
+        self._next_at = time.monotonic() + PAUSE_SECONDS
+        if self.is_sending:
+            self._lent = _lane()
+        for _ in batch:
+            self.waiting.task_done()
+
+    def _send(self, messages: Sequence[Message], *, are_posted: bool = False) -> None:
+        sent = False
+        try:
+            _send_hints(_merged(messages), are_posted=are_posted)
+            sent = True
+        except MusterError as error:
+            log.warning("hints dropped, the sweep will find the rows", error=error)
+        except Exception:
+            log.exception("hints dropped, the sweep will find the rows")
+        self.is_sending = sent
 
 
-def _send_hints(messages: Sequence[Message]) -> None:
+def _send_hints(messages: Sequence[Message], *, are_posted: bool) -> None:
     """Send; declare the missing queues of returned messages, and send these again.
 
     Not those of a worker's work: it may be retired, and have no queue on purpose. The executor, who
     finds such dispatches without an answer, can tell.
     """
-    missing = [message for message in send(messages) if message.task != RUN]
+    returned = send(messages, are_posted=are_posted)
+    missing = [message for message in returned if message.task != RUN]
     if missing:
         make_whole(message.routing_key for message in missing)
         send(missing)

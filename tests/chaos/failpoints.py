@@ -112,7 +112,7 @@ _BY_SITE: dict[str, Boundary] = {
     "tasks.batch_scheduler:Scheduler._handle:ack": _in(EXECUTOR),
     "tasks.batch_scheduler:Scheduler._handle:reject": _in(EXECUTOR, by="garbage on every queue"),
     # --- an attempt ---
-    "workers.desk:Desk._take:acknowledge": _in(WORKER),
+    "workers.desk:Desk.claim_waiting:acknowledge_message": _in(WORKER),
     "workers.attempts:_LastOne.__call__:acknowledge": _in(WORKER),
     "executions.attempts:claim:claim": _in(WORKER),
     "executions.attempts:_end:transition_many": _in(WORKER, EXECUTOR),

@@ -83,7 +83,7 @@ KINDS = {
     ),
     **dict.fromkeys(("send", "send_raw"), PUBLISH),
     "send_soon": HINT,
-    **dict.fromkeys(("ack", "acknowledge", "reject", "requeue"), ACK),
+    **dict.fromkeys(("ack", "acknowledge", "acknowledge_message", "reject", "requeue"), ACK),
     **dict.fromkeys(("ack_log_error", "reject_log_error"), ACK),
 }
 

@@ -733,7 +733,7 @@ MUTANTS = (
         "acknowledged before the claim",
         "workers/desk.py",
         "            attempt.desk = self\n",
-        "            attempt.desk = self\n            attempt.acknowledge()\n",
+        "            attempt.desk = self\n            attempt.acknowledge_message()\n",
         (DESK, _scenario("killed", "queue_ttl", "server_faults")),
     ),
     Mutant(
@@ -763,6 +763,20 @@ MUTANTS = (
         "        if twice := unknown & self._unknown:",
         "        if twice := unknown:",
         (AUDIT,),
+    ),
+    Mutant(
+        "end of an attempt is told to nobody who waits for its slot",
+        "workers/desk.py",
+        "        if self.waiting or self.ready:\n            self.agent.wake()",
+        "",
+        (DESK,),
+    ),
+    Mutant(
+        "action begins, and Celery acknowledges from its thread",
+        "workers/attempts.py",
+        "    def acknowledge(self) -> None:",
+        "    def acknowledge_not(self) -> None:",
+        (STRATEGIES,),
     ),
     Mutant(
         "held row acknowledged and dropped",
@@ -819,6 +833,27 @@ MUTANTS = (
         "orchestrator/core/publisher.py",
         "    if refused is not None:",
         "    if False:",
+        (PUBLISHER,),
+    ),
+    Mutant(
+        "dispatch published by its own thread, and its confirm not awaited",
+        "orchestrator/core/publisher.py",
+        "            self._send([posted], are_posted=True)\n",
+        "            pass\n",
+        (PUBLISHER,),
+    ),
+    Mutant(
+        "dispatch published twice",
+        "orchestrator/core/publisher.py",
+        "                self._posted = message\n",
+        "                pass\n",
+        (PUBLISHER,),
+    ),
+    Mutant(
+        "connection used by two threads at once",
+        "orchestrator/core/publisher.py",
+        "        lane, self._lent = self._lent, None\n",
+        "        lane = self._lent\n",
         (PUBLISHER,),
     ),
     Mutant(
@@ -921,8 +956,8 @@ MUTANTS = (
     Mutant(
         "what could not be loaded is placed by an old view of the fleet",
         "orchestrator/core/executions/assigning.py",
-        "        placement.refresh(now=now, older_than_seconds=0.0)\n",
-        "        pass\n",
+        "    placement.heed(unloaded.among(executions), now=now)\n",
+        "",
         (MISSING_CODE,),
     ),
     Mutant(

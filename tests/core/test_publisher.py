@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import threading
+import time
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -271,6 +273,95 @@ def test_what_is_sent_soon_is_joined_by_task(queues: Any) -> None:
     while message := queues.basic_get(topology.requests_queue().name, no_ack=True):
         told += json.loads(message.body)[1]["execution_ids"]
     assert told == [str(UUID(int=1)), str(UUID(int=2))]
+
+
+@pytest.fixture
+def relay(queues: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A relay at rest, whose thread is the test."""
+    monkeypatch.setattr(publisher, "threading", SimpleNamespace(Lock=threading.Lock, Thread=Idle))
+    monkeypatch.setattr(publisher, "PAUSE_SECONDS", 0.0)
+    relay = publisher._Relay()
+    relay.put(publisher.requested([OTHER]))
+    relay._send_next()
+    get(queues, topology.requests_queue().name)
+    return relay
+
+
+class Idle:
+    """A thread that does nothing."""
+
+    def __init__(self, **_: Any) -> None: ...
+    def start(self) -> None: ...
+
+
+DISPATCH = publisher.dispatch([(ID, 1)], worker_id=7)
+
+
+def test_dispatch_that_comes_alone_does_not_wait_for_a_thread(relay: Any, queues: Any) -> None:
+    relay.put([DISPATCH])
+    assert get(queues, "worker.7.executions").headers["id"] == DISPATCH.id
+    relay.put(publisher.requested([ID]))  # it comes before the thread has its turn
+    relay._send_next()
+    assert queues.basic_get("worker.7.executions", no_ack=True) is None, "twice"
+    assert str(ID) in str(get(queues, topology.requests_queue().name).payload)
+    assert relay.is_sending
+    assert relay.flush(0.0)
+
+
+def test_only_one_dispatch_is_published_before_the_thread_has_its_turn(
+    relay: Any, queues: Any
+) -> None:
+    relay.put([DISPATCH])
+    relay.put([publisher.dispatch([(ID, 2)], worker_id=7)])
+    assert get(queues, "worker.7.executions").headers["id"] == DISPATCH.id
+    assert queues.basic_get("worker.7.executions", no_ack=True) is None
+    relay._send_next()
+    assert get(queues, "worker.7.executions").headers["id"] == f"{ID}.2"
+
+
+@pytest.mark.parametrize("messages", [[DISPATCH] * 2, publisher.requested([ID])])
+def test_what_nobody_waits_for_is_left_to_the_thread(
+    relay: Any, queues: Any, messages: list[Message]
+) -> None:
+    relay.put(messages)
+    assert queues.basic_get("worker.7.executions", no_ack=True) is None
+    assert queues.basic_get(topology.requests_queue().name, no_ack=True) is None
+    relay._send_next()
+    assert relay.is_sending
+
+
+def test_within_the_pause_a_dispatch_waits_for_those_that_follow(relay: Any, queues: Any) -> None:
+    relay._next_at = time.monotonic() + 0.1
+    relay.put([DISPATCH])
+    assert queues.basic_get("worker.7.executions", no_ack=True) is None
+    relay._send_next()
+    assert get(queues, "worker.7.executions").headers["id"] == DISPATCH.id
+
+
+@pytest.mark.parametrize("is_noticed", [True, False])
+def test_dispatch_whose_connection_breaks_is_sent_on_another(
+    relay: Any, queues: Any, *, is_noticed: bool
+) -> None:
+    if is_noticed:
+        publisher._lane().link.connection.close()
+    relay.put([DISPATCH])
+    publisher._lane().link.connection.close()
+    relay._send_next()
+    assert relay.is_sending
+    assert get(queues, "worker.7.executions").headers["id"] == DISPATCH.id
+
+
+def test_dispatch_that_is_not_confirmed_is_not_taken_for_sent(
+    relay: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.MUSTER = dataclasses.replace(settings.MUSTER, publish_timeout_seconds=0.2)
+    monkeypatch.setattr(Lane, "_publish", lambda lane, *_: lane.unconfirmed.update({1: 0}))
+    relay.put([DISPATCH])
+    relay._send_next()
+    assert not relay.is_sending
+    monkeypatch.undo()
+    relay.put([DISPATCH])
+    assert relay._posted is None, "by a connection that is known to fail"
 
 
 def test_published_messages_reach_a_kombu_consumer(queues: Any) -> None:

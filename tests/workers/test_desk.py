@@ -1,4 +1,4 @@
-"""The order on a worker: claim, then acknowledge, then start; and nothing else is started."""
+"""The order on a worker: claim, then start, then acknowledge; and nothing else is started."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Offered:
         self.story, self.execution_id, self.number = story, execution_id, number
         self.key = (execution_id, number)
 
-    def acknowledge(self) -> None:
+    def acknowledge_message(self) -> None:
         self.story.append("acknowledged")
 
     def start(self, pool: Any, *, pack_path: str) -> None:
@@ -77,7 +77,7 @@ def offer(agent: Agent, *offered: Offered) -> None:
     agent.desk.claim_waiting()
 
 
-def test_message_is_acknowledged_after_its_claim_and_started_after_that(agent: Agent) -> None:
+def test_message_is_started_after_its_claim_and_acknowledged_after_that(agent: Agent) -> None:
     story: list[str] = []
     one = Offered(story, uuid.uuid4())
 
@@ -85,7 +85,7 @@ def test_message_is_acknowledged_after_its_claim_and_started_after_that(agent: A
     assert story == []
     answer(agent, (one.execution_id, 1))
 
-    assert story == ["acknowledged", "started"]
+    assert story == ["started", "acknowledged"]
 
 
 def test_message_whose_claim_was_refused_is_acknowledged_and_not_started(agent: Agent) -> None:
@@ -103,7 +103,7 @@ def test_what_was_claimed_starts_though_the_broker_has_gone_before_it_is_acknowl
     def gone(attempt: Offered) -> None:
         raise ConnectionResetError
 
-    monkeypatch.setattr(Offered, "acknowledge", gone)
+    monkeypatch.setattr(Offered, "acknowledge_message", gone)
     story: list[str] = []
     one = Offered(story, uuid.uuid4())
     offer(agent, one)
@@ -129,7 +129,7 @@ def test_nothing_of_an_attempt_stays_when_it_has_ended(agent: Agent) -> None:
     one = Offered([], uuid.uuid4())
     offer(agent, one)
     answer(agent, (one.execution_id, 1))
-    one.job = SimpleNamespace(callback=one.acknowledge)  # as a pool's job knows its attempt
+    one.job = SimpleNamespace(callback=one.acknowledge_message)  # as a pool's job knows its attempt
     gone = weakref.ref(one)
 
     with uncollected():
@@ -148,7 +148,7 @@ def test_claim_of_one_attempt_is_not_taken_by_the_message_of_another(
 
     answer(agent, (id, 2))
 
-    assert stories == {1: ["acknowledged"], 2: ["acknowledged", "started"]}
+    assert stories == {1: ["acknowledged"], 2: ["started", "acknowledged"]}
     assert set(agent.desk.claimed) == {(id, 2)}
 
 
@@ -166,7 +166,7 @@ def test_what_another_transaction_holds_stays_unacknowledged_and_is_asked_for_la
     agent.desk.ask_again_for_held()
     agent.desk.claim_waiting()
     answer(agent, one.key)
-    assert story == ["acknowledged", "started"]
+    assert story == ["started", "acknowledged"]
 
 
 def test_what_is_held_makes_room_for_others_behind_it(agent: Agent) -> None:
@@ -212,7 +212,7 @@ def test_whole_batch_runs_though_the_connection_is_gone_when_it_is_acknowledged(
     def acknowledge() -> None:
         raise BrokenPipeError
 
-    monkeypatch.setattr(two[0], "acknowledge", acknowledge)
+    monkeypatch.setattr(two[0], "acknowledge_message", acknowledge)
     with pytest.raises(BrokenPipeError):  # Celery's loop makes a new connection
         answer(agent, *((each.execution_id, 1) for each in two))
     agent.desk.claim_waiting()
@@ -412,7 +412,7 @@ def test_attempt_that_cannot_be_started_ends_and_the_next_one_starts(
     assert (end.execution.key, end.reason) == (broken.key, Reason.PROCESS_LOST)
     assert end.result["message"].startswith("The worker could not start it: ValueError: invalid")
     assert end.result["message"].endswith("'***'"), "it is masked before it has begun"
-    assert stories == [["acknowledged"], ["acknowledged", "started"]]
+    assert stories == [["acknowledged"], ["started", "acknowledged"]]
     assert list(agent.desk.claimed) == [next_one.key]
 
 
@@ -436,3 +436,28 @@ def test_what_the_pool_was_never_given_is_taken_back_when_it_is_down(agent: Agen
     assert [each.key for each in agent.desk.take_unbegun()] == [unbegun.key]
     assert list(agent.desk.claimed) == [begun.key]
     assert agent.desk.take_unbegun() == []
+
+
+@pytest.mark.parametrize("ahead", [0, 20])
+def test_end_of_an_attempt_has_the_loop_look_for_what_waits_for_its_slot(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch, ahead: int
+) -> None:
+    """Whether it is claimed already or not; and only for that, so that an idle worker's end is
+    recorded sooner."""
+    wakes: list[str] = []
+    monkeypatch.setattr(agent, "wake", lambda: wakes.append("woken"))
+    agent.desk.ended_last_second = lambda: ahead  # type: ignore[method-assign]
+    three = [Offered([], uuid.uuid4()) for _ in range(3)]
+    offer(agent, *three)
+    answer(agent, *(each.key for each in three[: 3 if ahead else 2]))
+    assert len(agent.desk.ready or agent.desk.waiting) == 1
+    wakes.clear()
+
+    agent.desk.ended(three[0], Reason.SUCCEEDED, {})  # type: ignore[arg-type]
+    assert wakes == ["woken"]
+
+    agent.desk.claim_waiting()
+    assert not agent.desk.ready
+    assert not agent.desk.waiting
+    agent.desk.ended(three[1], Reason.SUCCEEDED, {})  # type: ignore[arg-type]
+    assert wakes == ["woken"], "nothing waits"

@@ -98,11 +98,11 @@ def test_list_is_acknowledged_once_and_not_before_its_last_attempt(
     consumer.deliver(message)
     last, *others = reversed(offered(agent))
     for attempt in others:
-        attempt.acknowledge()
-        attempt.acknowledge()
+        attempt.acknowledge_message()
+        attempt.acknowledge_message()
         assert consumer.acknowledged == []
-    last.acknowledge()
-    last.acknowledge()
+    last.acknowledge_message()
+    last.acknowledge_message()
     assert consumer.acknowledged == [message.id]
 
 
@@ -111,8 +111,16 @@ def test_dispatch_of_one_attempt_is_as_it_was_sent(agent: Agent, consumer: Consu
     consumer.deliver(message)
     (attempt,) = offered(agent)
     assert (attempt.key, attempt.id) == ((FIRST, 2), message.id)
-    attempt.acknowledge()
+    attempt.acknowledge_message()
     assert consumer.acknowledged == [message.id]
+
+
+def test_celery_acknowledges_nothing_as_an_action_begins(agent: Agent, consumer: Consumer) -> None:
+    """It begins in a thread of the pool, and the broker's channel is the loop's."""
+    consumer.deliver(publisher.dispatch([(FIRST, 1)], worker_id=1))
+    (attempt,) = offered(agent)
+    attempt.on_accepted(1, 0.0)
+    assert consumer.acknowledged == []
 
 
 def test_list_with_one_unreadable_attempt_is_rejected_as_a_whole(

@@ -96,9 +96,7 @@ def _choose(
     executions: Sequence[Execution], *, placement: fleet.Placement, now: datetime
 ) -> _Choices:
     began = time.monotonic()
-    if unloaded.are_among(executions):
-        # since then their worker's row says that it lacks their code
-        placement.refresh(now=now, older_than_seconds=0.0)
+    placement.heed(unloaded.among(executions), now=now)
     placement.refresh(now=now)
     choices = _Choices()
     for execution in executions:

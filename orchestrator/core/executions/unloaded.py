@@ -14,6 +14,7 @@ from orchestrator.core.models import Execution, Worker
 from orchestrator.core.models.catalog import WITHOUT_CODE
 from orchestrator.core.models.executions import of_release
 from orchestrator.core.reasons import Reason
+from orchestrator.core.states import AttemptKey
 
 MISSING = "missing"
 """The key of such a result that names what is missing: a pack, or a single action."""
@@ -42,17 +43,17 @@ def note_missing_code(ended: Sequence[Ended], *, now: datetime) -> None:
         fleet.lack_code(worker_id=worker_id, incarnation=incarnation, missing=messages, now=now)
 
 
-def are_among(executions: Sequence[Execution]) -> bool:
-    """Return True if some of these are in the backlog again because a worker could not load them,
-    or takes nothing of their queue for a while.
+def among(executions: Sequence[Execution]) -> set[AttemptKey]:
+    """Those of these that are in the backlog again because a worker could not load them, or takes
+    nothing of their queue for a while.
 
     Each dispatch raises `attempt` and each failure `retry_count`, so they differ after a give-back.
     """
-    returned = [each.pk for each in executions if each.attempt > each.retry_count]
+    returned = {each.pk: each.key for each in executions if each.attempt > each.retry_count}
     if not returned:
-        return False
+        return set()
     unloaded = Execution.objects.filter(pk__in=returned, reason__in=SAID_BY_WORKERS)
-    return unloaded.exists()
+    return {returned[pk] for pk in unloaded.values_list("pk", flat=True)}
 
 
 def on_workers_without_code() -> Q:

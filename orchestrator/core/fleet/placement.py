@@ -4,7 +4,7 @@ eligible."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
@@ -19,8 +19,12 @@ from orchestrator.core.models import Execution, Worker
 from orchestrator.core.models.executions import OF_ACTION
 from orchestrator.core.models.fleet import fresh_between, paused
 from orchestrator.core.queue_terms import DEFAULT, queue_of, subscription
+from orchestrator.core.states import AttemptKey
 
 REFRESH_SECONDS = 1.0
+
+MOST_HEEDED = 10_000
+"""The most attempts that it knows to have been given back; with more it forgets them all."""
 
 
 class NoWorkerAvailable(MusterError):
@@ -70,6 +74,8 @@ class Placement:
     """Code that some worker lacks: nearly always none, and then no choice has to check it."""
     _paused_actions: set[str] = field(default_factory=set)
     """Actions that some worker pauses, as `Execution.lane_key` names them: nearly always none."""
+    _heeded: set[AttemptKey] = field(default_factory=set)
+    """Attempts that workers have given back, and after which the fleet was read."""
     _missing: dict[Need, str] = field(default_factory=dict)
     """Explanations of what is missing for each need, so that a batch with the same need asks
     once."""
@@ -120,6 +126,16 @@ class Placement:
         self._finished.clear()
         self._missing.clear()
         self._read_at = time.monotonic()
+
+    def heed(self, returned: Collection[AttemptKey], *, now: datetime) -> None:
+        """Read the fleet again, once for each of these attempts: the row of the worker that gave it
+        back says since then what it takes no more of."""
+        if self._heeded.issuperset(returned):
+            return
+        self.refresh(now=now, older_than_seconds=0.0)
+        if len(self._heeded) > MOST_HEEDED:
+            self._heeded.clear()
+        self._heeded.update(returned)
 
     def _lanes(self, capacities: Mapping[int, int]) -> dict[int, dict[str, LimitedLane]]:
         """The limited subscriptions of each worker that has any, with what it holds of them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -281,6 +282,28 @@ def test_room_is_what_the_seats_have_whatever_was_chosen_and_ended() -> None:
     loads = {pk: seat.load_in("default") for pk, seat in view.seats.items()}
     chosen = view.pick(runtime="python", now=NOW)
     assert loads[chosen] == min(loads.values())
+
+
+def test_fleet_is_read_once_for_each_attempt_that_was_given_back(
+    django_assert_num_queries: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its worker's row says since then what it takes no more of; later looks find nothing new."""
+    monkeypatch.setattr("orchestrator.core.fleet.placement.MOST_HEEDED", 2)
+    make_worker()
+    view = placement()
+    first, second, third = ((UUID(int=n), 1) for n in range(3))
+    for returned, reads in [
+        ({first}, 1),
+        ({first}, 0),
+        ({first, second}, 1),
+        (set(), 0),
+        ({second}, 0),
+        ({(second[0], 2)}, 1),
+        ({third}, 1),
+        ({first}, 1),
+    ]:
+        with django_assert_num_queries(3 * reads):
+            view.heed(returned, now=NOW)
 
 
 # --- pauses --------------------------------------------------------------------------------------
