@@ -19,7 +19,7 @@ COMPOSE := docker compose --file deploy/compose.yaml
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test quick browser screenshots chaos mutants up compose-up compose-down check lint types bench client lock audit clean soak
+.PHONY: help demo test test-all quick browser screenshots chaos mutants up compose-up compose-down check lint types bench client lock audit clean soak
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,11 +27,15 @@ help: ## this list
 demo: $(INSTALLED) ## see Muster work: no servers needed, everything on this machine
 	@$(BIN)/python manage.py demo $(ARGS)
 
-test: $(INSTALLED_DEV) ## all tests; make test ARGS="-k retry"
+test: ARGS := $(or $(ARGS),-m "not slow and not twin")
+test: $(INSTALLED_DEV) ## what each change runs, or what you name; make test ARGS="-k retry"
 	@deploy/install-test-servers.sh
 	@# services are started by the hundred: each would compile our modules anew if none could keep the result
 	@env -u DATABASE_URL -u BROKER_URL -u REDIS_URL -u PYTHONDONTWRITEBYTECODE \
 		$(BIN)/python -m pytest --numprocesses 4 --dist loadgroup --no-loadscope-reorder $(ARGS)
+
+test-all: ## all tests: what is slow, the small storms, and scenarios on the embedded installation
+	@$(MAKE) --no-print-directory test ARGS=
 
 quick: ## the everyday run: all but scenarios and what is slow
 	@$(MAKE) --no-print-directory test ARGS='-m "not slow and not scenario" $(ARGS)'

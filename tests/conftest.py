@@ -52,7 +52,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> distribution
     return distribution.WholeFiles(config, log)
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    twins = distribution.twins(item.nodeid for item in items)
+    for item in items:
+        if item.nodeid in twins:
+            item.add_marker("twin")
     if hasattr(config, "workerinput"):  # of several processes, each with the same order
         places = distribution.mixed(item.nodeid for item in items)
         items.sort(key=lambda item: (places[distribution.unit(item.nodeid)], not _is_alone(item)))

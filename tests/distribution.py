@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from xdist.scheduler import LoadScopeScheduling
@@ -41,6 +42,18 @@ def mixed(nodeids: Iterable[str]) -> dict[str, float]:
         for number, name in enumerate(units)
     }
     return places | {FIRST: 0.0} if FIRST in places else places
+
+
+def twins(nodeids: Iterable[str]) -> set[str]:
+    """Those that run on the embedded installation and on real servers too: the latter say more, and
+    what is different below, the broker and SQLite, has tests of its own."""
+    known = set(nodeids)
+    return {
+        nodeid
+        for nodeid in known
+        if (other := re.sub(r"(?<=[\[-])embedded(?=[\]-])", "servers", nodeid)) != nodeid
+        and other in known
+    }
 
 
 def unit(nodeid: str) -> str:

@@ -34,6 +34,13 @@ def test_tests_on_servers_are_apart_from_the_others_of_their_file() -> None:
     assert units[1] == units[2] == "tests/scenarios/test_shutdown.py, on servers"
 
 
+def test_twin_is_what_runs_on_real_servers_too() -> None:
+    file = "tests/scenarios/test_overlap.py"
+    both = {f"{file}::test_it[embedded-15]", f"{file}::test_it[servers-15]"}
+    alone = {f"{file}::test_other[embedded]", f"{file}::test_it[servers-30]", f"{file}::test_plain"}
+    assert distribution.twins([*both, *alone]) == {f"{file}::test_it[embedded-15]"}
+
+
 def test_tests_that_wait_are_spread_over_those_that_compute() -> None:
     computing = [f"tests/core/test_{n}.py::test_it" for n in range(4)]
     waiting = [f"tests/scenarios/test_{n}.py::test_it" for n in range(2)]

@@ -47,6 +47,7 @@ def test_what_this_machine_lacks_is_skipped_here(tmp_path: Path) -> None:
     assert all(tool in printed for tool in TOOLS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [0, 1])
 def test_what_is_skipped_fails_in_ci_and_says_why(tmp_path: Path, processes: int) -> None:
     options = ("--numprocesses", str(processes), "--continue-on-collection-errors")

@@ -154,6 +154,7 @@ def test_one_dialog_asks_whichever_rule_was_pressed_again(
     expect(page.get_by_text("Ops.also is asked about this new event")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_every_page_is_without_fault_and_as_wide_as_its_window(
     themed: tuple[Page, Page], watched: SimpleNamespace
 ) -> None:

@@ -195,6 +195,7 @@ def paths(work: SimpleNamespace) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_every_page_is_without_fault_and_as_wide_as_its_window(
     themed: tuple[Page, Page], work: SimpleNamespace
 ) -> None:

@@ -65,6 +65,7 @@ def cell(row: Locator, number: int) -> Locator:
     return row.locator("td").nth(number)
 
 
+@pytest.mark.slow
 def test_a_dead_workers_queue_shows_depth_and_time_left_and_then_its_letter(
     page: Page, muster: Installation, work: SimpleNamespace
 ) -> None:

@@ -46,6 +46,7 @@ def is_live(page: Page) -> None:
     expect(page.locator("#pulse")).to_have_text("live")
 
 
+@pytest.mark.slow
 def test_a_blocked_task_is_repaired_without_leaving_its_page_and_its_investigation_closes(
     page: Page, muster: Installation, work: SimpleNamespace
 ) -> None:

@@ -241,6 +241,7 @@ ONCE = SHIP | {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["servers"], indirect=True)  # a file loses no answer
 def test_executor_that_dies_at_any_boundary_answers_each_event_once(
     install: Callable[..., Any],

@@ -45,6 +45,7 @@ def muster(backend: Backend) -> Iterator[Installation]:
     installation.close()
 
 
+@pytest.mark.slow
 def test_one_connection_reads_for_all_tabs_and_none_when_they_have_left(
     muster: Installation,
 ) -> None:

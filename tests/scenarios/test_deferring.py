@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from tests.scenarios.installation import Installation
 
 CHECK = "tests.scenarios.pack.fitness.is_fit"
@@ -87,6 +89,7 @@ def test_worker_takes_nothing_of_that_queue_and_all_of_another(
         assert row.reason in ("task_rejected", "queue_paused", "")
 
 
+@pytest.mark.slow
 def test_twenty_deferrals_exceed_no_retries_and_it_completes_when_it_is_accepted(
     install: Callable[..., Installation],
 ) -> None:

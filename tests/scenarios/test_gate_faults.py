@@ -216,6 +216,7 @@ def test_closed_connections_start_nothing_a_second_time(
     assert all(len(door.installation.journal.starts(label)) == 1 for label in labels)
 
 
+@pytest.mark.slow
 def test_broker_stopped_under_load_loses_no_answer(opened: Doors, door: Door) -> None:
     if opened.kind == "embedded":
         return  # the embedded broker is a file: it does not stop

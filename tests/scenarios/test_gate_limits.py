@@ -39,6 +39,7 @@ def prefetches(door: Door, *expected: int) -> None:
     )
 
 
+@pytest.mark.slow
 def test_full_output_queue_keeps_answers_and_holds_the_input_back(door: Door) -> None:
     buffer, number = 5, 60
     door.make(queue={"prefetch_buffer": buffer})
@@ -64,6 +65,7 @@ def test_full_output_queue_keeps_answers_and_holds_the_input_back(door: Door) ->
     foreign.wait_until(lambda: door.unacknowledged() == 0, "still unacknowledged")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opened", ["classic"], indirect=True)
 def test_prefetch_is_the_slots_and_the_buffer_shared_by_the_executors(door: Door) -> None:
     installation = door.installation
@@ -110,6 +112,7 @@ def test_user_of_a_gate_reaches_nothing_of_muster(opened: Doors, door: Door) -> 
         foreign.PikaClient(elsewhere)
 
 
+@pytest.mark.slow
 def test_delivery_that_is_held_for_long_costs_no_channel(
     servers_backend: Backend, request: pytest.FixtureRequest
 ) -> None:

@@ -52,6 +52,7 @@ def wait_until_failed(muster: Installation, times: int) -> None:
     muster.wait_for(lambda: sensor_of(muster).restarts >= times, "it is not noticed")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600 + 5 * KILLS)
 def test_each_number_is_one_event_while_the_sensor_is_killed(
     install: Callable[..., Any], measured: Callable[[str, float], None]
@@ -79,6 +80,7 @@ def test_each_number_is_one_event_while_the_sensor_is_killed(
     assert sensor_of(muster).restarts == KILLS
 
 
+@pytest.mark.slow
 def test_each_number_is_one_event_while_the_pack_is_upgraded(install: Callable[..., Any]) -> None:
     muster: Installation = install()
 
@@ -100,6 +102,7 @@ def test_each_number_is_one_event_while_the_pack_is_upgraded(install: Callable[.
     assert sensor_of(muster).restarts == 0, "it never failed"
 
 
+@pytest.mark.slow
 def test_killed_service_leaves_no_sensor_behind_and_another_takes_over(
     install: Callable[..., Any], measured: Callable[[str, float], None]
 ) -> None:
@@ -121,6 +124,7 @@ def test_killed_service_leaves_no_sensor_behind_and_another_takes_over(
     counting.check(muster, UNTIL)
 
 
+@pytest.mark.slow
 @servers_only  # a file that a frozen process has locked holds everybody up
 def test_lines_of_a_service_that_was_frozen_are_refused_and_its_sensor_ends(
     install: Callable[..., Any], measured: Callable[[str, float], None]
@@ -168,6 +172,7 @@ def test_frozen_service_alone_loses_its_sensor_to_the_sentinel(
     counting.check(muster, UNTIL)
 
 
+@pytest.mark.slow
 @servers_only
 def test_million_lines_wait_in_full_pipes_while_the_database_is_away(
     install: Callable[..., Any], measured: Callable[[str, float], None]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import psutil
+import pytest
 
 from tests.scenarios.installation import Installation
 
@@ -32,6 +33,7 @@ def processor_seconds_of_libraries() -> float:
     return min(spans)
 
 
+@pytest.mark.slow
 def test_executor_and_worker_need_little_processor_time_to_be_ready(
     install: Callable[..., Any], measured: Callable[[str, float], None]
 ) -> None:

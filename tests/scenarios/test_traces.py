@@ -160,6 +160,7 @@ def test_each_attempt_of_a_retried_execution_is_a_branch_of_its_trace(traced: Tr
     assert all(span.is_error for span in spans if span.name in ("execution run", "execution end"))
 
 
+@pytest.mark.slow
 def test_an_execution_that_the_dead_letters_ended_says_so_in_its_trace(traced: Traced) -> None:
     traced.muster.service("w1").kill_tree()  # its heartbeat stays fresh for a while
     id = traced.request("core.echo", parameters={"text": "never"}, queue_ttl_ms=200)

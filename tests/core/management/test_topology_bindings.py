@@ -162,6 +162,7 @@ def test_queue_without_a_consumer_is_a_fault_only_of_what_should_be_running(chan
     assert requests not in complaint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channel", ["rabbitmq"], indirect=True)
 def test_policy_that_changes_what_a_queue_promises_is_named(
     channel: Any, managed_rabbit: servers.RabbitServer
