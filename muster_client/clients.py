@@ -147,7 +147,7 @@ class Muster(_Client):
             time.sleep(step.seconds)
             return None
         try:
-            return _answer(self._http.request(**_sent(step)))
+            return _answer(self._http.request(**_sent(step, self._http.timeout)))
         except httpx.TransportError as error:
             return NoAnswer(_why(error))
 
@@ -242,7 +242,7 @@ class AsyncMuster(_Client):
             await asyncio.sleep(step.seconds)
             return None
         try:
-            return _answer(await self._http.request(**_sent(step)))
+            return _answer(await self._http.request(**_sent(step, self._http.timeout)))
         except httpx.TransportError as error:
             return NoAnswer(_why(error))
 
@@ -253,7 +253,7 @@ def _new(
     return {"action_ref": action_ref, "parameters": dict(parameters or {}), **options}
 
 
-def _sent(request: Request) -> dict[str, Any]:
+def _sent(request: Request, timeout: httpx.Timeout) -> dict[str, Any]:
     content = request.content
     headers = {} if content is None else {"Content-Type": "application/json"}
     return {
@@ -261,7 +261,15 @@ def _sent(request: Request) -> dict[str, Any]:
         "url": request.path,
         "content": content,
         "headers": headers,
+        "timeout": _at_most(timeout, request.most_seconds),
     }
+
+
+def _at_most(timeout: httpx.Timeout, seconds: float) -> httpx.Timeout:
+    if seconds == float("inf"):
+        return timeout
+    limits = timeout.as_dict().items()
+    return httpx.Timeout(**{name: min(seconds, limit or seconds) for name, limit in limits})
 
 
 def _answer(response: httpx.Response) -> Answer:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         scheduled_timeout_seconds: float
         retry: Mapping[str, Any]
         deadline_seconds: float
-        idempotency_key: str
+        idempotency_key: str | None
         correlation_id: str
         reason: str
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Generator, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -36,24 +37,32 @@ FIRST_LOOK_SECONDS = 0.05
 LONGEST_LOOK_SECONDS = 1.0
 """The pauses between two looks at an execution, growing by half each time."""
 
+LEAST_TRY_SECONDS = 1.0
+"""The last look begins when the caller's time is over, and is answered all the same."""
 
-def exchange(request: Request, patience: Patience) -> Flow[Answer]:
+
+def exchange(
+    request: Request, patience: Patience, give_up_at: float = float("inf")
+) -> Flow[Answer]:
     """Send a request until it is served or refused. Raises Unreachable, or a Problem.
+
+    `give_up_at`: when the caller's time is over, for the try that is underway, too.
 
     What is repeated: a request without an answer; one that cannot be served at the moment (429,
     500 and above); one whose answer says after which time to repeat it. All that this client sends
     is safe to repeat, as each submit has an idempotency key.
     """
-    give_up_at = time.monotonic() + patience.seconds
+    last_try_at = min(time.monotonic() + patience.seconds, give_up_at)
     failures = 0
     while True:
-        reply = yield request
+        left_seconds = max(give_up_at - time.monotonic(), LEAST_TRY_SECONDS)
+        reply = yield replace(request, most_seconds=left_seconds)
         if isinstance(reply, Answer) and reply.is_success:
             return reply
         failures += 1
         error, after_seconds = _failure(reply)
         pause_seconds = patience.pause(failures, retry_after_seconds=after_seconds)
-        if not _may_pass(error) or time.monotonic() + pause_seconds > give_up_at:
+        if not _may_pass(error) or time.monotonic() + pause_seconds > last_try_at:
             raise error
         yield Pause(pause_seconds)
 
@@ -90,11 +99,13 @@ def submit_many(news: Iterable[Mapping[str, Any]], patience: Patience) -> Flow[l
 
 
 def _with_key(new: Mapping[str, Any]) -> dict[str, Any]:
-    return {"idempotency_key": str(uuid.uuid4()), **new}
+    key = new.get("idempotency_key")
+    return {**new, "idempotency_key": str(uuid.uuid4()) if key is None else key}
 
 
-def get(id: UUID | str, patience: Patience) -> Flow[Execution]:
-    answer = yield from exchange(Request("GET", f"/executions/{_checked(id)}"), patience)
+def get(id: UUID | str, patience: Patience, give_up_at: float = float("inf")) -> Flow[Execution]:
+    request = Request("GET", f"/executions/{_checked(id)}")
+    answer = yield from exchange(request, patience, give_up_at)
     return Execution.read(answer.json)
 
 
@@ -117,7 +128,7 @@ def wait(id: UUID | str, patience: Patience, timeout_seconds: float | None) -> F
     """Look at an execution until it has ended. Raises StillOpen."""
     give_up_at = _until(timeout_seconds)
     look_seconds = FIRST_LOOK_SECONDS
-    while not (execution := (yield from get(id, _within(patience, give_up_at)))).is_over:
+    while not (execution := (yield from _look(id, patience, give_up_at))).is_over:
         yield _until_next_look(execution, look_seconds, give_up_at)
         look_seconds = min(look_seconds * 1.5, LONGEST_LOOK_SECONDS)
     return execution
@@ -129,7 +140,7 @@ def follow(id: UUID | str, patience: Patience, timeout_seconds: float | None) ->
     look_seconds = FIRST_LOOK_SECONDS
     seen = 0
     while True:
-        execution = yield from get(id, _within(patience, give_up_at))
+        execution = yield from _look(id, patience, give_up_at)
         for event in execution.history[seen:]:
             yield event
             look_seconds = FIRST_LOOK_SECONDS
@@ -155,9 +166,14 @@ def _until(timeout_seconds: float | None) -> float:
     return float("inf") if timeout_seconds is None else time.monotonic() + timeout_seconds
 
 
-def _within(patience: Patience, give_up_at: float) -> Patience:
-    """The patience for one look: it ends when the caller's time does."""
-    return patience.at_most(max(give_up_at - time.monotonic(), 0.0))
+def _look(id: UUID | str, patience: Patience, give_up_at: float) -> Flow[Execution]:
+    """Look at an execution. Raises StillOpen for a look that is silent until the time is over."""
+    try:
+        return (yield from get(id, patience, give_up_at))
+    except Unreachable as error:
+        if time.monotonic() < give_up_at:
+            raise
+        raise StillOpen(f"{id} has not ended, as far as is known: {error}") from error
 
 
 def _until_next_look(execution: Execution, look_seconds: float, give_up_at: float) -> Pause:

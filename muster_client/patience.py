@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,3 @@ class Patience:
         pause = min(pause, self.longest_pause_seconds)
         pause *= random.uniform(0.5, 1.0)  # noqa: S311 - no secret
         return max(pause, retry_after_seconds or 0.0)
-
-    def at_most(self, seconds: float) -> Patience:
-        return replace(self, seconds=min(self.seconds, seconds))

@@ -22,6 +22,8 @@ class Request:
     path: str
     """Below `/api/v1`."""
     body: Mapping[str, Any] | None = None
+    most_seconds: float = float("inf")
+    """How long its caller waits for the answer, at most."""
 
     @property
     def content(self) -> bytes | None:

@@ -257,6 +257,7 @@ MIDDLEWARE = [
     "settings.headers.SafeHeaders",
     "orchestrator.access.audit.requests.AuditedRequests",
     "settings.gzipped.GzippedPages",
+    "settings.nul.WithoutNul",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",

@@ -54,7 +54,7 @@ STRANGERS_BYTES = 33_554_432
 STRANGER_THREADS = 4
 """Those paths have threads of their own: a flood from outside keeps nobody else waiting."""
 
-PROBES = "/api/v1/health/"
+PROBES = ("/health/", "/api/v1/health/")
 LOGIN = "/admin/login/"
 
 

@@ -82,7 +82,11 @@ class Input:
     def _take(self, message: Any) -> None:
         body = message.body.encode() if isinstance(message.body, str) else bytes(message.body)
         properties = dict(message.properties or {})
-        headers = dict(properties.pop("application_headers", None) or {})
+        headers = {
+            # py-amqp leaves a name as bytes that is not UTF-8
+            name.decode("utf-8", "ignore") if isinstance(name, bytes) else name: value
+            for name, value in (properties.pop("application_headers", None) or {}).items()
+        }
         info = message.delivery_info or {}
         delivery = intake.deliver(
             body, headers, properties, redelivered=bool(info.get("redelivered"))

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +22,7 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, close_old_connections, connections
 from kombu import Connection
 
-from orchestrator.core import brokers, clock
+from orchestrator.core import brokers, clock, lanes
 from orchestrator.core.declarations import UnclearRefusal
 from orchestrator.queues.gates import doors, intake, keeping, telling
 from orchestrator.queues.gates.judging import Does
@@ -65,6 +66,7 @@ class Keeper(threading.Thread):
         self.refused: set[int] = set()
         self.again: list[tuple[Held, int]] = []
         """Copies of messages whose answer is to be sent once more, and their tickets."""
+        self.again_at = 0.0
         self.look_at = self.sweep_at = self.declare_at = self.alive_at = 0.0
 
     # --- the thread ---
@@ -179,7 +181,10 @@ class Keeper(threading.Thread):
                         doors.declare(link, each.gate)
 
     def _holds_of(self, input: Input) -> bool:
-        return any(held.channel is input.channel for group in self.held.values() for held in group)
+        """Return True if something is still to be acknowledged on its channel."""
+        copies = [held for held, _ in self.again]
+        unacknowledged = chain(input.postponed, copies, *self.held.values())
+        return any(held.channel is input.channel for held in unacknowledged)
 
     def _serve(self, link: Connection, gate: Gate) -> None:
         wanted = self.plan.prefetch(gate)
@@ -216,6 +221,8 @@ class Keeper(threading.Thread):
         """Acknowledge what was held for so long that the broker would close the channel, and what
         waits for a later time: a row answers for it."""
         limit = time.monotonic() - settings.MUSTER.gate_hold_seconds
+        over = [held for held, _ in self.again if held.since < limit]
+        self.again = [each for each in self.again if each[0].since >= limit]
         # by another keeper, or by hand
         told = telling.told_among(self.held)
         parked = self.plan.parked(self.waiting)
@@ -223,8 +230,9 @@ class Keeper(threading.Thread):
             self._settle(ticket_id)
         for ticket_id, group in list(self.held.items()):
             if group[0].since < limit or ticket_id in parked:
-                for held in self.held.pop(ticket_id):
-                    held.ack()
+                over += self.held.pop(ticket_id)
+        for held in over:
+            held.ack()
 
     # --- taking in ---
 
@@ -291,22 +299,23 @@ class Keeper(threading.Thread):
             self.ended.add(taken.execution_id)  # it may be over already
 
     def _pass_on(self, input: Input, pairs: Sequence[tuple[Held, intake.Taken]]) -> None:
-        """Publish copies, and acknowledge those that the broker has confirmed. A message that
-        cannot be forwarded is refused; what else fails is tried again from the start, at the next
-        look: the queue may be full, or gone, and the other gates go on meanwhile."""
-        outcomes = keeping.pass_on(
+        """Publish copies, and acknowledge those that the broker has confirmed. A message to a queue
+        that is not there is refused; what else fails is tried again from the start, at the next
+        look: the queue may be full, or the broker stalled, and the other gates go on meanwhile.
+        What a stalled broker may have taken is not refused: it would be forwarded, and answered."""
+        fates = keeping.pass_on(
             [(held.delivery, taken.verdict) for held, taken in pairs],
             gate=input.gate,
             now=clock.now(),
         )
         failed = []
-        for (held, taken), problem in zip(pairs, outcomes, strict=True):
-            if not problem:
+        for (held, taken), fate in zip(pairs, fates, strict=True):
+            if fate.is_taken:
                 held.ack()
-            elif taken.verdict.does is Does.FORWARD:
-                self._take_in(input, [held], undeliverable=problem)
+            elif taken.verdict.does is Does.FORWARD and fate.kind == lanes.RETURNED:
+                self._take_in(input, [held], undeliverable=fate.reason)
             else:
-                failed.append((held, problem))
+                failed.append((held, fate.reason))
         if failed:
             log.warning("messages not passed on, trying again", n=len(failed), why=failed[0][1])
             input.postponed += [held for held, _ in failed]
@@ -333,10 +342,11 @@ class Keeper(threading.Thread):
             for ticket_id in outcome.told:
                 self._settle(ticket_id)
             self._forget_ends(ticket.execution_id for ticket in due if ticket.pk in outcome.told)
-        if self.again:
+        if self.again and time.monotonic() >= self.again_at:
             self._tell_again()
 
     def _tell_again(self) -> None:
+        """Answer copies of messages; those whose answer is not taken wait for the next look."""
         again, self.again = self.again, []
         answered = telling.tell_again(
             {ticket_id for _, ticket_id in again}, gates=self.plan.all_gates
@@ -347,7 +357,7 @@ class Keeper(threading.Thread):
             else:
                 self.again.append((held, ticket_id))
         if self.again:
-            self.stopping.wait(LOOK_EVERY_SECONDS)
+            self.again_at = time.monotonic() + LOOK_EVERY_SECONDS
 
     def _forget_ends(self, ids: Iterable[UUID | None]) -> None:
         for execution_id in ids:

@@ -5,12 +5,22 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from django.db import connection, connections, transaction
 
 PATIENCE_SECONDS = 30.0
+
+
+def wait_for_waiter(is_over: Callable[[], bool]) -> None:
+    """Return as soon as some session waits for a lock, or it is over."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < until and not is_over():
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+            if cursor.fetchone()[0]:
+                return
 
 
 class Lock:
@@ -44,12 +54,7 @@ class Lock:
         connections.close_all()
 
     def _release_when_waited_for(self) -> None:
-        until = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < until and not self._release.is_set():
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
-                if cursor.fetchone()[0]:
-                    break
+        wait_for_waiter(self._release.is_set)
         self._release.set()
         connections.close_all()
 

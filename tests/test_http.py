@@ -365,7 +365,8 @@ def test_more_than_can_be_answered_in_time_is_refused_at_once(serve):
     assert third.status == 200
 
 
-def test_probe_is_answered_while_every_thread_hangs(serve):
+@pytest.mark.parametrize("path", ["/health/live", "/health/ready", "/api/v1/health/live"])
+def test_probe_is_answered_while_every_thread_hangs(serve, path):
     free = threading.Event()
 
     def view(request: HttpRequest) -> HttpResponse:
@@ -376,7 +377,7 @@ def test_probe_is_answered_while_every_thread_hangs(serve):
     async def hang() -> bytes:
         hanging = asyncio.create_task(ask(handler))
         await asyncio.sleep(0)
-        probe = await ask(handler, path="/api/v1/health/live")
+        probe = await ask(handler, path=path)
         free.set()
         await hanging
         return probe.content

@@ -9,8 +9,10 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib import metadata
 from typing import Any
+from uuid import UUID
 
 import structlog
 from amqp.exceptions import AccessRefused, NotFound
@@ -33,6 +35,7 @@ from orchestrator.core import (
 )
 from orchestrator.core.models import Execution
 from orchestrator.core.reasons import Reason
+from orchestrator.core.states import AttemptKey
 from workers import liveness, processes, runtimes, timers
 from workers.admission import Admission
 from workers.canceller import Canceller
@@ -60,6 +63,9 @@ LOOK_SECONDS = 0.1
 LOST_SECONDS = 2.0 * processes.KILL_ROUNDS
 """The longest wait for the end of what killed pool children left behind, their actions' processes
 and their own."""
+ANNOUNCE_SECONDS = 1.0
+"""Between two attempts to announce a drain."""
+NOT_GIVEN_BACK = "could not give back; a heartbeat will"
 UNSTOPPABLE_SECONDS = 5.0
 """The longest wait for a thread that cannot be stopped, after its time is up."""
 
@@ -73,7 +79,6 @@ class Agent:
         self.pool_kind = pool_kind
         self.may_vanish = True
         """True while nothing of this life is written anywhere: it may end without a trace."""
-        self.is_started = False
         self.is_stopping = False
         self.is_paused = False
         self.incarnation = 0
@@ -147,7 +152,6 @@ class Agent:
 
     def start(self) -> None:
         """Start the threads: after the fork, so that no child inherits half a thread."""
-        self.is_started = True
         self.live_output.start()
         self.finisher.start()
         self.claimer.start()
@@ -155,8 +159,8 @@ class Agent:
         self.releases.start()
         Prober(self).start()
         self.pauses.start()
-        if self.is_stopping:  # it got the signal meanwhile
-            self._start_draining()
+        # waits for the signal: by then there may be no room for a thread
+        threading.Thread(target=self._drain, name="muster-drain", daemon=True).start()
 
     def attach(self, consumer: Any) -> None:
         """Use this consumer, which came up for the first time or again: its loop is the one to
@@ -251,7 +255,8 @@ class Agent:
     def _heed_pause(self) -> None:
         """Consume or not, as it is wanted by now: the loop calls in no order what it is to call
         soon."""
-        if not self.is_connected:
+        # one that stops has no loop any more: this may be another thread
+        if self.is_stopping or not self.is_connected:
             return
         if self.is_paused:
             self.consumer.task_consumer.cancel()
@@ -265,8 +270,10 @@ class Agent:
         self.on_loop(self._consume_again)
 
     def _consume_again(self) -> None:
+        if self.is_stopping or not self.is_connected:
+            return
         # while a process ends, its loop does what is left to do, with a connection that is closed
-        if self.is_connected and self.consumer.controller.blueprint.state == RUN:
+        if self.consumer.controller.blueprint.state == RUN:
             of_work = () if self.is_paused else (self.consumer.task_consumer,)
             for consumer in (*self.cancel_consumers, *of_work):
                 consumer.cancel()
@@ -284,14 +291,17 @@ class Agent:
         """Kill all actions and exit at once: others already treat this worker as gone."""
         log.critical("worker gives up", worker=self.name, why=why)
         self.is_stopping = True
-        self._kill_all()
+        try:
+            self._kill_all()
+        except Exception:
+            log.exception("could not kill all that runs; the sentinel will")
         os._exit(EXIT_LOST)
 
     def drain(self, reason: str, *, within_seconds: float) -> None:
         """Take no more work, announce it at once, and end what still runs after this many seconds.
 
-        Called from signal handlers, so a thread does the writing, which exists after the fork.
-        Another call can only shorten the time.
+        Called from signal handlers, so a thread does the writing, see `_drain`. Another call can
+        only shorten the time.
         """
         self._kill_at = min(self._kill_at, time.monotonic() + within_seconds)
         if self.is_stopping:
@@ -300,11 +310,6 @@ class Agent:
         self.is_stopping = True
         self.stops.set()
         liveness.notify("STOPPING=1")
-        if self.is_started:
-            self._start_draining()
-
-    def _start_draining(self) -> None:
-        threading.Thread(target=self._drain, args=(self._stop_reason,), daemon=True).start()
 
     def finish_and_go(self) -> None:
         """Drain for an operator: running actions get unlimited time."""
@@ -312,40 +317,62 @@ class Agent:
         state.should_stop = os.EX_OK  # type: ignore[assignment]
         self.wake()
 
-    def _drain(self, reason: str) -> None:
+    def _drain(self) -> None:
+        """Wait for a request to stop; then announce it and give back what has not begun, until that
+        succeeds, and kill what still runs when the time is up. Ends when the pool is down."""
+        self.stops.wait()
         within_seconds = max(0.0, self._kill_at - time.monotonic())
         log.info(
             "Worker shutting down gracefully",
             worker=self.name,
-            reason=reason,
+            reason=self._stop_reason,
             running=len(self.desk.claimed),
             within_seconds=round(within_seconds) if math.isfinite(within_seconds) else None,
         )
+        is_announced, announce_at = False, 0.0
+        while True:
+            if not is_announced and time.monotonic() >= announce_at:
+                is_announced = self._try(self._announce, "could not announce the drain")
+                announce_at = time.monotonic() + ANNOUNCE_SECONDS
+            elif self.desk.ready or self.claimer.answers:  # claims that were granted since
+                self._try(self._give_back, NOT_GIVEN_BACK)
+            if self._pool_is_down.wait(LOOK_SECONDS):
+                return
+            self._try(self._kill_when_due, "could not kill what runs")
+
+    def _try(self, step: Callable[[], object], problem: str) -> bool:
+        """Take a step on a thread of its own, whatever goes wrong; returns False if it failed."""
         try:
-            fleet.drain(
-                worker_id=self.worker_id,
-                incarnation=self.incarnation,
-                reason=reason,
-                now=clock.now(),
-            )
-            self._give_back()
-        except DatabaseError:
-            log.exception("could not announce the drain")
+            step()
+        except Exception:
+            log.exception(problem)
+            return False
         finally:
             connections.close_all()
-        while not self._pool_is_down.wait(LOOK_SECONDS):
-            if self.desk.ready or self.claimer.answers:  # claims that were granted since
-                self._try_to_give_back()
-            late_seconds = time.monotonic() - self._kill_at
-            if late_seconds >= 0 and (running := list(self.desk.claimed.values())):
-                if not all(attempt.is_stopped for attempt in running):
-                    log.warning("time to stop is up: killing what runs", n=len(running))
-                for attempt in running:
-                    attempt.is_stopped = True
-                # again: an action that just got its slot may have its process only now
-                self._kill_all()
-            if late_seconds > UNSTOPPABLE_SECONDS and self.pool_kind != "prefork":
-                self._go_with_stuck_threads()
+        return True
+
+    def _announce(self) -> None:
+        """Say that this worker stops, and give back what has not begun."""
+        fleet.drain(
+            worker_id=self.worker_id,
+            incarnation=self.incarnation,
+            reason=self._stop_reason,
+            now=clock.now(),
+        )
+        self._give_back()
+
+    def _kill_when_due(self) -> None:
+        """Kill what runs, if the time to stop is up."""
+        late_seconds = time.monotonic() - self._kill_at
+        if late_seconds >= 0 and (running := list(self.desk.claimed.values())):
+            if not all(attempt.is_stopped for attempt in running):
+                log.warning("time to stop is up: killing what runs", n=len(running))
+            for attempt in running:
+                attempt.is_stopped = True
+            # again: an action that just got its slot may have its process only now
+            self._kill_all()
+        if late_seconds > UNSTOPPABLE_SECONDS and self.pool_kind != "prefork":
+            self._go_with_stuck_threads()
 
     def _go_with_stuck_threads(self) -> None:
         """Leave, and end this process with the threads that cannot be ended otherwise."""
@@ -382,22 +409,21 @@ class Agent:
             for answer in self.claimer.take_answers():
                 unstarted += answer.granted or ()
                 keys += [attempt.key for attempt in answer.batch]
-            try:
-                given_back = executions.give_back(
-                    worker_id=self.worker_id, now=clock.now(), actor=self.name, unstarted=unstarted
-                )
-                if given_back:
-                    log.info("unstarted work given back", worker=self.name, n=len(given_back))
-            finally:
-                self.desk.in_hand.let_go(keys)
+            if given_back := self._hand_over(unstarted, keys, worker_id=self.worker_id):
+                log.info("unstarted work given back", worker=self.name, n=len(given_back))
 
-    def _try_to_give_back(self) -> None:
+    def _hand_over(
+        self, unstarted: list[Execution], keys: list[AttemptKey], **how: Any
+    ) -> set[UUID]:
+        """Give back what has not begun. If that cannot be written now, or another transaction holds
+        a row, the attempt is no longer in hand, and the audit gives it back two heartbeats
+        later."""
         try:
-            self._give_back()
-        except DatabaseError:
-            log.exception("could not give back; a heartbeat will")
+            return executions.give_back(
+                unstarted=unstarted, now=clock.now(), actor=self.name, **how
+            )
         finally:
-            connections.close_all()
+            self.desk.in_hand.let_go(keys)
 
     def give_back_paused(self, paused: list[Execution]) -> None:
         """Give back what was claimed and belongs to a paused queue. From the loop, which must not
@@ -405,19 +431,16 @@ class Agent:
         self._begin_to_give_back(paused, Reason.QUEUE_PAUSED)
 
     def _begin_to_give_back(self, late: list[Execution], reason: Reason) -> None:
-        threading.Thread(target=self._give_back_late, args=(late, reason), daemon=True).start()
-
-    def _give_back_late(self, late: list[Execution], reason: Reason) -> None:
-        """Give back what was claimed and got no slot. If that cannot be written now, or another
-        transaction holds the row, the attempt is no longer in hand, and the audit gives it back two
-        heartbeats later."""
+        """Give back what was claimed and got no slot."""
+        keys = [execution.key for execution in late]
+        give_back = partial(self._hand_over, late, keys, reason=reason)
         try:
-            executions.give_back(unstarted=late, now=clock.now(), actor=self.name, reason=reason)
-        except DatabaseError:
-            log.exception("could not give back; a heartbeat will")
-        finally:
-            self.desk.in_hand.let_go(execution.key for execution in late)
-            connections.close_all()
+            threading.Thread(
+                target=self._try, args=(give_back, NOT_GIVEN_BACK), daemon=True
+            ).start()
+        except RuntimeError:  # no thread can be started
+            log.exception(NOT_GIVEN_BACK)
+            self.desk.in_hand.let_go(keys)
 
     def leave(self) -> None:
         """Record the last ends after the pool is down, then sign off. Heartbeats go on until

@@ -13,7 +13,6 @@ from uuid import UUID
 
 import structlog
 from billiard.exceptions import TimeLimitExceeded, WorkerLostError
-from celery.worker import state
 from celery.worker.request import Request
 from django.conf import settings
 
@@ -142,8 +141,7 @@ class Attempt(Request):
         self.desk.ended(self, reason, result)
 
     def _announce(self, reason: Reason) -> None:
-        """Tell Celery, and who listens to its events."""
-        state.task_ready(self, successful=reason is Reason.SUCCEEDED)
+        """Tell who listens to Celery's events."""
         if reason is Reason.SUCCEEDED:
             self.send_event("task-succeeded", result="", runtime=time.time() - self.started_at)
         elif reason is Reason.TASK_REJECTED:
@@ -170,7 +168,6 @@ class Attempt(Request):
         """Handle the loss of the pool child, or its end at the pool's own limit. A pool of
         processes reports it on the consumer's thread, which must not wait: a thread does the
         rest."""
-        state.task_ready(self)
         # the pool wraps the error in one whose text is a traceback
         error = getattr(exc_info.exception, "exc", exc_info.exception)
         reason, message = self._why_lost(error)
@@ -179,7 +176,10 @@ class Attempt(Request):
         pid, self.worker_pid = self.worker_pid, None
         self.is_lost = True
         end = threading.Thread(target=self._end_lost, args=(pid, reason, message), daemon=True)
-        end.start()
+        try:
+            end.start()
+        except RuntimeError:  # too many threads: rather than lose the slot, the loop waits
+            end.run()
 
     def _end_lost(self, pid: int | None, reason: Reason, message: str) -> None:
         self._end_what_is_left(pid)

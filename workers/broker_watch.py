@@ -51,7 +51,12 @@ class BrokerWatch(threading.Thread):
 
     def run(self) -> None:
         while not self.agent.is_stopping:
-            self.look()
+            try:
+                self.look()
+            except Exception:  # of any kind: this thread must live
+                log.exception("could not look at the queues of this worker, looking again")
+                self._drop_link()
+                connections.close_all()
             is_calm = self.troubled_at is None
             self.agent.stops.wait(self.calm_seconds if is_calm else self.troubled_seconds)
         self._drop_link()
@@ -132,5 +137,5 @@ class BrokerWatch(threading.Thread):
     def _drop_link(self) -> None:
         link, self.link = self.link, None
         if link is not None:
-            with contextlib.suppress(*publisher.errors()):
+            with contextlib.suppress(Exception):  # what is broken may fail in any way
                 link.collect()

@@ -38,7 +38,8 @@ class Canceller:
 
     def cancel(self, key: AttemptKey) -> None:
         """Stop one attempt. A second call is harmless. An attempt that is not here (yet) is
-        remembered, as its dispatch may come after its cancel."""
+        remembered, as its dispatch may come after its cancel. Raises RuntimeError if no thread can
+        be started."""
         attempt = self.agent.desk.claimed.get(key)
         if attempt is None:
             with self._lock:
@@ -48,7 +49,11 @@ class Canceller:
             return
         if not attempt.is_canceling:
             attempt.is_canceling = True
-            threading.Thread(target=self._stop, args=(attempt,), daemon=True).start()
+            try:
+                threading.Thread(target=self._stop, args=(attempt,), daemon=True).start()
+            except RuntimeError:  # no thread can be started: the next call tries again
+                attempt.is_canceling = False
+                raise
 
     def came_early(self, key: AttemptKey) -> bool:
         """Return True if this attempt was cancelled before it was claimed; only once for each."""

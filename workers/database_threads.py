@@ -20,11 +20,11 @@ from uuid import UUID
 
 import structlog
 from django.conf import settings
-from django.db import DataError, close_old_connections, connections
 from django.db import Error as DatabaseError
+from django.db import close_old_connections, connections
 
 from orchestrator.access import execution_tokens
-from orchestrator.core import clock, executions
+from orchestrator.core import clock, database, executions
 from orchestrator.core.executions import Contents, Ended
 from orchestrator.core.masking import Masker
 from orchestrator.core.models import Execution
@@ -51,7 +51,6 @@ OPENING_SECONDS = 10.0
 """The longest time for which a database that is away is asked for keys."""
 
 UNSTORABLE = "The result could not be stored"
-UNREAD = "The database did not answer when its keys were to be opened, or its token stored."
 FAILED = "Its keys could not be opened, or its token not stored: its worker's log has the details."
 
 IDLE_SECONDS = 10.0
@@ -59,6 +58,18 @@ IDLE_SECONDS = 10.0
 
 HELD_PAUSE_SECONDS = 0.5
 """An end whose row another transaction holds is tried again after this time."""
+
+BATCH_CHARACTERS = 16 << 20
+"""The most characters of results in one statement. PostgreSQL takes 256 MiB in one array, and a
+character has up to four bytes."""
+
+OF_AN_ITEM = 8
+"""About the characters of an item that is no text."""
+
+SAME_FOR_ALL = frozenset({"0A", "42"})
+"""Classes of `sqlstate` that no end is to blame for: a migration, or a missing privilege."""
+
+TOOK_LONG = frozenset({database.QUERY_CANCELED, database.IDLE_IN_TRANSACTION})
 
 
 class Claimer(threading.Thread):
@@ -69,8 +80,9 @@ class Claimer(threading.Thread):
         self.agent = agent
         self.asked: queue.Queue[list[Offered]] = queue.Queue()
         self.answers: deque[Answer] = deque()
-        self._unanswered: set[AttemptKey] = set()
-        """Asked for by a statement that failed: it may have been committed all the same."""
+        self._unbegun: set[AttemptKey] = set()
+        """Claimed, and known not to have begun: the database was away when their keys were to be
+        opened. Or asked for by a statement that failed: it may have been committed all the same."""
 
     def ask(self, batch: list[Offered]) -> None:
         self.asked.put(batch)
@@ -98,7 +110,7 @@ class Claimer(threading.Thread):
         except Exception:  # of any kind: without this thread the worker would claim nothing more
             log.exception("cannot claim, trying again")
             # what another message has brought too may be running here
-            self._unanswered |= self.agent.desk.in_hand.only_in([each.key for each in batch])
+            self._unbegun |= self.agent.desk.in_hand.only_in([each.key for each in batch])
             connections.close_all()
             time.sleep(PAUSE_SECONDS)
             answer = Answer(batch, None)
@@ -109,11 +121,13 @@ class Claimer(threading.Thread):
         wanted = {attempt.key for attempt in batch}
         now = clock.now()
         life = {"worker_id": self.agent.worker_id, "incarnation": self.agent.incarnation}
-        self._disown_unanswered(life, now)
+        self._disown_unbegun(life, now)
         granted = executions.claim(wanted, **life, now=now, actor=self.agent.name)
         contents, maskers = _with_maskers(self._opened(granted))
+        opened = [execution for execution in granted if execution.pk in contents]
+        self._unbegun |= {each.key for each in granted if each.pk not in contents}
         if len(granted) == len(wanted):
-            return Answer(batch, granted, (), contents, maskers)
+            return Answer(batch, opened, (), contents, maskers)
         refused = wanted - {execution.key for execution in granted}
         try:
             held = executions.still_offered(refused, **life, now=now)
@@ -122,34 +136,40 @@ class Claimer(threading.Thread):
             log.exception("could not ask why a claim was refused")
             connections.close_all()
             held = refused
-        return Answer(batch, granted, held, contents, maskers)
+        return Answer(batch, opened, held, contents, maskers)
 
-    def _disown_unanswered(self, life: Mapping[str, int], now: datetime) -> None:
-        """Give back what was claimed by a statement whose answer was lost: nothing of it has begun.
-        The audit would do so, too, two heartbeats later."""
-        if not self._unanswered:
+    def _disown_unbegun(self, life: Mapping[str, int], now: datetime) -> None:
+        """Give back what was claimed and has not begun. The audit would do so, too, two heartbeats
+        later."""
+        if not self._unbegun:
             return
-        returned = executions.disown(self._unanswered, **life, now=now, actor=self.agent.name)
-        self._unanswered.clear()
+        returned = executions.disown(self._unbegun, **life, now=now, actor=self.agent.name)
+        self._unbegun.clear()
         if returned:
-            log.warning("claimed without an answer: given back", n=returned)
+            log.warning("claimed and not begun: given back", n=returned)
 
     def _opened(self, granted: list[Execution]) -> dict[UUID, Contents]:
         """Open the keys of claimed executions, and make their tokens. These are ours by now, so the
-        database is asked again while it is away, and then they are refused."""
+        database is asked again while it is away. If it stays away, those that need it are not in
+        the answer."""
         until = time.monotonic() + OPENING_SECONDS
         while True:
             try:
                 return _with_tokens(granted, executions.opened(granted))
-            except DatabaseError:
+            except DatabaseError as error:
                 log.exception("cannot open keys, trying again")
                 connections.close_all()
+                is_away = database.is_outage(error)
             except Exception:  # whatever is wrong with keys, the others are claimed and must start
                 log.exception("cannot open keys")
                 return _refused(granted, FAILED)
             if self.agent.is_stopping or time.monotonic() > until:
-                return _refused(granted, UNREAD)
+                break
             time.sleep(PAUSE_SECONDS)
+        contents = _refused(granted, FAILED)
+        if not (is_away or self.agent.is_stopping):
+            return contents
+        return {id: each for id, each in contents.items() if not each.refusal}
 
     def flush(self, timeout_seconds: float) -> None:
         """Wait for the answers to all questions."""
@@ -222,11 +242,12 @@ class Finisher(threading.Thread):
 
     def run(self) -> None:
         while True:
-            batch = _gather(self.ends, not_before=self._next_at)
-            if time.monotonic() - self._recorded_at > IDLE_SECONDS:
-                close_old_connections()
-            self._record(batch)
-            self._recorded_at = time.monotonic()
+            for batch in _parts(_gather(self.ends, not_before=self._next_at)):
+                try:
+                    self._record(batch)
+                except Exception:  # without this thread no end would be recorded any more
+                    log.exception("ends left to the sweep", n=len(batch))  # they stay in hand
+                self._recorded_at = time.monotonic()
 
     def _next_at(self) -> float:
         """When the next statement is due, by the monotonic clock."""
@@ -236,36 +257,37 @@ class Finisher(threading.Thread):
         """Wait until every end is recorded; False when time ran out first."""
         return _wait_until_done(self.ends, timeout_seconds)
 
-    def _record(self, batch: list[Ended]) -> None:
+    def _record(self, batch: list[Ended], *, without_result: bool = False) -> None:
         while True:
             try:
                 self._record_once(batch)
-            except DataError as error:
-                self._record_otherwise(batch, error)
-            except DatabaseError:
+            except Exception as error:  # of any kind: these ends, and all others, must be recorded
                 log.exception("cannot record ends, trying again", n=len(batch))
                 connections.close_all()
-                time.sleep(PAUSE_SECONDS)
-                continue
-            except Exception as error:  # without this thread no end would be recorded any more
-                log.exception("cannot record ends", n=len(batch))
-                self._record_otherwise(batch, error)
+                if _may_pass(error, batch):
+                    time.sleep(PAUSE_SECONDS)
+                    continue
+                self._record_otherwise(batch, error, without_result=without_result)
             return
 
-    def _record_otherwise(self, batch: list[Ended], error: Exception) -> None:
-        """Record ends that cannot be recorded as they are: one by one, and the culprit without its
+    def _record_otherwise(
+        self, batch: list[Ended], error: Exception, *, without_result: bool
+    ) -> None:
+        """Record ends that cannot be recorded as they are: by halves, and the culprit without its
         result. If that fails as well, it is left to the sweep."""
-        if len(batch) > 1:
-            for end in batch:
-                self._record([end])
-        elif batch[0].result.get("error") != UNSTORABLE:
-            self._record([_unstorable(batch[0], error)])
+        if half := len(batch) // 2:
+            self._record(batch[:half])
+            self._record(batch[half:])
+        elif not without_result:
+            self._record([_unstorable(batch[0], error)], without_result=True)
         else:
             # it stays in hand: the audit would have the action run once more
             log.error("end not recorded", execution_id=str(batch[0].execution.pk))
             self.ends.task_done()
 
     def _record_once(self, batch: list[Ended]) -> None:
+        if time.monotonic() - self._recorded_at > IDLE_SECONDS:
+            close_old_connections()
         self.agent.live_output.conclude([end.execution.key for end in batch])
         counted = executions.finish(batch, now=clock.now(), actor=self.agent.name)
         refused = {end.execution.key for end in batch} - counted
@@ -298,7 +320,11 @@ class Finisher(threading.Thread):
         log.warning("ends wait for another transaction, which holds their rows", n=len(held))
         timer = threading.Timer(HELD_PAUSE_SECONDS, put_back)
         timer.daemon = True
-        timer.start()
+        try:
+            timer.start()
+        except RuntimeError:  # too many threads: the other ends wait, too
+            time.sleep(HELD_PAUSE_SECONDS)
+            put_back()
 
 
 def _gather(source: queue.Queue[T], *, not_before: Callable[[], float] = lambda: 0.0) -> list[T]:
@@ -321,6 +347,42 @@ def _wait_until_done(source: queue.Queue[Any], timeout_seconds: float) -> bool:
     while source.unfinished_tasks and time.monotonic() < until:
         time.sleep(0.005)
     return not source.unfinished_tasks
+
+
+def _parts(batch: list[Ended]) -> Iterator[list[Ended]]:
+    """Divide ends so that the results of each part go into one statement."""
+    part: list[Ended] = []
+    total = 0
+    for end in batch:
+        characters = _characters(end.result)
+        if part and total + characters > BATCH_CHARACTERS:
+            yield part
+            part, total = [], 0
+        part.append(end)
+        total += characters
+    yield part
+
+
+def _characters(value: Any) -> int:
+    """About the characters of a JSON value; counts no further than a statement's."""
+    total, waiting = 0, [value]
+    while waiting and total <= BATCH_CHARACTERS:
+        each = waiting.pop()
+        if isinstance(each, str):
+            total += len(each)
+        elif isinstance(each, Mapping | list | tuple):
+            total += OF_AN_ITEM * len(each)
+            waiting += each
+            waiting += each.values() if isinstance(each, Mapping) else ()
+    return total
+
+
+def _may_pass(error: Exception, batch: list[Ended]) -> bool:
+    """Return True if the same ends are to be tried again, as none of them is to blame."""
+    state = database.sqlstate(error)
+    if state in TOOK_LONG:
+        return len(batch) == 1  # several take less time by halves
+    return database.is_outage(error) or state[:2] in SAME_FOR_ALL
 
 
 def _unstorable(end: Ended, error: Exception) -> Ended:

@@ -168,10 +168,7 @@ class Desk:
         """Start no more than the pool has slots: what the pool queues cannot be taken back. What is
         of a paused queue goes back."""
         paused: list[Execution] = []
-        while self.ready and len(self.claimed) - len(self.ready) < self.agent.capacity:
-            if self.agent.is_stopping:
-                break  # they go back
-            attempt = self.ready.popleft()
+        while (attempt := self._next_ready()) is not None:
             if self.agent.pauses.holds(attempt.execution) and not attempt.is_canceling:
                 self.claimed.pop(attempt.key, None)
                 state.task_ready(attempt)
@@ -188,6 +185,13 @@ class Desk:
         if paused:
             self.agent.give_back_paused(paused)
 
+    def _next_ready(self) -> Attempt | None:
+        """Take the attempt that has waited the longest, if there is a slot for it."""
+        with self._taking_back:
+            if self.agent.is_stopping or not self.ready or self.idle_slots() <= 0:
+                return None  # of a worker that stops, they go back
+            return self.ready.popleft()
+
     def _start(self, attempt: Attempt, pack_path: str) -> None:
         try:
             attempt.start(self.pool, pack_path=pack_path)
@@ -197,12 +201,14 @@ class Desk:
             self.ended(attempt, reason, explained(reason, why))
 
     def go_on(self, attempts: Sequence[Attempt]) -> None:
-        """Start attempts whose releases are here by now, before those that came after them."""
+        """Start attempts whose releases are here by now, before those that came after them. While
+        the worker stops they go back, and this may be any thread."""
         for attempt in reversed(attempts):
             if attempt.key in self.claimed:
                 attempt.claimed_at = time.monotonic()
                 self.ready.appendleft(attempt)
-        self.claim_waiting()
+        if not self.agent.is_stopping:
+            self.claim_waiting()
 
     def take_unsent(self) -> None:
         """Let attempts wait for a slot again that no process or thread of the pool has got, when
@@ -249,18 +255,17 @@ class Desk:
         any thread."""
         if reason is Reason.TASK_REJECTED:
             self.agent.pauses.note(attempt.execution)  # before its slot is free for the next
-        masked = attempt.masker.value(result)
-        if reason in ASKS_AGAIN and executions.RETRY_AFTER in result:
-            # a number, made by this worker, that the database counts with
-            masked = {**masked, executions.RETRY_AFTER: result[executions.RETRY_AFTER]}
-        hiding.end(attempt.masker)
-        second = int(time.monotonic())
-        if second != self._second:
-            self._ended_last_second = self._ended_this_second if second == self._second + 1 else 0
-            self._second, self._ended_this_second = second, 0
-        self._ended_this_second += 1
-        if reason is Reason.PACK_UNAVAILABLE:
+        elif reason is Reason.PACK_UNAVAILABLE:
             self.agent.code.is_lacking = True
+        try:
+            masked = _without_secrets(attempt, reason, result)
+        except Exception as error:  # noqa: BLE001 - its text, or traceback, might quote a secret
+            kind = type(error).__name__
+            log.error("cannot mask result", execution_id=str(attempt.execution_id), error=kind)
+            if reason is Reason.SUCCEEDED:
+                reason = Reason.ACTION_FAILED
+            masked = explained(reason, f"The worker could not mask its result: {kind}.")
+        self._count_end()
         end = executions.Ended(attempt.execution, reason, masked, *attempt.ran_ns)
         self.agent.finisher.put(end)
         # afterwards, so that who stops this worker finds it either here or there
@@ -268,6 +273,23 @@ class Desk:
         # the pool's job has the attempt's methods: together they would stay until somebody looks
         # for garbage. Not before: what is claimed and has no job counts as not begun
         attempt.job = None
+        state.task_ready(attempt)
         # what is offered from now on finds the slot free by itself
         if self.waiting or self.ready:
             self.agent.wake()
+        hiding.end(attempt.masker)
+
+    def _count_end(self) -> None:
+        second = int(time.monotonic())
+        if second != self._second:
+            self._ended_last_second = self._ended_this_second if second == self._second + 1 else 0
+            self._second, self._ended_this_second = second, 0
+        self._ended_this_second += 1
+
+
+def _without_secrets(attempt: Attempt, reason: Reason, result: dict[str, Any]) -> dict[str, Any]:
+    masked: dict[str, Any] = attempt.masker.value(result)
+    if reason in ASKS_AGAIN and executions.RETRY_AFTER in result:
+        # a number, made by this worker, that the database counts with
+        masked = {**masked, executions.RETRY_AFTER: result[executions.RETRY_AFTER]}
+    return masked

@@ -30,7 +30,8 @@ class Fitness:
     def __init__(self, agent: Host) -> None:
         self.agent = agent
         self.failing: dict[str, str] = {}
-        """The reason for each failing check, as recorded in the database."""
+        """The reason for each failing check, as recorded in the database; empty while it is not
+        known whether it is."""
         self._lock = threading.Lock()
 
     def tell(self, asked: Collection[str], failures: Mapping[str, str]) -> None:
@@ -54,9 +55,11 @@ class Fitness:
         if failures.keys() - GOES_ON_CONSUMING:
             self.agent.pause()
         life = {"worker_id": self.agent.worker_id, "incarnation": self.agent.incarnation}
-        for name in failures.keys() - self.failing.keys():
-            fleet.mark_unhealthy(**life, check=name, reason=failures[name], now=clock.now())
-            self.failing[name] = failures[name]
+        for name, reason in failures.items():
+            if not self.failing.get(name):
+                self.failing[name] = ""  # first: an answer that is lost may be of a commit
+                fleet.mark_unhealthy(**life, check=name, reason=reason, now=clock.now())
+                self.failing[name] = reason
         for name in (self.failing.keys() & set(asked)) - failures.keys():
             fleet.mark_healthy(**life, check=name, now=clock.now())
             del self.failing[name]

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 import structlog
 from django.conf import settings
-from django.db import Error as DatabaseError
 from django.db import close_old_connections, connections
 
 from orchestrator.core import clock, executions, fleet
@@ -146,7 +145,7 @@ class Heartbeat(threading.Thread):
     def _look_for_cancels(self) -> None:
         try:
             self.audit.look_for_cancels()
-        except DatabaseError:
+        except Exception:  # of any kind: without this thread the worker would end
             log.exception("could not look for cancels; the next look will")
             connections.close_all()
 
@@ -162,7 +161,8 @@ class Heartbeat(threading.Thread):
         self._hinted.set()
 
     def _beat(self) -> bool:
-        """Renew the heartbeat; returns False if that was not possible."""
+        """Renew the heartbeat, and do what comes with it; returns False if that was not
+        possible."""
         if not self.agent.loop_turns(within_seconds=self.limit_seconds):
             log.error("the consumer's loop is stuck, no heartbeat")
             return False
@@ -184,8 +184,8 @@ class Heartbeat(threading.Thread):
             self.agent.admission.begin()
             self.audit.compare(now=clock.now())
             close_old_connections()
-        except DatabaseError:
-            log.exception("heartbeat not renewed")
+        except Exception:  # of any kind: it may be renewed, and what comes with it is tried again
+            log.exception("heartbeat not complete, trying again")
             connections.close_all()
             return False
         return True
@@ -194,7 +194,7 @@ class Heartbeat(threading.Thread):
         """Settle at once what earlier lives left, without waiting for the heartbeat check."""
         try:
             executions.settle_replaced(worker_id=self.agent.worker_id, now=clock.now())
-        except DatabaseError:
+        except Exception:
             log.exception("could not settle what an earlier life left; the heartbeat check will")
             connections.close_all()
 

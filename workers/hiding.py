@@ -63,14 +63,18 @@ def forget_all() -> None:
 @contextlib.contextmanager
 def of(secrets: Collection[str]) -> Iterator[None]:
     """Mask these values meanwhile, as those of the execution that this thread runs."""
-    masker = masker_of(secrets)
-    begin(masker)
+    # a thread of the parent has what that has made, and begun, for all of the attempt
+    known = next((each for each in tuple(_active.values()) if each.values == tuple(secrets)), None)
+    masker = known or masker_of(secrets)
+    if known is None:
+        begin(masker)
     _own.maskers.append(masker)
     try:
         yield
     finally:
         _own.maskers.pop()
-        end(masker)
+        if known is None:
+            end(masker)
 
 
 def hidden(text: str) -> str:
@@ -169,9 +173,9 @@ class _Output(io.TextIOWrapper):
         _outputs.append(self)
 
     def finish(self, masker: Masker) -> None:
-        with contextlib.suppress(OSError, ValueError):  # closed by an action
-            self.flush()
-        self._raw.finish(masker)
+        for finish in (self.flush, lambda: self._raw.finish(masker)):
+            with contextlib.suppress(OSError, ValueError):  # closed by an action, or its disk full
+                finish()
 
     def forget(self) -> None:
         self._raw.forget()

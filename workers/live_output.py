@@ -109,12 +109,19 @@ class LiveOutput(threading.Thread):
             target=self._write_for_ever, name="muster-live-output-writer", daemon=True
         )
 
-    def run(self) -> None:
+    def start(self) -> None:
         self._writer.start()
+        super().start()
+
+    def run(self) -> None:
         while True:
-            select.select([self._receiver], [], [])
-            with self._lock:
-                self._receive()
+            try:
+                select.select([self._receiver], [], [])
+                with self._lock:
+                    self._receive()
+            except Exception:  # of any kind: this thread must live
+                log.exception("cannot take live output, trying again")
+                time.sleep(WRITE_EVERY_SECONDS)
             self._has_more.set()
 
     def _write_for_ever(self) -> None:
@@ -122,7 +129,11 @@ class LiveOutput(threading.Thread):
             self._has_more.wait()
             self._has_more.clear()
             begun_at = time.monotonic()
-            self.write()
+            try:
+                self.write()
+            except Exception:  # of any kind: this thread must live
+                log.exception("cannot write live output, trying again")
+                connections.close_all()
             time.sleep(max(0.0, begun_at + WRITE_EVERY_SECONDS - time.monotonic()))
 
     def write(self) -> None:
@@ -136,13 +147,17 @@ class LiveOutput(threading.Thread):
 
     def conclude(self, keys: Collection[AttemptKey]) -> None:
         """Write the rest of the output of attempts whose end is about to be recorded. On the
-        finisher's thread; never raises errors of the database, which must not keep an end."""
-        with self._writing:
-            with self._lock:
-                self._receive()
-                ended = self._tails.keys() & set(keys)
-                tails = [tail for tail in self._unwritten() if tail.key in ended]
-            self._write(tails)
+        finisher's thread; raises nothing, as that would keep an end from being recorded."""
+        try:
+            with self._writing:
+                with self._lock:
+                    self._receive()
+                    ended = self._tails.keys() & set(keys)
+                    tails = [tail for tail in self._unwritten() if tail.key in ended]
+                self._write(tails)
+        except Exception:
+            log.exception("cannot write the rest of live output", n=len(keys))
+            connections.close_all()
 
     def _unwritten(self) -> list[Tail]:
         tails = (tail for streams in self._tails.values() for tail in streams.values())

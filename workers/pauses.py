@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 import structlog
 from django.conf import settings
-from django.db import Error as DatabaseError
 from django.db import close_old_connections, connections
 
 from orchestrator.core import clock, deferral, executions, fleet, health_checks
@@ -96,7 +95,7 @@ class Pauses(threading.Thread):
             try:
                 self.look(now=clock.now())
                 close_old_connections()
-            except DatabaseError:
+            except Exception:  # of any kind: this thread must live
                 log.exception("could not record pauses; the next look will")
                 connections.close_all()
                 time.sleep(LOOK_SECONDS)

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 from django.conf import settings
-from django.db import Error as DatabaseError
 from django.db import close_old_connections, connections
 
 from orchestrator.core import health_checks
@@ -50,15 +49,30 @@ class Prober(threading.Thread):
             name: Question(check) for name, check in health_checks.configured().items()
         }
 
-    def run(self) -> None:
+    def start(self) -> None:
         self.broker_watch.start()
+        super().start()
+
+    def run(self) -> None:
         while not self.agent.is_stopping:
+            self._pause(is_fit=self._probe())
+        connections.close_all()
+
+    def _probe(self) -> bool:
+        """Make all checks, tell what they found, and look for the code that the worker lacks;
+        returns False if a check fails, or any of this does."""
+        try:
             answers = self.look()
             failures = {name: why for name, why in answers.items() if why is not None}
             self.fitness.tell(answers.keys(), failures)
-            self._look_for_code()
-            self._pause(is_fit=not failures)
-        connections.close_all()
+            if not self.agent.is_stopping:
+                self.agent.code.look()
+            close_old_connections()
+        except Exception:  # of any kind: without this thread an unfit worker would stay so
+            log.exception("could not probe this worker; the next probe will")
+            connections.close_all()
+            return False
+        return not failures
 
     def _pause(self, *, is_fit: bool) -> None:
         """Wait for the next probe: shorter if a check fails, or as soon as the worker lacks
@@ -68,16 +82,6 @@ class Prober(threading.Thread):
             self.agent.stops.wait(min(left_seconds, UNFIT_INTERVAL_SECONDS))
             if not is_fit or self.agent.code.is_lacking or self.agent.is_stopping:
                 return
-
-    def _look_for_code(self) -> None:
-        if self.agent.is_stopping:
-            return
-        try:
-            self.agent.code.look()
-            close_old_connections()
-        except DatabaseError:
-            log.exception("could not record which code this worker lacks; the next probe will")
-            connections.close_all()
 
     def look(self) -> dict[str, str | None]:
         """Make all checks; returns the reason for a failure, or None, by the names of the

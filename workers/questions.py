@@ -23,8 +23,9 @@ class Question:
     def ask(self) -> str | None:
         """Make the check; returns None if it passes, otherwise what is wrong."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._answer, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._answer, daemon=True)
+            thread.start()
+            self._thread = thread
         self._thread.join(ANSWER_SECONDS)
         if self._thread.is_alive():
             return f"no answer within {ANSWER_SECONDS:g} s"

@@ -3,11 +3,12 @@
 The keeper asks every two seconds which releases are installed, fetches those that it does not have,
 and makes the Python environments of packs that need one. An attempt whose release is not here yet
 waits for a few seconds; then it goes elsewhere, uncounted, and the worker's row says what it lacks
-until it is here.
+until it is here. Another thread watches over those that wait: a fetch may take minutes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -15,10 +16,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
-from django.db import Error as DatabaseError
 from django.db import close_old_connections, connections
 
 from orchestrator.core import isolation
@@ -32,6 +32,8 @@ from workers.runtimes import unavailable_result
 if TYPE_CHECKING:
     from workers.attempts import Attempt
     from workers.host import Host
+
+T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
@@ -73,6 +75,8 @@ class Releases(threading.Thread):
         super().__init__(name="muster-releases", daemon=True)
         self.agent = agent
         self.asked: queue.Queue[Attempt] = queue.Queue()
+        self._wanted: queue.Queue[int] = queue.Queue()
+        """The ids of their releases."""
         self._here: dict[int, str] = {}
         """The folders of releases that can be run, by their ids. Replaced entry by entry: the
         consumer's thread reads it."""
@@ -82,6 +86,13 @@ class Releases(threading.Thread):
         """Releases for which an attempt was given back: they are fetched as soon as possible."""
         self._environments: dict[int, Making] = {}
         self._look_at = self._verify_at = self._tidy_at = 0.0
+        self._keeper = threading.Thread(
+            target=self._keep, name="muster-releases-keeper", daemon=True
+        )
+
+    def start(self) -> None:
+        self._keeper.start()
+        super().start()
 
     # --- on the consumer's thread
 
@@ -98,100 +109,38 @@ class Releases(threading.Thread):
         """Fetch the release of a claimed attempt, and offer the attempt to the desk again."""
         attempt.release_wanted_at = attempt.release_wanted_at or time.monotonic()
         self.asked.put(attempt)
+        self._wanted.put(attempt.execution.release_id or 0)
 
     def lacks(self, release_id: int) -> bool:
         """Return True if executions with this release were given back, and could not run here now
         either. From any thread."""
         return release_id in self._lacked and release_id not in self._here
 
-    # --- on its own
+    # --- on its own, which waits for no fetch and no database
 
     def run(self) -> None:
         while not self.agent.is_stopping:
             try:
-                self._take(self._pause())
-                self._look()
-                self._verify()
-                self._tidy()
+                self._take()
                 self._settle()
-                close_old_connections()
-            except DatabaseError:
-                log.exception("cannot ask for releases, trying again")
-                connections.close_all()
+            except Exception:  # of any kind: this thread must live
+                log.exception("cannot look after attempts that wait for releases, trying again")
                 self.agent.stops.wait(1.0)
-            except Exception:  # this thread must live: without it nothing new could run
-                log.exception("cannot keep releases, trying again")
-                self.agent.stops.wait(1.0)
-        for attempt in [*self._waiting, *self._came()]:
+        for attempt in [*self._waiting, *_came(self.asked)]:
             self._give_up(attempt)
-        connections.close_all()
 
-    def _pause(self) -> list[Attempt]:
-        """Wait for an attempt, or for the next look; returns the attempts that came."""
+    def _take(self) -> None:
+        """Wait for an attempt, or for the next look at those that have come."""
         seconds = 0.1 if self._waiting else LOOK_SECONDS
-        try:
-            return [self.asked.get(timeout=seconds), *self._came()]
-        except queue.Empty:
-            return []
-
-    def _came(self) -> list[Attempt]:
-        """The attempts that have come since."""
-        return [self.asked.get_nowait() for _ in range(self.asked.qsize())]
-
-    def _take(self, came: list[Attempt]) -> None:
-        self._waiting += came
-        wanted = _releases_of(came)
-        for release in Release.objects.filter(pk__in=wanted) if wanted else ():
-            self._fetch(release)
-
-    def _look(self) -> None:
-        if time.monotonic() < self._look_at:
-            return
-        self._look_at = time.monotonic() + LOOK_SECONDS
-        wanted = _releases_of(self._waiting) | self._lacked
-        current = set(Release.objects.current().values_list("pk", flat=True))
-        for release in Release.objects.filter(pk__in=(wanted | current) - self._here.keys()):
-            if release.content_gone_at is None:
-                self._fetch(release)
-            else:
-                self._lacked.discard(release.pk)
-        self._lacked -= self._here.keys()
-
-    def _fetch(self, release: Release) -> None:
-        """Bring a release here, and let it be run when its environment is made."""
-        failure = self._failures.get(release.pk)
-        if release.pk in self._environments or (failure and not failure.is_over(release)):
-            return
-        try:
-            folder = fetching.ensure(release)
-        except fetching.CannotFetch as error:
-            self._note_failure(release, str(error))
-            return
-        self._failures.pop(release.pk, None)
-        if (folder / REQUIREMENTS).is_file() and release.pk not in self._here:
-            self._environments[release.pk] = Making(release, folder)
-            self._environments[release.pk].start()
-        else:
-            self._here[release.pk] = str(folder)
-
-    def _note_failure(self, release: Release, why: str) -> None:
-        before = self._failures.get(release.pk)
-        if before is None or before.why != why:
-            log.warning("release not fetched", digest=release.digest, why=why)
-        pause = LOOK_SECONDS
-        if before is not None and before.installed_at == release.installed_at:
-            pause = min(2 * before.pause_seconds, LONGEST_PAUSE_SECONDS)
-        self._failures[release.pk] = Failure(
-            why, release.installed_at, pause, time.monotonic() + pause
-        )
+        with contextlib.suppress(queue.Empty):
+            self._waiting += [self.asked.get(timeout=seconds), *_came(self.asked)]
 
     def _settle(self) -> None:
         """Let attempts go on whose release is here, and give back those that waited for long."""
         for release_id, making in list(self._environments.items()):
             if not making.is_alive():
                 # if it failed, the attempt tries once more, and says why
-                release = Release.objects.get(pk=release_id)
-                self._here[release_id] = str(fetching.path_of(release))
+                self._here[release_id] = str(making.folder)
                 del self._environments[release_id]
         now, left = time.monotonic(), []
         ready: list[Attempt] = []
@@ -217,6 +166,74 @@ class Releases(threading.Thread):
             why = "Its Python environment is being made."
         result = unavailable_result(attempt.execution, why)
         self.agent.desk.ended(attempt, Reason.PACK_UNAVAILABLE, result)
+
+    # --- on the keeper
+
+    def _keep(self) -> None:
+        while not self.agent.is_stopping:
+            try:
+                self._fetch_wanted()
+                self._look()
+                self._verify()
+                self._tidy()
+                close_old_connections()
+            except Exception:  # of any kind: without this thread nothing new could run
+                log.exception("cannot keep releases, trying again")
+                connections.close_all()
+                self.agent.stops.wait(1.0)
+        connections.close_all()
+
+    def _fetch_wanted(self) -> None:
+        """Wait for an attempt that lacks its release, or for the next look; fetch what is
+        wanted."""
+        try:
+            wanted = {self._wanted.get(timeout=LOOK_SECONDS), *_came(self._wanted)}
+        except queue.Empty:
+            return
+        for release in Release.objects.filter(pk__in=wanted):
+            self._fetch(release)
+
+    def _look(self) -> None:
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + LOOK_SECONDS
+        wanted = _releases_of(self._waiting) | self._lacked
+        current = set(Release.objects.current().values_list("pk", flat=True))
+        for release in Release.objects.filter(pk__in=(wanted | current) - self._here.keys()):
+            if release.content_gone_at is None:
+                self._fetch(release)
+            else:
+                self._lacked.discard(release.pk)
+        self._lacked.difference_update(self._here)  # in place: another thread adds to it
+
+    def _fetch(self, release: Release) -> None:
+        """Bring a release here, and let it be run when its environment is made."""
+        failure = self._failures.get(release.pk)
+        if release.pk in self._environments or (failure and not failure.is_over(release)):
+            return
+        try:
+            folder = fetching.ensure(release)
+        except fetching.CannotFetch as error:
+            self._note_failure(release, str(error))
+            return
+        self._failures.pop(release.pk, None)
+        if (folder / REQUIREMENTS).is_file() and release.pk not in self._here:
+            making = Making(release, folder)
+            making.start()
+            self._environments[release.pk] = making  # once it is alive: the other thread looks
+        else:
+            self._here[release.pk] = str(folder)
+
+    def _note_failure(self, release: Release, why: str) -> None:
+        before = self._failures.get(release.pk)
+        if before is None or before.why != why:
+            log.warning("release not fetched", digest=release.digest, why=why)
+        pause = LOOK_SECONDS
+        if before is not None and before.installed_at == release.installed_at:
+            pause = min(2 * before.pause_seconds, LONGEST_PAUSE_SECONDS)
+        self._failures[release.pk] = Failure(
+            why, release.installed_at, pause, time.monotonic() + pause
+        )
 
     def _verify(self) -> None:
         """Look if somebody has changed what is here: that is fetched again before it is run."""
@@ -273,6 +290,11 @@ def _make_environments(release: Release, folder: Path) -> None:
 
 def _interpreter(definition: dict[str, Any]) -> str:
     return str(definition["runtime_options"].get("interpreter", ""))
+
+
+def _came(source: queue.Queue[T]) -> list[T]:
+    """All that has come since."""
+    return [source.get_nowait() for _ in range(source.qsize())]
 
 
 def _releases_of(attempts: Iterable[Attempt]) -> set[int]:

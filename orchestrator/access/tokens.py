@@ -150,12 +150,15 @@ def rotate(
         )
 
 
-def revoke(name: str, *, by: Principal, now: datetime) -> int:
-    """Refuse all texts of this name from now on; returns how many there were. The name is free."""
+def revoke(token: ApiToken, *, by: Principal, now: datetime) -> int:
+    """Refuse all its owner's texts of its name from now on; returns how many there were. The name
+    is free."""
+    # its name was free once it had expired, and may be another owner's
+    texts = ApiToken.objects.filter(name=token.name, identity=token.identity_id, revoked_at=None)
     with transaction.atomic():
-        number = ApiToken.objects.filter(name=name, revoked_at=None).update(revoked_at=now)
+        number = texts.update(revoked_at=now)
         if number:
-            _tell("tokens.revoke", name, "", by, now)
+            _tell("tokens.revoke", token.name, "", by, now)
     return number
 
 

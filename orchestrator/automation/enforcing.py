@@ -139,7 +139,7 @@ class Turn:
             for each in waiting:
                 if each.same is None:
                     free.append(each)
-                elif suppressing.is_suppressed(rows[each.same], each.row.event.received_at):
+                elif self._is_suppressed(each, rows[each.same]):
                     self.suppressed.append(_move(each.row))
                     self.hits.append(rows[each.same])
                 elif each.same in first:
@@ -152,6 +152,10 @@ class Turn:
                     until = each.row.event.received_at + timedelta(seconds=each.seconds)
                     suppressing.extend(rows[same], until)
             waiting = later
+
+    def _is_suppressed(self, each: Answer, by: Suppression) -> bool:
+        at = each.row.event.received_at
+        return suppressing.is_suppressed(by, at, seconds=each.seconds, now=self.now)
 
     def request(self, answers: Sequence[Answer]) -> None:
         """Request the executions, those of each owner together."""

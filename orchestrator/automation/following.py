@@ -8,18 +8,24 @@ transactions are over that ran when that row was the newest; what is read twice 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
-from django.db import connection, transaction
+import structlog
+from django.db import transaction
 from django.db.models import Max, QuerySet
 
 from orchestrator.automation import triggers
 from orchestrator.automation.models import Enforcement, Event, Trigger, Watermark
-from orchestrator.automation.recording import NewEvent, record_many
+from orchestrator.automation.recording import NewEvent, record_accepted
+from orchestrator.core import database
+from orchestrator.core.metrics import history
 from orchestrator.core.models import ExecutionEvent
 from orchestrator.core.models.prepared import Prepared
+
+log = structlog.get_logger(__name__)
 
 MOST_AT_ONCE = 5_000
 SOURCE = "execution"
@@ -40,60 +46,51 @@ def is_wanted_beyond_ends() -> bool:
 
 def note_changed(execution_ids: Collection[UUID], *, now: datetime, actor: str) -> int:
     """Record what the history of these executions says; returns how many events are new."""
-    total = 0
-    for mark in _marks():
-        rows = ExecutionEvent.objects.filter(execution_id__in=execution_ids, pk__gt=mark.read_id)
-        total += _record(mark.trigger, _read(rows, mark.trigger), now)
-    return total
+    return _for_each_mark(partial(_note_changed, execution_ids=execution_ids, now=now))
 
 
 def look(*, now: datetime, actor: str) -> int:
     """Record what no message reported; returns how many events are new."""
-    return sum(_catch_up(mark.pk, now) for mark in _marks())
+    return _for_each_mark(partial(_catch_up, now=now))
 
 
-def _marks() -> list[Watermark]:
-    return list(Watermark.objects.select_related("trigger__type"))
+def _for_each_mark(read: Callable[[Watermark], int]) -> int:
+    """Read for each trigger, even if that fails for some; returns the sum."""
+    marks = Watermark.objects.select_related("trigger__type")
+    parts = {str(mark.trigger): partial(read, mark) for mark in marks}
+    return sum(database.carry_out_each(parts).values())
 
 
-def _catch_up(mark_id: int, now: datetime) -> int:
+def _note_changed(mark: Watermark, *, execution_ids: Collection[UUID], now: datetime) -> int:
+    rows = ExecutionEvent.objects.filter(execution_id__in=execution_ids, pk__gt=mark.read_id)
+    return _record(mark.trigger, _read(rows, mark.trigger), now)
+
+
+def _catch_up(mark: Watermark, *, now: datetime) -> int:
     """Read the history from the watermark on:
 
     1. Take the newest id, and only then lock the watermark, which gives this transaction its
        number: whoever may still write a lower id has a lower number.
     2. Record what is new.
-    3. If all are over that could write below the id of an earlier look, the watermark rises to it.
+    3. If all were over that could write below the id of an earlier look, the watermark rises to it.
     """
     newest = ExecutionEvent.objects.aggregate(newest=Max("pk"))["newest"] or 0
     with transaction.atomic():
         rows = Watermark.objects.select_for_update(skip_locked=True, of=("self",))
-        mark = rows.select_related("trigger__type").filter(pk=mark_id).first()
-        if mark is None:
+        present = rows.select_related("trigger__type").filter(pk=mark.pk).first()
+        if present is None:
             return 0
-        own, oldest = _transactions()
-        after = ExecutionEvent.objects.filter(pk__gt=mark.read_id)
-        batch = _read(after, mark.trigger)
-        recorded = _record(mark.trigger, batch, now)
+        # asked before reading: what is committed in between may not be read
+        is_settled = history.is_settled(present.seen_xid)
+        after = ExecutionEvent.objects.filter(pk__gt=present.read_id)
+        batch = _read(after, present.trigger)
+        recorded = _record(present.trigger, batch, now)
         read_up_to = batch[-1].pk if len(batch) == MOST_AT_ONCE else newest
-        if oldest > mark.seen_xid:
-            mark.read_id = max(mark.read_id, min(mark.seen_id, read_up_to))
-            mark.seen_id, mark.seen_xid = newest, own
-            mark.save(update_fields=["read_id", "seen_id", "seen_xid"])
+        if is_settled:
+            present.read_id = max(present.read_id, min(present.seen_id, read_up_to))
+            present.seen_id, present.seen_xid = newest, history.own_number()
+            present.save(update_fields=["read_id", "seen_id", "seen_xid"])
     return recorded
-
-
-def _transactions() -> tuple[int, int]:
-    """The number of this transaction, and of the oldest one that is not over. SQLite has one
-    writer at a time: there is none besides."""
-    if connection.vendor != "postgresql":
-        return 0, 1
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_current_xact_id()::text::bigint,"
-            " pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
-        )
-        own, oldest = cursor.fetchone()
-    return own, oldest
 
 
 def _read(rows: QuerySet[ExecutionEvent, ExecutionEvent], trigger: Trigger) -> list[ExecutionEvent]:
@@ -118,7 +115,11 @@ def _record(trigger: Trigger, rows: Sequence[ExecutionEvent], now: datetime) -> 
     fresh = [row for row in rows if _key(row) not in known]
     depths = _depths({row.execution_id for row in fresh})
     news = [_event(trigger, row, depths.get(row.execution_id, 0) + 1) for row in fresh]
-    return sum(each.is_new for each in record_many(news, now=now, by_muster=True)) if news else 0
+    recorded, refusals = record_accepted(news, now=now, by_muster=True)
+    for each in refusals:
+        key, why = news[each.index].key, f"{each.pointer} {each.message}"
+        log.error("event of an execution refused", trigger_id=trigger.pk, key=key, error=why)
+    return sum(each.is_new for each in recorded)
 
 
 def _is_named(row: ExecutionEvent, patterns: Sequence[str]) -> bool:

@@ -1,7 +1,7 @@
 """Filters of the listings of long tables, for API and terminal.
 
 A filter without an index looks at a bounded number of rows, see ADR 50: `among` of
-`cursors.newest`.
+`cursors.newest`. Beside a filter with an index, these are rows that the index leads to.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from orchestrator.automation.models import Enforcement, Event
+from orchestrator.automation.models import Enforcement, Event, Rule
 from orchestrator.automation.models.enforcements import EnforcementQuerySet
 from orchestrator.automation.models.events import EventQuerySet
 
@@ -28,17 +28,21 @@ def events(
     evaluated: bool | None = None,
 ) -> tuple[EventQuerySet, EventQuerySet | None]:
     """Those that match all filters, and, for filters without an index, all that they look at."""
-    equal = {
-        "type_ref": type, "trigger": trigger_id, "dedup_key": key, "source": source,
-        "correlation_id": correlation_id, "received_at__gte": received_after,
-        "received_at__lt": received_before,
-    }  # fmt: skip
-    rows = rows.filter(**_given(equal))
-    if evaluated is not None:
-        rows = rows.filter(evaluated_at__isnull=not evaluated)
-    has_index = trigger_id is not None or correlation_id is not None or evaluated is False
-    slow = (type, key, source, received_after, received_before)
-    return rows, _among(Event.objects.all(), has_index, *slow)
+    indexed = _given({"trigger": trigger_id, "correlation_id": correlation_id})
+    others = _given(
+        {
+            "type_ref": type, "source": source, "received_at__gte": received_after,
+            "received_at__lt": received_before,
+        }
+    )  # fmt: skip
+    # unique in a trigger
+    (others if trigger_id is None else indexed).update(_given({"dedup_key": key}))
+    if evaluated is False:
+        indexed["evaluated_at__isnull"] = True
+    rows = rows.filter(**indexed, **others)
+    if evaluated:
+        rows = rows.filter(evaluated_at__isnull=False)
+    return rows, Event.objects.filter(**indexed) if others else None
 
 
 def enforcements(
@@ -51,19 +55,18 @@ def enforcements(
     open: bool | None = None,
 ) -> tuple[EnforcementQuerySet, EnforcementQuerySet | None]:
     """The same of enforcements."""
-    equal = {"rule__ref": rule, "event": event_id, "execution": execution_id}
-    rows = rows.filter(**_given(equal))
-    if state:
-        rows = rows.filter(state__in=state)
-    if open is not None:
-        rows = rows.filter(ended_at__isnull=open)
-    has_index = any((rule, event_id, execution_id, open))
-    return rows, _among(Enforcement.objects.all(), has_index, state)
+    indexed = _given({"event": event_id, "execution": execution_id})
+    if rule is not None:  # by its number: the index begins with it
+        indexed["rule"] = Rule.objects.filter(ref=rule).values("pk")[:1]
+    if open:
+        indexed["ended_at__isnull"] = True
+    rows = rows.filter(**indexed)
+    if open is False:
+        rows = rows.filter(ended_at__isnull=False)
+    if not state:
+        return rows, None
+    return rows.filter(state__in=state), Enforcement.objects.filter(**indexed)
 
 
 def _given(filters: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in filters.items() if value is not None}
-
-
-def _among(rows: Any, has_index: bool, *slow: Any) -> Any:
-    return rows if not has_index and any(slow) else None

@@ -17,7 +17,7 @@ from django.db import connection, transaction
 
 from orchestrator.automation import messages
 from orchestrator.automation.models import Event, Rule, Trigger
-from orchestrator.automation.models.events import DEEPEST
+from orchestrator.automation.models.events import DEEPEST, TOO_DEEP
 from orchestrator.automation.subjects import subjects_of
 from orchestrator.automation.trigger_types import BUILT_IN
 from orchestrator.core import investigations, json_values, news, packs, publisher
@@ -26,7 +26,6 @@ from orchestrator.core.models import DLQEntry
 from orchestrator.core.statements import Statement, column_parameters, column_values
 
 LONGEST_TEXTS = {"key": 200, "correlation_id": 100}
-TOO_DEEP = "too_deep"
 COUNTED_EVERY_SECONDS = 1.0
 
 
@@ -106,6 +105,21 @@ def record_many(
         transaction.on_commit(partial(publisher.send_soon, messages.recorded(waiting)))
         _tell(fresh, now)
     return recorded
+
+
+def record_accepted(
+    news: Sequence[NewEvent], *, now: datetime, by_muster: bool = False
+) -> tuple[list[Recorded], list[Refusal]]:
+    """Record those that are not refused; their rows, and why the others were. Raises
+    EventKeyFreed."""
+    if not news:
+        return [], []
+    try:
+        return record_many(news, now=now, by_muster=by_muster), []
+    except EventsRefused as refused:
+        wrong = {each.index for each in refused.refusals}
+        rest = [new for index, new in enumerate(news) if index not in wrong]
+        return record_many(rest, now=now, by_muster=by_muster) if rest else [], refused.refusals
 
 
 def _tell(fresh: Sequence[Event], now: datetime) -> None:

@@ -98,6 +98,7 @@ def install(
     rule becomes its owner. Without one, Muster itself installs it. Raises InvalidDocument with all
     problems, RuleTaken and PermissionMissing.
     """
+    Revision.objects.lock()
     if principal is not None:
         _require_permission(new, principal)
     problems = list(_problems(new, principal))
@@ -189,6 +190,7 @@ def _switch(ref: str, *, enabled: bool, now: datetime) -> Rule:
 
 
 def _locked(ref: str) -> Rule:
+    Revision.objects.lock()
     find(ref)
     rows = Rule.objects.select_for_update(no_key=True, of=("self",)).select_related("trigger__type")
     return rows.get(ref=ref)

@@ -22,7 +22,7 @@ def subjects_of(rows: Iterable[Event]) -> list[Subject]:
             kind="event",
             id=row.pk,
             name=row.type_ref,
-            state=row.problem or ("evaluated" if row.evaluated_at else "recorded"),
+            state=row.why_not_asked or ("evaluated" if row.evaluated_at else "recorded"),
             snapshot={
                 "source": row.source,
                 "key": row.dedup_key,

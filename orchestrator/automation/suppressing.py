@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Collection
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import F, Q
 
 from orchestrator.automation.models import Suppression
+from orchestrator.core.models.maintenance import PROCESSES_DIFFER_BY
 from orchestrator.core.schemas import canonical
 
 Same = tuple[int, str]
@@ -40,9 +41,15 @@ def locked(wanted: Collection[Same]) -> dict[Same, Suppression]:
     return {(row.rule_id, row.key_hash): row for row in rows}
 
 
-def is_suppressed(row: Suppression, at: datetime) -> bool:
-    """Return True if the rule answered the same so shortly before."""
-    return row.until is not None and row.until > at
+def is_suppressed(row: Suppression, at: datetime, *, seconds: float, now: datetime) -> bool:
+    """Return True if the rule answered the same so shortly before.
+
+    An answer of a time to come was given by a clock that was set back since, and suppresses
+    nothing. Twice the seconds may be ahead, as `now` is that of a batch that has waited for the
+    row.
+    """
+    latest = now + 2 * timedelta(seconds=seconds) + PROCESSES_DIFFER_BY
+    return row.until is not None and at < row.until <= latest
 
 
 def extend(row: Suppression, until: datetime) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -22,12 +22,15 @@ from orchestrator.core.models.maintenance import PROCESSES_DIFFER_BY
 log = structlog.get_logger(__name__)
 
 MOST_AT_ONCE = 500
+ENOUGH_EVENTS = 5_000
+"""Of one transaction: with so many, the other timers wait for the next one. PostgreSQL ends a
+transaction in which a process computes for 10 s."""
 SOURCE = "timer"
 
 
 def fire_due(*, now: datetime) -> int:
     """Record the events of timers that are due, the longest overdue first, at most MOST_AT_ONCE
-    timers; returns how many that were.
+    timers; returns how many that were. Timers with much to catch up leave the others due.
 
     Any number of processes may do this at once: a timer that another one holds is left to it, and
     two that compute the same tick meet its key.
@@ -35,12 +38,11 @@ def fire_due(*, now: datetime) -> int:
     if not Timer.objects.due(now).exists():  # the usual case, and costs no transaction
         return 0
     with transaction.atomic():
-        timers = _locked(now)
-        news = [new for timer in timers for new in _fire(timer, now)]
+        fired, news = _fire_some(_locked(now), now)
         if news:
             record_many(news, now=now, by_muster=True)
-        _move_on(timers)
-    return len(timers)
+        _move_on(fired)
+    return len(fired)
 
 
 class NoRuleWaits(Conflict):
@@ -90,6 +92,18 @@ def bring_forward(*, now: datetime) -> int:
     later = Timer.objects.filter(last_fired_at__gt=now + PROCESSES_DIFFER_BY)
     # due at once, when no tick is: then the next one is computed
     return later.filter(next_fire_at__isnull=False).update(last_fired_at=now, next_fire_at=now)
+
+
+def _fire_some(timers: Iterable[Timer], now: datetime) -> tuple[list[Timer], list[NewEvent]]:
+    """The first of these timers, until their events are enough, and these events."""
+    fired: list[Timer] = []
+    news: list[NewEvent] = []
+    for timer in timers:
+        if len(news) >= ENOUGH_EVENTS:
+            break
+        fired.append(timer)
+        news += _fire(timer, now)
+    return fired, news
 
 
 def _fire(timer: Timer, now: datetime) -> Iterator[NewEvent]:

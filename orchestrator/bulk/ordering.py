@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -73,6 +74,16 @@ class Wish:
     at_most: int | None = None
     """The number of rows that the orderer was told: if more match, nothing is ordered."""
 
+    def as_columns(self) -> dict[str, str]:
+        """What is wanted: a key is of orders that are equal in these columns."""
+        named = ",".join(sorted({str(id) for id in self.ids}))
+        return {
+            "verb": self.verb,
+            "query": self.query.strip(),
+            "ids_digest": hashlib.sha256(named.encode()).hexdigest() if named else "",
+            "resolution": self.resolution,
+        }
+
 
 @dataclass(frozen=True)
 class Foreseen:
@@ -121,14 +132,12 @@ def order(wish: Wish, *, principal: Principal, now: datetime) -> BulkOrder:
     foreseen = foresee(wish, principal=principal, now=now)
     _check_count(wish, foreseen)
     row = BulkOrder(
-        verb=wish.verb,
-        query=wish.query.strip(),
         looked_from=foreseen.looked_from,
         reason=wish.reason.strip(),
-        resolution=wish.resolution,
         idempotency_key=wish.idempotency_key,
         matched=foreseen.matched,
         created_at=now,
+        **wish.as_columns(),
         **orderer.as_columns(),
     )
     return _kept(row, foreseen.ids, wish)
@@ -201,7 +210,8 @@ def _first_use(wish: Wish, key_owner: int) -> BulkOrder | None:
         return None
     rows = BulkOrder.objects.filter(key_owner=key_owner, idempotency_key=wish.idempotency_key)
     row = rows.first()
-    if row is not None and (row.verb, row.query) != (wish.verb, wish.query.strip()):
+    wanted = wish.as_columns()
+    if row is not None and wanted != {name: getattr(row, name) for name in wanted}:
         raise OrderKeyTaken(f"The idempotency key belongs to bulk order {row.pk}, another one")
     return row
 

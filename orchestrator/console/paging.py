@@ -26,6 +26,8 @@ AGES = {
 }
 """What a list may be narrowed to, by the word in the address."""
 BEFORE, AFTER = "before", "after"
+TYPED_MAX = 100
+"""Characters of a text that is looked for: each of its words is a condition."""
 
 Row = TypeVar("Row", bound=Model)
 Key = TypeVar("Key")
@@ -54,9 +56,14 @@ class Listed(Generic[Row]):
 
 
 def query_of(request: HttpRequest) -> dict[str, str]:
-    """The filters of the address, without those that are empty or cannot be stored."""
+    """The filters of the address, without those that are empty."""
     given = {name: request.GET[name] for name in request.GET}
-    return {name: text for name, text in given.items() if text and "\0" not in text}
+    return {name: text for name, text in given.items() if text}
+
+
+def typed(request: HttpRequest, name: str = "q") -> str:
+    """The text of the address that names are looked for by."""
+    return request.GET.get(name, "").strip()[:TYPED_MAX]
 
 
 def is_filtered(query: Query) -> bool:

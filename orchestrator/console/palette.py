@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET
 
 from orchestrator.automation.models import Rule
-from orchestrator.console import access, ids, lane_orders, navigation, orders, switches
+from orchestrator.console import access, ids, lane_orders, navigation, orders, paging, switches
 from orchestrator.console.look import Look
 from orchestrator.console.pages import rules, tasks
 from orchestrator.core.models import Execution, Worker
@@ -40,7 +40,7 @@ class Found(NamedTuple):
 def find(request: HttpRequest) -> HttpResponseBase:
     """What fits the words of `q`: each word is in the text."""
     look = Look.of(request)
-    words = request.GET.get("q", "").replace("\0", "").lower().split()
+    words = paging.typed(request).lower().split()
     found = [*_pages(look), *_executions(look, words), *_of_workers(look, words)]
     found += _of_queues(look, words)
     found += [*_of_rules(look, words), *_inquiries(look, words)]

@@ -13,10 +13,10 @@ from uuid import UUID
 from django.http import HttpRequest
 from django.urls import reverse
 
-from orchestrator.console import acts
+from orchestrator.console import acts, paging
 from orchestrator.console.acts import Dialog, Done
 from orchestrator.console.look import Look
-from orchestrator.core import authority, investigations
+from orchestrator.core import authority, investigations, json_values
 from orchestrator.core.errors import MusterError, NotFound
 from orchestrator.core.models import DLQEntry
 from orchestrator.workflows import engine
@@ -326,20 +326,17 @@ def _close(look: Look, entry: DLQEntry | None, reason: str) -> str:
 
 def _result(request: HttpRequest) -> Any:
     """The result that the form has. Raises ResultIsNoJson."""
+    text = request.POST.get("result", "")
     try:
-        return json.loads(request.POST.get("result", ""))
-    except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise ResultIsNoJson(
-            f"The result is not JSON at {place}: {error.msg}. Write null for no result"
-        ) from None
-    except RecursionError:
-        raise ResultIsNoJson("The result is nested too deeply") from None
+        return json_values.read(text.encode("utf-8", "replace"))
+    except json_values.Malformed as error:
+        raise ResultIsNoJson(f"The result is not JSON at {error}. Write null for none") from None
+    except json_values.Unreadable as error:
+        raise ResultIsNoJson(f"The result cannot be read: {error}") from None
 
 
 def _seen(request: HttpRequest) -> int | None:
-    text = request.POST.get("seen", "")
-    return int(text) if text.isdecimal() else None
+    return paging.parsed(request.POST.get("seen", ""), int)
 
 
 def _url(request: HttpRequest, id: UUID, **query: str) -> str:

@@ -20,6 +20,7 @@ from kombu import Connection
 from kombu.exceptions import OperationalError
 
 from orchestrator.core.errors import NotFound
+from orchestrator.core.undecodable import UNDECODED as UNDECODED
 
 DEFAULT = "default"
 

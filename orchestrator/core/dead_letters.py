@@ -48,6 +48,9 @@ log = structlog.get_logger(__name__)
 QUIET_SECONDS = 0.2
 """The queue counts as empty after this time without a letter."""
 
+DEEPEST = 20
+"""The most tables in tables that are kept of a header."""
+
 OF_A_DEATH = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count")
 """Prefixes of the headers in which the broker records the death of a letter."""
 
@@ -202,6 +205,7 @@ def _batches(link: Any) -> Iterator[list[Message]]:
 def read(message: Message, *, broker: str = brokers.DEFAULT) -> Letter:
     """Read a dead letter without trusting any part of it."""
     headers = _storable(message.headers or {})
+    properties = _storable(_own_properties(message))
     x_death = headers.get("x-death")
     body = message.body if isinstance(message.body, bytes) else str(message.body).encode()
     task, problem = "", ""
@@ -209,6 +213,8 @@ def read(message: Message, *, broker: str = brokers.DEFAULT) -> Letter:
     try:
         if broker != brokers.DEFAULT:
             raise ValueError(f"it lay in the broker {broker}")
+        if brokers.UNDECODED in properties:
+            raise ValueError(f"it cannot be decoded: {properties[brokers.UNDECODED]}")
         task = str(headers["task"])
         _, kwargs, _ = json.loads(body)
         if task == publisher.RUN:
@@ -222,7 +228,7 @@ def read(message: Message, *, broker: str = brokers.DEFAULT) -> Letter:
         task=task,
         attempts=attempts,
         problem=problem,
-        properties=_storable(_own_properties(message)),
+        properties=properties,
         broker=broker,
         is_redelivered=bool((message.delivery_info or {}).get("redelivered")),
     )
@@ -398,13 +404,15 @@ def _keep_bytes(letter: Letter, detail: str, *, now: datetime) -> None:
     investigations.keep([entry])
 
 
-def _storable(value: Any) -> Any:
+def _storable(value: Any, depth: int = 0) -> Any:
     """Convert headers to JSON that every database can store: no bytes, dates, NUL or foreign
     types."""
+    if depth > DEEPEST:
+        return "..."
     if isinstance(value, dict):
-        return {str(_storable(key)): _storable(item) for key, item in value.items()}
+        return {str(_storable(key)): _storable(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_storable(item) for item in value]
+        return [_storable(item, depth + 1) for item in value]
     if isinstance(value, bool | int | None):
         return value
     if isinstance(value, float):
@@ -413,4 +421,5 @@ def _storable(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
-    return str(value).replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
+    # text that came over AMQP must not grow: most of it may have 255 bytes there
+    return str(value).replace("\x00", "?").encode("utf-8", "replace").decode()

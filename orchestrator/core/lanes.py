@@ -19,7 +19,14 @@ PERSISTENT = 2
 
 TAKEN, RETURNED, REFUSED = "taken", "returned", "refused"
 
-UNSENDABLE = (FrameSyntaxError, struct.error, TypeError, ValueError, OverflowError)
+UNSENDABLE = (
+    FrameSyntaxError,
+    struct.error,
+    TypeError,
+    ValueError,
+    OverflowError,
+    RecursionError,
+)
 """Errors of encoding a message that AMQP cannot carry; nothing of it was sent then."""
 
 

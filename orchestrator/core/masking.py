@@ -71,7 +71,8 @@ class Masker:
     """Masks the given values; those that are too short are left out."""
 
     def __init__(self, values: Iterable[str]) -> None:
-        few, others = _divided(values)
+        self.values = tuple(values)
+        few, others = _divided(self.values)
         pieces = sorted({piece for value in few for piece in _pieces(value)})
         self._pattern = _compiled(pieces) if pieces else None
         self._table = _table(others)
@@ -101,22 +102,28 @@ class Masker:
     def value(self, value: Any) -> Any:
         """Replace every value in a JSON value, names of properties included, by `***`.
 
-        It is searched as one text. A value with nothing to hide is returned as it is.
+        It is searched as one text, however deeply it is nested. A value with nothing to hide is
+        returned as it is.
         """
-        if not self:
+        if not self or not self._may_be_in(value):
             return value
+        copied = _Copy(value)
+        texts = [_encoded(str(items[n])) for items, n in copied.places]
+        parts = self.content(SEPARATOR.join(texts)).split(SEPARATOR)
+        if len(parts) != len(texts):  # a text has a NUL in it
+            parts = [self.content(text) for text in texts]
+        for (items, n), text, part in zip(copied.places, texts, parts, strict=True):
+            if part != text:
+                items[n] = _decoded(part) if isinstance(items[n], str) else MASK
+        return copied.whole()
+
+    def _may_be_in(self, value: Any) -> bool:
+        """Return False if a JSON value certainly has none of the values in it."""
         try:
-            if next(self.spans(_encoded(AS_JSON.encode(value))), None) is None:
-                return value
-            texts: list[bytes] = []
-            _collect(value, texts)
-            whole = SEPARATOR.join(texts)
-            parts = self.content(whole).split(SEPARATOR)
-            if len(parts) != len(texts):  # a text has a NUL in it
-                parts = [self.content(text) for text in texts]
-            return _rebuilt(value, zip(texts, parts, strict=True))
+            written = AS_JSON.encode(value)
         except RecursionError:
-            return MASK  # too deep to be read
+            return True
+        return next(self.spans(_encoded(written)), None) is not None
 
     def spans(self, content: bytes) -> Iterator[tuple[int, int]]:
         """Find the places of the values in the bytes, in order; of those that overlap the first,
@@ -186,34 +193,34 @@ def _decoded(content: bytes) -> str:
     return content.decode("utf-8", "replace")
 
 
-def _collect(value: Any, texts: list[bytes]) -> None:
-    """Collect texts, names and numbers, in the order of `_rebuilt`."""
-    if isinstance(value, str):
-        texts.append(_encoded(value))
-    elif isinstance(value, dict):
-        for name, item in value.items():
-            texts.append(_encoded(str(name)))
-            _collect(item, texts)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            _collect(item, texts)
-    elif value is not None and not isinstance(value, bool):
-        texts.append(_encoded(str(value)))
+class _Copy:
+    """A copy of a JSON value, made and changed without recursion: in lists, an object as one of its
+    names and one of its items."""
 
+    def __init__(self, value: Any) -> None:
+        self._top = [value]
+        self._objects: list[tuple[dict[str, Any], list[str], list[Any]]] = []
+        self.places: list[tuple[list[Any], int]] = []
+        """Where its texts, names and numbers are, to be changed there."""
+        lists: list[list[Any]] = [self._top]
+        for items in lists:  # which become more meanwhile
+            for n, each in enumerate(items):
+                if isinstance(each, dict):
+                    names, inner = [str(name) for name in each], list(each.values())
+                    items[n] = {}
+                    self._objects.append((items[n], names, inner))
+                    lists += names, inner
+                elif isinstance(each, list | tuple):
+                    items[n] = list(each)
+                    lists.append(items[n])
+                elif each is not None and not isinstance(each, bool):
+                    self.places.append((items, n))
 
-def _rebuilt(value: Any, texts: Iterator[tuple[bytes, bytes]]) -> Any:
-    """Build the value again from its texts, each as it was and as it is masked."""
-    if isinstance(value, str):
-        before, masked = next(texts)
-        return value if masked == before else _decoded(masked)
-    if isinstance(value, dict):
-        return {_rebuilt(str(name), texts): _rebuilt(item, texts) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_rebuilt(item, texts) for item in value]
-    if value is not None and not isinstance(value, bool):
-        before, masked = next(texts)
-        return value if masked == before else MASK
-    return value
+    def whole(self) -> Any:
+        """The value, with the changes; to be called once."""
+        for copied, names, items in self._objects:
+            copied.update(zip(names, items, strict=True))
+        return self._top[0]
 
 
 # --- the pattern ---------------------------------------------------------------------------------

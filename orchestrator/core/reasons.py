@@ -23,6 +23,9 @@ class Known(enum.Enum):
         return _KNOWN[self]
 
 
+BEGAN_BEFORE = "An earlier attempt started: run it again only if it is idempotent"
+"""Said in place of the text of what never started, if another attempt did."""
+
 _KNOWN = {
     Known.NEVER_STARTED: "It never started: running it again is safe",
     Known.OUTCOME_UNKNOWN: "Its outcome is unknown: run it again only if it is idempotent",
@@ -188,6 +191,9 @@ class Reason(enum.StrEnum):
         "Cancelled; the worker did not confirm that the action was stopped",
     )
 
+
+BEGAN = frozenset(reason for reason in Reason if reason.known is not Known.NEVER_STARTED)
+"""Reasons of attempts that began, or may have."""
 
 WITHOUT_A_WORKER = frozenset(
     {

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +20,7 @@ from django.conf import settings
 from django.db import models, transaction
 from django.db.models import Exists, OuterRef
 
-from orchestrator.core import finality, frame
+from orchestrator.core import database, finality, frame
 from orchestrator.core.frame import Retention
 from orchestrator.core.metrics import counters
 from orchestrator.core.models import DLQEntry, Execution, OutputChunk, Worker
@@ -68,27 +69,50 @@ class Old:
 
 def old(*, now: datetime) -> Iterator[Old]:
     """What may go, kind by kind: those that need others before them."""
-    for kind in reversed(frame.collect(lambda app: app.retention)):
-        before = _kept_since(kind, now)
-        if before is not None:
-            yield Old(kind, before)
+    return filter(None, (_old(kind, now) for kind in _kinds()))
 
 
 def prune(*, now: datetime, most_seconds: float = MOST_SECONDS) -> dict[str, int]:
-    """Remove what may go; returns how many rows of each kind went."""
+    """Remove what may go; returns how many rows of each kind went.
+
+    Each kind has an equal part of the time that those before it have left, and at least one batch.
+    If one fails, the others still have theirs; its error is raised after all had their turn.
+    """
     until = time.monotonic() + most_seconds
-    return {each.kind.name: removed for each in old(now=now) if (removed := _remove(each, until))}
+    kinds = _kinds()
+    removed = database.carry_out_each(
+        {
+            kind.name: partial(_prune, kind, now, until, sharing=len(kinds) - place)
+            for place, kind in enumerate(kinds)
+        }
+    )
+    return {name: number for name, number in removed.items() if number}
 
 
-def _remove(each: Old, until: float) -> int:
+def _kinds() -> list[Retention]:
+    return list(reversed(frame.collect(lambda app: app.retention)))
+
+
+def _old(kind: Retention, now: datetime) -> Old | None:
+    before = _kept_since(kind, now)
+    return None if before is None else Old(kind, before)
+
+
+def _prune(kind: Retention, now: datetime, until: float, *, sharing: int) -> int:
+    """Remove rows of one kind, for its part of the time until then, which so many kinds share;
+    returns how many."""
+    each = _old(kind, now)
+    if each is None:
+        return 0
+    began = time.monotonic()
+    until = began + (until - began) / sharing
     total, last = 0, None
-    while time.monotonic() < until:
+    while True:
         ids = each.remove(after=last)
         total += len(ids)
-        if len(ids) < each.kind.at_once:
-            break
+        if len(ids) < kind.at_once or time.monotonic() >= until:
+            return total
         last = ids[-1]
-    return total
 
 
 def _kept_since(kind: Retention, now: datetime) -> datetime | None:

@@ -26,6 +26,10 @@ INSTALLED = "installed_seconds"
 """The argument in a row that has the interval with which it was made. The functions ignore it."""
 
 
+LONGEST = timedelta(days=366)
+"""A longer interval counts as this one: it would lead beyond what a calendar has."""
+
+
 class UnknownPeriodicTask(NotFound):
     """The schedule has no row of this name."""
 
@@ -37,6 +41,12 @@ class Plan(NamedTuple):
     is_paused: bool = False
     is_watched: bool = True
     """False: beat alone knows when, such as by a crontab, and no watchdog takes over."""
+
+
+def interval(every: int, period: str) -> timedelta:
+    """So many of this period of django-celery-beat's, such as `days`; at most `LONGEST`."""
+    one = timedelta(**{period: 1})
+    return one * min(every, LONGEST // one)
 
 
 def plans(functions: Iterable[Maintenance]) -> dict[str, Plan]:
@@ -55,7 +65,7 @@ def _plan(standard: Plan, is_enabled: bool, every: int | None, period: str, argu
         return standard._replace(is_paused=True)
     if every is None:
         return standard._replace(is_watched=False)
-    seconds = timedelta(**{period: every}).total_seconds()
+    seconds = interval(every, period).total_seconds()
     return standard if seconds == _installed_seconds(arguments) else Plan(seconds)
 
 
@@ -126,7 +136,7 @@ def _times(row: PeriodicTask, last: datetime | None, now: datetime) -> Iterator[
         if row.clocked.clocked_time > now:
             yield row.clocked.clocked_time
     elif row.interval is not None:
-        every = timedelta(**{row.interval.period: row.interval.every})
+        every = interval(row.interval.every, row.interval.period)
         due = now if last is None else max(last + every, now)
         while True:
             yield due

@@ -20,13 +20,12 @@ def inquiries(
     pack: str | None = None,
 ) -> tuple[InquiryQuerySet, InquiryQuerySet | None]:
     """Those that meet all conditions, and what a condition without an index looks at."""
-    rows = visible
-    if state:
-        rows = rows.filter(state__in=[str(each) for each in state])
+    in_state = Q(state__in=[str(each) for each in state]) if state else Q()
+    rows = visible.filter(in_state)
     if execution_id is not None:
         asked = Q(asked_by_execution=execution_id)
         rows = rows.filter(asked | Q(waits__execution=execution_id)).distinct()
     if pack is not None:
         rows = rows.filter(pack=pack)
-    has_index = bool(state) or execution_id is not None or pack is None
-    return rows, None if has_index else Inquiry.objects.all()
+    has_index = execution_id is not None or pack is None
+    return rows, None if has_index else Inquiry.objects.filter(in_state)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from django import forms
 
+from orchestrator.core.json_field import JSONField
 from orchestrator.core.redaction import is_name_of_secret
 from orchestrator.inquiries import questions
 from orchestrator.inquiries.models import Inquiry
@@ -121,9 +122,7 @@ def _choice(choices: Mapping[str, str], schema: Schema, widgets: Widgets) -> for
 
 
 def _json_field(help_text: str, widgets: Widgets, initial: Any = None) -> forms.Field:
-    return forms.JSONField(
-        required=False, widget=widgets.json(), help_text=help_text, initial=initial
-    )
+    return JSONField(required=False, widget=widgets.json(), help_text=help_text, initial=initial)
 
 
 class _Number(forms.CharField):
@@ -133,7 +132,7 @@ class _Number(forms.CharField):
         text = super().to_python(value)
         try:
             number = json.loads(text) if text else None
-        except ValueError:
+        except (ValueError, RecursionError):
             return text
         is_number = isinstance(number, int | float) and not isinstance(number, bool)
         return number if is_number else text

@@ -11,6 +11,8 @@ from orchestrator.notifications.models import Listener
 ALIVE = timedelta(seconds=10)
 """A process that died is believed to listen for so long."""
 
+LONGEST_LAG_MS = 2**31 - 1
+"""The most that its column holds: 24 days."""
 
 _wanting = Prepared(lambda now: Listener.objects.wanting(now).values_list("pk")[:1], STAND_IN_TIME)
 
@@ -29,7 +31,7 @@ def renew(*, name: str, clients: int, lag_ms: int, problem: str, now: datetime) 
             "alive_until": until,
             "wanted_until": until if clients else None,
             "clients": clients,
-            "lag_ms": lag_ms,
+            "lag_ms": min(lag_ms, LONGEST_LAG_MS),
             "problem": problem[:200],
         },
     )

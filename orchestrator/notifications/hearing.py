@@ -39,9 +39,14 @@ class Hearing(threading.Thread):
                     queue = self._consume(link)
                     pause_seconds = 0.25
                     self._drain(link, queue)
-            except brokers.errors() as error:
+            except Exception as error:  # of any kind: without this thread nothing would be heard
                 self.problem = f"broker: {brokers.explain(error)}"
-                log.warning("changes are heard of later", error=brokers.explain(error))
+                is_known = isinstance(error, brokers.errors())
+                log.warning(
+                    "changes are heard of later",
+                    error=brokers.explain(error),
+                    exc_info=not is_known,
+                )
                 self.stopping.wait(pause_seconds)
                 pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
 

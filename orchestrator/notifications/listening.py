@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import structlog
-from django.db import DatabaseError, InterfaceError, connection, connections
+from django.db import connection, connections
 
 from orchestrator.notifications.journal import CHANNEL
 
@@ -31,7 +31,7 @@ class Listening(threading.Thread):
             try:
                 self._listen()
                 pause_seconds = 0.1
-            except (DatabaseError, InterfaceError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, it listens again
                 log.warning("not listening, trying again", error=repr(error))
                 connections.close_all()
                 self.stopping.wait(pause_seconds)

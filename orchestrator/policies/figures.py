@@ -9,6 +9,7 @@ from typing import Protocol
 
 from orchestrator.policies import periods
 from orchestrator.policies.models import Policy, PolicyBucket, PolicySlot
+from orchestrator.policies.periods import Period
 
 CONCURRENCY_AGAIN = timedelta(minutes=5)
 """What waits for a place is woken when one is free, by its end or by the next tick of maintenance.
@@ -152,7 +153,8 @@ class InPeriod:
         policy = self.bucket.policy
         if self.free > ahead:
             return self.now + SOON
-        later = 1 + (ahead - self.free) // policy.limit
+        most = periods.A_YEAR[Period(policy.period)]
+        later = min(1 + (ahead - self.free) // policy.limit, most)
         return periods.following(self.begun, policy.period, policy.zone, number=later)
 
     def write(self, started: int) -> None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from orchestrator.policies import periods
+
 MICROSECOND = timedelta(microseconds=1)
 
 READERS_DIFFER_BY = timedelta(minutes=1)
@@ -45,7 +47,8 @@ class Rate:
         return self._theoretical(stored, now) + self.interval * started
 
     def at(self, stored: datetime | None, now: datetime, ahead: int) -> datetime:
-        """The earliest start of one that lets so many go first."""
+        """The earliest start of one that lets so many go first, as far as that is within a year."""
+        ahead = min(ahead, periods.YEAR // self.interval)
         return self._theoretical(stored, now) - self.burst + self.interval * ahead
 
     def _theoretical(self, stored: datetime | None, now: datetime) -> datetime:

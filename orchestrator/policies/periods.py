@@ -7,6 +7,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+YEAR = 366 * DAY
+"""Nothing waits for longer, and a calendar has an end."""
 
 
 class Period(enum.StrEnum):
@@ -15,6 +17,10 @@ class Period(enum.StrEnum):
     HOUR = "hour"
     DAY = "day"
     MONTH = "month"
+
+
+A_YEAR = {Period.HOUR: YEAR // HOUR, Period.DAY: YEAR // DAY, Period.MONTH: 12}
+"""The number of each in a year."""
 
 
 def is_zone(name: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from django.db import transaction
 
-from orchestrator.core import executions
+from orchestrator.core import executions, frame
 from orchestrator.core.authority import Principal
 from orchestrator.core.errors import Conflict, MusterError, NotFound
 from orchestrator.core.models import Action, Execution, Pack
@@ -100,6 +100,12 @@ def _unknown(name: str) -> str:
     known = list(WorkQueue.objects.in_use().values_list("name", flat=True)[:1_000])
     near = difflib.get_close_matches(name, known, n=1)
     return f"No queue is called {name!r:.120}" + (f"; did you mean {near[0]!r}?" if near else "")
+
+
+def require_sender(gate: Gate, *, principal: Principal) -> None:
+    """Raise PermissionMissing unless the caller may run every action that the gate runs."""
+    own = gate.queue.action
+    _require_runner(gate.queue.name, gate.classifiers, own.ref if own else None, principal)
 
 
 def differences(new: NewQueue, *, principal: Principal | None = None) -> Applied:
@@ -284,37 +290,45 @@ def _leaves_gate(changed: Sequence[Difference]) -> bool:
 def _require_permission(new: NewQueue, principal: Principal) -> None:
     """Raise PermissionMissing unless the caller may run every action that the gate runs: whoever
     sends it a message is nobody whom Muster knows, so its executions are checked nowhere else."""
-    if new.gate is None:
-        return
-    refs = {each["action"] for each in new.gate["classifiers"].values()}
-    if new.values["action"] is not None:
-        refs.add(new.values["action"])
-    executions.require_permission(refs, principal=principal, by=f"the gate of the queue {new.name}")
+    if new.gate is not None:
+        _require_runner(new.name, new.gate["classifiers"], new.values["action"], principal)
+
+
+def _require_runner(
+    queue: str, classifiers: Mapping[str, Any], own: str | None, principal: Principal
+) -> None:
+    refs = {each["action"] for each in classifiers.values()} | ({own} if own else set())
+    executions.require_permission(refs, principal=principal, by=f"the gate of the queue {queue}")
 
 
 def _problems(new: NewQueue, queue: WorkQueue | None) -> Any:
     """What does not fit other rows, as paths and messages."""
     ref = new.values["action"]
-    if ref is not None and not Action.objects.filter(ref=ref).exists():
-        yield ("action",), f"action: no action is called {ref!r}"
+    classifiers = {} if new.gate is None else new.gate["classifiers"]
+    refs: dict[tuple[str, ...], str] = {} if ref is None else {("action",): ref}
+    refs |= {
+        ("gate", "classifiers", name, "action"): each["action"]
+        for name, each in classifiers.items()
+    }
+    rows = Action.objects.filter(ref__in=list(refs.values()))
+    known = {row.ref: row for row in rows.only("ref", "runtime", "idempotent")}
+    for where, wanted in refs.items():
+        if wanted not in known:
+            yield where, f"{'.'.join(where)}: no action is called {wanted!r}"
+        elif known[wanted].runtime in frame.held_runtimes():
+            message = f"expected an action that workers run, found {wanted!r}"
+            yield where, f"{'.'.join(where)}: {message}"
     if new.gate is None:
         if queue is not None and hasattr(queue, "gate") and _owes(queue):
             yield ("gate",), "gate: expected to stay, as tickets of it have no answer yet"
         return
-    actions = {name: each["action"] for name, each in new.gate["classifiers"].items()}
-    rows = Action.objects.filter(ref__in=[*actions.values(), ref or ""])
-    known = dict(rows.values_list("ref", "idempotent"))
-    risky = sorted(name for name, is_idempotent in known.items() if not is_idempotent)
+    risky = sorted(ref for ref, action in known.items() if not action.idempotent)
     if risky and not new.gate["once"]:
         yield (
             ("gate", "once"),
             f"gate.once: expected true, as {', '.join(risky)} may not be started again once its "
             "outcome is unknown: declare it idempotent, or confirm that such tasks are not retried",
         )
-    for name, ref in actions.items():
-        if ref not in known:
-            where = ("gate", "classifiers", name, "action")
-            yield where, f"{'.'.join(where)}: no action is called {ref!r}"
     others = Gate.objects.filter(broker=new.gate["broker"]).exclude(queue__name=new.name)
     for other in others.select_related("queue").order_by("queue__name"):
         for key in ("input_queue", "retry_queue"):

@@ -648,10 +648,10 @@ def test_token_is_an_event_when_it_is_made_rotated_and_revoked() -> None:
     assert last().reason == "of service:ci: viewer"
     _, another = tokens.rotate(token, by=by, now=NOW)
     assert last().permission == "tokens.rotate"
-    tokens.revoke("t", by=by, now=NOW)
+    tokens.revoke(token, by=by, now=NOW)
     assert last().permission == "tokens.revoke"
     number = len(events())
-    tokens.revoke("t", by=by, now=NOW)
+    tokens.revoke(token, by=by, now=NOW)
     assert len(events()) == number, "it was revoked already"
     everything = "".join(str(chain.content_of(event)) for event in events())
     assert text[12:] not in everything

@@ -62,6 +62,21 @@ def test_form_with_an_error_does_not_send_the_value_back(
     assert VALUE[:7] not in text
 
 
+@pytest.mark.parametrize("change", [{"for_packs": "mail"}, {"value": VALUE[:7]}])
+def test_form_that_a_verb_refuses_keeps_what_was_typed_but_for_the_value(
+    billing: None, admin_client: Client, change: dict[str, str]
+) -> None:
+    form = {"reference": "billing/stripe", "value": VALUE, "for_packs": "", "description": "test"}
+    answer = admin_client.post(reverse(ADD), form | change)
+    text = answer.content.decode()
+    assert answer.status_code == 200
+    assert 'value="billing/stripe"' in text
+    assert 'value="test"' in text
+    assert VALUE[:7] not in text
+    assert answer.context["errors"]
+    assert not LogEntry.objects.exists()
+
+
 def test_key_is_rotated_and_revoked_by_its_buttons(billing: None, admin_client: Client) -> None:
     key = create()
     url = reverse("admin:access_key_rotate", args=[key.pk])

@@ -81,6 +81,19 @@ def test_value_is_no_argument() -> None:
         assert "unknown argument" in said.stderr
 
 
+def test_audit_of_a_key_has_who_changed_it_and_for_what_it_was_opened(
+    billing: None, stdin: Any
+) -> None:
+    run("create", "billing/stripe")
+    opened()
+    stdin("another value")
+    run("rotate", "billing/stripe")
+    events = commands.document("audit", "list", "--object-id", "billing/stripe")["items"]
+    about = {event["permission"]: event["reason"] for event in events}
+    assert about.keys() == {"keys.create", "keys.open", "keys.rotate"}
+    assert about["keys.open"].startswith("for billing.charge")
+
+
 def test_listing_has_everything_but_the_value(billing: None, stdin: Any) -> None:
     assert "There is no key. Create one" in run("list")
     run("create", "billing/stripe", "--description", "of the test account")

@@ -273,6 +273,36 @@ def test_files_have_urls_of_their_own_and_are_nobody_elses(tmp_path: Path) -> No
         )
 
 
+def test_every_host_of_a_broker_gets_the_login_of_the_service(tmp_path: Path) -> None:
+    hosts = "amqp://muster:owner@h1:5672/m;amqp://muster:owner@h2/m;amqp://h3/m"
+    urls = URLS | {"broker_url": hosts}
+    credentials.create(tmp_path, **urls)
+    for service in privileges.SERVICES:
+        broker = (tmp_path / f"{service}.env").read_text().splitlines()[1]
+        login = rf"muster_{service}:[\w-]{{32}}"
+        assert re.fullmatch(
+            rf"BROKER_URL=amqp://({login})@h1:5672/m;amqp://\1@h2/m;amqp://\1@h3/m", broker
+        )
+    assert credentials.create(tmp_path, **urls) == []
+
+
+def test_file_with_the_owners_login_at_another_host_gets_the_services(tmp_path: Path) -> None:
+    credentials.create(tmp_path, **URLS)
+    with (tmp_path / "api.env").open("a") as file:
+        file.write("BROKER_URL=amqp://muster_api:x@h1/m;amqp://muster:owner@h2/m\n")
+    assert [path.name for path in credentials.create(tmp_path, **URLS)] == ["api.env"]
+    assert "owner" not in (tmp_path / "api.env").read_text()
+
+
+def test_database_password_may_have_a_semicolon(tmp_path: Path) -> None:
+    urls = URLS | {"database_url": "postgresql://muster:ow;ner@db.internal/muster"}
+    credentials.create(tmp_path, **urls)
+    database = (tmp_path / "api.env").read_text().splitlines()[0]
+    assert re.fullmatch(
+        r"DATABASE_URL=postgresql://muster_api:[\w-]{32}@db\.internal/muster", database
+    )
+
+
 def test_existing_files_keep_their_passwords(tmp_path: Path) -> None:
     credentials.create(tmp_path, **URLS)
     before = {path: path.read_text() for path in tmp_path.iterdir()}

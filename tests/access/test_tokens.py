@@ -93,8 +93,8 @@ def test_mistyped_text_asks_no_database(owner, django_assert_num_queries):
 
 def test_revoked_token_is_refused_and_keeps_its_first_end(owner):
     token, text = create(owner)
-    tokens.revoke("ci", by=ROOT, now=NOW)
-    tokens.revoke("ci", by=ROOT, now=NOW + timedelta(hours=1))
+    tokens.revoke(token, by=ROOT, now=NOW)
+    tokens.revoke(token, by=ROOT, now=NOW + timedelta(hours=1))
     assert authenticated(text) is None
     token.refresh_from_db()
     assert token.revoked_at == NOW
@@ -203,9 +203,19 @@ def test_what_is_not_in_use_is_not_rotated(owner):
 def test_revoking_ends_both_texts(owner):
     token, old = create(owner)
     _, new = tokens.rotate(token, by=ROOT, now=NOW)
-    assert tokens.revoke("ci", by=ROOT, now=NOW) == 2
+    assert tokens.revoke(token, by=ROOT, now=NOW) == 2
     assert authenticated(old) is None
     assert authenticated(new) is None
+
+
+def test_revoking_a_token_spares_that_of_another_owner_who_has_its_name(owner):
+    expired, _ = create(owner, lifetime=timedelta(minutes=1))
+    tokens.rotate(expired, by=ROOT, now=NOW)
+    later = NOW + timedelta(days=1)
+    other = principals.service("other", given("operator"))
+    _, text = tokens.create(name="ci", owner=other, by=ROOT, now=later)
+    assert tokens.revoke(expired, by=ROOT, now=later) == 1
+    assert authenticated(text, now=later)
 
 
 # --- names ---------------------------------------------------------------------------------------
@@ -218,10 +228,10 @@ def test_name_that_no_history_could_show_is_refused(owner, name):
 
 
 def test_name_in_use_is_taken_and_free_once_revoked_or_expired(owner):
-    create(owner, lifetime=timedelta(days=1))
+    token, _ = create(owner, lifetime=timedelta(days=1))
     with pytest.raises(tokens.NameTaken, match="'ci'"):
         create(owner)
-    tokens.revoke("ci", by=ROOT, now=NOW)
+    tokens.revoke(token, by=ROOT, now=NOW)
     create(owner, lifetime=timedelta(seconds=1))
     tokens.create(name="ci", owner=owner, by=ROOT, now=NOW + timedelta(seconds=1))
     assert ApiToken.objects.filter(name="ci", revoked_at=None).count() == 1
@@ -380,8 +390,8 @@ def test_create_leaves_nothing_when_it_is_refused(owner):
 
 def test_list_shows_states_and_no_text(owner):
     create(owner, "running", lifetime=timedelta(days=366))
-    create(owner, "gone")
-    tokens.revoke("gone", by=ROOT, now=NOW)
+    gone, _ = create(owner, "gone")
+    tokens.revoke(gone, by=ROOT, now=NOW)
     create(owner, "over", lifetime=timedelta(seconds=1))
     found = {row["name"]: row["state"] for row in items("list")}
     assert found == {"running": "usable", "gone": "revoked", "over": "expired"}

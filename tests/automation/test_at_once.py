@@ -138,10 +138,11 @@ def test_what_no_message_reported_is_found_by_looking(monkeypatch: pytest.Monkey
     assert Execution.objects.count() == 2
 
 
+@pytest.mark.parametrize("limit", ["MOST_AT_ONCE", "ENOUGH_EVENTS"])
 def test_without_a_sensor_service_more_timers_than_a_batch_has_fire_in_one_look(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    monkeypatch.setattr(timers, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(timers, limit, 2)
     for every in range(5, 10):
         trigger = play.make_trigger("core.interval", every_seconds=every)
         play.make_rule(f"shop.on{every}", trigger=trigger, parameters={})

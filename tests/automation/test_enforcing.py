@@ -160,6 +160,19 @@ def test_what_differs_is_answered_and_so_is_what_comes_later() -> None:
     assert [row.state for row in play.answer(5, now=NOW + seconds(60))] == ["executed"]
 
 
+def test_event_that_is_asked_late_is_suppressed_by_the_answer_to_a_later_one() -> None:
+    play.make_rule(options=BY_PARITY)
+    play.answer(1)
+    [row] = play.enforce(play.match(play.record(3, now=NOW - seconds(3_600))))
+    assert row.state == "suppressed"
+
+
+def test_answer_by_a_clock_that_was_set_back_suppresses_no_other() -> None:
+    play.make_rule(options=BY_PARITY)
+    play.answer(1, now=NOW + seconds(3_600))
+    assert [row.state for row in play.answer(3, 5)] == ["executed", "suppressed"]
+
+
 def test_refused_execution_suppresses_nothing() -> None:
     make_action(parameters_schema=NUMBERS)
     play.make_rule(options=BY_PARITY)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -128,6 +130,36 @@ def test_other_statuses_are_published_only_while_a_rule_waits_for_them(
     status_news.tell([execution.pk])
     [message] = [each for each in sent if each.task == publisher.STATUS_CHANGED]
     assert message.kwargs == {"execution_ids": [str(execution.pk)]}
+
+
+@pytest.mark.parametrize("by", ["look", "message"])
+def test_fault_of_one_trigger_stops_no_other(monkeypatch: pytest.MonkeyPatch, by: str) -> None:
+    broken, fine = follow(), follow(statuses=["completed"])
+    read = following._read
+
+    def fail_for_one(rows: Any, trigger: Trigger) -> list[ExecutionEvent]:
+        if trigger == broken:
+            raise RuntimeError("a fault of ours")
+        return read(rows, trigger)
+
+    monkeypatch.setattr(following, "_read", fail_for_one)
+    execution = make_execution("running")
+    end(execution)
+    message = partial(following.note_changed, [execution.pk], now=NOW, actor="executor")
+    call: Callable[[], int] = look if by == "look" else message
+    with pytest.raises(RuntimeError):
+        call()
+    assert (seen(broken), seen(fine)) == ([], ["completed"])
+
+
+def test_event_that_is_refused_keeps_no_other_from_being_recorded(settings: Any) -> None:
+    trigger = follow()
+    settings.MUSTER = replace(settings.MUSTER, event_limit_bytes=300)
+    end(make_execution("running"))
+    end(make_execution("running", action=make_action("core." + "x" * 100)))
+    assert [look() for _ in range(4)] == [1, 0, 0, 0]
+    assert seen(trigger) == ["completed"]
+    assert Watermark.objects.get().read_id == ExecutionEvent.objects.order_by("-pk")[0].pk
 
 
 def test_rule_that_answers_its_own_execution_stops_after_ten() -> None:

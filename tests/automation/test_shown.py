@@ -6,8 +6,9 @@ from uuid import uuid4
 
 import pytest
 
-from orchestrator.automation import rules, triggers
+from orchestrator.automation import rules, subjects, triggers
 from orchestrator.automation.models import Event, Trigger, TriggerType
+from orchestrator.automation.models.events import TOO_DEEP
 from orchestrator.automation.shown import enforcements, events
 from orchestrator.automation.shown import rules as shown_rules
 from orchestrator.automation.shown import triggers as shown_triggers
@@ -30,7 +31,7 @@ def test_event_and_what_became_of_it() -> None:
     event = Event.objects.select_related("trigger__type").get(pk=row.event_id)
     document = events.shown(event, seen_by=principals.ROOT)
     assert (document.type, document.key, document.payload) == (play.ORDER, "order 7", {"number": 7})
-    assert dict(events.situation(event))["Rules that matched"] == 1
+    assert dict(events.situation(event, seen_by=principals.ROOT))["Rules that matched"] == 1
     answer = enforcements.shown(row)
     assert (answer.rule, answer.revision, answer.state) == ("shop.ship", 1, "executed")
     execution = Execution.objects.get()
@@ -47,6 +48,20 @@ def test_payload_is_hidden_from_whoever_may_not_see_payloads() -> None:
     event = Event.objects.select_related("trigger__type").get(pk=id)
     viewer = principals.principal(given("viewer"))
     assert events.shown(event, seen_by=viewer).payload == REDACTED
+
+
+def test_problem_quotes_the_payload_only_for_whoever_may_see_it() -> None:
+    text = "/body/ref: expected 'integer', found 'a name'"
+    [id] = play.record(7, problem=text)
+    event = Event.objects.select_related("trigger__type").get(pk=id)
+    viewer = principals.principal(given("viewer"))
+    for user, said in ((principals.ROOT, text), (viewer, "does not fit the schema")):
+        assert events.shown(event, seen_by=user).problem == said
+        assert dict(events.situation(event, seen_by=user))["Problem"] == said
+    [subject] = subjects.events([id], now=NOW)
+    assert subject.state == "does not fit the schema"
+    event.problem = TOO_DEEP
+    assert events.shown(event, seen_by=viewer).problem == "too_deep"
 
 
 def test_what_a_payload_marks_is_secret_in_the_execution_that_has_it() -> None:

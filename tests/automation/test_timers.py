@@ -72,6 +72,16 @@ def test_what_was_missed_is_caught_up_as_the_trigger_says(
     assert fired(trigger) == [*times, 50]
 
 
+def test_timers_with_much_to_catch_up_leave_the_others_for_the_next_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(timers, "ENOUGH_EVENTS", 5)
+    made = [make_timer(every_seconds=every, catch_up="all") for every in (10, 11, 12)]
+    late = NOW + seconds(45)
+    assert [timers.fire_due(now=late) for _ in range(3)] == [2, 1, 0]
+    assert [len(fired(trigger)) for trigger in made] == [4, 4, 3]
+
+
 def test_timer_sleeps_while_no_enabled_rule_waits_and_what_was_due_then_does_not_count() -> None:
     trigger = make_timer()
     ref = f"shop.on{trigger.pk}"

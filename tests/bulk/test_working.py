@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -308,6 +309,22 @@ def test_the_same_key_orders_once_and_another_wish_with_it_is_refused() -> None:
     with pytest.raises(ordering.OrderKeyTaken):
         order("investigate", "status:open", idempotency_key="k")
     assert BulkOrder.objects.count() == 1
+
+
+@pytest.mark.django_db
+def test_a_key_is_of_the_same_rows_and_the_same_resolution() -> None:
+    ids = [each.pk for each in several(3)]
+    first = order("cancel", ids=ids[:2], idempotency_key="k")
+    assert order("cancel", ids=ids[1::-1], idempotency_key="k").pk == first.pk
+    for others in (ids[:1], ids[1:], ids):
+        with pytest.raises(ordering.OrderKeyTaken):
+            order("cancel", ids=others, idempotency_key="k")
+    make_dlq_entry(dlq_reason="poison")
+    close = partial(order, "close", "reason:poison", idempotency_key="c")
+    close(resolution="manually_resolved")
+    with pytest.raises(ordering.OrderKeyTaken):
+        close(resolution="cancelled")
+    assert BulkOrder.objects.count() == 2
 
 
 @pytest.mark.django_db

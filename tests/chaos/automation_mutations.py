@@ -14,6 +14,7 @@ RECORDING, RULES = _stage("test_recording"), _stage("test_rules")
 TIMERS, FOLLOWING = _stage("test_timers"), _stage("test_following")
 REPORTS, BOOK = _stage("api/test_events"), _stage("criteria/test_rulebook")
 AT_ONCE, HELD = _stage("test_at_once"), _stage("test_held_rows")
+RULES_AT_ONCE = _stage("test_rules_at_once")
 AUTOMATION = "orchestrator/automation/"
 
 MUTANTS = (
@@ -75,6 +76,20 @@ MUTANTS = (
             RULES,
             AT_ONCE,
         ),
+    ),
+    Mutant(
+        "rule is switched while another one changes",
+        AUTOMATION + "rules.py",
+        "    Revision.objects.lock()\n    find(ref)",
+        "    find(ref)",
+        (RULES_AT_ONCE,),
+    ),
+    Mutant(
+        "rule is installed while another one changes",
+        AUTOMATION + "rules.py",
+        "    Revision.objects.lock()\n    if principal",
+        "    if principal",
+        (RULES_AT_ONCE,),
     ),
     Mutant(
         "disabled rule is asked",
@@ -178,8 +193,15 @@ MUTANTS = (
     Mutant(
         "answer is suppressed a moment longer",
         AUTOMATION + "suppressing.py",
-        "row.until > at",
-        "row.until >= at",
+        "at < row.until <",
+        "at <= row.until <",
+        (ENFORCING,),
+    ),
+    Mutant(
+        "answer of a clock that was ahead suppresses until it has come",
+        AUTOMATION + "suppressing.py",
+        "at < row.until <= latest",
+        "at < row.until",
         (ENFORCING,),
     ),
     Mutant(
@@ -249,8 +271,15 @@ MUTANTS = (
     Mutant(
         "timer that fired stays due",
         AUTOMATION + "timers.py",
-        "        _move_on(timers)\n",
+        "        _move_on(fired)\n",
         "",
+        (TIMERS,),
+    ),
+    Mutant(
+        "all that many timers catch up is one transaction",
+        AUTOMATION + "timers.py",
+        "if len(news) >= ENOUGH_EVENTS:",
+        "if False:",
         (TIMERS,),
     ),
     Mutant(
@@ -291,7 +320,7 @@ MUTANTS = (
     Mutant(
         "without a sensor service one batch fires each second",
         AUTOMATION + "looking.py",
-        "if fired < timers.MOST_AT_ONCE or time.monotonic() > until:",
+        "if not fired or time.monotonic() > until:",
         "if True:",
         (AT_ONCE,),
     ),
@@ -299,15 +328,29 @@ MUTANTS = (
     Mutant(
         "history is passed over while somebody may still write it",
         AUTOMATION + "following.py",
-        "        if oldest > mark.seen_xid:\n",
+        "        if is_settled:\n",
         "        if True:\n",
         (FOLLOWING,),
     ),
     Mutant(
         "history is passed over beyond what was seen before",
         AUTOMATION + "following.py",
-        "min(mark.seen_id, read_up_to)",
+        "min(present.seen_id, read_up_to)",
         "read_up_to",
+        (FOLLOWING,),
+    ),
+    Mutant(
+        "fault of one trigger of executions stops the others",
+        AUTOMATION + "following.py",
+        "sum(database.carry_out_each(parts).values())",
+        "sum(part() for part in parts.values())",
+        (FOLLOWING,),
+    ),
+    Mutant(
+        "event of an execution that is refused stops the others",
+        AUTOMATION + "recording.py",
+        "rest = [new for index, new in enumerate(news) if index not in wrong]",
+        "rest: list[NewEvent] = []",
         (FOLLOWING,),
     ),
     Mutant(

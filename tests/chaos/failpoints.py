@@ -288,9 +288,6 @@ _BY_SITE: dict[str, Boundary] = {
     "automation.timers:_move_on:bulk_create": _in(EXECUTOR, by="report events"),
     "automation.following:_catch_up:atomic": _in(EXECUTOR, by="report events"),
     "automation.following:_catch_up:save": _in(EXECUTOR, by="report events"),
-    "automation.following:_transactions:execute": Boundary(
-        exempt="it reads two numbers: the transaction that commits is that of `_catch_up`"
-    ),
     "executions.status_news:tell:send_soon": _in(EXECUTOR, WORKER, by="report events"),
     # --- dead letters, and what is looked into ---
     "dead_letters:drain:ack": _in(EXECUTOR, by="make ghost"),

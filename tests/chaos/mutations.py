@@ -20,13 +20,20 @@ UNCLAIMED: Stage = ("tests/core/executions/test_unclaimed.py",)
 DEAD_LETTERS: Stage = ("tests/core/test_dead_letters.py",)
 GATE_LETTERS: Stage = ("tests/queues/gates/test_letters.py",)
 GATE_JUDGING: Stage = ("tests/queues/gates/test_judging.py",)
+GATE_INTAKE: Stage = ("tests/queues/gates/test_intake.py",)
+GATE_LINKS: Stage = ("tests/tasks/test_gate_links.py",)
+KEEPER: Stage = ("tests/tasks/test_gates.py",)
+UNDECODABLE: Stage = ("tests/core/test_undecodable.py",)
 FLEET: Stage = ("tests/core/fleet/test_lives.py",)
 PUBLISHER: Stage = ("tests/core/test_publisher.py",)
 TOPOLOGY: Stage = ("tests/core/test_topology.py",)
 DESK: Stage = ("tests/workers/test_desk.py",)
 AUDIT: Stage = ("tests/workers/test_audit.py",)
 STRATEGIES: Stage = ("tests/workers/test_strategies.py",)
+STOPPING: Stage = ("tests/workers/test_stopping.py",)
 CLERKS: Stage = ("tests/workers/test_database_threads.py",)
+OPENING: Stage = ("tests/workers/test_opening.py",)
+MASKING: Stage = ("tests/core/test_masking.py",)
 CONSUMERS: Stage = ("tests/tasks",)
 MISSING_CODE: Stage = ("tests/core/test_missing_code.py",)
 CODE_WATCH: Stage = ("tests/workers/test_missing_code.py",)
@@ -205,19 +212,33 @@ MUTANTS = (
     Mutant(
         "retry without asking the policy",
         ATTEMPT,
-        """        and policy.allows(
-            reason, retry_count=execution.retry_count, idempotent=execution.action.idempotent
-        )
+        """    return is_dispatched and policy.allows(
+        reason, retry_count=execution.retry_count, idempotent=execution.action.idempotent
+    )
 """,
-        "",
+        "    return is_dispatched\n",
         (ATTEMPTS,),
     ),
     Mutant(
         "retry past the deadline",
         ATTEMPT,
-        "        and execution.deadline_at > now\n",
-        "",
+        "        if due_at < execution.deadline_at:",
+        "        if True:",
         (ATTEMPTS, SWEEPING),
+    ),
+    Mutant(
+        "retry waits idle for the deadline",
+        ATTEMPT,
+        "        if due_at < execution.deadline_at:",
+        "        if now < execution.deadline_at:",
+        (ATTEMPTS,),
+    ),
+    Mutant(
+        "claim on SQLite lets others write between its statements",
+        CLAIM,
+        "        with transaction.atomic(using=self.db):",
+        "        if True:",
+        (ATTEMPTS,),
     ),
     Mutant(
         "unknown outcome repeated though not idempotent",
@@ -265,7 +286,7 @@ MUTANTS = (
     Mutant(
         "claim without an answer waits for the audit",
         "workers/database_threads.py",
-        "        self._disown_unanswered(life, now)\n",
+        "        self._disown_unbegun(life, now)\n",
         "",
         (("tests/workers/test_database_threads.py",),),
     ),
@@ -793,6 +814,147 @@ MUTANTS = (
         (CLERKS,),
     ),
     Mutant(
+        "end that PostgreSQL refuses is repeated with all others",
+        "workers/database_threads.py",
+        "        return len(batch) == 1  # several take less time by halves\n"
+        "    return database.is_outage(error) or state[:2] in SAME_FOR_ALL",
+        "        return True\n    return isinstance(error, DatabaseError)",
+        (CLERKS,),
+    ),
+    Mutant(
+        "result is lost to an error that no end is to blame for",
+        "workers/database_threads.py",
+        "    return database.is_outage(error) or state[:2] in SAME_FOR_ALL",
+        "    return database.is_outage(error)",
+        (CLERKS,),
+    ),
+    Mutant(
+        "results of any size go into one statement",
+        "workers/database_threads.py",
+        "        if part and total + characters > BATCH_CHARACTERS:",
+        "        if False:",
+        (CLERKS,),
+    ),
+    Mutant(
+        "fault ends the thread that records ends",
+        "workers/database_threads.py",
+        "                except Exception:  # without this thread",
+        "                except KeyError:  # without this thread",
+        (CLERKS,),
+    ),
+    Mutant(
+        "end of a held row is dropped where no thread can be started",
+        "workers/database_threads.py",
+        "        except RuntimeError:  # too many threads: the other ends wait, too",
+        "        except KeyError:",
+        (CLERKS,),
+    ),
+    Mutant(
+        "key is refused while the database is away",
+        "workers/database_threads.py",
+        "        if not (is_away or self.agent.is_stopping):",
+        "        if True:",
+        (OPENING,),
+    ),
+    Mutant(
+        "what was claimed without its keys waits for the audit",
+        "workers/database_threads.py",
+        "        self._unbegun |= {each.key for each in granted if each.pk not in contents}\n",
+        "",
+        (CLERKS,),
+    ),
+    Mutant(
+        "deep result is not masked",
+        "orchestrator/core/masking.py",
+        "        except RecursionError:\n            return True",
+        "        except RecursionError:\n            return False",
+        (MASKING,),
+    ),
+    Mutant(
+        "result that cannot be masked keeps its slot",
+        "workers/desk.py",
+        "        except Exception as error:  # noqa: BLE001 - its text, or traceback, might quote",
+        "        except KeyError as error:  # its text, or traceback, might quote",
+        (DESK,),
+    ),
+    Mutant(
+        "what is about to start is taken back at the same time",
+        "workers/desk.py",
+        "        with self._taking_back:\n            if self.agent.is_stopping",
+        "        if True:\n            if self.agent.is_stopping",
+        (DESK,),
+    ),
+    Mutant(
+        "lost attempt keeps its slot where no thread can be started",
+        "workers/attempts.py",
+        "        except RuntimeError:  # too many threads",
+        "        except KeyError:  # too many threads",
+        (("tests/workers/test_attempts.py",),),
+    ),
+    Mutant(
+        "failure of a check is noted after its answer alone",
+        "workers/fitness.py",
+        'self.failing[name] = ""  # first',
+        "pass  # first",
+        (("tests/workers/test_fitness.py",),),
+    ),
+    Mutant(
+        "heartbeat ends at an error that is not the database's",
+        "workers/heartbeat.py",
+        "        except Exception:  # of any kind: it may be renewed",
+        "        except KeyError:  # of any kind: it may be renewed",
+        (("tests/workers/test_heartbeat.py",),),
+    ),
+    Mutant(
+        "probes end at an error that is not the database's",
+        "workers/probes.py",
+        "        except Exception:  # of any kind: without this thread",
+        "        except KeyError:  # of any kind: without this thread",
+        (("tests/workers/test_probes.py",),),
+    ),
+    Mutant(
+        "cancel for which no thread could be started is not tried again",
+        "workers/canceller.py",
+        "                attempt.is_canceling = False\n",
+        "",
+        (("tests/workers/test_canceller.py",),),
+    ),
+    Mutant(
+        "drain is announced once",
+        "workers/agent.py",
+        "            if not is_announced and time.monotonic() >= announce_at:",
+        "            if not announce_at:",
+        (STOPPING,),
+    ),
+    Mutant(
+        "error ends the thread that kills what runs",
+        "workers/agent.py",
+        '            self._try(self._kill_when_due, "could not kill what runs")',
+        "            self._kill_when_due()",
+        (STOPPING,),
+    ),
+    Mutant(
+        "what no thread could give back stays in hand",
+        "workers/agent.py",
+        "            log.exception(NOT_GIVEN_BACK)\n            self.desk.in_hand.let_go(keys)",
+        "            log.exception(NOT_GIVEN_BACK)",
+        (STOPPING,),
+    ),
+    Mutant(
+        "attempts wait for their release as long as a fetch takes",
+        "workers/releases.py",
+        "                self._take()\n                self._settle()\n",
+        "                self._take()\n",
+        (("tests/workers/test_bringing_releases.py",),),
+    ),
+    Mutant(
+        "channel of the loop used by another thread as the worker stops",
+        "workers/desk.py",
+        "        if not self.agent.is_stopping:\n            self.claim_waiting()",
+        "        self.claim_waiting()",
+        (STOPPING,),
+    ),
+    Mutant(
         "worker given work before it consumes",
         "workers/agent.py",
         "            is_ready=False,",
@@ -937,6 +1099,76 @@ MUTANTS = (
         "if queue_type == QUORUM else 0",
         "if True else 0",
         (GATE_JUDGING,),
+    ),
+    Mutant(
+        "message that cannot be decoded breaks its connection",
+        "orchestrator/core/undecodable.py",
+        "serialization.PROPERTY_CLASSES[Basic.CLASS_ID] = _properties ",
+        "",
+        (UNDECODABLE,),
+    ),
+    Mutant(
+        "routing key that is not UTF-8 breaks its connection",
+        "orchestrator/core/undecodable.py",
+        "abstract_channel.loads = _arguments\n",
+        "",
+        (UNDECODABLE,),
+    ),
+    Mutant(
+        "message that cannot be decoded taken in",
+        "orchestrator/queues/gates/shape.py",
+        "    if brokers.UNDECODED in properties:",
+        "    if False:",
+        (GATE_LINKS,),
+    ),
+    Mutant(
+        "message refused that a stalled broker may have forwarded",
+        "tasks/gates.py",
+        "is Does.FORWARD and fate.kind == lanes.RETURNED:",
+        "is Does.FORWARD:",
+        (KEEPER,),
+    ),
+    Mutant(
+        "copy whose answer is not taken asked for at each turn",
+        "tasks/gates.py",
+        "        if self.again and time.monotonic() >= self.again_at:",
+        "        if self.again:",
+        (KEEPER,),
+    ),
+    Mutant(
+        "copy whose answer is never taken held for ever",
+        "tasks/gates.py",
+        "        over = [held for held, _ in self.again if held.since < limit]",
+        "        over: list[Held] = []",
+        (KEEPER,),
+    ),
+    Mutant(
+        "channel closed on which a copy is still to be acknowledged",
+        "tasks/gates.py",
+        "chain(input.postponed, copies, *self.held.values())",
+        "chain(input.postponed, *self.held.values())",
+        (KEEPER,),
+    ),
+    Mutant(
+        "task taken in for which there is no worker",
+        "orchestrator/core/executions/requests.py",
+        "    names = [new.queue for new in news]\n    refusals +=",
+        "    names = [None for new in news]\n    refusals +=",
+        (GATE_INTAKE,),
+    ),
+    Mutant(
+        "second of two equal refusals has the key of an earlier one",
+        "orchestrator/queues/gates/intake.py",
+        "uuid4().bytes",
+        "str(row.position).encode()",
+        (GATE_INTAKE,),
+    ),
+    Mutant(
+        "headers of an answer larger than a frame",
+        "orchestrator/queues/gates/headers.py",
+        "        if size <= left:",
+        "        if True:",
+        (("tests/queues/gates/test_headers.py",),),
     ),
     # --- the code of packs ---
     Mutant(
@@ -1192,8 +1424,8 @@ MUTANTS = (
     Mutant(
         "what is read of a backlog may exceed the limit",
         QUEUED_FILE,
-        "min(share, left.get(name, share))",
-        "share",
+        "min(number, left.get(name, number))",
+        "number",
         (QUEUED,),
     ),
     Mutant(
@@ -1279,6 +1511,34 @@ MUTANTS = (
         "            busy=look.busy,\n",
         "",
         (SCHEDULING,),
+    ),
+    Mutant(
+        "what waits for a worker that is gone keeps others from their turn",
+        "orchestrator/core/executions/assigning.py",
+        "passed = [*unplaced.full, *unplaced.waiting]",
+        "passed = [*unplaced.full]",
+        (SCHEDULING,),
+    ),
+    Mutant(
+        "what is rejected keeps others from their turn",
+        "orchestrator/core/executions/assigning.py",
+        "        if now >= self._rejects_until:",
+        "        if False:",
+        (SCHEDULING,),
+    ),
+    Mutant(
+        "interval that no calendar has stops the watchdog",
+        "orchestrator/core/schedule.py",
+        "one * min(every, LONGEST // one)",
+        "one * every",
+        (MAINTENANCE,),
+    ),
+    Mutant(
+        "long line for a quota stops the executor",
+        "orchestrator/policies/figures.py",
+        "min(1 + (ahead - self.free) // policy.limit, most)",
+        "1 + (ahead - self.free) // policy.limit",
+        (("tests/policies/test_waiting.py",),),
     ),
     Mutant(
         "what is full keeps others of a queue from their turn",

@@ -53,6 +53,11 @@ class Network(httpx.BaseTransport, httpx.AsyncBaseTransport):
         await request.aread()
         return self.handle_request(request)
 
+    def silent(self, request: httpx.Request, serve: Any) -> httpx.Response:
+        """Nothing answers for as long as the client waits."""
+        self.now += request.extensions["timeout"]["read"]
+        raise httpx.ReadTimeout("timed out")
+
     def monotonic(self) -> float:
         return self.now
 

@@ -78,6 +78,13 @@ class TestSubmit:
         assert [row.pk for row in Execution.objects.all()] == [execution.id]
         assert len(network.requests) == 3
 
+    def test_key_of_none_is_no_key(self, muster, network):
+        network.faults = [lost]
+        execution = muster.submit("core.echo", idempotency_key=None)
+        (id,) = muster.submit_many([{"action_ref": "core.echo", "idempotency_key": None}])
+        assert {row.pk for row in Execution.objects.all()} == {execution.id, id}
+        assert all(row.idempotency_key for row in Execution.objects.all())
+
     def test_two_submits_are_two_executions(self, muster):
         assert muster.submit("core.echo").id != muster.submit("core.echo").id
 
@@ -212,6 +219,29 @@ class TestWait:
         with pytest.raises(muster_client.Unreachable):
             muster.wait(id, timeout_seconds=9)
         assert network.now <= 9
+
+    def test_server_that_is_silent_ends_a_wait_in_its_time(self, muster, network):
+        id = muster.submit("core.echo").id
+        network.faults = [network.silent]
+        with pytest.raises(muster_client.StillOpen, match=str(id)):
+            muster.wait(id, timeout_seconds=5)
+        assert network.now == 5
+
+    def test_last_look_has_the_time_for_an_answer(self, muster, network):
+        id = muster.submit("core.echo").id
+        network.faults = [network.silent]
+        with pytest.raises(muster_client.StillOpen):
+            muster.wait(id, timeout_seconds=0)
+        assert network.now == 1
+
+    def test_try_is_no_longer_than_the_client_was_told(self, connect, network):
+        muster = connect(timeout=3.0)
+        id = muster.submit("core.echo").id
+        network.faults = [network.silent] * 100
+        with pytest.raises(muster_client.StillOpen):
+            muster.wait(id, timeout_seconds=8)
+        assert max(network.pauses) < 3
+        assert {each.extensions["timeout"]["read"] for each in network.requests[:2]} == {3.0}
 
     def test_run_returns_the_result(self, muster, network):
         advance(network, nothing, schedule, claim, complete)

@@ -16,11 +16,20 @@ from django.urls import reverse
 
 from orchestrator.core import clock, executions, live_output
 from orchestrator.core.live_output import Piece
-from orchestrator.core.models import Action, DLQEntry, Execution, Worker, WorkerEvent
-from orchestrator.core.shown import attempts
+from orchestrator.core.models import (
+    Action,
+    DLQEntry,
+    Execution,
+    ExecutionEvent,
+    Worker,
+    WorkerEvent,
+)
+from orchestrator.core.shown import attempts, verdicts
+from orchestrator.core.shown import executions as shown
 from orchestrator.core.shown.attempts import Stage
 from tests.console.costs import looking_alone
 from tests.factories import make_action, make_dlq_entry, make_execution, make_worker
+from tests.principals import ROOT
 
 Person = Callable[[str], Client]
 
@@ -159,12 +168,38 @@ def test_a_verdict_says_how_it_ended_and_whether_to_run_it_again(
 def test_a_verdict_of_each_status(
     action: Action, worker: Worker, status: str, values: dict[str, Any], said: str
 ) -> None:
-    from orchestrator.core.shown import verdicts
-    from tests.principals import ROOT
-
     now = clock.now()
     execution = make_execution(status, action=action, worker=worker, now=now, **values)
     assert said in verdicts.verdict(execution, now, seen_by=ROOT)
+
+
+@pytest.mark.parametrize(
+    ("ended_before", "said"),
+    [
+        ("action_failed", "An earlier attempt started: run it again only if it is idempotent."),
+        ("worker_lost", "An earlier attempt started: run it again only if it is idempotent."),
+        ("task_rejected", "It never started: running it again is safe."),
+    ],
+)
+def test_what_ran_before_its_last_attempt_is_not_said_to_have_never_started(
+    action: Action, worker: Worker, ended_before: str, said: str
+) -> None:
+    now = clock.now()
+    execution = make_execution(
+        "failed", action=action, worker=worker, now=now, reason="deadline_passed", retry_count=1
+    )
+    happened(
+        execution,
+        (2, "retry", "requested", 1, "w1", ended_before),
+        (3, "reject", "failed", 1, "sweep", "deadline_passed"),
+    )
+    others = {"An earlier attempt started", "It never started"} - {said.partition(":")[0]}
+    facts = dict(shown.situation(execution, now, seen_by=ROOT))
+    lines = shown.timeline(execution, list(ExecutionEvent.objects.of(execution.pk)))
+    verdict = verdicts.verdict(execution, now, seen_by=ROOT)
+    for text in (verdict, str(facts["Why"]), str(lines[-1].why)):
+        assert said in text
+        assert not [each for each in others if each in text]
 
 
 # --- tabs ----------------------------------------------------------------------------------------

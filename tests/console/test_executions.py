@@ -82,7 +82,7 @@ def test_a_search_that_cannot_be_read_is_marked_and_shows_nothing(
 
 
 def test_a_search_is_text_wherever_it_is_shown(admin_client: Client, work: None) -> None:
-    for q in ("<script>alert(1)</script>", 'status:"<b>"', "\x1b[31m", "a\0b", "x" * 1_200):
+    for q in ("<script>alert(1)</script>", 'status:"<b>"', "\x1b[31m", "x" * 1_200):
         response = admin_client.get(LIST, {"q": q})
         assert b"<script>alert" not in response.content
         assert b"<b>" not in response.content

@@ -208,6 +208,16 @@ def test_a_worker_or_execution_that_is_not_there_is_said_to_be_none(admin_client
     )
 
 
+def test_a_page_that_is_refused_keeps_nothing_up(admin_client: Client, person: Person) -> None:
+    """A page whose live part is refused is loaded again: it has to end there."""
+    gone = reverse("console:worker", args=["w9"])
+    for client, url, status in ((admin_client, gone, 404), (person(""), gone, 403)):
+        for headers in ({}, {"X-Live": "1"}):
+            answer = client.get(url, headers=headers)
+            assert answer.status_code == status
+            assert b"<script" not in answer.content
+
+
 def test_an_execution_says_how_it_came_to_its_end(admin_client: Client, work: None) -> None:
     failed = Execution.objects.get(status="failed")
     page = html(admin_client, "execution", failed.pk)

@@ -12,12 +12,15 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError
 from django_celery_beat.models import CrontabSchedule, IntervalSchedule, PeriodicTask
 
-from orchestrator.core import dead_letters, fleet, maintenance
+from orchestrator.core import dead_letters, fleet, maintenance, schedule
+from orchestrator.core.admin.schedule import IntervalScheduleForm
 from orchestrator.core.database import BRIEF_MS
 from orchestrator.core.models import Tick, Worker
 from orchestrator.core.models.executions import DEADLINE_GRACE
 from orchestrator.core.states import ExecutionStatus
 from settings import muster
+from settings.celery import app
+from tasks.beat import Scheduler
 from tasks.watchdog import MISSED_TICKS, SHORTEST_PAUSE
 from tests.factories import NOW, make_execution
 from tests.races import at_once
@@ -180,6 +183,36 @@ def test_function_that_an_operator_slowed_is_slowed_for_the_watchdog(
     maintenance.run(NAME, now=NOW)
     assert maintenance.run(NAME, now=NOW + timedelta(seconds=89), missed=1.5) is None
     assert maintenance.run(NAME, now=NOW + timedelta(seconds=90), missed=1.5) == "done"
+
+
+@pytest.mark.parametrize("days", [3_000_000, 2_000_000_000])
+def test_interval_beyond_any_calendar_stops_no_other_function(
+    planned: list[datetime], days: int
+) -> None:
+    Tick.objects.create(name=NAME, ran_at=NOW)
+    change(interval=every(days, "days"))
+    plans = maintenance.plans()
+    assert maintenance.missed_in(plans, now=NOW, intervals=1.5)["muster.check_heartbeats"] == 0
+    assert plans[NAME].seconds == schedule.LONGEST.total_seconds()
+    row = PeriodicTask.objects.get(name=NAME)
+    assert schedule.next_times(row, 1, last=NOW, now=NOW) == [NOW + schedule.LONGEST]
+
+
+@pytest.mark.parametrize("days", [3_000_000, 2_000_000_000])
+def test_interval_beyond_any_calendar_keeps_beat_from_no_other_row(
+    planned: list[datetime], days: int
+) -> None:
+    change(interval=every(days, "days"))
+    scheduler = Scheduler(app=app, lazy=True)
+    scheduler.populate_heap()
+    assert "muster.check_heartbeats" in {event.entry.name for event in scheduler._heap}
+
+
+@pytest.mark.parametrize(("number", "period"), [(367, "days"), (366 * 86_400 + 1, "seconds")])
+def test_interval_of_more_than_a_year_is_refused(number: int, period: str) -> None:
+    assert IntervalScheduleForm({"every": number - 1, "period": period}).is_valid()
+    form = IntervalScheduleForm({"every": number, "period": period})
+    assert form.errors == {"every": ["An interval has at most 366 days."]}
 
 
 def test_function_that_an_operator_hastened_runs_as_often(planned: list[datetime]) -> None:

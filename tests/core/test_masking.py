@@ -122,11 +122,17 @@ def test_texts_of_a_json_value_do_not_run_together() -> None:
     assert Masker(["hunter22"]).value(value) == ["hunt", "er22", "a\0b", "***"]
 
 
-def test_what_is_nested_too_deeply_is_masked_whole() -> None:
+@pytest.mark.parametrize("depth", [300, 900, 100_000])
+def test_json_value_is_masked_however_deeply_it_is_nested(depth: int) -> None:
     deep: Any = "hunter22"
-    for _ in range(100_000):
-        deep = [deep]
-    assert Masker(["hunter22"]).value(deep) == MASK
+    for _ in range(depth):
+        deep = {"hunter22": [deep]}
+    masked = Masker(["hunter22"]).value({"n": 1, "deep": deep})
+    assert masked.pop("n") == 1
+    each = masked.pop("deep")
+    for _ in range(depth):
+        (each,) = each[MASK]
+    assert each == MASK
 
 
 def test_texts_and_numbers_that_are_long_enough_are_worth_masking() -> None:

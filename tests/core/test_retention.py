@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from io import StringIO
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from django.db import IntegrityError, connection, models, transaction
 
 from orchestrator.core import executions, retention
 from orchestrator.core.executions import IdempotencyKeyFreed, placing
+from orchestrator.core.frame import Retention
 from orchestrator.core.metrics import exposition
 from orchestrator.core.models import (
     DLQEntry,
@@ -204,10 +206,44 @@ def test_it_goes_batch_by_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [len(batch) for batch in batches] == [2, 2, 1]
 
 
-def test_a_tick_ends_in_time_and_the_next_goes_on() -> None:
+def kinds(*names: str, **values: Any) -> list[Retention]:
+    """These kinds with these values, in this order."""
+    known = {each.kind.name: each.kind for each in retention.old(now=NOW)}
+    return [replace(known[name], **values) for name in names]
+
+
+def test_a_tick_ends_in_time_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_executions = kinds("executions", at_once=2)
+    monkeypatch.setattr(retention, "_kinds", lambda: of_executions)
+    for _ in range(5):
+        ended(LONG_AGO)
+    assert retention.prune(now=NOW, most_seconds=0) == {"executions": 2}
+    assert retention.prune(now=NOW) == {"executions": 3}
+
+
+def test_kind_that_needs_all_of_a_tick_leaves_the_others_their_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    [kind] = kinds("executions", at_once=1)
+    both = [replace(kind, name=name) for name in ("first", "second")]
+    monkeypatch.setattr(retention, "_kinds", lambda: both)
+    seconds = count()
+    monkeypatch.setattr(retention, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    for _ in range(20):
+        ended(LONG_AGO)
+    removed = retention.prune(now=NOW, most_seconds=10)
+    assert set(removed) == {"first", "second"}
+    assert all(3 <= number <= 7 for number in removed.values())
+
+
+def test_kind_that_fails_keeps_no_other_from_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, *others = kinds("executions", "workers")
+    broken = replace(first, name="broken", days="no_such_setting")
+    monkeypatch.setattr(retention, "_kinds", lambda: [broken, first, *others])
     ended(LONG_AGO)
-    assert retention.prune(now=NOW, most_seconds=0) == {}
-    assert retention.prune(now=NOW) == {"executions": 1}
+    with pytest.raises(AttributeError, match="no_such_setting"):
+        retention.prune(now=NOW)
+    assert left(Execution) == 0
 
 
 def test_what_went_is_counted_by_kind() -> None:

@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from orchestrator.access import execution_tokens
 from orchestrator.access.models import AuditEvent, ExecutionToken
-from orchestrator.core import clock
+from orchestrator.core import clock, cursors
 from orchestrator.core.models import Execution
 from orchestrator.inquiries.models import Inquiry
 from tests import commands, principals
@@ -124,6 +124,19 @@ def test_list_is_narrowed_by_state_and_execution() -> None:
     assert ids(f"execution_id={execution.pk}") == {mine["id"]}
 
 
+def test_pack_is_looked_for_in_a_bounded_number_of_those_in_a_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cursors, "LOOKED_AT_LIMIT", 2)
+    caller = principals.caller("one", given("viewer"))
+    first, *others = (open_one() for _ in range(3))
+    Inquiry.objects.filter(pk__in=[each.pk for each in others]).update(pack="shop")
+    page = caller.get("/inquiries?state=pending&pack=core").json()
+    assert page["items"] == []
+    rest = caller.get(page["next"].removeprefix(caller.base)).json()
+    assert ([row["id"] for row in rest["items"]], rest["next"]) == ([str(first.pk)], None)
+
+
 # --- tokens of executions ------------------------------------------------------------------------
 
 
@@ -221,8 +234,9 @@ def test_admin_answers_by_a_form_that_is_made_from_the_schema() -> None:
     form = browser.get(respond).content.decode()
     assert "Ship it" in form
     assert 'type="password"' in form
-    refused = browser.post(respond, {"p-size": "large"}).content.decode()
-    assert "approved" in refused
+    for size in ("large", "[" * 100_000, "9" * 5_000):
+        refused = browser.post(respond, {"p-size": size}).content.decode()
+        assert "approved" in refused
     row.refresh_from_db()
     assert row.is_open
     values = {"p-approved": "true", "p-size": "3", "p-color": '"red"', "p-pin": "4711"}

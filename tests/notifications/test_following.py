@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ from orchestrator.core.models import Execution
 from orchestrator.core.reasons import Reason
 from orchestrator.notifications import demand, following, metrics, reading, waking
 from orchestrator.notifications.following import Follower
+from orchestrator.notifications.hearing import Hearing
 from orchestrator.notifications.models import Listener
 from orchestrator.notifications.notification import Notification
 from tests.automation import play as shop
@@ -195,6 +197,31 @@ def test_it_says_whether_somebody_waits(start: Callable[[], Listening]) -> None:
     listening.follower.stop()
     listening.follower.join(10)
     assert not Listener.objects.exists()
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_row_of_an_old_date_silences_no_stream(start: Callable[[], Listening]) -> None:
+    listening = start()
+    listening.follower.lag_ms = 40 * 86_400_000
+    wait_until(lambda: Listener.objects.get().lag_ms > 0)
+    end(make_execution("running"))
+    wait_until(lambda: "execution.completed" in listening.types)
+
+
+def test_it_hears_again_after_any_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopping, problems = threading.Event(), []
+    hearing = Hearing(name="here", take=lambda _: None, stopping=stopping)
+
+    def fail(link: Any, queue: str) -> None:
+        problems.append(hearing.problem)
+        if len(problems) == 2:
+            stopping.set()
+        raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+
+    monkeypatch.setattr(hearing, "_drain", fail)
+    hearing.run()
+    assert problems == ["", ""]
+    assert "invalid start byte" in hearing.problem
 
 
 def test_metrics_count_clients_and_what_they_were_sent() -> None:

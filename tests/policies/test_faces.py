@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.test import Client
 from django.urls import reverse
 
+from orchestrator.access.models import AuditEvent
 from orchestrator.core import packs
 from orchestrator.policies import changes, metrics
 from orchestrator.policies.models import Policy
@@ -145,8 +147,12 @@ def test_admin_disables_and_enables_it(admin_client: Client) -> None:
     row = make_policy("one")
     for verb, is_on in (("disable", False), ("enable", True)):
         url = reverse(f"admin:policies_policy_{verb}", args=[row.pk])
-        admin_client.post(url, {"_form_submitted": "True", "reason": "a test"})
+        admin_client.post(url, {"_form_submitted": "True", "reason": f"a test to {verb}"})
         assert reread(row).enabled is is_on
+        line = LogEntry.objects.filter(object_id=str(row.pk)).latest("pk")
+        assert line.get_change_message().endswith(f"d: a test to {verb}")
+    events = AuditEvent.objects.filter(permission="admin.policy")
+    assert [event.actor for event in events] == ["user:admin"] * 2
 
 
 # --- Prometheus -----------------------------------------------------------------------------------

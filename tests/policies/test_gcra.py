@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -94,3 +95,9 @@ def test_time_from_before_the_clock_was_set_back_keeps_nobody_for_long() -> None
     stored = rate.after(None, BEGIN + timedelta(hours=5), 3)
     assert rate.places(stored, BEGIN) == 0
     assert rate.places(rate.after(stored, BEGIN, 0), BEGIN + timedelta(seconds=1)) == 10
+
+
+@pytest.mark.parametrize("ahead", [10**6, 10**18])
+def test_wait_behind_a_long_line_is_within_the_calendar(ahead: int) -> None:
+    rate = Rate(1, timedelta(days=1))
+    assert rate.at(None, BEGIN, ahead) == BEGIN + timedelta(days=366)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
 
 from orchestrator.core import executions
 from orchestrator.core.models import Execution, Worker
-from orchestrator.policies import adopting, book, changes, maintenance, waking
+from orchestrator.policies import adopting, book, changes, figures, maintenance, waking
 from orchestrator.policies.models import (
     Policy,
     PolicyBucket,
@@ -66,6 +67,15 @@ def test_deadline_ends_what_waits() -> None:
     assert ended(second) == ("failed", "deadline_passed")
     tick(now=NOW + seconds(11))
     assert not PolicyWait.objects.exists()
+
+
+@pytest.mark.parametrize("period", ["hour", "day", "month"])
+@pytest.mark.parametrize("ahead", [95_700, 10**9])
+def test_who_is_far_behind_waits_for_no_time_beyond_the_calendar(period: str, ahead: int) -> None:
+    """It would be an error for all that is looked at together with it."""
+    policy = make_policy(kind="quota", period=period, limit=1)
+    places = figures.InPeriod(PolicyBucket(policy=policy, used=1), NOW)
+    assert NOW + timedelta(days=330) < places.again_at(ahead) <= NOW + timedelta(days=366)
 
 
 def test_what_runs_when_a_policy_is_made_is_counted() -> None:

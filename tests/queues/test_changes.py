@@ -85,12 +85,18 @@ def test_left_out_gate_is_removed_unless_it_owes_answers() -> None:
         ({"gate": {"input_queue": "x", "retry_queue": "mail-in"}}, "of the queue mail"),
         ({"gate": GATE | {"classifiers": {"c": {"action": "no.such"}}}}, "no action is called"),
         ({"action": "core.echo", "gate": GATE}, "gate.once: expected true"),
+        ({"action": "core.ask"}, "action: expected an action that workers run, found 'core.ask'"),
+        (
+            {"gate": GATE | {"once": True, "classifiers": {"c": {"action": "core.ask"}}}},
+            "gate.classifiers.c.action: expected an action that workers run, found 'core.ask'",
+        ),
     ],
 )
 def test_definition_that_does_not_fit_other_rows_is_refused(
     values: dict[str, Any], why: str
 ) -> None:
     make_action()
+    make_action("core.ask", runtime="inquiry")
     make_queue("mail", gate={"input_queue": "mail-in"})
     with pytest.raises(changes.InvalidQueue, match=why):
         apply(**values)

@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 import yaml
+from django.contrib.admin.models import LogEntry
 from django.test import Client
 from django.urls import reverse
 
 from orchestrator.access import identities
+from orchestrator.access.models import AuditEvent
 from orchestrator.core import clock, packs
 from orchestrator.core.authority import PermissionMissing
 from orchestrator.core.models import Execution
 from orchestrator.queues import changes, metrics
-from orchestrator.queues.models import WorkQueue
+from orchestrator.queues.models import QueueEvent, WorkQueue
 from orchestrator.queues.shown import queues as shown
 from tests import commands, principals
 from tests.core.admin.pages import page
@@ -116,6 +118,15 @@ def test_command_makes_no_gate_that_runs_what_its_identity_may_not(
     assert queue.run("apply", str(file)) == "orders: created\n"
 
 
+def test_command_acts_as_its_identity(settings: Any) -> None:
+    principals.service("limited", given("operator"))
+    settings.MUSTER = replace(settings.MUSTER, command_identity="service:limited")
+    queue.run("create", "orders")
+    queue.run("pause", "orders", "--reason", "no shop")
+    events = QueueEvent.objects.filter(queue__name="orders")
+    assert {event.actor.partition(" as ")[2] for event in events} == {"service:limited"}
+
+
 # --- the API --------------------------------------------------------------------------------------
 
 
@@ -208,6 +219,10 @@ def test_queue_is_paused_and_resumed_in_the_admin(admin_client: Client) -> None:
         url = reverse(f"admin:queues_workqueue_{verb}", args=[made.pk])
         admin_client.post(url, {"_form_submitted": "True", "reason": "why not"})
         assert changes.find("orders").state == state
+        line = LogEntry.objects.filter(object_id=str(made.pk)).latest("pk")
+        assert line.get_change_message().endswith("d: why not")
+    events = AuditEvent.objects.filter(permission="admin.workqueue")
+    assert [event.actor for event in events] == ["user:admin"] * 2
 
 
 def test_page_of_an_execution_names_its_queue_and_why_it_waits(admin_client: Client) -> None:

@@ -9,10 +9,11 @@ from functools import partial
 from typing import Any
 
 import pytest
+from django.db import transaction
 
 from orchestrator.core import executions, fleet
 from orchestrator.core.executions import attempts, unclaimed
-from orchestrator.core.models import Execution
+from orchestrator.core.models import Execution, backlog
 from orchestrator.core.reasons import Reason
 from orchestrator.queues import changes
 from tests.core.scheduling import schedule
@@ -354,6 +355,43 @@ def test_what_only_full_workers_may_have_keeps_no_other_work_of_its_queue_waitin
     assert look()
     assert {reread(each).worker_name for each in others} == {"free"}
     assert 0 < Execution.objects.exclude(wait_reason="").count() < 20, "most are not even written"
+
+
+def waiting_for_who_is_gone() -> list[Execution]:
+    """Executions that a worker is free for, behind many of the same queue that none can run."""
+    make_queue()
+    labels = {"gpu": "yes"}
+    make_worker("gone", labels=labels, queues={"orders": None}, status="inactive")
+    make_worker("free", capacity=3, queues={"orders": None})
+    waiting(number=40, worker_selector=labels)
+    return waiting(number=2)
+
+
+def test_what_waits_for_a_worker_that_is_gone_keeps_no_other_work_of_its_queue_waiting() -> None:
+    others = waiting_for_who_is_gone()
+    look()
+    assert {reread(each).worker_name for each in others} == {"free"}
+    assert 0 < Execution.objects.filter(status="scheduling").count() < 40, "most are not written"
+
+
+def test_each_turn_of_a_look_ends_its_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a policy limits is held in one order, and only once in each: else two executors could
+    wait for each other."""
+    others = waiting_for_who_is_gone()
+    happened: list[str] = []
+    read = backlog.first_of_queues
+
+    def reading(*arguments: Any, **keywords: Any) -> list[Execution]:
+        happened.append("read")
+        transaction.on_commit(lambda: happened.append("commit"))
+        return read(*arguments, **keywords)
+
+    monkeypatch.setattr(backlog, "first_of_queues", reading)
+    look()
+    assert {reread(each).worker_name for each in others} == {"free"}
+    turns = happened.count("read")
+    assert turns > 1
+    assert happened == ["read", "commit"] * turns
 
 
 def test_ended_executions_free_the_room_of_their_subscription() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
@@ -112,6 +113,36 @@ class TestCompose:
         assert "requirepass %s" in command
         assert "$$REDISCLI_AUTH" in command
         assert "REDIS_PASSWORD" not in command
+
+
+class TestImage:
+    @pytest.fixture
+    def copied(self) -> set[str]:
+        dockerfile = (DEPLOY / "Dockerfile").read_text()
+        return set(re.findall(r"(?m)^COPY (\w+) \1$", dockerfile))
+
+    def test_has_every_package_that_its_code_imports(self, copied):
+        folders = {path.name for path in REPOSITORY.iterdir() if path.is_dir()}
+        sources = [REPOSITORY / "manage.py"]
+        sources += [path for name in copied for path in (REPOSITORY / name).rglob("*.py")]
+        imported = {name for path in sources for name in _imported(path)} & folders
+        assert {"muster_client", "orchestrator", "settings"} <= imported
+        assert imported <= copied
+
+    def test_is_built_from_all_that_is_copied(self, copied):
+        lines = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+        kept = {line.removeprefix("!") for line in lines if line.startswith("!")}
+        files = {"manage.py", "requirements.txt", "requirements-otel.txt"}
+        assert kept == copied | files
+        assert all((REPOSITORY / name).exists() for name in kept)
+
+
+def _imported(path: Path) -> set[str]:
+    """The top-level packages that a file imports, wherever in it."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    return {name.partition(".")[0] for name in names}
 
 
 def test_passwords_are_made_once_and_are_their_owners(tmp_path: Path) -> None:

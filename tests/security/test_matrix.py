@@ -398,7 +398,7 @@ def test_who_is_not_known_is_refused_by_every_operation(kind: str) -> None:
         case "wrong":
             text = text[:-1] + ("0" if text[-1] != "0" else "1")
         case "revoked":
-            tokens.revoke("x", by=principals.ROOT, now=clock.now())
+            tokens.revoke(ApiToken.objects.get(name="x"), by=principals.ROOT, now=clock.now())
         case "expired":
             ApiToken.objects.filter(name="x").update(expires_at=clock.now())
         case "disabled":

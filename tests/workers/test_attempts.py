@@ -23,7 +23,6 @@ from workers.attempts import STOPPED, Attempt
 @pytest.fixture
 def attempt(monkeypatch: pytest.MonkeyPatch) -> Any:
     """An attempt that runs; `ended` has what it was said to have come to."""
-    monkeypatch.setattr("workers.attempts.state.task_ready", lambda *_, **__: None)
     monkeypatch.setattr("workers.attempts.processes.terminate", lambda *_, **__: 0)
     monkeypatch.setattr("workers.attempts.processes.kill_warm", lambda *_: 0)
     attempt: Any = Attempt.__new__(Attempt)
@@ -83,6 +82,17 @@ def test_loop_does_not_wait_while_what_a_child_left_behind_is_ended(
     ended.set()
     wait_until(lambda: attempt.ended)
     assert warm == ["4711"]
+
+
+def no_more_threads(*_: object) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_attempt_ends_though_no_thread_can_be_started(
+    attempt: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading.Thread, "start", no_more_threads)
+    assert lost(attempt, KILLED)[0] is Reason.PROCESS_LOST
 
 
 def test_attempt_ends_whatever_is_wrong_with_what_its_child_left_behind(

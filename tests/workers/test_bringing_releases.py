@@ -18,6 +18,7 @@ from orchestrator.core.reasons import Reason
 from tests.core.packs.folder import Folder
 from tests.core.packs.releasing import install, release_of, shop
 from tests.factories import NOW
+from tests.waiting import wait_until
 from workers.agent import Agent
 from workers.releases import LONGEST_PAUSE_SECONDS, WAIT_SECONDS
 
@@ -91,13 +92,13 @@ def test_an_attempt_waits_while_its_environment_is_made_and_then_goes_on(
 
     monkeypatch.setattr(environments, "python_of", make)
     monkeypatch.setattr(fetching, "ensure", lambda release: place)
-    monkeypatch.setattr(fetching, "path_of", lambda release: place)
     gone_on: list[Any] = []
     monkeypatch.setattr(agent, "on_loop", lambda call: call())
     monkeypatch.setattr(agent.desk, "go_on", gone_on.extend)
     releases, attempt = agent.releases, attempt_of(release)
     releases.bring(attempt)
-    releases._take(releases._came())
+    releases._fetch_wanted()
+    releases._take()
     assert makes.wait(30)
     releases._settle()
     assert (gone_on, ended) == ([], [])
@@ -119,7 +120,8 @@ def test_an_attempt_is_given_back_after_its_wait_and_says_why(
     fail(monkeypatch)
     releases, attempt = agent.releases, attempt_of(release)
     releases.bring(attempt)
-    releases._take(releases._came())
+    releases._fetch_wanted()
+    releases._take()
     monotonic.now += WAIT_SECONDS
     releases._settle()
     assert ended == []
@@ -129,6 +131,46 @@ def test_an_attempt_is_given_back_after_its_wait_and_says_why(
     assert reason == Reason.PACK_UNAVAILABLE
     assert "the disk is full" in str(result)
     assert releases.lacks(release.pk)
+
+
+def test_no_fetch_keeps_attempts_from_going_on_or_back_in_time(
+    agent: Agent,
+    folder: Folder,
+    release: Release,
+    monkeypatch: pytest.MonkeyPatch,
+    ended: list[Any],
+) -> None:
+    fetches, goes_on = threading.Event(), threading.Event()
+
+    def hang(release: Release) -> Path:
+        fetches.set()
+        assert goes_on.wait(60)
+        raise CannotFetch("another process of this host fetches it")
+
+    monkeypatch.setattr("workers.releases.WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(fetching, "ensure", hang)
+    gone_on: list[Any] = []
+    monkeypatch.setattr(agent, "on_loop", lambda call: call())
+    monkeypatch.setattr(agent.desk, "go_on", gone_on.extend)
+    releases, late, soon = agent.releases, attempt_of(release), attempt_of(release)
+    releases.bring(late)
+    releases.start()
+    try:
+        assert fetches.wait(60)
+        wait_until(lambda: ended)
+        ((reason, result),) = ended
+        assert reason == Reason.PACK_UNAVAILABLE
+        assert "is being fetched" in str(result)
+
+        releases._here[release.pk] = str(folder.path)
+        releases.bring(soon)
+        wait_until(lambda: gone_on == [soon])
+    finally:
+        agent.is_stopping = True
+        agent.stops.set()
+        goes_on.set()
+        for thread in (releases, releases._keeper):
+            thread.join(60)
 
 
 def test_a_release_that_cannot_be_fetched_is_tried_ever_more_rarely(

@@ -94,6 +94,35 @@ def test_worker_that_ends_consumes_nothing_again(connected: Agent) -> None:
     assert connected.consumer.task_consumer.story == []
 
 
+def test_worker_that_stops_leaves_its_channel_to_its_loop(connected: Agent) -> None:
+    connected.is_stopping = True
+    connected.pause()
+    connected.resume()
+    connected.consume_again()
+    assert connected.consumer.task_consumer.story == []
+    assert connected.cancel_consumers[0].story == []
+
+
+def test_watch_outlives_what_it_does_not_expect(
+    connected: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looking, _ = watch(connected, monkeypatch)
+    looking.calm_seconds = 0.0
+    link: Any = SimpleNamespace(collect=lambda: 1 / 0)
+    looking.link, looks = link, []
+
+    def look() -> set[str]:
+        looks.append(looking.link)
+        if len(looks) < 3:
+            raise AttributeError("a connection that is half closed")
+        connected.is_stopping = True
+        return set()
+
+    monkeypatch.setattr(looking, "_look_at_queues", look)
+    looking.run()
+    assert looks == [link, None, None]
+
+
 @pytest.fixture
 def soon(connected: Agent, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
     """What the loop is to call soon. It keeps no order."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import uuid
 from dataclasses import replace
 from types import SimpleNamespace
@@ -66,6 +67,24 @@ def test_attempt_without_a_process_yet_is_signalled_when_it_has_one(
     running.worker_pid = 12345
     wait_until(lambda: sent)
     assert sent == [(12345, signal.SIGTERM)]
+
+
+def test_cancel_for_which_no_thread_could_be_started_is_tried_again(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = attempt(agent)
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", fail)
+        with pytest.raises(RuntimeError, match="new thread"):
+            agent.canceller.cancel(running.key)
+    stopped: list[Any] = []
+    monkeypatch.setattr(agent.canceller, "_stop", stopped.append)
+    agent.canceller.cancel(running.key)
+    wait_until(lambda: stopped == [running], seconds=10)
 
 
 def test_attempt_that_no_thread_runs_yet_is_interrupted_as_soon_as_one_does(

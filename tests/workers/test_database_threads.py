@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
+import psycopg
 import pytest
-from django.db import OperationalError
+from django.db import (
+    IntegrityError,
+    InternalError,
+    NotSupportedError,
+    OperationalError,
+    ProgrammingError,
+)
 
-from orchestrator.core import clock, executions
-from orchestrator.core.executions import Ended
+from orchestrator.core import clock, database, executions
+from orchestrator.core.executions import Contents, Ended
 from orchestrator.core.models import Execution
 from orchestrator.core.reasons import Reason
 from orchestrator.core.states import ExecutionStatus
@@ -120,6 +128,31 @@ def test_claim_whose_answer_was_lost_is_given_back_when_it_asks_again(
     assert reread(committed).retry_count == 0
 
 
+def test_what_is_claimed_while_the_database_has_no_keys_for_it_goes_back(
+    working: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has not begun, and its key is not to blame."""
+    monkeypatch.setattr(database_threads, "OPENING_SECONDS", -1.0)
+    keyed, plain, other = rows(3, S.SCHEDULED)
+
+    def away(granted: list[Execution], *, unread: str = "") -> Any:
+        if keyed in granted and not unread:
+            raise OperationalError("away")
+        return {each.pk: Contents({}, refusal=unread if each == keyed else "") for each in granted}
+
+    monkeypatch.setattr(executions, "opened", away)
+    working.claimer.ask([asked(keyed), asked(plain)])
+    first = answer(working)
+    assert [each.pk for each in first.granted or ()] == [plain.pk]
+    assert first.held == ()
+    assert statuses([keyed]) == ["running"]
+
+    working.claimer.ask([asked(other)])
+    assert [each.pk for each in answer(working).granted or ()] == [other.pk]
+    assert statuses([keyed, plain, other]) == ["requested", "running", "running"]
+    assert (reread(keyed).reason, reread(keyed).retry_count) == ("given_back", 0)
+
+
 def test_end_of_a_held_execution_waits_and_the_others_are_recorded_at_once(working: Agent) -> None:
     some = rows(4, S.RUNNING)
     for each in some:
@@ -135,6 +168,21 @@ def test_end_of_a_held_execution_waits_and_the_others_are_recorded_at_once(worki
     wait_until(lambda: statuses(some)[0] == "completed")
     assert working.finisher.flush(60)
     assert all(each.key not in working.desk.in_hand for each in some)
+
+
+def test_end_of_a_held_execution_waits_though_no_thread_can_be_started(
+    working: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    (execution,) = rows(1, S.RUNNING)
+    with held(execution):
+        monkeypatch.setattr(threading.Timer, "start", start)
+        working.finisher.put(Ended(execution, Reason.SUCCEEDED, {"n": 1}))
+        assert not working.finisher.flush(0.2)
+    assert working.finisher.flush(60)
+    assert reread(execution).result == {"n": 1}
 
 
 def refuse(
@@ -181,6 +229,140 @@ def test_end_that_cannot_be_recorded_at_all_is_left_to_the_sweep(
     assert working.finisher.flush(60), "nothing waits for it"
     assert statuses(some) == ["completed", "running", "completed"]
     assert working.desk.in_hand.keys() == [some[1].key], "no audit has it run once more"
+
+
+def of_postgresql(kind: type[Exception], sqlstate: str) -> Exception:
+    error = kind("it says why")
+    error.__cause__ = psycopg.errors.lookup(sqlstate)()
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        of_postgresql(OperationalError, "54000"),
+        of_postgresql(OperationalError, "54001"),
+        of_postgresql(IntegrityError, "23514"),
+        of_postgresql(InternalError, "XX000"),
+    ],
+    ids=lambda error: error.__cause__.sqlstate,
+)
+def test_end_that_the_database_refuses_loses_its_result_and_keeps_no_other(
+    working: Agent, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    some = rows(5, S.RUNNING)
+    finish = executions.finish
+
+    def refusing(batch: list[Ended], **keywords: Any) -> Any:
+        if any(end.reason is Reason.SUCCEEDED and end.execution == some[3] for end in batch):
+            raise error
+        return finish(batch, **keywords)
+
+    monkeypatch.setattr(executions, "finish", refusing)
+    for each in some:
+        working.finisher.put(Ended(each, Reason.SUCCEEDED, {}))
+    assert working.finisher.flush(60)
+    assert statuses(some) == [*["completed"] * 3, "failed", "completed"]
+    assert (reread(some[3]).result or {})["message"] == "it says why"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OperationalError("away"),
+        of_postgresql(ProgrammingError, "42P01"),
+        of_postgresql(NotSupportedError, "0A000"),
+        of_postgresql(OperationalError, database.QUERY_CANCELED),
+        of_postgresql(OperationalError, database.IDLE_IN_TRANSACTION),
+    ],
+    ids=str,
+)
+def test_end_is_recorded_as_it_is_when_the_database_takes_it_again(
+    working: Agent, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr(database_threads, "PAUSE_SECONDS", 0.01)
+    finish, errors = executions.finish, [error] * 3
+
+    def ailing(batch: list[Ended], **keywords: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return finish(batch, **keywords)
+
+    monkeypatch.setattr(executions, "finish", ailing)
+    (execution,) = rows(1, S.RUNNING)
+    working.finisher.put(Ended(execution, Reason.SUCCEEDED, {"n": 1}))
+    assert working.finisher.flush(60)
+    assert statuses([execution]) == ["completed"]
+    assert reread(execution).result == {"n": 1}
+
+
+def test_ends_that_took_too_long_together_are_recorded_by_halves(
+    w1: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    finish = executions.finish
+
+    def slow(batch: list[Ended], **keywords: Any) -> Any:
+        sizes.append(len(batch))
+        if len(batch) > 2:
+            raise of_postgresql(OperationalError, database.QUERY_CANCELED)
+        return finish(batch, **keywords)
+
+    monkeypatch.setattr(executions, "finish", slow)
+    some = rows(4, S.RUNNING)
+    ends = [Ended(each, Reason.SUCCEEDED, {"n": 1}) for each in some]
+    for end in ends:
+        w1.finisher.put(end)
+    w1.finisher._record(ends)
+    assert sizes == [4, 2, 2]
+    assert statuses(some) == ["completed"] * 4
+
+
+def test_large_results_go_into_several_statements(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database_threads, "BATCH_CHARACTERS", 1_000)
+    results: list[Any] = [
+        {},
+        {"text": "x" * 400},
+        {"x" * 300: {"n": 1}},
+        {"list": list(range(100))},
+        {"text": "x" * 5_000},
+        {"n": 1},
+        None,
+        {"list": [["x" * 100] * 8]},
+    ]
+    ends = [Ended(Execution(), Reason.SUCCEEDED, result) for result in results]
+    parts = list(database_threads._parts(ends))
+    assert [end for part in parts for end in part] == ends
+    assert [len(part) for part in parts] == [3, 1, 1, 3]
+
+
+def test_result_that_is_none_of_ours_is_recorded_as_one_that_cannot_be_stored(
+    working: Agent,
+) -> None:
+    foreign: Any = "***"
+    some = rows(2, S.RUNNING)
+    working.finisher.put(Ended(some[0], Reason.TASK_REJECTED, foreign))
+    working.finisher.put(Ended(some[1], Reason.SUCCEEDED, {}))
+    assert working.finisher.flush(60)
+    assert statuses(some) == ["failed", "completed"]
+    assert (reread(some[0]).result or {})["error"] == database_threads.UNSTORABLE
+
+
+def test_fault_of_the_thread_that_records_ends_does_not_end_it(
+    working: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = rows(2, S.RUNNING)
+    record = working.finisher._record
+
+    def faulty(batch: list[Ended]) -> None:
+        monkeypatch.setattr(working.finisher, "_record", record)
+        raise ValueError("of ours")
+
+    monkeypatch.setattr(working.finisher, "_record", faulty)
+    working.finisher.put(Ended(some[0], Reason.SUCCEEDED, {}))
+    wait_until(lambda: working.finisher._record is record)
+    working.finisher.put(Ended(some[1], Reason.SUCCEEDED, {}))
+    wait_until(lambda: statuses(some) == ["running", "completed"])
 
 
 def test_end_of_an_attempt_that_was_given_up_is_refused_once(working: Agent) -> None:

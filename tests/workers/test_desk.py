@@ -6,6 +6,7 @@ import threading
 import time
 import uuid
 import weakref
+from collections import deque
 from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any
@@ -304,6 +305,36 @@ def test_what_was_claimed_and_found_no_slot_is_taken_back_once(agent: Agent) -> 
     assert agent.desk.take_back(older_than_seconds=0) == []
 
 
+def test_what_is_about_to_start_is_not_taken_back_at_the_same_time(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that drains may take back all that is ready, at any moment."""
+    one = Offered([], uuid.uuid4())
+    one.execution = SimpleNamespace(pk=one.execution_id)
+    agent.desk.claimed[one.key] = one  # type: ignore[assignment]
+    late: list[Any] = []
+
+    def take_back() -> None:
+        late.extend(agent.desk.take_back(older_than_seconds=0))
+
+    class Ready(deque[Any]):
+        """Lets the other thread in before something is taken from it."""
+
+        def popleft(self) -> Any:
+            if not late and threading.current_thread() is not draining:
+                draining.start()
+                draining.join(0.2)
+            return super().popleft()
+
+    draining = threading.Thread(target=take_back)
+    agent.desk.ready = Ready([one])
+
+    taken: Any = agent.desk._next_ready()
+    assert taken is one
+    draining.join(10)
+    assert late == []
+
+
 def test_what_the_pool_has_sent_to_nobody_when_the_loop_ends_goes_back(agent: Agent) -> None:
     """Of two attempts, one has been sent to a process by a turn of the loop, and the other waits
     for the next turn, which does not come."""
@@ -396,6 +427,42 @@ def test_attempt_whose_key_is_refused_ends_without_a_slot(
     (end,) = ended
     assert end.reason is Reason.KEY_REFUSED
     assert end.result["message"] == "The key billing/stripe was revoked."
+
+
+@pytest.mark.parametrize("why", ["cancelled", "refused", "not started"])
+def test_attempt_that_ends_without_a_slot_is_no_request_of_celery_any_more(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    ready: list[Any] = []
+    monkeypatch.setattr("workers.desk.state.task_ready", ready.append)
+    one = Offered([], uuid.uuid4())
+    one.is_canceling = why == "cancelled"
+    monkeypatch.setattr(one, "start", lambda *_, **__: 1 / 0)
+    offer(agent, one)
+
+    answer(agent, one.key, contents=Contents({}, refusal="no key" if why == "refused" else ""))
+
+    assert ready == [one]
+    assert not agent.finisher.ends.empty()
+
+
+def test_result_that_cannot_be_masked_is_not_recorded_and_frees_its_slot(
+    agent: Agent, caplog: pytest.LogCaptureFixture
+) -> None:
+    for reason, recorded in (
+        (Reason.SUCCEEDED, Reason.ACTION_FAILED),
+        (Reason.TRY_AGAIN, Reason.TRY_AGAIN),
+    ):
+        one: Any = Offered([], uuid.uuid4())
+        one.masker = SimpleNamespace(value=lambda _: int("hunter22"))
+        agent.desk.claimed[one.key] = one
+        agent.desk.ended(one, reason, {"token": "hunter22"})
+        end = agent.finisher.ends.get_nowait()
+        assert end.reason is recorded
+        message = "The worker could not mask its result: ValueError."
+        assert end.result == {"error": recorded.text, "message": message, "failed_by": "worker"}
+    assert agent.desk.claimed == {}
+    assert "hunter22" not in caplog.text
 
 
 def test_attempt_that_cannot_be_started_ends_and_the_next_one_starts(

@@ -112,6 +112,29 @@ def test_database_that_is_away_is_asked_again_until_it_is_too_late(
     assert notes.story == ["died: its heartbeat could not be renewed"]
 
 
+@pytest.mark.parametrize("error", [OSError("no process"), RuntimeError("no thread")])
+def test_worker_lives_on_whatever_comes_with_its_heartbeat_fails(
+    beating: Any, notes: Agent, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(**_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("workers.heartbeat.RETRY_SECONDS", 0.1)
+    monkeypatch.setattr("workers.heartbeat.executions.settle_replaced", fail)
+    monkeypatch.setattr(beating.audit, "look_for_cancels", fail)
+    renewals = iter([error, error, None])
+
+    def renew() -> None:
+        beating.look_for_cancels_soon()
+        if (failure := next(renewals)) is not None:
+            raise failure
+        beating.stop()
+
+    monkeypatch.setattr(beating.sentinel, "renew", renew)
+    beating.run()
+    assert notes.story == ["takes work", "audit"]
+
+
 def test_heartbeat_that_took_long_is_followed_by_the_next_at_once(
     beating: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

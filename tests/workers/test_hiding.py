@@ -197,6 +197,16 @@ def test_output_without_secrets_comes_at_once(monkeypatch: pytest.MonkeyPatch) -
     assert printed["stdout"].getvalue() == "half a li"
 
 
+def test_output_that_nothing_can_be_written_to_is_no_error_of_the_execution(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    printed = guarded(monkeypatch)
+    one = begun(*SECRETS)
+    sys.stdout.write(f"half of it: {VALUE[:9]}")
+    printed["stdout"].close()
+    hiding.end(one)
+
+
 # --- logs ----------------------------------------------------------------------------------------
 
 
@@ -258,13 +268,25 @@ def test_what_an_execution_says_is_masked_with_its_own_secrets_alone() -> None:
         hiding.end(neighbour)
 
 
+def test_thread_of_the_parent_masks_with_what_the_claim_has_made(
+    monkeypatch: pytest.MonkeyPatch, log: io.StringIO
+) -> None:
+    """To make it once more would take up to a tenth of a second."""
+    made = begun(*SECRETS)
+    monkeypatch.setattr(hiding, "masker_of", lambda _: 1 / 0)
+    assert run(sh(f"echo {VALUE}", secrets=SECRETS)).result["stdout"] == "***\n"
+    logging.getLogger("a").warning("its end is being recorded: %s", VALUE)
+    hiding.end(made)
+    assert log.getvalue().splitlines()[-1].endswith("its end is being recorded: ***")
+
+
 # --- the parent ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def attempt(monkeypatch: pytest.MonkeyPatch) -> Any:
     """An attempt that was claimed with these contents; `put` has what is recorded of it."""
-    monkeypatch.setattr("workers.attempts.state.task_ready", lambda *_, **__: None)
+    monkeypatch.setattr("workers.desk.state.task_ready", lambda *_: None)
     monkeypatch.setattr("workers.attempts.processes.terminate", lambda *_, **__: 0)
     put: list[executions.Ended] = []
     agent: Any = SimpleNamespace(

@@ -228,6 +228,39 @@ def test_database_that_is_away_keeps_no_end_from_being_recorded(
 
 
 @pytest.mark.usefixtures("database")
+def test_what_nobody_expects_keeps_no_end_from_being_recorded_and_ends_no_thread(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, output = (EXECUTION, 1), agent.live_output
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            raise SystemExit
+        output._has_more.set()
+
+    monkeypatch.setattr(time, "sleep", pause)
+    monkeypatch.setattr(live_output, "write", _fail)
+    for loop in (output._write_for_ever, output.run):
+        pauses.clear()
+        fill(agent, key, b"lost")
+        if loop == output.run:
+            for _ in range(2):
+                os.write(live._ways[0], b"no header")
+        else:
+            output._receive()
+            output._has_more.set()
+        with pytest.raises(SystemExit):
+            loop()
+        assert len(pauses) == 2
+    os.write(live._ways[0], b"no header")
+    output.conclude([key])
+    fill(agent, key, b"lost")
+    output.conclude([key])
+
+
+@pytest.mark.usefixtures("database")
 def test_a_long_execution_among_short_ones_is_written_each_second(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,6 +323,10 @@ def _written_by(output: LiveOutput) -> None:
         output.write()
     finally:
         connections.close_all()
+
+
+def _fail(*_: object, **__: object) -> None:
+    raise ValueError("what nobody expects")
 
 
 def _away(*_: object, **__: object) -> None:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, ProgrammingError
 
 from orchestrator.access import execution_tokens
 from orchestrator.access.models import ExecutionToken
@@ -23,14 +23,14 @@ KEYED, PLAIN = "keyed", "plain"
 
 
 @pytest.fixture
-def away(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How often the database does not answer; emptied by each question."""
-    left = [3]
+def away(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """How often the database does not answer, which each question lessens; and its error."""
+    left: list[Any] = [3, OperationalError("away")]
 
     def opened(granted: Any, *, unread: str = "") -> Any:
         if not unread and left[0]:
             left[0] -= 1
-            raise OperationalError("away")
+            raise left[1]
         refusal = {KEYED: unread}
         return {row.pk: Contents({}, refusal=refusal.get(row.pk, "")) for row in granted}
 
@@ -43,19 +43,27 @@ WANTS_NONE = SimpleNamespace(runtime_options={})
 GRANTED: Any = [SimpleNamespace(pk=pk, action=WANTS_NONE) for pk in (KEYED, PLAIN)]
 
 
-def test_keys_are_asked_for_until_the_database_answers(agent: Agent, away: list[int]) -> None:
+def test_keys_are_asked_for_until_the_database_answers(agent: Agent, away: list[Any]) -> None:
     contents: Any = agent.claimer._opened(GRANTED)
     assert {each.refusal for each in contents.values()} == {""}
-    assert away == [0]
+    assert away[0] == 0
 
 
-def test_database_that_stays_away_refuses_what_has_a_key(
-    agent: Agent, away: list[int], monkeypatch: pytest.MonkeyPatch
+def test_what_has_a_key_is_not_opened_if_the_database_stays_away(
+    agent: Agent, away: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away[0] = 1_000
     monkeypatch.setattr(database_threads, "OPENING_SECONDS", 0.05)
+    assert agent.claimer._opened(GRANTED) == {PLAIN: Contents({})}
+
+
+def test_error_of_the_database_that_stays_refuses_what_has_a_key(
+    agent: Agent, away: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away[:] = [1_000, ProgrammingError("no such table")]
+    monkeypatch.setattr(database_threads, "OPENING_SECONDS", 0.05)
     contents: Any = agent.claimer._opened(GRANTED)
-    assert contents[KEYED].refusal == database_threads.UNREAD
+    assert contents[KEYED].refusal == database_threads.FAILED
     assert contents[PLAIN].refusal == ""
 
 
@@ -104,11 +112,10 @@ def test_execution_whose_secrets_cannot_be_masked_is_refused_and_says_how_large_
     assert "too much" not in caplog.text
 
 
-def test_worker_that_stops_does_not_wait_for_keys(agent: Agent, away: list[int]) -> None:
+def test_worker_that_stops_does_not_wait_for_keys(agent: Agent, away: list[Any]) -> None:
     agent.is_stopping = True
-    contents: Any = agent.claimer._opened(GRANTED)
-    assert contents[KEYED].refusal == database_threads.UNREAD
-    assert away == [2]
+    assert agent.claimer._opened(GRANTED) == {PLAIN: Contents({})}
+    assert away[0] == 2
 
 
 @pytest.fixture
@@ -135,7 +142,7 @@ def test_token_of_a_claimed_execution_is_good_whatever_key_the_worker_signs_with
     assert (known.execution_id, known.action_ref) == (asking.pk, "chat.ask")
 
 
-def test_execution_whose_token_cannot_be_stored_is_refused(
+def test_execution_whose_token_cannot_be_stored_while_the_database_is_away_does_not_begin(
     agent: Agent, asking: Execution, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def issue(wanting: Any) -> Any:
@@ -144,6 +151,4 @@ def test_execution_whose_token_cannot_be_stored_is_refused(
     monkeypatch.setattr(execution_tokens, "issue", issue)
     monkeypatch.setattr(database_threads, "OPENING_SECONDS", -1.0)
     other = make_execution("running")
-    contents: Any = agent.claimer._opened([asking, other])
-    assert contents[asking.pk].refusal == database_threads.UNREAD
-    assert contents[other.pk].refusal == ""
+    assert agent.claimer._opened([asking, other]) == {other.pk: Contents({})}

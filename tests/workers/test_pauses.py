@@ -238,7 +238,9 @@ def test_what_is_claimed_of_a_paused_queue_goes_back_and_is_not_started(
 ) -> None:
     monkeypatch.setattr("workers.desk.state.task_ready", lambda *_: None)
     monkeypatch.setattr(
-        w1, "_begin_to_give_back", lambda late, reason: w1._give_back_late(late, reason)
+        w1,
+        "_begin_to_give_back",
+        lambda late, reason: w1._hand_over(late, [each.key for each in late], reason=reason),
     )
     pauses.note(of("orders", S.RUNNING))
     story: list[str] = []
@@ -256,6 +258,25 @@ def test_what_is_claimed_of_a_paused_queue_goes_back_and_is_not_started(
     assert reread(held).retry_count == 0
     assert w1.desk.in_hand.keys() == [free.key]
     assert list(w1.desk.claimed) == [free.key]
+
+
+def test_thread_of_pauses_outlives_what_it_does_not_expect(
+    w1: Agent, pauses: Pauses, time: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[Any] = []
+
+    def look(**_: Any) -> None:
+        looks.append(None)
+        pauses._noted.set()
+        w1.is_stopping = len(looks) == 2
+        if len(looks) == 1:
+            raise RuntimeError("can't start new thread")
+
+    time.sleep = lambda _: None
+    monkeypatch.setattr(pauses, "look", look)
+    pauses._noted.set()
+    pauses.run()
+    assert len(looks) == 2
 
 
 def test_cancel_of_what_is_paused_is_confirmed(w1: Agent, pauses: Pauses) -> None:

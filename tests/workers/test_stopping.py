@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from django.db import connections
+from django.db import OperationalError, connections
 
+from orchestrator.core import fleet
 from orchestrator.core.models import Worker
 from orchestrator.core.reasons import Reason
 from orchestrator.core.states import ExecutionStatus
@@ -16,7 +19,7 @@ from tests.rows import ended, reread
 from tests.waiting import wait_until
 from tests.workers.test_database_threads import asked, rows, statuses
 from tests.workers.test_desk import Offered
-from workers.agent import Agent
+from workers.agent import EXIT_LOST, Agent
 from workers.attempts import Attempt
 from workers.host import Answer
 
@@ -32,7 +35,6 @@ S = ExecutionStatus
 @pytest.fixture(autouse=True)
 def unheard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workers.desk.state.task_ready", lambda *_: None)
-    monkeypatch.setattr("workers.attempts.state.task_ready", lambda *_: None)
     monkeypatch.setattr("workers.agent.publisher.flush", lambda: True)
 
 
@@ -43,6 +45,19 @@ def claimed(agent: Agent, execution: Any) -> Any:
     agent.desk.claimed[attempt.key] = attempt
     agent.desk.in_hand.take([attempt.key])
     return attempt
+
+
+@contextmanager
+def draining(agent: Agent) -> Iterator[None]:
+    """Its thread that waits for a request to stop, and ends with its pool."""
+    thread = threading.Thread(target=agent._drain)
+    thread.start()
+    try:
+        yield
+    finally:
+        agent.stops.set()
+        agent._pool_is_down.set()
+        thread.join(60)
 
 
 def leave(agent: Agent) -> None:
@@ -59,18 +74,103 @@ def test_claim_that_is_granted_after_the_end_of_the_loop_goes_back_while_another
     batch = [asked(late), asked(refused)]
     w1.desk.in_hand.take([each.key for each in batch])
     w1.drain("shutting down", within_seconds=60)
-    draining = threading.Thread(target=w1._drain, args=["shutting down"])
-    draining.start()
-    wait_until(lambda: Worker.objects.get().status == "draining")
+    with draining(w1):
+        wait_until(lambda: Worker.objects.get().status == "draining")
 
-    w1.claimer.answers.append(Answer(batch, [late]))
+        w1.claimer.answers.append(Answer(batch, [late]))
 
-    wait_until(lambda: reread(late).status == "requested")
-    wait_until(lambda: w1.desk.in_hand.keys() == [running.key])
-    assert reread(late).retry_count == 0
-    assert statuses([running]) == ["running"]
-    w1._pool_is_down.set()
-    draining.join(60)
+        wait_until(lambda: reread(late).status == "requested")
+        wait_until(lambda: w1.desk.in_hand.keys() == [running.key])
+        assert reread(late).retry_count == 0
+        assert statuses([running]) == ["running"]
+
+
+def test_drain_is_announced_again_until_that_succeeds(
+    w1: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (dispatched,) = rows(1, S.SCHEDULED)
+    drain, refusals = fleet.drain, [ValueError("what nobody expects"), OperationalError("gone")]
+
+    def refuse_twice(**about: Any) -> bool:
+        if refusals:
+            raise refusals.pop()
+        return drain(**about)
+
+    monkeypatch.setattr("workers.agent.ANNOUNCE_SECONDS", 0.0)
+    monkeypatch.setattr("workers.agent.fleet.drain", refuse_twice)
+    with draining(w1):
+        assert Worker.objects.get().status == "active", "nobody has asked it to stop"
+
+        w1.drain("shutting down", within_seconds=60)
+
+        wait_until(lambda: reread(dispatched).status == "requested")
+        assert Worker.objects.get().status == "draining"
+
+
+def test_what_runs_is_killed_when_the_time_is_up_whatever_goes_wrong(
+    w1: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (execution,) = rows(1, S.RUNNING)
+    running = claimed(w1, execution)
+    running.is_stopped = False
+    kills: list[Any] = []
+
+    def fail(**_: Any) -> bool:
+        raise OperationalError("gone")
+
+    def kill() -> None:
+        kills.append(running.is_stopped)
+        raise OSError("it may not")
+
+    monkeypatch.setattr("workers.agent.fleet.drain", fail)
+    monkeypatch.setattr(w1, "_kill_all", kill)
+    with draining(w1):
+        w1.drain("shutting down", within_seconds=0)
+
+        wait_until(lambda: len(kills) > 1)
+    assert set(kills) == {True}
+
+
+def test_worker_that_gives_up_ends_though_it_cannot_kill_what_runs(
+    w1: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leave_at_once(status: int) -> None:
+        raise SystemExit(status)
+
+    monkeypatch.setattr(w1, "_kill_all", lambda: 1 / 0)
+    monkeypatch.setattr("workers.agent.os._exit", leave_at_once)
+    with pytest.raises(SystemExit, match=str(EXIT_LOST)):
+        w1.die("it was declared lost")
+
+
+def test_what_cannot_be_given_back_for_want_of_a_thread_is_left_to_the_audit(
+    w1: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (late,) = rows(1, S.RUNNING)
+    w1.desk.in_hand.take([late.key])
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", fail)
+        w1.give_back_paused([late])
+    assert w1.desk.in_hand.keys() == []
+
+
+def test_attempt_whose_release_came_as_its_worker_stops_goes_back_and_acknowledges_nothing(
+    w1: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (execution,) = rows(1, S.RUNNING)
+    attempt = claimed(w1, execution)
+    w1.is_stopping = True
+    monkeypatch.setattr(w1.desk, "claim_waiting", lambda: 1 / 0)  # what the loop alone may do
+
+    w1.on_loop(lambda: w1.desk.go_on([attempt]))
+
+    assert list(w1.desk.ready) == [attempt]
+    w1._give_back()
+    assert ended(execution) == ("requested", "given_back")
 
 
 def test_what_waits_for_its_release_or_for_a_turn_of_the_loop_goes_back_when_the_pool_is_down(

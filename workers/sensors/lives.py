@@ -21,6 +21,7 @@ from orchestrator.automation.sensors.assignments import Lease
 from orchestrator.automation.sensors.reports import LeaseLost, Report
 from orchestrator.core import clock
 from orchestrator.core.errors import MusterError
+from workers.isolated import results
 from workers.sensors.journal import Journal
 
 log = structlog.get_logger(__name__)
@@ -76,7 +77,7 @@ class Life(threading.Thread):
 
     def run(self) -> None:
         try:
-            problem = self.journal.masked(self._live_to_the_end())
+            problem = results.text(self.journal.masked(self._live_to_the_end()))
             if problem and self.order == Order.GO_ON:
                 log.warning("sensor failed", sensor=self.lease.sensor.ref, problem=problem)
                 self.journal.note(f"{problem}; it starts again after a while")
@@ -166,6 +167,11 @@ class Life(threading.Thread):
         while True:
             try:
                 write()
+                return
+            except (DataError, IntegrityError) as error:
+                # it would be the same again and again; the supervisor reports a life that is over
+                log.error("not recorded", sensor=self.lease.sensor.ref, error=repr(error)[:200])
+                _drop_broken_connection()
                 return
             except DatabaseError:
                 _drop_broken_connection()

@@ -45,9 +45,11 @@ def run(name: str, labels: Mapping[str, str]) -> None:
     work_dirs.remove_left()
     supervisor = Supervisor(name, labels)
     supervisor.start()
-    log.info("sensor ready.", name=name, labels=dict(labels))
-    ticking.fire_until(stopping)
-    supervisor.stop()
+    try:
+        log.info("sensor ready.", name=name, labels=dict(labels))
+        ticking.fire_until(stopping)
+    finally:
+        supervisor.stop()  # or its thread would keep this process
     _dismiss(watcher)
     publisher.flush()
     connections.close_all()

@@ -11,7 +11,7 @@ import threading
 
 import structlog
 from django.db import Error as DatabaseError
-from django.db import close_old_connections
+from django.db import close_old_connections, connections
 
 from orchestrator.automation import timers
 from orchestrator.core import clock
@@ -36,7 +36,10 @@ def _turn() -> float:
         return _seconds_until_next()
     except DatabaseError as error:
         log.warning("timers not fired, trying again", error=repr(error))
-        return LONGEST_SLEEP_SECONDS
+    except Exception:  # whatever it is, timers are fired again
+        log.exception("timers not fired, trying again")
+        connections.close_all()
+    return LONGEST_SLEEP_SECONDS
 
 
 def _seconds_until_next() -> float:

@@ -7,12 +7,12 @@ from typing import Any
 
 from django.contrib import admin
 from django.utils.safestring import SafeString
-from unfold.contrib.filters.admin import RangeDateTimeFilter
 from unfold.decorators import display
 
 from orchestrator.access.audit.models import DECISION_KINDS
 from orchestrator.access.models import AuditEvent, AuditSeal
 from orchestrator.core.admin import render
+from orchestrator.core.admin.listing import TimeBetween
 from orchestrator.core.admin.read_only import ReadOnlyAdmin, Section
 from orchestrator.core.authority import Principal
 
@@ -21,7 +21,7 @@ from orchestrator.core.authority import Principal
 class AuditEventAdmin(ReadOnlyAdmin):
     view_permission = "audit.read"
     list_display = ("happened", "actor", "permission", "about", "decision_label", "why", "address")
-    list_filter = ("decision", "actor_kind", ("at", RangeDateTimeFilter))
+    list_filter = ("decision", "actor_kind", ("at", TimeBetween))
     search_fields = ("actor__exact", "permission__exact", "object_id__exact", "request_id__exact")
     search_help_text = "A whole actor, permission, id of an object, or id of a request."
 

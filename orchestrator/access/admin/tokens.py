@@ -229,7 +229,7 @@ class ApiTokenAdmin(AddableAdmin):
     )
     def revoke(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
         token = self.get_object(request, object_id)
-        tokens.revoke(token.name, by=self.principal(request), now=clock.now())
+        tokens.revoke(token, by=self.principal(request), now=clock.now())
         self.log_change(request, token, "Revoked.")
         messages.success(request, f"{token.name} is revoked.")
         return go_to(request, reverse("admin:access_apitoken_change", args=[token.pk]))

@@ -108,7 +108,7 @@ def revoke_token(request: AuthenticatedRequest, token_id: pages.RowId) -> HttpRe
     `tokens.manage`. Safe to repeat."""
     row = _one(request, token_id)
     if row.revoked_at is None:
-        tokens.revoke(row.name, by=request.auth.principal, now=request.auth.now)
+        tokens.revoke(row, by=request.auth.principal, now=request.auth.now)
     return reply(shown.token(_one(request, token_id), now=request.auth.now))
 
 

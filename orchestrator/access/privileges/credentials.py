@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from orchestrator.access import privileges
 from orchestrator.core.errors import MusterError
@@ -111,11 +111,17 @@ def of_environment(variables: Mapping[str, str]) -> list[Credentials]:
 
 
 def with_login(url: str, name: str) -> str:
-    """This URL with another user and a new password."""
-    parts = urlsplit(url)
-    place = parts.netloc.rpartition("@")[2]
-    password = secrets.token_urlsafe(PASSWORD_BYTES)
-    return parts._replace(netloc=f"{quote(name, safe='')}:{password}@{place}").geturl()
+    """This URL with another user and a new password, the same for all hosts of a broker."""
+    login = f"{quote(name, safe='')}:{secrets.token_urlsafe(PASSWORD_BYTES)}"
+    return ";".join(
+        parts._replace(netloc=f"{login}@{parts.netloc.rpartition('@')[2]}").geturl()
+        for parts in _hosts(url)
+    )
+
+
+def _hosts(url: str) -> list[SplitResult]:
+    """The URLs of a broker's hosts, which have a `;` between; of a database its own."""
+    return [urlsplit(each) for each in (url.split(";") if url.startswith("amqp") else [url])]
 
 
 def _credentials(
@@ -175,5 +181,4 @@ def _write(path: Path, urls: Mapping[str, str]) -> list[Path]:
 
 
 def _is_login(url: str, user: str | None) -> bool:
-    parts = urlsplit(url)
-    return bool(parts.password) and parts.username == user
+    return all(parts.password and parts.username == user for parts in _hosts(url))

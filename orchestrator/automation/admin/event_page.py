@@ -24,7 +24,7 @@ def sections(event: Event, *, seen_by: Principal) -> list[Section]:
     payload = render.pretty_json(shown.payload(event, seen_by=seen_by))
     kind = "warning" if event.problem else "success" if event.matched else ""
     boxes = [
-        Section(facts=render.facts(shown.situation(event)), kind=kind),
+        Section(facts=render.facts(shown.situation(event, seen_by=seen_by)), kind=kind),
         Section(title="Payload", body=payload),
     ]
     if not authority.may(seen_by, "rules.read"):

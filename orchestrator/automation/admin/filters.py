@@ -11,7 +11,7 @@ from unfold.contrib.filters.admin import DropdownFilter
 from orchestrator.automation.models import Rule, Trigger, TriggerType
 from orchestrator.automation.states import EnforcementState
 from orchestrator.core import authority
-from orchestrator.core.admin.listing import CreatedWithin
+from orchestrator.core.admin.listing import ByKey, CreatedWithin
 
 CHOICE_LIMIT = 500
 """More choices than this would be a page of their own."""
@@ -34,17 +34,13 @@ class ByType(DropdownFilter):
         return queryset.filter(**{f"{field}__in": list(ids[:CHOICE_LIMIT])})
 
 
-class ByRule(DropdownFilter):
+class ByRule(ByKey):
     title = "rule"
-    parameter_name = "rule"
+    parameter_name = field = "rule"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         visible = Rule.objects.visible_to(authority.of_request(request))
         return [(str(pk), ref) for pk, ref in visible.values_list("pk", "ref")[:CHOICE_LIMIT]]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        value = self.value() or ""
-        return queryset.filter(rule_id=int(value)) if value.isdecimal() else queryset
 
 
 class ByState(DropdownFilter):

@@ -104,7 +104,7 @@ def execution(row: Enforcement, present: frozenset[UUID]) -> SafeString | None:
 def answered(row: Event) -> str:
     """How many rules matched an event, or why none was asked."""
     if row.problem:
-        return row.problem
+        return row.why_not_asked
     return "not asked yet" if row.matched is None else f"{row.matched}"
 
 

@@ -41,8 +41,8 @@ def list_enforcements(
 ) -> HttpResponse:
     """The answers of rules to events, newest first.
 
-    For a state alone, a page looks at 100,000 of them: it may be short, or even empty, and `next`
-    leads on to older ones until it is null.
+    For a state, a page looks at 100,000 of those that match the other filters: it may be short, or
+    even empty, and `next` leads on to older ones until it is null.
     """
     refuse_unknown_parameters(request, EnforcementQuery)
     visible = Enforcement.objects.visible_to(request.auth.principal)

@@ -139,8 +139,9 @@ def report_events(request: AuthenticatedRequest, new: Body[NewEvents]) -> HttpRe
 def list_events(request: AuthenticatedRequest, query: Query[EventQuery]) -> HttpResponse:
     """Events, newest first.
 
-    For a type, a key, a source or a time alone, a page looks at 100,000 events: it may be short, or
-    even empty, and `next` leads on to older ones until it is null.
+    For a type, a key without a trigger, a source or a time, a page looks at 100,000 of those that
+    match the other filters: it may be short, or even empty, and `next` leads on to older ones until
+    it is null.
     """
     refuse_unknown_parameters(request, EventQuery)
     principal = request.auth.principal

@@ -42,7 +42,7 @@ class ListingCommand(output.MusterCommand):
             self.show(table(page))
         else:
             self.stdout.write(none)
-        self.lead_on(more)
+        self.lead_on(more, found=bool(page))
 
 
 def of_packs(rows: QuerySet[Any], *, pack: str | None, retired: bool) -> QuerySet[Any]:

@@ -202,13 +202,13 @@ def event_rows(rows: Sequence[Event]) -> Table:
             output.plain(row.source),
             Text("waits", style="yellow") if row.matched is None else str(row.matched),
             output.line(row.dedup_key or ""),
-            output.line(row.problem),
+            output.line(row.why_not_asked),
         )
     return table
 
 
 def event_page(row: Event, now: datetime, *, seen_by: Principal) -> Iterator[RenderableType]:
-    yield output.facts(events.situation(row))
+    yield output.facts(events.situation(row, seen_by=seen_by))
     visible = Enforcement.objects.visible_to(seen_by).filter(event=row)
     listed = list(visible.select_related("rule").order_by("pk")[:LATEST])
     if listed:

@@ -17,6 +17,7 @@ from orchestrator.core.models.maintenance import PROCESSES_DIFFER_BY
 
 DEEPEST = 11
 """An event of this depth asks no rule: ten rules in a row have answered what they caused."""
+TOO_DEEP = "too_deep"
 
 
 class EventQuerySet(OfPacks["Event"], Handled["Event"]):  # type: ignore[override] # as_manager
@@ -117,6 +118,12 @@ class Event(models.Model):
 
     def __str__(self) -> str:
         return f"{self.type_ref} {self.pk}"
+
+    @property
+    def why_not_asked(self) -> str:
+        """Why no rule was asked, without what `problem` quotes of the payload; empty if there is no
+        reason."""
+        return self.problem if self.problem in ("", TOO_DEEP) else "does not fit the schema"
 
     @property
     def place(self) -> Place:

@@ -16,9 +16,18 @@ class RevisionQuerySet(models.QuerySet["Revision"]):
         """The stamp now; None if no rule was ever installed."""
         return self.filter(pk=THE_ONLY).values_list("stamp", flat=True).first()
 
+    def lock(self) -> None:
+        """Have whoever else changes rules wait for the end of this transaction, of which it is the
+        first statement.
+
+        Whether an enabled rule waits for a trigger is read, and acted upon later; and rows of rules
+        and timers are locked in no common order.
+        """
+        self.select_for_update().get_or_create(pk=THE_ONLY, defaults={"stamp": uuid4()})
+
     def advance(self) -> None:
-        """Change the stamp, in the transaction of a change that caches must see."""
-        self.update_or_create(pk=THE_ONLY, defaults={"stamp": uuid4()})
+        """Change the stamp, in the transaction of a change that caches must see; it is locked."""
+        self.filter(pk=THE_ONLY).update(stamp=uuid4())
 
 
 class Revision(models.Model):

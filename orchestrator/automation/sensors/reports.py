@@ -15,7 +15,7 @@ from orchestrator.automation import triggers
 from orchestrator.automation.models import Assignment, Trigger
 from orchestrator.automation.models.sensors import POLL
 from orchestrator.automation.problems import InvalidDocument
-from orchestrator.automation.recording import EventsRefused, NewEvent, record_many
+from orchestrator.automation.recording import NewEvent, record_accepted
 from orchestrator.automation.sensors.assignments import Lease
 from orchestrator.automation.states import REPORTS
 from orchestrator.core import json_values
@@ -62,9 +62,10 @@ def record(
         cursor = None
     with transaction.atomic():
         _pass_fence(lease, {} if cursor is None else {"cursor": dict(cursor)})
-        news, more = _without_refused(lease, news, now)
-        refusals += more
-        _count(lease, len(news), refused + len(refusals), now)
+        is_own = lease.sensor.runtime == POLL
+        recorded, more = record_accepted(news, now=now, by_muster=is_own)
+        refusals += [f"{each.pointer} {each.message}" for each in more]
+        _count(lease, len(recorded), refused + len(refusals), now)
     return refusals
 
 
@@ -89,25 +90,6 @@ def _count(lease: Lease, events: int, refused: int, now: datetime) -> None:
         Assignment.objects.filter(pk=lease.assignment_id).update(
             events=F("events") + events, refused=F("refused") + refused, **values
         )
-
-
-def _without_refused(
-    lease: Lease, news: list[NewEvent], now: datetime
-) -> tuple[list[NewEvent], list[str]]:
-    """Record those that are not refused; them, and why the others were."""
-    if not news:
-        return [], []
-    is_own = lease.sensor.runtime == POLL
-    try:
-        record_many(news, now=now, by_muster=is_own)
-    except EventsRefused as error:
-        wrong = {each.index for each in error.refusals}
-        refusals = [f"{each.pointer} {each.message}" for each in error.refusals]
-        rest = [new for index, new in enumerate(news) if index not in wrong]
-        if rest:
-            record_many(rest, now=now, by_muster=is_own)
-        return rest, refusals
-    return news, []
 
 
 def _read(

@@ -28,7 +28,9 @@ class EventShown(Shown):
     received_at: datetime
     evaluated_at: datetime | None = Field(description="When the rules were asked.")
     matched: int | None = Field(description="How many rules matched.")
-    problem: str = Field(description="Why no rule was asked, if so.")
+    problem: str = Field(
+        description="Why no rule was asked, if so; in detail with the permission `payloads.read`."
+    )
     source: str
     sent_by: str
     correlation_id: str | None
@@ -39,12 +41,16 @@ class EventShown(Shown):
 def shown(row: Event, *, seen_by: Principal) -> EventShown:
     """Convert an event, loaded with its trigger's type."""
     names = (
-        "id", "trigger_id", "occurred_at", "received_at", "evaluated_at", "matched", "problem",
-        "source", "sent_by", "correlation_id", "depth", "cause_execution_id",
+        "id", "trigger_id", "occurred_at", "received_at", "evaluated_at", "matched", "source",
+        "sent_by", "correlation_id", "depth", "cause_execution_id",
     )  # fmt: skip
     values = {name: getattr(row, name) for name in names}
     return EventShown(
-        type=row.type_ref, key=row.dedup_key, payload=payload(row, seen_by=seen_by), **values
+        type=row.type_ref,
+        key=row.dedup_key,
+        payload=payload(row, seen_by=seen_by),
+        problem=_problem(row, seen_by),
+        **values,
     )
 
 
@@ -54,7 +60,14 @@ def payload(row: Event, *, seen_by: Principal) -> Any:
     return authority.payload(masked, of=row.place, seen_by=seen_by)
 
 
-def situation(row: Event) -> list[Fact]:
+def _problem(row: Event, seen_by: Principal) -> str:
+    """Why no rule was asked: in detail it quotes the payload."""
+    if row.problem == row.why_not_asked or authority.may(seen_by, authority.PAYLOADS, row.place):
+        return row.problem
+    return row.why_not_asked
+
+
+def situation(row: Event, *, seen_by: Principal) -> list[Fact]:
     """What it is, where it comes from, and what became of it."""
     return said(
         [
@@ -63,7 +76,7 @@ def situation(row: Event) -> list[Fact]:
             ("Key", row.dedup_key),
             ("Source", row.source),
             ("Sent by", row.sent_by),
-            ("Problem", row.problem),
+            ("Problem", _problem(row, seen_by)),
             ("Rules that matched", row.matched),
             ("Depth", row.depth),
             ("About execution", str(row.cause_execution_id) if row.cause_execution_id else None),

@@ -56,6 +56,9 @@ class BulkOrder(models.Model):
     query = models.CharField(
         max_length=QUERY_MAX, blank=True, help_text="The search; empty if rows were named."
     )
+    ids_digest = models.CharField(
+        max_length=64, blank=True, help_text="SHA-256 of the rows that were named, if any were."
+    )
     looked_from = models.DateTimeField(
         null=True, help_text="A search that scans and names no time looked back to here."
     )

@@ -96,7 +96,7 @@ def show(look: Look, request: HttpRequest, id: UUID) -> Context:
 def show_new(look: Look, request: HttpRequest) -> Context:
     """What an order would be about, counted, and the dialog that orders it."""
     verb = verbs.named(request.GET.get("verb", ""))
-    query = request.GET.get("q", "").replace("\0", "")
+    query = request.GET.get("q", "")
     try:
         ids = chosen(request.GET.getlist("id"))
         found = ordering.foresee(Wish(verb.name, query, ids), principal=look.user, now=look.now)

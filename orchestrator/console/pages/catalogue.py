@@ -13,7 +13,7 @@ from django.db.models import Q
 from django.http import HttpRequest
 from django.urls import reverse
 
-from orchestrator.console import access, draw
+from orchestrator.console import access, draw, paging
 from orchestrator.console.access import Context
 from orchestrator.console.kept import for_all
 from orchestrator.console.look import Look
@@ -38,8 +38,6 @@ RECENT_MAX = 10_000
 """Of the executions of the last day, the newest so many are counted."""
 RECORD_DAYS = 7
 RUNS_MAX = 10
-TEXT_MAX = 100
-"""Characters of what is looked for."""
 
 
 class UnknownAction(NotFound):
@@ -91,7 +89,7 @@ class PackRow:
 @access.page("catalogue", needs="actions.read", topics="clock")
 def show_list(look: Look, request: HttpRequest) -> Context:
     """Packs with their actions, and how these ended in the last day."""
-    text = request.GET.get("q", "").replace("\0", "").strip()[:TEXT_MAX]
+    text = paging.typed(request)
     actions = list(_matching(look, text)[: ACTIONS_MAX + 1])
     ended = _ended(look) if look.may("executions.read") else {}
     rows = [ActionRow(each, _outcomes(each, ended, look)) for each in actions[:ACTIONS_MAX]]

@@ -66,7 +66,7 @@ def show_list(look: Look, request: HttpRequest) -> Context:
     """What failed most often in a time, and how that developed."""
     window = _window(request)
     since = shown.since(look.now, window.length)
-    action = request.GET.get("action", "").replace("\0", "")
+    action = request.GET.get("action", "")
     numbers = shown.most_frequent(since=since, most=MOST, seen_by=look.user, action_ref=action)
     found = shown.described(numbers, since=since, seen_by=look.user)
     return {

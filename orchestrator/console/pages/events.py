@@ -22,6 +22,7 @@ from orchestrator.console.criteria import Verdict
 from orchestrator.console.look import Look
 from orchestrator.console.pages import causes
 from orchestrator.console.pages.enforcements import execution_of
+from orchestrator.core import cursors
 from orchestrator.core.models import Execution
 from orchestrator.core.words import Kind, kind_of
 from orchestrator.rollups.causes import FAILED
@@ -94,8 +95,8 @@ def _matching(
     if answer:
         found = found.filter(**RULES[answer]) if answer in RULES else found.none()
     if trigger := query.get("trigger"):
-        number = int(trigger) if trigger.isascii() and trigger.isdigit() else 0
-        return found.filter(trigger=min(number, 2**63 - 1)), None
+        number = paging.parsed(trigger, cursors.whole_number)
+        return found.filter(trigger=number) if number else found.none(), None
     is_slow = answer in ("matched", "unmatched")
     return found, among or (Event.objects.all() if is_slow else None)
 
@@ -121,7 +122,7 @@ def show(look: Look, request: HttpRequest, id: UUID) -> Context:
         "title": event.type_ref,
         "here": "events",
         "event": event,
-        "situation": draw.facts(shown.situation(event)),
+        "situation": draw.facts(shown.situation(event, seen_by=look.user)),
         "payload": draw.json(shown.payload(event, seen_by=look.user)),
         "may_see_rules": may_see_rules,
         "asked": _in_order(_asked(look, recalled)),

@@ -136,9 +136,9 @@ def complete(request: HttpRequest) -> HttpResponseBase:
     look = Look.of(request)
     if not look.may("executions.read"):
         return JsonResponse({"items": []}, status=403)
-    text = request.GET.get("q", "")[: search.LONGEST].replace("\0", "")
-    at = request.GET.get("at", "")
-    position = min(int(at), len(text)) if at.isascii() and at.isdigit() else len(text)
+    text = request.GET.get("q", "")[: search.LONGEST]
+    at = paging.parsed(request.GET.get("at", ""), int)
+    position = len(text) if at is None else max(0, min(at, len(text)))
     found = search.complete(text, position, search.Asked(look.user, look.now))
     items = [{"text": e.text, "start": e.start, "end": e.end, "about": e.about} for e in found]
     return JsonResponse({"items": items})

@@ -16,7 +16,7 @@ from django.urls import reverse
 from django.utils.crypto import salted_hmac
 
 from orchestrator.access import audit
-from orchestrator.console import access, schema_form
+from orchestrator.console import access, paging, schema_form
 from orchestrator.console.access import Context
 from orchestrator.console.look import Look
 from orchestrator.core import authority, executions, queue_terms, words
@@ -55,7 +55,7 @@ class Option:
 @access.page("run", needs="executions.run", topics="presence")
 def find(look: Look, request: HttpRequest) -> Context:
     """The actions that the user may run."""
-    text = request.GET.get("q", "").replace("\0", "").strip()
+    text = paging.typed(request)
     rows = Action.objects.visible_to(look.user, "executions.run").filter(enabled=True)
     for word in text.split():
         rows = rows.filter(Q(ref__icontains=word) | Q(description__icontains=word))

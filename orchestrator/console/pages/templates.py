@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,7 +10,7 @@ from django.db.models import Q
 from django.http import HttpRequest
 from django.urls import reverse
 
-from orchestrator.console import access, draw
+from orchestrator.console import access, draw, paging
 from orchestrator.console.access import Context
 from orchestrator.console.kept import for_all
 from orchestrator.console.look import Look
@@ -99,12 +99,12 @@ class StepRow:
 @access.page("templates", needs="templates.read", topics="clock")
 def show_list(look: Look, request: HttpRequest) -> Context:
     """Those whose name has the text of the address, and how the newest tasks of each went."""
-    window, text = _window(request), request.GET.get("name", "").replace("\0", "")
+    window, text = _window(request), paging.typed(request, "name")
     rows = TaskTemplate.objects.visible_to(look.user).defer("definition").select_related("pack")
     if text:
         rows = rows.filter(Q(namespace__icontains=text) | Q(name__icontains=text))
     found = list(rows.order_by("namespace", "name", "-pk")[: ROWS_MAX + 1])
-    numbers = _performance(look, window)
+    numbers = _performance(look, window, found[:ROWS_MAX])
     return {
         "title": "Templates",
         "here": "templates",
@@ -190,16 +190,19 @@ def succeeded(numbers: TemplatePerformance | None) -> str:
     return f"{1 - numbers.failure_rate:.0%}" if numbers and over else ""
 
 
-def _performance(look: Look, window: str) -> Mapping[int, TemplatePerformance]:
-    """By template: the numbers of the newest tasks of a window. The templates that are shown are
-    visible already; here is asked whether their numbers are."""
-    if not look.may("analytics.read"):
+def _performance(
+    look: Look, window: str, templates: Iterable[TaskTemplate]
+) -> Mapping[int, TemplatePerformance]:
+    """By template: the numbers of the newest tasks of a window. These templates are visible; here
+    is asked whether the numbers of each are."""
+    allowed = {each.pk for each in templates if look.may("analytics.read", each.place)}
+    if not allowed:
         return {}
     since = _since(look, window)
     rows = for_all(
         f"templates.{window}", lambda: analytics.templates(since=since, newest=TASKS_MAX)
     )
-    return {each.template_id: each for each in rows}
+    return {each.template_id: each for each in rows if each.template_id in allowed}
 
 
 def _of_one(

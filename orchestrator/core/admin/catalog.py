@@ -25,6 +25,7 @@ from orchestrator.core.admin.read_only import ReadOnlyAdmin, Section, go_to
 from orchestrator.core.authority import Principal
 from orchestrator.core.executions import NewExecution
 from orchestrator.core.executions.requests import LONGEST_TEXTS
+from orchestrator.core.json_field import JSONField
 from orchestrator.core.models import Action, Pack, Release
 from orchestrator.core.shown import actions as shown
 from orchestrator.core.shown import packs as packs_shown
@@ -35,7 +36,7 @@ MOST_RELEASES = 50
 class RunForm(BaseDialogForm):
     """A request for an execution: its parameters, and the most wanted of its options."""
 
-    parameters = forms.JSONField(
+    parameters = JSONField(
         required=False,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 8, "autofocus": "", "class": "m-code"}),
         help_text="A JSON object.",

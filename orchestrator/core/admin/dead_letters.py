@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -22,13 +22,13 @@ from orchestrator.core.admin import again, dead_letter_page, dialogs, render, se
 from orchestrator.core.admin.again import AgainForm
 from orchestrator.core.admin.dead_letter_page import subject_link
 from orchestrator.core.admin.listing import id_starts_with
-from orchestrator.core.admin.read_only import AsOfChangeList, ReadOnlyAdmin, Section
+from orchestrator.core.admin.read_only import BoundedChangeList, ReadOnlyAdmin, Section
 from orchestrator.core.admin.selected import Outcome
 from orchestrator.core.authority import Principal
 from orchestrator.core.errors import NotFound
 from orchestrator.core.investigations import TEXT_MAX
 from orchestrator.core.models import DLQEntry, Execution
-from orchestrator.core.models.dead_letters import REASON_KINDS, RESOLUTION_KINDS
+from orchestrator.core.models.dead_letters import REASON_KINDS, RESOLUTION_KINDS, may_scan
 from orchestrator.core.shown import investigations as shown
 
 
@@ -64,7 +64,14 @@ class ByResolution(admin.SimpleListFilter):
         return queryset.filter(resolution_status=self.value()) if self.value() else queryset
 
 
-class DLQChangeList(AsOfChangeList):
+class DLQChangeList(BoundedChangeList):
+    to_look_further = "choose the pending ones, or take `./manage.py dlq list`"
+
+    def is_slow(self, chosen: Mapping[str, str]) -> bool:
+        resolution = chosen.get(ByResolution.parameter_name) or None
+        reason = chosen.get(ByReason.parameter_name) or None
+        return may_scan(is_of_subject=False, resolution_status=resolution, others=[reason])
+
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         principal = authority.of_request(request)

@@ -10,6 +10,7 @@ from django.http import HttpRequest
 from unfold.contrib.filters.admin import DropdownFilter
 
 from orchestrator.core import authority
+from orchestrator.core.admin.listing import ByKey
 from orchestrator.core.models import Action, Pack, Worker
 from orchestrator.core.models.executions import ExecutionQuerySet, may_scan
 from orchestrator.core.reasons import Reason
@@ -56,17 +57,13 @@ class ByReason(DropdownFilter):
         return queryset.filter(reason=self.value()) if self.value() else queryset
 
 
-class ByWorker(DropdownFilter):
+class ByWorker(ByKey):
     title = "worker"
-    parameter_name = "worker"
+    parameter_name = field = "worker"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         visible = Worker.objects.visible_to(authority.of_request(request))
         return [(str(pk), name) for pk, name in visible.values_list("pk", "name")]
-
-    def queryset(self, request: HttpRequest, queryset: Executions) -> Executions:
-        value = self.value() or ""
-        return queryset.filter(worker_id=int(value)) if value.isdecimal() else queryset
 
 
 class ByPack(DropdownFilter):

@@ -7,8 +7,8 @@ needs no index of its own.
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import date, datetime, timedelta
+from typing import Any, ClassVar
 
 from django.core.paginator import Page, Paginator
 from django.db.models import Model, Q, QuerySet
@@ -18,10 +18,13 @@ from django.utils.dateparse import parse_date, parse_time
 from django.utils.functional import cached_property
 from unfold.contrib.filters.admin import DropdownFilter, RangeDateTimeFilter
 
-from orchestrator.core import clock
+from orchestrator.core import clock, cursors
 from orchestrator.core.models.time_ordered import created_between, ids_beginning_with
 
 COUNT_LIMIT = 10_000
+
+FIRST_DAY, LAST_DAY = date.min + timedelta(days=2), date.max - timedelta(days=2)
+"""Of a range: in any timezone there is time left before, and after."""
 
 _HEX = re.compile(r"[0-9a-f-]{4,36}", re.IGNORECASE)
 
@@ -66,6 +69,19 @@ def id_starts_with(text: str, *, field: str = "pk") -> Q | None:
     return Q((f"{field}__range", ids_beginning_with(digits)))
 
 
+class ByKey(DropdownFilter):
+    """A filter whose values are keys of another table's rows, which are numbers."""
+
+    field: ClassVar[str]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Model]) -> QuerySet[Model]:
+        try:
+            key = cursors.whole_number(self.value() or "")
+        except ValueError:
+            return queryset
+        return queryset.filter(**{self.field: key})
+
+
 class CreatedWithin(DropdownFilter):
     title = "time of creation"
     parameter_name = "within"
@@ -87,25 +103,32 @@ class CreatedWithin(DropdownFilter):
         return queryset.filter(created_between(clock.now() - window, None, field=self.field))
 
 
-class CreatedBetween(RangeDateTimeFilter):
+class TimeBetween(RangeDateTimeFilter):
     """From and to, in the installation's timezone; a date without a time means all of that day."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Model]) -> QuerySet[Model]:
-        return queryset.filter(
-            created_between(
-                self._bound("from", "00:00:00"),
-                self._bound("to", "23:59:59.999999"),
-                field=self.parameter_name,
-            )
-        )
+        start, end = self._bound("from", "00:00:00"), self._bound("to", "23:59:59.999999")
+        return queryset.filter(self.condition(start, end))
+
+    def condition(self, start: datetime | None, end: datetime | None) -> Q:
+        """The rows of a range of time; either end may be open."""
+        wanted = Q() if start is None else Q((f"{self.parameter_name}__gte", start))
+        return wanted if end is None else wanted & Q((f"{self.parameter_name}__lte", end))
 
     def _bound(self, name: str, default_time: str) -> datetime | None:
         date_text = self.used_parameters.get(f"{self.parameter_name}_{name}_0") or ""
         time_text = self.used_parameters.get(f"{self.parameter_name}_{name}_1") or default_time
         try:
-            date, time = parse_date(date_text), parse_time(time_text)
+            day, time = parse_date(date_text), parse_time(time_text)
         except ValueError:  # well formed, but no day of the calendar
             return None
-        if date is None or time is None:
+        if day is None or time is None:
             return None
-        return timezone.make_aware(datetime.combine(date, time))
+        return timezone.make_aware(datetime.combine(min(max(day, FIRST_DAY), LAST_DAY), time))
+
+
+class CreatedBetween(TimeBetween):
+    """Of rows whose ids have the time."""
+
+    def condition(self, start: datetime | None, end: datetime | None) -> Q:
+        return created_between(start, end, field=self.parameter_name)

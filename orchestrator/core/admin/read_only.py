@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.contrib import messages
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.core.paginator import InvalidPage
 from django.db.models import Model, QuerySet
@@ -37,6 +36,11 @@ class Section:
 
 class AsOfChangeList(ChangeList):
     """A list whose rows have the time of the request, so that the clock is read once."""
+
+    def get_ordering_field(self, field_name: Any) -> Any:
+        """None for a column that has no link to sort by it: of an address, Django takes any, and
+        the database would sort a whole table."""
+        return super().get_ordering_field(field_name) if field_name in self.sortable_by else None
 
     def get_results(self, request: HttpRequest) -> None:
         """As Django's, without its second and third reading of a list that has one page."""
@@ -157,18 +161,33 @@ class ReadOnlyAdmin(Guarded, ModelAdmin):
 
 
 class AddableAdmin(ReadOnlyAdmin):
-    """Rows are added one at a time, by a verb that may refuse."""
+    """Rows are added one at a time, by a verb that may refuse: its refusal is an error of the form,
+    which keeps what was typed."""
 
     def add_view(
         self, request: HttpRequest, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
         buttons = {"show_save_and_continue": False, "show_save_and_add_another": False}
+        context = extra_context or buttons
         try:
-            response: HttpResponse = super().add_view(request, form_url, extra_context or buttons)
+            response: HttpResponse = super().add_view(request, form_url, context)
         except MusterError as error:
-            messages.error(request, str(error))
-            return HttpResponseRedirect(request.get_full_path())
+            request.refusal = str(error)  # type: ignore[attr-defined]
+            response = super().add_view(request, form_url, context)
         return response
+
+    def get_form(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> Any:
+        form: Any = super().get_form(request, obj, **kwargs)
+        refusal = getattr(request, "refusal", None)
+        if refusal is None:
+            return form
+
+        class RefusedForm(form):
+            def clean(self) -> None:
+                super().clean()
+                self.add_error(None, refusal)
+
+        return RefusedForm
 
 
 def go_to(request: HttpRequest, url: str) -> HttpResponse:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from django import forms
 from django.contrib import admin
 from django.http import HttpRequest
 from django.utils.html import format_html
@@ -21,7 +22,7 @@ from unfold.admin import ModelAdmin, TabularInline
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminTextInputWidget
 
-from orchestrator.core import clock
+from orchestrator.core import clock, schedule
 from orchestrator.core.admin import render
 from orchestrator.core.admin.guarded import Guarded
 from orchestrator.core.admin.read_only import AsOfChangeList
@@ -137,8 +138,24 @@ class TasksInline(Guarded, TabularInline):
     view_permission = "schedule.read"
 
 
+class IntervalScheduleForm(forms.ModelForm):
+    """A form that refuses what would count as another interval."""
+
+    class Meta:
+        model = IntervalSchedule
+        fields = ("every", "period")
+
+    def clean(self) -> dict[str, Any] | None:
+        given = super().clean() or self.cleaned_data
+        every, period = given.get("every"), given.get("period")
+        if every and period and every > schedule.LONGEST // schedule.interval(1, period):
+            self.add_error("every", f"An interval has at most {schedule.LONGEST.days} days.")
+        return given
+
+
 @admin.register(IntervalSchedule)
 class IntervalScheduleAdmin(GuardedSchedule, ModelAdmin):
+    form = IntervalScheduleForm
     inlines = (TasksInline,)
 
 

@@ -27,25 +27,51 @@ READERS_DIFFER_BY = timedelta(milliseconds=250)
 worker may have read the database's clock this far apart."""
 
 LOOK_SECONDS = 0.5
-"""For so long a look at a backlog passes what is full: the rest has the next look."""
+"""For so long a look at a backlog passes what cannot start: the rest has the next look."""
+
+REJECT_SECONDS = LOOK_SECONDS / 2
+"""For so long a look reads more of what it rejects; then it passes that, too."""
 
 WAIT_FOR_WORKER = timedelta(seconds=2)
 """The interval at which executions that wait for an eligible worker are looked at again."""
 
 
+@dataclass(frozen=True)
+class Unplaced:
+    """Those of a batch that got no worker."""
+
+    full: Sequence[Execution]
+    """All workers that may have them are full."""
+    waiting: Sequence[Execution]
+    """No worker can run them, and they wait for one."""
+    rejected: Sequence[Execution]
+    """No worker can run them, and they have ended."""
+
+    @property
+    def all(self) -> list[Execution]:
+        return [*self.full, *self.waiting, *self.rejected]
+
+
 class Look:
-    """A look at a backlog that passes what is full: executions whose own workers have no room, as
-    they are pinned or ask for labels, must not keep those behind them from workers that have."""
+    """A look at a backlog that passes what cannot start: executions whose own workers have no room,
+    or are gone, as they are pinned or ask for labels, must not keep those behind them from workers
+    that have."""
 
     def __init__(self) -> None:
-        self._until = time.monotonic() + LOOK_SECONDS
+        began = time.monotonic()
+        self._until, self._rejects_until = began + LOOK_SECONDS, began + REJECT_SECONDS
         self.busy: list[UUID] = []
-        """Those that were full: what asks for the same is to be left out."""
+        """Those that could not start: what asks for the same is to be left out."""
 
-    def goes_on(self, full: Sequence[Execution]) -> bool:
-        """Note what was full; returns True if there may be others behind it."""
-        self.busy += [each.pk for each in full]
-        return bool(full) and time.monotonic() < self._until
+    def goes_on(self, unplaced: Unplaced) -> bool:
+        """Note what did not start; returns True if there may be others behind it."""
+        now = time.monotonic()
+        passed = [*unplaced.full, *unplaced.waiting]
+        # what is rejected is gone from the backlog, and the next of its kind can follow it at once
+        if now >= self._rejects_until:
+            passed += unplaced.rejected
+        self.busy += [each.pk for each in passed]
+        return bool(unplaced.all) and now < self._until
 
 
 def place(
@@ -55,8 +81,8 @@ def place(
     now: datetime,
     actor: str,
     postpone: bool = False,
-) -> list[Execution]:
-    """Give these to workers; returns those for which all workers were full.
+) -> Unplaced:
+    """Give these to workers; returns those that got none, without those that a limit refused.
 
     1. Choose a worker for each.
     2. Record the choices, as far as the limits admit them: an execution that lost a race is not
@@ -71,13 +97,17 @@ def place(
     status_news.tell(moved)
     if postpone:
         _put_off([each for each in choices.full if _keeps_others(each, placement)], now=now)
+    waiting: list[Execution] = []
+    rejected: list[Execution] = []
     for what, group in choices.without.items():
-        _without_worker(group, what, now=now, actor=actor)
+        wait, reject = _without_worker(group, what, now=now, actor=actor)
+        waiting += wait
+        rejected += reject
     dispatches = [choice for choice in choices.chosen if choice.execution.pk in moved]
     given = [(each.key, each.worker_id) for each in dispatches] if began_ns else []
     transaction.on_commit(partial(tracing.scheduled, given, began_ns=began_ns))
     transaction.on_commit(partial(dispatching.dispatch, dispatches, now=now, actor=actor))
-    return choices.full
+    return Unplaced(choices.full, waiting, rejected)
 
 
 @dataclass(frozen=True)
@@ -249,9 +279,10 @@ def _assignment(choice: Dispatch, now: datetime) -> Move:
 
 def _without_worker(
     executions: Sequence[Execution], what: str, *, now: datetime, actor: str
-) -> None:
-    """Reject executions that no worker can run, or let them wait, as each action says. Those of a
-    queue wait in any case, until their deadline: its workers may come later.
+) -> tuple[list[Execution], list[Execution]]:
+    """Reject executions that no worker can run, or let them wait, as each action says; returns
+    those that wait, and those that are rejected. Those of a queue wait in any case, until their
+    deadline: its workers may come later.
 
     An execution that was accepted while there was a worker for it survives a short absence of the
     fleet, such as a restart of its only worker. That depends on the execution alone, not on which
@@ -270,6 +301,7 @@ def _without_worker(
     end_attempts(
         reject, reason=Reason.NO_WORKER_AVAILABLE, detail=what, failed_by="executor", now=now
     )
+    return wait, reject
 
 
 def _may_still_have_a_worker(executions: Sequence[Execution], now: datetime) -> set[UUID]:

@@ -282,10 +282,13 @@ def _next(
         return "defer", move(execution, result=result, **deferring.pause(execution, result, now))
     loss = _loss(execution, reason)
     policy = _policy(execution)
-    if policy is not None and _may_retry(execution, policy, reason, now):
+    if policy is not None and _may_retry(execution, policy, reason):
         asked_seconds = deferring.asked_seconds(result) if reason is Reason.TRY_AGAIN else None
-        values = _next_try(execution, policy, asked_seconds, now) | loss
-        return "retry", move(execution, result=result, **values)
+        due_at = now + _delay(execution, policy, asked_seconds)
+        # what is due too late has failed already: it ends with what is known of this attempt
+        if due_at < execution.deadline_at:
+            values = _next_try(execution, due_at if due_at > now else None) | loss
+            return "retry", move(execution, result=result, **values)
     return _terminal_event(execution.status, reason), move(execution, result=result, **loss)
 
 
@@ -364,28 +367,28 @@ def _policy(execution: Execution) -> RetryPolicy | None:
         return None
 
 
-def _may_retry(execution: Execution, policy: RetryPolicy, reason: Reason, now: datetime) -> bool:
-    return (
-        execution.status in (ExecutionStatus.SCHEDULED, ExecutionStatus.RUNNING)
-        and execution.deadline_at > now
-        and policy.allows(
-            reason, retry_count=execution.retry_count, idempotent=execution.action.idempotent
-        )
+def _may_retry(execution: Execution, policy: RetryPolicy, reason: Reason) -> bool:
+    is_dispatched = execution.status in (ExecutionStatus.SCHEDULED, ExecutionStatus.RUNNING)
+    return is_dispatched and policy.allows(
+        reason, retry_count=execution.retry_count, idempotent=execution.action.idempotent
     )
 
 
-def _next_try(
-    execution: Execution, policy: RetryPolicy, asked_seconds: float | None, now: datetime
-) -> dict[str, Any]:
-    """Values to set for another attempt. The result says why this one ended, until the next one
-    ends. `asked_seconds` is the delay that the action itself asked for."""
-    delay_ms = policy.delay_ms(execution.retry_count + 1, random=random.random)
+def _delay(execution: Execution, policy: RetryPolicy, asked_seconds: float | None) -> timedelta:
+    """The time until another attempt. `asked_seconds` is what the action itself asked for."""
     if asked_seconds is not None:
-        delay_ms = round(asked_seconds * 1000)
+        return timedelta(milliseconds=round(asked_seconds * 1000))
+    attempts = execution.retry_count + 1
+    return timedelta(milliseconds=policy.delay_ms(attempts, random=random.random))
+
+
+def _next_try(execution: Execution, due_at: datetime | None) -> dict[str, Any]:
+    """Values to set for another attempt. The result says why this one ended, until the next one
+    ends."""
     return {
         "retry_count": execution.retry_count + 1,
         "lane": None if execution.queue is None else Lane.RETRY,
-        "next_retry_at": now + timedelta(milliseconds=delay_ms) if delay_ms else None,
+        "next_retry_at": due_at,
         "start_by": None,
         "run_deadline_at": None,
     }

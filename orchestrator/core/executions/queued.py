@@ -36,8 +36,8 @@ def place(
     with transaction.atomic() if limited else nullcontext():
         left = _hold(limited, terms, placement)
         admitted = _admitted(ready, left)
-        busy = assigning.place(admitted, placement=placement, now=now, actor=actor)
-    return bool(busy) or len(admitted) < len(ready)
+        unplaced = assigning.place(admitted, placement=placement, now=now, actor=actor)
+    return bool(unplaced.full) or len(admitted) < len(ready)
 
 
 def waiting(placement: fleet.Placement, now: datetime) -> tuple[dict[str, QueueTerms], set[str]]:
@@ -63,33 +63,39 @@ def schedule(
 ) -> tuple[set[str], set[str]]:
     """Start the most urgent work of these queues: of each at most `share`, together at most `most`.
 
-    What is behind executions whose own workers are full has its turn, too. Returns the queues that
-    may have more to start now, and those that have work which cannot start yet.
+    What is behind executions whose own workers are full or gone has its turn, too. Each turn has
+    its own transaction: what a policy limits is held in one order, and only once in each. Returns
+    the queues that may have more to start now, and those that have work which cannot start yet.
     """
     if not queues:
         return set(), set()
     limited = _limited(queues, placement)
     look = assigning.Look()
-    with transaction.atomic():
-        database.hold_briefly()
-        left = _hold(limited, queues, placement)
-        shares = {name: min(share, left.get(name, share)) for name in queues}
-        wanted = first = _wanted(shares, most, placement)
-        more, waits = set(first), queues.keys() - first.keys()
-        while wanted:
+    shares = dict.fromkeys(queues, share)
+    more: set[str] | None = None
+    waits: set[str] = set()
+    while True:
+        with transaction.atomic():
+            database.hold_briefly()
+            left = _hold(limited, queues, placement)
+            free = {name: min(number, left.get(name, number)) for name, number in shares.items()}
+            wanted = _wanted(free, most, placement)
             rows = backlog.first_of_queues(wanted, now=now, busy=look.busy)
-            busy = assigning.place(rows, placement=placement, now=now, actor=actor, postpone=True)
-            found, full = (Counter(row.queue for row in each) for each in (rows, busy))
-            waits |= {name for name in full if name is not None}
-            more -= {name for name, number in wanted.items() if found[name] < number}
-            if not look.goes_on(busy):
-                break
-            for name in wanted:
-                shares[name] -= found[name] - full[name]
-            most -= len(rows) - len(busy)
-            rest = {name: shares[name] for name in queues if name in more}
-            wanted = _wanted(rest, most, placement)
-    return more, waits
+            unplaced = assigning.place(
+                rows, placement=placement, now=now, actor=actor, postpone=True
+            )
+        if more is None:
+            more = set(wanted)
+            waits |= queues.keys() - more
+        found, stayed = (Counter(row.queue for row in each) for each in (rows, unplaced.all))
+        waits |= {row.queue for row in unplaced.full if row.queue is not None}
+        more -= {name for name, number in wanted.items() if found[name] < number}
+        if not look.goes_on(unplaced):
+            return more, waits
+        most -= len(rows) - len(unplaced.all)
+        shares = {
+            name: shares[name] - found[name] + stayed[name] for name in queues if name in more
+        }
 
 
 def _wanted(shares: Mapping[str, int], most: int, placement: fleet.Placement) -> dict[str, int]:

@@ -145,14 +145,16 @@ def request_many(
 
 
 def problems(news: Sequence[NewExecution]) -> list[Refusal]:
-    """Find what `request_many` would refuse of these, if Muster itself asked. Their queues are left
-    aside, and nothing is written."""
+    """Find what `request_many` would refuse of these, if Muster itself asked. Whether their queues
+    take anything is left aside, and nothing is written."""
     actions = _actions_of(news)
     refusals = [
         Refusal(index, pointer, message)
         for index, new in enumerate(news)
         for pointer, message in _problems(new, actions.get(_wanted(new)), {})
     ]
+    names = [new.queue for new in news]
+    refusals += holding.refusals(news, names, [actions.get(_wanted(new)) for new in news])
     return refusals or _refused_keys(news, 0)
 
 

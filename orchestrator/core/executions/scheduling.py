@@ -53,10 +53,10 @@ def schedule(
     ready = holding.hand_over(ready, now=now, actor=actor)
     of_queues = [execution for execution in ready if execution.queue is not None]
     if not of_queues:
-        return bool(assigning.place(ready, placement=placement, now=now, actor=actor))
+        return bool(assigning.place(ready, placement=placement, now=now, actor=actor).full)
     moment = clock.Running(now)
     others = [execution for execution in ready if execution.queue is None]
-    left = bool(assigning.place(others, placement=placement, now=now, actor=actor))
+    left = bool(assigning.place(others, placement=placement, now=now, actor=actor).full)
     return queued.place(of_queues, placement=placement, now=moment(), actor=actor) or left
 
 
@@ -163,6 +163,7 @@ def _schedule_default(*, placement: fleet.Placement, now: datetime, actor: str, 
     """Do this for the default queue."""
     moment = clock.Running(now)
     look = assigning.Look()
+    is_full = False
     while True:
         room = placement.room()
         choice = backlog.Choice(
@@ -175,21 +176,22 @@ def _schedule_default(*, placement: fleet.Placement, now: datetime, actor: str, 
         # no more than there is room for: an execution that is locked and not placed delays those
         # behind it
         most = min(limit, max(room.values(), default=0) or limit)
-        waiting, full = _place_default(
+        waiting, unplaced = _place_default(
             choice, placement=placement, now=moment(), actor=actor, limit=most
         )
-        limit -= len(waiting) - len(full)
+        limit -= len(waiting) - len(unplaced.all)
+        is_full = is_full or bool(unplaced.full)
         if len(waiting) < most:
-            return bool(full or look.busy)
-        if limit <= 0 or not any(placement.room().values()) or not look.goes_on(full):
+            return is_full  # what waits for a worker to come is not helped by the end of another
+        if limit <= 0 or not any(placement.room().values()) or not look.goes_on(unplaced):
             return True
 
 
 def _place_default(
     choice: backlog.Choice, *, placement: fleet.Placement, now: datetime, actor: str, limit: int
-) -> tuple[list[Execution], list[Execution]]:
+) -> tuple[list[Execution], assigning.Unplaced]:
     """Place the most urgent executions of the default queue; returns those that were looked at, and
-    those of them whose workers were full."""
+    those of them that got no worker."""
     with transaction.atomic():
         database.hold_briefly()
         waiting: list[Execution] = []
@@ -200,10 +202,10 @@ def _place_default(
                 suspect = suspect.exclude(action_ref__in=paused)
             waiting += suspect.locked_for_batch(1).with_actions()
         waiting += backlog.first_of_default(choice, limit=limit, now=now)
-        full = assigning.place(
+        unplaced = assigning.place(
             holding.without_held(waiting), placement=placement, now=now, actor=actor, postpone=True
         )
-    return waiting, full
+    return waiting, unplaced
 
 
 _ends = PreparedForOne(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from amqp.exceptions import NotFound, PreconditionFailed
 from django.conf import settings
@@ -80,7 +81,7 @@ def migrate(
     # dead letters first: their queue must be right before other messages are moved
     for spec in sorted(specs, key=lambda spec: spec != topology.dead_letter_queue()):
         finding = declarations.inspect_queue(link, spec)
-        started = _count(link, _aside(spec)) is not None
+        started = _counted(link, _aside(spec)) is not None
         if finding.differences or started:
             todo.append((spec, finding))
     in_use = [finding for _, finding in todo if finding.consumers]
@@ -118,7 +119,8 @@ def _empty_and_delete(link: Connection, spec: QueueSpec, aside: str, *, force: b
             channel.queue_unbind(spec.name, spec.exchange, spec.routing_key)
     _move(link, spec.name, aside)
     while not _delete_if_empty(link, spec.name, if_unused=not force):
-        if not force and (_consumers(link, spec.name) or 0):
+        counted = _counted(link, spec.name)
+        if not force and counted is not None and counted.consumer_count:
             raise QueueInUse(f"{spec.name} has a consumer now; stop it and run this again")
         _move(link, spec.name, aside)
 
@@ -159,19 +161,11 @@ def _aside(spec: QueueSpec) -> str:
     return spec.name + ASIDE
 
 
-def _count(link: Connection, name: str) -> int | None:
-    """The number of messages in a queue; None if there is no queue."""
+def _counted(link: Connection, name: str) -> Any:
+    """The `message_count` and the `consumer_count` of a queue; None if there is no queue."""
     try:
         with declarations.throw_away(link) as channel:
-            return int(channel.queue_declare(name, passive=True).message_count)
-    except NotFound:
-        return None
-
-
-def _consumers(link: Connection, name: str) -> int | None:
-    try:
-        with declarations.throw_away(link) as channel:
-            return int(channel.queue_declare(name, passive=True).consumer_count)
+            return channel.queue_declare(name, passive=True)
     except NotFound:
         return None
 

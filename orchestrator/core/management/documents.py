@@ -319,7 +319,8 @@ def attribute_docstrings(kind: type) -> dict[str, str]:
 def reasons_page() -> str:
     parts = [
         "Every attempt that ends has a reason. It says what is known about the action, and so "
-        "whether it is safe to run it again.",
+        "whether it is safe to run it again. That of an execution is about its last attempt: an "
+        "earlier one may have started.",
     ]
     for known in Known:
         reasons = [reason for reason in Reason if reason.known is known]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar, NoReturn
@@ -78,7 +80,13 @@ class MusterCommand(ParsedCommand):
         try:
             with authority.watched(_about(options)):
                 self._authorize(options.get("verb") or "")
-                return super().execute(*args, **options)
+                said = super().execute(*args, **options)
+                self.stdout.flush()
+                return said
+        except BrokenPipeError:
+            # whoever read it is gone; the interpreter writes what is left when it ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise SystemExit(1) from None
         except MusterError as error:
             raise CommandError(str(plain(error))) from None
         except DatabaseError as error:

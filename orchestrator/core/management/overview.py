@@ -13,6 +13,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.core import words
 from orchestrator.core.management import output
 from orchestrator.core.models import DLQEntry, Execution, Worker
 from orchestrator.core.models.time_ordered import uuid7_floor
@@ -136,15 +137,4 @@ def silence(line: WorkerLine) -> Text:
         return Text("never", "dim")
     late = line.silent_seconds > 2 * settings.MUSTER.heartbeat_interval_seconds
     style = "dim" if line.status == Worker.Status.INACTIVE else "red" if late else ""
-    return Text(f"{age(line.silent_seconds)} ago", style)
-
-
-def age(seconds: float) -> str:
-    """A duration for people: 4.2 s, 3 min, 5 h, 2 d."""
-    for limit, divisor, unit in ((120, 1, "s"), (7_200, 60, "min"), (172_800, 3_600, "h")):
-        if seconds < limit:
-            number = (
-                f"{seconds:.1f}" if unit == "s" and seconds < 10 else f"{seconds / divisor:.0f}"
-            )
-            return f"{number} {unit}"
-    return f"{seconds / 86_400:.0f} d"
+    return Text(f"{words.span(line.silent_seconds)} ago", style)

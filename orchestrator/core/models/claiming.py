@@ -1,7 +1,8 @@
 """The claim, for both databases.
 
 On PostgreSQL one statement decides which attempts this worker may start, claims them, and returns
-their rows. SQLite, which has one writer at a time anyway, gets a SELECT and then an UPDATE.
+their rows. SQLite, which has one writer at a time anyway, gets a SELECT and then an UPDATE in one
+transaction.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, TypeVar
 
-from django.db import connections, models
+from django.db import connections, models, transaction
 
 from orchestrator.core.models.fleet import Worker
 from orchestrator.core.state_machine import MachineQuerySet, Move, Terms
@@ -73,9 +74,11 @@ class ClaimQuerySet(MachineQuerySet[E]):
         """
         if not attempts:
             return []
-        on_postgresql = connections[self.db].vendor == "postgresql"
-        claim = _claim_postgresql if on_postgresql else _claim_portably
-        return claim(self, attempts, worker_id, incarnation, run_grace, now, actor)
+        asked = attempts, worker_id, incarnation, run_grace, now, actor
+        if connections[self.db].vendor == "postgresql":
+            return _claim_postgresql(self, *asked)
+        with transaction.atomic(using=self.db):  # the only writer, from before its SELECT
+            return _claim_portably(self, *asked)
 
 
 @cache

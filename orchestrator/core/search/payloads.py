@@ -62,10 +62,30 @@ def parameter(term: Term, asked: Asked) -> Condition:
     readings = [reading for value in term.values for reading in _readings(value)]
     place: Any = "parameters"
     for step in steps:
-        place = KeyTransform(step, place)
+        place = _Step(step, place)
     equal = [Q(KeyTransformExact(place, SqlValue(each, JSONField()))) for each in readings]
     q = any_of(equal) & ~Q(action_ref__in=_where_secret(steps)) & asked.payload_packs()
     return Condition(q, check=partial(_have_parameter, steps, readings, asked))
+
+
+class _Step(KeyTransform):
+    """A step to what is below a name of an object or at a place of an array. Django takes whatever
+    looks like a number for a place, which finds no name, and which PostgreSQL refuses if it is
+    large, SQLite if it is negative."""
+
+    def as_postgresql(self, compiler: Any, connection: Any) -> tuple[str, tuple[Any, ...]]:
+        column, parameters, steps = self.preprocess_lhs(compiler, connection)
+        return f"({column} {self.postgres_nested_operator} %s)", (*parameters, steps)
+
+    def as_sqlite(
+        self, compiler: Any, connection: Any, **context: Any
+    ) -> tuple[str, tuple[Any, ...]]:
+        sql, _ = super().as_sqlite(compiler, connection)
+        _, parameters, (first, *others) = self.preprocess_lhs(compiler, connection)
+        # parameters are an object; SQLite's paths say which of the two is meant
+        others = [f"[{int(x)}]" if x.isdecimal() else f".{json.dumps(x)}" for x in others]
+        path = "".join(["$.", json.dumps(first), *others])
+        return sql, (*parameters, path) * 3
 
 
 def _path(term: Term) -> list[str]:

@@ -221,7 +221,7 @@ def _queue(term: Term, asked: Asked) -> Condition:
 def _in_queue(value: Value) -> Q:
     begins = _begins(value)
     if begins is not None:
-        return Q(queue__isnull=False) & Q(Exact(Left("queue", len(begins)), begins))
+        return _starts("queue", begins)
     if value.text == queue_terms.DEFAULT:
         return Q(queue__isnull=True)
     if value.text not in queue_terms.queues().terms([value.text]):
@@ -237,10 +237,13 @@ def _by(term: Term, asked: Asked) -> Condition:
 
 def _requested_by(value: Value) -> Q:
     begins = _begins(value)
-    if begins is None:
-        return Q(requested_by=value.text)
+    return Q(requested_by=value.text) if begins is None else _starts("requested_by", begins)
+
+
+def _starts(column: str, begins: str) -> Q:
+    has_one = Q(**{f"{column}__isnull": False})
     # databases differ in whether LIKE tells capitals apart
-    return Q(Exact(Left("requested_by", len(begins)), begins)) if begins else Q()
+    return has_one & Q(Exact(Left(column, len(begins)), begins)) if begins else has_one
 
 
 def _correlation(term: Term, asked: Asked) -> Condition:

@@ -17,7 +17,7 @@ from orchestrator.core.authority import Principal
 from orchestrator.core.contents import Secrets
 from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent, add_actions
 from orchestrator.core.models.prepared import Prepared
-from orchestrator.core.reasons import Reason
+from orchestrator.core.reasons import BEGAN, BEGAN_BEFORE, Reason
 from orchestrator.core.redaction import redacted
 from orchestrator.core.shown.documents import Shown
 from orchestrator.core.shown.values import (
@@ -319,7 +319,10 @@ def situation(execution: Execution, now: datetime, *, seen_by: Principal) -> lis
             ("Attempt", attempts(execution)),
             *(fact for facts in brought for fact in facts),
             # an open execution keeps the reason of its last attempt
-            ("Why" if execution.is_terminal else "Last attempt", why(execution.reason)),
+            (
+                "Why" if execution.is_terminal else "Last attempt",
+                why(execution.reason, began_before=began_before(execution)),
+            ),
             ("Message", message_in(result(execution, seen_by=seen_by)) or None),
             ("Cancelled because", execution.cancel_reason or None),
             ("Waits for", waits_for(execution, now)),
@@ -329,12 +332,24 @@ def situation(execution: Execution, now: datetime, *, seen_by: Principal) -> lis
     )
 
 
-def why(code: str) -> Coded | str:
+def why(code: str, *, began_before: bool = False) -> Coded | str:
     """The reason as a sentence, the knowledge about the action, and the code to filter by."""
     if code not in Reason.__members__.values():
         return code
     reason = Reason(code)
-    return Coded(f"{reason.text}. {reason.known.text}.", code)
+    return Coded(f"{reason.text}. {known(reason, began_before=began_before)}.", code)
+
+
+def known(reason: Reason, *, began_before: bool) -> str:
+    """What is known of the action when its last attempt has ended for this reason."""
+    return BEGAN_BEFORE if began_before and reason not in BEGAN else reason.known.text
+
+
+def began_before(execution: Execution) -> bool:
+    """Return True if its last attempt did not begin, but an earlier one did, or may have."""
+    if execution.reason in BEGAN or execution.started_at is None:
+        return False
+    return execution.history.filter(reason__in=BEGAN).exists()
 
 
 def attempts(execution: Execution) -> str:
@@ -445,6 +460,7 @@ def timeline(execution: Execution, events: list[ExecutionEvent]) -> list[Happeni
             why=execution.request_reason or None,
         )
     ]
+    has_begun = False
     for event in events:
         lines.append(
             Happening(
@@ -456,7 +472,8 @@ def timeline(execution: Execution, events: list[ExecutionEvent]) -> list[Happeni
                 attempt=event.attempt,
                 actor=event.actor,
                 reason=event.reason,
-                why=why(event.reason),
+                why=why(event.reason, began_before=has_begun),
             )
         )
+        has_begun = has_begun or event.reason in BEGAN
     return lines

@@ -34,7 +34,7 @@ def _ended(execution: Execution, seen_by: Principal) -> Iterator[str]:
     if execution.cancel_reason:
         yield f"It was cancelled because of “{_cut(execution.cancel_reason)}”"
     if reason and has_failed:
-        yield reason.known.text
+        yield shown.known(reason, began_before=shown.began_before(execution))
     if execution.retry_count:
         times = "once" if execution.retry_count == 1 else f"{execution.retry_count} times"
         yield f"It was tried again {times} before"

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.core.management import output, overview
+from orchestrator.core.states import TERMINAL
 from orchestrator.drills.demo.account import Account, Ends
 from orchestrator.drills.demo.play import Happening, Play
 
@@ -165,8 +166,7 @@ def _checks(account: Account) -> list[RenderableType]:
 
 
 def _open(play: Play) -> dict[str, int]:
-    ended = {"completed", "failed", "timeout", "cancelled", "abandoned"}
-    return {status: n for status, n in play.counts.items() if n and status not in ended}
+    return {status: n for status, n in play.counts.items() if n and status not in TERMINAL}
 
 
 def _at(seconds: float) -> str:

@@ -108,7 +108,11 @@ class InquiryCancel(BaseModel):
 
 @router.get("", auth=needs("inquiries.read"), response=documented(422, _200=InquiryPage))
 def list_inquiries(request: AuthenticatedRequest, query: Query[InquiryQuery]) -> HttpResponse:
-    """Inquiries, newest first."""
+    """Inquiries, newest first.
+
+    For a pack, a page looks at 100,000 of those that match the other filters: it may be short, or
+    even empty, and `next` leads on to older ones until it is null.
+    """
     refuse_unknown_parameters(request, InquiryQuery)
     caller = request.auth
     visible = Inquiry.objects.visible_to(caller.principal)

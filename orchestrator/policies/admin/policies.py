@@ -109,7 +109,7 @@ class PolicyAdmin(ReadOnlyAdmin):
         variant=ActionVariant.SUCCESS,
     )
     def enable(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
-        return self._switch(request, object_id, is_on=True)
+        return self._switch(request, form, object_id, is_on=True)
 
     @dialogs.button(
         "Disable",
@@ -121,15 +121,18 @@ class PolicyAdmin(ReadOnlyAdmin):
         variant=ActionVariant.WARNING,
     )
     def disable(self, request: HttpRequest, form: Any, object_id: str) -> HttpResponse:
-        return self._switch(request, object_id, is_on=False)
+        return self._switch(request, form, object_id, is_on=False)
 
-    def _switch(self, request: HttpRequest, object_id: str, *, is_on: bool) -> HttpResponse:
+    def _switch(
+        self, request: HttpRequest, form: Any, object_id: str, *, is_on: bool
+    ) -> HttpResponse:
         policy: Any = self.get_object(request, object_id)
+        done = "Enabled" if is_on else "Disabled"
 
         def order() -> None:
             changes.change(policy.ref, {"enabled": is_on}, now=clock.now())
+            self.log_change(request, policy, f"{done}: {form.cleaned_data['reason']}")
 
-        done = "Enabled" if is_on else "Disabled"
         return dialogs.do(request, policy, order, f"{done}: {policy}.", home=HOME)
 
 

@@ -170,6 +170,7 @@ class QueueAdmin(ReadOnlyAdmin):
 
         def order() -> None:
             verb(queue.name, reason=reason, actor=actor, now=clock.now())
+            self.log_change(request, queue, f"{done}: {reason}")
 
         return dialogs.do(request, queue, order, f"{done}: {queue}.", home=HOME)
 

@@ -11,6 +11,9 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from amqp.serialization import dumps
+
+from orchestrator.core import lanes
 from orchestrator.core.json_values import is_whole
 
 RETRY = "x-caf-worker-retry"
@@ -44,6 +47,10 @@ OF_THE_BROKER = (
 
 MOST_TRIES = 2**31 - 1
 
+MOST_BYTES = 120_000
+"""Of all headers of a copy. With the properties they are one frame, and whoever sends one of more
+than 128 KiB (RabbitMQ's `frame_max`) loses the connection, with all that was sent beside it."""
+
 
 def tries_of(value: Any) -> int | None:
     """Read a retry header: an integer, or its decimal text, as CAF writes it. None if it is neither
@@ -62,17 +69,36 @@ def delivered_before(headers: Mapping[str, Any]) -> int:
 
 
 def carried(headers: Mapping[str, Any]) -> dict[str, Any]:
-    """Headers for a copy of a message: all, but for ours and for those of the broker."""
-    return {
-        name: value
-        for name, value in headers.items()
-        if name not in OURS and not name.startswith(OF_THE_BROKER)
-    }
+    """Headers for a copy of a message: all, but for ours, those of the broker, and what there is no
+    room for."""
+    return _sendable(
+        {
+            name: value
+            for name, value in headers.items()
+            if name not in OURS and not name.startswith(OF_THE_BROKER)
+        }
+    )
 
 
 def carried_to_answer(headers: Mapping[str, Any]) -> dict[str, Any]:
     """Headers for an answer: those of applications, which by custom begin with `x-`."""
-    return {name: value for name, value in carried(headers).items() if name.startswith("x-")}
+    return carried({name: value for name, value in headers.items() if name.startswith("x-")})
+
+
+def _sendable(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """These headers without those that AMQP cannot carry, and those beyond MOST_BYTES. What came
+    in bytes may be longer as text."""
+    sendable: dict[str, Any] = {}
+    left = MOST_BYTES
+    for name, value in headers.items():
+        try:
+            size = len(dumps("F", ({name: value},)))
+        except lanes.UNSENDABLE:
+            continue
+        if size <= left:
+            sendable[name] = value
+            left -= size
+    return sendable
 
 
 def storable(value: Any, depth: int = 0) -> Any:
@@ -96,4 +122,5 @@ def storable(value: Any, depth: int = 0) -> Any:
         return str(value)
     if isinstance(value, bytes | bytearray):
         value = bytes(value).decode("utf-8", "replace")
-    return str(value).replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
+    # text that came over AMQP must not grow: most of it may have 255 bytes there
+    return str(value).replace("\x00", "?").encode("utf-8", "replace").decode()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
@@ -183,28 +183,21 @@ class _Batch:
 
     def _earlier(self, keys: Sequence[Key]) -> dict[Key, Ticket]:
         """What is known of these. Notes in `continued` which of their tasks were moved."""
-        if not keys:
-            return {}
-        if len(keys) == 1:
-            found = _tickets_of(self.gate.pk, *keys[0])
-        else:
-            task_ids, digests = zip(*keys, strict=True)
-            found = list(_tickets(self.gate.pk, set(task_ids), set(digests)))
+        found = self._tickets(keys)
         self.continued = {key_of(each): each.pk for each in found if each.moved_at is not None}
         return {key_of(each): each for each in found if each.moved_at is None}
 
     def _known(self, keys: Sequence[Key]) -> dict[Key, Ticket]:
         """The tickets of earlier copies that were not moved to another queue."""
+        return {key_of(each): each for each in self._tickets(keys) if each.moved_at is None}
+
+    def _tickets(self, keys: Sequence[Key]) -> list[Ticket]:
         if not keys:
-            return {}
+            return []
+        if len(keys) == 1:
+            return _tickets_of(self.gate.pk, *keys[0])
         task_ids, digests = zip(*keys, strict=True)
-        found = Ticket.objects.filter(
-            gate=self.gate,
-            task_id__in=set(task_ids),
-            digest__in=set(digests),
-            moved_at__isnull=True,
-        )
-        return {key_of(each): each for each in found.only(*TOLD_APART)}
+        return list(_tickets(self.gate.pk, set(task_ids), set(digests)))
 
     def _move(self, keys: Sequence[Key | None], known: dict[Key, Ticket]) -> None:
         """Note for whoever published a message to the retry queue that its task went there, where
@@ -289,7 +282,7 @@ class _Batch:
                 self.same_as[row.position] = first[row.key]
             elif row.key in first:
                 # the very same bytes twice in a batch: each is answered
-                row.key = (row.key[0], _hashed(row.key[1].encode(), str(row.position).encode()))
+                row.key = (row.key[0], _hashed(row.key[1].encode(), uuid4().bytes))
             else:
                 first[row.key] = row
                 if ticket is not None:
@@ -383,7 +376,7 @@ class _Batch:
             headers=names.storable(delivery.headers),
             x_death=[],
             raw_body=delivery.body,
-            fingerprint=row.key[1],
+            fingerprint=refused_key(delivery)[1],
         )
 
 

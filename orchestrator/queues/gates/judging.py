@@ -15,6 +15,7 @@ from orchestrator.core.redaction import quoted
 from orchestrator.queues.gates import headers as names
 from orchestrator.queues.gates.problems import Problem
 from orchestrator.queues.gates.shape import Reading, TaskMessage
+from orchestrator.queues.models.gates import QUEUE_NAME_MAX
 
 QUORUM = "quorum"
 """The type of queue that counts deliveries itself."""
@@ -196,7 +197,7 @@ def _diverted(message: TaskMessage, gate: GateTerms, tries: int) -> Verdict:
 
 def is_allowed(queue: str, patterns: Iterable[str]) -> bool:
     """Return True if a pattern, such as `orders.*`, fits this queue's name. No pattern fits an
-    empty name, or a name of the broker itself."""
-    if not queue or queue.startswith("amq."):
+    empty name, a name of the broker itself, or one that is too long for AMQP."""
+    if not queue or queue.startswith("amq.") or len(queue.encode()) > QUEUE_NAME_MAX:
         return False
     return any(fnmatch.fnmatchcase(queue, pattern) for pattern in patterns)

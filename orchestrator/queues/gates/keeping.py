@@ -11,10 +11,10 @@ import structlog
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 
-from orchestrator.core import clock, investigations, publisher
+from orchestrator.core import clock, investigations, lanes, publisher
 from orchestrator.core.errors import MusterError
 from orchestrator.core.models import DLQEntry, Execution
-from orchestrator.core.publisher import RawMessage
+from orchestrator.core.publisher import Fate, RawMessage
 from orchestrator.queues.gates import choosing, intake, windows
 from orchestrator.queues.gates import headers as names
 from orchestrator.queues.gates.judging import Delivery, Does, Verdict
@@ -136,10 +136,10 @@ class Plan:
             log.warning("keeper not removed", keeper=self.name)
 
 
-def pass_on(pairs: Sequence[tuple[Delivery, Verdict]], *, gate: Gate, now: datetime) -> list[str]:
-    """Publish what has no row: forwarded, counted and rejected messages; returns for each what went
-    wrong, or nothing. A rejected one without a queue for it is kept as a dead letter."""
-    problems = [""] * len(pairs)
+def pass_on(pairs: Sequence[tuple[Delivery, Verdict]], *, gate: Gate, now: datetime) -> list[Fate]:
+    """Publish what has no row: forwarded, counted and rejected messages; returns the fate of each.
+    A rejected one without a queue for it is kept as a dead letter, and so taken."""
+    fates = [Fate(lanes.TAKEN)] * len(pairs)
     sent: list[tuple[int, RawMessage]] = []
     for position, (delivery, verdict) in enumerate(pairs):
         if verdict.does is Does.KEEP_REJECTED and not gate.rejected_queue:
@@ -147,14 +147,12 @@ def pass_on(pairs: Sequence[tuple[Delivery, Verdict]], *, gate: Gate, now: datet
         else:
             sent.append((position, copy_of(delivery, verdict, gate=gate)))
     try:
-        fates = publisher.send_raw([message for _, message in sent], broker=gate.broker)
+        outcomes = publisher.send_raw([message for _, message in sent], broker=gate.broker)
     except MusterError as error:
-        for position, _ in sent:
-            problems[position] = str(error)
-        return problems
-    for (position, message), fate in zip(sent, fates, strict=True):
-        problems[position] = "" if fate.is_taken else f"{message.routing_key}: {fate.reason}"
-    return problems
+        outcomes = [Fate(lanes.REFUSED, str(error))] * len(sent)
+    for (position, message), fate in zip(sent, outcomes, strict=True):
+        fates[position] = fate._replace(reason=f"{message.routing_key}: {fate.reason}")
+    return fates
 
 
 def copy_of(delivery: Delivery, verdict: Verdict, *, gate: Gate) -> RawMessage:

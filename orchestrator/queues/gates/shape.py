@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.core import json_values
+from orchestrator.core import brokers, json_values
 from orchestrator.core.redaction import quoted
 from orchestrator.queues.gates import headers as names
 from orchestrator.queues.gates import tracking
@@ -100,6 +100,8 @@ def read(
     """Read a task message. It raises nothing, whatever the bytes are."""
     tries = names.tries_of(headers.get(names.RETRY, 0))
     problems = list(_header_problems(headers, tries))
+    if brokers.UNDECODED in properties:
+        problems.append(Problem("properties", f"not decodable: {properties[brokers.UNDECODED]}"))
     members, fault = _members(body, most_bytes)
     if fault is not None:
         problems.append(Problem("", fault))

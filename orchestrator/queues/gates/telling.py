@@ -165,15 +165,16 @@ def tell(tickets: Sequence[Ticket], *, gates: Gates, now: datetime) -> Outcome:
 
 def tell_again(ids: Collection[int], *, gates: Gates) -> set[int]:
     """Send the answers of told tickets once more, for copies of their messages; returns the tickets
-    whose answers were taken, or that have none."""
-    tickets = Ticket.objects.filter(pk__in=ids).select_related("execution").only(*NEEDED)
+    whose answers were taken, that have none, or that were removed meanwhile."""
+    tickets = list(Ticket.objects.filter(pk__in=ids).select_related("execution").only(*NEEDED))
     tellings = [
         _Telling(ticket, gate, [reply for reply in _owed(ticket, gate) if reply.kind == "answer"])
         for ticket in tickets
         if (gate := gates.get(ticket.gate_id)) is not None
     ]
     _send(tellings, lambda telling: telling.owed)
-    return {telling.ticket.pk for telling in tellings if not telling.error}
+    removed = set(ids) - {ticket.pk for ticket in tickets}
+    return removed | {telling.ticket.pk for telling in tellings if not telling.error}
 
 
 def _owed(ticket: Ticket, gate: Gate) -> list[Reply]:

@@ -86,6 +86,7 @@ class GateVerbs:
         **options: Any,
     ) -> None:
         gate = _gate(name)
+        changes.require_sender(gate, principal=self.command.principal)
         task_id = task_id or str(uuid4())
         orders.send(
             gate, task_id=task_id, classifier=classifier, data=data.encode(), priority=priority

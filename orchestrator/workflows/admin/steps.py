@@ -21,6 +21,7 @@ from orchestrator.core.admin import dialogs, render
 from orchestrator.core.admin.listing import id_starts_with
 from orchestrator.core.admin.read_only import BoundedChangeList, ReadOnlyAdmin, Section
 from orchestrator.core.authority import Principal
+from orchestrator.core.json_field import JSONField
 from orchestrator.workflows import engine
 from orchestrator.workflows.admin import task_page
 from orchestrator.workflows.models import Step
@@ -59,7 +60,7 @@ class RepairForm(dialogs.ReasonForm):
 class ResultForm(RepairForm):
     """A reason, and the result to use for the step."""
 
-    result = forms.JSONField(
+    result = JSONField(
         required=False,
         initial=dict,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 6}),
@@ -74,7 +75,8 @@ class StepChangeList(BoundedChangeList):
     to_look_further = "open their tasks"
 
     def is_slow(self, chosen: Mapping[str, str]) -> bool:
-        return "task" not in chosen and bool(chosen.keys() & {"state__exact", "kind__exact"})
+        unindexed = {"state__exact", "kind__exact", "template_step"}
+        return "task" not in chosen and bool(chosen.keys() & unindexed)
 
     def get_queryset(self, *args: Any, **kwargs: Any) -> QuerySet[Step]:
         queryset: QuerySet[Step] = super().get_queryset(*args, **kwargs)
@@ -95,7 +97,7 @@ class StepAdmin(ReadOnlyAdmin):
     list_display = ("label", "of_task", "state_label", "tried", "blocked_by")
     list_select_related = ("task",)
     list_filter = ("state", "kind")
-    linked_lookups = ("task",)
+    linked_lookups = ("task", "template_step")
     list_filter_submit = False
     show_facets = admin.ShowFacets.NEVER
     search_fields = ("id",)

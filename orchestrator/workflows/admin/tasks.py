@@ -18,7 +18,7 @@ from unfold.views import ChangeList
 
 from orchestrator.core import authority, clock, words
 from orchestrator.core.admin import dialogs, render
-from orchestrator.core.admin.listing import CreatedBetween, CreatedWithin, id_starts_with
+from orchestrator.core.admin.listing import ByKey, CreatedBetween, CreatedWithin, id_starts_with
 from orchestrator.core.admin.read_only import BoundedChangeList, ReadOnlyAdmin, Section
 from orchestrator.core.authority import Principal
 from orchestrator.workflows import engine
@@ -51,18 +51,14 @@ class ByState(DropdownFilter):
         return queryset.filter(state=value, ended_at__isnull=value not in TASKS.ended)
 
 
-class ByTemplate(DropdownFilter):
+class ByTemplate(ByKey):
     title = "template"
-    parameter_name = "template"
+    parameter_name = field = "template"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         visible = TaskTemplate.objects.visible_to(authority.of_request(request))
         rows = visible.defer("definition")[:TEMPLATE_LIMIT]
         return [(str(template.pk), template.ref) for template in rows]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Task]) -> QuerySet[Task]:
-        value = self.value() or ""
-        return queryset.filter(template_id=int(value)) if value.isdecimal() else queryset
 
 
 class TaskChangeList(BoundedChangeList):

@@ -129,7 +129,8 @@ def test_tester_takes_an_old_event_and_says_what_is_wrong_with_what_it_was_given
     url = reverse("admin:automation_rule_test", args=[rule.pk])
     assert ">holds<" in admin_client.get(url, {"event": str(id)}).content.decode()
     for given, problem in (
-        ({"payload": "{"}, "Enter a valid JSON"),
+        ({"payload": "{"}, "line 1, column 2"),
+        ({"payload": "[" * 100_000}, "50 levels"),
         ({"payload": "[1]"}, "Expected a JSON object"),
         ({"event": str(rule.pk)}, "Enter a valid UUID"),
         ({"event": "0190a6a4-0000-7000-8000-000000000000"}, "There is no such event"),

@@ -9,6 +9,7 @@ import pytest
 
 from orchestrator.automation import recording
 from orchestrator.automation.models import Event
+from orchestrator.core import cursors
 from orchestrator.core.redaction import REDACTED
 from tests import principals
 from tests.automation import play
@@ -104,6 +105,38 @@ def test_events_are_listed_newest_first_with_filters(caller: Caller) -> None:
     ):  # fmt: skip
         assert len(caller.get("/events", **query).json()["items"]) == count, query
     assert pointers(caller.get("/events", tpye="x")) == ["?tpye"]
+
+
+def test_filter_without_an_index_looks_at_a_bounded_number_of_the_rows_of_another(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cursors, "LOOKED_AT_LIMIT", 2)
+    trigger = play.make_trigger()
+    first, *_ = (str(id) for id in play.record(1, 2, 3))
+    Event.objects.filter(pk=first).update(source="timer")
+    play.record(9, trigger=play.make_trigger("shop.return"))
+    page = caller.get("/events", trigger_id=trigger.pk, source="timer").json()
+    assert page["items"] == []
+    rest = caller.get(page["next"].removeprefix(caller.base)).json()
+    assert ([each["id"] for each in rest["items"]], rest["next"]) == ([first], None)
+    # a key leads to one event of a trigger
+    page = caller.get("/events", trigger_id=trigger.pk, key="order 1").json()
+    assert [each["id"] for each in page["items"]] == [first]
+
+
+def test_state_of_enforcements_is_looked_for_in_a_bounded_number_of_those_of_a_rule(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cursors, "LOOKED_AT_LIMIT", 2)
+    play.make_rule()
+    rows = play.match(play.record(1, 2, 3))
+    play.enforce(rows[:1])
+    query = {"rule": "shop.ship", "state": "executed"}
+    page = caller.get("/enforcements", **query).json()
+    assert page["items"] == []
+    rest = caller.get(page["next"].removeprefix(caller.base)).json()
+    assert ([each["id"] for each in rest["items"]], rest["next"]) == ([str(rows[0].pk)], None)
+    assert caller.get("/enforcements", rule="shop.none").json()["items"] == []
 
 
 def test_event_is_replayed_for_one_rule(caller: Caller) -> None:

@@ -12,6 +12,7 @@ from django.core.management import call_command
 
 from orchestrator.automation import asking, rules
 from orchestrator.automation.models import Enforcement, Event, Rule
+from orchestrator.core import cursors
 from orchestrator.core.redaction import REDACTED
 from tests import commands, principals
 from tests.automation import play
@@ -192,6 +193,21 @@ def test_enforcements_are_listed_with_filters_and_shown() -> None:
     assert answers("list", "--open") == []
     assert str(row.execution_id) in enforcement.run("show", str(row.pk))
     assert enforcement.document("show", str(row.pk))["execution_id"] == str(row.execution_id)
+
+
+def test_lists_say_what_they_looked_at_and_whether_nothing_matches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert event.run("list").strip() == "No event."
+    assert event.run("list", "--open").strip() == "No event matches."
+    assert enforcement.run("list").strip() == "No enforcement."
+    assert enforcement.run("list", "--open").strip() == "No enforcement matches."
+    monkeypatch.setattr(cursors, "LOOKED_AT_LIMIT", 2)
+    first, *_ = play.record(1, 2, 3)
+    said, _, cursor = event.run("list", "--key", "order 1").strip().rpartition(" ")
+    assert said.splitlines() == ["No event matches.", "Looked at 2. Older ones: --cursor"]
+    page = event.document("list", "--key", "order 1", "--cursor", cursor)
+    assert [each["id"] for each in page["items"]] == [str(first)]
 
 
 def test_unknown_rule_is_answered_by_what_was_meant() -> None:

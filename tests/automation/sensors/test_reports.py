@@ -48,7 +48,7 @@ def test_fault_of_the_database_leaves_neither_events_nor_cursor(
     def fail(news: list[NewEvent], **_: Any) -> None:
         raise OperationalError
 
-    monkeypatch.setattr(reports, "record_many", fail)
+    monkeypatch.setattr(reports, "record_accepted", fail)
     with pytest.raises(OperationalError):
         record(lease, 1, cursor={"last": 1})
     assert row_of().cursor == {}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.urls import reverse
 from django.utils import timezone
 
 from orchestrator.core import contents, cursors
@@ -18,6 +19,7 @@ from orchestrator.core.models import (
     time_ordered,
 )
 from tests.core.admin.pages import EXECUTIONS, make, page, shown
+from tests.factories import make_dlq_entry
 from tests.principals import given, staff
 
 pytestmark = pytest.mark.django_db
@@ -69,6 +71,31 @@ def test_filters_narrow_the_list(admin_client: Client, action: Action, worker: W
     day = f"{long_ago:%Y-%m-%d}"
     assert shown(admin_client, created_at_from_0=day, created_at_to_0=day) == {old}
     assert shown(admin_client, created_at_from_0="2026-02-31") == {running, lost, old}
+
+
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "UTC", "Pacific/Niue"])
+def test_range_of_days_may_be_all_of_the_calendar(
+    admin_client: Client, action: Action, worker: Worker, zone: str, settings: Any
+) -> None:
+    settings.TIME_ZONE = zone
+    execution = make(action, worker)
+    first, last = "0001-01-01", "9999-12-31"
+    assert shown(admin_client, created_at_from_0=first, created_at_to_0=last) == {execution}
+    assert shown(admin_client, created_at_from_0=last) == set()
+    assert shown(admin_client, created_at_to_0=first) == set()
+    days = {"at_from_0": first, "at_from_1": "00:00:00", "at_to_0": last, "at_to_1": "23:59:59"}
+    page(admin_client, "admin:access_auditevent_changelist", **days)
+
+
+def test_nobody_sorts_a_list_by_a_column_without_a_link(
+    admin_client: Client, action: Action, worker: Worker
+) -> None:
+    make(action, worker)
+    for name in ("orchestrator_execution", "orchestrator_dlqentry", "automation_event"):
+        url = reverse(f"admin:{name}_changelist")
+        for number in range(10):
+            rows = admin_client.get(url, {"o": number}).context["cl"].queryset
+            assert rows.query.order_by in (["-id"], ["-pk"], ("-pk",), ("-id",)), (name, number)
 
 
 @pytest.mark.usefixtures("still_clock")
@@ -169,6 +196,29 @@ def test_a_filter_without_an_index_looks_at_the_newest_rows_only(
         make(action, worker)
     html = page(admin_client, EXECUTIONS, **query)
     assert ("Of the newest 2 executions" in html) is is_bounded
+
+
+@pytest.mark.parametrize(
+    ("query", "is_bounded"),
+    [
+        ({"dlq_reason__exact": "poison"}, True),
+        ({"resolution_status__exact": "cancelled"}, True),
+        ({"resolution_status__exact": "pending", "dlq_reason__exact": "poison"}, False),
+        ({"dlq_reason__exact": ""}, False),
+        ({}, False),
+    ],
+)
+def test_entries_of_the_dlq_are_looked_at_likewise(
+    admin_client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    query: dict[str, str],
+    is_bounded: bool,
+) -> None:
+    monkeypatch.setattr(cursors, "LOOKED_AT_LIMIT", 2)
+    for _ in range(3):
+        make_dlq_entry(now=timezone.now())
+    html = page(admin_client, "admin:orchestrator_dlqentry_changelist", **query)
+    assert ("Of the newest 2 DLQ entries" in html) is is_bounded
 
 
 def test_older_rows_are_looked_at_within_a_chosen_time(

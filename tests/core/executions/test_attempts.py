@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from orchestrator.core import executions, fleet, publisher
 from orchestrator.core.executions import Ended
@@ -115,6 +116,16 @@ def test_worker_that_was_declared_lost_cannot_claim() -> None:
     scheduled = make_execution(S.SCHEDULED)
     Worker.objects.update(status="inactive", gone_at=NOW)
     assert claim(scheduled) == []
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_nobody_writes_between_the_statements_of_a_claim_on_sqlite() -> None:
+    scheduled = make_execution(S.SCHEDULED)
+    with CaptureQueriesContext(connection) as queries:
+        assert claim(scheduled)
+    verbs = [each["sql"].split()[0] for each in queries]
+    assert verbs[:2] == ["BEGIN", "SELECT"]
+    assert verbs.count("COMMIT") == 1
 
 
 def test_draining_worker_may_claim_what_it_was_sent_before() -> None:
@@ -313,7 +324,7 @@ def test_delay_that_cannot_be_is_that_of_the_policy(asked: Any) -> None:
 @pytest.mark.parametrize(
     ("policy", "status"),
     [
-        ({"backoff_base_ms": 10**15, "max_backoff_ms": 10**15}, "requested"),
+        ({"backoff_base_ms": 10**15, "max_backoff_ms": 10**15}, "failed"),
         ({"retry_on": ["reason of a later version"]}, "failed"),
     ],
 )
@@ -341,6 +352,27 @@ def test_retry_ends_with_the_deadline() -> None:
     (claimed,) = claim(execution)
     finish(claimed, Reason.PROCESS_LOST, now=LATER)
     assert reread(execution).status == "abandoned"
+
+
+@pytest.mark.parametrize(
+    ("reason", "policy", "result"),
+    [
+        (Reason.TRY_AGAIN, {}, {executions.RETRY_AFTER: 86_400}),
+        (Reason.TRY_AGAIN, {}, {executions.RETRY_AFTER: 59}),
+        (Reason.PROCESS_LOST, {"backoff_base_ms": 59_000, "max_backoff_ms": 59_000}, {}),
+    ],
+)
+def test_failure_whose_retry_would_be_due_after_the_deadline_is_the_end(
+    reason: Reason, policy: dict[str, Any], result: dict[str, Any]
+) -> None:
+    action = retrying(jitter=0, **policy)
+    execution = make_execution(S.SCHEDULED, action=action, deadline_at=NOW + timedelta(seconds=60))
+    (claimed,) = claim(execution)
+    ends = [Ended(claimed, reason, RESULT | result)]
+    executions.finish(ends, now=NOW + timedelta(seconds=1), actor="w1")
+    row = reread(execution)
+    assert row.is_terminal
+    assert (row.reason, row.result) == (reason, RESULT | result)
 
 
 @pytest.mark.parametrize("reason", [r for r in Reason if r.known is Known.OUTCOME_UNKNOWN])

@@ -12,6 +12,7 @@ from django.db import transaction
 
 from orchestrator.core import executions, fleet, publisher
 from orchestrator.core.declarations import TopologyDiffers
+from orchestrator.core.executions import assigning
 from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent, Worker
 from orchestrator.core.states import ExecutionStatus
 from tests.core.scheduling import schedule
@@ -476,6 +477,44 @@ def test_what_only_full_workers_may_have_keeps_nobody_from_the_others() -> None:
     assert schedule_backlog()
     assert {reread(each).worker_id for each in others} == {free.pk}
     assert 0 < Execution.objects.exclude(wait_reason="").count() < 60, "most are not even written"
+
+
+def waiting_for_who_is_gone(gone_at: datetime, on_no_worker: str) -> list[Execution]:
+    """Five executions that a worker is free for, behind many that no worker can run."""
+    labels = {"gpu": "yes"}
+    make_worker("gone", now=gone_at, labels=labels, status=Worker.Status.INACTIVE)
+    make_worker("free", capacity=4)
+    action = make_action("core.odd", on_no_worker=on_no_worker)
+    for _ in range(60):
+        make_execution(action=action, worker_selector=labels)
+    return [make_execution() for _ in range(5)]
+
+
+@pytest.mark.parametrize("on_no_worker", ["wait", "fail"])
+def test_what_waits_for_a_worker_that_is_gone_keeps_nobody_from_the_others(
+    on_no_worker: str,
+) -> None:
+    others = waiting_for_who_is_gone(NOW, on_no_worker)
+    assert not schedule_backlog(), "the end of another would not help what waits"
+    assert {reread(each).worker_name for each in others} == {"free"}
+    assert 0 < Execution.objects.filter(status="scheduling").count() < 60, "most are not written"
+
+
+def test_what_is_rejected_keeps_nobody_from_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assigning, "REJECT_SECONDS", 0.0)
+    others = waiting_for_who_is_gone(NOW - timedelta(hours=1), "fail")
+    schedule_backlog()
+    assert {reread(each).worker_name for each in others} == {"free"}
+    assert 0 < Execution.objects.filter(reason="no_worker_available").count() < 60
+
+
+def test_a_look_rejects_more_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assigning, "LOOK_SECONDS", 60.0)
+    monkeypatch.setattr(assigning, "REJECT_SECONDS", 60.0)
+    others = waiting_for_who_is_gone(NOW - timedelta(hours=1), "fail")
+    schedule_backlog()
+    assert Execution.objects.filter(reason="no_worker_available").count() == 60
+    assert {reread(each).worker_name for each in others} == {"free"}
 
 
 def test_worker_that_is_away_gets_no_more_of_what_is_pinned_to_it_than_if_it_were_up() -> None:

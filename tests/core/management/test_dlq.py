@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+import io
+import json
 from functools import partial
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 
 from orchestrator.core import cursors, publisher, topology
 from orchestrator.core.models import DLQEntry
@@ -93,6 +96,17 @@ def test_many_entries_are_closed_at_once() -> None:
     ids = [str(entry(n).dlq_entry_uuid) for n in range(3)]
     run("update", *ids, "--resolution-status", "cancelled")
     assert set(DLQEntry.objects.values_list("resolution_status", flat=True)) == {"cancelled"}
+
+
+def test_entries_before_one_that_is_closed_already_are_shown() -> None:
+    first, closed, last = (str(entry(n).dlq_entry_uuid) for n in range(3))
+    run("update", closed, "--resolution-status", "cancelled")
+    out = io.StringIO()
+    with pytest.raises(CommandError, match="a closed entry is final"):
+        call_command("dlq", "update", first, closed, last, "--note", "seen", "--json", stdout=out)
+    (shown,) = json.loads(out.getvalue())["items"]
+    assert (shown["dlq_entry_uuid"], shown["notes"][0]["text"]) == (first, "seen")
+    assert refused("update", closed, last, "--note", "seen")
 
 
 def test_dead_letter_is_shown_with_the_brokers_account_and_its_bytes() -> None:

@@ -95,6 +95,26 @@ def test_count_submits_as_many_in_batches(settings: Any) -> None:
     assert len(ids) == 10
 
 
+def test_ids_of_a_batch_are_printed_before_the_next_one_is_refused(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.MUSTER = replace(settings.MUSTER, bulk_limit=2)
+    make_action()
+    accept = executions.request_many
+
+    def refuse_later(*arguments: Any, **values: Any) -> list[Execution]:
+        if Execution.objects.exists():
+            raise OperationalError("gone")
+        return accept(*arguments, **values)
+
+    monkeypatch.setattr(executions, "request_many", refuse_later)
+    out = io.StringIO()
+    with pytest.raises(CommandError, match="gone"):
+        call_command("execution", "submit", "core.echo", "--count", "4", stdout=out)
+    ids = Execution.objects.order_by("pk").values_list("pk", flat=True)
+    assert out.getvalue().split() == list(map(str, ids))
+
+
 def test_refusal_of_many_is_said_once() -> None:
     make_action(parameters_schema={"type": "object", "required": ["seconds"]})
     told = refused("submit", "core.echo", "--count", "200")

@@ -90,6 +90,24 @@ def test_unknown_option_is_shown_with_the_usage_of_its_verb() -> None:
     assert told.stderr.startswith("usage: manage.py execution list ")
 
 
+@pytest.mark.parametrize("format", ["json", "markdown", "table"])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_command_whose_reader_is_gone_ends_without_a_word(format: str, unbuffered: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "manage.py", "topology", "show", "--format", format],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        check=False,
+        timeout=120,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
 # --- wrong settings ------------------------------------------------------------------------------
 
 

@@ -69,7 +69,8 @@ class Broker:
         return found
 
     def count(self, queue: str | None = None) -> int | None:
-        return broker_topology._count(self.link, queue or self.spec.name)
+        counted = broker_topology._counted(self.link, queue or self.spec.name)
+        return None if counted is None else int(counted.message_count)
 
     def remove_all(self) -> None:
         channel = self.channel()

@@ -13,7 +13,7 @@ from orchestrator.core import cursors, search
 from orchestrator.core.models import Action, Execution
 from tests.core.search import naive
 from tests.core.search.conftest import SCHEMA, fill
-from tests.factories import NOW
+from tests.factories import NOW, make_execution
 from tests.principals import ROOT
 
 ASKED = search.Asked(ROOT, NOW)
@@ -89,3 +89,24 @@ def test_any_printed_part_of_an_id_finds_it(rows: list[Execution]) -> None:
 def test_word_that_is_an_id_and_a_correlation_id_finds_both(rows: list[Execution]) -> None:
     Execution.objects.filter(pk=rows[9].pk).update(correlation_id=str(rows[5].pk))
     assert ids(str(rows[5].pk)) == [rows[9].pk, rows[5].pk]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("param.7:x", [0]),
+        ("param.007:x", []),
+        ("param.3000000000:1", [1]),
+        ("param.-1:1", [2]),
+        ("param.lines.1:b", [3]),
+        ("param.lines.-1:b", []),
+        ("param.lines.3000000000:b", []),
+        ("param.lines.1.7:b", []),
+    ],
+)
+def test_steps_that_look_like_numbers_are_names_or_places(
+    database: str, text: str, found: list[int]
+) -> None:
+    several = [{"7": "x"}, {"3000000000": 1}, {"-1": 1}, {"lines": ["a", "b"]}]
+    made = [make_execution(parameters=parameters) for parameters in several]
+    assert ids(text) == [made[number].pk for number in found]

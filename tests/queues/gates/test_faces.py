@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from django.test import Client
 
+from orchestrator.access import identities
 from orchestrator.core import clock
 from orchestrator.core.models import Execution
 from orchestrator.core.models.catalog import forget_actions
 from orchestrator.queues.gates import depths, intake, metrics, orders
 from orchestrator.queues.models import Gate, Keeper, Ticket
-from tests import commands
+from tests import commands, principals
 from tests.core.admin.pages import page
 from tests.core.api.client import Caller
-from tests.factories import NOW, make_worker, seconds
+from tests.factories import NOW, make_action, make_worker, seconds
+from tests.principals import given
 from tests.queues.gates import messages
 from tests.queues.gates.conftest import Sent
 
@@ -88,6 +91,23 @@ def test_message_that_no_queue_takes_is_an_error(
     sent.gone = {"orders.in"}
     monkeypatch.setattr(orders, "_declare", lambda gate: None)
     assert "no queue for it" in commands.refused("queue", "send", "orders")
+
+
+def test_command_sends_nothing_to_a_gate_that_runs_what_its_identity_may_not(
+    make_gate: MakeGate, sent: Sent, settings: Any
+) -> None:
+    shell = make_action("core.shell", dangerous=True)
+    make_gate(queue={"action": shell}, classifiers={})
+    limited = principals.service("limited", given("operator"))
+    settings.MUSTER = replace(settings.MUSTER, command_identity="service:limited")
+    assert "dangerous action core.shell needs the permission" in commands.refused(
+        "queue", "send", "orders"
+    )
+    assert sent == []
+    may = given("actions.run_any_command")
+    identities.grant(limited, may, by=principals.ROOT, now=clock.now())
+    commands.printed("queue", "send", "orders")
+    assert [message.routing_key for message in sent] == ["orders.in"]
 
 
 def test_tell_again_makes_due_what_waits_and_what_is_named(make_gate: MakeGate) -> None:

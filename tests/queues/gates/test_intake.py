@@ -218,6 +218,15 @@ def test_unlisted_classifier_runs_the_action_of_the_queue(make_gate: MakeGate) -
     assert does(take_in(gate, delivery(messages.body(taskClassifier="?")))) == [Does.TAKE_IN]
 
 
+def test_message_for_an_action_that_no_worker_runs_is_refused(make_gate: MakeGate) -> None:
+    """Its pack has changed since the gate was made."""
+    held = make_action("core.ask", runtime="inquiry")
+    gate = make_gate(classifiers={"Echo": {"action": held.ref}})
+    [taken] = take_in(gate, delivery())
+    assert (taken.verdict.does, taken.verdict.rejected) == (Does.REFUSE, headers.INVALID)
+    assert "no worker runs core.ask" in str(taken.verdict.problems[0])
+
+
 def test_one_bad_message_does_not_spoil_a_batch(make_gate: MakeGate) -> None:
     taken = take_in(make_gate(), delivery(), delivery(b"?"), delivery(messages.body("t2")))
     assert does(taken) == [Does.TAKE_IN, Does.REFUSE, Does.TAKE_IN]
@@ -230,6 +239,17 @@ def test_same_garbage_twice_is_answered_twice(make_gate: MakeGate) -> None:
     assert taken[0].ticket_id != taken[1].ticket_id
     Ticket.objects.update(told_at=NOW)
     assert does(take_in(gate, delivery(b"?"))) == [Does.REFUSE]
+
+
+def test_same_garbage_twice_in_each_of_two_batches_is_answered_each_time(
+    make_gate: MakeGate,
+) -> None:
+    gate = make_gate()
+    for _ in range(2):
+        assert does(take_in(gate, delivery(b"?"), delivery(b"?"))) == [Does.REFUSE] * 2
+        Ticket.objects.update(told_at=NOW)
+    assert Ticket.objects.count() == 4
+    assert DLQEntry.objects.get().occurrences == 4
 
 
 def test_redelivered_garbage_is_the_refusal_that_it_was(make_gate: MakeGate) -> None:

@@ -110,6 +110,8 @@ def test_message_to_another_queue_is_forwarded_only_where_a_pattern_allows() -> 
 def test_names_of_the_broker_are_never_forwarded_to() -> None:
     assert not judging.is_allowed("amq.gen-x", ["*"])
     assert not judging.is_allowed("", ["*"])
+    assert judging.is_allowed("é" * 127, ["*"])
+    assert not judging.is_allowed("é" * 128, ["*"]), "AMQP's names have 255 bytes"
 
 
 def test_redelivered_message_without_a_ticket_is_counted() -> None:

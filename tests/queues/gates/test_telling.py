@@ -164,6 +164,8 @@ def test_second_answer_has_the_id_of_the_first(make_gate: MakeGate, sent: Sent) 
     assert first == second
     sent.gone = {"orders.out"}
     assert telling.tell_again([ticket.pk], gates={gate.queue_id: gate}) == set()
+    removed = ticket.pk + 1
+    assert telling.tell_again([ticket.pk, removed], gates={gate.queue_id: gate}) == {removed}
 
 
 def test_dead_end_is_told_without_a_message(make_gate: MakeGate, sent: Sent) -> None:

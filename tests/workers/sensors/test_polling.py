@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import OperationalError
+from django.db import DataError, OperationalError
 
 from orchestrator.access.audit.models import AuditEvent
 from orchestrator.access.keys import storing
@@ -157,6 +157,43 @@ def test_cursor_that_cannot_be_kept_is_a_failure_and_its_events_are_not_recorded
     assert (recorded_keys(), row().cursor, life.cursor) == (["a"], {"at": 1}, {"at": 1})
     assert row().state == "backing_off"
     assert row().problem.startswith("it cannot remember what it has seen: the cursor has 1,")
+
+
+def test_problem_is_stored_whatever_characters_it_has(monkeypatch: Any) -> None:
+    life = make_life()
+
+    def look(cursor: Any) -> Any:
+        raise lives.Failed("the server says \0 and \udc80")
+
+    monkeypatch.setattr(life.poll, "look", look)
+    life.run()
+    assert (row().state, row().problem) == ("backing_off", "the server says \ufffd and \ufffd")
+
+
+def test_failure_that_the_database_refuses_is_left_to_the_supervisor(monkeypatch: Any) -> None:
+    life = make_life()
+    refusals: list[None] = []
+
+    def refuse(*_: Any, **__: Any) -> None:
+        refusals.append(None)
+        if len(refusals) > 1:
+            life.tell(Order.KILL)
+        raise DataError("value too long")
+
+    def look(cursor: Any) -> Any:
+        raise lives.Failed("the server does not answer")
+
+    monkeypatch.setattr(life, "next_pause", lambda: 0.0)
+    with monkeypatch.context() as refusing:
+        refusing.setattr("workers.sensors.lives.assignments.fail", refuse)
+        refusing.setattr(life.poll, "look", look)
+        life.run()
+    assert len(refusals) == 1
+    monkeypatch.setattr(launching, "fits", lambda *_: False)
+    service = Supervisor("s2", {})
+    service.service = row().service
+    service.look()
+    assert (row().state, row().problem) == ("backing_off", "its service was interrupted")
 
 
 # --- keys ----------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from html import unescape
 from typing import Any
 
 import pytest
@@ -96,6 +97,16 @@ def test_task_page_has_graph_steps_executions_timeline_and_entries(staff: Client
     assert SCRIPT not in html
     assert ESCAPED in html
     assert "://" not in svg[0]
+
+
+def test_every_link_of_a_task_with_a_pile_of_steps_leads_to_a_page(staff: Client) -> None:
+    task = order(crowd=7)
+    html = page(staff, "admin:workflows_task_change", task.pk)
+    links = {unescape(url) for url in re.findall(r'href="(/admin/[^"#]*)"', html)}
+    [pile] = [url for url in links if "template_step=row" in url]
+    for url in links - {reverse("admin:logout")}:
+        assert staff.get(url).status_code == 200, url
+    assert len(staff.get(pile).context["cl"].result_list) == 7
 
 
 def test_step_and_template_pages_render(staff: Client) -> None:
@@ -218,8 +229,9 @@ def test_button_asks_for_a_reason_and_repairs(
 
 
 def test_result_that_is_no_json_is_refused(staff: Client, enqueued: Step) -> None:
-    response = post(staff, enqueued, "complete", reason="x", force="on", result="{")
-    assert "HX-Redirect" not in response
+    for result in ("{", "[" * 100_000, "9" * 5_000):
+        response = post(staff, enqueued, "complete", reason="x", force="on", result=result)
+        assert "HX-Redirect" not in response
     enqueued.refresh_from_db()
     assert enqueued.state == S.ENQUEUED
 
@@ -284,6 +296,7 @@ def test_unused_template_of_no_pack_is_listed(staff: Client) -> None:
         ("task", {}, False),
         ("step", {"state__exact": "error"}, True),
         ("step", {"kind__exact": "decision"}, True),
+        ("step", {"template_step": "row"}, True),
         ("step", {}, False),
     ],
 )

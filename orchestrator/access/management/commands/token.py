@@ -93,12 +93,12 @@ class Command(output.MusterCommand):
         self.stderr.write(f"The old text is accepted until {until} UTC.")
 
     def revoke(self, *, name: str, now: datetime, **options: Any) -> None:
-        self._token(name)
-        tokens.revoke(name, by=self.principal, now=now)
+        tokens.revoke(self._token(name), by=self.principal, now=now)
         self.stdout.write(f"{name} is revoked.")
 
     def list_all(self, *, now: datetime, as_json: bool, **options: Any) -> None:
-        listed = [shown.token(row, now=now) for row in self._known()]
+        rows = self._known()
+        listed = [shown.token(row, now=now) for row in rows]
         if as_json:
             self.show_items(document(each) for each in listed)
             return
@@ -108,7 +108,7 @@ class Command(output.MusterCommand):
         table = Table(
             "*name", "starts with", "state", "*owner", "last used", "expires", "*narrowed to"
         )
-        for row, each in zip(self._known(), listed, strict=True):
+        for row, each in zip(rows, listed, strict=True):
             table.add_row(
                 output.plain(each.name),
                 each.prefix,

@@ -58,6 +58,7 @@ class Command(listings.ListingCommand):
             state=state,
             open=open or None,
         )
+        is_filtered = bool(rule or event or state or open)
         self.list_page(
             rows.select_related("rule", "revision"),
             among,
@@ -66,7 +67,7 @@ class Command(listings.ListingCommand):
             cursor=cursor,
             described=lambda row: document(shown.shown(row)),
             table=lambda page: views.enforcement_rows(page, clock.now()),
-            none="No enforcement matches." if rule or event or state else "No enforcement.",
+            none="No enforcement matches." if is_filtered else "No enforcement.",
         )
 
     def show_one(self, *, id: str, as_json: bool, **options: Any) -> None:

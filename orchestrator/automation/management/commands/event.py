@@ -67,7 +67,7 @@ class Command(listings.ListingCommand):
             as_json=as_json,
             described=lambda row: document(shown.shown(row, seen_by=self.principal)),
             table=views.event_rows,
-            none="No event matches." if any(wanted.values()) else "No event.",
+            none="No event matches." if any(wanted.values()) or options["open"] else "No event.",
         )
 
     def show_one(self, *, id: str, as_json: bool, **options: Any) -> None:

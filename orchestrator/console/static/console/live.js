@@ -5,6 +5,7 @@ const POLL_MS = 10_000;
 const LEAST_MS = 1_000;
 const REST = 4; // times as long as the last answer took: a busy server is asked less often
 const MOST_BACKOFF_MS = 15_000;
+const OVER = [401, 403, 404]; // answers that do not change by asking again: the page itself says what is wrong
 const TEXTS = { connecting: "connecting", live: "live", polling: "every 10 s", paused: "paused", still: "not live" };
 
 const button = document.getElementById("pulse");
@@ -62,7 +63,7 @@ async function ask() {
   if (part().dataset.first) headers["X-First"] = part().dataset.first;
   try {
     const response = await fetch(location.href, { headers, cache: "no-store" });
-    if (response.status === 401) return location.reload();
+    if (OVER.includes(response.status)) return location.reload();
     if (!response.ok) throw new Error(String(response.status));
     change(await response.text());
     lostSince = "";

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -121,12 +121,18 @@ class Command(output.MusterCommand):
             "now": clock.now(),
             "actor": self.principal.actor,
         }
-        entries = []
-        for uuid in [self._id(id) for id in ids]:
-            if resolution := options["resolution_status"]:
-                entries.append(investigations.close(uuid, resolution=resolution, **common))
-            else:
-                entries.append(investigations.annotate(uuid, **common))
+        entries: list[DLQEntry] = []
+        try:
+            for uuid in [self._id(id) for id in ids]:
+                if resolution := options["resolution_status"]:
+                    entries.append(investigations.close(uuid, resolution=resolution, **common))
+                else:
+                    entries.append(investigations.annotate(uuid, **common))
+        finally:  # also those before one that is refused
+            if entries:
+                self._show_updated(entries, as_json=as_json)
+
+    def _show_updated(self, entries: Sequence[DLQEntry], *, as_json: bool) -> None:
         if as_json:
             whole = [shown.whole(entry, seen_by=self.principal) for entry in entries]
             self.show_items(document(entry) for entry in whole)

@@ -84,9 +84,11 @@ class Command(output.MusterCommand):
         ids: list[UUID] = []
         size: int = settings.MUSTER.bulk_limit
         for start in range(0, count, size):
-            ids += [row.pk for row in self._accept(new, min(size, count - start))]
-        if not as_json:
-            self.stdout.write("\n".join(map(str, ids)))
+            accepted = [row.pk for row in self._accept(new, min(size, count - start))]
+            ids += accepted
+            if not as_json:  # now: the next ones may be refused
+                self.stdout.write("\n".join(map(str, accepted)))
+                self.stdout.flush()
         ended = self._wait(ids, quiet=as_json) if wait else []
         if as_json:
             described = [document(shown.detail(row, seen_by=self.principal)) for row in ended]

@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.automation.sensors import condition
-from orchestrator.core import checks, clock, fleet
+from orchestrator.core import checks, clock, fleet, words
 from orchestrator.core.management import output, overview
 from orchestrator.core.management.output import plain
 from orchestrator.core.management.parsing import ParsedCommand
@@ -216,7 +216,7 @@ def service_table(supervisor: Supervisor) -> Table:
             Text("up", "green") if child.pid else Text("down", "red"),
             str(child.pid or ""),
             str(child.restarts),
-            overview.age(child.age_seconds) if child.pid else "",
+            words.span(child.age_seconds) if child.pid else "",
             Text(child.death.cause if child.death else "", "dim"),
         )
     return table

@@ -141,7 +141,7 @@ class Command(output.MusterCommand):
 
     def order(self, verb: str, *, name: str, reason: str, as_json: bool, **options: Any) -> None:
         run, _, done = ORDERS[verb]
-        run(name, reason=reason, actor=arguments.user(), now=clock.now())
+        run(name, reason=reason, actor=self.principal.actor, now=clock.now())
         if as_json:
             self.show_json(document(shown.detail(changes.find(name), now=clock.now())))
         else:
@@ -175,7 +175,7 @@ class Command(output.MusterCommand):
         try:
             if is_check:
                 return [changes.differences(new, principal=principal) for new in news]
-            by: dict[str, Any] = {"actor": arguments.user(), "now": clock.now(), "reason": reason}
+            by: dict[str, Any] = {"actor": principal.actor, "now": clock.now(), "reason": reason}
             by |= {"revision": revision, "principal": principal}
             with transaction.atomic():
                 return [changes.apply(new, **by) for new in news]
