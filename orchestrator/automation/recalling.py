@@ -66,7 +66,10 @@ def of_event(event: Event, *, seen_by: Principal) -> Iterator[Recalled]:
     for rule in rules:
         rule.revision = revisions[says[rule.pk]]
         is_late = time.monotonic() > until
-        yield _recalled(rule, event, answered.get(rule.pk), seen_by, is_late=is_late)
+        enforcement = answered.get(rule.pk)
+        if enforcement is not None:
+            enforcement.rule = rule
+        yield _recalled(rule, event, enforcement, seen_by, is_late=is_late)
 
 
 def _answers(event: Event) -> QuerySet[Enforcement]:

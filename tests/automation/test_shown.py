@@ -32,15 +32,16 @@ def test_event_and_what_became_of_it() -> None:
     document = events.shown(event, seen_by=principals.ROOT)
     assert (document.type, document.key, document.payload) == (play.ORDER, "order 7", {"number": 7})
     assert dict(events.situation(event, seen_by=principals.ROOT))["Rules that matched"] == 1
-    answer = enforcements.shown(row)
+    answer = enforcements.shown(row, seen_by=principals.ROOT)
     assert (answer.rule, answer.revision, answer.state) == ("shop.ship", 1, "executed")
     execution = Execution.objects.get()
-    said = dict(enforcements.situation(row, NOW))
+    said = dict(enforcements.situation(row, NOW, seen_by=principals.ROOT))
     assert said["Execution"] == Link(execution, str(row.execution_id))
     names = [name for name, _ in enforcements.of_execution(execution)]
     assert names == ["Rule", "Event"]
     row.execution_id = uuid4()
-    assert dict(enforcements.situation(row, NOW))["Execution"] == f"{row.execution_id} (removed)"
+    said = dict(enforcements.situation(row, NOW, seen_by=principals.ROOT))
+    assert said["Execution"] == f"{row.execution_id} (removed)"
 
 
 def test_payload_is_hidden_from_whoever_may_not_see_payloads() -> None:
@@ -48,6 +49,21 @@ def test_payload_is_hidden_from_whoever_may_not_see_payloads() -> None:
     event = Event.objects.select_related("trigger__type").get(pk=id)
     viewer = principals.principal(given("viewer"))
     assert events.shown(event, seen_by=viewer).payload == REDACTED
+
+
+def test_refusal_quotes_parameters_only_for_whoever_may_see_payloads() -> None:
+    play.make_rule()
+    [row] = play.answer(7)
+    text = "/parameters/number: expected an integer, found 'a name'"
+    row.reason, row.problem = "action_refused", {"messages": [text]}
+    viewer = principals.principal(given("viewer"))
+    for user, problem, why in (
+        (principals.ROOT, row.problem, f"action_refused: {text}"),
+        (viewer, None, "action_refused"),
+    ):
+        assert enforcements.shown(row, seen_by=user).problem == problem
+        assert enforcements.why(row, seen_by=user) == why
+        assert ("Problem" in dict(enforcements.situation(row, NOW, seen_by=user))) == bool(problem)
 
 
 def test_problem_quotes_the_payload_only_for_whoever_may_see_it() -> None:

@@ -9,7 +9,9 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django_celery_beat.models import (
     CrontabSchedule,
@@ -182,6 +184,18 @@ def test_filters_of_events_find_what_they_say(
     page = html(admin_client, "events", answer=200, **query)
     found = {number for number in (7, 42) if f'id="v-{event_of(number).pk}"' in page}
     assert found == numbers
+
+
+@pytest.mark.parametrize("filters", ["source=api", "within=1h&rules=matched", "rules=unmatched"])
+def test_no_filter_of_events_reads_the_whole_table(
+    admin_client: Client, shop: Rule, filters: str
+) -> None:
+    with CaptureQueriesContext(connection) as asked:
+        assert admin_client.get(f"{reverse('console:events')}?{filters}").status_code == 200
+    table = f'FROM "{Event._meta.db_table}"'
+    read = [each["sql"] for each in asked if table in each["sql"]]
+    assert read
+    assert all("LIMIT" in statement for statement in read), read
 
 
 def test_a_list_of_events_that_is_read_counts_what_is_newer(

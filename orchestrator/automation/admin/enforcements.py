@@ -18,7 +18,7 @@ from orchestrator.automation.admin.filters import ByRule, ByState
 from orchestrator.automation.models import Enforcement, Rule
 from orchestrator.automation.shown import enforcements as shown
 from orchestrator.automation.states import KINDS, EnforcementState
-from orchestrator.core import words
+from orchestrator.core import authority, words
 from orchestrator.core.admin import render
 from orchestrator.core.admin.listing import CreatedBetween, CreatedWithin, id_starts_with
 from orchestrator.core.admin.read_only import BoundedChangeList, ReadOnlyAdmin, Section
@@ -37,8 +37,10 @@ class EnforcementChangeList(BoundedChangeList):
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         present = tables.existing(row.execution_id for row in self.result_list)
+        principal = authority.of_request(request)
         for row in self.result_list:
             row.present = present
+            row.shown_why = shown.why(row, seen_by=principal)
 
 
 @admin.register(Enforcement)
@@ -74,7 +76,7 @@ class EnforcementAdmin(ReadOnlyAdmin):
         return (queryset.filter(pk__in=ids[0].union(*ids[1:])) if ids else queryset.none()), False
 
     def sections(self, obj: Enforcement, now: datetime, *, seen_by: Principal) -> list[Section]:
-        facts = render.facts(shown.situation(obj, now))
+        facts = render.facts(shown.situation(obj, now, seen_by=seen_by))
         return [Section(facts=facts, kind=words.kind_of(obj.state))]
 
     # --- columns
@@ -101,7 +103,7 @@ class EnforcementAdmin(ReadOnlyAdmin):
 
     @display(description="Why none")
     def why(self, row: Enforcement) -> SafeString | str:
-        return render.message(shown.why(row))
+        return render.message(row.shown_why)  # type: ignore[attr-defined]
 
     @display(description="Took, or age")
     def took(self, row: Enforcement) -> str:

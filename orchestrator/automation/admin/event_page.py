@@ -30,7 +30,7 @@ def sections(event: Event, *, seen_by: Principal) -> list[Section]:
     if not authority.may(seen_by, "rules.read"):
         return boxes
     made = Enforcement.objects.visible_to(seen_by).filter(event=event).order_by("-pk")
-    return [*boxes, tables.enforcements(made, q=event.pk), *_rules(event, seen_by)]
+    return [*boxes, tables.enforcements(made, seen_by=seen_by, q=event.pk), *_rules(event, seen_by)]
 
 
 def _rules(event: Event, seen_by: Principal) -> Iterator[Section]:

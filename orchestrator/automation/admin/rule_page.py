@@ -7,11 +7,12 @@ from orchestrator.automation.models import Enforcement, Rule
 from orchestrator.automation.shown import rules as shown
 from orchestrator.core.admin import render
 from orchestrator.core.admin.read_only import Section
+from orchestrator.core.authority import Principal
 
 REVISION_LIMIT = 20
 
 
-def sections(rule: Rule) -> list[Section]:
+def sections(rule: Rule, *, seen_by: Principal) -> list[Section]:
     """The boxes of a rule's page."""
     newest = Enforcement.objects.filter(rule=rule).order_by("-pk")
     boxes = [
@@ -19,7 +20,7 @@ def sections(rule: Rule) -> list[Section]:
             facts=render.facts(shown.situation(rule)),
             kind="success" if rule.is_enabled else "warning",
         ),
-        tables.enforcements(newest, rule=rule.pk),
+        tables.enforcements(newest, seen_by=seen_by, rule=rule.pk),
         _revisions(rule),
     ]
     return [*boxes, done] if (done := tables.done_here(rule)) else boxes

@@ -76,7 +76,7 @@ class RuleAdmin(ReadOnlyAdmin):
         return queryset.select_related("trigger__type", "revision", "owner__user", "pack")
 
     def sections(self, obj: Rule, now: datetime, *, seen_by: Principal) -> list[Section]:
-        return rule_page.sections(obj)
+        return rule_page.sections(obj, seen_by=seen_by)
 
     # --- columns
 

@@ -19,6 +19,7 @@ from orchestrator.automation.models import Enforcement, Event, Rule
 from orchestrator.automation.shown import enforcements as shown
 from orchestrator.core.admin import render
 from orchestrator.core.admin.read_only import Section
+from orchestrator.core.authority import Principal
 from orchestrator.core.models import Execution
 
 ROW_LIMIT = 20
@@ -26,7 +27,7 @@ CHANGE_LIMIT = 10
 Cells = Sequence[Sequence[Any]]
 
 
-def enforcements(rows: QuerySet[Enforcement], **filters: object) -> Section:
+def enforcements(rows: QuerySet[Enforcement], *, seen_by: Principal, **filters: object) -> Section:
     """The newest of these enforcements, and a link to all if `filters` of the list find them."""
     listed = list(rows.select_related("rule", "event").defer("event__payload")[: ROW_LIMIT + 1])
     present = existing([row.execution_id for row in listed])
@@ -38,7 +39,7 @@ def enforcements(rows: QuerySet[Enforcement], **filters: object) -> Section:
             render.link_to(row.rule),
             render.link_to(row.event, row.event.type_ref),
             execution(row, present),
-            render.message(shown.why(row)),
+            render.message(shown.why(row, seen_by=seen_by)),
             render.moment(row.created_at),
         ]
         for row in listed[:ROW_LIMIT]

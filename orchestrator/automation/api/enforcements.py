@@ -45,13 +45,14 @@ def list_enforcements(
     even empty, and `next` leads on to older ones until it is null.
     """
     refuse_unknown_parameters(request, EnforcementQuery)
-    visible = Enforcement.objects.visible_to(request.auth.principal)
+    principal = request.auth.principal
+    visible = Enforcement.objects.visible_to(principal)
     wanted = query.model_dump(exclude={"limit", "cursor"})
     rows, among = listing.enforcements(visible, **wanted)
     found, cursor = pages.newest_first(
         rows.select_related("rule", "revision"), query, key=UUID, among=among
     )
-    items = [shown.shown(row) for row in found]
+    items = [shown.shown(row, seen_by=principal) for row in found]
     return reply(EnforcementPage(items=items, next=pages.link(request, cursor), next_cursor=cursor))
 
 
@@ -64,4 +65,4 @@ def get_enforcement(request: AuthenticatedRequest, enforcement_id: UUID) -> Http
     row = visible.select_related("rule", "revision").filter(pk=enforcement_id).first()
     if row is None:
         raise problems.not_found(f"No enforcement has the id {enforcement_id}")
-    return reply(shown.shown(row))
+    return reply(shown.shown(row, seen_by=request.auth.principal))

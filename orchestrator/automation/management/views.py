@@ -131,12 +131,12 @@ def rule_rows(rows: Sequence[Rule]) -> Table:
     return table
 
 
-def rule_page(row: Rule, now: datetime) -> Iterator[RenderableType]:
+def rule_page(row: Rule, now: datetime, *, seen_by: Principal) -> Iterator[RenderableType]:
     yield output.facts(rules.situation(row))
     latest = Enforcement.objects.filter(rule=row).select_related("rule").order_by("-pk")
     if listed := list(latest[:LATEST]):
         yield _heading("Latest answers")
-        yield enforcement_rows(listed, now)
+        yield enforcement_rows(listed, now, seen_by=seen_by)
 
 
 def sensor_rows(rows: Sequence[Sensor]) -> Table:
@@ -213,12 +213,12 @@ def event_page(row: Event, now: datetime, *, seen_by: Principal) -> Iterator[Ren
     listed = list(visible.select_related("rule").order_by("pk")[:LATEST])
     if listed:
         yield _heading("Answers")
-        yield enforcement_rows(listed, now)
+        yield enforcement_rows(listed, now, seen_by=seen_by)
     yield _heading("Payload")
     yield output.pretty(events.payload(row, seen_by=seen_by))
 
 
-def enforcement_rows(rows: Sequence[Enforcement], now: datetime) -> Table:
+def enforcement_rows(rows: Sequence[Enforcement], now: datetime, *, seen_by: Principal) -> Table:
     table = Table("id", "created", "rule", "state", ">took", "execution", "*why")
     for row in rows:
         took = ((row.ended_at or now) - row.created_at).total_seconds()
@@ -229,7 +229,7 @@ def enforcement_rows(rows: Sequence[Enforcement], now: datetime) -> Table:
             output.status(row.state),
             words.span(took),
             str(row.execution_id or ""),
-            output.line(enforcements.why(row)),
+            output.line(enforcements.why(row, seen_by=seen_by)),
         )
     return table
 

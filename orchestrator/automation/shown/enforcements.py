@@ -11,7 +11,8 @@ from pydantic import Field
 from orchestrator.automation.models import Enforcement
 from orchestrator.automation.shown import secrets
 from orchestrator.automation.states import ENFORCEMENTS, EnforcementState
-from orchestrator.core import words
+from orchestrator.core import authority, words
+from orchestrator.core.authority import Principal
 from orchestrator.core.models import Execution
 from orchestrator.core.shown.documents import Shown
 from orchestrator.core.shown.values import At, Fact, Link, Prose, State, said
@@ -27,21 +28,35 @@ class EnforcementShown(Shown):
     state: EnforcementState
     execution_id: UUID | None = Field(description="It may be removed before the enforcement.")
     reason: str = Field(description="Why there is no execution.")
-    problem: dict[str, Any] | None = Field(description="What exactly was refused.")
+    problem: dict[str, Any] | None = Field(
+        description="What exactly was refused; null without `payloads.read`."
+    )
     created_at: datetime
     ended_at: datetime | None
 
 
-def shown(row: Enforcement) -> EnforcementShown:
+def shown(row: Enforcement, *, seen_by: Principal) -> EnforcementShown:
     """Convert an enforcement, loaded with its rule and revision."""
     names = (
-        "id", "event_id", "state", "execution_id", "reason", "problem", "created_at", "ended_at",
+        "id", "event_id", "state", "execution_id", "reason", "created_at", "ended_at",
     )  # fmt: skip
     values = {name: getattr(row, name) for name in names}
-    return EnforcementShown(rule=row.rule.ref, revision=row.revision.number, **values)
+    return EnforcementShown(
+        rule=row.rule.ref,
+        revision=row.revision.number,
+        problem=_problem(row, seen_by),
+        **values,
+    )
 
 
-def situation(row: Enforcement, now: datetime) -> list[Fact]:
+def _problem(row: Enforcement, seen_by: Principal) -> dict[str, Any] | None:
+    """What exactly was refused: it quotes parameters, and so the event's payload."""
+    if row.problem is None or authority.may(seen_by, authority.PAYLOADS, row.place):
+        return row.problem
+    return None
+
+
+def situation(row: Enforcement, now: datetime, *, seen_by: Principal) -> list[Fact]:
     """Its state, its cause and its outcome."""
     took = words.span(((row.ended_at or now) - row.created_at).total_seconds())
     return said(
@@ -52,7 +67,7 @@ def situation(row: Enforcement, now: datetime) -> list[Fact]:
             ("Event", Link(row.event, str(row.event_id))),
             ("Execution", _execution(row)),
             ("Reason", row.reason),
-            ("Problem", _messages(row)),
+            ("Problem", _messages(row, seen_by)),
             ("Moved on by", Prose(ENFORCEMENTS.who_moves_it_on[EnforcementState(row.state)])),
             ("Created", At(row.created_at)),
             ("Took" if row.ended_at else "Age", took),
@@ -67,13 +82,13 @@ def _execution(row: Enforcement) -> Link | str | None:
     return Link(present, str(row.execution_id)) if present else f"{row.execution_id} (removed)"
 
 
-def why(row: Enforcement) -> str:
+def why(row: Enforcement, *, seen_by: Principal) -> str:
     """Why there is no execution, in a line; empty if there is one, or may be one."""
-    return ": ".join(part for part in (row.reason, _messages(row)) if part)
+    return ": ".join(part for part in (row.reason, _messages(row, seen_by)) if part)
 
 
-def _messages(row: Enforcement) -> str:
-    return "; ".join((row.problem or {}).get("messages", ()))
+def _messages(row: Enforcement, seen_by: Principal) -> str:
+    return "; ".join((_problem(row, seen_by) or {}).get("messages", ()))
 
 
 def of_execution(execution: Execution) -> list[Fact]:

@@ -9,7 +9,7 @@ from uuid import UUID
 from django.http import HttpRequest
 
 from orchestrator.automation import listing
-from orchestrator.automation.models import Enforcement, Rule
+from orchestrator.automation.models import Enforcement
 from orchestrator.automation.models.enforcements import EnforcementQuerySet
 from orchestrator.automation.shown import enforcements as shown
 from orchestrator.automation.states import EnforcementState
@@ -59,7 +59,9 @@ def rows_of(
         Row(
             each,
             execution_of(look, each),
-            draw.printable(shown.why(each) or known.get(each.execution_id or each.pk, "")),
+            draw.printable(
+                shown.why(each, seen_by=look.user) or known.get(each.execution_id or each.pk, "")
+            ),
         )
         for each in enforcements
     ]
@@ -100,12 +102,9 @@ def _matching(
     matches."""
     state = query.get("state", "")
     is_open = state == EnforcementState.CREATED
-    rule = query.get("rule")
-    found, among = listing.enforcements(
-        rows, state=[state] if state and not is_open else None, open=True if is_open else None
+    return listing.enforcements(
+        rows,
+        rule=query.get("rule"),
+        state=[state] if state and not is_open else None,
+        open=True if is_open else None,
     )
-    if rule is None:
-        return found, among
-    # by its number: the index begins with it
-    numbers = Rule.objects.filter(ref=rule).values_list("pk", flat=True)
-    return found.filter(rule__in=list(numbers[:1])), None

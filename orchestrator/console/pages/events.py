@@ -85,20 +85,23 @@ def _matching(
     """Those that the filters mean, and what a filter without an index looks at. What a filter does
     not know, nothing matches."""
     age = paging.AGES.get(query.get("within", ""))
+    trigger = query.get("trigger")
+    number = paging.parsed(trigger, cursors.whole_number) if trigger else None
+    if trigger and not number:
+        return rows.none(), None
     found, among = listing.events(
         rows,
         type=query.get("type"),
+        trigger_id=number,
         source=query.get("source"),
         received_after=look.now - age if age else None,
     )
     answer = query.get("rules", "")
     if answer:
         found = found.filter(**RULES[answer]) if answer in RULES else found.none()
-    if trigger := query.get("trigger"):
-        number = paging.parsed(trigger, cursors.whole_number)
-        return found.filter(trigger=number) if number else found.none(), None
-    is_slow = answer in ("matched", "unmatched")
-    return found, among or (Event.objects.all() if is_slow else None)
+    if among is None and answer in ("matched", "unmatched"):
+        among = Event.objects.all() if number is None else Event.objects.filter(trigger=number)
+    return found, among
 
 
 def found(look: Look, id: UUID, permission: str = "events.read") -> Event:
@@ -148,7 +151,7 @@ def _asked(look: Look, recalled: Sequence[Recalled]) -> Iterator[Asked]:
         yield Asked(
             each,
             criteria.verdict(each.answer) if each.answer else None,
-            draw.printable(shown_enforcements.why(row)) if row else "",
+            draw.printable(shown_enforcements.why(row, seen_by=look.user)) if row else "",
             execution,
             cause_urls.get(execution.pk, "") if execution else "",
         )

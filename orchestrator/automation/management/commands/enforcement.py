@@ -65,8 +65,8 @@ class Command(listings.ListingCommand):
             as_json=as_json,
             limit=limit,
             cursor=cursor,
-            described=lambda row: document(shown.shown(row)),
-            table=lambda page: views.enforcement_rows(page, clock.now()),
+            described=lambda row: document(shown.shown(row, seen_by=self.principal)),
+            table=lambda page: views.enforcement_rows(page, clock.now(), seen_by=self.principal),
             none="No enforcement matches." if is_filtered else "No enforcement.",
         )
 
@@ -75,6 +75,6 @@ class Command(listings.ListingCommand):
         found = rows.select_related("rule", "revision", "event")
         row = found.get(pk=selection.enforcement_id(id, rows))
         if as_json:
-            self.show_json(document(shown.shown(row)))
+            self.show_json(document(shown.shown(row, seen_by=self.principal)))
         else:
-            self.show(output.facts(shown.situation(row, clock.now())))
+            self.show(output.facts(shown.situation(row, clock.now(), seen_by=self.principal)))

@@ -84,7 +84,7 @@ class Command(output.MusterCommand):
         if as_json:
             self.show_json(document(shown.detail(rule)))
         else:
-            self.show(*views.rule_page(rule, clock.now()))
+            self.show(*views.rule_page(rule, clock.now(), seen_by=self.principal))
 
     def enable(self, **options: Any) -> None:
         self._switch(rules.enable, "is enabled", **options)
