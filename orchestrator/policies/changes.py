@@ -193,11 +193,12 @@ def _recount(policy: Policy, *, now: datetime) -> None:
     """Forget what was counted, and count what runs. Those that wait are in no line then: those that
     are not made due at once, maintenance finds."""
     # first of all: who starts something of it at this moment writes what it counted
-    policy.buckets.all().hold()
+    held = policy.buckets.all().hold()
     _make_due(policy, now=now)
-    PolicyWait.objects.filter(bucket__policy=policy).delete()
-    PolicySlot.objects.filter(bucket__policy=policy).delete()
-    policy.buckets.all().delete()
+    # only of these: in one that is made meanwhile somebody counts, and maintenance adopts that
+    PolicyWait.objects.filter(bucket__in=held).delete()
+    PolicySlot.objects.filter(bucket__in=held).delete()
+    policy.buckets.filter(pk__in=held).delete()
     _adopt(policy, now=now)
 
 

@@ -179,6 +179,27 @@ def test_change_of_the_key_and_executors_do_not_wait_for_each_other(
     assert started() == rows[:1]
 
 
+def test_change_of_the_key_leaves_a_bucket_alone_that_is_made_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Somebody counts in it, and may commit that right before it would be removed."""
+    make_policy(limit=1, keyed_by=["/host"])
+    schedule(make_execution(parameters={"host": "a"}))
+    other = make_execution(parameters={"host": "b"})
+    make_due = changes._make_due
+
+    def slowly(*args: Any, **values: Any) -> None:
+        make_due(*args, **values)
+        assert failures(at_once(partial(place, [other.pk]))) == []
+
+    monkeypatch.setattr(changes, "_make_due", slowly)
+    changes.change("limit", {"keyed_by": ["/host", "/user"]}, now=NOW)
+
+    assert PolicySlot.objects.filter(execution=other.pk, bucket__keyed_by=["/host"]).exists()
+    tick()
+    assert PolicySlot.objects.filter(bucket__keyed_by=["/host", "/user"]).count() == 2
+
+
 def test_slot_is_kept_while_what_holds_it_is_started_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -244,7 +244,7 @@ def test_what_the_database_refuses_for_good_is_a_failure(
     def refuse(*_: Any, **__: Any) -> None:
         raise DataError("no such time")
 
-    monkeypatch.setattr(reports, "record_many", refuse)
+    monkeypatch.setattr(reports, "record_accepted", refuse)
     shop.start("count(1); time.sleep(60)")
     until(lambda: row_of().state == "backing_off")
     assert row_of().problem == "the database refuses what it reports"
