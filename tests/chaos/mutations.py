@@ -1534,6 +1534,13 @@ MUTANTS = (
         (MAINTENANCE,),
     ),
     Mutant(
+        "change of a policy's key removes what is counted meanwhile",
+        "orchestrator/policies/changes.py",
+        "    policy.buckets.filter(pk__in=held).delete()",
+        "    policy.buckets.all().delete()",
+        (("tests/policies/test_races.py",),),
+    ),
+    Mutant(
         "long line for a quota stops the executor",
         "orchestrator/policies/figures.py",
         "min(1 + (ahead - self.free) // policy.limit, most)",
