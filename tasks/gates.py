@@ -22,7 +22,7 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, close_old_connections, connections
 from kombu import Connection
 
-from orchestrator.core import brokers, clock, lanes
+from orchestrator.core import brokers, clock
 from orchestrator.core.declarations import UnclearRefusal
 from orchestrator.queues.gates import doors, intake, keeping, telling
 from orchestrator.queues.gates.judging import Does
@@ -299,10 +299,11 @@ class Keeper(threading.Thread):
             self.ended.add(taken.execution_id)  # it may be over already
 
     def _pass_on(self, input: Input, pairs: Sequence[tuple[Held, intake.Taken]]) -> None:
-        """Publish copies, and acknowledge those that the broker has confirmed. A message to a queue
-        that is not there is refused; what else fails is tried again from the start, at the next
-        look: the queue may be full, or the broker stalled, and the other gates go on meanwhile.
-        What a stalled broker may have taken is not refused: it would be forwarded, and answered."""
+        """Publish copies, and acknowledge those that the broker has confirmed. A message that can
+        never be forwarded, as its queue is not there or takes none of ours, is refused. What else
+        fails is tried again from the start, at the next look: the queue may be full, or the broker
+        stalled, and the other gates go on meanwhile. What a stalled broker may have taken is not
+        refused: it would be forwarded, and answered."""
         fates = keeping.pass_on(
             [(held.delivery, taken.verdict) for held, taken in pairs],
             gate=input.gate,
@@ -312,7 +313,7 @@ class Keeper(threading.Thread):
         for (held, taken), fate in zip(pairs, fates, strict=True):
             if fate.is_taken:
                 held.ack()
-            elif taken.verdict.does is Does.FORWARD and fate.kind == lanes.RETURNED:
+            elif taken.verdict.does is Does.FORWARD and fate.is_final:
                 self._take_in(input, [held], undeliverable=fate.reason)
             else:
                 failed.append((held, fate.reason))

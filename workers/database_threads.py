@@ -264,7 +264,10 @@ class Finisher(threading.Thread):
             except Exception as error:  # of any kind: these ends, and all others, must be recorded
                 log.exception("cannot record ends, trying again", n=len(batch))
                 connections.close_all()
-                if _may_pass(error, batch):
+                if database.sqlstate(error) in TOOK_LONG and len(batch) == 1:
+                    self._record_later(batch)  # the others need not wait for it
+                    return
+                if _may_pass(error):
                     time.sleep(PAUSE_SECONDS)
                     continue
                 self._record_otherwise(batch, error, without_result=without_result)
@@ -309,15 +312,15 @@ class Finisher(threading.Thread):
         self.agent.desk.in_hand.let_go(end.execution.key for end in settled)
 
     def _record_later(self, held: list[Ended]) -> None:
-        """Record ends whose rows another transaction holds after a pause, with all that have come
-        by then."""
+        """Record ends that cannot be recorded now after a pause, with all that have come by
+        then: another transaction holds their rows."""
 
         def put_back() -> None:
             for end in held:
                 self.ends.put(end)
                 self.ends.task_done()  # it was not done before
 
-        log.warning("ends wait for another transaction, which holds their rows", n=len(held))
+        log.warning("ends wait: their rows are held, or the database is slow", n=len(held))
         timer = threading.Timer(HELD_PAUSE_SECONDS, put_back)
         timer.daemon = True
         try:
@@ -377,11 +380,11 @@ def _characters(value: Any) -> int:
     return total
 
 
-def _may_pass(error: Exception, batch: list[Ended]) -> bool:
+def _may_pass(error: Exception) -> bool:
     """Return True if the same ends are to be tried again, as none of them is to blame."""
     state = database.sqlstate(error)
     if state in TOOK_LONG:
-        return len(batch) == 1  # several take less time by halves
+        return False  # parts take less
     return database.is_outage(error) or state[:2] in SAME_FOR_ALL
 
 

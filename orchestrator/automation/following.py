@@ -118,7 +118,7 @@ def _record(trigger: Trigger, rows: Sequence[ExecutionEvent], now: datetime) -> 
     recorded, refusals = record_accepted(news, now=now, by_muster=True)
     for each in refusals:
         key, why = news[each.index].key, f"{each.pointer} {each.message}"
-        log.error("event of an execution refused", trigger_id=trigger.pk, key=key, error=why)
+        log.warning("event of an execution refused", trigger_id=trigger.pk, key=key, error=why)
     return sum(each.is_new for each in recorded)
 
 

@@ -84,8 +84,13 @@ def newest(
     first = parsed(request.headers.get(FIRST, ""), key)
     newer = 0
     if first is not None:
-        newer = rows.filter(pk__gt=first).order_by()[: NEWER_MAX + 1].count()
+        later = rows.filter(pk__gt=first).order_by()
         rows = rows.filter(pk__lte=first)
+        if among is not None:
+            floor = cursors.last_looked_at(among.filter(pk__gt=first))
+            later = later if floor is None else later.filter(pk__gte=floor)
+            among = among.filter(pk__lte=first)
+        newer = later[: NEWER_MAX + 1].count()
     below = cursor(query.get(BEFORE, ""), key)
     found, following = cursors.newest(rows, limit=ROWS, below=below, among=among)
     if first is None and found and below is None:

@@ -101,11 +101,20 @@ def drain_come(link: Connection) -> None:
     if sock is None:  # the embedded broker has no frames
         link.drain_events(timeout=0)
         return
-    is_decrypted = isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
-    is_open = sock.fileno() >= 0
-    if is_open and not is_decrypted and not select.select([sock], [], [], 0)[0]:
+    if is_silent(link):
         raise TimeoutError
     link.drain_events(timeout=REST_SECONDS)
+
+
+def is_silent(link: Connection) -> bool:
+    """Return True if the broker has sent nothing that is not read yet: to publish then reads
+    nothing, and waits for nothing. Never so with the embedded broker, where to publish is to
+    commit."""
+    sock = getattr(link.connection, "sock", None)
+    if sock is None or sock.fileno() < 0:
+        return False
+    is_decrypted = isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
+    return not is_decrypted and not select.select([sock], [], [], 0)[0]
 
 
 def pauses_seconds() -> Iterator[float]:

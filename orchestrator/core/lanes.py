@@ -40,6 +40,8 @@ class Fate(NamedTuple):
 
     kind: str
     reason: str = ""
+    is_final: bool = False
+    """Another try has the same fate, as far as is known."""
 
     @property
     def is_taken(self) -> bool:
@@ -139,7 +141,7 @@ class Lane:
             if not self.link.connected:  # the broker has closed it with such an error
                 raise
             del self.unconfirmed[tag]
-            self.fates[position] = Fate(REFUSED, f"AMQP cannot carry it: {error}")
+            self.fates[position] = Fate(REFUSED, f"AMQP cannot carry it: {error}", True)
         else:
             self.last_tag = tag
 
@@ -166,7 +168,7 @@ class Lane:
         alike = self.marked[_mark(exchange, routing_key, message.properties, message.body)]
         if alike:
             where = f"exchange {exchange!r}, routing key {routing_key!r}"
-            self.fates[alike.popleft()] = Fate(RETURNED, f"no queue for it: {where}")
+            self.fates[alike.popleft()] = Fate(RETURNED, f"no queue for it: {where}", True)
 
 
 ARGUMENTS = ("content_type", "content_encoding", "priority")

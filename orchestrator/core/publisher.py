@@ -1,8 +1,8 @@
 """The only module that sends messages.
 
 There are three ways to send. `send` waits until the broker has confirmed a whole batch: for callers
-that acknowledge something afterwards. `send_soon` hands over to a background thread and returns at
-once: the row is already committed, and the executor finds it without a message too, only later.
+that acknowledge something afterwards. `send_soon` hands over to a background thread, and waits for
+no confirm: the row is already committed, and the executor finds it without a message, only later.
 `send_raw` is for programs that are not ours, also on other brokers: it says of each message what
 the broker did with it.
 
@@ -264,7 +264,7 @@ def send_raw(messages: Sequence[RawMessage], *, broker: str = brokers.DEFAULT) -
         return _deliver(messages, broker)
     except ChannelError as error:
         if len(messages) == 1:
-            return [Fate(lanes.REFUSED, str(error))]
+            return [Fate(lanes.REFUSED, str(error), is_final=True)]
     except errors() as error:
         raise BrokerUnavailable(
             f"{len(messages)} messages not sent: {brokers.explain(error, broker)}"
@@ -329,6 +329,12 @@ def _open_lane(broker: str) -> Lane:
     return Lane(link)
 
 
+def _known_lane(broker: str = brokers.DEFAULT) -> Lane | None:
+    """This thread's connection to a broker, if it has one."""
+    lanes: dict[str, Lane] = getattr(_local, "lanes", {})
+    return lanes.get(broker)
+
+
 def _drop_lane(broker: str = brokers.DEFAULT) -> None:
     """Forget the connection: after an error py-amqp can no longer match confirms to messages."""
     lane = getattr(_local, "lanes", {}).pop(broker, None)
@@ -350,7 +356,7 @@ after a pause goes at once."""
 class _Relay:
     """A thread that publishes the messages given to it, all that have gathered at once.
 
-    While it has nothing to do, the message of an idle installation is published by whoever has it:
+    While it has nothing to do, the dispatch of an idle installation is published by whoever has it:
     to wake a thread takes longer. Its confirm is awaited here all the same.
     """
 
@@ -360,35 +366,47 @@ class _Relay:
         """False if the last batch was not sent."""
         self.waiting: queue.Queue[Message] = queue.Queue(maxsize=20_000)
         self._next_at = 0.0
-        self._lending = threading.Lock()
-        self._lent: Lane | None = None
-        """The connection of its thread while that does not use it, if it is known to work."""
+        self._using = threading.Lock()
+        """Held by who uses the thread's connection. Nobody but the thread waits for it."""
+        self._lane: Lane | None = None
+        """That connection, if it is known to work."""
         self._posted: Message | None = None
-        """What was published on it by another thread; it is in `waiting` as well."""
+        """What another thread has published on it; it is in `waiting` as well."""
         threading.Thread(target=self._run, name="muster-relay", daemon=True).start()
 
     def put(self, messages: Iterable[Message]) -> None:
         messages = list(messages)
-        with self._lending:
-            # a dispatch that comes alone is for a worker that waits for it
-            if len(messages) == 1 and messages[0].task == RUN:
+        # a dispatch that comes alone is for a worker that waits for it
+        is_awaited = len(messages) == 1 and messages[0].task == RUN
+        if is_awaited and self._using.acquire(blocking=False):
+            try:
                 self._post(messages[0])
-            for message in messages:
-                try:
-                    self.waiting.put_nowait(message)
-                except queue.Full:
-                    log.warning("hint dropped, the relay is full", task=message.task)
-                    return
+                self._enqueue(messages)
+            finally:
+                self._using.release()
+        else:
+            self._enqueue(messages)
+
+    def _enqueue(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            try:
+                self.waiting.put_nowait(message)
+            except queue.Full:
+                log.warning("hint dropped, the relay is full", task=message.task)
+                return
 
     def _post(self, message: Message) -> None:
-        """Publish this in the calling thread, if the relay is at rest; it awaits the confirm."""
-        lane, self._lent = self._lent, None
-        if lane is not None and time.monotonic() >= self._next_at:
-            try:
-                lane.post([message.raw()])
-                self._posted = message
-            except Exception:  # its row is committed; it is sent again, on a new connection
-                log.debug("not published at once", exc_info=True)
+        """Publish this in the calling thread, if the relay is at rest."""
+        lane = self._lane
+        is_resting = self._posted is None and time.monotonic() >= self._next_at
+        if lane is None or not is_resting or not brokers.is_silent(lane.link):
+            return
+        try:
+            lane.post([message.raw()])
+            self._posted = message
+        except Exception:  # its row is committed; it is sent again, on a new connection
+            log.debug("not published at once", exc_info=True)
+            self._lane = None
 
     def flush(self, timeout_seconds: float) -> bool:
         until = time.monotonic() + timeout_seconds
@@ -402,22 +420,23 @@ class _Relay:
 
     def _send_next(self) -> None:
         batch = [self.waiting.get()]
-        with self._lending:
-            posted, self._posted, self._lent = self._posted, None, None
-        if posted is None:
-            time.sleep(max(0.0, self._next_at - time.monotonic()))
-        else:
-            self._send([posted], are_posted=True)
-        while len(batch) < settings.MUSTER.batch_size:
-            try:
-                batch.append(self.waiting.get_nowait())
-            except queue.Empty:
-                break
-        if unsent := [message for message in batch if message is not posted]:
-            self._send(unsent)
-        self._next_at = time.monotonic() + PAUSE_SECONDS
-        if self.is_sending:
-            self._lent = _lane()
+        with self._using:
+            posted, self._posted = self._posted, None
+            if self._lane is None:
+                _drop_lane()
+            if posted is None:
+                time.sleep(max(0.0, self._next_at - time.monotonic()))
+            else:
+                self._send([posted], are_posted=True)
+            while len(batch) < settings.MUSTER.batch_size:
+                try:
+                    batch.append(self.waiting.get_nowait())
+                except queue.Empty:
+                    break
+            if unsent := [message for message in batch if message is not posted]:
+                self._send(unsent)
+            self._next_at = time.monotonic() + PAUSE_SECONDS
+            self._lane = _known_lane() if self.is_sending else None
         for _ in batch:
             self.waiting.task_done()
 
@@ -467,7 +486,8 @@ _relay_lock = threading.Lock()
 
 
 def send_soon(messages: Iterable[Message]) -> None:
-    """Publish in the background and return at once. Call it after the commit."""
+    """Publish in the background; a dispatch that comes alone at once, if that has nothing to do.
+    Waits for no confirm. Call it after the commit."""
     global _relay
     with _relay_lock:
         if _relay is None or _relay.pid != os.getpid():

@@ -51,6 +51,19 @@ def test_payload_is_hidden_from_whoever_may_not_see_payloads() -> None:
     assert events.shown(event, seen_by=viewer).payload == REDACTED
 
 
+@pytest.mark.parametrize(
+    ("problem", "said"),
+    [
+        ("", ""),
+        (TOO_DEEP, TOO_DEEP),
+        ("/body: expected 'object', found 'a name'", "does not fit the schema"),
+        ("KeyError('a name')", "a fault of Muster"),
+    ],
+)
+def test_list_says_whose_fault_it_is_that_no_rule_was_asked(problem: str, said: str) -> None:
+    assert Event(problem=problem).why_not_asked == said
+
+
 def test_refusal_quotes_parameters_only_for_whoever_may_see_payloads() -> None:
     play.make_rule()
     [row] = play.answer(7)

@@ -319,6 +319,9 @@ def test_a_key_is_of_the_same_rows_and_the_same_resolution() -> None:
     for others in (ids[:1], ids[1:], ids):
         with pytest.raises(ordering.OrderKeyTaken):
             order("cancel", ids=others, idempotency_key="k")
+    # as an earlier version made it
+    BulkOrder.objects.filter(pk=first.pk).update(ids_digest="")
+    assert order("cancel", ids=ids[:2], idempotency_key="k").pk == first.pk
     make_dlq_entry(dlq_reason="poison")
     close = partial(order, "close", "reason:poison", idempotency_key="c")
     close(resolution="manually_resolved")

@@ -816,7 +816,7 @@ MUTANTS = (
     Mutant(
         "end that PostgreSQL refuses is repeated with all others",
         "workers/database_threads.py",
-        "        return len(batch) == 1  # several take less time by halves\n"
+        "        return False  # parts take less\n"
         "    return database.is_outage(error) or state[:2] in SAME_FOR_ALL",
         "        return True\n    return isinstance(error, DatabaseError)",
         (CLERKS,),
@@ -1000,22 +1000,36 @@ MUTANTS = (
     Mutant(
         "dispatch published by its own thread, and its confirm not awaited",
         "orchestrator/core/publisher.py",
-        "            self._send([posted], are_posted=True)\n",
-        "            pass\n",
+        "                self._send([posted], are_posted=True)\n",
+        "                pass\n",
         (PUBLISHER,),
     ),
     Mutant(
         "dispatch published twice",
         "orchestrator/core/publisher.py",
-        "                self._posted = message\n",
-        "                pass\n",
+        "            self._posted = message\n",
+        "            pass\n",
         (PUBLISHER,),
     ),
     Mutant(
         "connection used by two threads at once",
         "orchestrator/core/publisher.py",
-        "        lane, self._lent = self._lent, None\n",
-        "        lane = self._lent\n",
+        "        with self._using:\n            posted",
+        "        if True:\n            posted",
+        (PUBLISHER,),
+    ),
+    Mutant(
+        "dispatch published before the one before it is confirmed",
+        "orchestrator/core/publisher.py",
+        "        is_resting = self._posted is None and",
+        "        is_resting =",
+        (PUBLISHER,),
+    ),
+    Mutant(
+        "who accepts waits for the thread that publishes",
+        "orchestrator/core/publisher.py",
+        "self._using.acquire(blocking=False)",
+        "self._using.acquire()",
         (PUBLISHER,),
     ),
     Mutant(
@@ -1124,7 +1138,7 @@ MUTANTS = (
     Mutant(
         "message refused that a stalled broker may have forwarded",
         "tasks/gates.py",
-        "is Does.FORWARD and fate.kind == lanes.RETURNED:",
+        "is Does.FORWARD and fate.is_final:",
         "is Does.FORWARD:",
         (KEEPER,),
     ),

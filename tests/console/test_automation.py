@@ -37,7 +37,7 @@ from orchestrator.automation.sensors.catalogue import NewSensor
 from orchestrator.automation.trigger_types import NewType
 from orchestrator.console.pages.causes import cause_url
 from orchestrator.console.paging import FIRST
-from orchestrator.core import clock, schedule
+from orchestrator.core import clock, cursors, schedule
 from orchestrator.core.models import Execution, Pack, Tick
 from orchestrator.rollups.models import Failure, FailureGroup
 from tests.automation import play
@@ -206,6 +206,20 @@ def test_a_list_of_events_that_is_read_counts_what_is_newer(
         reverse("console:events"), headers={"X-Live": "1", FIRST: str(first.pk)}
     )
     assert "1 newer" in answer.content.decode()
+
+
+def test_a_filtered_list_that_is_read_keeps_its_rows_however_many_are_newer(
+    admin_client: Client, shop: Rule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cursors, "LOOKED_AT_LIMIT", 2)
+    first = Event.objects.order_by("-pk")[0]
+    play.record(*range(100, 106))
+    answer = admin_client.get(
+        reverse("console:events") + "?source=api", headers={"X-Live": "1", FIRST: str(first.pk)}
+    )
+    page = answer.content.decode()
+    assert all(f'id="v-{event_of(number).pk}"' in page for number in (7, 42))
+    assert "2 newer" in page, "as many as are looked at"
 
 
 def test_older_events_are_behind_the_cursor(admin_client: Client) -> None:

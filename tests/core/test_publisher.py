@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import socket
 import threading
 import time
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ import pytest
 from kombu import Consumer
 from kombu.message import Message as Received
 
-from orchestrator.core import publisher, topology
+from orchestrator.core import brokers, publisher, topology
 from orchestrator.core.lanes import Lane, RawMessage
 from orchestrator.core.publisher import Message
 from orchestrator.workflows import messages
@@ -277,9 +278,11 @@ def test_what_is_sent_soon_is_joined_by_task(queues: Any) -> None:
 
 @pytest.fixture
 def relay(queues: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A relay at rest, whose thread is the test."""
+    """A relay at rest, whose thread is the test. That a dispatch is published at once is shown with
+    the embedded broker, for which it is not done."""
     monkeypatch.setattr(publisher, "threading", SimpleNamespace(Lock=threading.Lock, Thread=Idle))
     monkeypatch.setattr(publisher, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(brokers, "is_silent", lambda link: True)
     relay = publisher._Relay()
     relay.put(publisher.requested([OTHER]))
     relay._send_next()
@@ -362,6 +365,63 @@ def test_dispatch_that_is_not_confirmed_is_not_taken_for_sent(
     monkeypatch.undo()
     relay.put([DISPATCH])
     assert relay._posted is None, "by a connection that is known to fail"
+
+
+def test_nobody_waits_for_who_publishes(
+    relay: Any, queues: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker may take nothing for a while, and acceptance needs none."""
+    begun, over = threading.Event(), threading.Event()
+    publish = Lane._publish
+
+    def slowly(lane: Lane, *args: Any) -> None:
+        begun.set()
+        over.wait(10)
+        publish(lane, *args)
+
+    monkeypatch.setattr(Lane, "_publish", slowly)
+    first = threading.Thread(target=relay.put, args=([DISPATCH],))
+    first.start()
+    assert begun.wait(5)
+    second = publisher.dispatch([(ID, 2)], worker_id=7)
+    others = [threading.Thread(target=relay.put, args=([second],)) for _ in range(2)]
+    for other in others:
+        other.start()
+    for other in others:
+        other.join(5)
+        assert not other.is_alive()
+    over.set()
+    first.join(5)
+    relay._send_next()
+    names = [get(queues, "worker.7.executions").headers["id"] for _ in range(3)]
+    assert names == [DISPATCH.id, second.id, second.id]
+
+
+def test_relay_waits_for_who_publishes_on_its_connection(relay: Any, queues: Any) -> None:
+    relay.put(publisher.requested([ID]))
+    with relay._using:
+        thread = threading.Thread(target=relay._send_next)
+        thread.start()
+        thread.join(0.2)
+        assert queues.basic_get(topology.requests_queue().name, no_ack=True) is None
+    thread.join(5)
+    assert str(ID) in str(get(queues, topology.requests_queue().name).payload)
+
+
+def test_broker_is_silent_until_something_has_come() -> None:
+    ours, theirs = socket.socketpair()
+    link: Any = SimpleNamespace(connection=SimpleNamespace(sock=ours))
+    with theirs:
+        with ours:
+            assert brokers.is_silent(link)
+            theirs.send(b"half a frame")
+            assert not brokers.is_silent(link)
+        assert not brokers.is_silent(link), "it is closed"
+
+
+def test_embedded_broker_is_never_silent(queues: Any) -> None:
+    """To publish is to commit, and another process may hold the file."""
+    assert not brokers.is_silent(publisher._lane().link)
 
 
 def test_published_messages_reach_a_kombu_consumer(queues: Any) -> None:

@@ -101,10 +101,12 @@ def test_message_that_the_broker_may_forward_later_is_tried_again(
     assert (input.postponed, refused, channel.acked) == ([message], [], [])
 
 
-def test_message_to_a_queue_that_is_not_there_is_refused(
-    refused: list[str], monkeypatch: pytest.MonkeyPatch, db: None
+@pytest.mark.parametrize("kind", [lanes.RETURNED, lanes.REFUSED])
+def test_message_that_can_never_be_forwarded_is_refused(
+    kind: str, refused: list[str], monkeypatch: pytest.MonkeyPatch, db: None
 ) -> None:
-    monkeypatch.setattr(publisher, "send_raw", answering(Fate(lanes.RETURNED, "no queue for it")))
+    fate = Fate(kind, "no queue for it", is_final=True)
+    monkeypatch.setattr(publisher, "send_raw", answering(fate))
     channel = Channel()
     input = input_with(channel)
     Keeper("default", "e1")._pass_on(input, [(held(channel=channel), FORWARD)])

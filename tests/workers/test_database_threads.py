@@ -318,6 +318,22 @@ def test_ends_that_took_too_long_together_are_recorded_by_halves(
     assert statuses(some) == ["completed"] * 4
 
 
+def test_end_that_takes_too_long_alone_keeps_no_other_waiting(
+    w1: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(*_: Any, **__: Any) -> Any:
+        raise of_postgresql(OperationalError, database.QUERY_CANCELED)
+
+    monkeypatch.setattr(database_threads, "HELD_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(executions, "finish", slow)
+    (execution,) = rows(1, S.RUNNING)
+    end = Ended(execution, Reason.SUCCEEDED, {})
+    w1.finisher.put(end)
+    w1.finisher._record([w1.finisher.ends.get()])
+    assert w1.finisher.ends.get(timeout=5) is end, "it comes again"
+    assert w1.finisher.ends.unfinished_tasks == 1
+
+
 def test_large_results_go_into_several_statements(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database_threads, "BATCH_CHARACTERS", 1_000)
     results: list[Any] = [

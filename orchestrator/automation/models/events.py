@@ -123,7 +123,10 @@ class Event(models.Model):
     def why_not_asked(self) -> str:
         """Why no rule was asked, without what `problem` quotes of the payload; empty if there is no
         reason."""
-        return self.problem if self.problem in ("", TOO_DEEP) else "does not fit the schema"
+        if self.problem in ("", TOO_DEEP):
+            return self.problem
+        is_of_body = self.problem.startswith("/")  # a pointer into it
+        return "does not fit the schema" if is_of_body else "a fault of Muster"
 
     @property
     def place(self) -> Place:

@@ -17,8 +17,8 @@ class RevisionQuerySet(models.QuerySet["Revision"]):
         return self.filter(pk=THE_ONLY).values_list("stamp", flat=True).first()
 
     def lock(self) -> None:
-        """Have whoever else changes rules wait for the end of this transaction, of which it is the
-        first statement.
+        """Have whoever else changes rules wait for the end of this transaction. Comes before any
+        row of a rule or a timer is locked.
 
         Whether an enabled rule waits for a trigger is read, and acted upon later; and rows of rules
         and timers are locked in no common order.

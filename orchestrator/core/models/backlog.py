@@ -48,7 +48,7 @@ class Choice:
     without: UUID | None = None
     """Left out, too."""
     busy: Collection[UUID] = ()
-    """Whatever asks for the same as one of these is left out: its workers are full."""
+    """Whatever asks for the same as one of these is left out: it cannot start now."""
 
 
 def named(execution_ids: Sequence[UUID], *, now: datetime) -> list[Execution]:

@@ -27,7 +27,7 @@ class Sent(list[RawMessage]):
             raise self.error
         self += [message for message in messages if message.routing_key not in self.gone]
         return [
-            Fate(lanes.RETURNED, "no queue for it")
+            Fate(lanes.RETURNED, "no queue for it", is_final=True)
             if message.routing_key in self.gone
             else Fate(lanes.TAKEN)
             for message in messages
