@@ -6,6 +6,7 @@ const LEAST_MS = 1_000;
 const REST = 4; // times as long as the last answer took: a busy server is asked less often
 const MOST_BACKOFF_MS = 15_000;
 const OVER = [401, 403, 404]; // answers that do not change by asking again: the page itself says what is wrong
+const LEAVING_MS = 15_000; // for so long after a link or a form its answer may still come
 const TEXTS = { connecting: "connecting", live: "live", polling: "every 10 s", paused: "paused", still: "not live" };
 
 const button = document.getElementById("pulse");
@@ -19,6 +20,7 @@ let asking = null;
 let again = false;
 let dueAt = 0;
 let shown = "";
+let leftAt = -LEAVING_MS;
 
 const part = () => document.getElementById("live");
 
@@ -63,7 +65,11 @@ async function ask() {
   if (part().dataset.first) headers["X-First"] = part().dataset.first;
   try {
     const response = await fetch(location.href, { headers, cache: "no-store" });
-    if (OVER.includes(response.status)) return location.reload();
+    if (OVER.includes(response.status)) {
+      // a form that was sent may have ended what this page is about: its answer says so better
+      if (performance.now() - leftAt >= LEAVING_MS) location.reload();
+      return;
+    }
     if (!response.ok) throw new Error(String(response.status));
     change(await response.text());
     lostSince = "";
@@ -148,6 +154,7 @@ document.addEventListener("visibilitychange", () => {
   connect();
   refresh();
 });
+addEventListener("beforeunload", () => (leftAt = performance.now()));
 addEventListener("pagehide", stop);
 addEventListener("pageshow", (event) => event.persisted && connect());
 button?.addEventListener("click", togglePause);
