@@ -64,8 +64,9 @@ def forget_all() -> None:
 def of(secrets: Collection[str]) -> Iterator[None]:
     """Mask these values meanwhile, as those of the execution that this thread runs."""
     # a thread of the parent has what that has made, and begun, for all of the attempt
-    known = next((each for each in tuple(_active.values()) if each.values == tuple(secrets)), None)
-    masker = known or masker_of(secrets)
+    values = tuple(secrets)
+    known = next((each for each in tuple(_active.values()) if each.values == values), None)
+    masker = known or masker_of(values)
     if known is None:
         begin(masker)
     _own.maskers.append(masker)

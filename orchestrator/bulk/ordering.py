@@ -210,10 +210,12 @@ def _first_use(wish: Wish, key_owner: int) -> BulkOrder | None:
         return None
     rows = BulkOrder.objects.filter(key_owner=key_owner, idempotency_key=wish.idempotency_key)
     row = rows.first()
+    if row is None:
+        return None
     wanted = wish.as_columns()
-    if row is not None and not (row.query or row.ids_digest):
+    if not (row.query or row.ids_digest):
         del wanted["ids_digest"]  # a version that stored none has made it
-    if row is not None and wanted != {name: getattr(row, name) for name in wanted}:
+    if wanted != {name: getattr(row, name) for name in wanted}:
         raise OrderKeyTaken(f"The idempotency key belongs to bulk order {row.pk}, another one")
     return row
 

@@ -32,6 +32,7 @@ from orchestrator.core import (
     executions,
     frame,
     investigations,
+    json_values,
     metrics,
     publisher,
     topology,
@@ -47,9 +48,6 @@ log = structlog.get_logger(__name__)
 
 QUIET_SECONDS = 0.2
 """The queue counts as empty after this time without a letter."""
-
-DEEPEST = 20
-"""The most tables in tables that are kept of a header."""
 
 OF_A_DEATH = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count")
 """Prefixes of the headers in which the broker records the death of a letter."""
@@ -204,8 +202,8 @@ def _batches(link: Any) -> Iterator[list[Message]]:
 
 def read(message: Message, *, broker: str = brokers.DEFAULT) -> Letter:
     """Read a dead letter without trusting any part of it."""
-    headers = _storable(message.headers or {})
-    properties = _storable(_own_properties(message))
+    headers = json_values.storable(message.headers or {})
+    properties = json_values.storable(_own_properties(message))
     x_death = headers.get("x-death")
     body = message.body if isinstance(message.body, bytes) else str(message.body).encode()
     task, problem = "", ""
@@ -402,24 +400,3 @@ def _keep_bytes(letter: Letter, detail: str, *, now: datetime) -> None:
         fingerprint=letter.fingerprint,
     )
     investigations.keep([entry])
-
-
-def _storable(value: Any, depth: int = 0) -> Any:
-    """Convert headers to JSON that every database can store: no bytes, dates, NUL or foreign
-    types."""
-    if depth > DEEPEST:
-        return "..."
-    if isinstance(value, dict):
-        return {str(_storable(key)): _storable(item, depth + 1) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_storable(item, depth + 1) for item in value]
-    if isinstance(value, bool | int | None):
-        return value
-    if isinstance(value, float):
-        return value if value == value and abs(value) != float("inf") else str(value)
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        value = value.decode("utf-8", "replace")
-    # text that came over AMQP must not grow: most of it may have 255 bytes there
-    return str(value).replace("\x00", "?").encode("utf-8", "replace").decode()

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NoReturn, TypeGuard
 
 from orchestrator.core.errors import MusterError
 
 DEPTH_LIMIT = 50
 """No action needs deeper JSON; it would only be an attempt to overflow a parser's stack."""
+
+MOST_TABLES = 20
+"""The most tables in tables that are kept of a header."""
 
 TOO_DEEP = f"is nested more than {DEPTH_LIMIT} levels deep"
 
@@ -108,3 +112,27 @@ def at(value: Any, path: Sequence[str]) -> Any:
         else:
             return None
     return value
+
+
+def storable(value: Any, depth: int = 0) -> Any:
+    """Convert AMQP's headers to JSON that every database can store: no bytes, dates, NUL or foreign
+    types.
+
+    Integers, text and truth values, which are nearly all that headers hold, stay as they are.
+    """
+    if depth > MOST_TABLES:
+        return "..."
+    if isinstance(value, Mapping):
+        return {str(storable(key)): storable(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [storable(item, depth + 1) for item in value]
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, bytes | bytearray):
+        value = bytes(value).decode("utf-8", "replace")
+    # text that came over AMQP must not grow: most of it may have 255 bytes there
+    return str(value).replace("\x00", "?").encode("utf-8", "replace").decode()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from tests.browser import chromium
 from tests.scenarios.installation import Installation
 
 DECLINED = 20
+NOT_FOUND = 404
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +78,10 @@ def test_what_somebody_opened_stays_open_while_the_page_changes(
 
 
 def late(route: Route) -> None:
+    """The page asks for itself, and is not there any more, before its form is answered."""
+    page = route.request.frame.page
     answer = route.fetch(max_redirects=0)
-    time.sleep(2.5)
+    page.wait_for_event("response", predicate=lambda each: each.status == NOT_FOUND)
     route.fulfill(response=answer)
 
 
@@ -95,7 +97,7 @@ def test_twenty_entries_of_one_cause_are_closed_by_keys_alone(
     page.keyboard.press("x")
     expect(page.get_by_label("Note")).to_be_focused()
     page.keyboard.type("the cards have expired")
-    page.route("**/close", late)  # meanwhile the page asks for itself, and is not there any more
+    page.route("**/close", late)
     page.keyboard.press("Enter")
     expect(page.get_by_text(f"Closed {DECLINED}: manually_resolved.")).to_be_visible()
     expect(page.get_by_text("Nothing is to be looked into")).to_be_visible()

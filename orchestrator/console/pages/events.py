@@ -85,9 +85,9 @@ def _matching(
     """Those that the filters mean, and what a filter without an index looks at. What a filter does
     not know, nothing matches."""
     age = paging.AGES.get(query.get("within", ""))
-    trigger = query.get("trigger")
-    number = paging.parsed(trigger, cursors.whole_number) if trigger else None
-    if trigger and not number:
+    trigger = query.get("trigger", "")
+    number = paging.parsed(trigger, cursors.whole_number)
+    if trigger and number is None:
         return rows.none(), None
     found, among = listing.events(
         rows,

@@ -7,8 +7,6 @@ may share the queues of a gate.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
-from decimal import Decimal
 from typing import Any
 
 from amqp.serialization import dumps
@@ -99,28 +97,3 @@ def _sendable(headers: Mapping[str, Any]) -> dict[str, Any]:
             sendable[name] = value
             left -= size
     return sendable
-
-
-def storable(value: Any, depth: int = 0) -> Any:
-    """Convert headers to JSON that every database can store: no bytes, NUL or foreign types.
-
-    Integers, text and truth values, which are nearly all that headers hold, stay as they are.
-    """
-    if depth > 20:
-        return "..."
-    if isinstance(value, Mapping):
-        return {str(storable(key)): storable(item, depth + 1) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [storable(item, depth + 1) for item in value]
-    if value is None or isinstance(value, bool | int):
-        return value
-    if isinstance(value, float):
-        return value if value - value == 0 else str(value)
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, Decimal):
-        return str(value)
-    if isinstance(value, bytes | bytearray):
-        value = bytes(value).decode("utf-8", "replace")
-    # text that came over AMQP must not grow: most of it may have 255 bytes there
-    return str(value).replace("\x00", "?").encode("utf-8", "replace").decode()

@@ -18,7 +18,7 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 
-from orchestrator.core import executions, investigations
+from orchestrator.core import executions, investigations, json_values
 from orchestrator.core.copying import insert_many
 from orchestrator.core.errors import Unavailable
 from orchestrator.core.executions import RequestRefused
@@ -346,8 +346,8 @@ class _Batch:
             digest=digest,
             tries=row.verdict.tries,
             body=delivery.body,
-            headers=names.storable(delivery.headers),
-            properties=names.storable(delivery.properties),
+            headers=json_values.storable(delivery.headers),
+            properties=json_values.storable(delivery.properties),
             envelope=delivery.reading.envelope,
             # the id alone: who knows its execution is known by it, and the two would stay until
             # somebody looks for garbage
@@ -373,7 +373,7 @@ class _Batch:
             opened_by="gate",
             original_queue=self.gate.input_queue,
             original_routing_key=self.gate.input_queue,
-            headers=names.storable(delivery.headers),
+            headers=json_values.storable(delivery.headers),
             x_death=[],
             raw_body=delivery.body,
             fingerprint=refused_key(delivery)[1],
@@ -422,4 +422,4 @@ def _refusal(row: _Row) -> dict[str, Any]:
 def _asker(properties: Mapping[str, Any]) -> str:
     """RabbitMQ has checked the user, if the message names one."""
     user = properties.get("user_id")
-    return f"amqp:{names.storable(user)}"[:150] if user else "amqp"
+    return f"amqp:{json_values.storable(user)}"[:150] if user else "amqp"

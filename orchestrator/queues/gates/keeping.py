@@ -11,7 +11,7 @@ import structlog
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 
-from orchestrator.core import clock, investigations, lanes, publisher
+from orchestrator.core import clock, investigations, json_values, lanes, publisher
 from orchestrator.core.errors import MusterError
 from orchestrator.core.models import DLQEntry, Execution
 from orchestrator.core.publisher import Fate, RawMessage
@@ -181,7 +181,7 @@ def _entry(delivery: Delivery, gate: Gate, now: datetime) -> DLQEntry:
         opened_by="gate",
         original_queue=gate.input_queue,
         original_routing_key=gate.input_queue,
-        headers=names.storable(delivery.headers),
+        headers=json_values.storable(delivery.headers),
         x_death=[],
         raw_body=delivery.body,
         fingerprint=intake.refused_key(delivery)[1],

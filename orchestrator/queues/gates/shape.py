@@ -149,7 +149,7 @@ def _priority(own: int | None, properties: Mapping[str, Any]) -> int | None:
 
 def _header_problems(headers: Mapping[str, Any], tries: int | None) -> Iterator[Problem]:
     if tries is None:
-        shown = quoted(str(names.storable(headers[names.RETRY])))
+        shown = quoted(str(json_values.storable(headers[names.RETRY])))
         expected = "expected a whole number from 0, or its decimal text"
         yield Problem(f"header {names.RETRY}", f"{expected}, found {shown}")
     for name in headers:
@@ -179,7 +179,7 @@ def _members(body: bytes, most_bytes: int) -> tuple[Mapping[str, Any], str | Non
 
 def _standing_in(properties: Mapping[str, Any]) -> str:
     """The id of a message whose own cannot be read."""
-    return str(names.storable(properties.get("message_id") or ""))[:LONGEST_ID]
+    return str(json_values.storable(properties.get("message_id") or ""))[:LONGEST_ID]
 
 
 def _valid(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from orchestrator.core import brokers, lanes, publisher
+from orchestrator.core import brokers, json_values, lanes, publisher
 from orchestrator.core.lanes import Fate, RawMessage
 from orchestrator.queues.gates import headers
 
@@ -15,8 +15,8 @@ IDS = ("correlation_id", "message_id", "reply_to", "app_id", "type")
 def test_answer_carries_what_its_frame_has_room_for() -> None:
     """45,000 bytes that are no text are stored as 135,000 that are."""
     came = {"x-large": b"\xff" * 45_000, "x-small": b"1", "other": 2}
-    assert headers.carried_to_answer(headers.storable(came)) == {"x-small": "1"}
-    assert headers.carried(headers.storable(came)) == {"x-small": "1", "other": 2}
+    assert headers.carried_to_answer(json_values.storable(came)) == {"x-small": "1"}
+    assert headers.carried(json_values.storable(came)) == {"x-small": "1", "other": 2}
 
 
 def test_header_that_amqp_cannot_carry_is_left_out() -> None:
@@ -27,7 +27,7 @@ def test_header_that_amqp_cannot_carry_is_left_out() -> None:
 
 
 def test_text_of_a_property_does_not_grow() -> None:
-    assert headers.storable("\0" * 255) == "?" * 255
+    assert json_values.storable("\0" * 255) == "?" * 255
 
 
 def test_largest_headers_break_no_connection(rabbitmq_url: str, settings: Any) -> None:
