@@ -13,6 +13,8 @@ from uuid import UUID
 
 import structlog
 from billiard.exceptions import TimeLimitExceeded, WorkerLostError
+from celery.concurrency.base import apply_target
+from celery.utils.functional import noop
 from celery.worker.request import Request
 from django.conf import settings
 
@@ -62,6 +64,8 @@ class Attempt(Request):
     _kwargsrepr: str
     job: Any = None
     """What the pool has given for it, once it has a slot."""
+    slot_goes_on = False
+    """The slot that runs it looks for what is next itself, see `desk.Desk.serve`."""
     is_canceling = False
     is_lost = False
     """Its pool child has gone, and what that left behind is being ended."""
@@ -100,10 +104,11 @@ class Attempt(Request):
             self.acknowledged = True
 
     def start(self, pool: Any, *, pack_path: str) -> None:
-        """Hand the claimed execution to a pool child. `pack_path`: its pack, as its release has
-        it."""
-        hiding.begin(self.masker)
-        call = call_of(self.execution, self.contents, pack_path=pack_path)
+        """Hand the claimed execution to the pool. `pack_path`: its pack, as its release has it."""
+        call = self.begin(pack_path=pack_path)
+        if self.desk.slots_go_on:
+            self.job = pool.apply_async(self.desk.serve, ([(self, call)],), callback=noop)
+            return
         limit_seconds = call.timeout_seconds + call.cancel_grace_seconds + BACKSTOP_SECONDS
         self.job = pool.apply_async(
             child.run,
@@ -115,6 +120,16 @@ class Attempt(Request):
             timeout=limit_seconds,
             correlation_id=self.id,
         )
+
+    def begin(self, *, pack_path: str) -> Call:
+        """Have its secrets masked from now on; returns what its runtime needs."""
+        hiding.begin(self.masker)
+        return call_of(self.execution, self.contents, pack_path=pack_path)
+
+    def run_here(self, call: Call) -> None:
+        """Run it in this thread of the pool, as the pool runs what it is given."""
+        self.slot_goes_on = True
+        apply_target(child.run, (call,), None, self.on_outcome, self.on_accepted)
 
     def on_accepted(self, pid: Any, time_accepted: float) -> None:
         """Note that a process or a thread begins. Whatever is wrong with Celery's part of that, the
@@ -175,6 +190,7 @@ class Attempt(Request):
         # nobody is to signal it any more: another process may get its number
         pid, self.worker_pid = self.worker_pid, None
         self.is_lost = True
+        self.slot_goes_on = False  # not when this has ended
         end = threading.Thread(target=self._end_lost, args=(pid, reason, message), daemon=True)
         try:
             end.start()
@@ -258,26 +274,25 @@ def named(error: BaseException) -> str:
 
 def call_of(execution: Execution, contents: executions.Contents, *, pack_path: str) -> Call:
     """Collect all that a runtime needs, so that pool children need no database and no keys."""
+    action = execution.action
     return Call(
         execution_id=str(execution.pk),
         attempt=execution.attempt,
         retries=execution.retry_count,
         action_ref=execution.action_ref,
-        runtime=execution.action.runtime,
-        entry_point=execution.action.entry_point,
+        runtime=action.runtime,
+        entry_point=action.entry_point,
         parameters=contents.parameters,
         timeout_seconds=executions.run_limit_seconds(execution),
         pack_path=pack_path,
         output_limit_bytes=settings.MUSTER.output_limit_bytes,
         cancel_grace_seconds=executions.stop_limit_seconds(execution),
-        options=execution.action.runtime_options,
-        limits=execution.action.limits,
+        options=action.runtime_options,
+        limits=action.limits,
         secrets=contents.secrets,
         token=contents.token,
-        isolation=isolation.strongest(execution.action.isolation, isolation.least()),
+        isolation=isolation.strongest(action.isolation, isolation.least()),
         defers_on_75=packs.defers_on_75(
-            execution.action.runtime,
-            execution.action.runtime_options,
-            idempotent=execution.action.idempotent,
+            action.runtime, action.runtime_options, idempotent=action.idempotent
         ),
     )

@@ -1,6 +1,6 @@
 """The desk of a worker: messages that wait for a slot, and attempts that run.
 
-    message -> Desk.offer -> Claimer (a batch, one statement) -> pool child runs the action, ack
+    message -> Desk.offer -> Claimer (a batch, one statement) -> a slot runs the action, ack
                                                              -> Finisher (a batch) records the end
 
 The order matters: nothing is started or acknowledged before its claim has committed. A message that
@@ -31,11 +31,15 @@ from workers.audit import InHand
 
 if TYPE_CHECKING:
     from workers.host import Answer, Host
+    from workers.runtimes import Call
 
 log = structlog.get_logger(__name__)
 
 ASKS_AGAIN = frozenset({Reason.TRY_AGAIN, Reason.TASK_REJECTED})
 """Ends by which an action asks to be run again, and may say when."""
+
+IN_ITS_SLOT = object()
+"""The job of an attempt that a slot has taken by itself: the pool was given none."""
 
 
 class Desk:
@@ -57,7 +61,9 @@ class Desk:
         self.claimed: dict[AttemptKey, Attempt] = {}
         """All attempts that are claimed and have not ended: ready ones, and running ones."""
         self.in_hand = InHand()
-        self._taking_back = threading.Lock()
+        self._taking = threading.Lock()
+        """Held while attempts are taken from `ready`, and idle slots are counted for errands."""
+        self._is_probed = False
         self._second, self._ended_this_second, self._ended_last_second = 0, 0, 0
 
     def offer(self, attempts: Sequence[Attempt]) -> None:
@@ -101,6 +107,22 @@ class Desk:
     def idle_slots(self) -> int:
         """The number of idle slots of the pool."""
         return self.agent.capacity - (len(self.claimed) - len(self.ready))
+
+    @property
+    def slots_go_on(self) -> bool:
+        """True if a slot looks by itself for what is next: a thread can, a process cannot."""
+        return self.agent.pool_kind == "thread"
+
+    def begin_probe(self) -> int:
+        """Have the slots that become free wait for errands, see `probes.PoolProbe`; returns the
+        number of idle ones."""
+        with self._taking:
+            self._is_probed = True
+            return self.idle_slots()
+
+    def end_probe(self) -> None:
+        """Let slots go on by themselves again. May be called from any thread."""
+        self._is_probed = False
 
     def has_nothing(self) -> bool:
         """Return True if nothing runs here, and nothing waits to. May be called from any thread."""
@@ -187,18 +209,71 @@ class Desk:
 
     def _next_ready(self) -> Attempt | None:
         """Take the attempt that has waited the longest, if there is a slot for it."""
-        with self._taking_back:
-            if self.agent.is_stopping or not self.ready or self.idle_slots() <= 0:
-                return None  # of a worker that stops, they go back
-            return self.ready.popleft()
+        with self._taking:
+            return self.ready.popleft() if self._may_start() else None
+
+    def _may_start(self) -> bool:
+        # of a worker that stops, they go back
+        return bool(self.ready) and self.idle_slots() > 0 and not self.agent.is_stopping
 
     def _start(self, attempt: Attempt, pack_path: str) -> None:
         try:
             attempt.start(self.pool, pack_path=pack_path)
-        except Exception as error:  # it ends, and not the loop with all of this worker
-            log.exception("attempt not started", execution_id=str(attempt.execution_id))
-            reason, why = Reason.PROCESS_LOST, f"The worker could not start it: {named(error)}"
-            self.ended(attempt, reason, explained(reason, why))
+        except Exception as error:  # noqa: BLE001 - it ends, not all of the worker
+            self._cannot_start(attempt, error)
+
+    def _cannot_start(self, attempt: Attempt, error: Exception) -> None:
+        log.error("attempt not started", execution_id=str(attempt.execution_id), exc_info=error)
+        reason, why = Reason.PROCESS_LOST, f"The worker could not start it: {named(error)}"
+        self.ended(attempt, reason, explained(reason, why))
+
+    # --- in a slot's thread
+
+    def serve(self, handed: list[tuple[Attempt, Call]]) -> None:
+        """Run an attempt in this thread of the pool, and then what is ready, one after the other:
+        no other thread is woken between two of them. `handed`: the one; it is taken out, because
+        the pool keeps what it was given."""
+        next_one: tuple[Attempt, Call] | None = handed.pop()
+        while next_one is not None:
+            attempt, call = next_one
+            attempt.run_here(call)
+            next_one = self._begin_next()
+            self._wake_for_more(is_served=next_one is not None)
+
+    def _begin_next(self) -> tuple[Attempt, Call] | None:
+        """Begin the attempt that has waited the longest, if a slot is free and nothing about it has
+        to be seen to by the loop."""
+        while (taken := self._take_plain()) is not None:
+            attempt, pack_path = taken
+            try:
+                return attempt, attempt.begin(pack_path=pack_path)
+            except Exception as error:  # noqa: BLE001 - as in the loop
+                self._cannot_start(attempt, error)
+        return None
+
+    def _take_plain(self) -> tuple[Attempt, str] | None:
+        with self._taking:
+            if self._is_probed or not self._may_start():
+                return None
+            attempt = self.ready[0]
+            pack_path = self.agent.releases.path_for(attempt.execution)
+            if (
+                pack_path is None
+                or attempt.is_canceling
+                or attempt.contents.refusal
+                or self.agent.pauses.holds(attempt.execution)
+            ):
+                return None
+            attempt.job = IN_ITS_SLOT  # or it would count as not begun
+            return self.ready.popleft(), pack_path
+
+    def _wake_for_more(self, *, is_served: bool) -> None:
+        """Let the loop look for work after an end, if there is any that it can do something about.
+        `is_served`: the slot has what is next."""
+        is_left = bool(self.ready) and not is_served
+        # what is offered from now on finds the slot free by itself
+        if is_left or (self.waiting and self.worth_asking(self.room())):
+            self.agent.wake()
 
     def go_on(self, attempts: Sequence[Attempt]) -> None:
         """Start attempts whose releases are here by now, before those that came after them. While
@@ -232,7 +307,7 @@ class Desk:
         from any thread while the worker stops."""
         oldest = time.monotonic() - older_than_seconds
         late = []
-        with self._taking_back:
+        with self._taking:
             while self.ready and self.ready[0].claimed_at <= oldest:
                 attempt = self.ready.popleft()
                 self.claimed.pop(attempt.key, None)
@@ -274,9 +349,8 @@ class Desk:
         # for garbage. Not before: what is claimed and has no job counts as not begun
         attempt.job = None
         state.task_ready(attempt)
-        # what is offered from now on finds the slot free by itself
-        if self.waiting or self.ready:
-            self.agent.wake()
+        if not attempt.slot_goes_on:
+            self._wake_for_more(is_served=False)
         hiding.end(attempt.masker)
 
     def _count_end(self) -> None:

@@ -8,14 +8,15 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-OF_A_SLOT = 28
-"""Pipes to three warm processes, which a thread of the pool keeps, and to a command; some more."""
+OF_A_SLOT = 37
+"""Pipes to three warm processes, which a thread of the pool keeps, and what it looks at of them;
+pipes to a command; some more."""
 OF_A_WORKER = 200
 """Its libraries, its connections, and what it opens for a moment."""
 
 
 def allow(slots: int) -> None:
-    """Raise the soft limit if so many slots may need it: 1,024, the usual one, ends at 29. What an
+    """Raise the soft limit if so many slots may need it: 1,024, the usual one, ends at 22. What an
     action starts inherits it, unless the action has a limit of its own."""
     wanted = OF_A_WORKER + OF_A_SLOT * slots
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

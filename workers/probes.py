@@ -123,6 +123,7 @@ class PoolProbe:
             time.sleep(0.02)
         silent = self._unanswered()
         if not silent:
+            self.agent.desk.end_probe()
             return None
         for errand in silent:
             errand.kill()
@@ -130,7 +131,7 @@ class PoolProbe:
         return f"{len(silent)} idle pool {what} did not answer within {ANSWER_SECONDS:g} s"
 
     def _submit(self, submitted: threading.Event) -> None:
-        for _ in range(self.agent.desk.idle_slots()):
+        for _ in range(self.agent.desk.begin_probe()):
             errand = Errand()
             errand.result = self.agent.desk.pool.apply_async(
                 child.nothing, args=(), callback=errand.answer, error_callback=errand.answer

@@ -28,6 +28,7 @@ FLEET: Stage = ("tests/core/fleet/test_lives.py",)
 PUBLISHER: Stage = ("tests/core/test_publisher.py",)
 TOPOLOGY: Stage = ("tests/core/test_topology.py",)
 DESK: Stage = ("tests/workers/test_desk.py",)
+SLOTS: Stage = ("tests/workers/test_slots.py",)
 AUDIT: Stage = ("tests/workers/test_audit.py",)
 STRATEGIES: Stage = ("tests/workers/test_strategies.py",)
 STOPPING: Stage = ("tests/workers/test_stopping.py",)
@@ -788,9 +789,45 @@ MUTANTS = (
     Mutant(
         "end of an attempt is told to nobody who waits for its slot",
         "workers/desk.py",
-        "        if self.waiting or self.ready:\n            self.agent.wake()",
-        "",
+        "        if is_left or (self.waiting and self.worth_asking(self.room())):\n"
+        "            self.agent.wake()\n",
+        "        pass\n",
         (DESK,),
+    ),
+    Mutant(
+        "slot goes on while a probe waits for it",
+        "workers/desk.py",
+        "            if self._is_probed or not self._may_start():",
+        "            if not self._may_start():",
+        (SLOTS,),
+    ),
+    Mutant(
+        "slot begins what was cancelled",
+        "workers/desk.py",
+        "                or attempt.is_canceling\n",
+        "",
+        (SLOTS,),
+    ),
+    Mutant(
+        "what a slot has taken counts as not begun",
+        "workers/desk.py",
+        "            attempt.job = IN_ITS_SLOT  # or it would count as not begun\n",
+        "",
+        (SLOTS,),
+    ),
+    Mutant(
+        "pool keeps the first attempt of a slot that goes on",
+        "workers/desk.py",
+        "next_one: tuple[Attempt, Call] | None = handed.pop()",
+        "next_one: tuple[Attempt, Call] | None = handed[0]",
+        (SLOTS,),
+    ),
+    Mutant(
+        "more run at once than there are slots",
+        "workers/desk.py",
+        "bool(self.ready) and self.idle_slots() > 0 and",
+        "bool(self.ready) and",
+        (SLOTS,),
     ),
     Mutant(
         "action begins, and Celery acknowledges from its thread",
@@ -880,8 +917,8 @@ MUTANTS = (
     Mutant(
         "what is about to start is taken back at the same time",
         "workers/desk.py",
-        "        with self._taking_back:\n            if self.agent.is_stopping",
-        "        if True:\n            if self.agent.is_stopping",
+        "        with self._taking:\n            return self.ready.popleft()",
+        "        if True:\n            return self.ready.popleft()",
         (DESK,),
     ),
     Mutant(

@@ -30,7 +30,7 @@ class Offered:
     """A dispatch message as the desk sees it, that notes down what becomes of it."""
 
     job: Any = None
-    is_canceling = False
+    slot_goes_on = is_canceling = False
     masker = hiding.NOTHING
     ran_ns = (0, 0)
     execution: Any = None

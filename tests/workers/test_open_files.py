@@ -20,9 +20,9 @@ print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 @pytest.mark.parametrize(
     ("soft", "hard", "slots", "expected", "is_warned"),
     [
-        (1024, 4096, 29, 1024, False),
-        (1024, 4096, 30, 1040, False),
-        (1024, 4096, 100, 3000, False),
+        (1024, 4096, 22, 1024, False),
+        (1024, 4096, 30, 1310, False),
+        (1024, 4096, 100, 3900, False),
         (1024, 2000, 100, 2000, True),
     ],
 )

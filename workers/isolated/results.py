@@ -40,8 +40,13 @@ def written(value: Any, *, limit_bytes: int = LIMIT_BYTES) -> str:
         raise NotStorable("The action returned something nested too deeply for JSON.") from None
     except (TypeError, ValueError) as error:
         raise NotStorable(f"The action must return JSON-serialisable data: {error}.") from None
-    text = _without_nul(without_surrogates(text))
-    if (size_bytes := len(text.encode())) > limit_bytes:
+    text = _without_nul(text)
+    try:
+        size_bytes = len(text.encode())
+    except UnicodeEncodeError:
+        text = without_surrogates(text)
+        size_bytes = len(text.encode())
+    if size_bytes > limit_bytes:
         raise NotStorable(
             f"The action returned {size_bytes:,} bytes of JSON; at most {limit_bytes:,} are kept. "
             "Return where the data is instead of the data."

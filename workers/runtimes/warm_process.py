@@ -43,6 +43,8 @@ GIVE_UP_SECONDS = 5.0
 START_SECONDS = 10.0
 THREAD_AND_DIRECTORY = 3
 """The number of links of a process's `task` directory that has one thread."""
+CHILDREN_BYTES = 64
+"""More than one child takes in the list of a process's children."""
 CHUNK_BYTES = 65_536
 
 START = (
@@ -106,6 +108,7 @@ class Warm:
         """Its keeper has ended, and all processes with it."""
         self.is_mute = self.has_too_much_to_say = False
         self._is_looked_after = False
+        self._solitude: _Solitude | None = None
         self._unsent = memoryview(b"")
         self._received = bytearray()
         self._reported = bytearray()
@@ -284,7 +287,10 @@ class Warm:
         if self.is_over:
             return []
         pid = int(self.report["command"])
-        if _is_alone(pid, self._keeper.pid):
+        if self._solitude is None:
+            self._solitude = _Solitude(pid, self._keeper.pid)
+            self._exits.callback(self._solitude.close)
+        if self._solitude.is_kept:
             return []
         others = set(keeper.descendants(self._keeper.pid)) - {pid}
         return [each for each in others if not keeper.is_over(each)]
@@ -318,25 +324,36 @@ class Warm:
         self._exits.close()
 
 
-def _is_alone(pid: int, keeper_pid: int) -> bool:
-    """Return True if a process has one thread and no child, and its keeper no other child: by far
-    the most frequent case, and three reads instead of a search."""
-    try:
-        return (
-            _children(keeper_pid) == [pid]
-            and os.stat(f"/proc/{pid}/task").st_nlink == THREAD_AND_DIRECTORY
-            and not _children(pid)
-        )
-    except OSError:
-        return False
+class _Solitude:
+    """Whether a process has one thread and no child, and its keeper no other child: by far the most
+    frequent case, and three reads of files that stay open instead of a search."""
 
+    def __init__(self, pid: int, keeper_pid: int) -> None:
+        self._expected = f"{pid} ".encode()
+        self._opened: list[int] = []
+        with contextlib.suppress(OSError):  # it has ended
+            for path in (
+                f"/proc/{keeper_pid}/task/{keeper_pid}/children",
+                f"/proc/{pid}/task",
+                f"/proc/{pid}/task/{pid}/children",
+            ):
+                self._opened.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
-def _children(pid: int) -> list[int]:
-    fd = os.open(f"/proc/{pid}/task/{pid}/children", os.O_RDONLY)
-    try:
-        return [*map(int, os.read(fd, 4096).split())]
-    finally:
-        os.close(fd)
+    @property
+    def is_kept(self) -> bool:
+        try:
+            of_keeper, threads, children = self._opened
+            return (
+                os.pread(of_keeper, CHILDREN_BYTES, 0) == self._expected
+                and os.fstat(threads).st_nlink == THREAD_AND_DIRECTORY
+                and not os.pread(children, CHILDREN_BYTES, 0)
+            )
+        except (OSError, ValueError):
+            return False
+
+    def close(self) -> None:
+        for fd in self._opened:
+            os.close(fd)
 
 
 def _empty(folder: str) -> None:

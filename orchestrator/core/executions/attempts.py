@@ -93,9 +93,9 @@ def stop_limit_seconds(execution: Execution) -> float:
     setting's, or less if its deadline cut its run short. Its worker reports the end before the
     sweep gives it up."""
     assert execution.started_at is not None
-    stops_at = execution.started_at + timedelta(seconds=run_limit_seconds(execution))
-    left = execution.deadline_at + DEADLINE_GRACE - TO_REPORT - stops_at
-    return min(float(settings.MUSTER.cancel_grace_seconds), left.total_seconds())
+    left = execution.deadline_at + (DEADLINE_GRACE - TO_REPORT) - execution.started_at
+    left_seconds = left.total_seconds() - run_limit_seconds(execution)
+    return min(float(settings.MUSTER.cancel_grace_seconds), left_seconds)
 
 
 def finish(ended: Sequence[Ended], *, now: datetime, actor: str) -> set[AttemptKey]:
