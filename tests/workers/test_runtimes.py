@@ -222,6 +222,9 @@ class TestResults:
     )
     def test_what_jsonb_cannot_hold_is_replaced_and_the_rest_kept(self, value, stored):
         assert results.storable(value) == stored
+        # the same from another process, as bytes and as escapes; surrogates in pairs are foreign
+        for written in (json.dumps(value), json.dumps(value, ensure_ascii=False)):
+            assert results.from_json(written.encode("utf-8", "surrogatepass")) == stored
 
     @pytest.mark.parametrize(
         "value", [float("inf"), {1, 2}, b"x", [10**5000]], ids=["infinity", "set", "bytes", "huge"]
@@ -229,6 +232,17 @@ class TestResults:
     def test_what_has_no_json_is_refused(self, value):
         with pytest.raises(results.NotStorable):
             results.storable(value)
+
+    @pytest.mark.parametrize("written", [b"[NaN]", b"-Infinity", b"1e999", b"{", b"[" * 5_000])
+    def test_what_a_process_wrote_and_no_column_can_hold_is_refused(self, written):
+        with pytest.raises(results.NotStorable):
+            results.from_json(written)
+
+    def test_what_a_process_wrote_may_be_no_longer_than_the_limit(self):
+        written = json.dumps("x" * 98).encode()
+        assert results.from_json(written, limit_bytes=100) == "x" * 98
+        with pytest.raises(results.NotStorable, match="at most 99"):
+            results.from_json(written, limit_bytes=99)
 
 
 class TestShell:

@@ -18,6 +18,8 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 ESCAPE = re.compile(r"\\(?:u0000|.)")
 NUL_ESCAPE = "\\u0000"
 
+_encoder = json.JSONEncoder(allow_nan=False, ensure_ascii=False)
+
 
 class NotStorable(MusterError):
     """The action's result cannot be stored as JSON."""
@@ -34,24 +36,32 @@ def written(value: Any, *, limit_bytes: int = LIMIT_BYTES) -> str:
     NUL characters and lone surrogates, which jsonb cannot store, become U+FFFD, to keep the rest of
     the text. NaN and infinity are refused: no number could replace them.
     """
+    return _replaced(_dumped(value), limit_bytes)
+
+
+def _dumped(value: Any) -> str:
     try:
-        text = json.dumps(value, allow_nan=False, ensure_ascii=False)
+        return _encoder.encode(value)
     except RecursionError:
         raise NotStorable("The action returned something nested too deeply for JSON.") from None
     except (TypeError, ValueError) as error:
         raise NotStorable(f"The action must return JSON-serialisable data: {error}.") from None
-    text = _without_nul(text)
+
+
+def _replaced(written: str, limit_bytes: int) -> str:
+    """This JSON, the very same if nothing in it had to be replaced."""
+    written = _without_nul(written)
     try:
-        size_bytes = len(text.encode())
+        size_bytes = len(written.encode())
     except UnicodeEncodeError:
-        text = without_surrogates(text)
-        size_bytes = len(text.encode())
+        written = without_surrogates(written)
+        size_bytes = len(written.encode())
     if size_bytes > limit_bytes:
         raise NotStorable(
             f"The action returned {size_bytes:,} bytes of JSON; at most {limit_bytes:,} are kept. "
             "Return where the data is instead of the data."
         )
-    return text
+    return written
 
 
 def from_json(written: bytes, *, limit_bytes: int = LIMIT_BYTES) -> Any:
@@ -63,7 +73,9 @@ def from_json(written: bytes, *, limit_bytes: int = LIMIT_BYTES) -> Any:
     except (ValueError, RecursionError):
         shown = text(hiding.hidden(written.decode("utf-8", "replace"))[:SHOWN_CHARACTERS])
         raise NotStorable(f"Its result must be JSON, and begins with {shown!r}.") from None
-    return storable(value, limit_bytes=limit_bytes)
+    dumped = _dumped(value)
+    replaced = _replaced(dumped, limit_bytes)
+    return value if replaced is dumped else json.loads(replaced)
 
 
 def text(value: str) -> str:
