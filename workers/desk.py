@@ -62,8 +62,8 @@ class Desk:
         """All attempts that are claimed and have not ended: ready ones, and running ones."""
         self.in_hand = InHand()
         self._taking = threading.Lock()
-        """Held while attempts are taken from `ready`, and idle slots are counted for errands."""
-        self._is_probed = False
+        """Held while the order of `ready` changes, and idle slots are counted for errands."""
+        self._is_probed = self._is_closed = False
         self._second, self._ended_this_second, self._ended_last_second = 0, 0, 0
 
     def offer(self, attempts: Sequence[Attempt]) -> None:
@@ -105,8 +105,9 @@ class Desk:
         return self.agent.capacity + ahead - len(self.claimed) - self.claiming
 
     def idle_slots(self) -> int:
-        """The number of idle slots of the pool."""
-        return self.agent.capacity - (len(self.claimed) - len(self.ready))
+        """The number of idle slots of the pool. May be called from any thread."""
+        ready = len(self.ready)  # first: what is claimed meanwhile may only make it seem less
+        return self.agent.capacity + ready - len(self.claimed)
 
     @property
     def slots_go_on(self) -> bool:
@@ -214,7 +215,8 @@ class Desk:
 
     def _may_start(self) -> bool:
         # of a worker that stops, they go back
-        return bool(self.ready) and self.idle_slots() > 0 and not self.agent.is_stopping
+        is_over = self._is_closed or self.agent.is_stopping
+        return bool(self.ready) and self.idle_slots() > 0 and not is_over
 
     def _start(self, attempt: Attempt, pack_path: str) -> None:
         try:
@@ -281,13 +283,16 @@ class Desk:
         for attempt in reversed(attempts):
             if attempt.key in self.claimed:
                 attempt.claimed_at = time.monotonic()
-                self.ready.appendleft(attempt)
+                with self._taking:  # a slot may be looking at the first one
+                    self.ready.appendleft(attempt)
         if not self.agent.is_stopping:
             self.claim_waiting()
 
     def take_unsent(self) -> None:
-        """Let attempts wait for a slot again that no process or thread of the pool has got, when
-        the loop that would have brought them there has ended. Only in the thread of that loop."""
+        """Begin nothing more, as the loop has ended, for whatever reason; and let attempts wait for
+        a slot again that it would have brought to a process or thread. Only in its thread."""
+        with self._taking:
+            self._is_closed = True
         for attempt in list(self.claimed.values()):
             future = getattr(attempt.job, "f", None)  # of a pool of threads
             if future is not None and future.cancel():

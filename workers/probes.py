@@ -112,6 +112,8 @@ class PoolProbe:
     def ask(self) -> str | None:
         """Probe the pool and wait for the answers; returns None, or what is wrong."""
         if not self.agent.is_connected:
+            if not self._unanswered():
+                self.agent.desk.end_probe()
             return None
         if not self.asked:
             submitted = threading.Event()

@@ -816,6 +816,20 @@ MUTANTS = (
         (SLOTS,),
     ),
     Mutant(
+        "slot takes another one than it has looked at",
+        "workers/desk.py",
+        "                with self._taking:  # a slot may be looking at the first one\n",
+        "                if True:\n",
+        (SLOTS,),
+    ),
+    Mutant(
+        "slots go on when the loop has ended",
+        "workers/desk.py",
+        "is_over = self._is_closed or self.agent.is_stopping",
+        "is_over = self.agent.is_stopping",
+        (SLOTS,),
+    ),
+    Mutant(
         "pool keeps the first attempt of a slot that goes on",
         "workers/desk.py",
         "next_one: tuple[Attempt, Call] | None = handed.pop()",

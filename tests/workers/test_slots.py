@@ -21,6 +21,7 @@ from tests.waiting import wait_until
 from workers import child, hiding, probes
 from workers.agent import Agent
 from workers.attempts import Attempt
+from workers.bootsteps import AgentStep
 from workers.runtimes import Call, Outcome
 from workers.runtimes.protocol import completed
 
@@ -170,6 +171,53 @@ def test_slot_of_a_worker_that_stops_begins_nothing(agent: Any, ran: list[tuple[
     assert agent.desk.take_unbegun() == []
 
 
+def test_slot_takes_what_it_has_looked_at(agent: Any, ran: list[tuple[Any, str]]) -> None:
+    """Another one, whose release has come, is put before that: it would run from the wrong
+    folder."""
+    first, second = ready(agent, 2)
+    brought = claimed(agent)
+    agent.capacity = 2  # it keeps one, while it waits for its release
+    bringing = threading.Thread(target=lambda: agent.desk.go_on([brought]))
+
+    def path_for(execution: Any) -> str:
+        if execution is second.execution and not bringing.ident:
+            bringing.start()
+            bringing.join(0.2)
+        return str(execution.pk)
+
+    agent.releases.path_for = path_for
+    paths = {}
+    for each in (first, second, brought):
+        begin = each.begin
+        each.begin = lambda *, pack_path, id=each.execution_id, begin=begin: (
+            paths.update({str(id): pack_path}) or begin(pack_path=pack_path)
+        )
+
+    feed(agent)
+
+    wait_until(lambda: not agent.desk.claimed)
+    bringing.join(10)
+    assert len(ran) == 3
+    assert all(id == path for id, path in paths.items())
+
+
+@pytest.mark.parametrize("how", ["stop", "terminate"])
+def test_slots_begin_nothing_more_when_the_loop_has_ended(
+    agent: Any, ran: list[tuple[Any, str]], how: str
+) -> None:
+    """Celery ends a worker by itself, too, and then nobody has said that it stops."""
+    first, *others = ready(agent, 4)
+    agent.desk.claim_waiting()
+
+    getattr(AgentStep.__new__(AgentStep), how)(SimpleNamespace(muster_agent=agent))
+
+    agent.fed.set()
+    agent.desk.pool.stop()
+    assert [id for id, _ in ran] == [first.execution_id]
+    back = agent.desk.take_back(older_than_seconds=0)
+    assert back == [each.execution for each in others]
+
+
 def test_what_its_slot_runs_has_begun(agent: Any, ran: list[tuple[Any, str]]) -> None:
     """A worker that stops gives back what has not."""
     unbegun: list[Any] = []
@@ -260,11 +308,13 @@ def test_errand_of_a_probe_comes_before_what_is_ready(
     assert agent.woken == ["woken"], "the loop does what the slot does not"
 
 
+@pytest.mark.parametrize("is_connected", [True, False])
 def test_slots_go_on_by_themselves_when_the_probe_is_answered(
-    agent: Any, ran: list[tuple[Any, str]], monkeypatch: pytest.MonkeyPatch
+    agent: Any, ran: list[tuple[Any, str]], monkeypatch: pytest.MonkeyPatch, is_connected: bool
 ) -> None:
-    monkeypatch.setattr(Agent, "is_connected", True)
+    monkeypatch.setattr(Agent, "is_connected", is_connected)
     monkeypatch.setattr(agent, "on_loop", lambda do: do())
+    agent.desk.begin_probe()  # of which nothing came
     assert probes.PoolProbe(agent).ask() is None
     attempts = ready(agent, 3)
 
