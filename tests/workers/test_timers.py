@@ -20,14 +20,14 @@ def test_cancelled_timers_go_and_the_others_fire_in_their_order() -> None:
     timer = Timer()
     fired: list[int] = []
     timers = Timers(timer)
-    soon = [timer.call_after(0.02 - n / 1000, fired.append, (n,)) for n in range(5)]
+    now = time.monotonic()
+    soon = [timer.call_at(now - n, fired.append, (n,)) for n in range(5)]
     done = [timer.call_after(600, fired.append, (-1,)) for _ in range(WORTH_IT)]
     for entry in done[1:]:
         entry.cancel()
     soon[1].cancel()
     timers.tidy()
-    assert len(timer) == 5, "four that are soon, and one that is not over"
-    time.sleep(0.03)
+    assert len(timer) == 5, "four that are due, and one that is not over"
     fire_all(timer)
     assert fired == [4, 3, 2, 0]
     done[0].cancel()  # its entry is the one that was given out
@@ -57,6 +57,7 @@ def test_repeated_call_goes_on() -> None:
         timers._left = -WORTH_IT
         timers.tidy()
         time.sleep(0.006)
+        before = len(calls)
         fire_all(timer)
-    assert len(calls) == 3
+        assert len(calls) > before
     assert not entry.canceled
