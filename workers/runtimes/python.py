@@ -116,10 +116,13 @@ def _call(call: Call) -> Outcome:
 
 def _loaded(call: Call) -> Callable[..., Any]:
     """Load the function. Python writes nothing into a release: it is what its digest says."""
+    entry_point = str(call.entry_point)
+    if entry_point.partition(":")[0] in sys.modules:
+        return functions.load(entry_point)  # nothing is compiled
     before = sys.dont_write_bytecode
     sys.dont_write_bytecode = before or fetching.is_of_release(call.pack_path)
     try:
-        return functions.load(str(call.entry_point))
+        return functions.load(entry_point)
     finally:
         sys.dont_write_bytecode = before
 
