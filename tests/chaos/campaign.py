@@ -344,7 +344,7 @@ class Provoker:
     def ask_for_what_nobody_offers(self) -> None:
         """A patient action for a worker that is up and has another runtime."""
         client = self.storm.muster.client
-        deaf = client.call("enlist", name="deaf")
+        deaf = self.storm.worker_without_process("deaf")
         client.call("keep_fresh", id=deaf, runtimes=["none"])
         self._write(BEATS_AHEAD)
         parameters = {"trace": str(self.storm.trace.path), "seconds": 0.1}

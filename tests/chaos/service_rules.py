@@ -14,6 +14,10 @@ EXCUSES = frozenset(
 )
 AROUND_SECONDS = 0.5
 """A fault is dated when it has been made, and a process may notice it a little earlier."""
+GARBAGE = "garbage on every queue"
+MISPLACED = "NotAWorker("
+"""The error of a well-formed message of a worker in the queue of an executor, which only garbage
+puts there."""
 
 
 def tasks_of_executors_succeed(evidence: Evidence) -> Iterator[Violation]:
@@ -29,8 +33,14 @@ def tasks_of_executors_succeed(evidence: Evidence) -> Iterator[Violation]:
     ]
     excused += [(at - AROUND_SECONDS, at + effects.RECOVERY_SECONDS) for at in evidence.clock_steps]
     excused += evidence.database_outages
+    garbage = [
+        (fault.at - AROUND_SECONDS, fault.until + effects.RECOVERY_SECONDS)
+        for fault in evidence.faults
+        if fault.kind == GARBAGE
+    ]
     for failed in evidence.failed_tasks:
-        if not seconds_in(excused, failed.at, failed.at + AROUND_SECONDS):
+        spans = [*excused, *garbage] if failed.error.startswith(MISPLACED) else excused
+        if not seconds_in(spans, failed.at, failed.at + AROUND_SECONDS):
             detail = f"{failed.task} of {failed.service} at {failed.at:.1f}: {failed.error:.300}"
             yield Violation("tasks_of_executors_succeed", detail)
 
