@@ -50,6 +50,14 @@ def leave(how, started):
     if how == "escape":
         script = "setsid sleep 60 & echo $! >> " + started
         subprocess.run(["env", "-i", "PATH=" + os.environ["PATH"], "setsid", "sh", "-c", script])
+    elif how == "thread":
+        begun = threading.Event()
+        def stay():
+            leave("group", started)
+            begun.set()
+            time.sleep(60)
+        threading.Thread(target=stay, daemon=True).start()
+        begun.wait()
     else:
         child = subprocess.Popen(["sleep", "60"], start_new_session=how == "session")
         open(started, "w").write(str(child.pid))
@@ -219,12 +227,12 @@ def test_working_directory_is_emptied_and_gone_with_the_process(pack):
     assert Path("/tmp").exists()  # noqa: S108 - where the link led
 
 
-@pytest.mark.parametrize("how", ["group", "session", "escape"])
+@pytest.mark.parametrize("how", ["group", "thread", "session", "escape"])
 def test_what_a_function_left_is_killed_and_a_daemon_fails_it(pack, tmp_path, how):
     started = tmp_path / "started"
     before = pack.run("count").result["pid"]
     outcome = pack.run("leave", how=how, started=str(started))
-    assert outcome.reason == ("succeeded" if how == "group" else "processes_left")
+    assert outcome.reason == ("succeeded" if how in ("group", "thread") else "processes_left")
     assert is_over(pid_in(started))
     assert pack.run("count").result["pid"] != before
 
