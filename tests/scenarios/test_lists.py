@@ -12,6 +12,8 @@ from tests.scenarios.installation import SOON_LOST, Backend, Installation
 
 LABELS = ("first", "second", "third", "fourth")
 GATED: list[dict[str, Any]] = [{"label": label, "is_gated": True} for label in LABELS]
+UNEXPIRED = {"worker_queue_ttl_ms": 240_000, **SOON_LOST}
+"""The message comes again when `rabbitmqctl` has closed its connection, which may take a minute."""
 BY_DRAIN = {"worker_queue_ttl_ms": 4_000, "start_grace_seconds": 30, **SOON_LOST}
 
 
@@ -24,7 +26,7 @@ def dispatched_together(muster: Installation) -> list[list[str]]:
 @pytest.fixture
 def half_taken(install: Callable[..., Any]) -> tuple[Installation, Any, list[UUID]]:
     """A worker of two slots that has claimed two of the four executions of one message."""
-    muster = install(**SOON_LOST)
+    muster = install(**UNEXPIRED)
     muster.start_executor()
     worker = muster.start_worker("w1", concurrency=2)
     muster.ready()
