@@ -620,8 +620,15 @@ MUTANTS = (
     Mutant(
         "sweep without start_by",
         ROWS,
-        "self.dispatched().filter(start_by__lte=now)",
+        "self.dispatched().filter(start_by__lte=now, deadline_at__gt=now)",
         "self.none()",
+        (SWEEPING,),
+    ),
+    Mutant(
+        "sweep that ends by start_by after the deadline",
+        ROWS,
+        "self.dispatched().filter(start_by__lte=now, deadline_at__gt=now)",
+        "self.dispatched().filter(start_by__lte=now)",
         (SWEEPING,),
     ),
     Mutant(

@@ -133,8 +133,9 @@ class ExecutionQuerySet(ClaimQuerySet["Execution"]):
         return self.filter(attempt=1, scheduled_at=F("created_at"))
 
     def overdue_to_start(self, now: datetime) -> ExecutionQuerySet:
-        """Dispatched, and not claimed in time."""
-        return self.dispatched().filter(start_by__lte=now)
+        """Dispatched, and not claimed in time. After its deadline it is `past_deadline` alone: what
+        is dispatched shortly before has both limits at one moment, and one reason."""
+        return self.dispatched().filter(start_by__lte=now, deadline_at__gt=now)
 
     def overdue_to_end(self, now: datetime) -> ExecutionQuerySet:
         """Started, and past the limit that its worker should have enforced.

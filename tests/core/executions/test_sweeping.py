@@ -70,6 +70,24 @@ def test_sweep_ends_what_is_overdue_and_not_a_moment_earlier(
     assert executions.sweep(now=due_at) == NONE, "sweeping again finds nothing"
 
 
+def test_what_is_placed_while_the_sweep_looks_at_deadlines_ends_by_its_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has no later `start_by`; the look at deadlines missed it, that at dispatches finds it."""
+    late: list[Any] = []
+
+    def end_all(overdue: Any, *, reason: Reason, **values: Any) -> int:
+        ends = attempts.end_all(overdue, reason=reason, **values)
+        if reason is Reason.DEADLINE_PASSED and not late:
+            late.append(make_execution(S.SCHEDULED, start_by=NOW, deadline_at=NOW))
+        return ends
+
+    monkeypatch.setattr(sweeping, "end_all", end_all)
+    assert executions.sweep(now=NOW) == NONE
+    assert executions.sweep(now=NOW) == NONE | {"deadline_passed": 1}
+    assert ended(late[0]) == ("failed", "deadline_passed")
+
+
 @pytest.mark.parametrize("status", sorted(OPEN))
 def test_nothing_is_open_after_its_deadline(status: str) -> None:
     execution = make_execution(status, deadline_at=NOW)
