@@ -295,6 +295,7 @@ def _settle(letters: Sequence[Letter], *, now: datetime) -> Drained:
     subjects = {each.id: each for each in executions.subjects(list(waiting.values()))}
     entries: list[DLQEntry] = []
     dead: dict[Reason, list[Execution]] = {}
+    details: dict[UUID, str] = {}
     stale = unreadable = 0
     for letter in letters:
         if letter.problem or letter.task != publisher.RUN:
@@ -309,13 +310,12 @@ def _settle(letters: Sequence[Letter], *, now: datetime) -> Drained:
                 stale += 1
                 continue
             dead.setdefault(reason, []).append(execution)
-            explained = _explain(execution, reason)
+            details[execution.pk] = explained = _explain(execution, reason)
             entries.append(_entry(letter, kept_as, explained, subjects[execution.pk], now=now))
     ended: set[UUID] = set()
     returned: set[UUID] = set()
     for reason, group in dead.items():
-        detail = _explain(group[0], reason) if len(group) == 1 else reason.text
-        why: Any = {"reason": reason, "detail": detail, "failed_by": FAILED_BY, "now": now}
+        why: Any = {"reason": reason, "detail": details, "failed_by": FAILED_BY, "now": now}
         if reason is Reason.QUEUE_TTL_EXPIRED:
             expired = executions.expire(group, **why)
             ended |= expired.ended

@@ -655,9 +655,16 @@ MUTANTS = (
     Mutant(
         "a busy worker's work fails when its wait has run out",
         "orchestrator/core/executions/unclaimed.py",
-        "execution.worker_id in beating or ",
+        "        or execution.worker_id in beating\n",
         "",
         (UNCLAIMED,),
+    ),
+    Mutant(
+        "queued work fails when no worker of its queue is there",
+        "orchestrator/core/executions/unclaimed.py",
+        "        if execution.queue is not None\n        or",
+        "        if",
+        (DEAD_LETTERS,),
     ),
     Mutant(
         "a limit that was asked for does not count",

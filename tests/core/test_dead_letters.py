@@ -82,6 +82,29 @@ def test_expired_letter_ends_its_execution_and_is_kept() -> None:
     assert entry.dlq_timestamp == NOW
 
 
+def test_each_letter_of_a_batch_says_which_worker_did_not_take_its_execution() -> None:
+    both = [unclaimed(worker=make_worker(name, status="inactive")) for name in ("w1", "w2")]
+    both[1].queue_ttl_ms = 2000
+    both[1].save()
+    assert settle(*map(letter, both)) == Drained(settled=2)
+    assert [(reread(execution).result or {})["message"] for execution in both] == [
+        "w1 did not take the execution within 300 s; it may be down or overloaded",
+        "w2 did not take the execution within 2 s; it may be down or overloaded",
+    ]
+
+
+def test_expired_letter_of_queued_work_opens_no_investigation(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It waits for a worker of its queue, and may complete."""
+    queued = unclaimed(queue="orders", lane="input")
+    assert settle(letter(queued)) == Drained(returned=1)
+    assert reread(queued).status == "requested"
+    assert not DLQEntry.objects.exists()
+    (line,) = logged(caplog, "dead letter drained")
+    assert line["goes_back"] is True
+
+
 def test_expired_letter_of_a_busy_worker_sends_its_execution_back(
     sent: list[publisher.Message],
 ) -> None:

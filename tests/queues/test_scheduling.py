@@ -213,15 +213,26 @@ def test_never_started_work_of_a_queue_is_given_back_and_not_retried() -> None:
         "scheduled", worker=gone, queue="orders", lane="input", retry_policy=policy
     )
     other = make_execution("scheduled", worker=gone, retry_policy=policy)
-    unclaimed.expire(
+    expired = unclaimed.expire(
         [queued_one, other],
         reason=Reason.SCHEDULED_TIMEOUT,
         detail="not claimed",
         failed_by="sweep",
         now=NOW,
     )
+    assert expired == unclaimed.Expired(ended={other.pk}, returned={queued_one.pk})
     assert (reread(queued_one).status, reread(queued_one).retry_count) == ("requested", 0)
     assert reread(other).status == "failed"
+
+
+@pytest.mark.parametrize("limit", [{"queue_ttl_ms": 1000}, {"scheduled_timeout_seconds": 1.0}])
+def test_limit_of_its_own_ends_queued_work_too(limit: dict[str, Any]) -> None:
+    make_queue()
+    worker = make_worker("w1", queues={"orders": None})
+    impatient = make_execution("scheduled", worker=worker, queue="orders", lane="input", **limit)
+    executions.sweep(now=impatient.start_by)
+    row = reread(impatient)
+    assert (row.status, row.reason) == ("failed", "scheduled_timeout")
 
 
 def test_lost_attempt_of_a_queue_waits_in_its_retry_lane() -> None:

@@ -43,9 +43,6 @@ TO_REPORT = timedelta(seconds=1)
 End = Callable[..., Collection[UUID]]
 """Takes what `end_attempts` takes, and returns the ids that moved."""
 
-NOT_CLAIMED = frozenset({Reason.QUEUE_TTL_EXPIRED, Reason.SCHEDULED_TIMEOUT, Reason.UNROUTABLE})
-"""Ends of dispatches that say something about the worker, and nothing about the work."""
-
 AGAIN = ("give_back", "retry", "defer")
 """The events after which an execution waits for its next attempt."""
 
@@ -346,10 +343,8 @@ def _terminal_event(status: ExecutionStatus | str, reason: Reason) -> str:
 
 def _is_to_go_on_elsewhere(execution: Execution, reason: Reason, now: datetime) -> bool:
     """True if the execution goes back to the backlog, which no policy counts as a failure: its
-    worker could not load it, or had to stop, or did not claim what came from a queue. A stopped one
-    may have run in part, so only an idempotent action goes back."""
-    if execution.status == ExecutionStatus.SCHEDULED and execution.queue is not None:
-        return reason in NOT_CLAIMED and now < execution.deadline_at
+    worker could not load it, or had to stop. A stopped one may have run in part, so only an
+    idempotent action goes back."""
     if execution.status != ExecutionStatus.RUNNING or now >= execution.deadline_at:
         return False
     if reason is Reason.PACK_UNAVAILABLE:

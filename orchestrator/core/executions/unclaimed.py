@@ -2,13 +2,13 @@
 
 An expired wait says something about the worker only if the worker is gone. A worker that sends
 heartbeats is busy, or was not reached: then the execution goes back to the backlog, where no TTL
-runs, and no policy counts it. The same holds if another worker could take it. Only the deadline
-limits how often.
+runs, and no policy counts it. The same holds if another worker could take it, and for the work of a
+queue, which waits for its workers. Only the deadline limits how often.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -43,15 +43,15 @@ def expire(
     executions: Sequence[Execution],
     *,
     reason: Reason,
-    detail: str,
+    detail: str | Mapping[UUID, str],
     failed_by: str,
     now: datetime,
 ) -> Expired:
     """End dispatches that were not claimed in time, or return them to the backlog.
 
     A dispatch ends if its request asked for that: it is pinned to this worker, or has a limit of
-    its own. It also ends if there is no prospect: its worker is gone, and no other worker could
-    take it.
+    its own. It also ends if there is no prospect: its worker is gone, no other worker could take
+    it, and it belongs to no queue. `detail`: one for all, or by id.
     """
     limited = [execution for execution in executions if _has_limit_of_its_own(execution)]
     others = [execution for execution in executions if not _has_limit_of_its_own(execution)]
@@ -87,7 +87,8 @@ def _has_limit_of_its_own(execution: Execution) -> bool:
 
 
 def _with_prospects(executions: Sequence[Execution], now: datetime) -> set[UUID]:
-    """The ids of those whose worker sends heartbeats, or that another present worker could take."""
+    """The ids of those whose worker sends heartbeats, that another present worker could take, or
+    that belong to a queue."""
     if not executions:
         return set()
     beating = set(Worker.objects.up().fresh(now).values_list("pk", flat=True))
@@ -95,7 +96,9 @@ def _with_prospects(executions: Sequence[Execution], now: datetime) -> set[UUID]
     return {
         execution.pk
         for execution in executions
-        if execution.worker_id in beating or _first_that_could_take(execution, present)
+        if execution.queue is not None
+        or execution.worker_id in beating
+        or _first_that_could_take(execution, present)
     }
 
 
