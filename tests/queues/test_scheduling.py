@@ -230,7 +230,7 @@ def test_limit_of_its_own_ends_queued_work_too(limit: dict[str, Any]) -> None:
     make_queue()
     worker = make_worker("w1", queues={"orders": None})
     impatient = make_execution("scheduled", worker=worker, queue="orders", lane="input", **limit)
-    executions.sweep(now=impatient.start_by)
+    executions.sweep(now=impatient.start_by or NOW)
     row = reread(impatient)
     assert (row.status, row.reason) == ("failed", "scheduled_timeout")
 
