@@ -69,7 +69,7 @@ def _now(entry: DLQEntry, look: Look) -> tuple[dict[str, Any], bool]:
     if not found:
         return {}, True
     snapshot = redacted(dict(found[0].snapshot))
-    return dict(_flat(shown.payload(snapshot, entry, look.user))), False
+    return dict(_flat(shown.of_subject(snapshot, entry, seen_by=look.user))), False
 
 
 def _flat(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:

@@ -138,6 +138,7 @@ class CoreConfig(MusterApp):
             model="orchestrator.Execution",
             take=Named("orchestrator.core.executions.subjects.take"),
             about=PACKS,
+            payloads=("parameters",),
         ),
     )
     permissions = (

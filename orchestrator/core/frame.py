@@ -212,6 +212,9 @@ class SubjectKind:
     about: str = ""
     """`PACKS` or `NAMESPACES`: what the name of a subject begins with. Without it, only callers
     whose grant has no scope see its entries."""
+    payloads: tuple[str, ...] = ()
+    """The keys in its snapshots, at any depth, that only `payloads.read` shows. Without any, it
+    takes that to see the snapshot at all."""
 
 
 @dataclass(frozen=True)

@@ -206,3 +206,17 @@ WITHOUT_A_WORKER = frozenset(
     }
 )
 """Reasons without a worker, or after its loss: the action is not to blame."""
+
+WITHOUT_PAYLOAD = frozenset(
+    {
+        Reason.QUEUE_TTL_EXPIRED,
+        Reason.SCHEDULED_TIMEOUT,
+        Reason.NO_WORKER_AVAILABLE,
+        Reason.UNROUTABLE,
+        Reason.MESSAGE_REJECTED,
+        Reason.RUN_DEADLINE_PASSED,
+        Reason.WORKER_LOST,
+    }
+)
+"""Reasons of ends whose result is Muster's alone: it names workers, limits and what was asked of a
+worker, and nothing that went into the work or came out of it."""

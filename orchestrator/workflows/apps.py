@@ -122,6 +122,7 @@ class WorkflowsConfig(MusterApp):
             model="workflows.Task",
             take=Named("orchestrator.workflows.snapshots.take"),
             about=NAMESPACES,
+            payloads=("last_error",),
         ),
     )
     permissions = (

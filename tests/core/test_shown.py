@@ -10,14 +10,17 @@ from django.test import Client
 from django.urls import reverse
 
 from orchestrator.core import clock, words
+from orchestrator.core.executions import subjects
 from orchestrator.core.models import Execution
 from orchestrator.core.shown import executions as shown
 from orchestrator.core.shown import investigations
 from orchestrator.core.states import ExecutionStatus
+from orchestrator.workflows import snapshots
+from orchestrator.workflows.states import StepState
 from tests import commands
 from tests.core.api.client import Caller
-from tests.factories import make_action, make_dlq_entry, make_execution
-from tests.principals import ROOT
+from tests.factories import NOW, make_action, make_dlq_entry, make_execution, make_step
+from tests.principals import ROOT, given, principal
 
 pytestmark = pytest.mark.django_db
 
@@ -175,3 +178,50 @@ def test_each_state_of_each_app_has_the_colour_that_stands_beside_it() -> None:
     assert words.kind_of("blocked_by_failures") is words.Kind.DANGER
     assert words.kind_of("revoked") is words.Kind.DANGER
     assert words.kind_of("nobody has heard of it") is words.Kind.PLAIN
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "is_shown"),
+    [
+        ("failed", "queue_ttl_expired", True),
+        ("failed", "no_worker_available", True),
+        ("abandoned", "worker_lost", True),
+        ("failed", "action_failed", False),
+        ("failed", "deadline_passed", False),  # an action that could not begin may have said it
+        ("scheduled", "queue_ttl_expired", False),  # the result of an attempt before
+        ("completed", "succeeded", False),
+    ],
+)
+def test_what_muster_says_of_an_end_is_for_everybody(
+    status: str, reason: str, is_shown: bool
+) -> None:
+    said = {"error": "why", "message": "w1 did not take it", "failed_by": "somebody"}
+    execution = make_execution(ExecutionStatus(status), reason=reason, result=said)
+    viewer = principal(given("viewer"))
+    assert shown.result(execution, seen_by=viewer) == (said if is_shown else "***")
+    assert shown.parameters(execution, seen_by=viewer) == "***"
+    messages = shown.messages([execution], seen_by=viewer)
+    expected = "w1 did not take it" if is_shown else "***"
+    assert messages == ({} if reason == "succeeded" else {execution.pk: expected})
+
+
+def test_snapshot_shows_all_but_payloads_to_who_may_not_see_them() -> None:
+    execution = make_execution(ExecutionStatus.SCHEDULED, parameters={"message": "hello"})
+    step = make_step(StepState.ERROR, error={"message": "hello"})
+    of_execution, of_task = (
+        make_dlq_entry(subject_kind=each.kind, subject_id=each.id, snapshot=dict(each.snapshot))
+        for each in [*subjects([execution]), *snapshots.take([step.task_id], now=NOW)]
+    )
+    viewer, seeing = principal(given("viewer")), principal(given("admin"))
+    for entry in (of_execution, of_task):
+        assert "hello" in str(investigations.snapshot(entry, seen_by=seeing))
+        assert "hello" not in str(investigations.snapshot(entry, seen_by=viewer))
+    snapshot = investigations.snapshot(of_execution, seen_by=viewer)
+    assert (snapshot["parameters"], snapshot["status"]) == ("***", "scheduled")
+    snapshot = investigations.snapshot(of_task, seen_by=viewer)
+    assert snapshot["current_state"] == step.task.state
+    assert [(each["name"], each["last_error"]) for each in snapshot["steps"]] == [
+        (step.name, "***")
+    ]
+    of_letter = make_dlq_entry(dlq_reason="message_invalid", snapshot={"any": "hello"})
+    assert investigations.snapshot(of_letter, seen_by=viewer) == "***"

@@ -186,7 +186,7 @@ def _entries(execution: Execution, task: Task, now: Any) -> dict[str, DLQEntry]:
             subject_id=task.pk,
             subject_name=task.template.ref,
             dlq_reason="max_retries_exceeded",
-            **common,
+            **common | {"snapshot": {"steps": [{"last_error": {"message": CANARY}}]}},
         ),
         "execution": make_dlq_entry(
             about=execution,
@@ -194,7 +194,8 @@ def _entries(execution: Execution, task: Task, now: Any) -> dict[str, DLQEntry]:
             attempt=1,
             fingerprint="f1",
             headers={"text": CANARY},
-            **common | {"detail": "its worker was down"},
+            **common
+            | {"detail": "its worker was down", "snapshot": {"parameters": {"text": CANARY}}},
         ),
         "letter of nobody": make_dlq_entry(
             dlq_reason="message_invalid", raw_body=CANARY.encode(), fingerprint="f2", **common

@@ -17,7 +17,7 @@ from orchestrator.core.authority import Principal
 from orchestrator.core.contents import Secrets
 from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent, add_actions
 from orchestrator.core.models.prepared import Prepared
-from orchestrator.core.reasons import BEGAN, BEGAN_BEFORE, Reason
+from orchestrator.core.reasons import BEGAN, BEGAN_BEFORE, WITHOUT_PAYLOAD, Reason
 from orchestrator.core.redaction import redacted
 from orchestrator.core.shown.documents import Shown
 from orchestrator.core.shown.values import (
@@ -123,7 +123,7 @@ class ExecutionOut(ExecutionSummary):
     )
     result: Any = Field(
         description="The action's return value, or error, message, failed_by. Secrets are `***`, "
-        "and all of it without `payloads.read`."
+        "and without `payloads.read` all of it, unless Muster wrote it."
     )
 
 
@@ -195,9 +195,17 @@ def parameters(execution: Execution, *, seen_by: Principal) -> Any:
 
 
 def result(execution: Execution, *, seen_by: Principal) -> Any:
-    """Its result, without its secrets."""
+    """Its result, without its secrets. What Muster itself says of an end, everybody sees who sees
+    the execution."""
     shown = contents.result(execution, secrets_of(execution))
-    return authority.payload(shown, of=execution.place, seen_by=seen_by)
+    return _of_the_end(shown, execution, seen_by)
+
+
+def _of_the_end(said: Any, execution: Execution, seen_by: Principal) -> Any:
+    # an open one may keep the result of an attempt that went before what its reason tells of
+    if execution.is_terminal and execution.reason in WITHOUT_PAYLOAD:
+        return said
+    return authority.payload(said, of=execution.place, seen_by=seen_by)
 
 
 def without_secrets(value: Any, *, of: Execution, seen_by: Principal) -> Any:
@@ -249,10 +257,10 @@ def letters(execution: Execution) -> list[DLQEntry]:
 
 def messages(executions: Collection[Execution], *, seen_by: Principal) -> dict[UUID, str]:
     """What went wrong with those of them that did not complete, by id, without secrets, and `***`
-    for who may not see payloads."""
+    for who may not see payloads, but where Muster itself says it."""
     said = messages_without_secrets(executions)
     return {
-        each.pk: str(authority.payload(said[each.pk], of=each.place, seen_by=seen_by))
+        each.pk: str(_of_the_end(said[each.pk], each, seen_by))
         for each in executions
         if each.pk in said
     }

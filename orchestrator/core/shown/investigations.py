@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime
 from typing import Any, Self, TypeVar
 from uuid import UUID
 
 from pydantic import BaseModel, Field, model_validator
 
-from orchestrator.core import authority, words
+from orchestrator.core import authority, investigations, words
 from orchestrator.core.authority import Principal
 from orchestrator.core.models import DLQDashboard, DLQEntry, InvestigationQueue
 from orchestrator.core.models.dead_letters import (
@@ -19,7 +19,7 @@ from orchestrator.core.models.dead_letters import (
     DLQEntryQuerySet,
     quotes_payload,
 )
-from orchestrator.core.redaction import redacted, redacted_text
+from orchestrator.core.redaction import REDACTED, redacted, redacted_text
 from orchestrator.core.shown.documents import Shown
 from orchestrator.core.shown.values import At, Fact, State, said
 
@@ -186,7 +186,25 @@ def whole(entry: DLQEntry, *, seen_by: Principal) -> DLQDetail:
 
 def snapshot(entry: DLQEntry, *, seen_by: Principal) -> Any:
     """Its subject then. It was stored without its secrets; this is for names that came since."""
-    return payload(redacted(entry.snapshot), entry, seen_by)
+    return of_subject(redacted(entry.snapshot), entry, seen_by=seen_by)
+
+
+def of_subject(snapshot: Any, entry: DLQEntry, *, seen_by: Principal) -> Any:
+    """What a snapshot of its subject tells: without `payloads.read` `***` for what went into the
+    work or came out of it, or for all if the kind does not say what that is."""
+    if authority.may(seen_by, authority.PAYLOADS, entry.place):
+        return snapshot
+    kind = investigations.kinds().get(entry.subject_kind)
+    return _hidden(snapshot, kind.payloads) if kind and kind.payloads else REDACTED
+
+
+def _hidden(value: Any, names: Collection[str]) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: REDACTED if key in names and item is not None else _hidden(item, names)
+            for key, item in value.items()
+        }
+    return [_hidden(item, names) for item in value] if isinstance(value, list) else value
 
 
 def metadata(entry: DLQEntry) -> Any:

@@ -151,7 +151,8 @@ def test_messages_are_read_without_the_results_and_in_one_query(
 
 
 def test_messages_need_the_permission_for_payloads(action: Action, worker: Worker) -> None:
-    make(action, worker, "failed", result={"message": "no route to printer 7"})
+    result = {"message": "no route to printer 7"}
+    make(action, worker, "failed", reason="action_failed", result=result)
     html = page(staff("viewer", given("viewer")), EXECUTIONS)
     assert "printer 7" not in html
     assert "***" in html
