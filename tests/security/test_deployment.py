@@ -81,6 +81,19 @@ class TestCompose:
         assert service.get("read_only", False) == (name != "worker")
         assert "privileged" not in service
 
+    def test_code_of_packs_may_be_executed_where_it_is_run_and_nowhere_else(self, services):
+        executable = {
+            name
+            for name in OURS
+            if any(
+                place.startswith("/var/lib/muster:exec,")
+                for place in services[name].get("tmpfs", ())
+            )
+        }
+        # a worker has a volume, where Docker lets things be executed; `migrate` installs packs
+        assert executable == {"sensor", "migrate"}
+        assert services["worker"]["volumes"] == ["worker:/var/lib/muster"]
+
     @pytest.mark.parametrize("name", ["api", "executor", "beat", "worker", "notifier"])
     def test_each_kind_of_service_has_logins_of_its_own(self, services, name):
         kind = name.upper()
@@ -209,12 +222,28 @@ class TestUnits:
         assert len(set(files.values())) == 5, "each has its own login"
         assert "root" not in users.values()
 
+    @pytest.mark.parametrize("name", ["muster-worker@.service", "muster-sensor.service"])
+    def test_code_of_packs_runs_as_a_user_of_which_no_other_service_is(self, name):
+        users = {unit.name: _value(unit, "User") for unit in UNITS}
+        mine = users.pop(name)
+        assert mine not in users.values()
+        created = re.findall(r"for name in (.+?); do useradd", (DEPLOY / "README.md").read_text())
+        assert mine.removeprefix("muster-") in created[0].split()
+
     @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
     def test_keeps_its_data_in_a_directory_of_its_own(self, unit):
         directory = _value(unit, "StateDirectory")
         assert f"MUSTER_DATA_DIR=%S/{directory}" in unit.read_text()
         others = [_value(other, "StateDirectory") for other in UNITS if other != unit]
         assert directory not in others
+
+
+def test_ring_is_given_to_whoever_opens_keys_and_to_nobody_else() -> None:
+    section = (DEPLOY / "README.md").read_text().partition("## Keys\n")[2]
+    (in_containers,) = re.findall(r"```yaml\n(.+?)```", section, re.DOTALL)
+    assert yaml.safe_load(in_containers)["services"].keys() == {"api", "worker", "sensor"}
+    units = set(re.findall(r"`(?:systemctl edit )?(muster-[\w@]+)`", section))
+    assert units == {"muster-api", "muster-worker@", "muster-sensor"}
 
 
 def _value(unit: Path, name: str) -> str:
