@@ -130,6 +130,8 @@ class Case(NamedTuple):
     minutes: int = 20
 
 
+DRAINED = 'muster_dlq_letters_total{outcome="settled"}'
+SCHEDULED = 'muster_executions_oldest_seconds{status="scheduled"}'
 LAST_RUN = "muster_maintenance_last_run_timestamp_seconds"
 REJECTED = "muster_enforcements_rejected_total"
 DETECTION = "muster_staleness_detection_duration_seconds"
@@ -221,6 +223,14 @@ CASES = [
         False,
         {f'{LAST_RUN}{{function="muster.drain_dead_letters"}}': "0+60x30"},
     ),
+    Case("MusterDeadLettersStay", True, {"muster_dlq_depth": "0 1x30"}),
+    Case(
+        "MusterDeadLettersStay",  # those that came before were drained
+        True,
+        {DRAINED: "0+9x5 54x30", "muster_dlq_depth": "1x40"},
+    ),
+    Case("MusterDeadLettersStay", False, {"muster_dlq_depth": "1x30", DRAINED: "0+3x30"}),
+    Case("MusterDeadLettersStay", False, {"muster_dlq_depth": "1x2 0 1x2 0 1x2 0 1x2 0 1x2 0 1x9"}),
     Case("MusterExecutionsFail", True, {SUCCEEDED: "0+70x30", FAILED: "0+30x30"}),
     Case("MusterExecutionsFail", False, {SUCCEEDED: "0+90x30", FAILED: "0+10x30"}),
     Case("MusterExecutionsFail", False, {FAILED: "0+1x30"}),  # a few
@@ -229,13 +239,15 @@ CASES = [
     Case(
         "MusterExecutionsWaitForTheirWorker",
         True,
-        {'muster_executions_oldest_seconds{status="scheduled"}': "60+60x30"},
+        {SCHEDULED: "59+60x4 0x9"},  # one alone, which ends at 300 s, as it does by default
+        minutes=4,
     ),
+    Case("MusterExecutionsWaitForTheirWorker", True, {SCHEDULED: "1+60x4 0x9"}, minutes=4),
     Case(
         "MusterExecutionsWaitForTheirWorker",
         False,
         {
-            'muster_executions_oldest_seconds{status="scheduled"}': "300x30",
+            SCHEDULED: "240x30",
             'muster_executions_oldest_seconds{status="running"}': "9000x30",
         },
     ),
