@@ -66,6 +66,7 @@ class Hearing(threading.Thread):
         channel.queue_bind(queue, topology.notifications_exchange(), "")
         channel.basic_consume(queue, no_ack=True, callback=self._hear)
         self.problem = ""
+        log.info("Consumer started", queue=queue, prefetch=0)
         return queue
 
     def _drain(self, link: Connection, queue: str) -> None:

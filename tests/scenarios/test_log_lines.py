@@ -39,6 +39,8 @@ def muster(embedded_backend: Backend) -> Iterator[Installation]:
         installation.environment["LOG_FORMAT"] = "json"
         installation.start_executor()
         installation.start_worker("w1")
+        installation.start_sensor()
+        installation.start_notifier()
         installation.serve()
         installation.ready()
         yield installation
@@ -51,7 +53,13 @@ def test_each_service_logs_the_infrastructure_that_it_has_set_up_once(muster: In
     letters = f"{muster.settings['namespace']}.dlx.queue"
     requests = f"{muster.settings['namespace']}.execution.requests.queue"
     dispatches = f"{muster.settings['namespace']}.worker.{w1}.executions"
-    for name, queue in (("api", letters), ("executor", requests), ("w1", dispatches)):
+    for name, queue in (
+        ("api", letters),
+        ("executor", requests),
+        ("w1", dispatches),
+        ("sensor", letters),  # before it has published anything
+        ("notifier", letters),
+    ):
         service = muster.service(name)
         setups = muster.wait_for(
             partial(found, service, "infrastructure setup"), f"{name} says nothing"
@@ -77,6 +85,11 @@ def test_each_consumer_logs_its_queue_and_prefetch(muster: Installation) -> None
     w1 = muster.worker("w1").id
     worker = {line["queue"] for line in found(muster.service("w1"), "Consumer started")}
     assert worker == {f"{namespace}.worker.{w1}.{purpose}" for purpose in ("executions", "cancel")}
+    notifier = muster.wait_for(
+        partial(found, muster.service("notifier"), "Consumer started"), "the notifier says nothing"
+    )
+    assert notifier[0]["queue"].startswith(f"{namespace}.notifications.queue.")
+    assert notifier[0]["prefetch"] == 0
 
 
 def test_what_ends_well_is_counted_and_not_listed(muster: Installation) -> None:

@@ -41,6 +41,7 @@ def run(name: str, labels: Mapping[str, str]) -> None:
         signal.signal(number, stop)
     os.environ[processes.WORKER_TOKEN] = secrets.token_hex(16)
     watcher = _start_sentinel()
+    publisher.connect_soon()
     database.wait_until_reachable()
     work_dirs.remove_left()
     supervisor = Supervisor(name, labels)
