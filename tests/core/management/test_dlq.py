@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from orchestrator.core import cursors, publisher, topology
+from orchestrator.core import clock, cursors, publisher, topology
 from orchestrator.core.models import DLQEntry
 from orchestrator.core.words import hex_lines
 from tests import commands
-from tests.factories import make_dlq_entry, make_execution
+from tests.factories import make_dlq_entry, make_execution, make_worker
 
 pytestmark = pytest.mark.django_db
 
@@ -149,6 +149,21 @@ def test_drain_prints_what_was_done(channel: Any) -> None:
     told = document("drain")
     assert told == {"settled": 0, "returned": 0, "stale": 0, "unreadable": 1, "answered": 0}
     assert "unreadable" in run("drain")
+
+
+def test_drain_prints_each_outcome_with_its_number(channel: Any) -> None:
+    now = clock.now()
+    busy = make_execution("scheduled", worker=make_worker("busy", capacity=1, now=now), now=now)
+    dispatch = publisher.dispatch([busy.key], worker_id=busy.worker_id or 0)
+    expired = dispatch.headers() | {"x-death": [{"reason": "expired"}]}
+    topology.declare(channel, [])
+    for body, headers in ((dispatch.body(), expired), (b"odd", {}), (b"odder", {})):
+        message = channel.prepare_message(body, headers=headers)
+        channel.basic_publish(message, topology.dead_letter_exchange(), "x")
+    names, _, numbers, *_ = run("drain").splitlines()
+    assert dict(zip(names.split(), numbers.split(), strict=True)) == {
+        "settled": "0", "returned": "1", "stale": "0", "unreadable": "2", "answered": "0",
+    }  # fmt: skip
 
 
 def test_drain_without_a_broker_is_one_line(settings: Any) -> None:

@@ -165,12 +165,12 @@ class Command(output.MusterCommand):
             drained = dead_letters.drain(broker=broker)
         except brokers.errors() as error:
             raise CommandError(f"Broker: not drained: {error!r}") from None
+        numbers = asdict(drained)
         if as_json:
-            self.show_json(asdict(drained))
+            self.show_json(numbers)
             return
-        table = Table(">settled", ">stale", ">unreadable", ">answered")
-        numbers = (drained.settled, drained.stale, drained.unreadable, drained.answered)
-        table.add_row(*map(str, numbers))
+        table = Table(*(f">{outcome}" for outcome in numbers))
+        table.add_row(*map(str, numbers.values()))
         self.show(table)
 
     def _show(self, entry: DLQEntry, *, as_json: bool) -> None:
