@@ -100,6 +100,7 @@ def register(
         worker = locked(worker_id)
         if worker.is_up:
             note(worker, Kind.LOST, reason="replaced by a new process", now=now)
+            metrics.WORKER_DOWNTIME.observe([("", _silent_seconds(worker, now))])
         worker.incarnation += 1
         worker.status, worker.status_reason = Status.ACTIVE, ""
         worker.failed_checks, worker.missing_code, worker.queue_pauses = {}, {}, {}

@@ -124,7 +124,7 @@ DLQ_LETTER_SECONDS = Histogram(
 )
 WORKER_DOWNTIME = Histogram(
     "muster_worker_downtime_seconds",
-    "From the last heartbeat of a lost worker to its change of status.",
+    "From the last heartbeat of a lost worker to its change of status, or its next registration.",
     buckets=(5, 10, 15, 30, 45, 60, 120, 300, 900, 3_600),
 )
 

@@ -153,6 +153,16 @@ def test_downtime_of_a_lost_worker_is_measured_from_its_last_heartbeat() -> None
     assert dict(measured.values_list("part", "value")) == {"45": 1, "sum": 42}
 
 
+def test_downtime_of_a_worker_that_crashed_and_came_back_ends_with_its_next_life() -> None:
+    worker = fleet.enlist(name="w1")
+    register(worker)
+    register(worker, now=NOW + seconds(12))
+    fleet.leave(worker_id=worker.pk, incarnation=2, reason="stopped", now=NOW + seconds(20))
+    register(worker, now=NOW + seconds(90))  # it had signed off, and was not lost
+    measured = Tally.objects.filter(metric="muster_worker_downtime_seconds")
+    assert dict(measured.values_list("part", "value")) == {"15": 1, "sum": 12}
+
+
 def test_worker_that_beats_while_it_is_declared_lost_is_not_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
