@@ -215,8 +215,8 @@ class Muster:
 
     keyring: str = ""
     """File with the ring under which keys are sealed: 32 bytes in base64 a line, the first seals,
-    all open. API and workers read it. Empty is `keyring` in the data directory, which an embedded
-    installation makes itself."""
+    all open. API, workers and sensor services read it. Empty is `keyring` in the data directory,
+    which an embedded installation makes itself."""
 
     environments_dir: str = ""
     """Directory of the Python environments of packs; empty is `environments` in the data directory.

@@ -19,6 +19,7 @@ from orchestrator.core import frame, maintenance
 from orchestrator.core.metrics import Histogram
 from orchestrator.core.metrics.history import ENDED
 from orchestrator.core.models import DLQEntry
+from orchestrator.core.states import OPEN
 
 ROOT = Path(settings.BASE_DIR)
 RULES = ROOT / "deploy" / "prometheus-rules.yaml"
@@ -50,8 +51,17 @@ def panels() -> Iterator[tuple[str, str]]:
             yield panel["title"], target["expr"]
 
 
+def recorded() -> dict[str, Any]:
+    """The recording rules of the section on scaling."""
+    page = (ROOT / "docs" / "monitoring.md").read_text()
+    (rules,) = re.findall(r"```yaml\n(groups:\n.+?)```", page, re.DOTALL)
+    found: dict[str, Any] = yaml.safe_load(rules)
+    return found
+
+
 def expressions() -> list[str]:
-    return [rule["expr"] for rule in alerts().values()] + [expr for _, expr in panels()]
+    scaling = [rule["expr"] for group in recorded()["groups"] for rule in group["rules"]]
+    return [rule["expr"] for rule in alerts().values()] + [expr for _, expr in panels()] + scaling
 
 
 # --- what they speak of --------------------------------------------------------------------------
@@ -80,7 +90,7 @@ def test_each_label_of_alerts_and_dashboard_is_one_of_its_metric() -> None:
     ("label", "known"),
     [
         ("reason", {pair[0] for pair in ENDED.pairs()} | set(DLQEntry.Reason.values)),
-        ("status", {pair[1] for pair in ENDED.pairs()} | {"scheduled", "active"}),
+        ("status", {pair[1] for pair in ENDED.pairs()} | OPEN | {"active"}),
         ("function", set(maintenance.functions())),
         ("health", {"warning", "stale"}),
     ],
@@ -306,6 +316,32 @@ CASES = [
 ]
 
 
+SCALING = {
+    "interval": "1m",
+    "name": "what an autoscaler reads, in an installation without policies",
+    "input_series": [
+        {"series": f"muster_executions_open{labels}", "values": "0+7x20"}
+        for labels in ('{status="requested"}', '{status="running"}', '{status="canceling"}')
+    ]
+    + [
+        {"series": "muster_executions_deferred", "values": "40x20"},
+        {
+            "series": 'muster_queue_messages{queue="muster.execution.requests.queue"}',
+            "values": "9x20",
+        },
+        {"series": 'muster_queue_messages{queue="muster.maintenance.queue"}', "values": "3x20"},
+    ],
+    "promql_expr_test": [
+        {
+            "expr": f"{name} + 0",
+            "eval_time": "10m",
+            "exp_samples": [{"labels": "{}", "value": value}],
+        }
+        for name, value in (("muster:slots_wanted", 100), ("muster:messages_for_executors", 9))
+    ],
+}
+
+
 def test_each_alert_has_numbers_that_fire_it_and_numbers_that_do_not() -> None:
     for fires in (True, False):
         assert {case.alert for case in CASES if case.fires is fires} == alerts().keys()
@@ -315,14 +351,19 @@ def test_the_rules_are_correct_and_fire_as_they_should(tmp_path: Path) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is not installed: deploy/install-test-servers.sh installs it")
+    scaling = tmp_path / "scaling.yaml"
+    scaling.write_text(yaml.safe_dump(recorded()))
     tests = {
-        "rule_files": [str(RULES)],
+        "rule_files": [str(RULES), str(scaling)],
         "evaluation_interval": "1m",
-        "tests": [_of_promtool(case) for case in CASES],
+        "tests": [*(_of_promtool(case) for case in CASES), SCALING],
     }
     path = tmp_path / "tests.yaml"
     path.write_text(yaml.safe_dump(tests))
-    for arguments in (["check", "rules", str(RULES)], ["test", "rules", str(path)]):
+    for arguments in (
+        ["check", "rules", str(RULES), str(scaling)],
+        ["test", "rules", str(path)],
+    ):
         done = subprocess.run([promtool, *arguments], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
