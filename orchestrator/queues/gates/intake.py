@@ -18,7 +18,7 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 
-from orchestrator.core import executions, investigations, json_values
+from orchestrator.core import dead_letters, executions, investigations, json_values
 from orchestrator.core.copying import insert_many
 from orchestrator.core.errors import Unavailable
 from orchestrator.core.executions import RequestRefused
@@ -314,7 +314,7 @@ class _Batch:
         written = self._known(without_id)
         for row, ticket in zip(rows, tickets, strict=True):
             row.ticket = written.get(row.key, ticket)
-        investigations.keep([self._entry(row) for row in rows if _is_invalid(row.verdict)])
+        investigations.keep([self._entry(row) for row in rows if self._is_kept(row.verdict)])
 
     def _request(self, rows: Sequence[_Row]) -> dict[int, Execution]:
         news = []
@@ -364,20 +364,38 @@ class _Batch:
         followed = row.delivery.reading.envelope.get("tracking")
         return self.gate.status_check and tracking.is_to_be_checked(followed, now=self.now)
 
+    def _is_kept(self, verdict: Verdict) -> bool:
+        """True of a refusal that somebody should look at: of an unusable message, or of one that
+        goes to no rejected queue, so that nobody else has its bytes once its ticket is pruned."""
+        is_copied = bool(verdict.rejected and self.gate.rejected_queue)
+        return verdict.does is Does.REFUSE and (verdict.rejected == names.INVALID or not is_copied)
+
     def _entry(self, row: _Row) -> DLQEntry:
-        delivery = row.delivery
-        return DLQEntry(
-            dlq_reason=DLQEntry.Reason.MESSAGE_INVALID,
+        return entry(
+            row.delivery,
+            gate=self.gate,
+            reason=_reason(row),
             detail=f"task message refused: {described(row.verdict.problems)}"[:2_000],
-            dlq_timestamp=self.now,
-            opened_by="gate",
-            original_queue=self.gate.input_queue,
-            original_routing_key=self.gate.input_queue,
-            headers=json_values.storable(delivery.headers),
-            x_death=[],
-            raw_body=delivery.body,
-            fingerprint=refused_key(delivery)[1],
+            now=self.now,
         )
+
+
+def entry(
+    delivery: Delivery, *, gate: Gate, reason: DLQEntry.Reason, detail: str, now: datetime
+) -> DLQEntry:
+    """A dead letter with the bytes of a message that this gate did not take in."""
+    return DLQEntry(
+        dlq_reason=reason,
+        detail=detail,
+        dlq_timestamp=now,
+        opened_by="gate",
+        original_queue=gate.input_queue,
+        original_routing_key=gate.input_queue,
+        headers=json_values.storable(delivery.headers),
+        x_death=[],
+        raw_body=delivery.body,
+        fingerprint=refused_key(delivery)[1],
+    )
 
 
 def key_of(ticket: Ticket) -> Key:
@@ -404,8 +422,14 @@ def _hashed(*parts: bytes) -> str:
     return hashed.hexdigest()
 
 
-def _is_invalid(verdict: Verdict) -> bool:
-    return verdict.does is Does.REFUSE and verdict.rejected == names.INVALID
+def _reason(row: _Row) -> DLQEntry.Reason:
+    """The reason of an entry; what died in its queue has that of any other dead letter."""
+    if row.verdict.rejected == names.EXCEEDED:
+        return DLQEntry.Reason.RETRIES_EXCEEDED
+    if row.verdict.rejected == names.INVALID:
+        return DLQEntry.Reason.MESSAGE_INVALID
+    reasons = dead_letters.REASONS
+    return reasons.get(row.delivery.died_of, reasons["rejected"])[1]
 
 
 def _refusal(row: _Row) -> dict[str, Any]:

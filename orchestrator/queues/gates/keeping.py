@@ -11,7 +11,7 @@ import structlog
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 
-from orchestrator.core import clock, investigations, json_values, lanes, publisher
+from orchestrator.core import clock, investigations, lanes, publisher
 from orchestrator.core.errors import MusterError
 from orchestrator.core.models import DLQEntry, Execution
 from orchestrator.core.publisher import Fate, RawMessage
@@ -174,15 +174,10 @@ def copy_of(delivery: Delivery, verdict: Verdict, *, gate: Gate) -> RawMessage:
 
 
 def _entry(delivery: Delivery, gate: Gate, now: datetime) -> DLQEntry:
-    return DLQEntry(
-        dlq_reason=DLQEntry.Reason.MESSAGE_INVALID,
+    return intake.entry(
+        delivery,
+        gate=gate,
+        reason=DLQEntry.Reason.MESSAGE_INVALID,
         detail="a rejected task message came back, and its gate has no queue for such messages",
-        dlq_timestamp=now,
-        opened_by="gate",
-        original_queue=gate.input_queue,
-        original_routing_key=gate.input_queue,
-        headers=json_values.storable(delivery.headers),
-        x_death=[],
-        raw_body=delivery.body,
-        fingerprint=intake.refused_key(delivery)[1],
+        now=now,
     )

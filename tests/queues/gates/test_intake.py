@@ -189,6 +189,26 @@ def test_refused_message_has_a_ticket_without_an_execution_and_its_bytes_are_kep
 
 
 @pytest.mark.parametrize(
+    ("rejected_queue", "kept_as"), [("", ["retries_exceeded"]), ("orders.rejected", [])]
+)
+def test_message_beyond_its_retries_is_kept_where_no_rejected_queue_has_it(
+    make_gate: MakeGate, rejected_queue: str, kept_as: list[str]
+) -> None:
+    """Its ticket alone is pruned after a day."""
+    gate = make_gate(rejected_queue=rejected_queue, output_queue="")
+    poison = delivery(found={headers.RETRY: 4})
+    [taken] = take_in(gate, poison)
+    assert (taken.verdict.does, taken.verdict.rejected) == (Does.REFUSE, headers.EXCEEDED)
+
+    entries = list(DLQEntry.objects.all())
+    assert [entry.dlq_reason for entry in entries] == kept_as
+    for entry in entries:
+        assert bytes(entry.raw_body or b"") == poison.body
+        assert (entry.original_queue, entry.headers) == ("orders.in", {headers.RETRY: 4})
+        assert "4 starts were lost, and the limit is 3 retries" in entry.detail
+
+
+@pytest.mark.parametrize(
     ("changed", "text"),
     [
         ({"taskClassifier": "Other"}, "/taskClassifier: no action takes 'Other'"),

@@ -69,16 +69,22 @@ def answer_of(sent: Sent) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("reason", "status", "error", "copies"),
+    ("reason", "status", "error", "copies", "kept_as"),
     [
-        ("expired", "RESULT_EXCEPTION", "expired", 0),
-        ("maxlen", "RESULT_EXCEPTION", "maxlen", 0),
-        ("rejected", "RESULT_EXCEPTION", "rejected", 0),
-        ("delivery_limit", "RESULT_EXCEPTION", "RETRIES_EXCEEDED", 1),
+        ("expired", "RESULT_EXCEPTION", "expired", 0, ["queue_ttl_expired"]),
+        ("maxlen", "RESULT_EXCEPTION", "maxlen", 0, ["message_invalid"]),
+        ("rejected", "RESULT_EXCEPTION", "rejected", 0, ["message_invalid"]),
+        ("delivery_limit", "RESULT_EXCEPTION", "RETRIES_EXCEEDED", 1, []),
     ],
 )
 def test_dead_message_is_answered_with_what_it_died_of(
-    reason: str, status: str, error: str, copies: int, make_gate: MakeGate, sent: Sent
+    reason: str,
+    status: str,
+    error: str,
+    copies: int,
+    kept_as: list[str],
+    make_gate: MakeGate,
+    sent: Sent,
 ) -> None:
     gate = make_gate()
     found = letter(reason=reason, found={headers.RETRY: 2}, correlation_id="c-1")
@@ -99,7 +105,9 @@ def test_dead_message_is_answered_with_what_it_died_of(
     assert (ticket.tries, ticket.execution_id, ticket.told_at) == (2, None, LATER)
     assert (shown.refused(ticket) or "").startswith(error)
     assert not Execution.objects.exists()
-    assert not DLQEntry.objects.exists(), "who sent it has the answer"
+    entries = DLQEntry.objects.all()
+    assert [entry.dlq_reason for entry in entries] == kept_as, "its bytes are in one place"
+    assert all(bytes(entry.raw_body or b"") == found.raw_body for entry in entries)
 
 
 def test_dead_message_that_cannot_be_read_is_invalid(make_gate: MakeGate, sent: Sent) -> None:
