@@ -10,10 +10,11 @@ from orchestrator.automation.problems import Problem, did_you_mean
 from orchestrator.core import retry_policy, selectors
 from orchestrator.core.executions import BOUNDS
 from orchestrator.core.json_values import is_number
+from orchestrator.core.packs.keys import QUEUE
 
 OF_EXECUTIONS = (
     "priority", "timeout_seconds", "deadline_seconds", "queue_ttl_ms",
-    "scheduled_timeout_seconds", "worker_selector", "retry",
+    "scheduled_timeout_seconds", "worker_selector", "retry", "queue",
 )  # fmt: skip
 """Options that its executions are requested with."""
 OPTIONS = (*OF_EXECUTIONS, "backstop", "suppress")
@@ -28,6 +29,9 @@ def problems(options: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem((name,), f"is no option of a rule; {did_you_mean(name, OPTIONS)}")
         elif name in BOUNDS:
             yield from _bound_problems(name, value)
+        elif name == "queue" and not QUEUE.fits(value):
+            # whether there is one is known when it answers: its pack may bring the queue, too
+            yield Problem((name,), f"expected {QUEUE.expected}, found {value!r:.80}")
         elif name == "backstop" and not isinstance(value, bool):
             yield Problem((name,), f"expected true or false, found {value!r:.80}")
         elif name in ("retry", "worker_selector", "suppress"):

@@ -20,6 +20,7 @@ from tests import principals
 from tests.automation import play
 from tests.factories import NOW, make_action, seconds
 from tests.principals import given
+from tests.queues.play import make_queue
 
 pytestmark = pytest.mark.django_db
 
@@ -51,6 +52,21 @@ def test_execution_is_what_the_rule_and_the_event_say() -> None:
     assert execution.correlation_id == "tree"
     assert execution.requested_by == "rule:shop.ship"
     assert execution.idempotency_key == f"muster:enforcement:{row.pk}"
+
+
+def test_execution_lands_in_the_queue_that_the_rule_names() -> None:
+    make_queue("orders", priority=3)
+    play.make_rule(options={"queue": "orders"})
+    play.answer(1)
+    execution = Execution.objects.get()
+    assert (execution.queue, execution.lane, execution.priority) == ("orders", "input", 3)
+
+
+def test_queue_that_is_not_there_is_a_reason() -> None:
+    play.make_rule(options={"queue": "orders"})
+    [row] = play.answer(1)
+    assert (row.state, row.reason) == ("rejected", "action_refused")
+    assert row.problem == {"messages": ["/queue: no queue is called 'orders'"]}
 
 
 def test_enforcement_that_is_settled_twice_has_one_execution() -> None:

@@ -52,6 +52,8 @@ def problems(**values: Any) -> list[str]:
         ({"options": {"timeout_seconds": "5"}}, "timeout_seconds: expected"),
         ({"options": {"backstop": 1}}, "backstop: expected true or false, found 1"),
         ({"options": {"retry": {"attempts": 1}}}, "retry.attempts: "),
+        ({"options": {"queue": "Orders"}}, "queue: expected the name of a queue, "),
+        ({"options": {"queue": 5}}, "queue: expected the name of a queue, "),
         ({"options": {"worker_selector": {"zone": 1}}}, "worker_selector.zone: "),
         ({"options": {"suppress": {"seconds": 0}}}, "suppress.seconds: expected a number above 0"),
         ({"options": {"suppress": {"seconds": 5, "by": "{{ x }}"}}}, "suppress.by: "),

@@ -96,6 +96,9 @@ class RuleBody(BaseModel):
     scheduled_timeout_seconds: float | None = None
     worker_selector: dict[str, str] | None = None
     retry: Retry | None = None
+    queue: str | None = Field(
+        None, description="The queue of its executions; null for that of the action."
+    )
 
 
 class NewRuleBody(RuleBody):
