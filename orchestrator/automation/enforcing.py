@@ -13,7 +13,14 @@ from uuid import UUID
 
 from django.db import transaction
 
-from orchestrator.automation import batches, metrics, owners, parameters, suppressing
+from orchestrator.automation import (
+    batches,
+    failing,
+    metrics,
+    owners,
+    parameters,
+    suppressing,
+)
 from orchestrator.automation.facts import facts_of
 from orchestrator.automation.models import (
     Enforcement,
@@ -108,6 +115,8 @@ class Turn:
     executed: dict[UUID, UUID] = field(default_factory=dict)
     """Executions by enforcement."""
     rejected: dict[Refused, list[Move]] = field(default_factory=lambda: defaultdict(list))
+    failed_rule_ids: set[int] = field(default_factory=set)
+    """Rules of which an answer was rejected."""
     suppressed: list[Move] = field(default_factory=list)
     hits: list[Suppression] = field(default_factory=list)
     executed_rows: list[Enforcement] = field(default_factory=list)
@@ -206,6 +215,7 @@ class Turn:
         """There is no execution, for this reason."""
         problem = {"messages": [message[:500] for message in messages[:20]]}
         self.rejected[reason].append(_move(row, problem=problem))
+        self.failed_rule_ids.add(row.rule_id)
 
     def write(self) -> int:
         """Move the rows; returns how many. Nobody can interfere: they are locked."""
@@ -213,6 +223,7 @@ class Turn:
         moved = self._move("execute", moves)
         for reason, group in self.rejected.items():
             moved += self._move("reject", group, reason=reason)
+        failing.investigate(self.failed_rule_ids, now=self.now, actor=self.actor)
         if self.rejected:
             metrics.REJECTED.add({reason: len(group) for reason, group in self.rejected.items()})
         moved += self._move("suppress", self.suppressed)

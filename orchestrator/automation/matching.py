@@ -10,7 +10,7 @@ from uuid import UUID
 
 from django.db import transaction
 
-from orchestrator.automation import batches, enforcing, messages, metrics, rulebook
+from orchestrator.automation import batches, enforcing, failing, messages, metrics, rulebook
 from orchestrator.automation.criteria import Outcome
 from orchestrator.automation.facts import facts_of
 from orchestrator.automation.models import Enforcement, Event
@@ -54,8 +54,10 @@ def _match_together(ids: Sequence[UUID], *, now: datetime, actor: str) -> int:
         enforcements = [each for group in answers.values() for each in group]
         Enforcement.objects.bulk_create(enforcements, ignore_conflicts=True)
         _note_evaluated(answers, now)
-        if rejected := Counter(each.reason for each in enforcements if each.reason):
-            metrics.REJECTED.add(rejected)
+        rejected = [each for each in enforcements if each.reason]
+        failing.investigate({each.rule_id for each in rejected}, now=now, actor=actor)
+        if rejected:
+            metrics.REJECTED.add(Counter(each.reason for each in rejected))
         wanted = [each.pk for each in enforcements if each.state == EnforcementState.CREATED]
         for state in {each.state for each in enforcements}:
             ids = [each.pk for each in enforcements if each.state == state]

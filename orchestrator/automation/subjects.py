@@ -59,21 +59,23 @@ def subjects_of_webhooks(rows: Iterable[Webhook]) -> list[Subject]:
 def enforcements(ids: Collection[UUID], *, now: datetime) -> list[Subject]:
     """Take snapshots of these enforcements."""
     rows = Enforcement.objects.filter(pk__in=ids).select_related("rule")
-    return [
-        Subject(
-            kind="enforcement",
-            id=row.pk,
-            name=row.rule.ref,
-            state=row.state,
-            snapshot={
-                "event_id": str(row.event_id),
-                "reason": row.reason,
-                "problem": row.problem,
-                "created_at": row.created_at.isoformat(),
-            },
-        )
-        for row in rows
-    ]
+    return [subject_of_enforcement(row) for row in rows]
+
+
+def subject_of_enforcement(row: Enforcement) -> Subject:
+    """Take a snapshot of an enforcement that was read with its rule."""
+    return Subject(
+        kind="enforcement",
+        id=row.pk,
+        name=row.rule.ref,
+        state=row.state,
+        snapshot={
+            "event_id": str(row.event_id),
+            "reason": row.reason,
+            "problem": row.problem,
+            "created_at": row.created_at.isoformat(),
+        },
+    )
 
 
 def sensors(ids: Collection[UUID], *, now: datetime) -> list[Subject]:

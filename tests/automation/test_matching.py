@@ -11,6 +11,7 @@ from orchestrator.automation.criteria import Facts, compiling
 from orchestrator.automation.models import Enforcement, Event, RuleRevision
 from orchestrator.automation.recording import NewEvent
 from orchestrator.core import publisher
+from orchestrator.core.models import DLQEntry
 from tests.automation import play
 from tests.factories import NOW, seconds
 
@@ -168,6 +169,13 @@ def test_criteria_that_are_no_longer_possible_reject_that_rule_alone() -> None:
     assert rows["shop.old"].problem is not None
     assert "like" in str(rows["shop.old"].problem)
     assert rows["shop.fine"].state == "created"
+
+    play.match(play.record(2, 3, 4))
+    assert not DLQEntry.objects.exists()
+    play.match(play.record(5))
+    entry = DLQEntry.objects.get()
+    assert (entry.dlq_reason, entry.subject_name) == ("rule_failing", "shop.old")
+    assert "rejected 5 times in a row: criteria_failed" in entry.detail
 
 
 def test_fault_of_ours_is_noted_on_its_event_and_the_others_are_evaluated(

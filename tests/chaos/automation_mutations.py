@@ -32,8 +32,8 @@ MUTANTS = (
     Mutant(
         "evaluation is not noted",
         AUTOMATION + "matching.py",
-        "        _note_evaluated(answers, now)\n        if",
-        "        if",
+        "        _note_evaluated(answers, now)\n        rejected =",
+        "        rejected =",
         (MATCHING,),
     ),
     Mutant(

@@ -22,8 +22,8 @@ from orchestrator.core.authority import WHOLE, Place, Principal
 REASON_KINDS = words.kinds(
     info="manual_dlq",
     warning="staleness_timeout worker_unavailable queue_ttl_expired",
-    danger="max_retries_exceeded dependency_cycle_detected sensor_failing poison message_invalid "
-    "retries_exceeded unroutable",
+    danger="max_retries_exceeded dependency_cycle_detected sensor_failing rule_failing poison "
+    "message_invalid retries_exceeded unroutable",
 )
 RESOLUTION_KINDS = words.kinds(
     success="manually_resolved", warning="pending", danger="permanently_failed"
@@ -187,6 +187,7 @@ class DLQEntry(models.Model):
         MAX_RETRIES_EXCEEDED = "max_retries_exceeded"
         DEPENDENCY_CYCLE_DETECTED = "dependency_cycle_detected"
         SENSOR_FAILING = "sensor_failing"
+        RULE_FAILING = "rule_failing"
         WORKER_UNAVAILABLE = "worker_unavailable"
         POISON = "poison"
         MANUAL_DLQ = "manual_dlq"
