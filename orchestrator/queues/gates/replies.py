@@ -260,15 +260,14 @@ class _Making:
         followed = envelope.get("tracking")
         if followed and tracking.ends_at(followed, queue):
             followed = None
-        data, context = self._data()
         return {
             "version": envelope.get("version", VERSIONS[-1]),
             "taskId": self.came.task_id,
             "taskClassifier": chosen.get("answer") or classifier,
             "taskApiVersion": envelope.get("taskApiVersion", 1),
-            "taskData": as_base64(data),
+            "taskData": as_base64(self._data()),
             "taskStatus": self.task_status,
-            "context": dict(envelope.get("context") or {}) | context,
+            "context": dict(envelope.get("context") or {}),
             "to": queue,
             "tracking": followed,
             "sourceInfo": self._source(),
@@ -276,11 +275,10 @@ class _Making:
             "priority": envelope.get("priority"),
         }
 
-    def _data(self) -> tuple[bytes, dict[str, str]]:
-        """The data of the answer, and what changes in its context."""
+    def _data(self) -> bytes:
         if self.ended is not None and self.ended.status == ExecutionStatus.COMPLETED:
-            return codecs.encoded(self.ended.result, codec=self.gate.codec), {}
-        return json.dumps(self._explained()).encode(), {}
+            return codecs.encoded(self.ended.result, codec=self.gate.codec)
+        return json.dumps(self._explained()).encode()
 
     def _explained(self) -> dict[str, Any]:
         if self.came.refusal is not None:

@@ -76,7 +76,6 @@ class Gate(models.Model):
         default=dict, blank=True, help_text="By task classifier: action, versions, answer."
     )
     codec = models.CharField(max_length=4, choices=Codec.choices, default=Codec.JSON)
-    context_key = models.CharField(max_length=200, blank=True)
     divert = models.CharField(max_length=7, choices=Divert.choices, default=Divert.REFUSE)
     forward_to = models.JSONField(
         default=list, blank=True, help_text="Patterns of queue names that it may forward to."
