@@ -25,6 +25,7 @@ from orchestrator.core.topology import QueueSpec
 
 GENERATED = "<!-- Written by `manage.py docs generate`; change the code that it describes. -->"
 WORKER_ID = "<id>"
+LISTENER = "<name>.<random>"
 
 UNITS = {
     "_seconds": "seconds",
@@ -148,8 +149,37 @@ def _state_diagram(machine: Machine, begins: str) -> Iterator[str]:
 
 
 def every_queue() -> list[QueueSpec]:
-    """The shared queues, and those of an example worker."""
-    return [*topology.shared_queues(), *topology.worker_queues(WORKER_ID)]
+    """The shared queues, those of listeners, and those of an example worker."""
+    return [
+        *topology.shared_queues(),
+        *queues_of_listeners(),
+        *topology.worker_queues(WORKER_ID),
+    ]
+
+
+def queues_of_listeners() -> list[QueueSpec]:
+    """The queues that their listeners declare themselves, and that go with their connections. What
+    they are declared with is written there, above core; a test compares the two."""
+    passing = "not durable, exclusive, deletes itself"
+    return [
+        QueueSpec(
+            name=topology.told_queue(LISTENER),
+            exchange=topology.executions_exchange(),
+            routing_key=topology.COMPLETED,
+            owner="executor",
+            purpose=f"executions that ended, for one keeper of gates: {passing}",
+            arguments={"x-max-length": 10_000},
+        ),
+        QueueSpec(
+            name=topology.notifications_queue(LISTENER),
+            exchange=topology.notifications_exchange(),
+            routing_key="",
+            owner="notifier",
+            purpose=f"hints that something changed, for one notifier or API process: {passing}",
+            arguments={"x-max-length": 50_000},
+            exchange_type="fanout",
+        ),
+    ]
 
 
 def topology_page() -> str:
@@ -181,16 +211,17 @@ def topology_page() -> str:
                     spec.purpose,
                     spec.owner,
                     f"`{spec.exchange}`" if spec.exchange else "default",
-                    f"`{spec.routing_key}`",
+                    f"`{spec.routing_key}`" if spec.routing_key else "none",
                     ", ".join(f"`{key}`: {value}" for key, value in spec.arguments.items()),
                 )
                 for spec in queues
             ],
         ),
-        "All queues are durable, and none deletes itself: a queue that is deleted, expired or "
-        "purged dead-letters nothing. A message in a worker's queue that waits longer than the "
-        "TTL, or is rejected, goes to the dead letter exchange and from there to the drain, which "
-        "ends or repeats its attempt.",
+        "The queues of listeners hold hints, the newest ones: what was missed is read from the "
+        "rows. Nobody else declares or checks them. All others are durable, and none of those "
+        "deletes itself: a queue that is deleted, expired or purged dead-letters nothing. A "
+        "message in a worker's queue that waits longer than the TTL, or is rejected, goes to the "
+        "dead letter exchange and from there to the drain, which ends or repeats its attempt.",
         "## Flow",
         _mermaid(_flow(queues)),
         "Messages carry ids and the attempt, never state: the row is the truth. A lost, "
@@ -209,7 +240,8 @@ def _flow(queues: Sequence[QueueSpec]) -> Iterator[str]:
         name = spec.name.replace("<", "#lt;").replace(">", "#gt;")
         key = spec.routing_key.replace("<", "#lt;").replace(">", "#gt;")
         source = exchanges.get(spec.exchange, "default")
-        yield f'    {source} -->|"{key}"| q{number}[("{name}")] --> {spec.owner}(["{spec.owner}"])'
+        arrow = f'-->|"{key}"|' if key else "-->"
+        yield f'    {source} {arrow} q{number}[("{name}")] --> {spec.owner}(["{spec.owner}"])'
         if dead := spec.arguments.get("x-dead-letter-exchange"):
             why = "expired, rejected" if "x-message-ttl" in spec.arguments else "rejected"
             yield f'    q{number} -. "{why}" .-> {exchanges[dead]}'

@@ -13,6 +13,8 @@ from orchestrator.core import topology
 from orchestrator.core.management import documents
 from orchestrator.core.reasons import Reason
 from orchestrator.core.states import TRANSITIONS, WHO_MOVES_IT_ON
+from orchestrator.notifications import hearing
+from orchestrator.queues.gates import doors
 
 DOCS = Path(settings.BASE_DIR) / "docs"
 
@@ -41,7 +43,15 @@ def test_every_queue_and_reason_is_told() -> None:
     page = documents.topology_page()
     assert all(f"`{spec.name}`" in page for spec in topology.shared_queues())
     assert "`worker.<id>.executions`" in page
+    assert "`muster.told.<name>.<random>`" in page
+    assert "`muster.notifications.queue.<name>.<random>`" in page
     assert all(f"| `{reason}` | {reason.text} |" in documents.reasons_page() for reason in Reason)
+
+
+def test_queues_of_listeners_are_told_as_they_are_declared() -> None:
+    told, notifications = documents.queues_of_listeners()
+    assert told.arguments == {"x-max-length": doors.MOST_MESSAGES_HEARD}
+    assert notifications.arguments == {"x-max-length": hearing.MOST_MESSAGES}
 
 
 def test_page_that_is_out_of_date_is_named_and_written(tmp_path: Path) -> None:

@@ -137,6 +137,18 @@ def test_queue_in_which_an_executor_with_gates_hears_of_ends_is_not_foreign(chan
     assert leak["state"] == "foreign binding"
 
 
+def test_queue_in_which_a_notifier_hears_of_changes_is_not_foreign(channel: Any) -> None:
+    exchange, heard = topology.notifications_exchange(), topology.notifications_queue("host:7.ab12")
+    channel.queue_declare(heard, exclusive=True, auto_delete=True)
+    channel.queue_bind(heard, exchange, "")
+    assert Check().problems(exchange) == []
+    channel.queue_declare(ELSEWHERE, durable=True, auto_delete=False)
+    channel.queue_bind(ELSEWHERE, exchange, "")
+    (leak,) = Check().problems(exchange)
+    assert (leak["state"], ELSEWHERE in leak["what"]) == ("foreign binding", True)
+    channel.queue_delete(ELSEWHERE)
+
+
 def test_queue_of_an_interrupted_migration_is_sent_to_migrate(channel: Any) -> None:
     requests = topology.requests_queue()
     channel.queue_declare(requests.name + ASIDE, durable=True, auto_delete=False)
