@@ -7,7 +7,7 @@ uses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, TypeVar
@@ -414,6 +414,9 @@ class MusterApp(AppConfig):
     """Each takes `now` and a principal; returns boxes of the admin's first page, each a title and
     cards, which the principal may see."""
     lives: ClassVar[Sequence[Life]] = ()
+    reference_pages: ClassVar[Mapping[str, Named]] = {}
+    """Generated pages of `docs/`, by their path there; each takes no arguments and returns its
+    text."""
     kinds: ClassVar[Sequence[str]] = ()
     """Dotted paths of tables from states to their kinds, see `words`."""
 

@@ -52,6 +52,9 @@ class QueuesConfig(MusterApp):
             is_slow=True,
         ),
     )
+    reference_pages = {
+        "reference/gates.md": Named("orchestrator.queues.management.reference.gates_page"),
+    }
     dead_letters = (Named("orchestrator.queues.gates.letters.take"),)
     kept_executions = (Named("orchestrator.queues.retention.belongs_to_a_ticket"),)
     execution_facts = (

@@ -11,6 +11,7 @@ import yaml
 from orchestrator.core.packs import source
 from orchestrator.queues import caf, definitions
 from orchestrator.queues.definitions import CAF_NAMES, GATE_DEFAULTS, QUEUE_DEFAULTS
+from orchestrator.queues.management import reference
 
 
 def problems(tmp_path: Path, text: str) -> list[str]:
@@ -28,6 +29,16 @@ def of(values: Any) -> list[str]:
 
 
 GATE = {"input_queue": "orders-in"}
+
+
+def test_reference_has_each_key_of_a_gate_and_of_its_classifiers() -> None:
+    page = reference.gates_page()
+    for key in definitions.GATE_KEYS.keys() - set(definitions.OF_THE_QUEUE):
+        assert f"| `{key}` |" in page
+    assert all(f"| `{key}` |" in page for key in definitions.CLASSIFIER_KEYS)
+    assert all(f"`{name}` |" in page for name in CAF_NAMES)
+    assert "`prefetch_buffer` |" not in page, "a gate has it as prefetchBuffer"
+    assert reference.MEANINGS.keys() == definitions.GATE_KEYS.keys()
 
 
 def test_every_problem_is_named_with_file_and_line(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ def pages() -> dict[str, Callable[[], str]]:
         "reference/permissions.md": permissions_page,
         "reference/commands.md": commands_page,
         "reference/metrics.md": metrics_page,
+        **{path: page for app in frame.ours() for path, page in app.reference_pages.items()},
     }
 
 
@@ -75,7 +76,7 @@ def _read(path: Path) -> str | None:
 
 def state_machine_page() -> str:
     lives = frame.collect(lambda app: app.lives)
-    return _page(
+    return page_of(
         f"The lives of {_listed([life.title.lower() for life in lives])}",
         "Status and state change in one place, `orchestrator.core.state_machine`, by "
         "compare-and-swap: a transition happens only if the row still has the status and the "
@@ -103,7 +104,7 @@ def _machine_parts(machine: Machine, begins: str) -> Iterator[str]:
     ordered = [s for s in states if s not in machine.ended]
     ordered += [s for s in states if s in machine.ended]
     kind = machine.column.capitalize()
-    yield _table(
+    yield table_of(
         (kind, "Who moves it on", "By these events"),
         [
             (
@@ -115,7 +116,7 @@ def _machine_parts(machine: Machine, begins: str) -> Iterator[str]:
         ],
     )
     yield _mermaid(_state_diagram(machine, begins))
-    yield _table(
+    yield table_of(
         ("Event", "From", "To", "By", f"New {machine.fence}"),
         [
             (
@@ -184,7 +185,7 @@ def queues_of_listeners() -> list[QueueSpec]:
 
 def topology_page() -> str:
     queues = every_queue()
-    return _page(
+    return page_of(
         "Exchanges and queues",
         "Every service declares the queues that it consumes and the dead letter queue, in any "
         "order. Each declaration is idempotent and repeated every ten seconds, so that deleted "
@@ -195,7 +196,7 @@ def topology_page() -> str:
         "worker's id. In any other namespace the names of workers' queues have it too: "
         "`blue.worker.<id>.executions`.",
         "## Exchanges",
-        _table(
+        table_of(
             ("Exchange", "Type", "For"),
             [
                 (f"`{name}`", kind, purpose)
@@ -203,7 +204,7 @@ def topology_page() -> str:
             ],
         ),
         "## Queues",
-        _table(
+        table_of(
             ("Queue", "Holds", "Consumed by", "Exchange", "Routing key", "Arguments"),
             [
                 (
@@ -273,14 +274,14 @@ def settings_page() -> str:
                 meanings[field.name],
             )
         )
-    return _page(
+    return page_of(
         "Settings",
         "Settings are environment variables, read once at start. An unknown `MUSTER_` variable, a "
         "value of the wrong type, and settings that contradict each other are refused then. "
         "`manage.py check` names the problem.",
-        _table(("Variable", "Type", "Default", "Unit", "Meaning"), rows),
+        table_of(("Variable", "Type", "Default", "Unit", "Meaning"), rows),
         "The servers, and Django's settings:",
-        _table(
+        table_of(
             ("Variable", "Without it", "Meaning"),
             [
                 ("`DATABASE_URL`", "SQLite in `MUSTER_DATA_DIR`", "`postgresql://...`"),
@@ -359,12 +360,12 @@ def reasons_page() -> str:
         parts += [
             f"## `{known.value}`",
             f"{known.text}.",
-            _table(
+            table_of(
                 ("Code", "Text", "May be retried"),
                 [(f"`{r}`", r.text, "yes" if r in RETRYABLE else "no") for r in reasons],
             ),
         ]
-    return _page("Reasons", *parts)
+    return page_of("Reasons", *parts)
 
 
 # --- permissions ---------------------------------------------------------------------------------
@@ -372,13 +373,13 @@ def reasons_page() -> str:
 
 def permissions_page() -> str:
     about = {frame.OWN: "one's own", frame.INSTALLATION: "the whole installation"}
-    return _page(
+    return page_of(
         "Permissions",
         "Every operation of the API, page and button of the admin, and verb of a command needs one "
         "of these. Roles are fixed sets of them; [access](../access.md) says how they are granted. "
         "A grant with a scope gives what is about packs, namespaces or workers, there, and nothing "
         "that is about the whole installation.",
-        _table(
+        table_of(
             ("Permission", *(role.capitalize() for role in frame.ROLES), "About", "Permits"),
             [
                 (
@@ -402,12 +403,12 @@ def metrics_page() -> str:
         for path in frame.collect(lambda app: app.metrics_described)
         for metric in import_string(path)
     ]
-    return _page(
+    return page_of(
         "Metrics",
         "`GET /metrics` of any API process answers for the whole installation. A histogram has the "
         "names below with `_bucket`, `_sum` and `_count`. [Monitoring](../monitoring.md) says what "
         "to do with them.",
-        _table(
+        table_of(
             ("Metric", "Kind", "Labels", "Tells"),
             [
                 (
@@ -436,7 +437,7 @@ def commands_page() -> str:
         parts += [f"## `{name}`", _sentence(command.help), *_arguments(parser)]
         for verb, sub, text in verbs_of(parser):
             parts += [f"### `{name} {verb}`", _sentence(text), *_arguments(sub)]
-    return _page("Commands", *parts)
+    return page_of("Commands", *parts)
 
 
 def own_commands() -> Iterator[tuple[str, BaseCommand]]:
@@ -460,7 +461,7 @@ def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
     ours = [action for action in parser._actions if not _is_everywhere(action)]
     if ours:
         rows = [(f"`{_spelled(action)}`", _help_text(parser, action)) for action in ours]
-        yield _table(("Argument", "Meaning"), rows)
+        yield table_of(("Argument", "Meaning"), rows)
 
 
 def _is_everywhere(action: argparse.Action) -> bool:
@@ -506,11 +507,11 @@ def _sentence(text: str) -> str:
 # --- markdown ------------------------------------------------------------------------------------
 
 
-def _page(title: str, *parts: str) -> str:
+def page_of(title: str, *parts: str) -> str:
     return "\n\n".join([f"# {title}", GENERATED, *(part for part in parts if part)]) + "\n"
 
 
-def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table_of(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [headings, ["---"] * len(headings), *rows]
     escaped = ([cell.replace("|", "\\|") for cell in line] for line in lines)
     return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
