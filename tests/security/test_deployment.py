@@ -108,6 +108,15 @@ class TestCompose:
             re.findall(r"\w+", str(environment))
         )
 
+    def test_brokers_of_gates_reach_who_uses_them(self, services):
+        having = {
+            name
+            for name in OURS
+            if services[name]["environment"].get("MUSTER_GATE_BROKERS")
+            == "${MUSTER_GATE_BROKERS:-}"
+        }
+        assert having == {"api", "executor"}
+
     def test_everything_listens_on_this_host_alone(self, services):
         ports = [port for service in services.values() for port in service.get("ports", ())]
         assert ports
