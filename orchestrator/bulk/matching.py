@@ -24,7 +24,7 @@ from orchestrator.core.errors import MusterError
 from orchestrator.core.models import DLQEntry, Execution
 from orchestrator.core.models.time_ordered import created_between
 from orchestrator.core.search.conditions import Asked, Check
-from orchestrator.workflows.models import Step
+from orchestrator.workflows.models import Step, Task
 
 MOST = 100_000
 """Rows of one order."""
@@ -175,6 +175,10 @@ def _investigations(text: str, principal: Principal, now: datetime) -> Condition
     return Condition(wanted & Q(resolution_status=DLQEntry.Resolution.PENDING))
 
 
+def _tasks(text: str, principal: Principal, now: datetime) -> Condition:
+    return Condition(terms.read(text, terms.of_tasks(), now))
+
+
 def _steps(text: str, principal: Principal, now: datetime) -> Condition:
     return Condition(terms.read(text, terms.of_steps(), now))
 
@@ -189,6 +193,7 @@ INVESTIGATIONS = Noun(
     state="resolution_status",
     key="dlq_entry_uuid",
 )
+TASKS = Noun("tasks", lambda user: Task.objects.visible_to(user).select_related("template"), _tasks)
 STEPS = Noun(
     "steps",
     lambda user: Step.objects.visible_to(user).select_related("task__template"),

@@ -1,4 +1,4 @@
-"""Searches for investigations and steps: the grammar of `core.search`, with keys of their own. Each
+"""Searches for investigations, tasks and steps: the grammar of `core.search`, with keys of their own. Each
 leads to a bounded number of rows, so none scans."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from orchestrator.core.search.conditions import Mistaken, any_of, each
 from orchestrator.core.search.grammar import Term, Value, parse
 from orchestrator.core.search.values import Unreadable, times
 from orchestrator.core.words import did_you_mean
-from orchestrator.workflows.states import StepState
+from orchestrator.workflows.states import StepState, TaskState
 
 Reader = Callable[[Sequence[Value], datetime], Q]
 
@@ -100,6 +100,17 @@ def of_investigations() -> Mapping[str, Reader]:
         "opened": _opened,
         "about": _ids("subject_id"),
         "id": _ids("dlq_entry_uuid"),
+    }
+
+
+def of_tasks() -> Mapping[str, Reader]:
+    """The keys of tasks."""
+    return {
+        "state": _codes("state", TaskState),
+        "namespace": _names("template__namespace"),
+        "template": _names("template__name"),
+        "correlation": _names("correlation_id"),
+        "id": _ids("pk"),
     }
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from orchestrator.bulk.matching import EXECUTIONS, INVESTIGATIONS, STEPS, Noun
+from orchestrator.bulk.matching import EXECUTIONS, INVESTIGATIONS, STEPS, TASKS, Noun
 from orchestrator.bulk.models import BulkOrder
 from orchestrator.core import authority, executions, investigations
 from orchestrator.core.authority import PermissionMissing, Principal
@@ -112,6 +112,10 @@ def _reset(act: Act) -> None:
     engine.reset_for_retry(step.pk, reason=act.order.reason, **act.common)
 
 
+def _release(act: Act) -> None:
+    engine.release(act.id, reason=act.order.reason, **act.common)
+
+
 VERBS = {
     verb.name: verb
     for verb in (
@@ -143,6 +147,12 @@ VERBS = {
             "Each is tried again at once, with its attempts counted from 0. What runs, and what is "
             "final, is refused.",
             # a step's task is locked with it: one at a time holds up no other task
+            rows_at_once=1,
+        ),
+        Verb(
+            "release", "Release", "released", TASKS, "steps.repair", _release,
+            "Executors take each up again, which was given up, as it stands. What is not in error "
+            "is refused.",
             rows_at_once=1,
         ),
     )

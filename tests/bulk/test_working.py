@@ -22,9 +22,10 @@ from orchestrator.core.authority import PermissionMissing
 from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent
 from orchestrator.core.search import NotUnderstood
 from orchestrator.workflows.models import TransitionRecord
+from orchestrator.workflows.states import TaskState
 from tests import principals
 from tests.bulk.play import REASON, order, refused, several, work_off
-from tests.factories import make_action, make_dlq_entry, make_execution
+from tests.factories import make_action, make_dlq_entry, make_execution, make_task
 from tests.principals import ROOT, given
 from tests.workflows.play import Play, step
 
@@ -397,3 +398,18 @@ def test_steps_are_reset() -> None:
     assert refused(again) == {str(play.step("wash").pk): "step-is-busy"}
     record = TransitionRecord.objects.filter(step=play.step("wash"), event="reset").get()
     assert (record.actor, record.reason) == (ROOT.actor, REASON)
+
+
+@pytest.mark.django_db
+def test_tasks_that_were_given_up_are_released() -> None:
+    now = clock.now()
+    stale, other = (make_task(TaskState.ERROR, now=now, correlation_id=c) for c in ("a-1", "b-1"))
+    busy = make_task(TaskState.STEPS_IN_PROCESS, now=now, correlation_id="a-2")
+    row = work_off(order("release", "namespace:tests state:error correlation:a-*"))
+    assert (row.done, refused(row)) == (1, {})
+    stale.refresh_from_db()
+    other.refresh_from_db()
+    assert (stale.state == TaskState.ERROR, other.state == TaskState.ERROR) == (False, True)
+    record = TransitionRecord.objects.get(task=stale, event="release")
+    assert (record.actor, record.reason) == (ROOT.actor, REASON)
+    assert refused(work_off(order("release", ids=[busy.pk]))) == {str(busy.pk): "not-in-error"}
