@@ -314,7 +314,7 @@ class _Batch:
         written = self._known(without_id)
         for row, ticket in zip(rows, tickets, strict=True):
             row.ticket = written.get(row.key, ticket)
-        investigations.keep([self._entry(row) for row in rows if self._is_kept(row.verdict)])
+        investigations.keep([self._entry(row) for row in rows if self._is_kept(row)])
 
     def _request(self, rows: Sequence[_Row]) -> dict[int, Execution]:
         news = []
@@ -364,11 +364,16 @@ class _Batch:
         followed = row.delivery.reading.envelope.get("tracking")
         return self.gate.status_check and tracking.is_to_be_checked(followed, now=self.now)
 
-    def _is_kept(self, verdict: Verdict) -> bool:
+    def _is_kept(self, row: _Row) -> bool:
         """True of a refusal that somebody should look at: of an unusable message, or of one that
-        goes to no rejected queue, so that nobody else has its bytes once its ticket is pruned."""
-        is_copied = bool(verdict.rejected and self.gate.rejected_queue)
-        return verdict.does is Does.REFUSE and (verdict.rejected == names.INVALID or not is_copied)
+        nobody has once its ticket is pruned. Who sent what died in its queue may have the
+        answer."""
+        verdict = row.verdict
+        if verdict.does is not Does.REFUSE:
+            return False
+        if not verdict.rejected:
+            return not replies.answer_queue(row.delivery, self.gate)
+        return verdict.rejected == names.INVALID or not self.gate.rejected_queue
 
     def _entry(self, row: _Row) -> DLQEntry:
         return entry(
