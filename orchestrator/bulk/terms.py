@@ -1,5 +1,5 @@
-"""Searches for investigations, tasks and steps: the grammar of `core.search`, with keys of their own. Each
-leads to a bounded number of rows, so none scans."""
+"""Searches for investigations, tasks and steps: the grammar of `core.search`, with keys of their
+own. Each leads to a bounded number of rows, so none scans."""
 
 from __future__ import annotations
 
