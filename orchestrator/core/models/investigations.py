@@ -50,6 +50,7 @@ class InvestigationQueue(models.Model):
     subject_kind = models.CharField(max_length=40)
     subject_id = models.UUIDField(null=True)
     subject_name = models.CharField(max_length=250)
+    task_uuid = models.UUIDField(null=True)
     dlq_reason = models.CharField(max_length=40)
     original_state = models.CharField(max_length=40)
     detail = models.TextField()
@@ -80,6 +81,8 @@ BASES = """
         WHEN 'max_retries_exceeded' THEN 500
         WHEN 'poison' THEN 500
         WHEN 'staleness_timeout' THEN 100
+        WHEN 'sensor_failing' THEN 100
+        WHEN 'rule_failing' THEN 100
         WHEN 'worker_unavailable' THEN 50
         WHEN 'manual_dlq' THEN 10
         ELSE 0
@@ -126,7 +129,9 @@ def _queue(*, minutes_since: str, smaller: str) -> str:
     minutes = minutes_since.format("entry.dlq_timestamp")
     return f"""
         SELECT entry.dlq_entry_uuid, entry.id AS entry_id, entry.subject_kind, entry.subject_id,
-            entry.subject_name, entry.dlq_reason, entry.original_state, entry.detail,
+            entry.subject_name,
+            CASE WHEN entry.subject_kind = 'task' THEN entry.subject_id END AS task_uuid,
+            entry.dlq_reason, entry.original_state, entry.detail,
             entry.dlq_timestamp, {minutes} AS minutes_in_dlq,
             {BASES} + {smaller}({minutes}, {AGE_LIMIT}) AS priority_score
         FROM orchestrator_dlqentry AS entry

@@ -32,10 +32,14 @@ Narrowed = Callable[[DLQEntryQuerySet], DLQEntryQuerySet]
 
 
 def named_by_kind(described: Described) -> Described:
-    """Add the subject's id under the name of its kind: clients of tasks expect `task_uuid`."""
+    """Add the subject's id under the name of its kind, and what the name of a template consists of:
+    clients of tasks expect `task_uuid`, `namespace_name` and `task_name`."""
     for kind, name in NAMES.items():
         if described.subject_kind == kind:
             setattr(described, name, described.subject_id)
+    if described.subject_kind == "task":
+        described.namespace_name, _, template = described.subject_name.partition("/")
+        described.task_name = template.partition("/")[0]
     return described
 
 
@@ -58,6 +62,8 @@ class DLQSummary(Shown):
     subject_id: UUID | None
     subject_name: str = Field(description="The subject's action or template.")
     task_uuid: UUID | None = Field(None, description="`subject_id`, if it is about a task.")
+    namespace_name: str | None = Field(None, description="Of its template, if it is about a task.")
+    task_name: str | None = Field(None, description="That of its template, if it is about a task.")
     execution_id: UUID | None = Field(
         None, description="`subject_id`, if it is about an execution."
     )
@@ -132,6 +138,8 @@ class Investigation(Shown):
     subject_id: UUID | None
     subject_name: str
     task_uuid: UUID | None = None
+    namespace_name: str | None = None
+    task_name: str | None = None
     execution_id: UUID | None = None
     dlq_reason: str
     original_state: str

@@ -372,7 +372,7 @@ class _Batch:
         if verdict.does is not Does.REFUSE:
             return False
         if not verdict.rejected:
-            return not replies.answer_queue(row.delivery, self.gate)
+            return not replies.answer_queue(row.delivery.properties, self.gate)
         return verdict.rejected == names.INVALID or not self.gate.rejected_queue
 
     def _entry(self, row: _Row) -> DLQEntry:

@@ -136,10 +136,10 @@ def goes_back(came: Came, ended: Ended, *, gate: GateTerms, retry_limit: int) ->
     return _Making(came, ended, gate, retry_limit).goes_back
 
 
-def answer_queue(came: Came, gate: GateTerms) -> str:
+def answer_queue(properties: Mapping[str, Any], gate: GateTerms) -> str:
     """The queue for the answer; empty if there is none. That of the message, if the gate allows it
     and it is not one that the gate itself reads."""
-    own = came.properties.get("reply_to") if gate.reply_to else None
+    own = properties.get("reply_to") if gate.reply_to else None
     read = {gate.input_queue, gate.retries_go_to}
     if isinstance(own, str) and own and (gate.allow_loop or own not in read):
         return own
@@ -219,7 +219,7 @@ class _Making:
             headers = self._counted(names.carried(self.came.headers))
             yield self._original(Kind.MOVED, self.gate.paused_queue, headers)
             return
-        queue = answer_queue(self.came, self.gate)
+        queue = answer_queue(self.came.properties, self.gate)
         if queue and not self.is_silent:
             headers = self._counted(names.carried_to_answer(self.came.headers))
             yield Reply(
@@ -325,7 +325,7 @@ class _Making:
                 "failureMessage": str(why["message"]),
             }
             return tracking.report(task, tracking.FAILED, failure=failure)
-        ends = tracking.ends_at(followed, answer_queue(self.came, self.gate) or None)
+        ends = tracking.ends_at(followed, answer_queue(self.came.properties, self.gate) or None)
         return tracking.report(task, tracking.COMPLETE if ends else tracking.PROGRESS)
 
     def _report(self, pipe: str, data: bytes) -> dict[str, Any]:

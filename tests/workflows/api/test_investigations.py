@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from orchestrator.core import clock, investigations
-from orchestrator.core.models import DLQEntry
+from orchestrator.core.models import DLQEntry, InvestigationQueue
 from orchestrator.core.states import ExecutionStatus
 from orchestrator.workflows import engine, snapshots
 from orchestrator.workflows.models import StepExecution, Task
@@ -116,6 +116,23 @@ def test_stats(caller: Caller) -> None:
     assert max(map(len, dlq.run("stats").splitlines())) <= 100
 
 
+def test_each_reason_has_its_base() -> None:
+    bases = dict.fromkeys(Reason, 0.0) | {
+        Reason.DEPENDENCY_CYCLE_DETECTED: 1000,
+        Reason.MAX_RETRIES_EXCEEDED: 500,
+        Reason.POISON: 500,
+        Reason.STALENESS_TIMEOUT: 100,
+        Reason.SENSOR_FAILING: 100,
+        Reason.RULE_FAILING: 100,
+        Reason.WORKER_UNAVAILABLE: 50,
+        Reason.MANUAL_DLQ: 10,
+    }
+    for reason in bases:
+        opened(reason, minutes_ago=5)
+    scores = dict(InvestigationQueue.objects.values_list("dlq_reason", "priority_score"))
+    assert scores == pytest.approx({reason: base + 5 for reason, base in bases.items()}, abs=0.5)
+
+
 def test_investigation_queue_is_ordered_by_base_and_age(caller: Caller) -> None:
     bases = {
         Reason.DEPENDENCY_CYCLE_DETECTED: 1000,
@@ -152,6 +169,12 @@ def test_investigation_queue_is_ordered_by_base_and_age(caller: Caller) -> None:
     assert found[1]["priority_score"] == pytest.approx(1_005, abs=0.5)
     assert found[2]["dlq_entry_uuid"] == str(old.dlq_entry_uuid)
     assert (found[2]["task_uuid"], found[2]["subject_name"]) == (str(task.pk), task.template.ref)
+    template = task.template
+    names = template.namespace, template.name
+    assert (found[2]["namespace_name"], found[2]["task_name"]) == names
+    assert (found[1]["namespace_name"], found[1]["task_name"]) == (None, None)
+    row = InvestigationQueue.objects.get(dlq_entry_uuid=old.dlq_entry_uuid)
+    assert row.task_uuid == task.pk
     assert found[2]["minutes_in_dlq"] == pytest.approx(700, abs=0.5)
     assert len(caller.get("/dlq/investigation-queue", limit=2).json()["items"]) == 2
     assert len(items("dlq", "queue", "--limit", "3")) == 3
