@@ -7,7 +7,8 @@ from datetime import datetime
 import pytest
 
 from orchestrator.automation import metrics
-from orchestrator.automation.models import RuleRevision, Timer
+from orchestrator.automation.models import Event, RuleRevision, Timer
+from orchestrator.automation.models.events import SOURCES
 from tests.automation import play
 from tests.factories import NOW, seconds
 
@@ -74,3 +75,16 @@ def test_a_timer_is_late_from_the_moment_at_which_it_is_due() -> None:
     assert values(due - seconds(1))["muster_timers_late_seconds"] == 0
     assert values(due + seconds(7))["muster_timers_late_seconds"] == 7
     assert values()["muster_timers_waiting"] == 1
+
+
+def test_what_came_in_the_last_minute_is_counted_by_its_source_and_its_state() -> None:
+    play.make_rule()
+    play.record(1, now=NOW - seconds(61))
+    play.enforce(play.match([play.record(2)[0], play.record(3)[0]]))
+    found = values(NOW + seconds(30))
+    (source,) = {row.source for row in Event.objects.all()}
+    assert found[f"muster_events_last_minute {source}"] == 2
+    assert sum(found[f"muster_events_last_minute {each}"] for each in SOURCES) == 2
+    assert found["muster_enforcements_last_minute executed"] == 2
+    assert found["muster_enforcements_last_minute created"] == 0
+    assert values(NOW + seconds(61))[f"muster_events_last_minute {source}"] == 0

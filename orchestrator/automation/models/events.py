@@ -36,6 +36,9 @@ class EventQuerySet(OfPacks["Event"], Handled["Event"]):  # type: ignore[overrid
         return self.unevaluated().filter(long_ago).order_by("received_at", "id")
 
 
+SOURCES = ("api", "command", "execution", "hook", "replay", "sensor", "timer")
+
+
 class Event(models.Model):
     """One occurrence of what a trigger stands for. The database lets nobody change it once the
     rules were asked."""

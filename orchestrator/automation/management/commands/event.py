@@ -10,6 +10,7 @@ from django.core.management.base import CommandError, CommandParser
 from orchestrator.automation import listing, reporting
 from orchestrator.automation.management import listings, selection, views
 from orchestrator.automation.models import Event, Rule, TriggerType
+from orchestrator.automation.models.events import SOURCES
 from orchestrator.automation.recording import EventsRefused, Recorded
 from orchestrator.automation.reporting import Report
 from orchestrator.automation.shown import answers
@@ -19,7 +20,6 @@ from orchestrator.core.management import arguments, output
 from orchestrator.core.shown.documents import document
 
 SOURCE = "command"
-SOURCES = ("api", SOURCE, "execution", "hook", "replay", "sensor", "timer")
 
 
 class Command(listings.ListingCommand):
