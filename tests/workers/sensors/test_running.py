@@ -326,7 +326,7 @@ def test_sensor_whose_lease_is_lost_is_ended_and_its_lines_are_refused(shop: Pla
     until(lambda: not life.is_alive())
     assert numbers() == [1]
     assert row_of().state == "vacant"
-    assert not processes_of(life)
+    until(lambda: not processes_of(life))
 
 
 def test_last_lines_of_a_sensor_are_recorded_when_its_service_stops(shop: Play) -> None:
@@ -358,7 +358,7 @@ def test_all_that_a_sensor_started_ends_with_it(shop: Play) -> None:
     assert len(processes_of(life)) >= 2
     life.tell(Order.KILL)
     life.join(20)
-    assert not processes_of(life)
+    until(lambda: not processes_of(life))
 
 
 def test_sensor_that_reads_nothing_does_not_hold_up_its_lines(shop: Play) -> None:
