@@ -48,8 +48,9 @@ TALLIED = (STALE_DETECTED, STALE_TO_ERROR, DETECTION_RUNS, DETECTION_SECONDS)
 TASKS_OPEN = Gauge("muster_tasks_open", "Tasks that have not ended.", "state")
 NEAR_LIMIT = Gauge(
     "muster_tasks_near_limit",
-    f"Open tasks that have used {WARNING_FROM:.0%} of a limit of their time (`warning`), or all of "
-    f"it (`stale`): of each limit of each template {MOST_COUNTED:,} at most.",
+    f"Open tasks without a pending entry that have used {WARNING_FROM:.0%} of a limit of their "
+    f"time (`warning`), or all of it (`stale`): of each limit of each template {MOST_COUNTED:,} at "
+    "most.",
     "health",
 )
 METRICS = (*TALLIED, TASKS_OPEN, NEAR_LIMIT)

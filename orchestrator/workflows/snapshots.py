@@ -68,7 +68,7 @@ def _task(
         "environment": task.environment,
         "current_state": str(task.state),
         "time_in_state_minutes": _minutes(task.clock_started_at, now),
-        "threshold_minutes": limit(task.state),
+        "threshold_minutes": limit(task.state) or limit(DURATION),
         "age_minutes": _minutes(task.created_at, now),
         "max_duration_minutes": limit(DURATION),
         "priority": task.priority,

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from orchestrator.core import contents
+from orchestrator.core import clock, contents
 from orchestrator.core.models import Execution
 from orchestrator.inquiries import answering, asking, questions, resuming, waiting
 from orchestrator.inquiries.answerers import MayNotAnswer
 from orchestrator.inquiries.models import Inquiry
 from orchestrator.workflows import engine, task_templates
 from orchestrator.workflows.models import Task
-from orchestrator.workflows.models.staleness import TaskLimit
+from orchestrator.workflows.models.staleness import TaskLimit, TaskStaleness
 from orchestrator.workflows.shown import steps
 from orchestrator.workflows.task_templates import InvalidTemplate
 from tests.factories import seconds
@@ -225,6 +225,59 @@ def test_waiting_for_people_is_no_staleness() -> None:
     play.answer("ask")
     play.executor()
     assert play.state == "complete"
+
+
+def test_time_that_people_take_to_answer_counts_for_no_limit() -> None:
+    """Questions that are open together count once; a task is young enough after days of them."""
+    days = {"ttl_seconds": 30 * 86_400}
+    play = Asking(
+        ask("left", **days), ask("right", **days), ask("last", "left", "right", **days),
+        step("ship", "last"),
+    )  # fmt: skip
+    requested_at = play.now
+    play.executor()
+    for hours, name in (10, "left"), (20, "right"), (30, "last"):
+        play.now = requested_at + seconds(hours * 3_600)
+        play.answer(name)
+        play.executor()
+        play.executor()
+    assert play.states["ship"] == "enqueued"
+    assert engine.detect_stale(play.now) == engine.Detected()
+    young_until = requested_at + seconds(54 * 3_600)
+    assert engine.detect_stale(young_until - seconds(10)) == engine.Detected()
+    (found,) = engine.detect_stale(young_until).tasks
+    assert (found.limit_name, found.task_age_minutes) == ("duration", 54 * 60)
+    assert found.detail == (
+        "its age is 1440.0 min without 1800.0 of waiting for answers, allowed are 1440"
+    )
+    assert found.transition_success
+
+
+def test_task_that_waits_for_people_is_healthy_and_near_no_limit() -> None:
+    play = Asking(ask("ask", ttl_seconds=30 * 86_400), now=clock.now() - seconds(3 * 86_400))
+    play.executor()
+    none = {"warning": 0, "stale": 0}
+    assert TaskStaleness.objects.get().health_status == "healthy"
+    assert TaskLimit.objects.count_near(now=clock.now(), most=10) == none
+    play.now = clock.now()
+    play.answer("ask")
+    play.executor(0)
+    assert play.state == "complete"
+
+
+def test_task_that_has_an_answer_is_as_old_as_without_the_wait() -> None:
+    play = Asking(
+        ask("ask", ttl_seconds=30 * 86_400), step("ship", "ask"),
+        now=clock.now() - seconds(3 * 86_400),
+    )  # fmt: skip
+    play.executor()
+    play.now = clock.now()
+    play.answer("ask")
+    play.executor(0)
+    (row,) = TaskStaleness.objects.all()
+    assert row.health_status == "healthy"
+    assert row.task_age_minutes > 3 * 1_440
+    assert TaskLimit.objects.count_near(now=clock.now(), most=10) == {"warning": 0, "stale": 0}
 
 
 @pytest.mark.parametrize("runs", [20])

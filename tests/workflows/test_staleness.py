@@ -19,7 +19,7 @@ from django.test.utils import CaptureQueriesContext
 
 from orchestrator.core import clock, investigations, maintenance, metrics
 from orchestrator.core.executions.logged import MOST_LINES
-from orchestrator.core.models import DLQEntry
+from orchestrator.core.models import DLQEntry, Execution
 from orchestrator.core.state_machine import TransitionConflict
 from orchestrator.workflows import engine
 from orchestrator.workflows.engine import Detected, detect_stale
@@ -146,6 +146,52 @@ def test_task_over_two_limits_is_one() -> None:
     assert DLQEntry.objects.get().detail == (
         "steps_in_process for 2000.0 min, allowed are 30; its age is 2000.0 min, allowed are 1440"
     )
+
+
+# --- what does not count --------------------------------------------------------------------------
+
+
+def in_flight(execution: Execution | None, *, task: Task, name: str) -> None:
+    is_running = execution is not None and execution.status == "running"
+    state = StepState.IN_PROGRESS if is_running else StepState.ENQUEUED
+    make_step(state, task=task, name=name, execution=execution)
+
+
+@pytest.mark.parametrize("state", [T.STEPS_IN_PROCESS, T.WAITING_FOR_DEPENDENCIES])
+@pytest.mark.parametrize("waits", ["requested", "scheduling", "scheduled"])
+def test_time_in_which_all_steps_wait_for_workers_counts_for_no_state(
+    state: str, waits: str
+) -> None:
+    now = clock.now()
+    one = task(state, for_minutes=1_439, now=now)
+    in_flight(make_execution(waits, now=now), task=one, name="a")
+    in_flight(make_execution(waits, now=now), task=one, name="b")
+    assert detect_stale(now) == Detected()
+    assert TaskLimit.objects.count_near(now=now, most=100) == {"warning": 1, "stale": 0}
+    used = TaskStaleness.objects.get().threshold_percentage
+    assert used == pytest.approx(1_439 / 14.4, abs=0.05)  # of its whole life, which has an end
+    assert detect_stale(now + timedelta(minutes=1.1)).tasks[0].limit_name == "duration"
+
+
+def test_limit_of_a_state_counts_from_the_time_at_which_a_worker_began_a_step() -> None:
+    now = clock.now()
+    one = task(for_minutes=200, now=now)
+    begun = make_execution("running", now=now - timedelta(minutes=25))
+    in_flight(begun, task=one, name="a")
+    in_flight(make_execution(now=now), task=one, name="b")
+    assert TaskLimit.objects.count_near(now=now, most=100) == {"warning": 1, "stale": 0}
+    assert TaskStaleness.objects.get().health_status == "warning"
+    assert detect_stale(now) == Detected()
+    (found,) = detect_stale(now + timedelta(minutes=5)).tasks
+    assert found.limit_name == "steps_in_process"
+    assert found.overdue_minutes == pytest.approx(0, abs=0.1)
+    assert found.detail == "steps_in_process for 30.0 min, allowed are 30"
+
+
+def test_step_whose_execution_is_gone_waits_for_no_worker() -> None:
+    one = task()
+    in_flight(None, task=one, name="a")
+    assert detect_stale(NOW).moved == (one.pk,)
 
 
 # --- limits --------------------------------------------------------------------------------------
@@ -389,7 +435,7 @@ def test_what_was_found_is_tallied_by_its_limit() -> None:
 def test_snapshot_tells_of_the_task_and_all_of_its_steps() -> None:
     one = task(for_minutes=45, lifecycle={"max_steps_in_process_minutes": 40}, priority=7,
                correlation_id="c-1", context={"password": "hush"})  # fmt: skip
-    execution = make_execution("running")
+    execution = make_execution("running", now=NOW - timedelta(minutes=45))
     make_step(StepState.COMPLETE, task=one, name="wash")
     make_step(
         StepState.IN_PROGRESS,
@@ -625,7 +671,8 @@ def test_the_view_tells_the_health_of_open_tasks_the_worst_first() -> None:
     ]
     by_id = {row.task_uuid: row for row in rows}
     assert by_id[own].staleness_threshold_minutes == 100
-    assert by_id[old].staleness_threshold_minutes is None
+    # its state has no limit of its own: that of the whole task counts
+    assert by_id[old].staleness_threshold_minutes == 1_440
     assert by_id[old].max_duration_minutes == 1_440
     assert by_id[stale].time_in_state_minutes == pytest.approx(61, abs=1)
     assert by_id[waits].time_in_state_minutes == 0
@@ -644,4 +691,7 @@ def test_the_view_tells_the_health_of_open_tasks_the_worst_first() -> None:
     assert [row.task_uuid for row in TaskStaleness.objects.filter(has_pending_entry=True)] == [
         warning
     ]
-    assert engine.detect_stale(now).stale == (stale,)
+    # detection leaves it alone: it counts no longer, and comes last
+    assert TaskLimit.objects.count_near(now=clock.now(), most=100) == {"warning": 1, "stale": 1}
+    assert [row.task_uuid for row in TaskStaleness.objects.all()][-1] == warning
+    assert engine.detect_stale(clock.asked_now()).stale == (stale,)

@@ -26,6 +26,9 @@ log = structlog.get_logger(__name__)
 
 ACTOR = "staleness_detection"
 
+SHOWN_MINUTES = 0.05
+"""Less than this is 0.0 with one digit."""
+
 
 class Action(enum.StrEnum):
     """An outcome of detection for one task. `would_...` are those of a dry run."""
@@ -128,10 +131,17 @@ class Stale:
     def detail(self, now: datetime) -> str:
         return "; ".join(
             f"{'its age is' if limit.limit_name == DURATION else f'{limit.limit_name} for'} "
-            f"{_minutes(now - _since(self.task, limit)):.1f} min, "
+            f"{_minutes(now - _since(self.task, limit)):.1f} min{self._answers(limit)}, "
             f"allowed are {limit.limit_minutes:g}"
             for limit in self.limits
         )
+
+    def _answers(self, limit: Overstepped) -> str:
+        """The time that people took, if this limit is one of the age."""
+        took = _minutes(limit.counts_from - self.task.created_at)
+        if limit.limit_name != DURATION or took < SHOWN_MINUTES:
+            return ""
+        return f" without {took:.1f} of waiting for answers"
 
     def foreseen(self, now: datetime) -> StaleTask:
         """The task, and the action of the next detection."""
@@ -226,7 +236,9 @@ def _is_over(task: Task, over: Overstepped, now: datetime) -> bool:
 
 def _since(task: Task, over: Overstepped) -> datetime:
     """The time from which this limit counts."""
-    return task.created_at if over.limit_name == DURATION else task.clock_started_at
+    if over.limit_name == DURATION:
+        return over.counts_from
+    return max(over.counts_from, task.clock_started_at)
 
 
 def _due_at(task: Task, over: Overstepped) -> datetime:

@@ -45,13 +45,12 @@ STEPS_SHOWN = 100
 def staleness(rows: Sequence[TaskStaleness]) -> Table:
     table = Table("task", "health", ">used", ">in state", ">of", "state", "template")
     for row in rows:
-        limit = row.staleness_threshold_minutes
         table.add_row(
             str(row.task_uuid),
             output.status(row.health_status),
             f"{row.threshold_percentage:,.0f} %",
             words.span(row.time_in_state_minutes * 60),
-            "" if limit is None else words.span(limit * 60),
+            words.span(row.staleness_threshold_minutes * 60),
             row.current_state,
             output.plain(f"{row.namespace_name}/{row.task_name}"),
         )

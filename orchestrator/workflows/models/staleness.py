@@ -6,7 +6,7 @@ compute them: `v_task_staleness_limits` for detection, `v_task_staleness_monitor
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import NamedTuple
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from django.db import connections, models
 from orchestrator.core import authority, words
 from orchestrator.core.authority import Principal
 from orchestrator.core.frame import NAMESPACES
+from orchestrator.workflows.models import limit_clocks
 from orchestrator.workflows.models.views import WARNING_FROM
 
 KINDS = words.kinds(success="healthy", warning="warning", danger="stale")
@@ -61,6 +62,8 @@ class Overstepped(NamedTuple):
     limit_minutes: float
     opens_entry: bool
     moves_to_error: bool
+    counts_from: datetime
+    """Without the time that does not count for this limit, see `limit_clocks`."""
 
 
 class TaskLimitQuerySet(models.QuerySet["TaskLimit"]):
@@ -81,17 +84,19 @@ class TaskLimitQuerySet(models.QuerySet["TaskLimit"]):
             cursor.execute(sql, {"now": at, "limit": limit})
             rows = cursor.fetchall()
         return [
-            Overstepped(_uuid(id), name, minutes, bool(opens), bool(moves))
-            for id, name, minutes, opens, moves in rows
+            Overstepped(_uuid(id), name, minutes, bool(opens), bool(moves), _time(counts_from))
+            for id, name, minutes, opens, moves, counts_from in rows
         ]
 
     def count_near(self, *, now: datetime, most: int) -> dict[str, float]:
-        """Count the tasks whose health is `warning` and `stale`; on PostgreSQL at most `most` of
-        each limit of each template, from indexes."""
+        """Count the tasks whose health is `warning` and `stale`, without those that have a pending
+        entry; on PostgreSQL at most `most` of each limit of each template, of the ten times as many
+        that are the oldest, from indexes."""
         connection = connections[self.db]
         warning, stale = TaskStaleness.Health.WARNING, TaskStaleness.Health.STALE
         if connection.vendor != "postgresql":
-            counted = TaskStaleness.objects.order_by().values_list("health_status")
+            alone = TaskStaleness.objects.filter(has_pending_entry=False)
+            counted = alone.order_by().values_list("health_status")
             numbers = dict(counted.annotate(n=models.Count("pk")))
             return {health.value: float(numbers.get(health, 0)) for health in (warning, stale)}
         with connection.cursor() as cursor:
@@ -152,10 +157,13 @@ class TaskStaleness(models.Model):
     priority = models.SmallIntegerField()
     correlation_id = models.CharField(max_length=100, null=True)  # noqa: DJ001 - as it is in tasks
     time_in_state_minutes = models.FloatField()
-    staleness_threshold_minutes = models.FloatField(null=True)
+    staleness_threshold_minutes = models.FloatField()
     task_age_minutes = models.FloatField()
     max_duration_minutes = models.FloatField()
-    used = models.FloatField(help_text="The larger part of a limit that is used up; 1 is all.")
+    used = models.FloatField(
+        help_text="The larger part of a limit that is used up; 1 is all. From the warning on, "
+        "without time that does not count."
+    )
     health_status = models.CharField(max_length=10, choices=Health.choices)
     has_pending_entry = models.BooleanField()
 
@@ -164,7 +172,7 @@ class TaskStaleness(models.Model):
     class Meta:
         managed = False
         db_table = "v_task_staleness_monitoring"
-        ordering = ["-used"]
+        ordering = ["has_pending_entry", "-used"]
 
     def __str__(self) -> str:
         return f"{self.task_uuid} {self.health_status}"
@@ -178,6 +186,12 @@ def _uuid(value: UUID | str) -> UUID:
     return value if isinstance(value, UUID) else UUID(value)
 
 
+def _time(value: datetime | str) -> datetime:
+    return (
+        value if isinstance(value, datetime) else datetime.fromisoformat(value).replace(tzinfo=UTC)
+    )
+
+
 # --- SQL for both databases ----------------------------------------------------------------------
 
 _HAS_NO_PENDING_ENTRY = """
@@ -187,14 +201,6 @@ _HAS_NO_PENDING_ENTRY = """
     )
 """
 
-
-_WAITS_FOR_NOBODY = """
-    NOT EXISTS (
-        SELECT 1 FROM workflows_step AS step
-        WHERE step.task_id = task.id AND step.state = 'waiting_for_inquiry'
-    )
-"""
-"""Waiting for a person is not staleness: the inquiry has a time of its own."""
 
 _IS_OF_ENVIRONMENT = """
     CASE WHEN allowed.environment = '' THEN NOT allowed.named ? task.environment
@@ -206,69 +212,67 @@ _MINUTES = f"LEAST(allowed.minutes, {MOST_MINUTES})"
 """Templates that are installed already may have more."""
 
 
-def _over_postgresql(clock: str, *, kind: str) -> str:
-    """SQL of the tasks over each limit of a kind.
+_CLOCKS = {
+    # kind of limit: the indexed column that is never after the time from which it counts, that time
+    "task.state = allowed.limit_name": ("clock_started_at", limit_clocks.of_state("postgresql")),
+    "allowed.limit_name = 'duration'": ("created_at", limit_clocks.of_duration("postgresql")),
+}
+
+
+def _over_postgresql(kind: str, *, share: float = 1.0, looked_at: str = "") -> str:
+    """SQL of the tasks that have used this share of each limit of a kind.
 
     It loops over the limits, which are few, and for each reads only the oldest tasks, from an index
     in that order: the cost grows with the number of templates and of stale tasks, not with all
-    tasks. LATERAL with LIMIT leaves the planner no other plan.
+    tasks. LATERAL with LIMIT leaves the planner no other plan. `looked_at`: of how many of them it
+    looks up what does not count, if not of all.
     """
+    clock, counts_from = _CLOCKS[kind]
+    latest = f"%(now)s - {share} * {_MINUTES} * interval '1 minute'"
+    oldest = f"""
+        FROM workflows_task AS task
+        WHERE task.ended_at IS NULL AND task.template_id = allowed.template_id AND {kind}
+            AND task.{clock} <= {latest}
+            AND {_IS_OF_ENVIRONMENT}
+            AND {_HAS_NO_PENDING_ENTRY}
+    """
+    if looked_at:
+        columns = "task.id, task.created_at, task.clock_started_at"
+        oldest = f"""
+            FROM (
+                SELECT {columns} {oldest} ORDER BY task.{clock} LIMIT {looked_at}
+            ) AS task WHERE true
+        """
     return f"""
         SELECT over.id, allowed.limit_name, {_MINUTES} AS minutes, allowed.opens_entry,
-            allowed.moves_to_error
+            allowed.moves_to_error, over.counts_from
         FROM v_task_staleness_limits AS allowed
         CROSS JOIN LATERAL (
-            SELECT task.id FROM workflows_task AS task
-            WHERE task.ended_at IS NULL AND task.template_id = allowed.template_id AND {kind}
-                AND task.{clock} <= %(now)s - {_MINUTES} * interval '1 minute'
-                AND {_IS_OF_ENVIRONMENT}
-                AND {_HAS_NO_PENDING_ENTRY}
-                AND {_WAITS_FOR_NOBODY}
+            SELECT task.id, {counts_from} AS counts_from {oldest} AND {counts_from} <= {latest}
             ORDER BY task.{clock} LIMIT %(limit)s
         ) AS over
-        WHERE allowed.opens_entry OR allowed.moves_to_error
     """  # noqa: S608 - made of constants
 
 
 _OVERSTEPPED_POSTGRESQL = f"""
     WITH due AS MATERIALIZED (
-        {_over_postgresql("clock_started_at", kind="task.state = allowed.limit_name")}
-        UNION ALL
-        {_over_postgresql("created_at", kind="allowed.limit_name = 'duration'")}
+        {
+    " UNION ALL ".join(
+        f"{_over_postgresql(kind)} WHERE allowed.opens_entry OR allowed.moves_to_error"
+        for kind in _CLOCKS
+    )
+}
         LIMIT %(limit)s
     )
     SELECT due.* FROM due JOIN workflows_task AS task USING (id)
 """  # noqa: S608 - made of constants
 
-
-def _near_postgresql(clock: str, *, kind: str, is_stale: bool) -> str:
-    """SQL of the tasks that are over each limit of a kind, or have used most of it: as
-    `_over_postgresql`, with those that are investigated already."""
-    all_of_it = f"task.{clock} <= %(now)s - {_MINUTES} * interval '1 minute'"
-    most_of_it = f"""task.{clock} > %(now)s - {_MINUTES} * interval '1 minute'
-        AND task.{clock} <= %(now)s - {WARNING_FROM} * {_MINUTES} * interval '1 minute'"""
-    return f"""
-        SELECT near.id, {is_stale} AS is_stale FROM v_task_staleness_limits AS allowed
-        CROSS JOIN LATERAL (
-            SELECT task.id FROM workflows_task AS task
-            WHERE task.ended_at IS NULL AND task.template_id = allowed.template_id AND {kind}
-                AND {all_of_it if is_stale else most_of_it}
-                AND {_IS_OF_ENVIRONMENT}
-            ORDER BY task.{clock} LIMIT %(limit)s
-        ) AS near
-    """  # noqa: S608 - made of constants
-
-
 _NEAR_POSTGRESQL = f"""
     SELECT count(*) FILTER (WHERE NOT is_stale), count(*) FILTER (WHERE is_stale) FROM (
-        SELECT id, bool_or(is_stale) AS is_stale FROM ({
+        SELECT id, bool_or(counts_from <= %(now)s - minutes * interval '1 minute') AS is_stale
+        FROM ({
     " UNION ALL ".join(
-        _near_postgresql(clock, kind=kind, is_stale=is_stale)
-        for clock, kind in (
-            ("clock_started_at", "task.state = allowed.limit_name"),
-            ("created_at", "allowed.limit_name = 'duration'"),
-        )
-        for is_stale in (True, False)
+        _over_postgresql(kind, share=WARNING_FROM, looked_at="10 * %(limit)s") for kind in _CLOCKS
     )
 }) AS near GROUP BY id
     ) AS task
@@ -276,12 +280,15 @@ _NEAR_POSTGRESQL = f"""
 
 _HELD = " WHERE task.ended_at IS NULL FOR NO KEY UPDATE OF task SKIP LOCKED"
 
+_STATE, _DURATION = (
+    sql("sqlite").replace("%", "%%") for sql in (limit_clocks.of_state, limit_clocks.of_duration)
+)
 _OVERSTEPPED_SQLITE = f"""
-    SELECT id, limit_name, minutes, opens_entry, moves_to_error FROM (
+    SELECT id, limit_name, minutes, opens_entry, moves_to_error, counts_from FROM (
         SELECT task.id, allowed.limit_name, MIN(allowed.minutes, {MOST_MINUTES}) AS minutes,
             allowed.opens_entry, allowed.moves_to_error,
-            CASE allowed.limit_name WHEN 'duration' THEN task.created_at
-                ELSE task.clock_started_at END AS since
+            CASE allowed.limit_name WHEN 'duration' THEN {_DURATION} ELSE {_STATE} END
+                AS counts_from
         FROM v_task_staleness_limits AS allowed CROSS JOIN workflows_task AS task
         WHERE task.ended_at IS NULL AND task.template_id = allowed.template_id
             AND allowed.limit_name IN ('duration', task.state)
@@ -293,8 +300,7 @@ _OVERSTEPPED_SQLITE = f"""
                 ELSE task.environment = allowed.environment END
             AND (allowed.opens_entry OR allowed.moves_to_error)
             AND {_HAS_NO_PENDING_ENTRY}
-            AND {_WAITS_FOR_NOBODY}
     )
-    WHERE since <= strftime('%%Y-%%m-%%d %%H:%%M:%%f', %(now)s, (-60 * minutes) || ' seconds')
-    ORDER BY since LIMIT %(limit)s
+    WHERE counts_from <= strftime('%%Y-%%m-%%d %%H:%%M:%%f', %(now)s, (-60 * minutes) || ' seconds')
+    ORDER BY counts_from LIMIT %(limit)s
 """  # noqa: S608 - made of constants

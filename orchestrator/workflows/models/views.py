@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from orchestrator.core.models.view_definitions import MINUTES_SINCE
+from orchestrator.workflows.models import limit_clocks
 
 WARNING_FROM = 0.8
 
@@ -34,7 +35,8 @@ def _analysis(*, minutes_since: str, larger: str, collected: str, looked_up: str
     """The base view: it alone joins tasks, templates and limits.
 
     `minutes_since` takes a column with `{}`, `looked_up` a key; `larger` is the function of two
-    values, `collected` makes one object of all limits of a template, for a single join.
+    values, `collected` makes one object of all limits of a template, for a single join. The
+    threshold of a state without a limit of its own is that of the whole task.
     """
 
     def allowed(limit: str) -> str:
@@ -52,7 +54,8 @@ def _analysis(*, minutes_since: str, larger: str, collected: str, looked_up: str
             task.created_at AS task_created_at, task.state_entered_at, task.clock_started_at,
             {larger}(0, {minutes_since.format("task.clock_started_at")})
                 AS time_in_state_minutes,
-            {allowed("task.state")} AS staleness_threshold_minutes,
+            COALESCE({allowed("task.state")}, {allowed("'duration'")})
+                AS staleness_threshold_minutes,
             {minutes_since.format("task.created_at")} AS task_age_minutes,
             {allowed("'duration'")} AS max_duration_minutes,
             EXISTS (
@@ -66,22 +69,34 @@ def _analysis(*, minutes_since: str, larger: str, collected: str, looked_up: str
     """  # noqa: S608 - made of constants
 
 
-def _monitoring(*, larger: str) -> str:
+def _monitoring(vendor: str, *, larger: str) -> str:
     """The base view's tasks, with the share of a limit that each has used."""
+
+    def used(minutes: str, limit: str, counts_from: str) -> str:
+        # what does not count is looked up only for tasks that seem to be near a limit: all others
+        # are healthy with it or without
+        counted = f"COALESCE({MINUTES_SINCE[vendor].format(counts_from)} / {limit}, 0)"
+        share = f"{minutes} / {limit}"
+        return f"CASE WHEN {share} < {WARNING_FROM} THEN {share} ELSE {counted} END"
+
+    of_state, of_duration = limit_clocks.of_state(vendor), limit_clocks.of_duration(vendor)
     return f"""
-        WITH rated AS (
+        WITH task AS (
+            SELECT analysis.*, task_uuid AS id, task_created_at AS created_at
+            FROM v_task_state_analysis AS analysis
+        ), rated AS (
             SELECT task_uuid, namespace_name, task_name, template_version, environment,
                 current_state, priority, correlation_id, time_in_state_minutes,
                 staleness_threshold_minutes, task_age_minutes, max_duration_minutes,
                 has_pending_entry, {larger}(
-                    COALESCE(time_in_state_minutes / staleness_threshold_minutes, 0),
-                    task_age_minutes / max_duration_minutes
+                    {used("time_in_state_minutes", "staleness_threshold_minutes", of_state)},
+                    {used("task_age_minutes", "max_duration_minutes", of_duration)}
                 ) AS used
-            FROM v_task_state_analysis
+            FROM task
         )
         SELECT rated.*, CASE WHEN used >= 1 THEN 'stale' WHEN used >= {WARNING_FROM} THEN 'warning'
             ELSE 'healthy' END AS health_status
-        FROM rated ORDER BY used DESC
+        FROM rated ORDER BY has_pending_entry, used DESC
     """  # noqa: S608 - made of constants
 
 
@@ -109,7 +124,7 @@ POSTGRESQL: Mapping[str, str] = {
         collected="jsonb_object_agg(environment || ':' || limit_name, minutes)",
         looked_up="CAST(allowed.minutes ->> ({}) AS double precision)",
     ),
-    "v_task_staleness_monitoring": _monitoring(larger="GREATEST"),
+    "v_task_staleness_monitoring": _monitoring("postgresql", larger="GREATEST"),
 }
 SQLITE: Mapping[str, str] = {
     "v_task_staleness_limits": _limits(
@@ -139,5 +154,5 @@ SQLITE: Mapping[str, str] = {
         collected="json_group_object(environment || ':' || limit_name, minutes)",
         looked_up="json_extract(allowed.minutes, '$.\"' || {} || '\"')",
     ),
-    "v_task_staleness_monitoring": _monitoring(larger="MAX"),
+    "v_task_staleness_monitoring": _monitoring("sqlite", larger="MAX"),
 }

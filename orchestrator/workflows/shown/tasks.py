@@ -100,8 +100,8 @@ class TaskHealth(Shown):
     priority: int
     correlation_id: str | None
     time_in_state_minutes: float
-    staleness_threshold_minutes: float | None = Field(
-        description="null: this state has no limit of its own."
+    staleness_threshold_minutes: float = Field(
+        description="Of a state without a limit of its own: that of the age."
     )
     task_age_minutes: float
     max_duration_minutes: float

@@ -33,7 +33,8 @@ ONCE = {"retry": {"max_attempts": 1}}
 
 @dataclass
 class World:
-    """A task that a failed step blocks, one that is stale, and one that soon will be."""
+    """A task that a failed step blocks, one that is stale, one that soon will be, and one whose
+    state has no limit of its own."""
 
     play: Play
     entry: str
@@ -67,11 +68,12 @@ def world(curl: Caller) -> World:
     play.end("step_1")
     play.fail("step_2", message="connection to the database timed out")
 
-    def stuck(minutes: float) -> str:
+    def stuck(minutes: float, state: TaskState = TaskState.STEPS_IN_PROCESS) -> str:
         since = now - timedelta(minutes=minutes)
         times = {"clock_started_at": since, "created_at": since}
-        return str(make_task(TaskState.STEPS_IN_PROCESS, **times).pk)
+        return str(make_task(state, **times).pk)
 
+    stuck(1_300, TaskState.PENDING)
     entry = curl.get(f"/v1/dlq/task/{play.id}").json()["dlq_entry_uuid"]
     return World(play, entry, stale=stuck(45), warning=stuck(25))
 
@@ -203,13 +205,13 @@ LINES = [
         "/v1/dlq/staleness",
         "[.[] | .health_status]",
         lambda answer: [row["health_status"] for row in rows(answer)],
-        lambda _: ["stale", "warning", "healthy"],
+        lambda _: ["stale", "warning", "warning", "healthy"],
     ),
     Line(
         "/v1/dlq/staleness",
         '[.[] | select(.health_status == "warning")] | length',
         lambda answer: len(rated("warning")(answer)),
-        lambda _: 1,
+        lambda _: 2,
     ),
     Line(
         "/v1/dlq/staleness",
@@ -219,18 +221,18 @@ LINES = [
     ),
     Line(
         "/v1/dlq/staleness",
-        """.[] | select(.health_status == "warning") | {
+        """[.[] | select(.health_status == "warning") | {
           task_uuid,
           current_state,
           time_in_state_minutes,
           staleness_threshold_minutes,
           threshold_percentage: ((.time_in_state_minutes / .staleness_threshold_minutes) * 100)
-        } | .threshold_percentage | floor""",
-        lambda answer: next(
+        } | .threshold_percentage | floor]""",
+        lambda answer: [
             int((row["time_in_state_minutes"] / row["staleness_threshold_minutes"]) * 100)
             for row in rated("warning")(answer)
-        ),
-        lambda _: 83,
+        ],
+        lambda _: [90, 83],
     ),
     Line(
         "/v1/tasks/{uuid}/workflow_steps",
