@@ -95,6 +95,7 @@ def _step(step: Step) -> dict[str, Any]:
         "execution_id": str(execution.pk) if execution else None,
         "execution_status": str(execution.status) if execution else None,
         "execution_reason": execution.reason if execution else None,
+        "execution_wait_reason": execution.wait_reason if execution else None,
     }
 
 

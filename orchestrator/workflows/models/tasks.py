@@ -419,11 +419,12 @@ class Step(models.Model):
         return self.state in STEPS.terminal
 
     def retry_eligible(self, now: datetime) -> bool:
-        """Return True if another attempt may be made now."""
+        """Return True if another attempt is made now. A step in `error` has failed for good: only
+        a repair leads out of it."""
         return (
             self.retryable
             and self.attempts < self.max_attempts
-            and self.state in (StepState.ERROR, StepState.WAITING_FOR_RETRY)
+            and self.state == StepState.WAITING_FOR_RETRY
             and (self.next_retry_at is None or self.next_retry_at <= now)
         )
 

@@ -69,6 +69,8 @@ class StepView:
     """The message of its last attempt, if it is in error."""
     inquiry: Inquiry | None = None
     """What its latest execution asks people, or waits for."""
+    wait_reason: str = ""
+    """Why its latest execution is not with a worker yet."""
 
     @property
     def dependencies_satisfied(self) -> bool:
@@ -94,7 +96,7 @@ class StepView:
             return f"an answer of {shown_inquiries.who(self.inquiry)}"
         if self.step.state == StepState.WAITING_FOR_RETRY and not self.ready_for_execution:
             return "its backoff"
-        return ""
+        return self.wait_reason if self.step.state == StepState.ENQUEUED else ""
 
 
 def views(steps: Sequence[Step], *, now: datetime, seen_by: Principal) -> list[StepView]:
@@ -102,9 +104,11 @@ def views(steps: Sequence[Step], *, now: datetime, seen_by: Principal) -> list[S
     some of them ask people."""
     ids = [step.pk for step in steps]
     is_ready = Exists(Step.objects.ready(now).filter(pk=OuterRef("pk")))
-    known = Step.objects.filter(pk__in=ids).values_list("pk", is_ready, "execution__created_at")
-    ready = {id for id, is_so, _ in known if is_so}
-    attempted_at = {id: at for id, _, at in known}
+    columns = ("execution__created_at", "execution__wait_reason")
+    known = Step.objects.filter(pk__in=ids).values_list("pk", is_ready, *columns)
+    ready = {id for id, is_so, *_ in known if is_so}
+    attempted_at = {id: at for id, _, at, _ in known}
+    why_waiting = {id: why or "" for id, *_, why in known}
     waits, counts = unsatisfied(ids)
     messages = _messages([s.pk for s in steps if s.state == StepState.ERROR], seen_by)
     asking = [s.execution_id for s in steps if s.kind == StepKind.INQUIRY and s.execution_id]
@@ -119,6 +123,7 @@ def views(steps: Sequence[Step], *, now: datetime, seen_by: Principal) -> list[S
             last_attempted_at=attempted_at.get(step.pk),
             message=messages.get(step.pk, ""),
             inquiry=asked.get(step.execution_id) if step.execution_id else None,
+            wait_reason=why_waiting.get(step.pk, ""),
         )
         for step in steps
     ]

@@ -228,6 +228,9 @@ def test_step_shows_what_becomes_of_it_next(caller: Caller) -> None:
     sort = make_step(S.WAITING_FOR_RETRY, task=task, name="sort")
     used_up = make_step(S.ERROR, task=task, name="used_up", attempts=3)
     make_step(S.WAITING_FOR_RETRY, task=task, name="early", next_retry_at=late)
+    make_step(S.ERROR, task=task, name="for_good", attempts=1)
+    waits = make_execution("scheduling", wait_reason="no workers available")
+    make_step(S.ENQUEUED, task=task, name="patient", execution=waits)
     wash = make_step(task=task)
     lenient = make_step(task=task, name="lenient")
     for parent in (sort, used_up):
@@ -235,16 +238,20 @@ def test_step_shows_what_becomes_of_it_next(caller: Caller) -> None:
     StepDependency.objects.create(parent=used_up, child=lenient, tolerates_failure=True)
 
     items = caller.get(f"/tasks/{task.pk}/workflow_steps").json()["items"]
-    assert [item["name"] for item in items] == ["sort", "used_up", "early", "wash", "lenient"]
+    assert [item["name"] for item in items] == [
+        "sort", "used_up", "early", "for_good", "patient", "wash", "lenient"
+    ]  # fmt: skip
     told = ("dependencies_satisfied", "retry_eligible", "ready_for_execution", "blocked_by")
     assert {item["name"]: tuple(item[name] for name in told) for item in items} == {
         "sort": (True, True, True, ""),
         "used_up": (True, False, False, "no attempts left"),
         "early": (True, False, False, "its backoff"),
+        "for_good": (True, False, False, "it failed for good"),
+        "patient": (True, False, False, "no workers available"),
         "wash": (False, False, False, "sort (waiting_for_retry), used_up (error)"),
         "lenient": (True, False, True, ""),
     }
-    assert items[3]["waits_for"] == [
+    assert items[5]["waits_for"] == [
         {"name": "sort", "state": "waiting_for_retry"},
         {"name": "used_up", "state": "error"},
     ]
