@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from orchestrator.core import investigations, maintenance
-from orchestrator.core.models import DLQEntry, Worker
+from orchestrator.core.models import DLQEntry, Execution, Worker
 from orchestrator.core.reasons import Reason
+from orchestrator.core.states import Lane
 from orchestrator.workflows.models import TransitionRecord
 from tests.factories import make_worker
 from tests.workflows.play import Play, end_executions, step
@@ -98,6 +99,58 @@ def test_closed_investigation_ends_the_waiting() -> None:
     )
     make_worker("w2", now=play.now + timedelta(seconds=4))
     assert watch(play) == 0
+
+
+@pytest.mark.parametrize(
+    "reason", [Reason.QUEUE_TTL_EXPIRED, Reason.SCHEDULED_TIMEOUT, Reason.UNROUTABLE]
+)
+def test_step_that_its_worker_never_began_goes_on_with_another_one(reason: Reason) -> None:
+    play = Play(step("a", **ONCE))
+    lose(play, "a", reason)
+    assert DLQEntry.objects.get().dlq_reason == "worker_unavailable"
+    make_worker("w2", now=play.now + timedelta(seconds=4))
+    assert watch(play) == 1
+    assert play.states["a"] == "enqueued"
+
+
+@pytest.mark.parametrize(("queue", "goes_on"), [("scans", "b"), ("", "a")])
+def test_steps_of_one_action_that_need_different_workers_are_tried_apart(
+    queue: str, goes_on: str
+) -> None:
+    play = Play(step("a", **ONCE), step("b", **ONCE))
+    scan = Execution.objects.filter(action_ref="core.echo", pk__in=[play.step("b").execution_id])
+    scan.update(queue="scans", lane=Lane.INPUT)
+    lose(play, "a", Reason.NO_WORKER_AVAILABLE)
+    lose(play, "b", Reason.NO_WORKER_AVAILABLE)
+    subscriptions = {"queues": {queue: None}} if queue else {}
+    make_worker("w2", now=play.now + timedelta(seconds=4), **subscriptions)
+    assert watch(play) == 1
+    other = {"a": "b", "b": "a"}[goes_on]
+    assert play.states == {goes_on: "enqueued", other: "error"}
+
+
+def test_another_cause_after_it_went_on_opens_an_investigation_of_its_own() -> None:
+    play = unserved()
+    make_worker("w2", now=play.now + timedelta(seconds=4))
+    assert watch(play) == 1
+    play.fail("a", message="out of disk")
+    assert play.state == "blocked_by_failures"
+    first, second = DLQEntry.objects.order_by("pk")
+    assert (first.dlq_reason, first.resolution_status) == ("worker_unavailable", "cancelled")
+    assert first.notes[0]["text"] == (
+        "the task went on by itself; it has another entry now: max_retries_exceeded"
+    )
+    assert (second.dlq_reason, second.resolution_status) == ("max_retries_exceeded", "pending")
+    assert "out of disk" in second.detail
+
+
+def test_same_cause_again_is_the_same_investigation() -> None:
+    play = unserved()
+    make_worker("w2", now=play.now + timedelta(seconds=4))
+    assert watch(play) == 1
+    lose(play, "a", Reason.NO_WORKER_AVAILABLE)
+    assert play.state == "blocked_by_failures"
+    assert DLQEntry.objects.get().resolution_status == "pending"
 
 
 def test_step_whose_worker_was_lost_is_left_to_people() -> None:

@@ -12,13 +12,12 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Count, Min
 
-from orchestrator.core import investigations
 from orchestrator.core.models import DLQEntry
 from orchestrator.core.models.executions import SUSPECT_FROM
 from orchestrator.core.reasons import WITHOUT_A_WORKER
-from orchestrator.workflows import snapshots
 from orchestrator.workflows.engine.creation import create_initial, cycle_of
 from orchestrator.workflows.engine.enqueuing import enqueue
+from orchestrator.workflows.engine.investigating import investigate
 from orchestrator.workflows.engine.settling import settle
 from orchestrator.workflows.engine.turn import Turn, Turns, begin, begin_free, move_tasks
 from orchestrator.workflows.models import Task
@@ -261,5 +260,4 @@ def _summary(name: str, error: dict[str, str]) -> str:
 
 
 def _investigate(turn: Turn, reason: DLQEntry.Reason, detail: str) -> None:
-    subjects = snapshots.subjects([turn.task], now=turn.now)
-    investigations.open_for(subjects, reason=reason, detail=detail, now=turn.now, actor=turn.actor)
+    investigate(turn.task, reason, detail, now=turn.now, actor=turn.actor)

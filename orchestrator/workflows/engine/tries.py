@@ -23,12 +23,11 @@ from uuid import UUID
 import structlog
 from django.db import connection, transaction
 
-from orchestrator.core import investigations
 from orchestrator.core.models import DLQEntry
 from orchestrator.core.state_machine import transition
 from orchestrator.core.statements import off_disk
-from orchestrator.workflows import snapshots
 from orchestrator.workflows.engine import outcomes
+from orchestrator.workflows.engine.investigating import investigate
 from orchestrator.workflows.models import Task
 from orchestrator.workflows.models.tasks import MOST_TRIES, QUARANTINED
 from orchestrator.workflows.states import TASKS
@@ -186,8 +185,7 @@ def _give_up(
 ) -> None:
     """Quarantine the task: it is in error, a person is told, and no executor advances it."""
     log.error("task given up", task_id=str(task.pk), reason=why, detail=detail)
-    subjects = snapshots.subjects([task], now=now)
-    investigations.open_for(subjects, reason=reason, detail=detail, now=now, actor=actor)
+    investigate(task, reason, detail, now=now, actor=actor)
     if TASKS.allows("give_up", task.state):
         transition(task, "give_up", now=now, actor=actor, reason=why, advance_tries=QUARANTINED)
     else:  # it is in error already

@@ -1,8 +1,8 @@
 """Steps that found no worker: they are tried again when one has come.
 
-A step whose attempts all found no worker is in error, its task is blocked, and an investigation is
-open. As long as that is pending, the task waits for a worker, unless its template says
-`on_no_worker: fail`.
+A step whose last attempt found no worker, or was not taken by its worker, is in error, its task is
+blocked, and an investigation is open. As long as that is pending, the task waits for a worker,
+unless its template says `on_no_worker: fail`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from django.db.models import QuerySet
 from orchestrator.core import fleet
 from orchestrator.core.errors import Conflict
 from orchestrator.core.models import DLQEntry, Worker
-from orchestrator.core.reasons import Reason
+from orchestrator.core.reasons import WITHOUT_A_WORKER, Known
 from orchestrator.workflows import snapshots
 from orchestrator.workflows.engine.repairs import UnknownStep, reset_for_retry
 from orchestrator.workflows.engine.turn import definition_of
@@ -33,6 +33,15 @@ WHY = "a worker for it has come"
 
 AT_ONCE = 200
 """The most steps of one run."""
+
+NEVER_STARTED = sorted(
+    reason.value for reason in WITHOUT_A_WORKER if reason.known is Known.NEVER_STARTED
+)
+"""Reasons of steps that had no worker, or whose worker did not take them: all others are left to
+people, as their action may have happened."""
+
+NEEDED = tuple(f"execution__{name}" for name in ("action", "release", "queue", "lane"))
+"""What decides which workers may run a step; the rest of its `fleet.Need` is of its action."""
 
 PAUSE = timedelta(seconds=60)
 """A worker that was there before the step failed may have come back since; but if no dispatch finds
@@ -52,12 +61,11 @@ def retry_served(*, now: datetime) -> int:
 
 def _served(*, now: datetime) -> Iterator[Step]:
     unserved = _unserved()
-    actions = list(unserved.values_list("execution__action", flat=True).distinct().order_by())
-    workers = fleet.present(now=now) if actions else []
-    for action_id in actions:
-        steps = unserved.filter(execution__action=action_id).order_by("pk")
-        first = steps.first()
-        # steps ask for nothing besides what their action does: one speaks for all of them
+    kinds = list(unserved.values(*NEEDED).distinct().order_by())
+    workers = fleet.present(now=now) if kinds else []
+    for kind in kinds:
+        steps = unserved.filter(**kind).order_by("pk")
+        first = steps.first()  # it speaks for all that need the same
         able = _able(first, workers) if first else []
         for step in steps[:AT_ONCE] if able else ():
             if _is_due(step, able, now) and _waits(step):
@@ -72,7 +80,7 @@ def _unserved() -> QuerySet[Step]:
         task__in=entries.values("subject_id"),
         task__state=TaskState.BLOCKED_BY_FAILURES,
         state=StepState.ERROR,
-        error__reason=Reason.NO_WORKER_AVAILABLE,
+        error__reason__in=NEVER_STARTED,
         execution__isnull=False,
     )
     return steps.select_related("task__template", "execution__action__pack")

@@ -1,0 +1,38 @@
+"""Investigations of tasks that cannot go on."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime
+
+from orchestrator.core import investigations
+from orchestrator.core.investigations import EntryIsClosed
+from orchestrator.core.models import DLQEntry
+from orchestrator.workflows import snapshots
+from orchestrator.workflows.models import Task
+
+W = DLQEntry.Reason.WORKER_UNAVAILABLE
+
+
+def investigate(
+    task: Task, reason: DLQEntry.Reason, detail: str, *, now: datetime, actor: str
+) -> None:
+    """Open an investigation of a task, in the transaction that found the reason; nothing is opened
+    if one is pending.
+
+    One for want of a worker gives way to another cause: the task has gone on by itself since, so
+    it may be that nobody looks at that one.
+    """
+    if reason != W:
+        pending = DLQEntry.objects.pending().about(task.pk).filter(dlq_reason=W)
+        for entry_uuid in pending.values_list("dlq_entry_uuid", flat=True):
+            with suppress(EntryIsClosed):  # somebody got there first
+                investigations.close(
+                    entry_uuid,
+                    resolution=DLQEntry.Resolution.CANCELLED,
+                    note=f"the task went on by itself; it has another entry now: {reason}",
+                    now=now,
+                    actor=actor,
+                )
+    subjects = snapshots.subjects([task], now=now)
+    investigations.open_for(subjects, reason=reason, detail=detail, now=now, actor=actor)
