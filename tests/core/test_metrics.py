@@ -15,7 +15,7 @@ from orchestrator.core import clock, frame, investigations, metrics
 from orchestrator.core.metrics import exposition
 from orchestrator.core.models import DLQEntry, Tick
 from orchestrator.core.states import ExecutionStatus
-from orchestrator.workflows.engine import detect_stale
+from orchestrator.workflows.maintenance import detect_stale_tasks
 from orchestrator.workflows.states import TaskState
 from settings import muster
 from tests import principals
@@ -89,8 +89,8 @@ def test_investigations_are_counted_by_their_reason() -> None:
 
 def test_stale_tasks_are_counted_by_their_limit() -> None:
     make_task(TaskState.STEPS_IN_PROCESS, clock_started_at=NOW - timedelta(minutes=31))
-    detect_stale(NOW)
-    detect_stale(NOW)
+    detect_stale_tasks(now=NOW)
+    detect_stale_tasks(now=NOW)
     samples = scraped()
     for name in ("detected", "transitioned_to_error"):
         full = f"muster_staleness_tasks_{name}_total"

@@ -417,7 +417,7 @@ def test_what_was_found_is_tallied_by_its_limit() -> None:
     task()
     task(T.PENDING, for_minutes=1_440)
     task(for_minutes=1_440, lifecycle={"staleness_action": "none", "auto_fail_on_timeout": False})
-    detect_stale(NOW)
+    detect_stale_tasks(now=NOW)
     assert tallied("muster_staleness_tasks_detected_total") == {
         ("steps_in_process", ""): 1,
         ("duration", ""): 2,
@@ -463,6 +463,7 @@ def test_snapshot_tells_of_the_task_and_all_of_its_steps() -> None:
     assert (dry["name"], dry["current_state"]) == ("dry", "in_progress")
     assert (dry["attempts"], dry["max_attempts"]) == (2, 3)
     assert (dry["execution_id"], dry["execution_status"]) == (str(execution.pk), "running")
+    assert dry["execution_wait_reason"] == ""
     assert dry["last_error"]["token"] == "***"
     assert len(dry["last_error"]["message"]) < 2_100
     assert "hush" not in str(taken)
@@ -635,6 +636,10 @@ def test_maintenance_goes_on_until_none_is_left() -> None:
         task()
     told = maintenance.run("muster.detect_stale_tasks", now=NOW)
     assert told == {"stale": 230, "opened": 230, "moved": 230}
+    # all batches are one run: an alert looks at how long that takes
+    assert tallied("muster_staleness_detection_runs_total") == {("", ""): 1}
+    parts = tallied("muster_staleness_detection_duration_seconds")
+    assert sum(value for (_, part), value in parts.items() if part != "sum") == 1
     assert maintenance.run("muster.detect_stale_tasks", now=NOW + timedelta(seconds=149)) is None
     assert maintenance.run("muster.detect_stale_tasks", now=NOW + timedelta(seconds=150)) == {
         "stale": 0,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -181,7 +180,7 @@ def detect_stale(now: datetime, batch_size: int | None = None, dry_run: bool = F
     later run, and all are if the clock was set while this one waited: nobody knows then whether
     they are over. With `dry_run` nothing is done or counted.
     """
-    began, moment = time.monotonic(), clock.Running(now)
+    moment = clock.Running(now)
     limit: int = batch_size or settings.MUSTER.staleness_batch_size
     if dry_run:
         return Detected(tuple(one.foreseen(now) for one in foresee(now, limit)))
@@ -193,8 +192,6 @@ def detect_stale(now: datetime, batch_size: int | None = None, dry_run: bool = F
         at = moment()
         stale = _read(overstepped, now=at)
         detected = _settle(stale, now=at)
-        metrics.DETECTION_RUNS.add({"": 1})
-        metrics.DETECTION_SECONDS.observe([("", time.monotonic() - began)])
     _log(detected.tasks)
     return detected
 
