@@ -222,7 +222,7 @@ def _declare_common() -> None:
             declarations.declare_on(link)
     except errors() as error:
         log.warning(
-            "broker not reachable, nothing that is accepted waits for it", error=brokers.explain(error)
+            "broker not reachable, nothing accepted waits for it", error=brokers.explain(error)
         )
 
 

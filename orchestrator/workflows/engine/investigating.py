@@ -11,7 +11,7 @@ from orchestrator.core.models import DLQEntry
 from orchestrator.workflows import snapshots
 from orchestrator.workflows.models import Task
 
-W = DLQEntry.Reason.WORKER_UNAVAILABLE
+WANT_OF_A_WORKER = DLQEntry.Reason.WORKER_UNAVAILABLE
 
 
 def investigate(
@@ -23,8 +23,8 @@ def investigate(
     One for want of a worker gives way to another cause: the task has gone on by itself since, so
     it may be that nobody looks at that one.
     """
-    if reason != W:
-        pending = DLQEntry.objects.pending().about(task.pk).filter(dlq_reason=W)
+    if reason != WANT_OF_A_WORKER:
+        pending = DLQEntry.objects.pending().about(task.pk).filter(dlq_reason=WANT_OF_A_WORKER)
         for entry_uuid in pending.values_list("dlq_entry_uuid", flat=True):
             with suppress(EntryIsClosed):  # somebody got there first
                 investigations.close(
