@@ -21,7 +21,7 @@ from orchestrator.core import clock, investigations, maintenance, metrics
 from orchestrator.core.executions.logged import MOST_LINES
 from orchestrator.core.models import DLQEntry, Execution
 from orchestrator.core.state_machine import TransitionConflict
-from orchestrator.workflows import engine
+from orchestrator.workflows import engine, snapshots
 from orchestrator.workflows.engine import Detected, detect_stale
 from orchestrator.workflows.maintenance import detect_stale_tasks
 from orchestrator.workflows.models import (
@@ -389,6 +389,20 @@ def test_task_with_a_pending_entry_is_left_alone_until_that_is_closed() -> None:
     )
     assert detect_stale(NOW).moved == (one.pk,)
     assert DLQEntry.objects.about(one.pk).count() == 2
+
+
+def test_task_that_went_on_since_it_wanted_a_worker_is_stale_like_any_other() -> None:
+    one, blocked = task(), task(T.BLOCKED_BY_FAILURES, for_minutes=1_440)
+    reason = DLQEntry.Reason.WORKER_UNAVAILABLE
+    subjects = snapshots.subjects([one, blocked], now=NOW)
+    investigations.open_for(subjects, reason=reason, detail="", now=NOW, actor="executor")
+    assert detect_stale(NOW).moved == (one.pk,), "the other waits for a worker still"
+    entries = DLQEntry.objects.about(one.pk).order_by("pk")
+    assert [(entry.dlq_reason, entry.resolution_status) for entry in entries] == [
+        ("worker_unavailable", "cancelled"),
+        ("staleness_timeout", "pending"),
+    ]
+    assert detect_stale(NOW) == Detected()
 
 
 def test_an_entry_without_its_move_is_undone(monkeypatch: Any) -> None:

@@ -18,6 +18,7 @@ from orchestrator.core.executions.logged import MOST_LINES
 from orchestrator.core.models import DLQEntry
 from orchestrator.core.state_machine import Move, TransitionConflict
 from orchestrator.workflows import metrics, snapshots
+from orchestrator.workflows.engine import investigating
 from orchestrator.workflows.models import StalenessDefault, Task, TaskLimit
 from orchestrator.workflows.models.staleness import DURATION, Overstepped
 
@@ -176,7 +177,8 @@ def detect_stale(now: datetime, batch_size: int | None = None, dry_run: bool = F
     """Find tasks over a limit, at most `batch_size` (the setting's), and act as their templates
     say: open an entry, move them to `error`, or both in one transaction.
 
-    Tasks that have a pending entry are left alone. Those that another session holds are left for a
+    Tasks that have a pending entry are left alone, unless they have gone on since that was opened
+    for want of a worker. Those that another session holds are left for a
     later run, and all are if the clock was set while this one waited: nobody knows then whether
     they are over. With `dry_run` nothing is done or counted.
     """
@@ -258,9 +260,11 @@ def _log(tasks: Sequence[StaleTask]) -> None:
 
 def _settle(stale: Sequence[Stale], *, now: datetime) -> Detected:
     wanted = [one for one in stale if one.opens_entry]
+    cause = DLQEntry.Reason.STALENESS_TIMEOUT
+    investigating.give_way([one.task.pk for one in wanted], to=cause, now=now, actor=ACTOR)
     entries = investigations.open_for(
         snapshots.subjects([one.task for one in wanted], now=now),
-        reason=DLQEntry.Reason.STALENESS_TIMEOUT,
+        reason=cause,
         now=now,
         actor=ACTOR,
         detail={one.task.pk: one.detail(now) for one in wanted},
@@ -274,7 +278,7 @@ def _settle(stale: Sequence[Stale], *, now: datetime) -> Detected:
         [Move(one.task.pk, one.task.state, one.task.fence) for one in moving],
         now=now,
         actor=ACTOR,
-        reason=DLQEntry.Reason.STALENESS_TIMEOUT,
+        reason=cause,
     )
     if len(moved) != len(moving):
         # impossible, as they are locked; but an entry without its move must not be kept

@@ -16,8 +16,10 @@ from django.db import connections, models
 from orchestrator.core import authority, words
 from orchestrator.core.authority import Principal
 from orchestrator.core.frame import NAMESPACES
+from orchestrator.core.models import DLQEntry
 from orchestrator.workflows.models import limit_clocks
 from orchestrator.workflows.models.views import WARNING_FROM
+from orchestrator.workflows.states import TaskState
 
 KINDS = words.kinds(success="healthy", warning="warning", danger="stale")
 
@@ -194,12 +196,16 @@ def _time(value: datetime | str) -> datetime:
 
 # --- SQL for both databases ----------------------------------------------------------------------
 
-_HAS_NO_PENDING_ENTRY = """
+_HAS_NO_PENDING_ENTRY = f"""
     NOT EXISTS (
         SELECT 1 FROM orchestrator_dlqentry AS entry
-        WHERE entry.subject_id = task.id AND entry.resolution_status = 'pending'
+        WHERE entry.subject_id = task.id AND entry.resolution_status = 'pending' AND (
+            entry.dlq_reason <> '{DLQEntry.Reason.WORKER_UNAVAILABLE}'
+            OR task.state = '{TaskState.BLOCKED_BY_FAILURES}'
+        )
     )
-"""
+"""  # noqa: S608 - made of constants
+"""An entry for want of a worker does not speak for a task that has gone on by itself."""
 
 
 _IS_OF_ENVIRONMENT = """
