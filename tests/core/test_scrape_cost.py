@@ -18,10 +18,11 @@ from orchestrator.core import clock
 from orchestrator.core.metrics import history
 from orchestrator.core.models import Execution, ExecutionEvent, HistoryMark
 from orchestrator.core.states import ExecutionStatus
-from orchestrator.workflows.states import TaskState
+from orchestrator.workflows.models import TransitionRecord
+from orchestrator.workflows.states import StepState, TaskState
 from tests import databases
 from tests.automation.play import make_rule, match, record
-from tests.factories import make_dlq_entry, make_execution, make_task
+from tests.factories import make_dlq_entry, make_execution, make_step, make_task
 from tests.waiting import wait_until
 
 ROWS = 20_000
@@ -36,8 +37,11 @@ GROWING = {
     "orchestrator_workerevent",
     "workflows_task",
     "workflows_step",
-    "workflows_transition",
+    "workflows_transitionrecord",
 }
+
+LONG_AGO = "('01900000-0000-7000-8000-' || lpad(to_hex(number), 12, '0'))::uuid"
+"""An id of its own that was made in 2024."""
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +64,21 @@ def _full(postgresql_lender: databases.Lender, django_db_blocker: Any) -> Iterat
             id="number",
             dlq_entry_uuid="gen_random_uuid()",
         )
-        multiply(cursor, make_task(TaskState.COMPLETE, now=now), id="gen_random_uuid()")
+        task = make_task(TaskState.COMPLETE, now=now)
+        multiply(cursor, task, id="gen_random_uuid()")
+        step = make_step(StepState.COMPLETE, task=task, now=now)
+        multiply(cursor, step, id=LONG_AGO, task_id="gen_random_uuid()")
+        record_of_step = TransitionRecord.objects.create(
+            task=task, step=step, event="complete", from_state="in_progress", to_state="complete",
+            fence=1, actor="w1", processor="host 1", at=now,
+        )  # fmt: skip
+        multiply(
+            cursor,
+            record_of_step,
+            id="nextval(pg_get_serial_sequence('{table}', 'id'))",
+            task_id="gen_random_uuid()",
+            step_id="gen_random_uuid()",
+        )
         make_rule()
         [answer] = match(record(1))
         Enforcement.objects.filter(pk=answer.pk).update(
@@ -69,12 +87,19 @@ def _full(postgresql_lender: databases.Lender, django_db_blocker: Any) -> Iterat
         multiply(
             cursor,
             answer.event,
-            id="gen_random_uuid()",
+            id=LONG_AGO,
             dedup_key="NULL",
+            received_at="now() - interval '1 day'",
             evaluated_at="now()",
             matched="1",
         )
-        multiply(cursor, answer, id="gen_random_uuid()", event_id="gen_random_uuid()")
+        multiply(
+            cursor,
+            answer,
+            id=LONG_AGO,
+            event_id="gen_random_uuid()",
+            created_at="now() - interval '1 day'",
+        )
         event = ExecutionEvent(
             execution=Execution.objects.all()[0],
             event="claim",
