@@ -251,6 +251,7 @@ class PostgresServer(Server):
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": "",
             "max_connections": "200",
+            "jit": "off",  # as in the sessions of services
         }
         if not durable:
             self._settings |= {

@@ -18,3 +18,5 @@ from settings.base import *  # noqa: F403 - reads the environment when it is imp
 
 # logging in with a made-up password takes no quarter of a second; services verify these hashes, too
 PASSWORD_HASHERS = ["tests.hashing.QuickHasher"]
+# every client of a test would list all static files anew, which takes longer than its request
+WHITENOISE_AUTOREFRESH = True

@@ -11,6 +11,7 @@ import csv
 import json
 from collections.abc import Callable
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,6 +70,7 @@ def _read() -> list[Row]:
 ROWS = _read()
 
 
+@cache
 def _documented() -> dict[tuple[str, str], dict[str, Any]]:
     faces = (api, "/"), (plain_api, PLAIN)
     return {
