@@ -87,7 +87,7 @@ def phone(browser: Browser, address: str, session: Any) -> Iterator[Page]:
     yield from _page(browser, address, **options)
 
 
-@pytest.fixture(params=chromium.THEMES)
+@pytest.fixture(params=["light", pytest.param("dark", marks=pytest.mark.slow)])
 def themed(
     request: Any, browser: Browser, address: str, session: Any
 ) -> Iterator[tuple[Page, Page]]:

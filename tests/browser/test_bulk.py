@@ -62,6 +62,7 @@ def test_pressed_twice_it_is_one_order_and_its_progress_moves_by_itself(
     assert len(muster.executions()) == 2 * ROWS
 
 
+@pytest.mark.slow
 def test_axe_finds_nothing_and_nothing_scrolls_sideways(
     page: Page, phone: Page, ids: list[UUID]
 ) -> None:

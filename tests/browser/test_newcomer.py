@@ -22,6 +22,7 @@ def trouble(muster: Installation) -> None:
 
 
 @pytest.mark.usefixtures("trouble")
+@pytest.mark.slow
 def test_six_questions_are_answered_by_following_links(page: Page) -> None:
     page.goto("/console/")
 

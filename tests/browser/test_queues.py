@@ -41,7 +41,7 @@ def work(muster: Installation) -> SimpleNamespace:
     return SimpleNamespace(done=done)
 
 
-@pytest.fixture(params=chromium.THEMES)
+@pytest.fixture(params=["light", pytest.param("dark", marks=pytest.mark.slow)])
 def themed(request: Any, browser: Browser, address: str, session: Any) -> Iterator[Any]:
     """Makes a page in one theme, of this size."""
     made = []

@@ -45,6 +45,7 @@ def test_failures_of_one_kind_become_one_cause_and_its_list_has_as_many_rows(
     expect(page.locator("tbody tr[id^=x-]")).to_have_count(DECLINED)
 
 
+@pytest.mark.slow
 def test_no_page_breaks_a_rule_or_is_wider_than_its_window(
     page: Page, phone: Page, failures: list[Any]
 ) -> None:

@@ -15,10 +15,14 @@ from tests.docs.walking import PAGE_SECONDS, agrees, walk
 pytestmark = [pytest.mark.scenario, pytest.mark.timeout(PAGE_SECONDS + 120)]
 
 WALKED = [page.name for page in pages.hand_written() if any(block.is_run for block in page.blocks)]
+SLOW = ("docs/api.md", "docs/dlq.md")
 TOOLS = ("bash", "curl", "jq")
 
 
-@pytest.mark.parametrize("name", WALKED)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in WALKED],
+)
 def test_newcomer_who_types_what_the_page_says_gets_what_it_shows(
     name: str, system: System
 ) -> None:

@@ -184,6 +184,7 @@ def _answer_of(rule: str, event: str, http: httpx.Client, muster: Installation) 
 
 
 @pytest.mark.parametrize("backend", ["servers"], indirect=True)
+@pytest.mark.slow
 def test_events_are_answered_while_the_broker_is_away(
     install: Callable[..., Any],
 ) -> None:
@@ -304,6 +305,7 @@ STORM_SECONDS = 6.0
 
 
 @pytest.mark.parametrize("backend", ["servers"], indirect=True)
+@pytest.mark.slow
 def test_timers_fire_once_each_second_while_services_are_killed(
     install: Callable[..., Any], measured: Callable[[str, float], None]
 ) -> None:

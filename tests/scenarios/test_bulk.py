@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tests.scenarios.installation import PATIENCE_SECONDS, START_SECONDS
 
 ROWS, LATER, BY_HAND = 400, 20, 5
@@ -20,6 +22,7 @@ def bulk(muster: Any, *arguments: str) -> Any:
     return json.loads(text)
 
 
+@pytest.mark.slow
 def test_an_executor_is_killed_in_the_middle_of_an_order_and_another_one_ends_it(
     install: Callable[..., Any], measured: Callable[[str, float], None]
 ) -> None:

@@ -49,6 +49,7 @@ def test_stale_dispatch_and_the_true_one_in_a_batch_start_the_true_one(
 
 
 @pytest.mark.parametrize("backend", ["servers"], indirect=True)  # a file loses no answer
+@pytest.mark.slow
 def test_claim_whose_answer_was_lost_is_given_back_and_runs(install: Callable[..., Any]) -> None:
     """It has committed, and the connection was gone before the worker heard of it."""
     muster: Installation = install()

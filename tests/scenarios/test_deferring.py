@@ -128,6 +128,7 @@ def test_worker_takes_it_again_after_a_time_without_one(
     press.muster.wait_for(lambda: press.pauses() == {}, "its row still says that it pauses")
 
 
+@pytest.mark.slow
 def test_health_check_of_the_queue_ends_the_pause_early(
     install: Callable[..., Installation],
 ) -> None:
@@ -147,6 +148,7 @@ def test_health_check_of_the_queue_ends_the_pause_early(
     assert press.pauses() == {}
 
 
+@pytest.mark.slow
 def test_deadline_ends_endless_deferral(install: Callable[..., Installation]) -> None:
     press = Press(install(), defer_seconds=0.2, defer_pause_seconds=0.2)
     press.refuse()

@@ -34,6 +34,7 @@ def document(told: str) -> Any:
 
 
 @pytest.mark.parametrize("backend", ["servers"], indirect=True)
+@pytest.mark.slow
 def test_worker_loss(install: Callable[..., Any], measured: Callable[[str, float], None]) -> None:
     muster: Installation = install(**SOON_LOST)
 
@@ -56,6 +57,7 @@ def test_worker_loss(install: Callable[..., Any], measured: Callable[[str, float
 
 
 @pytest.mark.parametrize("backend", ["embedded"], indirect=True)
+@pytest.mark.slow
 def test_drain(install: Callable[..., Any], measured: Callable[[str, float], None]) -> None:
     muster: Installation = install()
 
@@ -68,6 +70,7 @@ def test_drain(install: Callable[..., Any], measured: Callable[[str, float], Non
 
 
 @pytest.mark.parametrize("backend", ["servers"], indirect=True)
+@pytest.mark.slow
 def test_broker_loss(install: Callable[..., Any], measured: Callable[[str, float], None]) -> None:
     muster: Installation = install()
 

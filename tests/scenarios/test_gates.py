@@ -212,6 +212,7 @@ def test_message_beyond_the_limit_is_rejected_and_a_changed_limit_applies_at_onc
     assert door.client.wait(door.output).told == ("t1", "RESULT_SUCCESS")
 
 
+@pytest.mark.slow
 def test_deleted_output_queue_leaves_tickets_untold_with_the_reason(door: Door) -> None:
     door.make()
     # who begins to consume declares all queues of the gate

@@ -54,6 +54,7 @@ def test_worker_whose_check_fails_gives_back_and_comes_back(install: Callable[..
 
 
 @pytest.mark.parametrize("backend", ["servers"], indirect=True)
+@pytest.mark.slow
 def test_pool_process_that_does_not_answer_is_found_and_replaced(
     install: Callable[..., Any],
 ) -> None:

@@ -115,6 +115,7 @@ def _events(response: httpx.Response) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("backend", ["embedded"], indirect=True)
+@pytest.mark.slow
 def test_output_of_a_killed_worker_stays_and_the_next_attempt_follows(
     install: Callable[..., Installation],
 ) -> None:

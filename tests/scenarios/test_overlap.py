@@ -17,6 +17,7 @@ from tests.scenarios.installation import Installation, Service
 pytestmark = pytest.mark.parametrize("backend", ["embedded"], indirect=True)
 
 
+@pytest.mark.slow
 def test_first_attempt_ends_before_the_second_begins_when_only_its_worker_is_frozen(
     install: Callable[..., Any], measured: Callable[[str, float], None]
 ) -> None:

@@ -90,6 +90,7 @@ def test_changed_ttl_of_dead_letters_ends_executor_and_worker_with_the_same_word
     assert row.status in ("completed", "failed"), "accepting has gone on meanwhile"
 
 
+@pytest.mark.slow
 def test_queue_that_comes_to_differ_later_ends_the_executor_and_makes_the_worker_unfit(
     install: Callable[..., Any],
 ) -> None:

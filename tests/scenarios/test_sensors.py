@@ -157,6 +157,7 @@ def test_lines_of_a_service_that_was_frozen_are_refused_and_its_sensor_ends(
 
 
 @servers_only
+@pytest.mark.slow
 def test_frozen_service_alone_loses_its_sensor_to_the_sentinel(
     install: Callable[..., Any],
 ) -> None:

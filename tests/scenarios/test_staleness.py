@@ -83,6 +83,7 @@ def test_stale_task_is_investigated_once_whoever_looks_for_it(
     muster.wait_for_end(running)
 
 
+@pytest.mark.slow
 def test_task_that_waits_too_long_for_a_dependency_is_repaired_and_goes_on(
     install: Callable[..., Any],
 ) -> None:

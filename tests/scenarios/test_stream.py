@@ -200,6 +200,7 @@ def test_socket_hears_what_it_subscribed_to(shared: Installation, url: str, toke
 
 
 @pytest.mark.parametrize("backend", ["embedded"], indirect=True)  # it is about the server alone
+@pytest.mark.slow
 def test_silent_socket_stays_open_for_longer_than_headers_may_take(url: str, token: str) -> None:
     with socket(url, token) as link:
         with pytest.raises(TimeoutError):
