@@ -18,6 +18,7 @@ from orchestrator.core import clock, investigations
 from orchestrator.core.models import DLQEntry, Execution
 from orchestrator.workflows import engine, task_templates
 from orchestrator.workflows.models import (
+    StalenessDefault,
     Step,
     StepDependency,
     StepExecution,
@@ -157,6 +158,19 @@ def test_a_task_in_error_with_an_open_investigation_needs_attention(admin_client
     page = html(admin_client, "tasks", state="attention")
     assert str(lost.pk) in page
     assert str(closed.pk) not in page
+
+
+def test_tasks_near_a_limit_are_found_before_they_are_stale(admin_client: Client) -> None:
+    StalenessDefault.objects.follow_settings()
+    now = clock.now()
+    ages = {"early": 5, "near": 25, "stale": 31}
+    early, near, stale = (
+        make_task(T.STEPS_IN_PROCESS, now=now - timedelta(minutes=age)) for age in ages.values()
+    )
+    page = html(admin_client, "tasks", state="near limit")
+    assert set(re.findall(r'<tr id="x-([^"]+)"', page)) == {str(near.pk), str(stale.pk)}
+    assert "83% of its limit, steps_in_process" in page
+    assert str(early.pk) not in page
 
 
 @pytest.mark.parametrize(

@@ -679,6 +679,7 @@ def test_the_view_tells_the_health_of_open_tasks_the_worst_first() -> None:
     task("complete", for_minutes=9_999, now=now)
     # as an alert before the DLQ counts them
     assert TaskLimit.objects.count_near(now=clock.now(), most=100) == {"warning": 2, "stale": 1}
+    assert set(TaskLimit.objects.near(now=clock.now(), limit=100)) == {warning, stale, old}
     rows = list(TaskStaleness.objects.all())
     assert [(row.task_uuid, row.health_status) for row in rows] == [
         (stale, "stale"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import NamedTuple
 from urllib.parse import urlencode
 from uuid import UUID
@@ -20,7 +21,7 @@ from orchestrator.core import cursors, words
 from orchestrator.core.models import DLQEntry
 from orchestrator.core.models.time_ordered import created_between
 from orchestrator.core.words import Kind
-from orchestrator.workflows.models import Task, TaskTemplate
+from orchestrator.workflows.models import Task, TaskLimit, TaskStaleness, TaskTemplate
 from orchestrator.workflows.models.tasks import TaskQuerySet
 from orchestrator.workflows.shown import steps
 from orchestrator.workflows.shown.tasks import done
@@ -28,8 +29,11 @@ from orchestrator.workflows.states import TASKS, StepState, TaskState
 
 ATTENTION_MAX = 20
 """Tasks that need attention and are listed before the others."""
-OPEN, ATTENTION = "open", "attention"
+OPEN, ATTENTION, NEAR = "open", "attention", "near limit"
 """States of the filter that stand for several."""
+PSEUDO_STATES = (OPEN, ATTENTION, NEAR)
+NEAR_MAX = 500
+"""Tasks near or over a limit of their template that are listed."""
 TEXTS = ("template", "correlation", "initiator", "source")
 """The filters that are typed."""
 WAITING: Mapping[StepState, str] = {
@@ -82,7 +86,7 @@ def show_list(look: Look, request: HttpRequest) -> Context:
     return {
         "title": "Tasks",
         "here": "tasks",
-        "rows": _rows(look, tasks),
+        "rows": _rows(look, tasks, are_near=query.get("state") == NEAR),
         "more_urgent": _begins(query) and len(urgent) > ATTENTION_MAX,
         "attention_max": ATTENTION_MAX,
         "older": urlencode({**query, "before": cursor}) if cursor else "",
@@ -93,7 +97,7 @@ def show_list(look: Look, request: HttpRequest) -> Context:
         "looked_at": cursors.LOOKED_AT_LIMIT,
         "query": query,
         "is_filtered": bool(query.keys() - {"before"}),
-        "states": [OPEN, ATTENTION, *(state.value for state in TaskState)],
+        "states": [OPEN, ATTENTION, NEAR, *(state.value for state in TaskState)],
         "windows": paging.AGES,
         "texts": [(name, query.get(name, "")) for name in TEXTS],
     }
@@ -145,7 +149,7 @@ def _matching(look: Look, query: Mapping[str, str]) -> TaskQuerySet:
     if age := paging.AGES.get(query.get("within", "")):
         rows = rows.filter(created_between(look.now - age, None))
     if state := query.get("state"):
-        rows = _in_state(rows, state)
+        rows = _in_state(rows, state, look.now)
     if template := query.get("template"):
         rows = rows.filter(template__in=_templates(template))
     if correlation := query.get("correlation"):
@@ -157,9 +161,11 @@ def _matching(look: Look, query: Mapping[str, str]) -> TaskQuerySet:
     return rows
 
 
-def _in_state(rows: TaskQuerySet, state: str) -> TaskQuerySet:
+def _in_state(rows: TaskQuerySet, state: str, now: datetime) -> TaskQuerySet:
     if state == OPEN:
         return rows.open()
+    if state == NEAR:
+        return rows.filter(pk__in=TaskLimit.objects.near(now=now, limit=NEAR_MAX))
     if state == ATTENTION:
         return rows.filter(_needs_attention())
     # the partial indexes are over `ended_at`
@@ -184,7 +190,7 @@ def _templates(text: str) -> list[int]:
 
 def _scans(query: Mapping[str, str]) -> bool:
     """True if no index leads to what the filters mean: then a page looks at a part of the table."""
-    if query.keys() & {"correlation", "template"} or query.get("state") in (OPEN, ATTENTION):
+    if query.keys() & {"correlation", "template"} or query.get("state") in PSEUDO_STATES:
         return False
     is_ended = query.get("state") in TASKS.ended
     return is_ended or bool(query.keys() & {"initiator", "source"})
@@ -229,21 +235,28 @@ def _begins(query: Mapping[str, str]) -> bool:
 # --- rows ----------------------------------------------------------------------------------------
 
 
-def _rows(look: Look, tasks: Sequence[Task]) -> list[Row]:
+def _rows(look: Look, tasks: Sequence[Task], *, are_near: bool = False) -> list[Row]:
     counts = steps.counts(task.pk for task in tasks)
     stuck = [task.pk for task in tasks if not task.is_terminal]
-    failures = steps.failures(stuck, seen_by=look.user) if stuck else {}
-    return [_row(look, task, counts[task.pk], failures.get(task.pk, "")) for task in tasks]
+    said = steps.failures(stuck, seen_by=look.user) if stuck else {}
+    if are_near:
+        said |= _how_near(stuck)
+    return [_row(look, task, counts[task.pk], said.get(task.pk, "")) for task in tasks]
 
 
-def _row(look: Look, task: Task, counts: Mapping[StepState, int], failure: str) -> Row:
+def _how_near(ids: Sequence[UUID]) -> dict[UUID, str]:
+    rated = TaskStaleness.objects.filter(pk__in=ids).values_list("pk", "used", "current_state")
+    return {pk: f"{used:.0%} of its limit, {state}" for pk, used, state in rated}
+
+
+def _row(look: Look, task: Task, counts: Mapping[StepState, int], said: str) -> Row:
     took = words.span(((task.ended_at or look.now) - task.created_at).total_seconds())
     return Row(
         task=task,
         kind=words.kind_of(task.state),
         done=done(counts),
         total=sum(counts.values()),
-        message=failure or _what_it_waits_for(look, task, counts),
+        message=said or _what_it_waits_for(look, task, counts),
         took=took if task.ended_at else f"{took} so far",
     )
 

@@ -102,9 +102,20 @@ class TaskLimitQuerySet(models.QuerySet["TaskLimit"]):
             numbers = dict(counted.annotate(n=models.Count("pk")))
             return {health.value: float(numbers.get(health, 0)) for health in (warning, stale)}
         with connection.cursor() as cursor:
-            cursor.execute(_NEAR_POSTGRESQL, {"now": now, "limit": most})
+            cursor.execute(_COUNTED_POSTGRESQL, {"now": now, "limit": most})
             near, over = cursor.fetchone()
         return {warning.value: float(near), stale.value: float(over)}
+
+    def near(self, *, now: datetime, limit: int) -> list[UUID]:
+        """The ids of so many tasks of those that `count_near` counts."""
+        connection = connections[self.db]
+        if connection.vendor != "postgresql":
+            healthy = TaskStaleness.Health.HEALTHY
+            alone = TaskStaleness.objects.filter(has_pending_entry=False)
+            return list(alone.exclude(health_status=healthy).values_list("pk", flat=True)[:limit])
+        with connection.cursor() as cursor:
+            cursor.execute(f"{_NEAR_POSTGRESQL} LIMIT %(limit)s", {"now": now, "limit": limit})
+            return [id for id, _ in cursor.fetchall()]
 
 
 class TaskLimit(models.Model):
@@ -274,14 +285,17 @@ _OVERSTEPPED_POSTGRESQL = f"""
 """  # noqa: S608 - made of constants
 
 _NEAR_POSTGRESQL = f"""
-    SELECT count(*) FILTER (WHERE NOT is_stale), count(*) FILTER (WHERE is_stale) FROM (
-        SELECT id, bool_or(counts_from <= %(now)s - minutes * interval '1 minute') AS is_stale
-        FROM ({
+    SELECT id, bool_or(counts_from <= %(now)s - minutes * interval '1 minute') AS is_stale
+    FROM ({
     " UNION ALL ".join(
         _over_postgresql(kind, share=WARNING_FROM, looked_at="10 * %(limit)s") for kind in _CLOCKS
     )
 }) AS near GROUP BY id
-    ) AS task
+"""  # noqa: S608 - made of constants
+
+_COUNTED_POSTGRESQL = f"""
+    SELECT count(*) FILTER (WHERE NOT is_stale), count(*) FILTER (WHERE is_stale)
+    FROM ({_NEAR_POSTGRESQL}) AS task
 """  # noqa: S608 - made of constants
 
 _HELD = " WHERE task.ended_at IS NULL FOR NO KEY UPDATE OF task SKIP LOCKED"
