@@ -208,7 +208,7 @@ class Agent:
         self._adapt_prefetch()  # while it is known what is held
         self.desk.ask_again_for_held()
         if late := self.desk.take_back(older_than_seconds=LATE_SECONDS):
-            self._begin_to_give_back(late, Reason.GIVEN_BACK)
+            self.give_back_late(late)
         # Celery may miss the end of a child that was killed, and looks again only in five seconds
         self.desk.pool.maintain_pool()
         # for a wake that came while there was no loop
@@ -429,6 +429,10 @@ class Agent:
         """Give back what was claimed and belongs to a paused queue. From the loop, which must not
         wait for the database."""
         self._begin_to_give_back(paused, Reason.QUEUE_PAUSED)
+
+    def give_back_late(self, late: list[Execution]) -> None:
+        """Give back what was claimed long ago and has not begun. From the loop, too."""
+        self._begin_to_give_back(late, Reason.GIVEN_BACK)
 
     def _begin_to_give_back(self, late: list[Execution], reason: Reason) -> None:
         """Give back what was claimed and got no slot."""

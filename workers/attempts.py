@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 import re
 import threading
@@ -55,6 +56,9 @@ class Attempt(Request):
     """Masks its secrets in all that comes of it. Set by the claim."""
     claimed_at: float
     """By `time.monotonic`."""
+    begin_by: float = math.inf
+    """By the same clock. After it, it goes back and does not begin: its limits count from the
+    claim."""
     release_wanted_at = 0.0
     """Since when it has waited for its release; 0 if it has not. By `time.monotonic`."""
     desk: Desk
@@ -77,6 +81,10 @@ class Attempt(Request):
     @property
     def key(self) -> AttemptKey:
         return self.execution_id, self.number
+
+    @property
+    def is_late(self) -> bool:
+        return time.monotonic() > self.begin_by
 
     def divided(self, keys: Sequence[AttemptKey]) -> list[Attempt]:
         """A request for each of these attempts, which the message of this one names; this one is
@@ -124,7 +132,10 @@ class Attempt(Request):
     def begin(self, *, pack_path: str) -> Call:
         """Have its secrets masked from now on; returns what its runtime needs."""
         hiding.begin(self.masker)
-        return call_of(self.execution, self.contents, pack_path=pack_path)
+        waited_seconds = time.monotonic() - self.claimed_at
+        return call_of(
+            self.execution, self.contents, pack_path=pack_path, waited_seconds=waited_seconds
+        )
 
     def run_here(self, call: Call) -> None:
         """Run it in this thread of the pool, as the pool runs what it is given."""
@@ -272,8 +283,15 @@ def named(error: BaseException) -> str:
     return f"{type(error).__name__}: {first_line}"
 
 
-def call_of(execution: Execution, contents: executions.Contents, *, pack_path: str) -> Call:
-    """Collect all that a runtime needs, so that pool children need no database and no keys."""
+def call_of(
+    execution: Execution,
+    contents: executions.Contents,
+    *,
+    pack_path: str,
+    waited_seconds: float = 0.0,
+) -> Call:
+    """Collect all that a runtime needs, so that pool children need no database and no keys.
+    `waited_seconds`: since the claim."""
     action = execution.action
     return Call(
         execution_id=str(execution.pk),
@@ -283,10 +301,10 @@ def call_of(execution: Execution, contents: executions.Contents, *, pack_path: s
         runtime=action.runtime,
         entry_point=action.entry_point,
         parameters=contents.parameters,
-        timeout_seconds=executions.run_limit_seconds(execution),
+        timeout_seconds=executions.run_limit_seconds(execution, waited_seconds),
         pack_path=pack_path,
         output_limit_bytes=settings.MUSTER.output_limit_bytes,
-        cancel_grace_seconds=executions.stop_limit_seconds(execution),
+        cancel_grace_seconds=executions.stop_limit_seconds(execution, waited_seconds),
         options=action.runtime_options,
         limits=action.limits,
         secrets=contents.secrets,

@@ -119,7 +119,7 @@ class Claimer(threading.Thread):
 
     def _ask_database(self, batch: list[Offered]) -> Answer:
         wanted = {attempt.key for attempt in batch}
-        now = clock.now()
+        asked_at, now = time.monotonic(), clock.now()
         life = {"worker_id": self.agent.worker_id, "incarnation": self.agent.incarnation}
         self._disown_unbegun(life, now)
         granted = executions.claim(wanted, **life, now=now, actor=self.agent.name)
@@ -127,7 +127,7 @@ class Claimer(threading.Thread):
         opened = [execution for execution in granted if execution.pk in contents]
         self._unbegun |= {each.key for each in granted if each.pk not in contents}
         if len(granted) == len(wanted):
-            return Answer(batch, opened, (), contents, maskers)
+            return Answer(batch, opened, (), contents, maskers, asked_at)
         refused = wanted - {execution.key for execution in granted}
         try:
             held = executions.still_offered(refused, **life, now=now)
@@ -136,7 +136,7 @@ class Claimer(threading.Thread):
             log.exception("could not ask why a claim was refused")
             connections.close_all()
             held = refused
-        return Answer(batch, opened, held, contents, maskers)
+        return Answer(batch, opened, held, contents, maskers, asked_at)
 
     def _disown_unbegun(self, life: Mapping[str, int], now: datetime) -> None:
         """Give back what was claimed and has not begun. The audit would do so, too, two heartbeats

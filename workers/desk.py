@@ -12,6 +12,7 @@ here at once, if the first of them was given up.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -37,6 +38,10 @@ log = structlog.get_logger(__name__)
 
 ASKS_AGAIN = frozenset({Reason.TRY_AGAIN, Reason.TASK_REJECTED})
 """Ends by which an action asks to be run again, and may say when."""
+
+BEGIN_WITHIN_SECONDS = 5.0
+"""What was claimed longer ago and has not begun goes back: the sweep counts its time limit from the
+claim, with a grace of `run_grace_seconds`."""
 
 IN_ITS_SLOT = object()
 """The job of an attempt that a slot has taken by itself: the pool was given none."""
@@ -181,7 +186,11 @@ class Desk:
         attempt.execution = execution
         attempt.contents = answer.contents[execution.pk]
         attempt.masker = answer.maskers[execution.pk]
-        attempt.claimed_at = time.monotonic()
+        # the loop may have been kept since: while the broker is away it waits for a connection
+        attempt.claimed_at = answer.asked_at or time.monotonic()
+        assert execution.started_at is not None
+        left = execution.deadline_at - execution.started_at
+        attempt.begin_by = attempt.claimed_at + min(BEGIN_WITHIN_SECONDS, left.total_seconds())
         if self.agent.canceller.came_early(attempt.key):
             attempt.is_canceling = True
         self.claimed[attempt.key] = attempt
@@ -191,6 +200,7 @@ class Desk:
         """Start no more than the pool has slots: what the pool queues cannot be taken back. What is
         of a paused queue goes back."""
         paused: list[Execution] = []
+        late: list[Execution] = []
         while (attempt := self._next_ready()) is not None:
             if self.agent.pauses.holds(attempt.execution) and not attempt.is_canceling:
                 self.claimed.pop(attempt.key, None)
@@ -199,6 +209,10 @@ class Desk:
             elif attempt.is_canceling:
                 reason = Reason.CANCELLED_RUNNING
                 self.ended(attempt, reason, explained(reason, "cancelled before a slot was free"))
+            elif attempt.is_late:
+                self.claimed.pop(attempt.key, None)
+                state.task_ready(attempt)
+                late.append(attempt.execution)
             elif why := attempt.contents.refusal:
                 self.ended(attempt, Reason.KEY_REFUSED, explained(Reason.KEY_REFUSED, why))
             elif (pack_path := self.agent.releases.path_for(attempt.execution)) is None:
@@ -207,6 +221,8 @@ class Desk:
                 self._start(attempt, pack_path)
         if paused:
             self.agent.give_back_paused(paused)
+        if late:
+            self.agent.give_back_late(late)
 
     def _next_ready(self) -> Attempt | None:
         """Take the attempt that has waited the longest, if there is a slot for it."""
@@ -262,6 +278,7 @@ class Desk:
             if (
                 pack_path is None
                 or attempt.is_canceling
+                or attempt.is_late
                 or attempt.contents.refusal
                 or self.agent.pauses.holds(attempt.execution)
             ):
@@ -282,7 +299,7 @@ class Desk:
         the worker stops they go back, and this may be any thread."""
         for attempt in reversed(attempts):
             if attempt.key in self.claimed:
-                attempt.claimed_at = time.monotonic()
+                attempt.claimed_at, attempt.begin_by = time.monotonic(), math.inf
                 with self._taking:  # a slot may be looking at the first one
                     self.ready.appendleft(attempt)
         if not self.agent.is_stopping:

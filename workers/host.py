@@ -61,6 +61,8 @@ class Answer(NamedTuple):
     """What the actions of the granted executions get, keys opened."""
     maskers: Mapping[UUID, Masker] = {}
     """What masks the secrets of each of them."""
+    asked_at: float | None = None
+    """When the database was asked, by `time.monotonic`; None for just now."""
 
 
 class Claimer(Protocol):
@@ -151,6 +153,9 @@ class Host(Protocol):
 
     def loop_turns(self, *, within_seconds: float) -> bool:
         """Return True if the consumer's loop ticked recently, or need not."""
+
+    def give_back_late(self, late: list[Execution]) -> None:
+        """Give back what was claimed long ago and has not begun."""
 
     def give_back_paused(self, executions: list[Execution]) -> None:
         """Give back what was claimed and belongs to a paused queue."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import uuid
@@ -20,9 +21,11 @@ from kombu.asynchronous import Hub, set_event_loop
 from orchestrator.core.executions import RETRY_AFTER, Contents
 from orchestrator.core.reasons import Reason
 from settings.celery import app
+from tests.factories import NOW, seconds
 from tests.garbage import uncollected
 from workers import hiding
 from workers.agent import Agent
+from workers.attempts import Attempt
 from workers.host import Answer
 
 
@@ -35,6 +38,8 @@ class Offered:
     ran_ns = (0, 0)
     execution: Any = None
     claimed_at = 0.0
+    begin_by = math.inf
+    is_late = Attempt.is_late
 
     def __init__(self, story: list[str], execution_id: uuid.UUID, number: int = 1) -> None:
         self.id = f"{execution_id}.{number}"
@@ -59,17 +64,21 @@ def answer(
     *granted: tuple[uuid.UUID, int],
     held: Collection[tuple[uuid.UUID, int]] = (),
     contents: Contents | None = None,
+    seconds_ago: float = 0.0,
+    deadline_seconds: float = 3600.0,
 ) -> None:
     """The claimer comes back: these were claimed, at these attempts."""
     batch = agent.claimer.asked.get_nowait()
     action = SimpleNamespace(pack=SimpleNamespace(path="/nowhere"))
+    times = {"started_at": NOW, "deadline_at": NOW + seconds(deadline_seconds)}
     rows: Any = [
-        SimpleNamespace(pk=key[0], attempt=key[1], key=key, release_id=None, action=action)
+        SimpleNamespace(pk=key[0], attempt=key[1], key=key, release_id=None, action=action, **times)
         for key in granted
     ]
     given = {row.pk: contents or Contents({}) for row in rows}
     maskers = {row.pk: hiding.masker_of(given[row.pk].secrets) for row in rows}
-    agent.claimer.answers.append(Answer(batch, rows, held, given, maskers))
+    asked_at = time.monotonic() - seconds_ago
+    agent.claimer.answers.append(Answer(batch, rows, held, given, maskers, asked_at))
     agent.desk.claim_waiting()
 
 
@@ -303,6 +312,31 @@ def test_what_was_claimed_and_found_no_slot_is_taken_back_once(agent: Agent) -> 
     assert late.pk == three[2].execution_id
     assert set(agent.desk.claimed) == {each.key for each in three[:2]}
     assert agent.desk.take_back(older_than_seconds=0) == []
+
+
+@pytest.mark.parametrize(
+    ("seconds_ago", "deadline_seconds", "begins"),
+    [(4.0, 3600.0, True), (6.0, 3600.0, False), (2.0, 3.0, True), (2.0, 1.0, False)],
+)
+def test_what_was_claimed_long_before_the_loop_came_to_it_goes_back(
+    agent: Agent,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds_ago: float,
+    deadline_seconds: float,
+    begins: bool,
+) -> None:
+    """The loop waits for a connection while the broker is away, and limits count from the claim."""
+    back: list[Any] = []
+    monkeypatch.setattr(agent, "_begin_to_give_back", lambda late, reason: back.extend(late))
+    story: list[str] = []
+    one = Offered(story, uuid.uuid4())
+    offer(agent, one)
+
+    answer(agent, one.key, seconds_ago=seconds_ago, deadline_seconds=deadline_seconds)
+
+    assert story == (["started", "acknowledged"] if begins else ["acknowledged"])
+    assert [each.pk for each in back] == ([] if begins else [one.execution_id])
+    assert list(agent.desk.claimed) == ([one.key] if begins else [])
 
 
 def test_what_is_about_to_start_is_not_taken_back_at_the_same_time(

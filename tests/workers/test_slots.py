@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterator
@@ -14,8 +16,10 @@ from celery.concurrency.thread import TaskPool
 from celery.utils.functional import noop
 
 from orchestrator.core.executions import Contents
+from orchestrator.core.models import Action, Execution
 from orchestrator.core.reasons import Reason
 from settings.celery import app
+from tests.factories import NOW, seconds
 from tests.garbage import uncollected
 from tests.waiting import wait_until
 from workers import child, hiding, probes
@@ -119,6 +123,25 @@ def test_slot_runs_what_is_ready_in_its_order_while_the_loop_does_nothing(
     assert ends(agent) == dict.fromkeys([each.execution_id for each in attempts], Reason.SUCCEEDED)
     assert not agent.desk.claimed
     assert agent.woken == [], "nothing waits, and nothing is left"
+
+
+def test_slot_leaves_what_is_late_to_the_loop(agent: Any) -> None:
+    (late,) = ready(agent, 1)
+    late.begin_by = 0.0
+    assert agent.desk._take_plain() is None
+    late.begin_by = math.inf
+    assert agent.desk._take_plain() == (late, PATH)
+
+
+def test_time_since_the_claim_counts_to_the_deadline() -> None:
+    attempt: Any = Attempt.__new__(Attempt)
+    attempt.execution = Execution(
+        action=Action(ref="core.echo", runtime="python"), timeout_seconds=600,
+        started_at=NOW, deadline_at=NOW + seconds(12),
+    )  # fmt: skip
+    attempt.contents, attempt.claimed_at = Contents({}), time.monotonic() - 5
+    call = attempt.begin(pack_path=PATH)
+    assert 6 < call.timeout_seconds <= 7
 
 
 def test_no_more_run_at_once_than_there_are_slots(agent: Any, ran: list[tuple[Any, str]]) -> None:

@@ -77,21 +77,23 @@ def claim(
     return claimed
 
 
-def run_limit_seconds(execution: Execution) -> float:
-    """Limit of a claimed execution's run: its timeout, or what is left until its deadline if
-    less."""
+def run_limit_seconds(execution: Execution, waited_seconds: float = 0.0) -> float:
+    """Limit of the run of an execution that was claimed so long ago: its timeout, or what is left
+    until its deadline if less."""
     assert execution.started_at is not None
     left = execution.deadline_at - execution.started_at
-    return min(execution.timeout_seconds, left.total_seconds())
+    # 0 would be no limit
+    return min(execution.timeout_seconds, max(0.001, left.total_seconds() - waited_seconds))
 
 
-def stop_limit_seconds(execution: Execution) -> float:
-    """Limit of the time that a claimed execution's action has to stop, once it is told to: the
-    setting's, or less if its deadline cut its run short. Its worker reports the end before the
-    sweep gives it up."""
+def stop_limit_seconds(execution: Execution, waited_seconds: float = 0.0) -> float:
+    """Limit of the time that the action of an execution that was claimed so long ago has to stop,
+    once it is told to: the setting's, or less if its deadline cut its run short. Its worker reports
+    the end before the sweep gives it up."""
     assert execution.started_at is not None
     left = execution.deadline_at + (DEADLINE_GRACE - TO_REPORT) - execution.started_at
-    left_seconds = left.total_seconds() - run_limit_seconds(execution)
+    run_seconds = run_limit_seconds(execution, waited_seconds)
+    left_seconds = left.total_seconds() - waited_seconds - run_seconds
     return min(float(settings.MUSTER.cancel_grace_seconds), left_seconds)
 
 

@@ -67,11 +67,15 @@ def test_claim_starts_the_attempt_with_a_time_limit() -> None:
 def test_deadline_cuts_the_time_limit_short() -> None:
     (claimed,) = claim(make_execution(S.SCHEDULED, deadline_at=NOW + timedelta(seconds=12)))
     assert executions.run_limit_seconds(claimed) == 12
+    assert executions.run_limit_seconds(claimed, 5.0) == 7, "it began so long after its claim"
+    assert executions.run_limit_seconds(claimed, 20.0) > 0, "0 would be no limit"
 
 
-@pytest.mark.parametrize(("timeout_seconds", "stop_seconds"), [(600, 4), (10, 6), (2, 10)])
+@pytest.mark.parametrize(
+    ("timeout_seconds", "stop_seconds", "late_seconds"), [(600, 4, 4), (10, 6, 4), (2, 10, 10)]
+)
 def test_action_that_its_deadline_cuts_short_stops_before_the_sweep_gives_it_up(
-    timeout_seconds: float, stop_seconds: float
+    timeout_seconds: float, stop_seconds: float, late_seconds: float
 ) -> None:
     deadline_at = NOW + timedelta(seconds=12)
     scheduled = make_execution(
@@ -79,6 +83,7 @@ def test_action_that_its_deadline_cuts_short_stops_before_the_sweep_gives_it_up(
     )
     (claimed,) = claim(scheduled)
     assert executions.stop_limit_seconds(claimed) == stop_seconds
+    assert executions.stop_limit_seconds(claimed, 2.0) == late_seconds, "began 2 s after its claim"
 
 
 def test_second_claim_of_an_attempt_is_refused() -> None:
