@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests import servers
-from tests.chaos import automation_mutations, mutations, report
+from tests.chaos import automation_mutations, mutations
 from tests.chaos.mutations import Mutant
 from tests.scenarios.installation import REPOSITORY
 
@@ -56,8 +56,6 @@ def main() -> int:
                 f"{number}/{len(chosen)} {verdict.seconds:5.0f} s  {mutant.name}: "
                 f"{verdict.noticed_by or 'SURVIVED'}"
             )
-    if options.report is not None:
-        report.write(options.report, "mutants", table(verdicts))
     survivors = [verdict for verdict in verdicts if not verdict.noticed_by]
     _tell(f"{len(verdicts)} mutants, {len(survivors)} survived")
     return int(bool(survivors))
@@ -84,20 +82,6 @@ def broken(mutant: Mutant, sound: str) -> str:
     if (found := sound.count(mutant.old)) != 1:
         raise ValueError(f"{mutant.name}: {mutant.file} has its line {found} times")
     return sound.replace(mutant.old, mutant.new)
-
-
-def table(verdicts: Sequence[Verdict]) -> str:
-    rows = [
-        (
-            verdict.mutant.name,
-            f"`{verdict.mutant.file}`",
-            f"`{verdict.noticed_by}`" if verdict.noticed_by else "**nothing**",
-        )
-        for verdict in verdicts
-    ]
-    survived = sum(not verdict.noticed_by for verdict in verdicts)
-    heading = ("what was broken", "where", "what noticed first")
-    return f"{len(verdicts)} mutants, {survived} survived.\n\n{report.markdown([heading, *rows])}"
 
 
 def _failing_test(copy: Path, tests: Sequence[str]) -> str:
@@ -152,7 +136,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--trust", action="store_true", help="do not run the tests without a mutant first"
     )
-    parser.add_argument("--report", type=Path, help="file whose table of mutants is replaced")
     return parser.parse_args()
 
 
