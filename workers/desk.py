@@ -198,21 +198,17 @@ class Desk:
 
     def _feed(self) -> None:
         """Start no more than the pool has slots: what the pool queues cannot be taken back. What is
-        of a paused queue goes back."""
+        of a paused queue, or late, goes back."""
         paused: list[Execution] = []
         late: list[Execution] = []
         while (attempt := self._next_ready()) is not None:
             if self.agent.pauses.holds(attempt.execution) and not attempt.is_canceling:
-                self.claimed.pop(attempt.key, None)
-                state.task_ready(attempt)
-                paused.append(attempt.execution)
+                paused.append(self._forgotten(attempt))
             elif attempt.is_canceling:
                 reason = Reason.CANCELLED_RUNNING
                 self.ended(attempt, reason, explained(reason, "cancelled before a slot was free"))
             elif attempt.is_late:
-                self.claimed.pop(attempt.key, None)
-                state.task_ready(attempt)
-                late.append(attempt.execution)
+                late.append(self._forgotten(attempt))
             elif why := attempt.contents.refusal:
                 self.ended(attempt, Reason.KEY_REFUSED, explained(Reason.KEY_REFUSED, why))
             elif (pack_path := self.agent.releases.path_for(attempt.execution)) is None:
@@ -223,6 +219,12 @@ class Desk:
             self.agent.give_back_paused(paused)
         if late:
             self.agent.give_back_late(late)
+
+    def _forgotten(self, attempt: Attempt) -> Execution:
+        """The execution of an attempt that is not begun here, for who gives it back."""
+        self.claimed.pop(attempt.key, None)
+        state.task_ready(attempt)
+        return attempt.execution
 
     def _next_ready(self) -> Attempt | None:
         """Take the attempt that has waited the longest, if there is a slot for it."""
@@ -331,10 +333,7 @@ class Desk:
         late = []
         with self._taking:
             while self.ready and self.ready[0].claimed_at <= oldest:
-                attempt = self.ready.popleft()
-                self.claimed.pop(attempt.key, None)
-                state.task_ready(attempt)
-                late.append(attempt.execution)
+                late.append(self._forgotten(self.ready.popleft()))
         return late
 
     def take_unbegun(self) -> list[Execution]:

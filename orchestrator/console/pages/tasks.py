@@ -29,9 +29,8 @@ from orchestrator.workflows.states import TASKS, StepState, TaskState
 
 ATTENTION_MAX = 20
 """Tasks that need attention and are listed before the others."""
-OPEN, ATTENTION, NEAR = "open", "attention", "near limit"
+PSEUDO_STATES = OPEN, ATTENTION, NEAR = "open", "attention", "near limit"
 """States of the filter that stand for several."""
-PSEUDO_STATES = (OPEN, ATTENTION, NEAR)
 NEAR_MAX = 500
 """Tasks near or over a limit of their template that are listed."""
 TEXTS = ("template", "correlation", "initiator", "source")
@@ -97,7 +96,7 @@ def show_list(look: Look, request: HttpRequest) -> Context:
         "looked_at": cursors.LOOKED_AT_LIMIT,
         "query": query,
         "is_filtered": bool(query.keys() - {"before"}),
-        "states": [OPEN, ATTENTION, NEAR, *(state.value for state in TaskState)],
+        "states": [*PSEUDO_STATES, *(state.value for state in TaskState)],
         "windows": paging.AGES,
         "texts": [(name, query.get(name, "")) for name in TEXTS],
     }
