@@ -438,6 +438,9 @@ class Agent:
         """Give back what was claimed and got no slot."""
         keys = [execution.key for execution in late]
         give_back = partial(self._hand_over, late, keys, reason=reason)
+        if self.is_stopping:  # who signs off waits for the pool, and for no thread
+            self._try(give_back, NOT_GIVEN_BACK)
+            return
         try:
             threading.Thread(
                 target=self._try, args=(give_back, NOT_GIVEN_BACK), daemon=True

@@ -134,7 +134,11 @@ class Attempt(Request):
         hiding.begin(self.masker)
         waited_seconds = time.monotonic() - self.claimed_at
         return call_of(
-            self.execution, self.contents, pack_path=pack_path, waited_seconds=waited_seconds
+            self.execution,
+            self.contents,
+            pack_path=pack_path,
+            waited_seconds=waited_seconds,
+            begin_by=self.begin_by,
         )
 
     def run_here(self, call: Call) -> None:
@@ -155,6 +159,9 @@ class Attempt(Request):
         pool would not report it, and the slot would be gone."""
         if not isinstance(outcome, Outcome):  # how a thread pool reports an exception
             self.on_lost(outcome)
+            return
+        if outcome.reason == Reason.GIVEN_BACK and not self.is_canceling:
+            self.desk.not_begun(self)
             return
         try:
             reason, result = self._as_known_here(Reason(outcome.reason), outcome.result)
@@ -289,6 +296,7 @@ def call_of(
     *,
     pack_path: str,
     waited_seconds: float = 0.0,
+    begin_by: float = math.inf,
 ) -> Call:
     """Collect all that a runtime needs, so that pool children need no database and no keys.
     `waited_seconds`: since the claim."""
@@ -313,4 +321,5 @@ def call_of(
         defers_on_75=packs.defers_on_75(
             action.runtime, action.runtime_options, idempotent=action.idempotent
         ),
+        begin_by=begin_by,
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
 
@@ -26,9 +27,12 @@ def run(call: Call) -> Outcome:
     """Run the action to its end; an interrupted one leaves no processes behind.
 
     What the action gets leaves this process here, in the call, and what comes back of it enters
-    here, in the outcome.
+    here, in the outcome. It does not begin too late: the loop that feeds a pool of processes may
+    have been kept meanwhile.
     """
     try:
+        if time.monotonic() > call.begin_by:
+            return runtimes.not_begun()
         outcome = _launch(call)
         if outcome.reason == Reason.CANCELLED_RUNNING:
             processes.terminate(

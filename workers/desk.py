@@ -366,10 +366,19 @@ class Desk:
         self.agent.finisher.put(end)
         # afterwards, so that who stops this worker finds it either here or there
         self.claimed.pop(attempt.key, None)
+        state.task_ready(attempt)
+        self._free_slot(attempt)
+
+    def not_begun(self, attempt: Attempt) -> None:
+        """Give back an attempt that came to its slot too late, and free the slot. May be called
+        from any thread."""
+        self.agent.give_back_late([self._forgotten(attempt)])
+        self._free_slot(attempt)
+
+    def _free_slot(self, attempt: Attempt) -> None:
         # the pool's job has the attempt's methods: together they would stay until somebody looks
         # for garbage. Not before: what is claimed and has no job counts as not begun
         attempt.job = None
-        state.task_ready(attempt)
         if not attempt.slot_goes_on:
             self._wake_for_more(is_served=False)
         hiding.end(attempt.masker)

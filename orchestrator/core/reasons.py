@@ -136,7 +136,11 @@ class Reason(enum.StrEnum):
         Known.NEVER_STARTED,
         "The deadline passed before the action could start",
     )
-    GIVEN_BACK = "given_back", Known.NEVER_STARTED, "The worker stopped before the action started"
+    GIVEN_BACK = (
+        "given_back",
+        Known.NEVER_STARTED,
+        "The worker gave it back before the action started",
+    )
     MOVED = "moved", Known.NEVER_STARTED, "Another worker was free to start the action sooner"
 
     QUEUE_PAUSED = (

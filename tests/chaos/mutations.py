@@ -823,6 +823,27 @@ MUTANTS = (
         (SLOTS,),
     ),
     Mutant(
+        "what the pool brings to its slot too late begins all the same",
+        "workers/child.py",
+        "        if time.monotonic() > call.begin_by:\n",
+        "        if False:\n",
+        (("tests/workers/test_child.py",),),
+    ),
+    Mutant(
+        "the pool is not told by when an attempt begins",
+        "workers/attempts.py",
+        "            begin_by=self.begin_by,\n",
+        "",
+        (SLOTS,),
+    ),
+    Mutant(
+        "what did not begin in its slot ends",
+        "workers/attempts.py",
+        "        if outcome.reason == Reason.GIVEN_BACK and not self.is_canceling:\n",
+        "        if False:\n",
+        (SLOTS,),
+    ),
+    Mutant(
         "a deadline is no limit of the time to begin",
         "workers/desk.py",
         "min(BEGIN_WITHIN_SECONDS, left.total_seconds())",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,6 +44,17 @@ def test_action_is_interrupted_and_the_child_goes_on(kind: str, started: Path) -
     assert outcome.reason == "cancelled_running"
     assert outcome.event == "fail"
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_what_comes_to_its_slot_too_late_does_not_begin(tmp_path: Path) -> None:
+    began = tmp_path / "began"
+    in_time = dataclasses.replace(sh(f"touch {began}"), begin_by=time.monotonic() + 60)
+    late = dataclasses.replace(in_time, begin_by=time.monotonic() - 0.001)
+
+    assert child.run(late).reason == "given_back"
+    assert not began.exists()
+    assert child.run(in_time).reason == "succeeded"
+    assert began.exists()
 
 
 @pytest.mark.parametrize("isolation", ["process", "trusted"])

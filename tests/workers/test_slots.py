@@ -27,7 +27,7 @@ from workers.agent import Agent
 from workers.attempts import Attempt
 from workers.bootsteps import AgentStep
 from workers.runtimes import Call, Outcome
-from workers.runtimes.protocol import completed
+from workers.runtimes.protocol import completed, not_begun
 
 PATH = "/packs/core"
 
@@ -133,6 +133,24 @@ def test_slot_leaves_what_is_late_to_the_loop(agent: Any) -> None:
     assert agent.desk._take_plain() == (late, PATH)
 
 
+@pytest.mark.parametrize("is_canceling", [False, True])
+def test_what_did_not_begin_goes_back_unless_it_is_cancelled(
+    agent: Any, monkeypatch: pytest.MonkeyPatch, is_canceling: bool
+) -> None:
+    """The pool had it, and brought it to a process or thread too late."""
+    monkeypatch.setattr(child, "run", lambda call: not_begun())
+    given_back: list[Any] = []
+    agent.give_back_late = given_back.extend
+    late = claimed(agent)
+    late.is_canceling = is_canceling
+    late.start(agent.desk.pool, pack_path=PATH)
+
+    assert is_idle(agent)
+    assert given_back == ([] if is_canceling else [late.execution])
+    assert ends(agent) == ({late.execution_id: Reason.CANCELLED_RUNNING} if is_canceling else {})
+    assert late.key not in agent.desk.claimed
+
+
 def test_time_since_the_claim_counts_to_the_deadline() -> None:
     attempt: Any = Attempt.__new__(Attempt)
     attempt.execution = Execution(
@@ -140,7 +158,9 @@ def test_time_since_the_claim_counts_to_the_deadline() -> None:
         started_at=NOW, deadline_at=NOW + seconds(12),
     )  # fmt: skip
     attempt.contents, attempt.claimed_at = Contents({}), time.monotonic() - 5
+    attempt.begin_by = attempt.claimed_at + 5.5
     call = attempt.begin(pack_path=PATH)
+    assert call.begin_by == attempt.begin_by
     assert 6 < call.timeout_seconds <= 7
 
 

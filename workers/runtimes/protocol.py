@@ -46,6 +46,9 @@ class Call:
     """The token of its execution, if its action asks for one."""
     defers_on_75: bool = False
     """For a command: the exit status 75 says that it cannot begin now."""
+    begin_by: float = math.inf
+    """It does not begin after this; by `time.monotonic`, which is one clock for all processes of a
+    machine."""
 
     @property
     def pack(self) -> str:
@@ -127,6 +130,12 @@ def _after(seconds: Any) -> dict[str, float]:
 def interrupted(message: str = "The action was interrupted.") -> Outcome:
     """Make the outcome of an action that was stopped before its time limit."""
     return failed(message, by="worker", reason=Reason.CANCELLED_RUNNING)
+
+
+def not_begun() -> Outcome:
+    """Make the outcome of an action that reached its slot too late: it goes back to the backlog,
+    uncounted."""
+    return failed("It came to its slot too late.", by="worker", reason=Reason.GIVEN_BACK)
 
 
 def unavailable(call: Call, why: str, *, missing: str = "") -> Outcome:
