@@ -65,7 +65,7 @@ class AgentStep(bootsteps.StartStopStep):
         credentials.forget()
         agent.register()
         if agent.is_stopping:
-            agent.leave()
+            agent.departure.leave()
             raise SystemExit(os.EX_OK)
         worker.muster_agent = agent
         parent_pid = os.getpid()
@@ -85,11 +85,13 @@ class AgentStep(bootsteps.StartStopStep):
         signals.worker_process_shutdown.connect(lambda **_: warm_process.end_all(), weak=False)
         signals.worker_before_create_process.connect(beat_while_forking, weak=False)
         signals.worker_shutting_down.connect(
-            lambda sig, **_: agent.drain(f"shutting down ({sig})", within_seconds=patience_seconds),
+            lambda sig, **_: agent.departure.drain(
+                f"shutting down ({sig})", within_seconds=patience_seconds
+            ),
             weak=False,
         )
         signals.worker_ready.connect(lambda **_: agent.admission.consumes(), weak=False)
-        signals.worker_shutdown.connect(lambda **_: agent.leave(), weak=False)
+        signals.worker_shutdown.connect(lambda **_: agent.departure.leave(), weak=False)
 
     def start(self, worker: Any) -> None:
         if (threads := getattr(worker.pool, "executor", None)) is not None:
@@ -105,7 +107,7 @@ class AgentStep(bootsteps.StartStopStep):
         self.stop(worker)
 
     def register_with_event_loop(self, worker: Any, hub: Any) -> None:
-        worker.muster_agent.join_loop(hub)
+        worker.muster_agent.loop.join(hub)
 
 
 class SignalStep(bootsteps.StartStopStep):
@@ -152,7 +154,7 @@ def _stops(agent: Agent, *, hurry: bool) -> Any:
         if agent.may_vanish:
             raise SystemExit(os.EX_OK)
         patience_seconds = settings.MUSTER.shutdown_timeout_seconds
-        agent.drain(
+        agent.departure.drain(
             f"shutting down ({signal.Signals(number).name})",
             within_seconds=0 if hurry or agent.is_stopping else patience_seconds,
         )
@@ -178,7 +180,7 @@ class CancelStep(bootsteps.ConsumerStep):
     def start(self, consumer: Any) -> None:
         self.agent: Agent = consumer.controller.muster_agent
         super().start(consumer)
-        self.agent.cancel_consumers = self.consumers
+        self.agent.loop.cancel_consumers = self.consumers
         queue = topology.cancel_queue(self.agent.worker_id).queue()
         consumer.controller.queues_beside = [queue]
         log.info("Consumer started", queue=queue.name, prefetch=0)

@@ -76,12 +76,12 @@ class BrokerWatch(threading.Thread):
         elif time.monotonic() - self.troubled_at >= self.patience_seconds:
             check, what = trouble
             if check == QUEUE_CHECK:
-                self.agent.consume_again()
+                self.agent.loop.consume_again()
             self.fitness.tell(CHECKS, {check: f"{what} {self.since}"})
 
     def _trouble(self) -> tuple[str, str] | None:
         """The check that fails, and the reason; None if messages reach this worker."""
-        if not self.agent.is_connected:
+        if not self.agent.loop.is_connected:
             return fleet.BROKER_CHECK, "no connection to the broker"
         try:
             unconsumed = self._look_at_queues()
@@ -90,7 +90,7 @@ class BrokerWatch(threading.Thread):
         except publisher.errors() as error:
             log.debug("the broker does not answer", error=repr(error))
             return fleet.BROKER_CHECK, "no answer from the broker"
-        if self.agent.is_paused:
+        if self.agent.loop.is_paused:
             unconsumed.discard(topology.worker_queue(self.agent.worker_id).name)
         if unconsumed:
             return QUEUE_CHECK, f"{' and '.join(sorted(unconsumed))}: no consumer"

@@ -125,7 +125,7 @@ class Canceller:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(attempt.worker_pid), number)
 
-        self.agent.on_loop(send)
+        self.agent.loop.call_soon(send)
 
 
 def _is_in_process(attempt: Attempt) -> bool:

@@ -115,7 +115,7 @@ class Claimer(threading.Thread):
             time.sleep(PAUSE_SECONDS)
             answer = Answer(batch, None)
         self.answers.append(answer)
-        self.agent.wake()
+        self.agent.loop.wake()
 
     def _ask_database(self, batch: list[Offered]) -> Answer:
         wanted = {attempt.key for attempt in batch}

@@ -81,7 +81,7 @@ class Desk:
             attempt.desk = self
         self.waiting.extend(attempts)
         if self.claimed or self.claiming:
-            self.agent.wake()
+            self.agent.loop.wake()
         else:
             self.claim_waiting()
 
@@ -152,7 +152,7 @@ class Desk:
         for attempt in settled:
             attempt.acknowledge_message()
         room = self.room()
-        if self.waiting and self.worth_asking(room) and self.agent.takes_work:
+        if self.waiting and self.worth_asking(room) and self.agent.loop.takes_work:
             batch = [self.waiting.popleft() for _ in range(min(room, len(self.waiting)))]
             self.claiming += len(batch)
             self.in_hand.take(attempt.key for attempt in batch)
@@ -216,9 +216,9 @@ class Desk:
             else:
                 self._start(attempt, pack_path)
         if paused:
-            self.agent.give_back_paused(paused)
+            self.agent.returns.give_back_soon(paused, Reason.QUEUE_PAUSED)
         if late:
-            self.agent.give_back_late(late)
+            self.agent.returns.give_back_soon(late, Reason.GIVEN_BACK)
 
     def _forgotten(self, attempt: Attempt) -> Execution:
         """The execution of an attempt that is not begun here, for who gives it back."""
@@ -294,7 +294,7 @@ class Desk:
         is_left = bool(self.ready) and not is_served
         # what is offered from now on finds the slot free by itself
         if is_left or (self.waiting and self.worth_asking(self.room())):
-            self.agent.wake()
+            self.agent.loop.wake()
 
     def go_on(self, attempts: Sequence[Attempt]) -> None:
         """Start attempts whose releases are here by now, before those that came after them. While
@@ -372,7 +372,7 @@ class Desk:
     def not_begun(self, attempt: Attempt) -> None:
         """Give back an attempt that came to its slot too late, and free the slot. May be called
         from any thread."""
-        self.agent.give_back_late([self._forgotten(attempt)])
+        self.agent.returns.give_back_soon([self._forgotten(attempt)], Reason.GIVEN_BACK)
         self._free_slot(attempt)
 
     def _free_slot(self, attempt: Attempt) -> None:

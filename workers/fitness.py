@@ -53,7 +53,7 @@ class Fitness:
 
     def _tell(self, asked: Collection[str], failures: Mapping[str, str]) -> None:
         if failures.keys() - GOES_ON_CONSUMING:
-            self.agent.pause()
+            self.agent.loop.pause()
         life = {"worker_id": self.agent.worker_id, "incarnation": self.agent.incarnation}
         for name, reason in failures.items():
             if not self.failing.get(name):
@@ -64,4 +64,4 @@ class Fitness:
             fleet.mark_healthy(**life, check=name, now=clock.now())
             del self.failing[name]
         if not self.failing.keys() - GOES_ON_CONSUMING:
-            self.agent.resume()
+            self.agent.loop.resume()

@@ -114,7 +114,7 @@ class Heartbeat(threading.Thread):
         while not self._left.is_set():
             renewed = self._beat()
             if self.is_overdue:
-                self.agent.die("its heartbeat could not be renewed")
+                self.agent.departure.die("its heartbeat could not be renewed")
             self._pause(self._pause_seconds(renewed=renewed))
         connections.close_all()
 
@@ -163,7 +163,7 @@ class Heartbeat(threading.Thread):
     def _beat(self) -> bool:
         """Renew the heartbeat, and do what comes with it; returns False if that was not
         possible."""
-        if not self.agent.loop_turns(within_seconds=self.limit_seconds):
+        if not self.agent.loop.turns(within_seconds=self.limit_seconds):
             log.error("the consumer's loop is stuck, no heartbeat")
             return False
         asked_at = seconds_counted()
@@ -175,10 +175,10 @@ class Heartbeat(threading.Thread):
             if self._left.is_set():
                 return True  # it has signed off meanwhile, so it is no longer known
             if answer is fleet.HeartbeatAnswer.LOST:
-                self.agent.die("it was declared lost or replaced")
+                self.agent.departure.die("it was declared lost or replaced")
             self.renewed_at = asked_at
             if answer is fleet.HeartbeatAnswer.DRAIN and not self.agent.is_stopping:
-                self.agent.finish_and_go()
+                self.agent.departure.finish_and_go()
             self.sentinel.renew()
             self._show()
             self.agent.admission.begin()
@@ -204,6 +204,6 @@ class Heartbeat(threading.Thread):
         self.sign.renew(
             worker=self.agent.name,
             incarnation=self.agent.incarnation,
-            is_paused=self.agent.is_paused,
+            is_paused=self.agent.loop.is_paused,
             is_stopping=self.agent.is_stopping,
         )

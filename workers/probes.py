@@ -93,7 +93,7 @@ class Prober(threading.Thread):
         }
 
     def _loop_turns(self) -> str | None:
-        if self.agent.loop_turns(within_seconds=ANSWER_SECONDS):
+        if self.agent.loop.turns(within_seconds=ANSWER_SECONDS):
             return None
         return f"the consumer's loop did not turn for {ANSWER_SECONDS:g} s"
 
@@ -111,13 +111,13 @@ class PoolProbe:
 
     def ask(self) -> str | None:
         """Probe the pool and wait for the answers; returns None, or what is wrong."""
-        if not self.agent.is_connected:
+        if not self.agent.loop.is_connected:
             if not self._unanswered():
                 self.agent.desk.end_probe()
             return None
         if not self.asked:
             submitted = threading.Event()
-            self.agent.on_loop(lambda: self._submit(submitted))
+            self.agent.loop.call_soon(lambda: self._submit(submitted))
             if not submitted.wait(ANSWER_SECONDS):
                 return None  # the loop is stuck, which another check reports
         until = time.monotonic() + ANSWER_SECONDS

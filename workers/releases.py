@@ -153,7 +153,7 @@ class Releases(threading.Thread):
                 left.append(attempt)
         self._waiting = left
         if ready:
-            self.agent.on_loop(lambda: self.agent.desk.go_on(ready))
+            self.agent.loop.call_soon(lambda: self.agent.desk.go_on(ready))
 
     def _give_up(self, attempt: Attempt) -> None:
         """End an attempt that has not begun: it goes to a worker that has the release."""

@@ -27,7 +27,7 @@ def run_claimed(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., N
     agent: Agent | None = getattr(consumer.controller, "muster_agent", None)
     if agent is None:
         return _refuse
-    agent.attach(consumer)
+    agent.loop.attach(consumer)
     eventer = consumer.event_dispatcher
 
     def on_message(

@@ -156,7 +156,7 @@ _BY_SITE: dict[str, Boundary] = {
     "fleet.lives:leave:atomic": _in(WORKER, by="stop a worker"),
     "fleet.lives:change:save": _in(WORKER, by="stop a worker"),
     "fleet.lives:note:create": _in(WORKER, by="stop a worker"),
-    "workers.agent:Agent._go_with_stuck_threads:atomic": Boundary(
+    "workers.departure:Departure._go_with_stuck_threads:atomic": Boundary(
         exempt="only a thread that is stuck leads there, and no action of a storm runs in one"
     ),
     "fleet.lives:mark_stale:atomic": _in(EXECUTOR, by="freeze worker"),

@@ -761,7 +761,7 @@ MUTANTS = (
     Mutant(
         "worker whose heartbeat is refused goes on",
         "workers/heartbeat.py",
-        'self.agent.die("it was declared lost or replaced")',
+        'self.agent.departure.die("it was declared lost or replaced")',
         "pass",
         (_scenario("zombies"),),
     ),
@@ -804,7 +804,7 @@ MUTANTS = (
         "end of an attempt is told to nobody who waits for its slot",
         "workers/desk.py",
         "        if is_left or (self.waiting and self.worth_asking(self.room())):\n"
-        "            self.agent.wake()\n",
+        "            self.agent.loop.wake()\n",
         "        pass\n",
         (DESK,),
     ),
@@ -1035,22 +1035,23 @@ MUTANTS = (
     ),
     Mutant(
         "drain is announced once",
-        "workers/agent.py",
+        "workers/departure.py",
         "            if not is_announced and time.monotonic() >= announce_at:",
         "            if not announce_at:",
         (STOPPING,),
     ),
     Mutant(
         "error ends the thread that kills what runs",
-        "workers/agent.py",
-        '            self._try(self._kill_when_due, "could not kill what runs")',
+        "workers/departure.py",
+        '            attempted(self._kill_when_due, "could not kill what runs")',
         "            self._kill_when_due()",
         (STOPPING,),
     ),
     Mutant(
         "what no thread could give back stays in hand",
-        "workers/agent.py",
-        "            log.exception(NOT_GIVEN_BACK)\n            self.desk.in_hand.let_go(keys)",
+        "workers/returns.py",
+        "            log.exception(NOT_GIVEN_BACK)\n"
+        "            self.agent.desk.in_hand.let_go(keys)",
         "            log.exception(NOT_GIVEN_BACK)",
         (STOPPING,),
     ),
@@ -1084,7 +1085,7 @@ MUTANTS = (
     ),
     Mutant(
         "prefetch unlimited",
-        "workers/agent.py",
+        "workers/loop.py",
         "            self.consumer.qos.value = step",
         "            self.consumer.qos.value = 0",
         (DESK, _scenario("queue_ttl")),

@@ -93,7 +93,7 @@ def test_an_attempt_waits_while_its_environment_is_made_and_then_goes_on(
     monkeypatch.setattr(environments, "python_of", make)
     monkeypatch.setattr(fetching, "ensure", lambda release: place)
     gone_on: list[Any] = []
-    monkeypatch.setattr(agent, "on_loop", lambda call: call())
+    monkeypatch.setattr(agent.loop, "call_soon", lambda call: call())
     monkeypatch.setattr(agent.desk, "go_on", gone_on.extend)
     releases, attempt = agent.releases, attempt_of(release)
     releases.bring(attempt)
@@ -150,7 +150,7 @@ def test_no_fetch_keeps_attempts_from_going_on_or_back_in_time(
     monkeypatch.setattr("workers.releases.WAIT_SECONDS", 0.2)
     monkeypatch.setattr(fetching, "ensure", hang)
     gone_on: list[Any] = []
-    monkeypatch.setattr(agent, "on_loop", lambda call: call())
+    monkeypatch.setattr(agent.loop, "call_soon", lambda call: call())
     monkeypatch.setattr(agent.desk, "go_on", gone_on.extend)
     releases, late, soon = agent.releases, attempt_of(release), attempt_of(release)
     releases.bring(late)

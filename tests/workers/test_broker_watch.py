@@ -34,10 +34,10 @@ class Consumed:
 @pytest.fixture
 def connected(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> Agent:
     """A worker with a connection, whose loop is this thread."""
-    monkeypatch.setattr(agent, "on_loop", lambda do: do())
+    monkeypatch.setattr(agent.loop, "call_soon", lambda do: do())
     worker = SimpleNamespace(blueprint=SimpleNamespace(state=RUN))
     loop: Any = SimpleNamespace(connection=object(), task_consumer=Consumed(), controller=worker)
-    agent.consumer, agent.cancel_consumers = loop, [Consumed()]
+    agent.loop.consumer, agent.loop.cancel_consumers = loop, [Consumed()]
     agent.admission.has_consumed = True
     return agent
 
@@ -66,14 +66,14 @@ def test_queue_without_a_consumer_is_consumed_again_and_told(
 
     assert list(told[0]) == [QUEUE_CHECK]
     assert told[0][QUEUE_CHECK].startswith(f"{name}: no consumer since ")
-    assert connected.cancel_consumers[0].story == ["cancel", "consume"]
-    assert connected.consumer.task_consumer.story == ["cancel", "consume"]
+    assert connected.loop.cancel_consumers[0].story == ["cancel", "consume"]
+    assert connected.loop.consumer.task_consumer.story == ["cancel", "consume"]
 
 
 def test_worker_that_is_paused_need_not_consume_its_work_but_its_cancels(
     connected: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connected.is_paused = True
+    connected.loop.is_paused = True
     looking, told = watch(connected, monkeypatch, MAIN)
     looking.look()
     looking.look()
@@ -83,24 +83,24 @@ def test_worker_that_is_paused_need_not_consume_its_work_but_its_cancels(
     looking.look()
     looking.look()
     assert told[0][QUEUE_CHECK].startswith(f"{CANCEL}: no consumer since ")
-    assert connected.cancel_consumers[0].story == ["cancel", "consume"]
-    assert connected.consumer.task_consumer.story == []
+    assert connected.loop.cancel_consumers[0].story == ["cancel", "consume"]
+    assert connected.loop.consumer.task_consumer.story == []
 
 
 def test_worker_that_ends_consumes_nothing_again(connected: Agent) -> None:
-    connected.consumer.controller.blueprint.state = CLOSE
-    connected.consume_again()
-    assert connected.cancel_consumers[0].story == []
-    assert connected.consumer.task_consumer.story == []
+    connected.loop.consumer.controller.blueprint.state = CLOSE
+    connected.loop.consume_again()
+    assert connected.loop.cancel_consumers[0].story == []
+    assert connected.loop.consumer.task_consumer.story == []
 
 
 def test_worker_that_stops_leaves_its_channel_to_its_loop(connected: Agent) -> None:
     connected.is_stopping = True
-    connected.pause()
-    connected.resume()
-    connected.consume_again()
-    assert connected.consumer.task_consumer.story == []
-    assert connected.cancel_consumers[0].story == []
+    connected.loop.pause()
+    connected.loop.resume()
+    connected.loop.consume_again()
+    assert connected.loop.consumer.task_consumer.story == []
+    assert connected.loop.cancel_consumers[0].story == []
 
 
 def test_watch_outlives_what_it_does_not_expect(
@@ -127,28 +127,28 @@ def test_watch_outlives_what_it_does_not_expect(
 def soon(connected: Agent, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
     """What the loop is to call soon. It keeps no order."""
     calls: list[Callable[[], None]] = []
-    monkeypatch.setattr(connected, "on_loop", calls.append)
+    monkeypatch.setattr(connected.loop, "call_soon", calls.append)
     return calls
 
 
 def test_both_queues_are_cancelled_and_consumed_in_one_call_of_the_loop(
     connected: Agent, soon: list[Callable[[], None]]
 ) -> None:
-    connected.consume_again()
+    connected.loop.consume_again()
     (call,) = soon
     call()
-    assert connected.cancel_consumers[0].story == ["cancel", "consume"]
-    assert connected.consumer.task_consumer.story == ["cancel", "consume"]
+    assert connected.loop.cancel_consumers[0].story == ["cancel", "consume"]
+    assert connected.loop.consumer.task_consumer.story == ["cancel", "consume"]
 
 
 @pytest.mark.parametrize("last", ["cancel", "consume"])
 def test_worker_does_what_it_was_told_last_whatever_the_loop_calls_first(
     connected: Agent, soon: list[Callable[[], None]], last: str
 ) -> None:
-    told = [connected.pause, connected.resume, connected.pause]
+    told = [connected.loop.pause, connected.loop.resume, connected.loop.pause]
     for tell in told if last == "cancel" else told[:2]:
         tell()
     for order in itertools.permutations(soon):
         for call in order:
             call()
-        assert connected.consumer.task_consumer.story[-1] == last
+        assert connected.loop.consumer.task_consumer.story[-1] == last

@@ -180,15 +180,15 @@ def test_what_another_transaction_holds_stays_unacknowledged_and_is_asked_for_la
 
 
 def test_what_is_held_makes_room_for_others_behind_it(agent: Agent) -> None:
-    agent.consumer = SimpleNamespace(qos=SimpleNamespace(value=1))
+    agent.loop.consumer = SimpleNamespace(qos=SimpleNamespace(value=1))
     held = [Offered([], uuid.uuid4()) for _ in range(2)]
     offer(agent, *held)
     answer(agent, held=[each.key for each in held])
 
     agent.desk.pool = SimpleNamespace(maintain_pool=lambda: None)
-    agent._on_loop_tick()
+    agent.loop._on_tick()
 
-    assert agent.consumer.qos.value >= 2 * agent.capacity + 2
+    assert agent.loop.consumer.qos.value >= 2 * agent.capacity + 2
     assert agent.desk.claiming == 2, "and it is asked for again"
 
 
@@ -280,11 +280,11 @@ def test_nothing_is_claimed_by_a_worker_that_stops(agent: Agent) -> None:
 
 def test_broker_sends_ahead_twice_the_slots_and_no_more(agent: Agent) -> None:
     """What was sent ahead is out of its TTL's reach. 0 would be no limit at all."""
-    agent.consumer = SimpleNamespace(qos=SimpleNamespace(value=1))
+    agent.loop.consumer = SimpleNamespace(qos=SimpleNamespace(value=1))
 
-    agent._adapt_prefetch()
+    agent.loop._adapt_prefetch()
 
-    assert agent.consumer.qos.value == 2 * agent.capacity
+    assert agent.loop.consumer.qos.value == 2 * agent.capacity
 
 
 def test_pool_is_given_no_more_than_it_has_slots(agent: Agent) -> None:
@@ -327,7 +327,7 @@ def test_what_was_claimed_long_before_the_loop_came_to_it_goes_back(
 ) -> None:
     """The loop waits for a connection while the broker is away, and limits count from the claim."""
     back: list[Any] = []
-    monkeypatch.setattr(agent, "_begin_to_give_back", lambda late, reason: back.extend(late))
+    monkeypatch.setattr(agent.returns, "give_back_soon", lambda late, reason: back.extend(late))
     story: list[str] = []
     one = Offered(story, uuid.uuid4())
     offer(agent, one)
@@ -546,7 +546,7 @@ def test_end_of_an_attempt_has_the_loop_look_for_what_waits_for_its_slot(
     """Whether it is claimed already or not; and only for that, so that an idle worker's end is
     recorded sooner."""
     wakes: list[str] = []
-    monkeypatch.setattr(agent, "wake", lambda: wakes.append("woken"))
+    monkeypatch.setattr(agent.loop, "wake", lambda: wakes.append("woken"))
     agent.desk.ended_last_second = lambda: ahead  # type: ignore[method-assign]
     three = [Offered([], uuid.uuid4()) for _ in range(3)]
     offer(agent, *three)

@@ -22,12 +22,20 @@ class Agent:
     is_stopping = is_paused = False
     loop_is_stuck = False
 
+    @property
+    def loop(self) -> Agent:
+        return self
+
+    @property
+    def departure(self) -> Agent:
+        return self
+
     def __init__(self) -> None:
         self.story: list[str] = []
         self.admission = SimpleNamespace(begin=lambda: self.story.append("takes work"))
         self.desk = SimpleNamespace(claimed={})
 
-    def loop_turns(self, *, within_seconds: float) -> bool:
+    def turns(self, *, within_seconds: float) -> bool:
         return not self.loop_is_stuck
 
     def die(self, why: str) -> None:

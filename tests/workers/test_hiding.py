@@ -290,7 +290,9 @@ def attempt(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr("workers.attempts.processes.terminate", lambda *_, **__: 0)
     put: list[executions.Ended] = []
     agent: Any = SimpleNamespace(
-        finisher=SimpleNamespace(put=put.append), wake=lambda: None, code=SimpleNamespace()
+        finisher=SimpleNamespace(put=put.append),
+        loop=SimpleNamespace(wake=lambda: None),
+        code=SimpleNamespace(),
     )
     attempt: Any = Attempt.__new__(Attempt)
     attempt.execution_id, attempt.number, attempt.time_start = "id", 1, 1.0

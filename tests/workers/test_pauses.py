@@ -238,9 +238,11 @@ def test_what_is_claimed_of_a_paused_queue_goes_back_and_is_not_started(
 ) -> None:
     monkeypatch.setattr("workers.desk.state.task_ready", lambda *_: None)
     monkeypatch.setattr(
-        w1,
-        "_begin_to_give_back",
-        lambda late, reason: w1._hand_over(late, [each.key for each in late], reason=reason),
+        w1.returns,
+        "give_back_soon",
+        lambda late, reason: w1.returns._hand_over(
+            late, [each.key for each in late], reason=reason
+        ),
     )
     pauses.note(of("orders", S.RUNNING))
     story: list[str] = []

@@ -23,14 +23,14 @@ ANSWER_SECONDS = 0.5
 def turning(monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
     """An agent of one slot, in a loop and with a pool of threads as Celery has them."""
     monkeypatch.setattr("workers.probes.ANSWER_SECONDS", ANSWER_SECONDS)
-    monkeypatch.setattr("workers.agent.LONGEST_LOOP_TICK_SECONDS", 0.02)
+    monkeypatch.setattr("workers.loop.LONGEST_TICK_SECONDS", 0.02)
     agent = Agent(worker_id=1, capacity=1, pool_kind="thread")
     hub, pool = Hub(), TaskPool(1)
     pool.start()
     there = object()
     consumer = SimpleNamespace(hub=hub, pool=pool, qos=None, connection=there, task_consumer=there)
-    agent.join_loop(hub)
-    agent.attach(consumer)
+    agent.loop.join(hub)
+    agent.loop.attach(consumer)
     loop = threading.Thread(target=hub.run_forever)
     loop.start()
     yield agent
@@ -44,7 +44,7 @@ def turning(monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
 def test_loop_that_is_stuck_is_noticed_until_it_turns_again(turning: Agent) -> None:
     prober, goes_on = Prober(turning), threading.Event()
     assert not any(prober.look().values())
-    turning.on_loop(goes_on.wait)  # type: ignore[arg-type]
+    turning.loop.call_soon(goes_on.wait)  # type: ignore[arg-type]
     try:
         wait_until(lambda: prober.look()["loop"], seconds=10)
         found = prober.look()

@@ -26,6 +26,7 @@ from workers import child, hiding, probes
 from workers.agent import Agent
 from workers.attempts import Attempt
 from workers.bootsteps import AgentStep
+from workers.loop import Loop
 from workers.runtimes import Call, Outcome
 from workers.runtimes.protocol import completed, not_begun
 
@@ -38,7 +39,7 @@ def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setattr("workers.desk.state.task_ready", lambda *_: None)
     agent: Any = Agent(worker_id=1, capacity=1, pool_kind="thread")
     agent.woken = []
-    agent.wake = lambda: agent.woken.append("woken")
+    agent.loop.wake = lambda: agent.woken.append("woken")
     agent.releases.path_for = lambda execution: PATH
     agent.fed = threading.Event()
     agent.desk.pool = TaskPool(1, app=app)
@@ -140,7 +141,7 @@ def test_what_did_not_begin_goes_back_unless_it_is_cancelled(
     """The pool had it, and brought it to a process or thread too late."""
     monkeypatch.setattr(child, "run", lambda call: not_begun())
     given_back: list[Any] = []
-    agent.give_back_late = given_back.extend
+    agent.returns.give_back_soon = lambda unbegun, reason: given_back.extend(unbegun)
     late = claimed(agent)
     late.is_canceling = is_canceling
     late.start(agent.desk.pool, pack_path=PATH)
@@ -355,8 +356,8 @@ def test_errand_of_a_probe_comes_before_what_is_ready(
 def test_slots_go_on_by_themselves_when_the_probe_is_answered(
     agent: Any, ran: list[tuple[Any, str]], monkeypatch: pytest.MonkeyPatch, is_connected: bool
 ) -> None:
-    monkeypatch.setattr(Agent, "is_connected", is_connected)
-    monkeypatch.setattr(agent, "on_loop", lambda do: do())
+    monkeypatch.setattr(Loop, "is_connected", is_connected)
+    monkeypatch.setattr(agent.loop, "call_soon", lambda do: do())
     agent.desk.begin_probe()  # of which nothing came
     assert probes.PoolProbe(agent).ask() is None
     attempts = ready(agent, 3)

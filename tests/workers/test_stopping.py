@@ -19,8 +19,9 @@ from tests.rows import ended, reread
 from tests.waiting import wait_until
 from tests.workers.test_database_threads import asked, rows, statuses
 from tests.workers.test_desk import Offered
-from workers.agent import EXIT_LOST, Agent
+from workers.agent import Agent
 from workers.attempts import Attempt
+from workers.departure import EXIT_LOST
 from workers.host import Answer
 
 pytestmark = [
@@ -35,7 +36,7 @@ S = ExecutionStatus
 @pytest.fixture(autouse=True)
 def unheard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workers.desk.state.task_ready", lambda *_: None)
-    monkeypatch.setattr("workers.agent.publisher.flush", lambda: True)
+    monkeypatch.setattr("workers.departure.publisher.flush", lambda: True)
 
 
 def claimed(agent: Agent, execution: Any) -> Any:
@@ -50,19 +51,18 @@ def claimed(agent: Agent, execution: Any) -> Any:
 @contextmanager
 def draining(agent: Agent) -> Iterator[None]:
     """Its thread that waits for a request to stop, and ends with its pool."""
-    thread = threading.Thread(target=agent._drain)
-    thread.start()
+    agent.departure.start()
     try:
         yield
     finally:
         agent.stops.set()
-        agent._pool_is_down.set()
-        thread.join(60)
+        agent.departure._pool_is_down.set()
+        agent.departure.join(60)
 
 
 def leave(agent: Agent) -> None:
     """As on the main thread of a worker, which ends with its process."""
-    agent.leave()
+    agent.departure.leave()
     connections.close_all()
 
 
@@ -73,7 +73,7 @@ def test_claim_that_is_granted_after_the_end_of_the_loop_goes_back_while_another
     claimed(w1, running).job = object()
     batch = [asked(late), asked(refused)]
     w1.desk.in_hand.take([each.key for each in batch])
-    w1.drain("shutting down", within_seconds=60)
+    w1.departure.drain("shutting down", within_seconds=60)
     with draining(w1):
         wait_until(lambda: Worker.objects.get().status == "draining")
 
@@ -96,12 +96,12 @@ def test_drain_is_announced_again_until_that_succeeds(
             raise refusals.pop()
         return drain(**about)
 
-    monkeypatch.setattr("workers.agent.ANNOUNCE_SECONDS", 0.0)
-    monkeypatch.setattr("workers.agent.fleet.drain", refuse_twice)
+    monkeypatch.setattr("workers.departure.ANNOUNCE_SECONDS", 0.0)
+    monkeypatch.setattr("workers.departure.fleet.drain", refuse_twice)
     with draining(w1):
         assert Worker.objects.get().status == "active", "nobody has asked it to stop"
 
-        w1.drain("shutting down", within_seconds=60)
+        w1.departure.drain("shutting down", within_seconds=60)
 
         wait_until(lambda: reread(dispatched).status == "requested")
         assert Worker.objects.get().status == "draining"
@@ -122,10 +122,10 @@ def test_what_runs_is_killed_when_the_time_is_up_whatever_goes_wrong(
         kills.append(running.is_stopped)
         raise OSError("it may not")
 
-    monkeypatch.setattr("workers.agent.fleet.drain", fail)
-    monkeypatch.setattr(w1, "_kill_all", kill)
+    monkeypatch.setattr("workers.departure.fleet.drain", fail)
+    monkeypatch.setattr(w1.departure, "_kill_all", kill)
     with draining(w1):
-        w1.drain("shutting down", within_seconds=0)
+        w1.departure.drain("shutting down", within_seconds=0)
 
         wait_until(lambda: len(kills) > 1)
     assert set(kills) == {True}
@@ -137,10 +137,10 @@ def test_worker_that_gives_up_ends_though_it_cannot_kill_what_runs(
     def leave_at_once(status: int) -> None:
         raise SystemExit(status)
 
-    monkeypatch.setattr(w1, "_kill_all", lambda: 1 / 0)
-    monkeypatch.setattr("workers.agent.os._exit", leave_at_once)
+    monkeypatch.setattr(w1.departure, "_kill_all", lambda: 1 / 0)
+    monkeypatch.setattr("workers.departure.os._exit", leave_at_once)
     with pytest.raises(SystemExit, match=str(EXIT_LOST)):
-        w1.die("it was declared lost")
+        w1.departure.die("it was declared lost")
 
 
 def test_what_cannot_be_given_back_for_want_of_a_thread_is_left_to_the_audit(
@@ -154,7 +154,7 @@ def test_what_cannot_be_given_back_for_want_of_a_thread_is_left_to_the_audit(
 
     with monkeypatch.context() as full:
         full.setattr(threading.Thread, "start", fail)
-        w1.give_back_paused([late])
+        w1.returns.give_back_soon([late], Reason.QUEUE_PAUSED)
     assert w1.desk.in_hand.keys() == []
 
 
@@ -166,10 +166,10 @@ def test_attempt_whose_release_came_as_its_worker_stops_goes_back_and_acknowledg
     w1.is_stopping = True
     monkeypatch.setattr(w1.desk, "claim_waiting", lambda: 1 / 0)  # what the loop alone may do
 
-    w1.on_loop(lambda: w1.desk.go_on([attempt]))
+    w1.loop.call_soon(lambda: w1.desk.go_on([attempt]))
 
     assert list(w1.desk.ready) == [attempt]
-    w1._give_back()
+    w1.departure._give_back()
     assert ended(execution) == ("requested", "given_back")
 
 
@@ -181,7 +181,7 @@ def test_what_waits_for_its_release_or_for_a_turn_of_the_loop_goes_back_when_the
     claimed(w1, waiting)
     w1.is_stopping = True
 
-    w1.leave()
+    w1.departure.leave()
 
     assert ended(waiting) == ("requested", "given_back")
     assert reread(waiting).retry_count == 0

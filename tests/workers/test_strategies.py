@@ -32,7 +32,7 @@ class Consumer:
         self.controller = SimpleNamespace(muster_agent=agent)
         self.hostname, self.connection_errors, self.pool = "w1", (), None
         self.event_dispatcher = SimpleNamespace(enabled=True, send=self._note)
-        agent.attach = lambda consumer: None  # type: ignore[method-assign]
+        agent.loop.attach = lambda consumer: None  # type: ignore[method-assign]
         self.strategy = run_claimed(task, app, self)
 
     def _note(self, kind: str, uuid: str, **fields: Any) -> None:
