@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -535,6 +536,69 @@ def test_batch_that_isolates_runs_the_others_and_waits_for_the_repair() -> None:
         play.step("work_001").pk, result={"n": 5}, reason="by hand", actor="ada", now=play.now
     )
     assert play.parameters("report") == {"n": 7}
+
+
+WITHOUT_PART = {"from": "{{ task.context.parts[batch.index - 1] }}"}
+"""Parameters of a worker that cannot be requested if the context has no part for it."""
+
+
+def refusing(parts: Sequence[Any], strategy: str, *, workers: int, **values: Any) -> Play:
+    """A batch of workers of which those without a part, or with one that is no text, cannot be
+    requested."""
+    text = {"type": "object", "properties": {"from": {"type": "string"}}}
+    make_action("core.text", parameters_schema=text)
+    play = Play(
+        step(
+            "plan", type="batchable",
+            batch={"batch_size": 1, "parallelism": 2, "failure_strategy": strategy} | values,
+        ),
+        step("work", "plan", type="batch_worker", action="core.text", parameters=WITHOUT_PART),
+        step("report", "work", parameters={"failed": "{{ steps.work.failed }}"}),
+        context={"parts": parts},
+    )  # fmt: skip
+    play.end("plan", result={"cursor": {"start": 0, "end": workers}})
+    return play
+
+
+def test_batch_of_which_no_worker_can_be_requested_converges_at_once_if_it_continues() -> None:
+    play = refusing([], "continue_on_failure", workers=5)
+    assert play.running() == {"report"}
+    assert play.parameters("report") == {"failed": 5}
+    play.end("report")
+    assert play.state == "complete"
+
+
+@pytest.mark.parametrize("strategy", ["continue_on_failure", "isolate"])
+def test_worker_that_cannot_be_requested_leaves_its_place_to_the_next(strategy: str) -> None:
+    play = refusing([1, 2, "c", 4, "e", "f", 7], strategy, workers=7)
+    assert play.running() == {"work_003", "work_005"}
+    assert play.states["work_006"] == play.states["work_007"] == "pending"
+    assert {play.states[f"work_00{n}"] for n in (1, 2, 4)} == {"error"}
+    play.end("work_003")
+    assert play.running() == {"work_005", "work_006"}
+    play.end("work_005", "work_006")
+    assert play.states["work_007"] == "error"
+    is_over = strategy == "continue_on_failure"
+    assert play.running() == ({"report"} if is_over else set())
+    assert play.state == ("steps_in_process" if is_over else "blocked_by_failures")
+
+
+def test_batch_that_fails_fast_begins_no_other_worker_if_one_cannot_be_requested() -> None:
+    play = refusing([1, 2, "c", "d"], "fail_fast", workers=4)
+    assert play.running() == set()
+    assert play.states["work_003"] == play.states["work_004"] == "pending"
+    assert play.state == "blocked_by_failures"
+
+
+@pytest.mark.parametrize("part", [1, None])
+def test_thousand_workers_that_cannot_be_requested_take_few_looks(
+    part: Any, django_assert_max_num_queries: Any
+) -> None:
+    """Twice as many in each look: not one look, of several statements, for each of them."""
+    parts = [part] * 1_000 + ["good", "good"] if part else []
+    with django_assert_max_num_queries(250):
+        play = refusing(parts, "isolate", workers=1_002, parallelism=1)
+    assert play.running() == ({"work_1001"} if part else set())
 
 
 def test_batch_that_fails_fast_begins_no_worker_after_a_failure_until_it_is_repaired() -> None:

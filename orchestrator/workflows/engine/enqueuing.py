@@ -14,20 +14,20 @@ from django.db import transaction
 
 from orchestrator.core import executions, expressions
 from orchestrator.core.copying import insert_many
+from orchestrator.core.errors import Refusal
 from orchestrator.core.executions import NewExecution, RequestRefused
 from orchestrator.core.models import Execution
 from orchestrator.core.state_machine import Move
 from orchestrator.workflows.engine import outcomes
+from orchestrator.workflows.engine.batches import Room, is_worker, rooms_of, within
 from orchestrator.workflows.engine.turn import Failure, Turn, Turns
 from orchestrator.workflows.models import Step, StepExecution
 from orchestrator.workflows.models.tasks import MOST_TRIES, OF_TASK
 from orchestrator.workflows.states import StepState
-from orchestrator.workflows.states.steps import FAILED, IN_FLIGHT
+from orchestrator.workflows.states.steps import FAILED
 from orchestrator.workflows.task_templates.definitions import (
     BATCH_WORKER,
-    BATCHABLE,
     EXPRESSION_NAMES,
-    FAIL_FAST,
     StepDefinition,
 )
 
@@ -56,15 +56,20 @@ def enqueue(turns: Turns) -> None:
     """Request an execution for every step that is ready.
 
     Steps whose `when` is false are complete at once, which may make others ready: those are handled
-    too. A step whose parameters cannot be evaluated, or are too much, is in error.
+    too. A step whose parameters cannot be evaluated, or are too much, is in error; that may make
+    others ready, too: the next worker of a batch, or the step that converges.
     """
+    failed: Counter[UUID | None] = Counter()
     while turns:
         ready = list(turns.steps.ready(turns.now).without_contents())
-        decided = _decide(turns, _within_parallelism(ready))
+        rooms = rooms_of(ready)
+        decided = _decide(turns, within(rooms, ready, ahead=failed))
+        _hold_back(decided, rooms, ahead=failed)
         _request_all(turns, decided)
-        _fail(turns, decided.failed)
-        moved = _skip(turns, decided.skipped)
-        turns = turns.those(turns.of(step) for step in decided.skipped if step.pk in moved)
+        moved = _fail(turns, decided.failed) | _skip(turns, decided.skipped)
+        over = [*decided.skipped, *(step for step, _ in decided.failed)]
+        failed.update(each.created_by_id for each, _ in decided.failed if is_worker(each))
+        turns = turns.those(turns.of(step) for step in over if step.pk in moved)
 
 
 def _decide(turns: Turns, ready: Sequence[Step]) -> Decided:
@@ -93,33 +98,33 @@ def _decide(turns: Turns, ready: Sequence[Step]) -> Decided:
     return decided
 
 
-def _within_parallelism(ready: Sequence[Step]) -> list[Step]:
-    """Limit the workers of each batch to its parallelism, with no new one after a failure if the
-    batch is to fail fast."""
-    task_ids = {step.task_id for step in ready if step.kind == BATCH_WORKER}
-    if not task_ids:
-        return list(ready)
-    steps = Step.objects.filter(task_id__in=task_ids)
-    batches = dict(steps.filter(kind=BATCHABLE).values_list("pk", "batch"))
-    busy: Counter[UUID | None] = Counter()
-    failing: set[UUID | None] = set()
-    workers = steps.filter(kind=BATCH_WORKER, state__in=[*IN_FLIGHT, StepState.ERROR])
-    for created_by, state in workers.values_list("created_by", "state"):
-        if state == StepState.ERROR:
-            failing.add(created_by)
-        else:
-            busy[created_by] += 1
-    chosen = []
-    for step in ready:
-        batch = batches.get(step.created_by_id) if step.created_by_id else None
-        if batch:
-            stops = batch["failure_strategy"] == FAIL_FAST and step.created_by_id in failing
-            is_full = busy[step.created_by_id] >= batch["parallelism"]
-            if is_full or (stops and step.state == StepState.PENDING):
+def _hold_back(
+    decided: Decided, rooms: Mapping[UUID | None, Room], *, ahead: Counter[UUID | None]
+) -> None:
+    """Leave those for which there is no room, after those that cannot be requested have failed."""
+    extra = [each for each in decided.asked if ahead[each[0].created_by_id]]
+    if not extra:
+        return
+    why = _why_refused(executions.problems([new for _, new in extra]))
+    refused = {extra[index][0].pk: error for index, error in why.items()}
+    asked, decided.asked = decided.asked, []
+    for step, new in asked:
+        if step.pk in refused:
+            decided.failed.append((step, refused[step.pk]))
+            continue
+        if ahead[step.created_by_id]:
+            rooms[step.created_by_id].left -= 1
+            if rooms[step.created_by_id].left < 0:
                 continue
-            busy[step.created_by_id] += 1
-        chosen.append(step)
-    return chosen
+        decided.asked.append((step, new))
+
+
+def _why_refused(refusals: Iterable[Refusal]) -> dict[int, dict[str, Any]]:
+    """By the index of each request that is refused, the error that its step stores."""
+    problems: dict[int, list[str]] = defaultdict(list)
+    for refusal in refusals:
+        problems[refusal.index].append(f"{refusal.pointer}: {refusal.message}")
+    return {index: _not_requested("; ".join(each[:3])) for index, each in problems.items()}
 
 
 # --- data for expressions ------------------------------------------------------------------------
@@ -257,14 +262,9 @@ def _request_together(
                 [new for _, new in asked], requested_by=by, now=turns.now
             )
         except RequestRefused as error:
-            problems: dict[int, list[str]] = defaultdict(list)
-            for refusal in error.refusals:
-                problems[refusal.index].append(f"{refusal.pointer}: {refusal.message}")
-            failed += [
-                (asked[index][0], _not_requested("; ".join(each[:3])))
-                for index, each in problems.items()
-            ]
-            asked = [each for index, each in enumerate(asked) if index not in problems]
+            why = _why_refused(error.refusals)
+            failed += [(asked[index][0], each) for index, each in why.items()]
+            asked = [each for index, each in enumerate(asked) if index not in why]
         else:
             _link(turns, [step for step, _ in asked], accepted)
             return
@@ -305,11 +305,13 @@ def _blamed(step: Step, error: Exception) -> Failure:
     return step, outcomes.error_of_template(error)
 
 
-def _fail(turns: Turns, failed: Iterable[Failure]) -> None:
+def _fail(turns: Turns, failed: Iterable[Failure]) -> set[UUID]:
     groups: dict[str, list[Move]] = defaultdict(list)
     for step, error in failed:
         values = {"error": turns.of(step).masker.value(error), "last_failure_at": turns.now}
         reason = error.get("reason", "it could not be requested")
         groups[reason].append(Move(step.pk, step.state, step.fence, values))
+    moved: set[UUID] = set()
     for reason, moves in groups.items():
-        turns.move_steps("fail", moves, reason=reason)
+        moved |= turns.move_steps("fail", moves, reason=reason)
+    return moved
