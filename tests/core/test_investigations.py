@@ -12,6 +12,7 @@ from django.db import IntegrityError, transaction
 
 from orchestrator.core import investigations
 from orchestrator.core.models import DLQEntry, Tally
+from orchestrator.core.models.dead_letters import COUNTED_BY, Grouping
 from orchestrator.core.states import ExecutionStatus
 from tests.factories import NOW, make_action, make_execution
 from tests.races import at_once
@@ -24,7 +25,8 @@ LATER = NOW + timedelta(hours=3)
 
 
 def open_one(**values: Any) -> DLQEntry:
-    entry = DLQEntry(dlq_reason=Reason.QUEUE_TTL_EXPIRED, dlq_timestamp=NOW, **values)
+    known: dict[str, Any] = {"dlq_reason": Reason.QUEUE_TTL_EXPIRED, "dlq_timestamp": NOW}
+    entry = DLQEntry(**known | values)
     return investigations.keep([entry])[0]
 
 
@@ -222,3 +224,62 @@ def test_hours_until_closed_are_tallied() -> None:
         ("queue_ttl_expired", "4"): 2,
         ("queue_ttl_expired", "sum"): 6,
     }
+
+
+# --- counted -------------------------------------------------------------------------------------
+
+
+def open_several(
+    number: int, reason: DLQEntry.Reason, queue: str, name: str = ""
+) -> list[DLQEntry]:
+    """Letters of one action that died in one queue, a minute one after another."""
+    return [
+        open_one(
+            dlq_reason=reason,
+            dlq_timestamp=NOW + timedelta(minutes=minute),
+            original_queue=queue,
+            subject_kind="execution" if name else "",
+            subject_name=name,
+        )
+        for minute in range(number)
+    ]
+
+
+def counted(grouping: Grouping, *, limit: int = 100) -> list[tuple[Any, ...]]:
+    """The group of each row, its pending entries, and all of them."""
+    rows = DLQEntry.objects.all().counted_by(grouping, limit=limit)
+    counts = ("pending", "total_entries")
+    columns = ("dlq_reason", *COUNTED_BY[grouping], *counts)
+    return [tuple(row[name] for name in columns) for row in rows]
+
+
+def test_entries_are_counted_by_subject_and_by_queue_with_most_pending_first() -> None:
+    expired, invalid = Reason.QUEUE_TTL_EXPIRED, Reason.MESSAGE_INVALID
+    for entry in open_several(4, expired, "worker.1", "shop.sell")[1:]:
+        close(entry)
+    open_several(2, expired, "worker.2", "shop.list")
+    open_several(1, expired, "worker.2", "shop.sell")
+    open_several(2, invalid, "worker.1")
+    assert counted(Grouping.SUBJECT) == [
+        (expired, "execution", "shop.sell", 2, 5),
+        (invalid, "", "", 2, 2),
+        (expired, "execution", "shop.list", 2, 2),
+    ]
+    assert counted(Grouping.QUEUE) == [
+        (expired, "worker.2", 3, 3),
+        (invalid, "worker.1", 2, 2),
+        (expired, "worker.1", 1, 4),
+    ]
+    assert counted(Grouping.QUEUE, limit=1) == [(expired, "worker.2", 3, 3)]
+
+
+def test_each_group_has_times_of_its_own() -> None:
+    first, last = open_several(2, Reason.POISON, "worker.1")
+    close(first)
+    open_several(1, Reason.POISON, "worker.2")
+    rows = DLQEntry.objects.all().counted_by(Grouping.QUEUE, limit=100)
+    # the one that has more entries is first
+    assert rows[0]["avg_resolution_time_minutes"] == pytest.approx(180)
+    assert (rows[0]["oldest_entry"], rows[0]["newest_entry"]) == (NOW, last.dlq_timestamp)
+    assert (rows[0]["manually_resolved"], rows[0]["permanent_failures"]) == (1, 0)
+    assert (rows[1]["avg_resolution_time_minutes"], rows[1]["newest_entry"]) == (None, NOW)

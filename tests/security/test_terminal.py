@@ -74,6 +74,7 @@ def test_no_table_shows_an_escape_sequence(rows: dict[str, Any]) -> None:
         ("execution", "list"), ("execution", "show", execution),
         ("workers", "list"), ("workers", "show", worker), ("workers", "events", worker),
         ("dlq", "list"), ("dlq", "show", entry), ("dlq", "queue"), ("dlq", "stats"),
+        ("dlq", "stats", "--by", "subject"), ("dlq", "stats", "--by", "queue"),
         ("task", "list"), ("task", "show", task), ("task", "audit", task),
         ("task", "step", task, "wash"), ("task", "staleness"), ("task", "graph", task),
         ("template", "list"), ("template", "show", "tests/tidy/1.0.0"),

@@ -55,12 +55,17 @@ class EntryFilters(BaseModel):
         None, description="At or after this time, with a time zone."
     )
     opened_before: Moment | None = Field(None, description="Before this time, with a time zone.")
+    original_queue: pages.Text | None = Field(None, description="The queue its letter died in.")
+    subject_name: pages.Text | None = Field(
+        None, description="An action's ref, or a template's namespace/name/version: exactly."
+    )
 
     def within(self, rows: DLQEntryQuerySet) -> DLQEntryQuerySet:
         """Those of the entries for which the filters hold."""
-        return rows.opened(self.opened_after, self.opened_before).of_template(
-            self.namespace, self.template
-        )
+        columns = {"original_queue", "subject_name"}
+        rows = rows.filter(**self.model_dump(include=columns, exclude_none=True))
+        rows = rows.opened(self.opened_after, self.opened_before)
+        return rows.of_template(self.namespace, self.template)
 
 
 class EntryQuery(EntryFilters):
@@ -132,9 +137,9 @@ class DLQChange(BaseModel):
 def list_dlq_entries(request: AuthenticatedRequest, query: Query[DLQQuery]) -> HttpResponse:
     """Entries, newest first.
 
-    For all filters but a subject and `pending`, a page looks at 100,000 entries: it may be short,
-    or even empty, and `next` leads on to older ones until it is null. With an `offset`, which
-    counts all that match, a page looks at all.
+    For all filters but a subject's id and `pending`, a page looks at 100,000 entries: it may be
+    short, or even empty, and `next` leads on to older ones until it is null. With an `offset`,
+    which counts all that match, a page looks at all.
     """
     refuse_unknown_parameters(request, DLQQuery)
     rows = query.within(DLQEntry.objects.visible_to(request.auth.principal))
@@ -219,7 +224,7 @@ def _known(request: AuthenticatedRequest, dlq_entry_uuid: UUID, permission: str)
 
 
 def _may_scan(query: DLQQuery) -> bool:
-    names = ("dlq_reason", "subject_kind", "namespace", "template", "opened_after", "opened_before")
+    names = ("dlq_reason", "subject_kind", *EntryFilters.model_fields)
     return not query.offset and may_scan(
         is_of_subject=query.subject_id is not None or any(_named(query)),
         resolution_status=query.resolution_status,

@@ -9,11 +9,11 @@ from pydantic import Field, RootModel
 from orchestrator.core.api import dlq, dlq_reports, pages
 from orchestrator.core.api.access import AuthenticatedRequest, needs
 from orchestrator.core.api.application import refuse_unknown_parameters
-from orchestrator.core.api.dlq_reports import TopQuery
+from orchestrator.core.api.dlq_reports import StatsQuery, StatsRow, TopQuery
 from orchestrator.core.api.replies import documented, reply
 from orchestrator.core.models import DLQEntry
 from orchestrator.core.shown import investigations as shown
-from orchestrator.core.shown.investigations import DLQDetail, DLQReasonStats, Investigation
+from orchestrator.core.shown.investigations import DLQDetail, Investigation
 
 router = Router(tags=["dead letters"])
 
@@ -22,8 +22,8 @@ class Entries(RootModel[list[DLQDetail]]):
     """Entries, each with everything that was stored."""
 
 
-class Stats(RootModel[list[DLQReasonStats]]):
-    """Counts and times by reason."""
+class Stats(RootModel[list[StatsRow]]):
+    """Counts and times by reason, or by reason and group."""
 
 
 class Queue(RootModel[list[Investigation]]):
@@ -47,8 +47,8 @@ def list_entries(request: AuthenticatedRequest, query: Query[EntriesQuery]) -> H
 
 
 @router.get("/stats", auth=needs("dlq.read"), response=documented(422, _200=Stats))
-def list_stats(request: AuthenticatedRequest, query: Query[dlq.EntryFilters]) -> HttpResponse:
-    """Counts and times of the investigations of each reason."""
+def list_stats(request: AuthenticatedRequest, query: Query[StatsQuery]) -> HttpResponse:
+    """Counts and times of the investigations of each reason, or of each of its groups."""
     return reply(Stats(dlq_reports.stats(request, query)))
 
 

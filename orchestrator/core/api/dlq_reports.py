@@ -12,14 +12,23 @@ from orchestrator.core.api.application import refuse_unknown_parameters
 from orchestrator.core.api.dlq import EntryFilters
 from orchestrator.core.api.replies import documented, reply
 from orchestrator.core.models import InvestigationQueue
+from orchestrator.core.models.dead_letters import Grouping
 from orchestrator.core.shown import investigations as shown
-from orchestrator.core.shown.investigations import DLQReasonStats, Investigation
+from orchestrator.core.shown.investigations import (
+    DLQQueueStats,
+    DLQReasonStats,
+    DLQSubjectStats,
+    Investigation,
+)
 
 router = Router(tags=["dead letters"])
 
 
+StatsRow = DLQSubjectStats | DLQQueueStats | DLQReasonStats
+
+
 class DLQStats(BaseModel):
-    items: list[DLQReasonStats]
+    items: list[StatsRow]
 
 
 class InvestigationList(BaseModel):
@@ -32,9 +41,21 @@ class TopQuery(BaseModel):
     limit: int = Field(100, ge=1, le=pages.LIMIT_MAX)
 
 
+class StatsQuery(EntryFilters, TopQuery):
+    """Filters, all of which must hold, and the rows wanted."""
+
+    by: Grouping | None = Field(
+        None, description="A row for each reason and subject, or for each reason and queue."
+    )
+
+
 @router.get("/stats", auth=needs("dlq.read"), response=documented(422, _200=DLQStats))
-def dlq_stats(request: AuthenticatedRequest, query: Query[EntryFilters]) -> HttpResponse:
-    """Counts and times of the investigations of each reason."""
+def dlq_stats(request: AuthenticatedRequest, query: Query[StatsQuery]) -> HttpResponse:
+    """Counts and times of the investigations of each reason.
+
+    With `by=subject` the rows have the subject's kind and name in addition, with `by=queue` the
+    queue of the letters. Those with most pending entries then come first.
+    """
     return reply(DLQStats(items=stats(request, query)))
 
 
@@ -48,12 +69,17 @@ def investigation_queue(request: AuthenticatedRequest, query: Query[TopQuery]) -
     return reply(InvestigationList(items=most_urgent(request, query)))
 
 
-def stats(request: AuthenticatedRequest, query: EntryFilters) -> list[DLQReasonStats]:
-    """Counts and times of each reason, of the entries for which the filters hold."""
-    refuse_unknown_parameters(request, EntryFilters)
-    is_filtered = query.model_dump(exclude_none=True)
-    within = query.within if is_filtered else None
-    return shown.stats(seen_by=request.auth.principal, within=within)
+def stats(request: AuthenticatedRequest, query: StatsQuery) -> list[DLQReasonStats]:
+    """Counts and times of each reason, or of its groups, of the entries for which the filters
+    hold."""
+    refuse_unknown_parameters(request, StatsQuery)
+    is_filtered = query.model_dump(include=set(EntryFilters.model_fields), exclude_none=True)
+    return shown.stats(
+        seen_by=request.auth.principal,
+        within=query.within if is_filtered else None,
+        by=query.by,
+        limit=query.limit,
+    )
 
 
 def most_urgent(request: AuthenticatedRequest, query: TopQuery) -> list[Investigation]:

@@ -39,19 +39,29 @@ def _about(entry: DLQEntry) -> str:
 
 
 def stats(rows: Sequence[shown.DLQReasonStats], now: datetime) -> Table:
-    table = Table(
-        "reason", ">pending", ">resolved", ">failed", ">cancelled", ">all", ">oldest", ">closed in"
-    )
+    """The counts, in the given order; there is at least one row."""
+    columns = [heading for heading, _ in _names(rows[0])]
+    counts = (">pending", ">resolved", ">failed", ">cancelled", ">all", ">oldest", ">closed in")
+    table = Table(*columns, *counts)
     for row in rows:
         minutes = row.avg_resolution_time_minutes
         table.add_row(
-            row.dlq_reason,
+            *(output.line(name) for _, name in _names(row)),
             *(f"{n:,}" for n in (row.pending, row.manually_resolved, row.permanent_failures)),
             *(f"{n:,}" for n in (row.cancelled, row.total_entries)),
             words.span((now - row.oldest_entry).total_seconds()),
             "" if minutes is None else words.span(minutes * 60),
         )
     return table
+
+
+def _names(row: shown.DLQReasonStats) -> Iterator[tuple[str, str]]:
+    """The reason and the group of a row, each with the heading of its column."""
+    yield "reason", row.dlq_reason
+    if isinstance(row, shown.DLQSubjectStats):
+        yield "*about", f"{row.subject_kind} {row.subject_name}".strip() or "a letter"
+    if isinstance(row, shown.DLQQueueStats):
+        yield "queue", row.original_queue
 
 
 def queue(rows: Sequence[InvestigationQueue], *, seen_by: Principal) -> Table:

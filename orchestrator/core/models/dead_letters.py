@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
@@ -34,6 +35,20 @@ FAILED_BY = "dead_letter_handler"
 
 IN_OUR_WORDS = ("manual_dlq", "staleness_timeout", "dependency_cycle_detected")
 """Reasons whose detail quotes no message and no error of an action."""
+
+
+class Grouping(StrEnum):
+    """What entries are counted by, in addition to their reason."""
+
+    SUBJECT = "subject"
+    QUEUE = "queue"
+
+
+COUNTED_BY = {
+    Grouping.SUBJECT: ("subject_kind", "subject_name"),
+    Grouping.QUEUE: ("original_queue",),
+}
+"""The columns in which the entries of a group are equal."""
 
 
 def quotes_payload(kind: str, reason: str) -> bool:
@@ -79,31 +94,33 @@ class DLQEntryQuerySet(models.QuerySet["DLQEntry"]):
 
     def counted_by_reason(self) -> list[dict[str, Any]]:
         """The columns of the view `v_dlq_dashboard`, of these rows only."""
+        return _in_minutes(self._counted("dlq_reason").order_by("dlq_reason"))
+
+    def counted_by(self, grouping: Grouping, *, limit: int) -> list[dict[str, Any]]:
+        """The same of each reason and group, and the group's own columns. Those with most pending
+        entries come first, then those with most entries, at most `limit`."""
+        columns = ("dlq_reason", *COUNTED_BY[grouping])
+        rows = self._counted(*columns).order_by("-pending", "-total_entries", *columns)
+        return _in_minutes(rows[:limit])
+
+    def _counted(self, *columns: str) -> models.QuerySet[Any, dict[str, Any]]:
+        """The counts and times of those that are equal in these columns."""
         resolutions = {
             "pending": DLQEntry.Resolution.PENDING,
             "manually_resolved": DLQEntry.Resolution.MANUALLY_RESOLVED,
             "permanent_failures": DLQEntry.Resolution.PERMANENTLY_FAILED,
             "cancelled": DLQEntry.Resolution.CANCELLED,
         }
-        rows = (
-            self.order_by("dlq_reason")
-            .values("dlq_reason")
-            .annotate(
-                total_entries=Count("pk"),
-                oldest_entry=Min("dlq_timestamp"),
-                newest_entry=Max("dlq_timestamp"),
-                took=Avg(F("resolved_at") - F("dlq_timestamp")),
-                **{
-                    name: Count("pk", filter=Q(resolution_status=resolution))
-                    for name, resolution in resolutions.items()
-                },
-            )
+        return self.values(*columns).annotate(
+            total_entries=Count("pk"),
+            oldest_entry=Min("dlq_timestamp"),
+            newest_entry=Max("dlq_timestamp"),
+            took=Avg(F("resolved_at") - F("dlq_timestamp")),
+            **{
+                name: Count("pk", filter=Q(resolution_status=resolution))
+                for name, resolution in resolutions.items()
+            },
         )
-        return [
-            row | {"avg_resolution_time_minutes": took and took.total_seconds() / 60}
-            for row in rows
-            for took in [row.pop("took")]
-        ]
 
     def insert(self, entries: Sequence[DLQEntry]) -> list[DLQEntry]:
         """Insert in bulk; returns those that did not exist yet, with their keys.
@@ -344,6 +361,15 @@ class DLQEntry(models.Model):
     @property
     def is_closed(self) -> bool:
         return self.resolution_status != self.Resolution.PENDING
+
+
+def _in_minutes(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """These counts, with the mean time to close as a number in place of an interval."""
+    return [
+        row | {"avg_resolution_time_minutes": took and took.total_seconds() / 60}
+        for row in rows
+        for took in [row.pop("took")]
+    ]
 
 
 def _opened(entries: Sequence[DLQEntry], keys: dict[UUID, int]) -> list[DLQEntry]:

@@ -17,6 +17,7 @@ from orchestrator.core.models.dead_letters import (
     REASON_KINDS,
     RESOLUTION_KINDS,
     DLQEntryQuerySet,
+    Grouping,
     quotes_payload,
 )
 from orchestrator.core.redaction import REDACTED, redacted, redacted_text
@@ -130,6 +131,22 @@ class DLQReasonStats(Shown):
     avg_resolution_time_minutes: float | None = Field(description="Only closed entries count.")
 
 
+class DLQSubjectStats(DLQReasonStats):
+    """Counts and times of the investigations of one reason and one action, template or other."""
+
+    subject_kind: str = Field(description="Empty for letters without a subject.")
+    subject_name: str
+
+
+class DLQQueueStats(DLQReasonStats):
+    """Counts and times of the investigations of one reason, of letters from one queue."""
+
+    original_queue: str = Field(description="Empty for what is about no letter.")
+
+
+STATS = {Grouping.SUBJECT: DLQSubjectStats, Grouping.QUEUE: DLQQueueStats}
+
+
 class Investigation(Shown):
     """A pending entry, and how urgent it is."""
 
@@ -169,14 +186,24 @@ def urgency(row: InvestigationQueue, *, seen_by: Principal) -> Investigation:
     return shown
 
 
-def stats(*, seen_by: Principal, within: Narrowed | None = None) -> list[DLQReasonStats]:
-    """Counts and times of the investigations of each reason, of those that the caller may see.
-    `within` leaves some of them, by a filter."""
-    if within is None and authority.reach(seen_by, "dlq.read").is_everywhere:
-        return [DLQReasonStats.model_validate(row) for row in DLQDashboard.objects.all()]
+def stats(
+    *,
+    seen_by: Principal,
+    limit: int,
+    within: Narrowed | None = None,
+    by: Grouping | None = None,
+) -> list[DLQReasonStats]:
+    """Counts and times of the investigations of each reason, of those that the caller may see: the
+    first `limit` rows. `within` leaves some of them, by a filter. With `by`, a reason has a row for
+    each of its groups, see `counted_by`."""
+    is_whole = within is None and by is None
+    if is_whole and authority.reach(seen_by, "dlq.read").is_everywhere:
+        return [DLQReasonStats.model_validate(row) for row in DLQDashboard.objects.all()[:limit]]
     rows = DLQEntry.objects.visible_to(seen_by)
-    counted = (within(rows) if within else rows).counted_by_reason()
-    return [DLQReasonStats(**row) for row in counted]
+    rows = within(rows) if within else rows
+    if by is None:
+        return [DLQReasonStats(**row) for row in rows.counted_by_reason()[:limit]]
+    return [STATS[by](**row) for row in rows.counted_by(by, limit=limit)]
 
 
 def whole(entry: DLQEntry, *, seen_by: Principal) -> DLQDetail:

@@ -10,8 +10,10 @@ from urllib.parse import urlencode
 import pytest
 
 from orchestrator.core import cursors
-from tests.core.api.client import BASE, pointers
+from tests import principals
+from tests.core.api.client import BASE, Caller, pointers
 from tests.factories import NOW, make_dlq_entry
+from tests.principals import given
 
 pytestmark = pytest.mark.django_db
 
@@ -54,6 +56,81 @@ def test_dlq_entries(caller, request_one):
     assert pointers(caller.get("/dlq", offset=-1)) == ["?offset"]
 
 
+@pytest.fixture
+def letters() -> list[str]:
+    """The ids of three letters of two actions, in two queues, and of one that is about nothing."""
+    origins = [("w1", "shop.sell"), ("w2", "shop.sell"), ("w2", "core.echo"), ("w2", "")]
+    return [
+        str(
+            make_dlq_entry(
+                original_queue=queue,
+                subject_kind="execution" if name else "",
+                subject_name=name,
+            ).dlq_entry_uuid
+        )
+        for queue, name in origins
+    ]
+
+
+def stats(caller: Caller, **query: Any) -> list[dict[str, Any]]:
+    """What both faces answer."""
+    items: list[dict[str, Any]] = caller.get("/dlq/stats", **query).json()["items"]
+    plain = caller.client.get("/v1/dlq/stats", query).json()
+    assert plain == items
+    return items
+
+
+def test_stats_are_grouped_by_subject_and_by_queue(caller, letters):
+    (by_reason,) = stats(caller)
+    assert by_reason["pending"] == 4
+    by_subject = stats(caller, by="subject")
+    assert [(row["subject_kind"], row["subject_name"], row["pending"]) for row in by_subject] == [
+        ("execution", "shop.sell", 2), ("", "", 1), ("execution", "core.echo", 1),
+    ]  # fmt: skip
+    by_queue = stats(caller, by="queue")
+    assert [(row["original_queue"], row["pending"]) for row in by_queue] == [("w2", 3), ("w1", 1)]
+    assert set(by_subject[0]) == {*by_reason, "subject_kind", "subject_name"}
+    assert set(by_queue[0]) == {*by_reason, "original_queue"}
+    assert stats(caller, by="queue", limit=1) == by_queue[:1]
+    assert stats(caller, limit=1) == [by_reason]
+
+
+def test_letters_are_listed_and_counted_by_queue_and_name(caller, letters):
+    def found(**query: Any) -> list[int]:
+        items = caller.get("/dlq", **query).json()["items"]
+        plain = caller.client.get("/v1/dlq", query).json()
+        ids = [item["dlq_entry_uuid"] for item in items]
+        assert [item["dlq_entry_uuid"] for item in plain] == ids
+        for by in ({}, {"by": "subject"}, {"by": "queue"}):
+            assert sum(row["total_entries"] for row in stats(caller, **query, **by)) == len(ids)
+        return sorted(map(letters.index, ids))
+
+    assert found(original_queue="w2") == [1, 2, 3]
+    assert found(original_queue="w") == []
+    assert found(subject_name="shop.sell") == [0, 1]
+    assert found(subject_name="shop.sell", original_queue="w2") == [1]
+    assert found(subject_name="") == [3]
+    assert found(original_queue="w2", opened_before=NOW.isoformat()) == []
+
+
+@pytest.mark.parametrize("base", ["/api/v1", "/v1"])
+@pytest.mark.parametrize(
+    ("query", "wrong"),
+    [({"by": "worker"}, "?by"), ({"by": ""}, "?by"), ({"by": "queue", "limit": 0}, "?limit")],
+)
+def test_stats_that_are_grouped_by_nothing_known_are_refused(token, base, query, wrong):
+    response = Caller(token, base=base).get("/dlq/stats", **query)
+    assert (response.status_code, pointers(response)) == (422, [wrong])
+
+
+def test_grouped_stats_count_only_what_the_caller_may_see(letters):
+    narrow = principals.caller("narrow", given("viewer", packs=["shop"]))
+    (sold,) = stats(narrow, by="subject")
+    assert (sold["subject_name"], sold["total_entries"]) == ("shop.sell", 2)
+    assert [row["total_entries"] for row in stats(narrow, by="queue")] == [1, 1]
+    assert stats(narrow, by="queue", subject_name="core.echo") == []
+
+
 CLOSED: dict[str, Any] = {
     "resolution_status": "manually_resolved",
     "resolved_at": NOW,
@@ -67,6 +144,8 @@ CLOSED: dict[str, Any] = {
         ({"resolution_status": "manually_resolved"}, [1, 0, 0, 1]),
         ({"dlq_reason": "poison"}, [1, 0, 0, 1]),
         ({"dlq_reason": "poison", "offset": 1}, [1]),
+        ({"original_queue": "w1"}, [1, 0, 0, 1]),
+        ({"subject_name": "shop.sell"}, [1, 0, 0, 1]),
         ({"resolution_status": "pending"}, [5]),
         ({}, [7]),
     ],
@@ -75,10 +154,11 @@ def test_rare_entries_are_found_by_pages_that_look_at_a_bounded_number_of_rows(
     caller, monkeypatch, query, sizes
 ):
     monkeypatch.setattr(cursors, "LOOKED_AT_LIMIT", 2)
-    make_dlq_entry(dlq_reason="poison", **CLOSED)
+    rare = {"dlq_reason": "poison", "original_queue": "w1", "subject_name": "shop.sell", **CLOSED}
+    make_dlq_entry(**rare)
     for _ in range(4):
         make_dlq_entry()
-    make_dlq_entry(dlq_reason="poison", **CLOSED)
+    make_dlq_entry(**rare)
     make_dlq_entry()
     seen, path = [], f"{BASE}/dlq?{urlencode(query)}"
     while path:

@@ -73,6 +73,30 @@ def test_list_looks_at_a_bounded_number_of_rows_for_entries_without_an_index(
     assert listed(*pending) == [str(poison.dlq_entry_uuid)]
 
 
+def test_entries_are_listed_and_counted_by_queue_and_by_what_they_are_about() -> None:
+    known = {"subject_kind": "execution", "subject_name": "shop.sell", "dlq_reason": "poison"}
+    letters = [entry(n, original_queue=f"worker.{n}", **known) for n in (1, 2)]
+    letters.append(entry(3, original_queue="worker.2"))
+    one, two, three = (str(letter.dlq_entry_uuid) for letter in letters)
+    assert listed("--queue", "worker.2") == [three, two]
+    assert listed("--about", "shop.sell") == [two, one]
+    assert listed("--about", "shop.sell", "--queue", "worker.1") == [one]
+    assert listed("--about", "shop") == []
+    (sold, letter) = items("stats", "--by", "subject")
+    assert (sold["subject_name"], sold["pending"]) == ("shop.sell", 2)
+    assert (letter["dlq_reason"], letter["subject_kind"]) == ("message_invalid", "")
+    queues = [row["original_queue"] for row in items("stats", "--by", "queue")]
+    assert queues == ["worker.2", "worker.1", "worker.2"]
+    assert len(items("stats", "--by", "queue", "--limit", "2")) == 2
+    assert len(items("stats", "--by", "queue", "--about", "shop.sell")) == 2
+    table = run("stats", "--by", "subject").splitlines()
+    assert "about" in table[0].split()
+    assert table[2].split()[:4] == ["poison", "execution", "shop.sell", "2"]
+    assert table[3].split()[:4] == ["message_invalid", "a", "letter", "1"]
+    assert "worker.1" in run("stats", "--by", "queue").split()
+    assert "expected one of subject, queue" in refused("stats", "--by", "worker")
+
+
 def test_dlq_entry_is_opened_annotated_and_closed() -> None:
     execution = make_execution()
     opened = document("open", "--execution", str(execution.pk), "--detail", "looks odd")

@@ -386,7 +386,9 @@ def test_rows_are_those_of_the_other_face(curl: Caller, world: World) -> None:
         return [{k: v for k, v in row.items() if k not in moving} for row in found]
 
     steps = f"/tasks/{world.play.id}/workflow_steps"
-    for path in ("/dlq/stats", "/dlq/investigation-queue", "/dlq/staleness", steps):
+    grouped = [f"/dlq/stats?by={grouping}" for grouping in ("subject", "queue")]
+    reports = ("/dlq/stats", *grouped, "/dlq/investigation-queue", "/dlq/staleness")
+    for path in (*reports, steps):
         assert without_clock(curl.get(f"/v1{path}").json()) == without_clock(items(path))
     (entry,) = curl.get("/v1/dlq").json()
     assert entry == items(f"/dlq/task/{world.play.id}")[0]

@@ -15,11 +15,12 @@ from orchestrator.core.investigations import TEXT_MAX
 from orchestrator.core.management import arguments, dlq_view, output, selection
 from orchestrator.core.management.tables import Table
 from orchestrator.core.models import DLQEntry, InvestigationQueue
-from orchestrator.core.models.dead_letters import DLQEntryQuerySet, may_scan
+from orchestrator.core.models.dead_letters import DLQEntryQuerySet, Grouping, may_scan
 from orchestrator.core.shown import investigations as shown
 from orchestrator.core.shown.documents import document
 
-PATTERNS = ("namespace", "template", "opened_after", "opened_before")
+EXACT = ("original_queue", "subject_name")
+PATTERNS = ("namespace", "template", "opened_after", "opened_before", *EXACT)
 
 
 class Command(output.MusterCommand):
@@ -49,11 +50,9 @@ class Command(output.MusterCommand):
         opening.add_argument("--detail", type=arguments.text(TEXT_MAX), required=True)
         output.add_json(opening)
         _add_update(verbs.add_parser("update", help="Add a note or metadata, or close entries."))
-        stats = verbs.add_parser(
-            "stats", help="Counts and times of the investigations of each reason."
+        _add_stats(
+            verbs.add_parser("stats", help="Counts and times of the investigations of each reason.")
         )
-        _add_patterns(stats)
-        output.add_json(stats)
         _add_top(verbs.add_parser("queue", help="Pending entries, the most urgent first."))
         drain = verbs.add_parser(
             "drain", help="Settle the messages in the dead letter queue, once."
@@ -139,10 +138,14 @@ class Command(output.MusterCommand):
         else:
             self.show(dlq_view.listing(entries, seen_by=self.principal))
 
-    def stats(self, *, as_json: bool, **options: Any) -> None:
+    def stats(self, *, as_json: bool, by: str | None, limit: int, **options: Any) -> None:
         is_filtered = any(options[name] is not None for name in PATTERNS)
-        within = partial(_within, options=options) if is_filtered else None
-        rows = shown.stats(seen_by=self.principal, within=within)
+        rows = shown.stats(
+            seen_by=self.principal,
+            within=partial(_within, options=options) if is_filtered else None,
+            by=Grouping(by) if by else None,
+            limit=limit,
+        )
         if as_json:
             self.show_items(document(row) for row in rows)
         elif rows:
@@ -199,10 +202,20 @@ def _add_patterns(parser: CommandParser) -> None:
     for option, text in (("--opened-after", "At or after this time."), ("--opened-before", "")):
         help = f"{text} Such as 2030-01-31 or 2030-01-31T12:00:00Z; UTC by default.".lstrip()
         parser.add_argument(option, type=arguments.moment, metavar="TIME", help=help)
+    parser.add_argument(
+        "--queue", dest="original_queue", metavar="NAME", help="The queue its letter died in."
+    )
+    parser.add_argument(
+        "--about",
+        dest="subject_name",
+        metavar="NAME",
+        help="An action's ref, or a template's namespace/name/version: exactly.",
+    )
 
 
 def _within(rows: DLQEntryQuerySet, options: Mapping[str, Any]) -> DLQEntryQuerySet:
     """Those of the entries that the options of `_add_patterns` leave."""
+    rows = rows.filter(**{name: options[name] for name in EXACT if options[name] is not None})
     rows = rows.opened(options["opened_after"], options["opened_before"])
     return rows.of_template(options["namespace"], options["template"])
 
@@ -234,6 +247,16 @@ def _add_update(parser: CommandParser) -> None:
         help="Merged into the metadata of the entries.",
     )
     output.add_json(parser)
+
+
+def _add_stats(parser: CommandParser) -> None:
+    parser.add_argument(
+        "--by",
+        choices=[str(grouping) for grouping in Grouping],
+        help="Of each reason and subject, or of each reason and queue; most pending first.",
+    )
+    _add_patterns(parser)
+    _add_top(parser)
 
 
 def _add_top(parser: CommandParser) -> None:
