@@ -35,7 +35,7 @@ from orchestrator.automation.models import (
 from orchestrator.automation.reporting import Report
 from orchestrator.automation.rules import NewRule
 from orchestrator.automation.trigger_types import NewType
-from orchestrator.core import authority, clock, publisher, topology
+from orchestrator.core import authority, brokers, clock, relay, topology
 from orchestrator.core.models import Execution, Pack
 
 ACTOR = "benchmark"
@@ -96,7 +96,7 @@ def stages_per_second(*, count: int, kinds: int) -> dict[str, float]:
     queues = [
         messages.events_queue(), messages.enforcements_queue(), topology.requests_queue(),
     ]  # fmt: skip
-    with publisher.connection() as link:
+    with brokers.connection() as link:
         topology.declare(link.default_channel, queues)
     rates = {"recorded": _rate(count, lambda: record_events(count=count, kinds=kinds))}
     _expect("events", Event.objects.count(), count)
@@ -106,7 +106,7 @@ def stages_per_second(*, count: int, kinds: int) -> dict[str, float]:
     open_ids = list(Enforcement.objects.open().order_by("pk").values_list("pk", flat=True))
     rates["requested"] = _rate(count, lambda: _in_batches(open_ids, enforcing.enforce))
     _expect("executions", Execution.objects.count(), count)
-    with publisher.connection() as link:
+    with brokers.connection() as link:
         channel: Any = link.default_channel
         for spec in queues:
             channel.queue_purge(spec.name)
@@ -117,7 +117,7 @@ def _rate(count: int, call: Callable[[], object]) -> float:
     """How many a second, until the messages are confirmed, too."""
     started = time.perf_counter()
     call()
-    publisher.flush()
+    relay.flush()
     return count / (time.perf_counter() - started)
 
 

@@ -73,14 +73,16 @@ from benchmarks.workflow_side import (  # noqa: E402, F401 - called by name
 )
 from orchestrator.automation.models import Enforcement, Event  # noqa: E402
 from orchestrator.core import (  # noqa: E402
+    brokers,
     clock,
     dead_letters,
     executions,
     fleet,
     garbage,
     isolation,
+    messages,
     packs,
-    publisher,
+    relay,
     topology,
 )
 from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent, Worker  # noqa: E402
@@ -283,7 +285,7 @@ def dead_letters_per_second(*, count: int) -> float:
     begin()
     worker_id = _pretend_workers(1, capacity=count)[0]
     _schedule(count)
-    with publisher.connection() as link:
+    with brokers.connection() as link:
         channel: Any = link.default_channel
         name = topology.worker_queue(worker_id).name
         until = time.monotonic() + 60
@@ -314,7 +316,7 @@ def schedule_cost_ms(*, workers: int, count: int) -> tuple[float, float]:
     begin()
     worker_ids = _pretend_workers(workers, capacity=max(1, count // workers))
     elapsed, processor = _schedule(count)
-    with publisher.connection() as link:
+    with brokers.connection() as link:
         channel: Any = link.default_channel
         queued = sum(_attempts_in(channel, topology.worker_queue(id).name) for id in worker_ids)
         channel.queue_purge(topology.requests_queue().name)
@@ -327,7 +329,7 @@ def _attempts_in(channel: Any, queue: str) -> int:
     """Empty a worker's queue; returns how many attempts its messages listed."""
     attempts = 0
     while message := channel.basic_get(queue, no_ack=True):
-        attempts += len(publisher.dispatched(json.loads(message.body)[1]))
+        attempts += len(messages.dispatched(json.loads(message.body)[1]))
     return attempts
 
 
@@ -344,7 +346,7 @@ def _pretend_workers(number: int, *, capacity: int) -> list[int]:
         runtimes=["python", "shell"],
     )
     ids = list(mine.values_list("pk", flat=True))
-    with publisher.connection() as link:
+    with brokers.connection() as link:
         specs = [topology.requests_queue(), *(topology.worker_queue(id) for id in ids)]
         topology.declare(link.default_channel, specs)
     return ids
@@ -358,7 +360,7 @@ def _schedule(count: int) -> tuple[float, float]:
         news = [NOOP] * min(BULK, count - first)
         rows = executions.request_many(news, requested_by=CLIENT, now=clock.now())
         ids += [row.pk for row in rows]
-    publisher.flush()
+    relay.flush()
     # accepting them may have taken longer than a heartbeat counts
     Worker.objects.filter(status=Worker.Status.ACTIVE).update(heartbeat_at=clock.now())
     placement = fleet.Placement()

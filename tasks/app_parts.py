@@ -15,7 +15,7 @@ import structlog
 from celery import shared_task
 from django.db import close_old_connections, connections
 
-from orchestrator.core import clock, frame, publisher
+from orchestrator.core import clock, frame, messages
 from orchestrator.core.frame import ExecutorPart
 from tasks.stalls import Watched
 
@@ -103,8 +103,8 @@ def parts() -> list[ExecutorPart]:
 def lists() -> dict[str, str]:
     """The messages that an executor takes in batches, each with its argument that holds the ids."""
     return {
-        publisher.SCHEDULE: publisher.EXECUTION_IDS,
-        publisher.COMPLETED: publisher.EXECUTION_IDS,
+        messages.SCHEDULE: messages.EXECUTION_IDS,
+        messages.COMPLETED: messages.EXECUTION_IDS,
         **{part.queue.message: part.queue.listed for part in parts()},
     }
 

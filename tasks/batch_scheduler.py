@@ -23,7 +23,7 @@ from django.db import DatabaseError, InterfaceError, close_old_connections, conn
 from kombu import Connection, Consumer
 from kombu.message import Message
 
-from orchestrator.core import brokers, clock, declarations, executions, fleet, publisher, topology
+from orchestrator.core import brokers, clock, declarations, executions, fleet, messages, topology
 from orchestrator.core.declarations import TopologyDiffers
 from tasks import app_parts
 from tasks.app_parts import PartThread
@@ -62,14 +62,14 @@ class Scheduler(Watched):
         while not self.stopping.is_set():
             self.busy_since = time.monotonic()
             try:
-                with publisher.connection() as link:
+                with brokers.connection() as link:
                     self._consume(link)
             except TopologyDiffers as differs:
                 _refuse_to_run(differs)
                 break
             except (DatabaseError, InterfaceError):
                 log.exception("database error; unacknowledged messages come again")
-            except publisher.errors() as error:
+            except brokers.errors() as error:
                 log.warning(
                     "broker connection lost; connecting again", error=brokers.explain(error)
                 )
@@ -147,12 +147,12 @@ class Scheduler(Watched):
         for message in batch:
             try:
                 task, ids = self._read(message)
-            except publisher.UNREADABLE as error:
+            except messages.UNREADABLE as error:
                 log.warning("unreadable message rejected", error=repr(error))
                 message.reject()
                 continue
             last = message
-            if task == publisher.COMPLETED:
+            if task == messages.COMPLETED:
                 completed += ids
             elif task in for_parts:
                 for_parts[task] += ids
@@ -205,11 +205,11 @@ def _refuse_other_queues() -> None:
     """Check the broker's queues. Raises SystemExit if they differ; a broker that is away is not an
     error."""
     try:
-        with publisher.connection() as link:
+        with brokers.connection() as link:
             declarations.declare(link, topology.shared_queues())
     except TopologyDiffers as differs:
         raise SystemExit(str(differs)) from None
-    except publisher.errors() as error:
+    except brokers.errors() as error:
         log.warning("broker not reachable", error=brokers.explain(error))
 
 

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from celery import Task, shared_task
 
-from orchestrator.core import clock, executions, fleet, publisher
+from orchestrator.core import clock, executions, fleet, messages
 from orchestrator.core.errors import MusterError
 from tasks import app_parts
 
@@ -32,14 +32,14 @@ class NotAWorker(MusterError):
     """Only a process started by `manage.py worker` may take this message."""
 
 
-@shared_task(name=publisher.SCHEDULE)
+@shared_task(name=messages.SCHEDULE)
 def schedule(*, execution_ids: list[str], **_: Any) -> None:
     executions.schedule(
         [UUID(id) for id in execution_ids], placement=placement, now=clock.now(), actor=ACTOR
     )
 
 
-@shared_task(name=publisher.COMPLETED)
+@shared_task(name=messages.COMPLETED)
 def completed(*, execution_ids: list[str], **_: Any) -> None:
     ids = [UUID(id) for id in execution_ids]
     freed = executions.note_completed(ids, placement=placement)
@@ -50,11 +50,11 @@ def completed(*, execution_ids: list[str], **_: Any) -> None:
     executions.schedule_backlog(placement=placement, now=clock.now(), actor=ACTOR, limit=freed)
 
 
-@shared_task(name=publisher.RUN, base=Claimed)
+@shared_task(name=messages.RUN, base=Claimed)
 def run(**_: Any) -> None:
     raise NotAWorker
 
 
-@shared_task(name=publisher.CANCEL)
+@shared_task(name=messages.CANCEL)
 def cancel(*, execution_id: str, attempt: int, **_: Any) -> None:
     raise NotAWorker

@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 import structlog
 from kombu import Connection
 
-from orchestrator.core import brokers, publisher, topology
+from orchestrator.core import brokers, messages, topology
 from orchestrator.queues.gates import doors, intake, windows
 from orchestrator.queues.gates.judging import Delivery
 from orchestrator.queues.models import Gate
@@ -179,8 +179,8 @@ class News:
     def _hear(self, message: Any) -> None:
         try:
             _, kwargs, _ = json.loads(message.body)
-            self.ended.update(UUID(id) for id in kwargs[publisher.EXECUTION_IDS])
-        except publisher.UNREADABLE as error:
+            self.ended.update(UUID(id) for id in kwargs[messages.EXECUTION_IDS])
+        except messages.UNREADABLE as error:
             log.warning("unreadable news dropped", error=repr(error))
 
     def _lose(self, error: Exception) -> None:

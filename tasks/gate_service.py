@@ -9,7 +9,7 @@ from types import FrameType
 
 import structlog
 
-from orchestrator.core import brokers, database, publisher
+from orchestrator.core import brokers, database, relay
 from tasks.gates import Keeper, stop_all
 
 log = structlog.get_logger(__name__)
@@ -31,4 +31,4 @@ def run(name: str) -> None:
     log.info("gate ready.", name=name)
     stopping.wait()
     stop_all(keepers)
-    publisher.flush()
+    relay.flush()

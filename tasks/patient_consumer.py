@@ -23,7 +23,7 @@ from kombu.asynchronous import ERR, READ, WRITE
 from kombu.asynchronous.hub import Hub
 from kombu.exceptions import OperationalError
 
-from orchestrator.core import brokers, declarations, publisher, topology
+from orchestrator.core import brokers, declarations, topology
 
 log = structlog.get_logger(__name__)
 
@@ -107,12 +107,12 @@ class Consumer(CeleryConsumer):
     def _refuse_to_run(self, refused: PreconditionFailed) -> None:
         names = self.app.amqp.queues.consume_from
         try:
-            with publisher.connection() as link:
+            with brokers.connection() as link:
                 declarations.declare(link, filter(None, map(topology.find, names)))
         except declarations.TopologyDiffers as differs:
             log.critical("stopped: the broker has other queues", differs=str(differs))
             raise WorkerShutdown(EXIT_REFUSED) from refused
-        except publisher.errors():
+        except brokers.errors():
             log.warning("a queue was refused", error=str(refused.reply_text))
 
     def on_ready(self) -> None:

@@ -15,7 +15,7 @@ import structlog
 from celery import bootsteps
 from kombu.message import Message
 
-from orchestrator.core import publisher, topology
+from orchestrator.core import messages, topology
 from orchestrator.core.errors import MusterError
 from tasks import app_parts
 
@@ -48,7 +48,7 @@ def guarded(handle: Callable[[Message], None], consumer: Any) -> Callable[[Messa
             if is_misplaced(message.headers.get("task")):
                 raise Misplaced
             handle(message)
-        except publisher.UNREADABLE as error:
+        except messages.UNREADABLE as error:
             reject(message, error, consumer)
 
     return on_message
@@ -58,7 +58,7 @@ def _misplaced(queues: Collection[str]) -> Callable[[Any], bool]:
     """Whether a task belongs in other queues than these. A worker's bring dispatches alone; those
     of an executor's Celery bring nothing that it takes in batches (`tasks.batch_scheduler`)."""
     if any(topology.worker_id_of(name) is not None for name in queues):
-        return lambda task: task != publisher.RUN
+        return lambda task: task != messages.RUN
     if any(spec.name in queues for spec in topology.hot_queues()):
         return lambda task: False  # a stock Celery worker, which takes them one by one
     in_batches = list(app_parts.lists())  # a task of a message may be unhashable

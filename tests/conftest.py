@@ -22,7 +22,7 @@ from orchestrator.access import audit
 from orchestrator.access.audit import requests as audit_of_requests
 from orchestrator.automation.receiving import counts, secrets
 from orchestrator.console import kept
-from orchestrator.core import clock, demand, maintenance, news, publisher
+from orchestrator.core import brokers, clock, demand, maintenance, messages, news, publisher, relay
 from orchestrator.core.api import limits
 from orchestrator.core.executions import placing, status_news
 from orchestrator.policies import book
@@ -246,17 +246,17 @@ def still_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> list[publisher.Message]:
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[messages.Message]:
     """What is published from here on, in place of a broker: it takes everything."""
-    messages: list[publisher.Message] = []
+    taken: list[messages.Message] = []
 
-    def send(batch: Iterable[publisher.Message]) -> list[publisher.Message]:
-        messages.extend(batch)
+    def send(batch: Iterable[messages.Message]) -> list[messages.Message]:
+        taken.extend(batch)
         return []
 
     monkeypatch.setattr(publisher, "send", send)
-    monkeypatch.setattr(publisher, "send_soon", send)
-    return messages
+    monkeypatch.setattr(relay, "send_soon", send)
+    return taken
 
 
 @pytest.fixture
@@ -265,16 +265,16 @@ def embedded_broker(
 ) -> Iterator[None]:
     """The broker that is published to is a file of the test's own."""
     settings.BROKER_URL = f"sqlitemq:///{tmp_path / 'broker.db'}"
-    monkeypatch.setattr(publisher, "_relay", None)  # that of another test has another broker
-    publisher._drop_lane()
+    monkeypatch.setattr(relay, "_relay", None)  # that of another test has another broker
+    publisher.drop_lane()
     yield
-    publisher._drop_lane()
+    publisher.drop_lane()
 
 
 @pytest.fixture
 def channel(embedded_broker: None) -> Iterator[Any]:
     """A channel of the embedded broker, in which nothing is declared yet."""
-    with publisher.connection() as link:
+    with brokers.connection() as link:
         yield link.default_channel
 
 

@@ -21,7 +21,6 @@ from orchestrator.core import (
     declarations,
     fleet,
     isolation,
-    publisher,
     topology,
 )
 from workers import processes, runtimes
@@ -127,7 +126,7 @@ def _declare(worker_id: int) -> None:
     the broker has one of them with other arguments."""
     while True:
         try:
-            with publisher.connection() as link:
+            with brokers.connection() as link:
                 declarations.declare(link, topology.worker_queues(worker_id))
                 with contextlib.suppress(AccessRefused):  # they are not of its user
                     topology.unbind_former(link.default_channel, worker_id)
@@ -137,7 +136,7 @@ def _declare(worker_id: int) -> None:
         except (AccessRefused, NotFound) as error:
             log.warning("waiting for an executor to declare what is missing", error=repr(error))
             time.sleep(1)
-        except publisher.errors() as error:
+        except brokers.errors() as error:
             log.warning("broker not reachable, trying again", error=brokers.explain(error))
             time.sleep(1)
 

@@ -19,7 +19,7 @@ from celery.utils.functional import noop
 from celery.worker.request import Request
 from django.conf import settings
 
-from orchestrator.core import executions, isolation, packs, publisher, tracing
+from orchestrator.core import executions, isolation, messages, packs, tracing
 from orchestrator.core.models import Execution
 from orchestrator.core.reasons import Reason
 from orchestrator.core.states import AttemptKey
@@ -95,8 +95,8 @@ class Attempt(Request):
             attempt.execution_id, attempt.number = key
             attempt._on_ack = acknowledge
             if len(keys) > 1:
-                attempt.id = publisher.name_of(key)
-                attempt._kwargs = publisher.about(key)
+                attempt.id = messages.name_of(key)
+                attempt._kwargs = messages.about(key)
                 attempt._kwargsrepr = repr(attempt._kwargs)
         return attempts
 

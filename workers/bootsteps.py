@@ -22,7 +22,7 @@ from django.conf import settings
 from kombu import Consumer
 from kombu.message import Message
 
-from orchestrator.core import publisher, topology
+from orchestrator.core import messages, topology
 from workers import credentials, hiding, open_files, processes
 from workers.agent import Agent
 from workers.runtimes import warm_process
@@ -189,7 +189,7 @@ class CancelStep(bootsteps.ConsumerStep):
         try:
             _, kwargs, _ = json.loads(message.body or "")
             log.debug("hint of a cancel", execution_id=str(UUID(kwargs["execution_id"])))
-        except publisher.UNREADABLE as error:
+        except messages.UNREADABLE as error:
             log.warning("unreadable cancel rejected", error=repr(error))
             message.reject()
             return

@@ -19,7 +19,7 @@ from django.db import connections
 from django.utils import timezone
 from kombu import Connection
 
-from orchestrator.core import declarations, fleet, publisher, topology
+from orchestrator.core import brokers, declarations, fleet, topology
 from workers.fitness import QUEUE_CHECK
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class BrokerWatch(threading.Thread):
             unconsumed = self._look_at_queues()
         except declarations.TopologyDiffers as differs:
             return QUEUE_CHECK, str(differs).splitlines()[0]
-        except publisher.errors() as error:
+        except brokers.errors() as error:
             log.debug("the broker does not answer", error=repr(error))
             return fleet.BROKER_CHECK, "no answer from the broker"
         if self.agent.loop.is_paused:
@@ -102,7 +102,7 @@ class BrokerWatch(threading.Thread):
         was_connected = self.link is not None
         try:
             return self._ask()
-        except publisher.errors() as error:
+        except brokers.errors() as error:
             self._drop_link()
             if not was_connected or isinstance(error, TimeoutError):
                 raise
@@ -130,8 +130,8 @@ class BrokerWatch(threading.Thread):
 
     def _connected(self) -> Connection:
         if self.link is None:
-            self.link = publisher.connection()
-        publisher.ensure_connected(self.link)
+            self.link = brokers.connection()
+        brokers.ensure_connected(self.link)
         return self.link
 
     def _drop_link(self) -> None:

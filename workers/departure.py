@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import transaction
 
-from orchestrator.core import clock, executions, fleet, publisher
+from orchestrator.core import clock, executions, fleet, relay
 from workers import liveness, processes
 from workers.host import Host
 from workers.returns import NOT_GIVEN_BACK, attempted
@@ -132,7 +132,7 @@ class Departure(threading.Thread):
         log.error("a thread that cannot be stopped ends with its process", n=len(stuck))
         try:
             self._settle()
-            publisher.flush()
+            relay.flush()
             self._put_away()
             # last, as they may start elsewhere from then on; and together with the sign-off, as
             # whatever a worker holds that has left counts as lost
@@ -162,7 +162,7 @@ class Departure(threading.Thread):
             self._sign_off()
             # an executor may have chosen this worker just before it learned of the drain
             self._give_back()
-            publisher.flush()
+            relay.flush()
         except DatabaseError:
             log.exception("could not sign off; the staleness check will notice")
         self._put_away()

@@ -15,7 +15,7 @@ import structlog
 from celery import signals
 from celery.worker import state
 
-from orchestrator.core import publisher
+from orchestrator.core import messages
 from workers.agent import Agent
 from workers.attempts import Attempt
 
@@ -44,7 +44,7 @@ def run_claimed(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., N
                 task=task,
                 connection_errors=consumer.connection_errors,
             )
-            attempts = first.divided(publisher.dispatched(first.kwargs))
+            attempts = first.divided(messages.dispatched(first.kwargs))
         except Exception as error:  # noqa: BLE001 - decoding foreign bytes can raise anything
             log.warning("unreadable dispatch rejected", error=repr(error))
             message.reject_log_error(logging.getLogger(__name__), consumer.connection_errors)

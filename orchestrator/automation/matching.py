@@ -16,7 +16,7 @@ from orchestrator.automation.facts import facts_of
 from orchestrator.automation.models import Enforcement, Event
 from orchestrator.automation.rulebook import Book, Known
 from orchestrator.automation.states import EnforcementState, Refused
-from orchestrator.core import news, publisher
+from orchestrator.core import news, relay
 
 ENFORCED_AT_ONCE = 8
 """So few answers are carried out by who found them: to tell all executors would take longer."""
@@ -69,7 +69,7 @@ def _match_together(ids: Sequence[UUID], *, now: datetime, actor: str) -> int:
 def _carry_out(enforcement_ids: Sequence[UUID], *, now: datetime, actor: str) -> None:
     """Request the executions of these, which are committed, or tell all executors to."""
     if len(enforcement_ids) > ENFORCED_AT_ONCE:
-        publisher.send_soon(messages.created(enforcement_ids))
+        relay.send_soon(messages.created(enforcement_ids))
     else:
         enforcing.enforce(enforcement_ids, now=now, actor=actor)
 

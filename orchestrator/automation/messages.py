@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from orchestrator.core import publisher, topology
-from orchestrator.core.publisher import Message
+from orchestrator.core import messages, topology
+from orchestrator.core.messages import Message
 from orchestrator.core.topology import QueueSpec
 
 MATCH, EVENT_IDS, RECORDED = "muster.match", "event_ids", "event.created"
@@ -32,14 +32,14 @@ def enforcements_queue() -> QueueSpec:
 
 def recorded(event_ids: Sequence[UUID]) -> list[Message]:
     """Tell the executors that these events were recorded."""
-    return publisher.about_many(
+    return messages.about_many(
         MATCH, RECORDED, event_ids, listed=EVENT_IDS, exchange=topology.events_exchange()
     )
 
 
 def created(enforcement_ids: Sequence[UUID]) -> list[Message]:
     """Tell the executors that rules matched."""
-    return publisher.about_many(ENFORCE, CREATED, enforcement_ids, listed=ENFORCEMENT_IDS)
+    return messages.about_many(ENFORCE, CREATED, enforcement_ids, listed=ENFORCEMENT_IDS)
 
 
 def status_queue() -> QueueSpec:

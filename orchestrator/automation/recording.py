@@ -20,7 +20,7 @@ from orchestrator.automation.models import Event, Rule, Trigger
 from orchestrator.automation.models.events import DEEPEST, TOO_DEEP
 from orchestrator.automation.subjects import subjects_of
 from orchestrator.automation.trigger_types import BUILT_IN
-from orchestrator.core import investigations, json_values, news, packs, publisher
+from orchestrator.core import investigations, json_values, news, packs, relay
 from orchestrator.core.errors import Conflict, Refusal, Refused, Unavailable
 from orchestrator.core.models import DLQEntry
 from orchestrator.core.statements import Statement, column_parameters, column_values
@@ -102,7 +102,7 @@ def record_many(
         fresh = [row for row in rows if row.pk in new_ids]
         _investigate([row for row in fresh if row.problem == TOO_DEEP], now)
         waiting = [row.pk for row in fresh if row.evaluated_at is None]
-        transaction.on_commit(partial(publisher.send_soon, messages.recorded(waiting)))
+        transaction.on_commit(partial(relay.send_soon, messages.recorded(waiting)))
         _tell(fresh, now)
     return recorded
 

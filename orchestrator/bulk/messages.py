@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from orchestrator.core import publisher, topology
-from orchestrator.core.publisher import Message
+from orchestrator.core import messages, topology
+from orchestrator.core.messages import Message
 from orchestrator.core.topology import QueueSpec
 
 WORK_OFF, ORDER_IDS, ORDERED = "muster.bulk", "order_ids", "bulk.ordered"
@@ -19,4 +19,4 @@ def queue() -> QueueSpec:
 
 def ordered(order_id: UUID) -> list[Message]:
     """Tell the executors of an order."""
-    return publisher.about_many(WORK_OFF, ORDERED, [order_id], listed=ORDER_IDS)
+    return messages.about_many(WORK_OFF, ORDERED, [order_id], listed=ORDER_IDS)

@@ -15,7 +15,7 @@ from orchestrator.bulk import messages, orderers, verbs
 from orchestrator.bulk.models import IDS_OF_PART, BulkOrder, BulkPart
 from orchestrator.bulk.models.orders import KEY_MAX, REASON_MAX
 from orchestrator.bulk.verbs import ORDER, Verb
-from orchestrator.core import authority, json_values, publisher
+from orchestrator.core import authority, json_values, relay
 from orchestrator.core.authority import Principal
 from orchestrator.core.errors import Conflict, NotFound, Refusal, Refused
 from orchestrator.core.state_machine import TransitionConflict, transition
@@ -234,5 +234,5 @@ def _kept(row: BulkOrder, ids: Collection[UUID], wish: Wish) -> BulkOrder:
         if first is not None and first.pk != row.pk:
             return first
         BulkPart.objects.bulk_create(parts)
-        transaction.on_commit(partial(publisher.send_soon, messages.ordered(row.pk)))
+        transaction.on_commit(partial(relay.send_soon, messages.ordered(row.pk)))
     return row

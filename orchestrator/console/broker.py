@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from orchestrator.core import publisher, queue_depths, reachability, topology
+from orchestrator.core import brokers, queue_depths, reachability, topology
 from orchestrator.core.queue_depths import Depth
 from orchestrator.queues.gates import depths as gate_depths
 from orchestrator.queues.models import Gate
@@ -91,7 +91,7 @@ class Sampler:
         names = [*(spec.name for spec in topology.shared_queues()), *self._turn()]
         try:
             found = queue_depths.ask(names)
-        except publisher.errors():
+        except brokers.errors():
             return None
         now = time.monotonic()
         fresh = {name: Sampled(found.get(name), now) for name in names}

@@ -33,8 +33,8 @@ from orchestrator.core import (
     frame,
     investigations,
     json_values,
+    messages,
     metrics,
-    publisher,
     topology,
 )
 from orchestrator.core.executions import logged
@@ -163,7 +163,7 @@ def drain(
 def _opened(broker: str) -> Iterator[Connection]:
     """A connection to a broker that has a queue for dead letters."""
     if broker == brokers.DEFAULT:
-        with publisher.connection() as link:
+        with brokers.connection() as link:
             declarations.declare(link, [])
             yield link
         return
@@ -215,9 +215,9 @@ def read(message: Message, *, broker: str = brokers.DEFAULT) -> Letter:
             raise ValueError(f"it cannot be decoded: {properties[brokers.UNDECODED]}")
         task = str(headers["task"])
         _, kwargs, _ = json.loads(body)
-        if task == publisher.RUN:
-            attempts = publisher.dispatched(kwargs)
-    except publisher.UNREADABLE as error:
+        if task == messages.RUN:
+            attempts = messages.dispatched(kwargs)
+    except messages.UNREADABLE as error:
         problem = f"not a task message of ours: {error!r}"
     return Letter(
         raw_body=body,
@@ -298,7 +298,7 @@ def _settle(letters: Sequence[Letter], *, now: datetime) -> Drained:
     details: dict[UUID, str] = {}
     stale = unreadable = 0
     for letter in letters:
-        if letter.problem or letter.task != publisher.RUN:
+        if letter.problem or letter.task != messages.RUN:
             problem = letter.problem or f"a dead {letter.task} message: the sweep does its work"
             entries.append(_entry(letter, DLQEntry.Reason.MESSAGE_INVALID, problem, now=now))
             unreadable += 1
@@ -386,7 +386,7 @@ def _entry(
         raw_body=None if subject else letter.raw_body,
         fingerprint=letter.fingerprint
         if subject is None
-        else publisher.name_of((subject.id, subject.attempt or 0)),
+        else messages.name_of((subject.id, subject.attempt or 0)),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import structlog
 from amqp.exceptions import AccessRefused, NotFound
 
-from orchestrator.core import brokers, declarations, publisher, topology
+from orchestrator.core import brokers, declarations, topology
 from orchestrator.core.metrics.gauges import Gauge
 
 log = structlog.get_logger(__name__)
@@ -53,7 +53,7 @@ def _asked() -> dict[str, Depth] | None:
     """The depths of the shared queues that exist; None without an answer."""
     try:
         return ask(spec.name for spec in topology.shared_queues())
-    except publisher.errors() as error:
+    except brokers.errors() as error:
         log.info("broker not asked for its queues", error=brokers.explain(error))
         return None
 
@@ -61,7 +61,7 @@ def _asked() -> dict[str, Depth] | None:
 def ask(names: Iterable[str]) -> dict[str, Depth]:
     """The depths of those of the queues that exist and that this user may look at. Raises the
     errors of the broker's library."""
-    with publisher.connection(limit_seconds=PATIENCE_SECONDS) as link:
+    with brokers.connection(limit_seconds=PATIENCE_SECONDS) as link:
         link.ensure_connection(max_retries=1, interval_start=0, timeout=int(PATIENCE_SECONDS))
         return {name: found for name in names if (found := _ask(link, name))}
 

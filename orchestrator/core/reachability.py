@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from django.db import DatabaseError, InterfaceError, connection
 
-from orchestrator.core import clock, database, frame, publisher
+from orchestrator.core import brokers, clock, database, frame
 
 PATIENCE_SECONDS = 2.0
 """A server that does not answer for this long counts as down."""
@@ -76,9 +76,9 @@ def _database_answers() -> bool:
 def _broker_answers() -> bool:
     # a new connection: an old one does not show that the broker has died
     try:
-        with publisher.connection() as link:
+        with brokers.connection() as link:
             link.ensure_connection(max_retries=1, interval_start=0, timeout=int(PATIENCE_SECONDS))
-    except publisher.errors():
+    except brokers.errors():
         return False
     return True
 

@@ -17,7 +17,7 @@ from django.db import connection
 from orchestrator.access import identities, tokens
 from orchestrator.access.grants import EVERYTHING
 from orchestrator.access.models import ApiToken, Identity
-from orchestrator.core import authority, brokers, packs, private_files, publisher
+from orchestrator.core import authority, brokers, packs, private_files
 from orchestrator.core.errors import MusterError
 from orchestrator.core.models import Pack
 
@@ -49,10 +49,10 @@ def check_servers() -> None:
             f"{database.get('HOST') or 'this machine'}): {_one_line(error)}\n"
             "Start it, or unset DATABASE_URL to run on the embedded one."
         ) from None
-    link = publisher.connection()
+    link = brokers.connection()
     try:
         link.ensure_connection(max_retries=1, interval_start=0, timeout=3)
-    except publisher.errors() as error:
+    except brokers.errors() as error:
         raise CommandError(
             f"The broker does not answer (BROKER_URL): {brokers.explain(error)}\n"
             "Start it, or unset BROKER_URL to run on the embedded one."

@@ -11,7 +11,7 @@ from uuid import UUID
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 
-from orchestrator.core import authority, json_values, publisher
+from orchestrator.core import authority, json_values, relay
 from orchestrator.core.authority import Principal
 from orchestrator.core.errors import Conflict, MusterError, NotFound, Refusal, Refused
 from orchestrator.core.state_machine import Move
@@ -139,7 +139,7 @@ def _end(
                 event, moves, now=now, actor=actor, reason=reason, wait_for_locks=True
             )
             told = messages.ended(sorted(moved))
-            transaction.on_commit(partial(publisher.send_soon, told))
+            transaction.on_commit(partial(relay.send_soon, told))
             if moved:
                 metrics.ENDED.add({INQUIRIES.rule(event).target: len(moved)})
     except IntegrityError:

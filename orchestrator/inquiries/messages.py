@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from orchestrator.core import publisher, topology
-from orchestrator.core.publisher import Message
+from orchestrator.core import messages, topology
+from orchestrator.core.messages import Message
 from orchestrator.core.topology import QueueSpec
 
 ANSWERED, INQUIRY_IDS, RESPONDED = "muster.answered", "inquiry_ids", "inquiry.responded"
@@ -22,4 +22,4 @@ def queue() -> QueueSpec:
 
 def ended(inquiry_ids: Sequence[UUID]) -> list[Message]:
     """Tell the executors that these inquiries ended."""
-    return publisher.about_many(ANSWERED, RESPONDED, inquiry_ids, listed=INQUIRY_IDS)
+    return messages.about_many(ANSWERED, RESPONDED, inquiry_ids, listed=INQUIRY_IDS)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from orchestrator.core import publisher, topology
-from orchestrator.core.publisher import Message
+from orchestrator.core import messages, topology
+from orchestrator.core.messages import Message
 from orchestrator.core.topology import QueueSpec
 
 ADVANCE = "muster.advance"
@@ -24,4 +24,4 @@ def queue() -> QueueSpec:
 
 def requested(task_ids: Sequence[UUID]) -> list[Message]:
     """Tell the executors that these tasks were requested."""
-    return publisher.about_many(ADVANCE, REQUESTED, task_ids, listed=TASK_IDS)
+    return messages.about_many(ADVANCE, REQUESTED, task_ids, listed=TASK_IDS)

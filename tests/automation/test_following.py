@@ -14,7 +14,7 @@ from django.db import connection
 from orchestrator.automation import following, rules
 from orchestrator.automation.models import Enforcement, Event, Trigger, Watermark
 from orchestrator.automation.trigger_types import EXECUTION
-from orchestrator.core import demand, executions, publisher
+from orchestrator.core import demand, executions, messages
 from orchestrator.core.executions import NewExecution, status_news
 from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent
 from orchestrator.core.reasons import Reason
@@ -119,16 +119,16 @@ def test_trigger_names_actions_and_statuses() -> None:
 
 
 def test_other_statuses_are_published_only_while_a_rule_waits_for_them(
-    monkeypatch: pytest.MonkeyPatch, sent: list[publisher.Message]
+    monkeypatch: pytest.MonkeyPatch, sent: list[messages.Message]
 ) -> None:
     monkeypatch.setattr(demand, "ASK_EVERY_SECONDS", -1.0)
     execution = make_execution("running")
     follow()
     status_news.tell([execution.pk])
-    assert [each for each in sent if each.task == publisher.STATUS_CHANGED] == []
+    assert [each for each in sent if each.task == messages.STATUS_CHANGED] == []
     follow(statuses=["running"])
     status_news.tell([execution.pk])
-    [message] = [each for each in sent if each.task == publisher.STATUS_CHANGED]
+    [message] = [each for each in sent if each.task == messages.STATUS_CHANGED]
     assert message.kwargs == {"execution_ids": [str(execution.pk)]}
 
 

@@ -10,7 +10,7 @@ from orchestrator.automation import facts, matching, recording, replaying, ruleb
 from orchestrator.automation.criteria import Facts, compiling
 from orchestrator.automation.models import Enforcement, Event, RuleRevision
 from orchestrator.automation.recording import NewEvent
-from orchestrator.core import publisher
+from orchestrator.core import messages
 from orchestrator.core.models import DLQEntry
 from tests.automation import play
 from tests.factories import NOW, seconds
@@ -47,7 +47,7 @@ def test_rules_that_match_answer_and_the_event_counts_them() -> None:
 
 @pytest.mark.parametrize("number", [1, matching.ENFORCED_AT_ONCE])
 def test_few_answers_are_carried_out_as_soon_as_they_are_committed(
-    number: int, sent: list[publisher.Message], django_capture_on_commit_callbacks: Any
+    number: int, sent: list[messages.Message], django_capture_on_commit_callbacks: Any
 ) -> None:
     play.make_rule()
     with django_capture_on_commit_callbacks(execute=True):
@@ -60,7 +60,7 @@ def test_few_answers_are_carried_out_as_soon_as_they_are_committed(
 
 
 def test_of_many_answers_all_executors_are_told(
-    sent: list[publisher.Message], django_capture_on_commit_callbacks: Any
+    sent: list[messages.Message], django_capture_on_commit_callbacks: Any
 ) -> None:
     play.make_rule()
     ids = play.record(*range(matching.ENFORCED_AT_ONCE + 1))

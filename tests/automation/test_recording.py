@@ -11,7 +11,7 @@ from django.db import IntegrityError, transaction
 from orchestrator.automation import recording, replaying, trigger_types
 from orchestrator.automation.models import Event
 from orchestrator.automation.recording import EventsRefused, NewEvent, TooManyEvents
-from orchestrator.core import publisher, topology
+from orchestrator.core import messages, topology
 from orchestrator.core.models import DLQEntry
 from tests.automation import play
 from tests.factories import NOW
@@ -32,7 +32,7 @@ def refusals(*news: NewEvent, **options: Any) -> list[tuple[int, str]]:
 
 
 def test_events_come_in_the_order_of_their_reports_and_are_announced_together(
-    sent: list[publisher.Message], django_capture_on_commit_callbacks: Any
+    sent: list[messages.Message], django_capture_on_commit_callbacks: Any
 ) -> None:
     with django_capture_on_commit_callbacks(execute=True):
         ids = play.record(3, 1, 2)
@@ -44,7 +44,7 @@ def test_events_come_in_the_order_of_their_reports_and_are_announced_together(
 
 
 def test_repeated_key_is_the_event_of_its_first_report(
-    sent: list[publisher.Message], django_capture_on_commit_callbacks: Any
+    sent: list[messages.Message], django_capture_on_commit_callbacks: Any
 ) -> None:
     first = play.record(1)
     with django_capture_on_commit_callbacks(execute=True):

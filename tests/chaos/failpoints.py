@@ -306,8 +306,8 @@ _BY_SITE: dict[str, Boundary] = {
     # --- messages ---
     "publisher:_deliver:send": _in(*SERVICES),
     "publisher:_deliver:send#2": _in(*SERVICES, by="fail a first try"),
-    "publisher:_send_hints:send": _in(API, WORKER),
-    "publisher:_send_hints:send#2": Boundary(
+    "relay:_send_hints:send": _in(API, WORKER),
+    "relay:_send_hints:send#2": Boundary(
         exempt="of hints whose shared queue somebody has deleted: what they say is found by looking"
     ),
 }

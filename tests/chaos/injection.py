@@ -40,6 +40,7 @@ WATCHED = (
     "orchestrator.core.fleet",
     "orchestrator.core.maintenance",
     "orchestrator.core.publisher",
+    "orchestrator.core.relay",
     "orchestrator.core.models.backlog",
     "orchestrator.core.models.maintenance",
     "orchestrator.automation.enforcing",
@@ -68,7 +69,7 @@ TRANSACTION, COMMIT, PUBLISH, HINT, ACK = "transaction", "commit", "publish", "h
 LANE = "lane"
 """A batch on one connection, below what the publisher tells its callers."""
 
-PUBLISHER = "publisher"
+PUBLISHER, RELAY = "publisher", "relay"
 
 OF_A_QUERYSET = ("claim", "insert", "insert_or_count")
 """Statements that are written by hand."""
@@ -202,9 +203,8 @@ def _owner(node: ast.Call) -> ast.expr | None:
 def _is_published(node: ast.Attribute) -> bool:
     return (
         type(node) is ast.Attribute
-        and node.attr in ("send", "send_soon")
         and isinstance(node.value, ast.Name)
-        and node.value.id == PUBLISHER
+        and (node.value.id, node.attr) in ((PUBLISHER, "send"), (RELAY, "send_soon"))
     )
 
 

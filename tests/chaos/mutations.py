@@ -26,6 +26,7 @@ KEEPER: Stage = ("tests/tasks/test_gates.py",)
 UNDECODABLE: Stage = ("tests/core/test_undecodable.py",)
 FLEET: Stage = ("tests/core/fleet/test_lives.py",)
 PUBLISHER: Stage = ("tests/core/test_publisher.py",)
+RELAY: Stage = ("tests/core/test_relay.py",)
 TOPOLOGY: Stage = ("tests/core/test_topology.py",)
 DESK: Stage = ("tests/workers/test_desk.py",)
 SLOTS: Stage = ("tests/workers/test_slots.py",)
@@ -259,13 +260,13 @@ MUTANTS = (
         "end of an attempt told before the commit",
         ATTEMPT,
         """    transaction.on_commit(
-        lambda: publisher.send_soon(
-            [*publisher.completed(list(moved - repeated)), *publisher.requested(due)]
+        lambda: relay.send_soon(
+            [*messages.completed(list(moved - repeated)), *messages.requested(due)]
         )
     )
 """,
-        """    publisher.send_soon(
-        [*publisher.completed(list(moved - repeated)), *publisher.requested(due)]
+        """    relay.send_soon(
+        [*messages.completed(list(moved - repeated)), *messages.requested(due)]
     )
 """,
         (ATTEMPTS, DEAD_LETTERS),
@@ -295,8 +296,8 @@ MUTANTS = (
     Mutant(
         "request told before the commit",
         "orchestrator/core/executions/requests.py",
-        "transaction.on_commit(partial(publisher.send_soon, _messages(fresh)))",
-        "publisher.send_soon(_messages(fresh))",
+        "transaction.on_commit(partial(relay.send_soon, _messages(fresh)))",
+        "relay.send_soon(_messages(fresh))",
         (REQUESTS,),
     ),
     Mutant(
@@ -358,7 +359,7 @@ MUTANTS = (
     Mutant(
         "process that cannot send places",
         PLACING_FILE,
-        "and publisher.is_sending()",
+        "and relay.is_sending()",
         "",
         (PLACING,),
     ),
@@ -1114,38 +1115,38 @@ MUTANTS = (
     ),
     Mutant(
         "dispatch published by its own thread, and its confirm not awaited",
-        "orchestrator/core/publisher.py",
+        "orchestrator/core/relay.py",
         "                self._send([posted], are_posted=True)\n",
         "                pass\n",
-        (PUBLISHER,),
+        (RELAY,),
     ),
     Mutant(
         "dispatch published twice",
-        "orchestrator/core/publisher.py",
+        "orchestrator/core/relay.py",
         "            self._posted = message\n",
         "            pass\n",
-        (PUBLISHER,),
+        (RELAY,),
     ),
     Mutant(
         "connection used by two threads at once",
-        "orchestrator/core/publisher.py",
+        "orchestrator/core/relay.py",
         "        with self._using:\n            posted",
         "        if True:\n            posted",
-        (PUBLISHER,),
+        (RELAY,),
     ),
     Mutant(
         "dispatch published before the one before it is confirmed",
-        "orchestrator/core/publisher.py",
+        "orchestrator/core/relay.py",
         "        is_resting = self._posted is None and",
         "        is_resting =",
-        (PUBLISHER,),
+        (RELAY,),
     ),
     Mutant(
         "who accepts waits for the thread that publishes",
-        "orchestrator/core/publisher.py",
+        "orchestrator/core/relay.py",
         "self._using.acquire(blocking=False)",
         "self._using.acquire()",
-        (PUBLISHER,),
+        (RELAY,),
     ),
     Mutant(
         "worker queue without TTL",

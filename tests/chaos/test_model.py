@@ -34,7 +34,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from orchestrator.core import dead_letters, executions, fleet, publisher
+from orchestrator.core import dead_letters, executions, fleet, messages, publisher, relay
 from orchestrator.core.dead_letters import Letter
 from orchestrator.core.models import Execution, ExecutionEvent, Worker
 from orchestrator.core.models.executions import DEADLINE_GRACE
@@ -337,7 +337,7 @@ class Lives(RuleBasedStateMachine):
     def dead_letter(self, which: int, back: int) -> None:
         one, now = self._one(which), self.world.now
         attempt = one.attempt - back
-        letter = Letter(b"{}", {}, [{"reason": "expired"}], publisher.RUN, [(one.id, attempt)], "")
+        letter = Letter(b"{}", {}, [{"reason": "expired"}], messages.RUN, [(one.id, attempt)], "")
         dead_letters.settle([letter], now=now)
         if one.status == "scheduled" and back == 0:
             self._expire(one)
@@ -454,7 +454,7 @@ def postgresql(postgresql_lender: databases.Lender, django_db_blocker: Any) -> I
         postgresql_lender() as config,
         databases.as_default(config),
         patch.object(publisher, "send", lambda messages: []),
-        patch.object(publisher, "send_soon", lambda messages: None),
+        patch.object(relay, "send_soon", lambda messages: None),
     ):
         yield
 

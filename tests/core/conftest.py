@@ -1,12 +1,13 @@
-"""An action to request, a worker, and a pack to write."""
+"""An action to request, a worker, a pack to write, and a broker with all queues."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from orchestrator.core import clock
+from orchestrator.core import clock, topology
 from orchestrator.core.models import Action, Worker
 from tests.core.api.client import SCHEMA
 from tests.core.packs.folder import Folder
@@ -28,3 +29,10 @@ def worker() -> Worker:
 def folder(tmp_path: Path) -> Folder:
     """The folder of a pack, which has no action yet."""
     return Folder(tmp_path / "net")
+
+
+@pytest.fixture
+def queues(channel: Any) -> Any:
+    """A channel of a broker that has every queue."""
+    topology.declare(channel, [*topology.shared_queues(), *topology.worker_queues(7)])
+    return channel

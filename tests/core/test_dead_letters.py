@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 from kombu.message import Message
 
-from orchestrator.core import dead_letters, executions, fleet, publisher, topology
+from orchestrator.core import brokers, dead_letters, executions, fleet, messages, topology
 from orchestrator.core.dead_letters import Drained, Letter
 from orchestrator.core.executions.logged import MOST_LINES
 from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent, Tally
@@ -45,13 +45,13 @@ def death(worker_id: int | None = 1, reason: str = "expired") -> dict[str, Any]:
 
 def letter(execution: Execution, *, attempt: int | None = None, reason: str = "expired") -> Letter:
     number = execution.attempt if attempt is None else attempt
-    message = publisher.dispatch([(execution.pk, number)], worker_id=execution.worker_id or 0)
+    message = messages.dispatch([(execution.pk, number)], worker_id=execution.worker_id or 0)
     headers = message.headers() | {"x-death": [death(execution.worker_id, reason)]}
     return read(message.body(), headers)
 
 
 def read(body: Any, headers: dict[str, Any] | None = None) -> Letter:
-    headers = {"task": publisher.RUN} if headers is None else headers
+    headers = {"task": messages.RUN} if headers is None else headers
     return dead_letters.read(Message(body=body, headers=headers))
 
 
@@ -106,13 +106,13 @@ def test_expired_letter_of_queued_work_opens_no_investigation(
 
 
 def test_expired_letter_of_a_busy_worker_sends_its_execution_back(
-    sent: list[publisher.Message],
+    sent: list[messages.Message],
 ) -> None:
     execution = unclaimed(worker=make_worker("busy", capacity=1))
     assert settle(letter(execution)) == Drained(returned=1)
     row = reread(execution)
     assert (row.status, row.reason, row.retry_count) == ("requested", "queue_ttl_expired", 0)
-    assert [message.task for message in sent] == [publisher.SCHEDULE]
+    assert [message.task for message in sent] == [messages.SCHEDULE]
     assert not DLQEntry.objects.exists(), "nothing is wrong with it"
 
 
@@ -164,13 +164,13 @@ def test_rejected_letter_says_so() -> None:
 
 def test_letter_without_the_brokers_account_still_ends_its_execution() -> None:
     execution = unclaimed()
-    message = publisher.dispatch([execution.key], worker_id=1)
+    message = messages.dispatch([execution.key], worker_id=1)
     assert settle(read(message.body(), message.headers())) == Drained(settled=1)
     assert reread(execution).is_terminal
 
 
 def test_letter_goes_to_another_attempt_where_the_policy_allows(
-    sent: list[publisher.Message],
+    sent: list[messages.Message],
 ) -> None:
     action = make_action("core.again", retry_policy=RETRY)
     execution = unclaimed(action=action)
@@ -178,11 +178,11 @@ def test_letter_goes_to_another_attempt_where_the_policy_allows(
     row = reread(execution)
     assert (row.status, row.retry_count, row.reason) == ("requested", 1, "queue_ttl_expired")
     assert DLQEntry.objects.get().attempt == 1
-    assert [message.task for message in sent] == [publisher.SCHEDULE]
+    assert [message.task for message in sent] == [messages.SCHEDULE]
 
 
 @pytest.mark.parametrize("status", sorted(set(S) - {S.SCHEDULED}))
-def test_stale_letter_changes_nothing(status: str, sent: list[publisher.Message]) -> None:
+def test_stale_letter_changes_nothing(status: str, sent: list[messages.Message]) -> None:
     execution = make_execution(status, attempt=1)
     before = Execution.objects.filter(pk=execution.pk).values().get()
     assert settle(letter(execution)) == Drained(stale=1)
@@ -231,7 +231,7 @@ def test_letter_that_lists_attempts_settles_each_by_its_own_status() -> None:
     later = unclaimed(worker=gone, attempt=2)
     busy = unclaimed(worker=beating)
     attempts = [dead.key, claimed.key, (later.pk, 1), busy.key, other.key]
-    message = publisher.dispatch(attempts, worker_id=gone.pk)
+    message = messages.dispatch(attempts, worker_id=gone.pk)
     listed = read(message.body(), message.headers() | {"x-death": [death(gone.pk)]})
 
     assert settle(listed) == Drained(settled=2, returned=1, stale=2)
@@ -364,7 +364,7 @@ def test_letter_that_the_database_cannot_store_is_kept_by_its_bytes_alone(
 
 
 def put(*bodies: bytes, headers: dict[str, Any]) -> None:
-    with publisher.connection() as link:
+    with brokers.connection() as link:
         channel: Any = link.default_channel
         topology.declare(channel, [])
         for body in bodies:
@@ -373,7 +373,7 @@ def put(*bodies: bytes, headers: dict[str, Any]) -> None:
 
 
 def waiting() -> int:
-    with publisher.connection() as link:
+    with brokers.connection() as link:
         channel: Any = link.default_channel
         declared = channel.queue_declare(topology.dead_letter_queue().name, passive=True)
         return int(declared.message_count)
@@ -382,7 +382,7 @@ def waiting() -> int:
 @pytest.mark.usefixtures("embedded_broker")
 def test_drain_settles_what_is_in_the_queue_and_acknowledges_it() -> None:
     execution = unclaimed()
-    message = publisher.dispatch([execution.key], worker_id=1)
+    message = messages.dispatch([execution.key], worker_id=1)
     put(message.body(), message.body(), b"odd", headers=message.headers())
     assert dead_letters.drain(read_clock=lambda: NOW) == Drained(settled=1, stale=1, unreadable=1)
     assert waiting() == 0
@@ -395,7 +395,7 @@ def test_each_batch_of_a_drain_asks_for_the_time(settings: Any) -> None:
     action = make_action("core.again", retry_policy=RETRY | {"backoff": "linear", "jitter": 0})
     rows = [unclaimed(action=action) for _ in range(4)]
     for row in rows:
-        message = publisher.dispatch([row.key], worker_id=1)
+        message = messages.dispatch([row.key], worker_id=1)
         put(message.body(), headers=message.headers())
     times = [NOW, NOW + timedelta(seconds=20)]
     assert dead_letters.drain(read_clock=iter(times).__next__) == Drained(settled=4)
@@ -430,5 +430,5 @@ def test_drain_of_a_queue_that_is_not_there_yet_declares_it() -> None:
 
 
 def test_letter_nested_too_deep_is_kept_and_does_not_block_the_drain() -> None:
-    letter = dead_letters.read(Message(body="[" * 100_000, headers={"task": publisher.RUN}))
+    letter = dead_letters.read(Message(body="[" * 100_000, headers={"task": messages.RUN}))
     assert dead_letters.settle([letter], now=NOW) == Drained(unreadable=1)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from orchestrator.core import clock, executions, fleet, maintenance, publisher
+from orchestrator.core import clock, executions, fleet, maintenance, messages
 from orchestrator.core.executions import attempts
 from orchestrator.core.models import Execution, Tick, Worker
 from orchestrator.core.models.maintenance import SET_BACK
@@ -127,7 +127,7 @@ def test_who_vanishes_while_it_ends_executions_does_not_hold_them_for_long() -> 
     assert held_for() == usually
 
 
-def test_what_is_held_is_dispatched_again_when_it_is_free(sent: list[publisher.Message]) -> None:
+def test_what_is_held_is_dispatched_again_when_it_is_free(sent: list[messages.Message]) -> None:
     """Nobody can claim it before, and each tick would send one more copy."""
     worker = make_worker(now=LATER)
     long_ago = LATER - timedelta(seconds=60)
@@ -146,7 +146,7 @@ def test_what_is_held_is_dispatched_again_when_it_is_free(sent: list[publisher.M
     assert dict(again_at) == {first.pk: None, second.pk: LATER}
     assert executions.dispatch_unclaimed(now=LATER, actor="executor") == 1
     assert dict(again_at.all()) == {first.pk: LATER, second.pk: LATER}
-    keys = [key for message in sent for key in publisher.dispatched(message.kwargs)]
+    keys = [key for message in sent for key in messages.dispatched(message.kwargs)]
     assert [id for id, _ in keys] == [second.pk, first.pk]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from orchestrator.core import advice, clock, executions, fleet, publisher
+from orchestrator.core import advice, clock, executions, fleet, messages
 from orchestrator.core.executions import Ended
 from orchestrator.core.fleet import Need, NoWorkerAvailable, Placement
 from orchestrator.core.management.ping import ping
@@ -98,7 +98,7 @@ def test_another_life_of_a_worker_or_one_that_is_gone_is_left_alone(changed: Any
 
 @pytest.mark.parametrize("max_attempts", [1, 3])
 def test_what_could_not_be_loaded_goes_back_at_once_and_counts_for_no_policy(
-    sent: list[publisher.Message], max_attempts: int
+    sent: list[messages.Message], max_attempts: int
 ) -> None:
     policy = {"max_attempts": max_attempts}
     running = make_drawing(S.RUNNING, retry_policy=policy)
@@ -108,7 +108,7 @@ def test_what_could_not_be_loaded_goes_back_at_once_and_counts_for_no_policy(
     assert (row.next_retry_at, row.attempt) == (None, 1)
     assert row.result is not None
     assert row.result["message"] == WHY, "said until there is something else to say"
-    assert [message.task for message in sent] == [publisher.SCHEDULE]
+    assert [message.task for message in sent] == [messages.SCHEDULE]
     assert Worker.objects.get().missing_code == PACK
     (event,) = ExecutionEvent.objects.of(running.pk)
     assert (event.event, event.reason) == ("give_back", "pack_unavailable")

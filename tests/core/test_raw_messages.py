@@ -33,7 +33,7 @@ def gates(request: Any, settings: Any, tmp_path: Path) -> Iterator[str]:
     settings.BROKER_URL = "amqp://127.0.0.1:1//"  # away, and not needed
     settings.GATE_BROKERS = {"gates": url}
     yield "gates"
-    publisher._drop_lane("gates")
+    publisher.drop_lane("gates")
 
 
 @pytest.fixture

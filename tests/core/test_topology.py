@@ -10,9 +10,9 @@ import pytest
 from amqp.exceptions import NotFound, PreconditionFailed
 from django_celery_beat.models import PeriodicTask
 
-from orchestrator.core import declarations, maintenance, publisher, topology
+from orchestrator.core import brokers, declarations, maintenance, messages, topology
 from orchestrator.core.topology import QueueSpec
-from orchestrator.workflows import messages
+from orchestrator.workflows.messages import REQUESTED
 from settings.celery import app
 from tasks import app_parts
 from tasks.queues import UnknownQueue
@@ -27,7 +27,7 @@ def every_queue() -> list[QueueSpec]:
 
 def test_every_published_task_is_a_registered_task() -> None:
     app.loader.import_default_modules()
-    published = {publisher.SCHEDULE, publisher.COMPLETED, publisher.RUN, publisher.CANCEL}
+    published = {messages.SCHEDULE, messages.COMPLETED, messages.RUN, messages.CANCEL}
     published |= {part.queue.message for part in app_parts.parts()}
     assert published <= set(app.tasks)
 
@@ -86,8 +86,8 @@ def test_dead_letters_are_not_dead_lettered() -> None:
 @pytest.mark.parametrize(
     ("message", "queue"),
     [
-        (publisher.requested, topology.requests_queue),
-        (publisher.completed, topology.completed_queue),
+        (messages.requested, topology.requests_queue),
+        (messages.completed, topology.completed_queue),
     ],
 )
 def test_what_is_published_about_executions_is_bound(message: Any, queue: Any) -> None:
@@ -96,9 +96,9 @@ def test_what_is_published_about_executions_is_bound(message: Any, queue: Any) -
 
 
 def test_what_is_published_to_a_worker_is_bound() -> None:
-    dispatch = publisher.dispatch([(UUID(int=1), 1)], worker_id=7)
+    dispatch = messages.dispatch([(UUID(int=1), 1)], worker_id=7)
     assert dispatch.routing_key == topology.worker_queue(7).routing_key
-    cancel = publisher.cancel(execution_id=UUID(int=1), attempt=1, worker_id=7)
+    cancel = messages.cancel(execution_id=UUID(int=1), attempt=1, worker_id=7)
     assert cancel.routing_key == topology.cancel_queue(7).routing_key
 
 
@@ -145,7 +145,7 @@ def test_queues_that_messages_need_are_found_by_their_routing_keys() -> None:
     workers = topology.needed_by([topology.dispatch_key(7), topology.cancel_key(7)])
     assert workers == topology.worker_queues(7)
     assert topology.needed_by([topology.REQUESTED]) == topology.hot_queues()
-    both = topology.needed_by([messages.REQUESTED, topology.dispatch_key(3)])
+    both = topology.needed_by([REQUESTED, topology.dispatch_key(3)])
     assert both == [*topology.hot_queues(), *topology.worker_queues(3)]
 
 
@@ -204,7 +204,7 @@ def test_queue_with_other_arguments_is_refused_by_the_broker(channel: Any, setti
     with pytest.raises(PreconditionFailed, match="x-message-ttl"):
         topology.declare(channel, topology.worker_queues(7))
     with (
-        publisher.connection() as link,
+        brokers.connection() as link,
         pytest.raises(declarations.TopologyDiffers) as differs,
     ):
         declarations.declare(link, topology.worker_queues(7))
@@ -220,7 +220,7 @@ def test_shared_queue_that_differs_is_named_and_not_the_ones_that_were_asked_for
     topology.declare(channel, [])
     settings.MUSTER = replace(settings.MUSTER, dlx_queue_ttl_ms=60_000)
     with (
-        publisher.connection() as link,
+        brokers.connection() as link,
         pytest.raises(declarations.TopologyDiffers) as differs,
     ):
         declarations.declare(link, topology.worker_queues(7))

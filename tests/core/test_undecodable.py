@@ -13,7 +13,7 @@ from amqp.spec import Basic
 from kombu import Connection
 from kombu.message import Message as KombuMessage
 
-from orchestrator.core import brokers, dead_letters, publisher, topology
+from orchestrator.core import brokers, dead_letters, messages, topology
 from orchestrator.core.brokers import UNDECODED
 from orchestrator.core.dead_letters import Drained
 from orchestrator.core.models import DLQEntry
@@ -84,7 +84,7 @@ def test_dead_letters_that_cannot_be_decoded_are_kept_and_drained_once(
 
 def test_dispatch_that_cannot_be_decoded_ends_nothing() -> None:
     body: Any = b'[[], {"execution_id": "57a9d19e-0000-7000-8000-000000000000", "attempt": 1}, {}]'
-    headers, properties = {"task": publisher.RUN}, {UNDECODED: "why"}
+    headers, properties = {"task": messages.RUN}, {UNDECODED: "why"}
     letter = dead_letters.read(KombuMessage(body=body, headers=headers, properties=properties))
     assert "it cannot be decoded: why" in letter.problem
     assert letter.attempts == []

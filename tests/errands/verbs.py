@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.db import transaction
 
-from orchestrator.core import executions, investigations, publisher, topology
+from orchestrator.core import executions, investigations, messages, relay, topology
 from orchestrator.core.errors import NotFound
 from orchestrator.core.investigations import Subject
 from orchestrator.core.metrics.exposition import counted
@@ -40,10 +40,10 @@ def ask(name: str, *, now: datetime, hint: bool = True) -> Errand:
     with transaction.atomic():
         errand = Errand.objects.create(kind=kind, created_at=now)
         if hint:
-            messages = publisher.about_many(
+            hints = messages.about_many(
                 "muster.run_errands", "errand.asked", [errand.pk], listed="errand_ids"
             )
-            transaction.on_commit(lambda: publisher.send_soon(messages))
+            transaction.on_commit(lambda: relay.send_soon(hints))
     return errand
 
 

@@ -48,12 +48,15 @@ from orchestrator.automation import (  # noqa: E402
 from orchestrator.automation.models import Assignment, Enforcement, Event, Timer  # noqa: E402
 from orchestrator.automation.sensors import catalogue  # noqa: E402
 from orchestrator.core import (  # noqa: E402
+    brokers,
     clock,
     dead_letters,
     executions,
     fleet,
+    messages,
     packs,
     publisher,
+    relay,
     topology,
 )
 from orchestrator.core.models import (  # noqa: E402
@@ -179,13 +182,13 @@ def cancel(*, id: UUID) -> str:
 
 def cancel_without_message(*, id: UUID) -> str:
     """Cancel, and lose the message to the worker."""
-    with mock.patch.object(publisher, "send_soon"):
+    with mock.patch.object(relay, "send_soon"):
         return cancel(id=id)
 
 
 def forge_cancel(*, id: UUID, attempt: int, worker_id: int) -> None:
     """Send a worker the message of a cancel that nobody has asked for."""
-    publisher.send([publisher.cancel(execution_id=id, attempt=attempt, worker_id=worker_id)])
+    publisher.send([messages.cancel(execution_id=id, attempt=attempt, worker_id=worker_id)])
 
 
 def broadcast(*, command: str, arguments: dict[str, Any]) -> list[Any]:
@@ -424,7 +427,7 @@ def report_orders(
         )
         for number in numbers
     ]
-    lost = contextlib.nullcontext() if with_message else mock.patch.object(publisher, "send_soon")
+    lost = contextlib.nullcontext() if with_message else mock.patch.object(relay, "send_soon")
     with lost:
         return [each.event_id for each in recording.record_many(news, now=clock.now())]
 
@@ -514,7 +517,7 @@ def keep_fresh(*, id: int, runtimes: list[str]) -> None:
 
 def dispatch_again(*, id: UUID, attempt: int, worker_id: int, copies: int) -> int:
     """Publish copies of a dispatch message; returns how many no queue took."""
-    message = publisher.dispatch([(id, attempt)], worker_id=worker_id)
+    message = messages.dispatch([(id, attempt)], worker_id=worker_id)
     return len(publisher.send([message] * copies))
 
 
@@ -522,7 +525,7 @@ def publish(
     *, body: bytes, queue: str, headers: dict[str, Any] | None = None, **properties: Any
 ) -> None:
     """Put any bytes into a queue, past the publisher."""
-    with publisher.connection() as link:
+    with brokers.connection() as link:
         channel: Any = link.default_channel
         message = channel.prepare_message(
             body, headers=headers or {}, properties={"delivery_mode": 2}, **properties
@@ -531,7 +534,7 @@ def publish(
 
 
 def declare_worker_queues(*, id: int) -> None:
-    with publisher.connection() as link:
+    with brokers.connection() as link:
         topology.declare(link.default_channel, topology.worker_queues(id))
 
 
@@ -541,7 +544,7 @@ def queues_of_worker(*, id: int) -> list[tuple[str, str, str]]:
 
 
 def delete_worker_queues(*, id: int) -> None:
-    with publisher.connection() as link:
+    with brokers.connection() as link:
         channel: Any = link.default_channel
         for spec in topology.worker_queues(id):
             channel.queue_delete(spec.name)
@@ -551,7 +554,7 @@ def declare_otherwise(*, name: str, ttl_ms: int) -> None:
     """Delete a queue, and declare it with another TTL before anybody else declares it."""
     spec = topology.find(name)
     assert spec is not None
-    with publisher.connection() as link:
+    with brokers.connection() as link:
         while True:
             channel: Any = link.channel()
             channel.queue_delete(name)
@@ -562,14 +565,14 @@ def declare_otherwise(*, name: str, ttl_ms: int) -> None:
 
 
 def delete_exchange(*, name: str) -> None:
-    with publisher.connection() as link:
+    with brokers.connection() as link:
         channel: Any = link.default_channel
         channel.exchange_delete(name)
 
 
 def unbind_all(*, worker_ids: list[int]) -> None:
     """Take all bindings to our exchanges away; the queues stay."""
-    with publisher.connection() as link:
+    with brokers.connection() as link:
         channel: Any = link.default_channel
         for spec in _specs(worker_ids):
             if spec.exchange:
@@ -578,7 +581,7 @@ def unbind_all(*, worker_ids: list[int]) -> None:
 
 def delete_everything(*, worker_ids: list[int]) -> None:
     """Every queue and every exchange."""
-    with publisher.connection() as link:
+    with brokers.connection() as link:
         channel: Any = link.default_channel
         for spec in _specs(worker_ids):
             channel.queue_delete(spec.name)
@@ -590,20 +593,20 @@ def is_whole(*, worker_ids: list[int]) -> bool:
     """Whether every exchange, queue and binding is there: sends messages about nothing, past the
     publisher, which would declare what is missing."""
     nothing = uuid4()
-    messages = [
-        *publisher.requested([nothing]),
-        *publisher.completed([nothing]),
+    probes = [
+        *messages.requested([nothing]),
+        *messages.completed([nothing]),
         *tasks_requested([nothing]),
-        *(publisher.dispatch([(nothing, 1)], worker_id=id) for id in worker_ids),
-        *(publisher.cancel(execution_id=nothing, attempt=1, worker_id=id) for id in worker_ids),
+        *(messages.dispatch([(nothing, 1)], worker_id=id) for id in worker_ids),
+        *(messages.cancel(execution_id=nothing, attempt=1, worker_id=id) for id in worker_ids),
     ]
     returned: list[Any] = []
-    with publisher.connection() as link:
+    with brokers.connection() as link:
         channel: Any = link.default_channel
         channel.events["basic_return"].add(lambda *told: returned.append(told))
         channel.confirm_select()
         try:
-            for message in messages:
+            for message in probes:
                 properties = message.properties()
                 channel.basic_publish_confirm(
                     channel.prepare_message(
@@ -625,7 +628,7 @@ def is_whole(*, worker_ids: list[int]) -> bool:
 
 def consumers(*, worker_ids: list[int]) -> list[int]:
     """How many consumers each queue has that is consumed all the time."""
-    with publisher.connection() as link:
+    with brokers.connection() as link:
         channel: Any = link.default_channel
         return [
             channel.queue_declare(spec.name, passive=True).consumer_count
@@ -643,7 +646,7 @@ def _specs(worker_ids: list[int]) -> list[topology.QueueSpec]:
 
 def tap(*, name: str, routing_key: str) -> None:
     """Bind a queue of our own to the executions exchange."""
-    with publisher.connection() as link:
+    with brokers.connection() as link:
         channel: Any = link.default_channel
         topology.declare(channel, [])
         channel.queue_declare(name, durable=True, auto_delete=False)
@@ -653,7 +656,7 @@ def tap(*, name: str, routing_key: str) -> None:
 def taken(*, queue: str) -> list[Any]:
     """Take all messages that are in a queue: their bodies."""
     bodies = []
-    with publisher.connection() as link:
+    with brokers.connection() as link:
         channel: Any = link.default_channel
         while (raw := channel.basic_get(queue, no_ack=True)) is not None:
             bodies.append(json.loads(channel.message_to_python(raw).body))
@@ -662,7 +665,7 @@ def taken(*, queue: str) -> list[Any]:
 
 def queue_length(*, name: str) -> int | None:
     """How many messages are ready in a queue; None if there is no such queue."""
-    with publisher.connection() as link:
+    with brokers.connection() as link:
         channel: Any = link.default_channel
         try:
             return int(channel.queue_declare(name, passive=True).message_count)

@@ -114,13 +114,13 @@ def configure(settings: Any) -> Iterator[Callable[..., None]]:
     """Set the URL and the files: ca, cert, key."""
 
     def configure(url: str, **files: object) -> None:
-        publisher._drop_lane()
+        publisher.drop_lane()
         given = {f"broker_{name}": str(path) for name, path in files.items()}
         settings.BROKER_URL = url
         settings.BROKER_TLS = broker_settings.tls(dataclasses.replace(settings.MUSTER, **given))
 
     yield configure
-    publisher._drop_lane()
+    publisher.drop_lane()
 
 
 def ours() -> str:
@@ -229,7 +229,7 @@ def test_broker_of_a_gate_is_verified_as_well(rabbit, stranger, authority, confi
     configure("amqp://127.0.0.1:1//", ca=authority.file)
     (fate,) = publisher.send_raw([RawMessage(b"x", "no.such.queue")], broker="far")
     assert fate.kind == "returned"
-    publisher._drop_lane("far")
+    publisher.drop_lane("far")
 
 
 def test_older_protocols_are_not_spoken(configure):

@@ -149,8 +149,8 @@ def test_work_goes_through_encrypted_connections_alone(
 
 DATABASE = "from django.db import connection; connection.ensure_connection()"
 BROKER = (
-    "from orchestrator.core import publisher; link = publisher.connection(); "
-    "publisher.ensure_connected(link)"
+    "from orchestrator.core import brokers; link = brokers.connection(); "
+    "brokers.ensure_connected(link)"
 )
 CACHE = "from django.core.cache import cache; cache.set('a', 1); assert cache.get('a') == 1"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.core import clock, publisher, topology
+from orchestrator.core import clock, messages, publisher, topology
 from orchestrator.core.models import Execution
 from tasks.app_parts import PartThread, parts
 from tasks.batch_scheduler import Scheduler
@@ -37,17 +37,17 @@ def test_scheduler_does_what_it_can_read_and_dead_letters_the_rest(
     worker = make_worker(now=clock.now(), capacity=20)
     topology.declare(channel, [*topology.shared_queues(), *topology.worker_queues(worker.pk)])
     rows = [make_execution(now=clock.now()) for _ in range(5)]
-    publisher.send(publisher.requested([row.pk for row in rows[:3]]))
+    publisher.send(messages.requested([row.pk for row in rows[:3]]))
     requests = topology.requests_queue()
     for body, task in (
-        (b"odd", publisher.SCHEDULE),
-        (b"[[], {}, {}]", publisher.SCHEDULE),
-        (b'[[], {"execution_ids": []}, {}]', publisher.RUN),
-        (b'[[], {"execution_ids": ["x"]}, {}]', publisher.COMPLETED),
+        (b"odd", messages.SCHEDULE),
+        (b"[[], {}, {}]", messages.SCHEDULE),
+        (b'[[], {"execution_ids": []}, {}]', messages.RUN),
+        (b'[[], {"execution_ids": ["x"]}, {}]', messages.COMPLETED),
     ):
         odd = channel.prepare_message(body, headers={"task": task})
         channel.basic_publish(odd, requests.exchange, requests.routing_key)
-    publisher.send(publisher.requested([row.pk for row in rows[3:]]))
+    publisher.send(messages.requested([row.pk for row in rows[3:]]))
 
     scheduler.start()
     wait_until(lambda: Execution.objects.filter(status="scheduled").count() == len(rows))
@@ -57,7 +57,7 @@ def test_scheduler_does_what_it_can_read_and_dead_letters_the_rest(
     queue = topology.worker_queue(worker.pk).name
     listed = []
     while message := channel.basic_get(queue, no_ack=True):
-        listed += publisher.dispatched(json.loads(message.body)[1])
+        listed += messages.dispatched(json.loads(message.body)[1])
     assert sorted(listed) == sorted((row.pk, 1) for row in rows)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from orchestrator.core import clock, fleet, maintenance, publisher
+from orchestrator.core import clock, fleet, maintenance, messages
 from orchestrator.core.states import ExecutionStatus
 from settings.celery import app
 from tasks import executions, watchdog
@@ -29,7 +29,7 @@ def placement(database: str, monkeypatch: pytest.MonkeyPatch) -> fleet.Placement
     return view
 
 
-def test_schedule_dispatches_what_the_message_names(sent: list[publisher.Message]) -> None:
+def test_schedule_dispatches_what_the_message_names(sent: list[messages.Message]) -> None:
     make_worker(now=clock.now())
     named, other = make_execution(now=clock.now()), make_execution(now=clock.now())
     executions.schedule(execution_ids=[str(named.pk)], of_a_later_version=True)
@@ -39,7 +39,7 @@ def test_schedule_dispatches_what_the_message_names(sent: list[publisher.Message
 
 
 def test_completed_frees_a_place_and_gives_it_to_the_backlog(
-    sent: list[publisher.Message],
+    sent: list[messages.Message],
 ) -> None:
     worker = make_worker(now=clock.now(), capacity=1)
     make_execution(S.RUNNING, now=clock.now(), started_at=clock.now(), worker=worker)

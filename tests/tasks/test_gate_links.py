@@ -10,7 +10,8 @@ from uuid import uuid4
 import pytest
 from kombu import Connection
 
-from orchestrator.core import brokers, publisher, topology
+from orchestrator.core import brokers, topology
+from orchestrator.core.messages import EXECUTION_IDS
 from orchestrator.queues.gates import headers, intake
 from orchestrator.queues.gates.judging import Does
 from orchestrator.queues.models import Gate, WorkQueue
@@ -23,12 +24,12 @@ from tests.queues.gates import messages
 @pytest.fixture
 def link(channel: Any) -> Iterator[Connection]:
     topology.declare_exchanges(channel)
-    with publisher.connection() as link:
+    with brokers.connection() as link:
         yield link
 
 
 def tell(channel: Any, execution: object) -> None:
-    body = json.dumps([[], {publisher.EXECUTION_IDS: [str(execution)]}, {}])
+    body = json.dumps([[], {EXECUTION_IDS: [str(execution)]}, {}])
     message = channel.prepare_message(body)
     channel.basic_publish(
         message, exchange=topology.executions_exchange(), routing_key=topology.COMPLETED

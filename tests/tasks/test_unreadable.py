@@ -11,12 +11,12 @@ from celery.utils.objects import Bunch
 from celery.worker.consumer.consumer import Consumer
 from kombu.message import Message
 
-from orchestrator.core import publisher, topology
+from orchestrator.core import messages, topology
 from settings.celery import app
 from tasks import unreadable
 from tests.chaos import garbage
 
-TASKS = {"muster.check_timeouts", publisher.SCHEDULE, publisher.COMPLETED, "muster.advance"}
+TASKS = {"muster.check_timeouts", messages.SCHEDULE, messages.COMPLETED, "muster.advance"}
 
 
 class Channel:
@@ -96,17 +96,17 @@ def test_worker_takes_dispatches_and_nothing_else(consumer: Any) -> None:
     taken: list[str] = []
     consumer.strategies = {
         task: lambda message, *_: taken.append(message.headers["task"])
-        for task in (publisher.RUN, publisher.SCHEDULE, publisher.COMPLETED)
+        for task in (messages.RUN, messages.SCHEDULE, messages.COMPLETED)
     }
     queues = SimpleNamespace(consume_from={"worker.7.executions": None})
     consumer.app = SimpleNamespace(amqp=SimpleNamespace(queues=queues))
 
     settled = [
         deliver(consumer, garbage.Garbage(b"[[], {}, {}]", garbage.celery_headers(task, "id")))
-        for task in (publisher.RUN, publisher.SCHEDULE, publisher.COMPLETED)
+        for task in (messages.RUN, messages.SCHEDULE, messages.COMPLETED)
     ]
 
-    assert taken == [publisher.RUN]
+    assert taken == [messages.RUN]
     assert settled == [[], ["rejected"], ["rejected"]]
 
 

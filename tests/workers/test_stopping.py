@@ -36,7 +36,7 @@ S = ExecutionStatus
 @pytest.fixture(autouse=True)
 def unheard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workers.desk.state.task_ready", lambda *_: None)
-    monkeypatch.setattr("workers.departure.publisher.flush", lambda: True)
+    monkeypatch.setattr("workers.departure.relay.flush", lambda: True)
 
 
 def claimed(agent: Agent, execution: Any) -> Any:

@@ -11,7 +11,7 @@ from celery import signals
 from celery.worker import state
 from kombu.message import Message as Received
 
-from orchestrator.core import publisher
+from orchestrator.core import messages
 from settings.celery import app
 from workers.agent import Agent
 from workers.attempts import Attempt
@@ -28,7 +28,7 @@ class Consumer:
         self.rejected: list[str] = []
         self.events: list[tuple[str, str]] = []
         app.loader.import_default_modules()
-        task = app.tasks[publisher.RUN]
+        task = app.tasks[messages.RUN]
         self.controller = SimpleNamespace(muster_agent=agent)
         self.hostname, self.connection_errors, self.pool = "w1", (), None
         self.event_dispatcher = SimpleNamespace(enabled=True, send=self._note)
@@ -38,7 +38,7 @@ class Consumer:
     def _note(self, kind: str, uuid: str, **fields: Any) -> None:
         self.events.append((kind, uuid))
 
-    def deliver(self, message: publisher.Message) -> None:
+    def deliver(self, message: messages.Message) -> None:
         received = Received(
             body=message.body().decode(),
             headers=message.headers(),
@@ -74,12 +74,12 @@ def test_each_attempt_of_a_list_is_a_request_of_its_own(agent: Agent, consumer: 
 
     signals.task_received.connect(note)
     try:
-        consumer.deliver(publisher.dispatch(keys, worker_id=1))
+        consumer.deliver(messages.dispatch(keys, worker_id=1))
     finally:
         signals.task_received.disconnect(note)
 
     attempts = offered(agent)
-    names = [publisher.name_of(key) for key in keys]
+    names = [messages.name_of(key) for key in keys]
     assert [attempt.key for attempt in attempts] == keys
     assert [attempt.id for attempt in attempts] == names == received
     assert consumer.events == [("task-received", name) for name in names]
@@ -94,7 +94,7 @@ def test_each_attempt_of_a_list_is_a_request_of_its_own(agent: Agent, consumer: 
 def test_list_is_acknowledged_once_and_not_before_its_last_attempt(
     agent: Agent, consumer: Consumer
 ) -> None:
-    message = publisher.dispatch([(FIRST, 1), (SECOND, 1), (THIRD, 1)], worker_id=1)
+    message = messages.dispatch([(FIRST, 1), (SECOND, 1), (THIRD, 1)], worker_id=1)
     consumer.deliver(message)
     last, *others = reversed(offered(agent))
     for attempt in others:
@@ -107,7 +107,7 @@ def test_list_is_acknowledged_once_and_not_before_its_last_attempt(
 
 
 def test_dispatch_of_one_attempt_is_as_it_was_sent(agent: Agent, consumer: Consumer) -> None:
-    message = publisher.dispatch([(FIRST, 2)], worker_id=1)
+    message = messages.dispatch([(FIRST, 2)], worker_id=1)
     consumer.deliver(message)
     (attempt,) = offered(agent)
     assert (attempt.key, attempt.id) == ((FIRST, 2), message.id)
@@ -117,7 +117,7 @@ def test_dispatch_of_one_attempt_is_as_it_was_sent(agent: Agent, consumer: Consu
 
 def test_celery_acknowledges_nothing_as_an_action_begins(agent: Agent, consumer: Consumer) -> None:
     """It begins in a thread of the pool, and the broker's channel is the loop's."""
-    consumer.deliver(publisher.dispatch([(FIRST, 1)], worker_id=1))
+    consumer.deliver(messages.dispatch([(FIRST, 1)], worker_id=1))
     (attempt,) = offered(agent)
     attempt.on_accepted(1, 0.0)
     assert consumer.acknowledged == []
@@ -126,7 +126,7 @@ def test_celery_acknowledges_nothing_as_an_action_begins(agent: Agent, consumer:
 def test_list_with_one_unreadable_attempt_is_rejected_as_a_whole(
     agent: Agent, consumer: Consumer
 ) -> None:
-    good = publisher.dispatch([(FIRST, 1), (SECOND, 1)], worker_id=1)
+    good = messages.dispatch([(FIRST, 1), (SECOND, 1)], worker_id=1)
     good.kwargs["attempts"][1] = ["odd", 1]
     consumer.deliver(good)
     assert consumer.rejected == [good.id]

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from orchestrator.core import publisher
+from orchestrator.core import messages
 from orchestrator.core.models import DLQEntry, Execution
 from orchestrator.core.state_machine import Move
 from orchestrator.workflows import engine, task_templates
@@ -47,7 +47,7 @@ def ask(**values: Any) -> Task:
 
 
 def test_request_keeps_all_that_it_was_told_and_tells_the_executors(
-    sent: list[publisher.Message],
+    sent: list[messages.Message],
 ) -> None:
     install()
     values = {

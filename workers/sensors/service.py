@@ -18,7 +18,7 @@ import structlog
 from django.db import connections
 
 from orchestrator.automation.sensors import services
-from orchestrator.core import database, publisher
+from orchestrator.core import database, publisher, relay
 from workers import processes
 from workers.runtimes import work_dirs
 from workers.sensors import sentinel, ticking
@@ -52,7 +52,7 @@ def run(name: str, labels: Mapping[str, str]) -> None:
     finally:
         supervisor.stop()  # or its thread would keep this process
     _dismiss(watcher)
-    publisher.flush()
+    relay.flush()
     connections.close_all()
 
 

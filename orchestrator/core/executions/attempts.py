@@ -14,7 +14,7 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 
-from orchestrator.core import clock, database, publisher, tracing
+from orchestrator.core import clock, database, messages, relay, tracing
 from orchestrator.core.executions import deferring, logged, status_news, unloaded
 from orchestrator.core.executions.ended import Ended
 from orchestrator.core.models import Execution, add_actions
@@ -219,7 +219,7 @@ def give_back(
     moved = Execution.objects.transition_many(
         "give_back", moves, now=now, actor=actor, reason=reason
     )
-    transaction.on_commit(partial(publisher.send_soon, publisher.requested(list(moved))))
+    transaction.on_commit(partial(relay.send_soon, messages.requested(list(moved))))
     return moved
 
 
@@ -254,8 +254,8 @@ def _end(
     again = [move for event in AGAIN for move in groups[event]]
     due = [move.id for move in again if move.id in repeated and not _is_delayed(move)]
     transaction.on_commit(
-        lambda: publisher.send_soon(
-            [*publisher.completed(list(moved - repeated)), *publisher.requested(due)]
+        lambda: relay.send_soon(
+            [*messages.completed(list(moved - repeated)), *messages.requested(due)]
         )
     )
     transaction.on_commit(

@@ -9,7 +9,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from orchestrator.core import authority, publisher, tracing
+from orchestrator.core import authority, messages, relay, tracing
 from orchestrator.core.authority import Principal
 from orchestrator.core.errors import Conflict
 from orchestrator.core.executions.requests import UnknownExecution
@@ -77,7 +77,7 @@ def _cancel(execution: Execution, *, actor: str, reason: str, now: datetime) -> 
             cancel_reason=reason,
             result={"error": Reason.CANCELLED.text, "message": message, "failed_by": actor},
         )
-        transaction.on_commit(partial(publisher.send_soon, publisher.completed([execution.pk])))
+        transaction.on_commit(partial(relay.send_soon, messages.completed([execution.pk])))
         transaction.on_commit(
             partial(
                 tracing.ended,
@@ -98,10 +98,10 @@ def _cancel(execution: Execution, *, actor: str, reason: str, now: datetime) -> 
         cancel_reason=reason,
         run_deadline_at=min(execution.run_deadline_at or now + grace, now + grace),
     )
-    order = publisher.cancel(
+    order = messages.cancel(
         execution_id=canceling.pk,
         attempt=canceling.attempt,
         worker_id=canceling.worker_id or 0,
     )
-    transaction.on_commit(partial(publisher.send_soon, [order]))
+    transaction.on_commit(partial(relay.send_soon, [order]))
     return canceling

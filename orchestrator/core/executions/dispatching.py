@@ -12,7 +12,7 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 
-from orchestrator.core import database, investigations, publisher, topology, tracing
+from orchestrator.core import database, investigations, messages, publisher, topology, tracing
 from orchestrator.core.declarations import TopologyDiffers
 from orchestrator.core.executions.attempts import end_attempts
 from orchestrator.core.executions.subjects import subjects
@@ -76,7 +76,7 @@ def dispatch(dispatches: Sequence[Dispatch], *, now: datetime, actor: str) -> No
     """Send each to its worker's queue, those of a worker together; give back at once those that
     cannot be sent."""
     began_ns = tracing.clock_ns()
-    sent = {message.id: (message, theirs) for message, theirs in messages(dispatches)}
+    sent = {message.id: (message, theirs) for message, theirs in messages_for(dispatches)}
     try:
         returned = publisher.send([message for message, _ in sent.values()])
     except publisher.BrokerUnavailable as error:
@@ -154,22 +154,22 @@ def _is_due_again(execution: Execution, now: datetime) -> bool:
     return now - last >= last - first
 
 
-def messages(
+def messages_for(
     dispatches: Iterable[Dispatch],
-) -> Iterator[tuple[publisher.Message, Sequence[Dispatch]]]:
+) -> Iterator[tuple[messages.Message, Sequence[Dispatch]]]:
     """The messages for these, each with what it dispatches: a list for each worker, and one alone
     for each execution with a TTL of its own, as RabbitMQ expires whole messages."""
     together: dict[int, list[Dispatch]] = defaultdict(list)
     for each in dispatches:
         ttl_ms = each.execution.dispatch_ttl_ms
         if ttl_ms < settings.MUSTER.worker_queue_ttl_ms:
-            yield publisher.dispatch([each.key], worker_id=each.worker_id, ttl_ms=ttl_ms), [each]
+            yield messages.dispatch([each.key], worker_id=each.worker_id, ttl_ms=ttl_ms), [each]
         else:
             together[each.worker_id].append(each)
     for worker_id, theirs in together.items():
-        for start in range(0, len(theirs), publisher.MOST_ATTEMPTS):
-            part = theirs[start : start + publisher.MOST_ATTEMPTS]
-            yield publisher.dispatch([each.key for each in part], worker_id=worker_id), part
+        for start in range(0, len(theirs), messages.MOST_ATTEMPTS):
+            part = theirs[start : start + messages.MOST_ATTEMPTS]
+            yield messages.dispatch([each.key for each in part], worker_id=worker_id), part
 
 
 # --- workers without a queue ---------------------------------------------------------------------

@@ -16,7 +16,7 @@ from uuid import UUID
 import structlog
 from django.db import transaction
 
-from orchestrator.core import frame, publisher
+from orchestrator.core import frame, messages, relay
 from orchestrator.core.database import is_outage
 from orchestrator.core.errors import Refusal
 from orchestrator.core.executions import status_news
@@ -97,5 +97,5 @@ def answer(
     answered = Execution.objects.transition_many(
         "answer", moves, now=now, actor=actor, reason=Reason.ANSWERED
     )
-    transaction.on_commit(partial(publisher.send_soon, publisher.completed(sorted(answered))))
+    transaction.on_commit(partial(relay.send_soon, messages.completed(sorted(answered))))
     return answered

@@ -23,7 +23,7 @@ from typing import Any
 from django.db import connection
 
 from orchestrator.core import isolation as levels
-from orchestrator.core import publisher
+from orchestrator.core import relay
 from orchestrator.core.executions.dispatching import FULL, start_by
 from orchestrator.core.fleet.needs import RESERVED, Need
 from orchestrator.core.models import Execution, ExecutionEvent, Worker
@@ -66,7 +66,7 @@ def is_idle() -> bool:
     return (
         connection.vendor == "postgresql"
         and _pace.count_one() <= MOST_PER_SECOND
-        and publisher.is_sending()
+        and relay.is_sending()
     )
 
 

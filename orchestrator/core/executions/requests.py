@@ -16,9 +16,10 @@ from orchestrator.core import (
     json_values,
     key_references,
     keyholder,
+    messages,
     news,
     packs,
-    publisher,
+    relay,
     retry_policy,
     selectors,
     tracing,
@@ -27,7 +28,7 @@ from orchestrator.core.authority import DANGEROUS, PermissionMissing, Principal
 from orchestrator.core.copying import insert_many
 from orchestrator.core.errors import Conflict, NotFound, Refusal, Refused
 from orchestrator.core.executions import holding, placing, queueing
-from orchestrator.core.executions.dispatching import Dispatch, messages
+from orchestrator.core.executions.dispatching import Dispatch, messages_for
 from orchestrator.core.executions.new_execution import NewExecution
 from orchestrator.core.models import Action, Execution, Worker
 from orchestrator.core.models.catalog import waits_too_long
@@ -139,7 +140,7 @@ def request_many(
     if settings.TRACES:
         return _accept_traced(rows, queues, owner, now, began_ns=began_ns)
     accepted, fresh = _accept(rows, queues, owner, now)
-    transaction.on_commit(partial(publisher.send_soon, _messages(fresh)))
+    transaction.on_commit(partial(relay.send_soon, _messages(fresh)))
     _tell(fresh, now)
     return accepted
 
@@ -202,7 +203,7 @@ def _accept_traced(
         placed = [row for row in fresh if row.status == ExecutionStatus.SCHEDULED]
 
         def send() -> None:
-            publisher.send_soon(_messages(fresh))
+            relay.send_soon(_messages(fresh))
             tracing.scheduled([(row.key, row.worker_id) for row in placed], began_ns=began_ns)
             tracing.dispatched([row.key for row in placed], began_ns=began_ns)
 
@@ -239,11 +240,11 @@ def _insert(
         return _with_taken_keys(rows, owner)
 
 
-def _messages(rows: Sequence[Execution]) -> list[publisher.Message]:
+def _messages(rows: Sequence[Execution]) -> list[messages.Message]:
     """The dispatches of those that are placed, and what tells the executors of the others."""
     placed = [Dispatch.of(row) for row in rows if row.status == ExecutionStatus.SCHEDULED]
     others = [row.pk for row in rows if row.status != ExecutionStatus.SCHEDULED]
-    return [*(message for message, _ in messages(placed)), *publisher.requested(others)]
+    return [*(message for message, _ in messages_for(placed)), *messages.requested(others)]
 
 
 def require_permission(refs: Collection[str], *, principal: Principal, by: str) -> None:

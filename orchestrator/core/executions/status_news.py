@@ -12,7 +12,7 @@ from uuid import UUID
 
 from django.db import transaction
 
-from orchestrator.core import publisher
+from orchestrator.core import messages, relay
 from orchestrator.core.demand import Demand
 
 _demand = Demand(lambda app: app.status_wanted)
@@ -21,5 +21,5 @@ _demand = Demand(lambda app: app.status_wanted)
 def tell(execution_ids: Collection[UUID]) -> None:
     """Tell the executors, after the commit, that the statuses of these changed."""
     if execution_ids and _demand.ask():
-        messages = publisher.status_changed(list(execution_ids))
-        transaction.on_commit(partial(publisher.send_soon, messages))
+        hints = messages.status_changed(list(execution_ids))
+        transaction.on_commit(partial(relay.send_soon, hints))

@@ -13,7 +13,7 @@ from amqp.exceptions import PreconditionFailed
 from django.conf import settings
 from django.db import transaction
 
-from orchestrator.core import publisher, topology
+from orchestrator.core import brokers, publisher, topology
 from orchestrator.core.errors import Conflict
 from orchestrator.core.fleet.lives import Kind, Status, UnknownWorker, change, locked, note
 from orchestrator.core.models import Execution, Worker
@@ -125,7 +125,7 @@ def _remove_queues(worker: Worker) -> None:
     is a hint, and there is no process left to take it."""
     dispatches, cancels = topology.worker_queue(worker.pk), topology.cancel_queue(worker.pk)
     try:
-        with publisher.connection() as link:
+        with brokers.connection() as link:
             channel: Any = link.channel()
             channel.queue_delete(dispatches.name, if_unused=True, if_empty=True)
             channel.queue_delete(cancels.name, if_unused=True)
@@ -135,5 +135,5 @@ def _remove_queues(worker: Worker) -> None:
             f"{dispatches.name} is not empty, or somebody consumes it ({refused.reply_text}); "
             f"what is out of date in it expires within {ttl_seconds:g} s: try again then"
         ) from None
-    except publisher.errors() as error:
+    except brokers.errors() as error:
         raise publisher.BrokerUnavailable(f"{worker} is not retired: {error!r}") from error

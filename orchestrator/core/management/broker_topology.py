@@ -11,7 +11,7 @@ from amqp.exceptions import NotFound, PreconditionFailed
 from django.conf import settings
 from kombu import Connection
 
-from orchestrator.core import brokers, declarations, publisher, topology
+from orchestrator.core import brokers, declarations, topology
 from orchestrator.core.declarations import Finding
 from orchestrator.core.errors import MusterError
 from orchestrator.core.models import Worker
@@ -55,7 +55,7 @@ def connected(*, confirm: bool = False) -> Iterator[Connection]:
         with link:
             link.ensure_connection(max_retries=1, interval_start=0, timeout=max(1, int(limit)))
             yield link
-    except publisher.errors() as error:
+    except brokers.errors() as error:
         raise BrokerUnreachable(f"Broker {brokers.explain(error)}") from None
 
 

@@ -17,7 +17,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from orchestrator.core import clock, executions, fleet, packs, private_files, publisher, topology
+from orchestrator.core import brokers, clock, executions, fleet, packs, private_files, topology
 from orchestrator.core.errors import MusterError
 from orchestrator.core.executions import NewExecution
 from orchestrator.core.fleet.needs import RESERVED
@@ -191,11 +191,11 @@ def _are_up(names: Sequence[str]) -> bool:
 def _retire(names: Sequence[str]) -> None:
     """Remove their queues. Messages in them are out of date, as nothing of the drill is open. If
     something is still open, the workers stay, and the janitor tries again."""
-    expected: tuple[type[Exception], ...] = (MusterError, *publisher.errors())
+    expected: tuple[type[Exception], ...] = (MusterError, *brokers.errors())
     for worker in Worker.objects.filter(name__in=names):
         try:
             if not Execution.objects.held_by(worker).exists():
-                with publisher.connection() as link:
+                with brokers.connection() as link:
                     channel: Any = link.default_channel
                     channel.queue_purge(topology.worker_queue(worker.pk).name)
             fleet.retire(worker_id=worker.pk, actor=ACTOR, reason="drill over", now=clock.now())

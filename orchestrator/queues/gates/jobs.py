@@ -20,7 +20,7 @@ import structlog
 from django.db import transaction
 from django.db.models import Q
 
-from orchestrator.core import executions, publisher
+from orchestrator.core import executions, messages, relay
 from orchestrator.core.executions import AlreadyOver, UnknownExecution
 from orchestrator.core.models import Execution
 from orchestrator.core.models.executions import BACKLOG
@@ -173,8 +173,8 @@ def _release(ticket: Ticket, now: datetime) -> None:
         _note(ticket, job_status=ACTIVE, next_tell_at=None)
         waiting = Execution.objects.open().filter(pk=ticket.execution_id, status__in=BACKLOG)
         if waiting.update(next_retry_at=now, wait_reason=""):
-            hint = publisher.requested([ticket.execution_id])
-            transaction.on_commit(partial(publisher.send_soon, hint))
+            hint = messages.requested([ticket.execution_id])
+            transaction.on_commit(partial(relay.send_soon, hint))
 
 
 def _keep_waiting(ticket: Ticket, answer: Answer, now: datetime) -> None:

@@ -13,8 +13,8 @@ from django.db import DatabaseError, InterfaceError
 
 from orchestrator.core import clock, investigations, lanes, publisher
 from orchestrator.core.errors import MusterError
+from orchestrator.core.lanes import Fate, RawMessage
 from orchestrator.core.models import DLQEntry, Execution
-from orchestrator.core.publisher import Fate, RawMessage
 from orchestrator.queues.gates import choosing, intake, windows
 from orchestrator.queues.gates import headers as names
 from orchestrator.queues.gates.judging import Delivery, Does, Verdict
@@ -169,7 +169,7 @@ def copy_of(delivery: Delivery, verdict: Verdict, *, gate: Gate) -> RawMessage:
         queue = verdict.to
         if delivery.reading.tries:
             headers = counted(headers, delivery.reading.tries, choosing.retry_limit(gate))
-    properties = carried_properties(delivery.properties) | {"delivery_mode": 2}
+    properties = carried_properties(delivery.properties)
     return RawMessage(delivery.body, queue, headers=headers, properties=properties)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from orchestrator.core import brokers, lanes, publisher
 from orchestrator.core.errors import Conflict, Unavailable
-from orchestrator.core.publisher import RawMessage
+from orchestrator.core.lanes import RawMessage
 from orchestrator.queues.gates import doors, shape
 from orchestrator.queues.models import Gate, Ticket
 

@@ -33,7 +33,6 @@ LOST = frozenset({Reason.WORKER_LOST, Reason.PROCESS_LOST, Reason.WORKER_STOPPED
 """Nobody saw how the attempt ended."""
 OURS = ("user_id", "delivery_mode", "cluster_id", "application_headers")
 """Properties that a copy does not have of its original: the broker refuses another's `user_id`."""
-PERSISTENT = 2
 
 PAUSED, INACTIVE = "paused", "inactive"
 """What a ticket knows of its job, see `job_status`."""
@@ -352,7 +351,7 @@ class _Making:
             queue=queue,
             body=bytes(self.came.body or b""),
             headers=headers,
-            properties=properties | {"delivery_mode": PERSISTENT},
+            properties=properties,
         )
 
     def _counted(self, headers: dict[str, Any], *, always: bool = False) -> dict[str, Any]:
@@ -378,7 +377,7 @@ class _Making:
 
     def _identity(self, kind: Kind) -> dict[str, Any]:
         """A copy of a message has the same id, so that its receiver can drop it."""
-        identity = {"message_id": self._name(kind), "delivery_mode": PERSISTENT}
+        identity = {"message_id": self._name(kind)}
         correlation = self.came.properties.get("correlation_id")
         return identity if correlation is None else identity | {"correlation_id": correlation}
 

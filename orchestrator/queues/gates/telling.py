@@ -20,8 +20,9 @@ from django.db.models import Q
 
 from orchestrator.core import publisher
 from orchestrator.core.errors import MusterError
+from orchestrator.core.lanes import RawMessage
 from orchestrator.core.models.prepared import PreparedForOne
-from orchestrator.core.publisher import BrokerUnavailable, RawMessage
+from orchestrator.core.publisher import BrokerUnavailable
 from orchestrator.queues.gates import choosing, metrics, replies
 from orchestrator.queues.gates.replies import Kind, Reply
 from orchestrator.queues.models import Gate, Ticket

@@ -14,15 +14,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from orchestrator.core import (
-    authority,
-    executions,
-    json_values,
-    key_references,
-    news,
-    packs,
-    publisher,
-)
+from orchestrator.core import authority, executions, json_values, key_references, news, packs, relay
 from orchestrator.core.authority import Principal
 from orchestrator.core.errors import Conflict, MusterError
 from orchestrator.workflows import messages, pack_work
@@ -145,7 +137,7 @@ def request(
         Task.objects.bulk_create([task], ignore_conflicts=task.identity is not None)
         if (holder := _holder(task)) is not None:
             return _same(task, holder)
-        transaction.on_commit(partial(publisher.send_soon, messages.requested([task.pk])))
+        transaction.on_commit(partial(relay.send_soon, messages.requested([task.pk])))
         news.tell(Task, [task.pk], state=task.state, now=now, is_in_history=False)
     return task
 

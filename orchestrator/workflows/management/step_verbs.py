@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.core.management.base import CommandError
 
-from orchestrator.core import clock, cursors, publisher
+from orchestrator.core import clock, cursors, relay
 from orchestrator.core.management import output
 from orchestrator.core.shown.documents import document
 from orchestrator.workflows import engine
@@ -87,7 +87,7 @@ class StepVerbs(output.MusterCommand):
         values = {"reason": engine.on_behalf_of(named, reason), "force": force}
         for step in chosen:
             verb(step.pk, actor=self.principal.actor, now=clock.now(), **values)
-        publisher.flush()
+        relay.flush()
         now = clock.now()
         rows = Step.objects.filter(pk__in=[step.pk for step in chosen]).order_by("pk")
         views = steps.views(list(rows), now=now, seen_by=self.principal)

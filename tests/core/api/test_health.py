@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 from django.templatetags.static import static
 
-from orchestrator.core import publisher, reachability
+from orchestrator.core import brokers, reachability, relay
 from orchestrator.core.models import Execution
 from tests.core.api.client import BASE
 
@@ -66,8 +66,8 @@ def test_host_that_is_not_ours_is_a_problem(client):
 def broker_away(request, settings, monkeypatch) -> Iterator[None]:
     """A broker that refuses connections, and one that takes them and never says a word."""
     settings.MUSTER = dataclasses.replace(settings.MUSTER, publish_timeout_seconds=1)
-    publisher.errors.cache_clear()
-    monkeypatch.setattr(publisher, "_relay", None)
+    brokers.errors.cache_clear()
+    monkeypatch.setattr(relay, "_relay", None)
     monkeypatch.setattr(reachability, "broker", reachability.Probe(reachability._broker_answers))
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -75,8 +75,8 @@ def broker_away(request, settings, monkeypatch) -> Iterator[None]:
             server.close()
         settings.BROKER_URL = f"amqp://guest:guest@127.0.0.1:{port}//"
         yield
-        assert publisher.flush(20)  # before the port is another's
-    publisher.errors.cache_clear()
+        assert relay.flush(20)  # before the port is another's
+    brokers.errors.cache_clear()
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)

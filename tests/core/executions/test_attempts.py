@@ -11,7 +11,7 @@ import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from orchestrator.core import executions, fleet, publisher
+from orchestrator.core import executions, fleet, messages
 from orchestrator.core.executions import Ended
 from orchestrator.core.models import Action, Execution, ExecutionEvent, Worker
 from orchestrator.core.reasons import Known, Reason
@@ -42,7 +42,7 @@ def finish(claimed: Execution, reason: Reason = Reason.SUCCEEDED, now: datetime 
     return claimed.key in executions.finish([ended], now=now, actor="w1")
 
 
-def tasks(sent: Sequence[publisher.Message]) -> list[str]:
+def tasks(sent: Sequence[messages.Message]) -> list[str]:
     return [message.task for message in sent]
 
 
@@ -200,16 +200,14 @@ def test_a_result_is_stored_as_it_is_whatever_is_in_it():
         (Reason.PROCESS_LOST, "abandoned"),
     ],
 )
-def test_worker_ends_its_attempt(
-    reason: Reason, status: str, sent: list[publisher.Message]
-) -> None:
+def test_worker_ends_its_attempt(reason: Reason, status: str, sent: list[messages.Message]) -> None:
     (claimed,) = claim(make_execution(S.SCHEDULED))
     assert finish(claimed, reason)
     row = reread(claimed)
     assert (row.status, row.reason, row.ended_at) == (status, reason.value, LATER)
     assert row.result == RESULT
     assert [(m.task, m.kwargs["execution_ids"]) for m in sent] == [
-        (publisher.COMPLETED, [str(claimed.pk)])
+        (messages.COMPLETED, [str(claimed.pk)])
     ]
 
 
@@ -262,7 +260,7 @@ def test_batch_of_ends_is_recorded_each_with_its_own_result() -> None:
 
 
 def test_failure_that_the_policy_names_goes_to_another_attempt_after_its_backoff(
-    sent: list[publisher.Message],
+    sent: list[messages.Message],
 ) -> None:
     action = retrying(retry_on=["action_failed"], backoff_base_ms=4_000, jitter=0)
     (claimed,) = claim(make_execution(S.SCHEDULED, action=action))
@@ -275,7 +273,7 @@ def test_failure_that_the_policy_names_goes_to_another_attempt_after_its_backoff
     assert sent == [], "the backlog takes it up when it is due"
 
 
-def test_end_that_is_undone_is_told_to_nobody(sent: list[publisher.Message]) -> None:
+def test_end_that_is_undone_is_told_to_nobody(sent: list[messages.Message]) -> None:
     rows = [make_execution(S.RUNNING), make_execution(S.RUNNING, action=retrying(backoff="none"))]
     with transaction.atomic():
         assert executions.end_attempts(
@@ -287,11 +285,11 @@ def test_end_that_is_undone_is_told_to_nobody(sent: list[publisher.Message]) -> 
     assert {reread(row).status for row in rows} == {S.RUNNING}
 
 
-def test_retry_without_backoff_is_announced_at_once(sent: list[publisher.Message]) -> None:
+def test_retry_without_backoff_is_announced_at_once(sent: list[messages.Message]) -> None:
     (claimed,) = claim(make_execution(S.SCHEDULED, action=retrying(backoff="none")))
     finish(claimed, Reason.PROCESS_LOST)
     assert reread(claimed).status == "requested"
-    assert tasks(sent) == [publisher.SCHEDULE]
+    assert tasks(sent) == [messages.SCHEDULE]
 
 
 def test_last_attempt_that_the_policy_allows_is_the_last() -> None:
@@ -389,7 +387,7 @@ def test_unknown_outcome_is_not_repeated_unless_the_action_is_idempotent(reason:
 
 
 def test_what_a_worker_gives_back_is_scheduled_anew_and_counts_for_no_policy(
-    sent: list[publisher.Message],
+    sent: list[messages.Message],
 ) -> None:
     scheduled, runs = make_execution(S.SCHEDULED), make_execution(S.RUNNING)
     (unstarted,) = claim(make_execution(S.SCHEDULED))
@@ -402,12 +400,12 @@ def test_what_a_worker_gives_back_is_scheduled_anew_and_counts_for_no_policy(
         row = reread(each)
         assert (row.status, row.attempt, row.retry_count) == ("requested", 1, 0)
     assert (reread(runs).status, reread(elsewhere).status) == ("running", "scheduled")
-    assert tasks(sent) == [publisher.SCHEDULE]
+    assert tasks(sent) == [messages.SCHEDULE]
     assert claim(scheduled) == [], "the attempt was given back"
 
 
 def test_idempotent_action_that_its_worker_had_to_stop_goes_elsewhere_and_counts_for_nothing(
-    sent: list[publisher.Message],
+    sent: list[messages.Message],
 ) -> None:
     (claimed,) = claim(make_execution(S.SCHEDULED, action=make_action("a.b", idempotent=True)))
     assert finish(claimed, Reason.WORKER_STOPPED)
@@ -415,7 +413,7 @@ def test_idempotent_action_that_its_worker_had_to_stop_goes_elsewhere_and_counts
     assert (row.status, row.reason, row.retry_count) == ("requested", "worker_stopped", 0)
     assert events(claimed) == ["claim", "give_back"]
     assert row.result == RESULT, "why, until the next attempt says something"
-    assert tasks(sent) == [publisher.SCHEDULE]
+    assert tasks(sent) == [messages.SCHEDULE]
 
 
 @pytest.mark.parametrize(
@@ -424,7 +422,7 @@ def test_idempotent_action_that_its_worker_had_to_stop_goes_elsewhere_and_counts
     ids=["not idempotent", "past its deadline"],
 )
 def test_other_action_that_its_worker_had_to_stop_is_abandoned(
-    sent: list[publisher.Message], idempotent: bool, now: datetime
+    sent: list[messages.Message], idempotent: bool, now: datetime
 ) -> None:
     retry = {"max_attempts": 3, "retry_on": ["worker_stopped"]}
     action = make_action("a.b", idempotent=idempotent, retry_policy=retry)
@@ -432,7 +430,7 @@ def test_other_action_that_its_worker_had_to_stop_is_abandoned(
     assert finish(claimed, Reason.WORKER_STOPPED, now=now)
     row = reread(claimed)
     assert (row.status, row.reason) == ("abandoned", "worker_stopped")
-    assert tasks(sent) == [publisher.COMPLETED]
+    assert tasks(sent) == [messages.COMPLETED]
 
 
 def test_what_was_being_cancelled_when_its_worker_had_to_stop_is_cancelled() -> None:
@@ -447,26 +445,26 @@ def test_what_was_being_cancelled_when_its_worker_had_to_stop_is_cancelled() -> 
 
 @pytest.mark.parametrize("status", ["requested", "scheduling", "scheduled"])
 def test_cancel_before_the_claim_is_final_at_once(
-    status: str, sent: list[publisher.Message]
+    status: str, sent: list[messages.Message]
 ) -> None:
     execution = make_execution(status)
     cancelled = executions.cancel(execution_id=execution.pk, actor="ada", now=NOW)
     assert (cancelled.status, cancelled.reason) == ("cancelled", "cancelled")
     assert cancelled.result is not None
     assert cancelled.result["failed_by"] == "ada"
-    assert tasks(sent) == [publisher.COMPLETED]
+    assert tasks(sent) == [messages.COMPLETED]
     if status == "scheduled":
         assert claim(execution) == []
 
 
-def test_cancel_of_a_running_execution_tells_its_worker(sent: list[publisher.Message]) -> None:
+def test_cancel_of_a_running_execution_tells_its_worker(sent: list[messages.Message]) -> None:
     running = make_execution(S.RUNNING)
     canceling = executions.cancel(execution_id=running.pk, actor="ada", now=NOW)
     assert (canceling.status, canceling.cancel_requested_at) == ("canceling", NOW)
     assert canceling.run_deadline_at == NOW + timedelta(seconds=20), "grace, then the sweep"
     (message,) = sent
     assert (message.task, message.kwargs) == (
-        publisher.CANCEL,
+        messages.CANCEL,
         {"execution_id": str(running.pk), "attempt": 1},
     )
     (started,) = executions.started(worker_id=running.worker_id or 0, incarnation=1)
@@ -481,7 +479,7 @@ def test_cancel_does_not_lengthen_the_time_limit() -> None:
     assert executions.cancel(execution_id=running.pk, actor="a", now=NOW).run_deadline_at == soon
 
 
-def test_cancel_twice_is_harmless(sent: list[publisher.Message]) -> None:
+def test_cancel_twice_is_harmless(sent: list[messages.Message]) -> None:
     running = make_execution(S.RUNNING)
     for _ in range(2):
         executions.cancel(execution_id=running.pk, actor="ada", now=NOW)

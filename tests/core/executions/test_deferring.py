@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import DatabaseError
 
-from orchestrator.core import executions, fleet, publisher
+from orchestrator.core import executions, fleet, messages
 from orchestrator.core.executions import RETRY_AFTER, Ended, deferring
 from orchestrator.core.models import Action, Execution, ExecutionEvent, Worker
 from orchestrator.core.reasons import Known, Reason
@@ -58,7 +58,7 @@ def once(**values: Any) -> Action:
 
 
 def test_deferral_goes_back_and_spends_neither_a_retry_nor_an_attempt(
-    sent: list[publisher.Message],
+    sent: list[messages.Message],
 ) -> None:
     claimed = started(action=once())
     assert defer(claimed) == {claimed.key}
@@ -111,11 +111,11 @@ def test_wait_that_the_action_asks_for_counts(asked: float) -> None:
     assert reread(claimed).next_retry_at == LATER + seconds(asked)
 
 
-def test_action_that_asks_for_no_wait_is_due_at_once(sent: list[publisher.Message]) -> None:
+def test_action_that_asks_for_no_wait_is_due_at_once(sent: list[messages.Message]) -> None:
     claimed = started()
     defer(claimed, after_seconds=0)
     assert reread(claimed).next_retry_at is None
-    assert [message.task for message in sent] == [publisher.SCHEDULE]
+    assert [message.task for message in sent] == [messages.SCHEDULE]
 
 
 @pytest.mark.parametrize("asked", ["soon", None, -1, float("nan"), float("inf"), 10**400])

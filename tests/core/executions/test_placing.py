@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from orchestrator.core import executions, fleet, publisher
+from orchestrator.core import executions, fleet, messages, relay
 from orchestrator.core.executions import IdempotencyConflict, NewExecution, placing
 from orchestrator.core.executions.dispatching import FULL
 from orchestrator.core.models import Action, Execution, ExecutionEvent, Worker
@@ -54,7 +54,7 @@ def facts(execution: Execution) -> dict[str, Any]:
 
 
 def test_it_is_as_if_the_executor_had_placed_it(
-    sent: list[publisher.Message], monkeypatch: pytest.MonkeyPatch
+    sent: list[messages.Message], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_worker(capacity=4)
     asked = {
@@ -69,7 +69,7 @@ def test_it_is_as_if_the_executor_had_placed_it(
     monkeypatch.setattr(placing, "is_idle", lambda: False)
     other = request(**asked)
     hint = sent.pop()
-    assert hint.task == publisher.SCHEDULE
+    assert hint.task == messages.SCHEDULE
     assert not schedule(other)
 
     assert facts(placed) == facts(other)
@@ -82,14 +82,14 @@ def test_it_is_as_if_the_executor_had_placed_it(
     assert mine == theirs
     dispatches = [(each.task, each.routing_key, each.expiration_ms) for each in sent]
     assert dispatches == [dispatches[0]] * 2
-    assert dispatches[0][0] == publisher.RUN
-    assert [publisher.dispatched(each.kwargs) for each in sent] == [
+    assert dispatches[0][0] == messages.RUN
+    assert [messages.dispatched(each.kwargs) for each in sent] == [
         [(placed.pk, 1)],
         [(other.pk, 1)],
     ]
 
 
-def test_nothing_is_sent_for_what_is_undone(sent: list[publisher.Message]) -> None:
+def test_nothing_is_sent_for_what_is_undone(sent: list[messages.Message]) -> None:
     make_worker()
     with transaction.atomic():
         assert request().status == S.SCHEDULED
@@ -99,7 +99,7 @@ def test_nothing_is_sent_for_what_is_undone(sent: list[publisher.Message]) -> No
 
 
 def test_each_slot_is_given_once_and_the_rest_is_left_to_the_executor(
-    sent: list[publisher.Message],
+    sent: list[messages.Message],
 ) -> None:
     large, small = make_worker("large", capacity=4), make_worker("small", capacity=2)
     rows = [request() for _ in range(8)]
@@ -107,7 +107,7 @@ def test_each_slot_is_given_once_and_the_rest_is_left_to_the_executor(
     given = [row.worker_id for row in rows]
     assert (given.count(large.pk), given.count(small.pk)) == (4, 2)
     assert set(given[:3]) == {large.pk, small.pk}, "the least loaded for its size comes first"
-    assert [message.task for message in sent[6:]] == [publisher.SCHEDULE] * 2
+    assert [message.task for message in sent[6:]] == [messages.SCHEDULE] * 2
     assert [(row.attempt, row.start_by, row.scheduled_at) for row in rows[6:]] == [
         (0, None, None)
     ] * 2
@@ -238,7 +238,7 @@ def test_it_chooses_among_the_same_workers_as_the_executor() -> None:
     assert verdicts == {True, False}
 
 
-def test_taken_key_is_looked_up_and_writes_nothing(sent: list[publisher.Message]) -> None:
+def test_taken_key_is_looked_up_and_writes_nothing(sent: list[messages.Message]) -> None:
     make_worker(capacity=4)
     first = request(idempotency_key="k")
     assert first.status == S.SCHEDULED
@@ -249,14 +249,14 @@ def test_taken_key_is_looked_up_and_writes_nothing(sent: list[publisher.Message]
         request(idempotency_key="k", parameters={"other": 1})
 
 
-def test_key_that_several_use_at_once_is_one_execution(sent: list[publisher.Message]) -> None:
+def test_key_that_several_use_at_once_is_one_execution(sent: list[messages.Message]) -> None:
     make_worker(capacity=8)
     ids = {row.pk for row in at_once(*[lambda: request(idempotency_key="k")] * 8)}
     assert len(ids) == Execution.objects.count() == ExecutionEvent.objects.count() == len(sent) == 1
 
 
 def test_dispatch_that_was_never_sent_is_sent_after_two_seconds(
-    sent: list[publisher.Message],
+    sent: list[messages.Message],
 ) -> None:
     """Its process died between the commit and the broker."""
     make_worker(capacity=4)
@@ -270,7 +270,7 @@ def test_dispatch_that_was_never_sent_is_sent_after_two_seconds(
 
     assert after(1.9) == 0
     assert [second for second in range(2, 40) if after(second)] == [2, 4, 8, 16, 32]
-    assert {publisher.dispatched(each.kwargs)[0] for each in sent} == {(row.pk, 1)}
+    assert {messages.dispatched(each.kwargs)[0] for each in sent} == {(row.pk, 1)}
 
 
 # --- whether it is worth trying -----------------------------------------------------------------
@@ -302,5 +302,5 @@ def test_process_that_cannot_send_leaves_them_to_the_executor(
     monkeypatch: pytest.MonkeyPatch, ticks: list[float]
 ) -> None:
     assert is_idle()
-    monkeypatch.setattr(publisher, "is_sending", lambda: False)
+    monkeypatch.setattr(relay, "is_sending", lambda: False)
     assert not is_idle()

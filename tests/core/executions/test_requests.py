@@ -11,7 +11,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
 
-from orchestrator.core import executions, publisher
+from orchestrator.core import executions, messages
 from orchestrator.core.executions import IdempotencyConflict, NewExecution, RequestRefused
 from orchestrator.core.models import Action, Execution, ExecutionEvent
 from orchestrator.core.packs import keys
@@ -28,7 +28,7 @@ SCHEMA = {
 
 
 @pytest.fixture(autouse=True)
-def sleep_action(database: str, sent: list[publisher.Message]) -> Action:
+def sleep_action(database: str, sent: list[messages.Message]) -> Action:
     return make_action(
         "core.sleep",
         parameters_schema=SCHEMA,
@@ -49,7 +49,7 @@ def request(*news: NewExecution) -> list[Execution]:
 
 
 def test_accepted_execution_has_the_times_of_its_action_and_a_deadline(
-    sent: list[publisher.Message],
+    sent: list[messages.Message],
 ) -> None:
     (execution,) = request(new())
     row = Execution.objects.get()
@@ -59,7 +59,7 @@ def test_accepted_execution_has_the_times_of_its_action_and_a_deadline(
     assert row.created_at == NOW
     assert row.deadline_at == NOW + timedelta(days=1)
     assert [(m.task, m.kwargs) for m in sent] == [
-        (publisher.SCHEDULE, {"execution_ids": [str(execution.pk)]})
+        (messages.SCHEDULE, {"execution_ids": [str(execution.pk)]})
     ]
 
 
@@ -105,7 +105,7 @@ def test_request_overrules_its_action() -> None:
 
 
 def test_rows_come_in_the_order_of_the_request_and_are_announced_together(
-    sent: list[publisher.Message],
+    sent: list[messages.Message],
 ) -> None:
     rows = request(*(new(n) for n in range(30)))
     assert [row.parameters["seconds"] for row in rows] == list(range(30))
@@ -137,7 +137,7 @@ def test_rows_come_in_the_order_of_the_request_and_are_announced_together(
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_one_refusal_refuses_all_and_leaves_no_row(
-    refused: NewExecution, pointer: str, message: str, sent: list[publisher.Message]
+    refused: NewExecution, pointer: str, message: str, sent: list[messages.Message]
 ) -> None:
     make_action("core.disabled", enabled=False)
     make_action("core.old", parameters_schema={"allOf": [{"$ref": "#"}]})
@@ -160,7 +160,7 @@ def test_every_problem_of_every_request_is_told() -> None:
 # --- idempotency keys --------------------------------------------------------------------------
 
 
-def test_repeated_key_returns_the_row_of_the_first_time(sent: list[publisher.Message]) -> None:
+def test_repeated_key_returns_the_row_of_the_first_time(sent: list[messages.Message]) -> None:
     (first,) = request(new(idempotency_key="k"))
     sent.clear()
     (again,) = executions.request_many(
@@ -179,7 +179,7 @@ def test_repeated_key_returns_the_row_as_it_is_now() -> None:
     assert (again.pk, again.status) == (first.pk, "cancelled")
 
 
-def test_key_twice_in_one_request_makes_one_row(sent: list[publisher.Message]) -> None:
+def test_key_twice_in_one_request_makes_one_row(sent: list[messages.Message]) -> None:
     rows = request(new(idempotency_key="k"), new(2), new(idempotency_key="k"))
     assert rows[0].pk == rows[2].pk != rows[1].pk
     assert Execution.objects.count() == 2
@@ -218,7 +218,7 @@ def test_racing_requests_with_one_key_make_one_row() -> None:
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_request_that_is_undone_is_told_to_nobody(
-    number: int, sent: list[publisher.Message]
+    number: int, sent: list[messages.Message]
 ) -> None:
     with transaction.atomic():
         assert len(request(*[new()] * number)) == number

@@ -10,7 +10,7 @@ import pytest
 import structlog
 from django.db import transaction
 
-from orchestrator.core import executions, fleet, publisher
+from orchestrator.core import executions, fleet, messages, publisher
 from orchestrator.core.declarations import TopologyDiffers
 from orchestrator.core.executions import assigning
 from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent, Worker
@@ -30,16 +30,16 @@ def schedule_backlog(*, now: datetime = NOW, limit: int = 100) -> bool:
     )
 
 
-def dispatched(sent: Sequence[publisher.Message]) -> list[tuple[str, int]]:
+def dispatched(sent: Sequence[messages.Message]) -> list[tuple[str, int]]:
     return [
         (str(execution_id), attempt)
         for message in sent
-        if message.task == publisher.RUN
-        for execution_id, attempt in publisher.dispatched(message.kwargs)
+        if message.task == messages.RUN
+        for execution_id, attempt in messages.dispatched(message.kwargs)
     ]
 
 
-def test_requested_execution_is_scheduled_and_dispatched(sent: list[publisher.Message]) -> None:
+def test_requested_execution_is_scheduled_and_dispatched(sent: list[messages.Message]) -> None:
     worker, execution = make_worker(), make_execution(queue_ttl_ms=20_000)
     assert not schedule(execution)
     row = reread(execution)
@@ -54,14 +54,14 @@ def test_requested_execution_is_scheduled_and_dispatched(sent: list[publisher.Me
 
 
 def test_dispatches_of_a_worker_travel_together_in_the_order_of_the_backlog(
-    sent: list[publisher.Message],
+    sent: list[messages.Message],
 ) -> None:
     workers = {make_worker(name, capacity=50).pk for name in ("w1", "w2")}
     rows = [make_execution(priority=-n) for n in range(100)]
     assert not executions.schedule(
         [row.pk for row in rows], placement=fleet.Placement(), now=NOW, actor="executor"
     )
-    lists = [(m.routing_key, publisher.dispatched(m.kwargs)) for m in sent]
+    lists = [(m.routing_key, messages.dispatched(m.kwargs)) for m in sent]
     assert [len(attempts) for _, attempts in lists] == [32, 18, 32, 18]
     place = {row.pk: n for n, row in enumerate(rows)}
     for worker_id in workers:
@@ -71,14 +71,14 @@ def test_dispatches_of_a_worker_travel_together_in_the_order_of_the_backlog(
         assert {reread(rows[place[id]]).worker_id for id in theirs} == {worker_id}
 
 
-def test_dispatch_with_a_ttl_of_its_own_travels_alone(sent: list[publisher.Message]) -> None:
+def test_dispatch_with_a_ttl_of_its_own_travels_alone(sent: list[messages.Message]) -> None:
     make_worker(capacity=10)
     rows = [make_execution(queue_ttl_ms=ttl_ms) for ttl_ms in (None, 20_000, None, 30_000)]
     executions.schedule(
         [row.pk for row in rows], placement=fleet.Placement(), now=NOW, actor="executor"
     )
     found = {
-        message.expiration_ms: {id for id, _ in publisher.dispatched(message.kwargs)}
+        message.expiration_ms: {id for id, _ in messages.dispatched(message.kwargs)}
         for message in sent
     }
     assert found == {
@@ -90,7 +90,7 @@ def test_dispatch_with_a_ttl_of_its_own_travels_alone(sent: list[publisher.Messa
 
 @pytest.mark.parametrize("schedule_it", [schedule, lambda _: schedule_backlog()])
 def test_dispatch_goes_out_after_the_commit_and_not_if_it_is_undone(
-    schedule_it: Callable[[Execution], bool], sent: list[publisher.Message]
+    schedule_it: Callable[[Execution], bool], sent: list[messages.Message]
 ) -> None:
     make_worker()
     execution = make_execution()
@@ -104,7 +104,7 @@ def test_dispatch_goes_out_after_the_commit_and_not_if_it_is_undone(
 
 
 def test_message_has_a_ttl_of_its_own_only_below_that_of_the_queue(
-    sent: list[publisher.Message],
+    sent: list[messages.Message],
 ) -> None:
     make_worker()
     schedule(make_execution(), make_execution(queue_ttl_ms=999_999_999))
@@ -119,7 +119,7 @@ def test_claim_after_the_deadline_is_impossible_from_the_start() -> None:
     assert reread(execution).start_by == NOW + timedelta(seconds=2)
 
 
-def test_scheduling_twice_dispatches_once(sent: list[publisher.Message]) -> None:
+def test_scheduling_twice_dispatches_once(sent: list[messages.Message]) -> None:
     make_worker()
     execution = make_execution()
     schedule(execution)
@@ -129,7 +129,7 @@ def test_scheduling_twice_dispatches_once(sent: list[publisher.Message]) -> None
 
 
 def test_redelivered_request_dispatches_again_what_was_scheduled_already(
-    sent: list[publisher.Message],
+    sent: list[messages.Message],
 ) -> None:
     execution = make_execution(S.SCHEDULED)
     schedule(execution, redelivered=True)
@@ -139,7 +139,7 @@ def test_redelivered_request_dispatches_again_what_was_scheduled_already(
 
 @pytest.mark.parametrize("status", sorted(set(S) - {S.REQUESTED, S.SCHEDULING}))
 def test_request_about_anything_later_changes_nothing(
-    status: str, sent: list[publisher.Message]
+    status: str, sent: list[messages.Message]
 ) -> None:
     make_worker()
     execution = make_execution(status)
@@ -147,7 +147,7 @@ def test_request_about_anything_later_changes_nothing(
     assert (reread(execution).status, sent) == (status, [])
 
 
-def test_execution_is_rejected_where_no_worker_is_eligible(sent: list[publisher.Message]) -> None:
+def test_execution_is_rejected_where_no_worker_is_eligible(sent: list[messages.Message]) -> None:
     execution = make_execution()
     assert not schedule(execution)
     row = reread(execution)
@@ -157,7 +157,7 @@ def test_execution_is_rejected_where_no_worker_is_eligible(sent: list[publisher.
         "message": "no workers available: none has ever registered",
         "failed_by": "executor",
     }
-    assert [message.task for message in sent] == [publisher.COMPLETED]
+    assert [message.task for message in sent] == [messages.COMPLETED]
 
 
 def test_execution_that_may_wait_does_and_says_for_what() -> None:
@@ -234,7 +234,7 @@ def test_full_workers_leave_an_execution_in_the_backlog() -> None:
     assert not ExecutionEvent.objects.exists()
 
 
-def test_backlog_is_served_by_priority_then_by_age(sent: list[publisher.Message]) -> None:
+def test_backlog_is_served_by_priority_then_by_age(sent: list[messages.Message]) -> None:
     make_worker(capacity=1)
     rows = [make_execution(priority=priority) for priority in (0, 5, 0, 5, -5)]
     assert schedule_backlog()
@@ -393,7 +393,7 @@ def test_redelivered_request_that_was_not_scheduled_is_dispatched_once(sent: lis
     executions.schedule(
         [execution.pk], placement=fleet.Placement(), now=NOW, actor="executor", redelivered=True
     )
-    assert len([message for message in sent if message.task == publisher.RUN]) == 1
+    assert len([message for message in sent if message.task == messages.RUN]) == 1
 
 
 def test_pinned_worker_that_lacks_the_runtime_is_no_worker_for_it() -> None:

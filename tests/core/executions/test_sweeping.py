@@ -11,7 +11,7 @@ import pytest
 from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
-from orchestrator.core import executions, publisher
+from orchestrator.core import executions, messages
 from orchestrator.core.executions import attempts, sweeping
 from orchestrator.core.models import ExecutionEvent
 from orchestrator.core.reasons import Reason
@@ -52,7 +52,7 @@ def test_sweep_ends_what_is_overdue_and_not_a_moment_earlier(
     due: dict[str, Any],
     kind: str,
     end: tuple[str, str],
-    sent: list[publisher.Message],
+    sent: list[messages.Message],
 ) -> None:
     gone = make_worker(status="inactive")
     execution = make_execution(status, worker=gone, **due)
@@ -66,7 +66,7 @@ def test_sweep_ends_what_is_overdue_and_not_a_moment_earlier(
     result = reread(execution).result
     assert result is not None
     assert result["failed_by"] == "execution_timeout_monitor"
-    assert [message.task for message in sent] == [publisher.COMPLETED]
+    assert [message.task for message in sent] == [messages.COMPLETED]
     assert executions.sweep(now=due_at) == NONE, "sweeping again finds nothing"
 
 
@@ -111,14 +111,14 @@ def test_sweep_leaves_what_has_ended_alone() -> None:
     assert not ExecutionEvent.objects.exists()
 
 
-def test_sweep_retries_where_the_policy_allows(sent: list[publisher.Message]) -> None:
+def test_sweep_retries_where_the_policy_allows(sent: list[messages.Message]) -> None:
     action = make_action("core.again", retry_policy=RETRY)
     never_started = make_execution(S.SCHEDULED, action=action, start_by=NOW)
     not_idempotent = make_execution(S.RUNNING, action=action, run_deadline_at=NOW)
     assert executions.sweep(now=NOW) == NONE | {"not_started": 1, "not_ended": 1}
     assert ended(never_started) == ("requested", "scheduled_timeout")
     assert ended(not_idempotent)[0] == "timeout"
-    assert {message.task for message in sent} == {publisher.SCHEDULE, publisher.COMPLETED}
+    assert {message.task for message in sent} == {messages.SCHEDULE, messages.COMPLETED}
 
 
 def test_each_that_timed_out_is_logged_with_its_ids_and_whether_it_tries_again(
@@ -149,13 +149,13 @@ def test_passed_deadline_is_not_retried() -> None:
 
 
 def test_dispatch_that_a_worker_was_too_busy_for_goes_back_and_counts_for_no_policy(
-    sent: list[publisher.Message],
+    sent: list[messages.Message],
 ) -> None:
     execution = make_execution(S.SCHEDULED, start_by=NOW)
     assert executions.sweep(now=NOW) == NONE | {"not_started": 1}
     assert ended(execution) == ("requested", "scheduled_timeout")
     assert reread(execution).retry_count == 0
-    assert [message.task for message in sent] == [publisher.SCHEDULE]
+    assert [message.task for message in sent] == [messages.SCHEDULE]
 
 
 def test_sweep_works_through_more_than_one_batch(settings: Any) -> None:

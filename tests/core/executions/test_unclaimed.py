@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.core import executions, fleet, publisher
+from orchestrator.core import executions, fleet, messages
 from orchestrator.core.models import Execution, Worker
 from orchestrator.core.reasons import Reason
 from orchestrator.core.states import ExecutionStatus
@@ -133,13 +133,13 @@ def test_what_a_worker_with_a_free_slot_did_not_claim_when_told_twice_goes_elsew
 
 
 def test_unclaimed_work_of_a_lost_worker_goes_to_another_at_once(
-    sent: list[publisher.Message],
+    sent: list[messages.Message],
 ) -> None:
     lost, other = make_worker("w1"), make_worker("w2", now=LATE)
     waiting = make_execution(S.SCHEDULED, worker=lost)
     fleet.mark_stale(now=LATE)
     assert executions.release_stranded(now=LATE) == 1
-    assert [message.task for message in sent] == [publisher.SCHEDULE]
+    assert [message.task for message in sent] == [messages.SCHEDULE]
     schedule(waiting, now=LATE)
     row = reread(waiting)
     assert (row.status, row.worker_id, row.attempt) == ("scheduled", other.pk, 2)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from amqp.exceptions import PreconditionFailed
 
-from orchestrator.core import fleet, publisher
+from orchestrator.core import brokers, fleet
 from orchestrator.core.models import Worker, WorkerEvent
 from orchestrator.core.states import ExecutionStatus
 from tests.factories import NOW, make_execution, make_worker
@@ -45,7 +45,7 @@ class Channel:
 def deletions(monkeypatch: pytest.MonkeyPatch) -> Channel:
     """What queues were deleted of a broker that is not there."""
     channel = Channel()
-    monkeypatch.setattr(publisher, "connection", lambda: channel)
+    monkeypatch.setattr(brokers, "connection", lambda: channel)
     return channel
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from orchestrator.core import clock, cursors, publisher, topology
+from orchestrator.core import brokers, clock, cursors, messages, topology
 from orchestrator.core.models import DLQEntry
 from orchestrator.core.words import hex_lines
 from tests import commands
@@ -178,7 +178,7 @@ def test_drain_prints_what_was_done(channel: Any) -> None:
 def test_drain_prints_each_outcome_with_its_number(channel: Any) -> None:
     now = clock.now()
     busy = make_execution("scheduled", worker=make_worker("busy", capacity=1, now=now), now=now)
-    dispatch = publisher.dispatch([busy.key], worker_id=busy.worker_id or 0)
+    dispatch = messages.dispatch([busy.key], worker_id=busy.worker_id or 0)
     expired = dispatch.headers() | {"x-death": [{"reason": "expired"}]}
     topology.declare(channel, [])
     for body, headers in ((dispatch.body(), expired), (b"odd", {}), (b"odder", {})):
@@ -191,10 +191,10 @@ def test_drain_prints_each_outcome_with_its_number(channel: Any) -> None:
 
 
 def test_drain_without_a_broker_is_one_line(settings: Any) -> None:
-    publisher.errors.cache_clear()
+    brokers.errors.cache_clear()
     settings.BROKER_URL = "amqp://127.0.0.1:1//"
     assert "Broker: not drained" in refused("drain")
-    publisher.errors.cache_clear()
+    brokers.errors.cache_clear()
 
 
 def test_drain_of_an_unknown_broker_names_the_known_ones() -> None:

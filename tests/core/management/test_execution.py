@@ -13,7 +13,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import OperationalError
 
-from orchestrator.core import clock, cursors, executions, live_output, publisher
+from orchestrator.core import clock, cursors, executions, live_output, relay
 from orchestrator.core.live_output import Piece
 from orchestrator.core.management import output
 from orchestrator.core.models import Execution
@@ -425,7 +425,7 @@ def test_unreachable_database_is_one_line(monkeypatch: pytest.MonkeyPatch) -> No
 def test_broker_that_is_away_does_not_keep_an_execution_from_being_accepted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(publisher, "flush", lambda: False)
+    monkeypatch.setattr(relay, "flush", lambda: False)
     make_action()
     assert run("submit", "core.echo")
 

@@ -16,7 +16,7 @@ from amqp.exceptions import NotFound
 from django.core.management import CommandError, call_command
 from kombu import Connection
 
-from orchestrator.core import publisher, topology
+from orchestrator.core import brokers, topology
 from orchestrator.core.management import broker_topology
 from tests import commands
 from tests.factories import make_worker
@@ -49,7 +49,7 @@ class Broker:
         old.queue()(channel).declare()
 
     def put(self, *bodies: str, **properties: Any) -> None:
-        with publisher.connection() as link:
+        with brokers.connection() as link:
             producer = link.Producer()
             for body in bodies:
                 producer.publish(
@@ -85,15 +85,15 @@ class Broker:
 def own_broker(request: pytest.FixtureRequest, settings: Any, tmp_path: Path) -> Iterator[Broker]:
     if request.param == "rabbitmq":
         settings.BROKER_URL = request.getfixturevalue("rabbitmq_url")
-        publisher.errors.cache_clear()
+        brokers.errors.cache_clear()
     else:
         settings.BROKER_URL = f"sqlitemq:///{tmp_path / 'broker.db'}"
     settings.MUSTER = replace(settings.MUSTER, namespace=f"test-{time.monotonic_ns()}")
-    with publisher.connection() as link:
+    with brokers.connection() as link:
         found = Broker(link, make_worker().pk)
         yield found
         found.remove_all()
-    publisher.errors.cache_clear()
+    brokers.errors.cache_clear()
 
 
 def check() -> tuple[list[dict[str, Any]], str]:
@@ -206,7 +206,7 @@ def test_migrate_redeclares_the_dead_letter_queue_and_others_with_it(
     own_broker.declare_old()
     own_broker.put("one")
     letters = topology.dead_letter_queue().name
-    with publisher.connection() as link:
+    with brokers.connection() as link:
         link.Producer().publish("letter", exchange="", routing_key=letters)
     settings.MUSTER = replace(settings.MUSTER, dlx_queue_ttl_ms=60_000)
     assert f"queue {letters}: x-message-ttl: wanted 60000, found 86400000" in check()[1]
@@ -242,7 +242,7 @@ def test_migrate_that_was_killed_is_ended_by_the_next_one(own_broker: Broker) ->
 def test_migrate_refuses_a_queue_with_consumers_unless_forced(own_broker: Broker) -> None:
     own_broker.declare_old()
     own_broker.put("one", "two")
-    with publisher.connection() as link:
+    with brokers.connection() as link:
         channel: Any = link.channel()
         channel.basic_qos(0, 1, False)
         cancelled: list[str] = []
@@ -258,10 +258,10 @@ def test_migrate_refuses_a_queue_with_consumers_unless_forced(own_broker: Broker
 
 
 def test_unreachable_broker_is_one_line(settings: Any) -> None:
-    publisher.errors.cache_clear()
+    brokers.errors.cache_clear()
     settings.BROKER_URL = "amqp://guest:secret@127.0.0.1:1//"
     assert refused("check").startswith("Broker amqp://127.0.0.1:1//: ")
-    publisher.errors.cache_clear()
+    brokers.errors.cache_clear()
 
 
 def test_show_asks_no_broker(settings: Any) -> None:

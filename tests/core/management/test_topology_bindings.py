@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from orchestrator.core import publisher, topology
+from orchestrator.core import brokers, topology
 from orchestrator.core.management.broker_topology import ASIDE
 from tests import commands, servers
 from tests.factories import NOW, make_worker
@@ -70,11 +70,11 @@ def channel(request: pytest.FixtureRequest, settings: Any, tmp_path: Path) -> It
     else:
         settings.BROKER_URL = f"sqlitemq:///{tmp_path / 'broker.db'}"
     settings.MUSTER = replace(settings.MUSTER, namespace=f"test-{time.monotonic_ns()}")
-    publisher.errors.cache_clear()
+    brokers.errors.cache_clear()
     run("apply")
-    with publisher.connection() as link:
+    with brokers.connection() as link:
         yield link.channel()
-    publisher.errors.cache_clear()
+    brokers.errors.cache_clear()
 
 
 def test_queue_that_is_bound_to_nothing_is_named_and_bound_again_by_apply(channel: Any) -> None:

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.core import clock, lanes, publisher
-from orchestrator.core.lanes import Fate
-from orchestrator.core.publisher import RawMessage
+from orchestrator.core import clock, lanes, publisher, relay
+from orchestrator.core.lanes import Fate, RawMessage
 from orchestrator.queues.models import Gate, WorkQueue
 from tests import factories
 
@@ -41,7 +40,7 @@ class Sent(list[RawMessage]):
 def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
     sent = Sent()
     monkeypatch.setattr(publisher, "send_raw", sent.send)
-    monkeypatch.setattr(publisher, "send_soon", lambda messages: None)
+    monkeypatch.setattr(relay, "send_soon", lambda messages: None)
     return sent
 
 

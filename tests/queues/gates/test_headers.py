@@ -49,7 +49,7 @@ def test_largest_headers_break_no_connection(rabbitmq_url: str, settings: Any) -
             properties=dict.fromkeys(IDS, "p" * 255),
         )
         assert publisher.send_raw([message], broker="gates") == [Fate(lanes.TAKEN)]
-    publisher._drop_lane("gates")
+    publisher.drop_lane("gates")
 
 
 def headers_size(carried: dict[str, Any]) -> int:

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.core import brokers, dead_letters, publisher, topology
+from orchestrator.core import brokers, dead_letters, topology
 from orchestrator.core.dead_letters import Drained, Letter
+from orchestrator.core.messages import dispatch
 from orchestrator.core.models import DLQEntry, Execution
 from orchestrator.core.models.catalog import forget_actions
 from orchestrator.core.states import ExecutionStatus
@@ -209,7 +210,7 @@ def test_other_letters_stay_dead_letters(dead: Letter, make_gate: MakeGate) -> N
 def test_foreign_letter_that_looks_like_a_dispatch_ends_nothing(make_gate: MakeGate) -> None:
     make_gate()
     execution = make_execution(ExecutionStatus.SCHEDULED, worker=make_worker(status="inactive"))
-    forged = publisher.dispatch([execution.key], worker_id=execution.worker_id or 0)
+    forged = dispatch([execution.key], worker_id=execution.worker_id or 0)
     for broker in (brokers.DEFAULT, "gates"):
         settle(letter(forged.body(), found=forged.headers(), broker=broker))
     execution.refresh_from_db()

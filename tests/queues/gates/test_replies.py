@@ -177,7 +177,6 @@ def test_answer_carries_what_the_message_had() -> None:
     }
     assert reply.properties == {
         "content_type": "application/json",
-        "delivery_mode": 2,
         "message_id": f"{ID}.answer",
         "correlation_id": "rpc-1",
         "priority": 5,
@@ -241,7 +240,7 @@ def test_lost_attempt_goes_back_through_the_retry_queue_with_all_it_had() -> Non
     [reply] = owed(ticket, ended("abandoned", Reason.WORKER_LOST, retry_count=1), BY_QUEUE)
     assert (reply.kind, reply.queue, reply.body) == (Kind.RETRY, "orders.retry", ticket.body)
     assert reply.headers == {"mine": "x", headers.RETRY: 2, headers.RETRY_LIMIT: LIMIT}
-    assert reply.properties == {"priority": 7, "message_id": "m", "delivery_mode": 2}
+    assert reply.properties == {"priority": 7, "message_id": "m"}
     assert reply.moves
 
 

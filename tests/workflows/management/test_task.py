@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 
-from orchestrator.core import clock, cursors, publisher
+from orchestrator.core import clock, cursors, relay
 from orchestrator.core.state_machine import transition
 from orchestrator.workflows import engine
 from orchestrator.workflows.models import Step, StepDependency, StepExecution, Task, TaskTemplate
@@ -245,6 +245,6 @@ def test_every_failed_step_is_reset_at_once(begun: Task) -> None:
 def test_broker_that_is_away_keeps_no_task_from_being_accepted(
     installed: TaskTemplate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publisher, "send_soon", lambda messages: None)
+    monkeypatch.setattr(relay, "send_soon", lambda messages: None)
     run("create", REF)
     assert Task.objects.count() == 1

@@ -15,7 +15,7 @@ from orchestrator.automation.recording import EventsRefused, Recorded
 from orchestrator.automation.reporting import Report
 from orchestrator.automation.shown import answers
 from orchestrator.automation.shown import events as shown
-from orchestrator.core import clock, publisher
+from orchestrator.core import clock, relay
 from orchestrator.core.management import arguments, output
 from orchestrator.core.shown.documents import document
 
@@ -110,7 +110,7 @@ class Command(listings.ListingCommand):
         self._recorded(recorded, as_json=as_json)
 
     def _recorded(self, recorded: Recorded, *, as_json: bool) -> None:
-        publisher.flush()
+        relay.flush()
         if as_json:
             self.show_json(document(answers.accepted(recorded)))
             return

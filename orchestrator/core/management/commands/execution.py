@@ -9,7 +9,7 @@ from uuid import UUID
 from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 
-from orchestrator.core import clock, cursors, executions, publisher, search, words
+from orchestrator.core import clock, cursors, executions, relay, search, words
 from orchestrator.core.executions import BOUNDS
 from orchestrator.core.live_output import Follower
 from orchestrator.core.management import (
@@ -109,7 +109,7 @@ class Command(output.MusterCommand):
             self._known_action(new.action_ref)
             once = [refusal for refusal in error.refusals if refusal.index == 0]
             raise executions.RequestRefused(once) from None
-        publisher.flush()
+        relay.flush()
         return rows
 
     def _known_action(self, ref: str) -> str:
@@ -218,7 +218,7 @@ class Command(output.MusterCommand):
             reason=reason or "",
             now=clock.now(),
         )
-        publisher.flush()
+        relay.flush()
         what = {
             ExecutionStatus.CANCELLED: "is cancelled",
             ExecutionStatus.CANCELING: "is being stopped by its worker: manage.py execution watch",

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.core.management.base import CommandError, CommandParser
 
-from orchestrator.core import clock, cursors, publisher
+from orchestrator.core import clock, cursors, relay
 from orchestrator.core.management import output
 from orchestrator.core.shown.documents import document
 from orchestrator.workflows import engine
@@ -77,7 +77,7 @@ class Command(StepVerbs):
             )
         except engine.KeyMissing as error:
             raise CommandError(f"{error}: give --idempotency-key") from None
-        publisher.flush()
+        relay.flush()
         if not as_json:
             self.stdout.write(str(task.pk))
         if wait:
@@ -145,7 +145,7 @@ class Command(StepVerbs):
             for detected in engine.detect_all(clock.now)
             for task in detected.tasks
         ]
-        publisher.flush()
+        relay.flush()
         if as_json:
             self.show_items(document(each) for each in found)
         elif found:
@@ -156,7 +156,7 @@ class Command(StepVerbs):
     def cancel(self, *, task: str, reason: str | None, as_json: bool, **options: Any) -> None:
         id = self._id(task)
         engine.cancel(id, reason=reason or "", actor=self.principal.actor, now=clock.now())
-        publisher.flush()
+        relay.flush()
         if as_json:
             self.show_json(document(shown.detail(self._task(str(id)), seen_by=self.principal)))
         else:
@@ -180,7 +180,7 @@ class Command(StepVerbs):
     ) -> None:
         id = self._id(task)
         verb(id, reason=reason, actor=self.principal.actor, now=clock.now())
-        publisher.flush()
+        relay.flush()
         if as_json:
             self.show_json(document(shown.detail(self._task(str(id)), seen_by=self.principal)))
         else:
