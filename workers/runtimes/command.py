@@ -17,31 +17,26 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from django.conf import settings
 
-from orchestrator.core import isolation, placeholders
-from orchestrator.core.packs import fetching
+from orchestrator.core import placeholders
 from orchestrator.core.reasons import Reason
 from workers import processes
 from workers.isolated import results
-from workers.runtimes import live, work_dirs
+from workers.runtimes import conclusions, kept, live, work_dirs
 from workers.runtimes.capture import Capture
-from workers.runtimes.protocol import Call, Outcome, completed, deferred, failed, timed_out
+from workers.runtimes.conclusions import Ended
+from workers.runtimes.protocol import Call, Outcome, failed
 
-KEEPER = Path(__file__).with_name("keeper.py")
 RESULT_FILE = "muster-result.json"
-MIB = 1_048_576
 LONGEST_WAIT_SECONDS = 3600.0
 POLL_SECONDS = 0.05
 LAST_OUTPUT_SECONDS = 1.0
-KEEPERS_SHARE = 0.9
-"""Part of the grace: the keeper kills what is left before a cancelling worker kills the keeper."""
-NOT_NOW = f"The command ended with exit code {os.EX_TEMPFAIL}: it cannot begin now."
 GIVE_UP_SECONDS = 5.0
 """A keeper that does not stop within its grace and this time is killed itself."""
 
@@ -74,25 +69,6 @@ class Command:
     """A command that the keeper runs in the end if the worker, which would do it, is gone."""
 
 
-@dataclass(frozen=True)
-class Ended:
-    """The end of a command."""
-
-    return_code: int | None
-    """As of `subprocess`; None if its keeper was killed, or if there was nothing to execute."""
-    launch_errno: int
-    was_stopped: bool
-    """True if it was stopped at its time limit."""
-    exceeded: str
-    """The limit that ended it: `memory`, `processes`, `output`, `cpu`, `file_size`, or none."""
-    left: int
-    """The number of processes that outlived it in sessions of their own."""
-    details: dict[str, Any]
-    """The part of the result that is the same for every kind of end."""
-    result: bytes
-    """Its result, as JSON."""
-
-
 def run(
     call: Call,
     prepare: Callable[[str], Command],
@@ -106,7 +82,7 @@ def run(
         with work_dirs.made(call.execution_id, call.attempt) as work_dir:
             command = prepare(work_dir)
             ended = _execute(call, command, work_dir, started)
-            return (concluding or conclude)(call, command, ended)
+            return (concluding or conclusions.conclude)(call, command, ended)
     except placeholders.CannotExpand as error:
         return failed(str(error))
     except CannotRun as error:
@@ -115,17 +91,12 @@ def run(
         return failed(f"The worker could not run the command: {error}.", by="worker")
 
 
-def why_not() -> str:
-    """The reason why no command can be run here; empty if it can."""
-    return isolation.why_not(isolation.of_processes())
-
-
 # --- running -----------------------------------------------------------------------------------
 
 
 def _execute(call: Call, command: Command, work_dir: str, started: float) -> Ended:
     """Run it in that directory. Raises OSError, ValueError or SubprocessError if that fails."""
-    most_bytes = int(command.limits.get("output_mb", settings.MUSTER.action_output_mb) * MIB)
+    most_bytes = int(command.limits.get("output_mb", settings.MUSTER.action_output_mb) * kept.MIB)
     captures = {
         name: Capture(
             call.output_limit_bytes, most_bytes, live=live.of(call, name, begun_at=started)
@@ -133,16 +104,18 @@ def _execute(call: Call, command: Command, work_dir: str, started: float) -> End
         for name in ("stdout", "stderr")
     }
     captures["stdout"].keeps_last_line = command.result == "last_line"
-    limits = limits_of(command.limits, grace_seconds=call.cancel_grace_seconds)
+    limits = kept.limits_of(command.limits, grace_seconds=call.cancel_grace_seconds)
     if command.as_action_user:
-        limits |= give_to_action(work_dir)
+        limits |= kept.give_to_action(work_dir)
     report_read, report_write = os.pipe()
     # never block on it: a fork in another thread may hold the other end
     os.set_blocking(report_read, False)
     with os.fdopen(report_read, "rb", buffering=0) as reported, _file_of(command.stdin) as stdin:
         try:
             process = subprocess.Popen(
-                kept(command.argv, limits, report_write, afterwards=command.afterwards),
+                kept.command_line(
+                    command.argv, limits, report_write, afterwards=command.afterwards
+                ),
                 stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -182,7 +155,7 @@ def _ended(
     exceeded = "output" if why_stopped == "output" else report.get("exceeded", "")
     details: dict[str, Any] = {"exit_code": code if code is not None and code >= 0 else None}
     if code is not None and code < 0:
-        details["signal"] = signal_name(-code)
+        details["signal"] = kept.signal_name(-code)
     # or 128 more, by which a shell reports that a signal ended its command
     for name, number in (("cpu", signal.SIGXCPU), ("file_size", signal.SIGXFSZ)):
         limited = "cpu_seconds" if name == "cpu" else "file_size_mb"
@@ -207,45 +180,6 @@ def _ended(
     )
 
 
-def kept(
-    argv: Sequence[str],
-    limits: Mapping[str, float],
-    report_fd: int,
-    *,
-    afterwards: Sequence[str] = (),
-) -> list[str]:
-    """The command line of the keeper: isolated and without site, ten milliseconds instead of
-    thirty."""
-    python = [sys.executable, "-I", "-S", str(KEEPER)]
-    pairs = ",".join(f"{name}={number:.15g}" for name, number in limits.items())
-    return [*python, str(report_fd), str(os.getpid()), pairs, "\n".join(afterwards), *argv]
-
-
-def give_to_action(work_dir: str) -> dict[str, float]:
-    """Let the user of actions have this directory; returns what the keeper has to know to run a
-    command as that user, who is kept from the worker's memory in any case."""
-    run_as = isolation.user()
-    if run_as is None:
-        return {"drop_ptrace": 1}
-    os.chown(work_dir, run_as.pw_uid, run_as.pw_gid)
-    return {"drop_ptrace": 1, "uid": run_as.pw_uid, "gid": run_as.pw_gid}
-
-
-def limits_of(limits: Mapping[str, float], *, grace_seconds: float) -> dict[str, float]:
-    """The limits of an action, completed by the installation's, as the keeper takes them: bytes
-    and seconds."""
-    values: dict[str, float] = {
-        "grace_seconds": grace_seconds * KEEPERS_SHARE,
-        "processes": limits.get("processes", settings.MUSTER.action_processes),
-        "memory_bytes": limits.get("memory_mb", settings.MUSTER.action_memory_mb) * MIB,
-    }
-    for name in ("address_space", "file_size"):
-        if f"{name}_mb" in limits:
-            values[f"{name}_bytes"] = limits[f"{name}_mb"] * MIB
-    values |= {name: limits[name] for name in ("cpu_seconds", "open_files") if name in limits}
-    return values
-
-
 @contextlib.contextmanager
 def _file_of(content: bytes) -> Iterator[IO[bytes]]:
     """Make a file for stdin: unlike a pipe, nobody has to feed it, and a command need not read it.
@@ -264,23 +198,9 @@ def _memory_file() -> IO[bytes]:
     return os.fdopen(os.memfd_create("muster-stdin"), "w+b")
 
 
-def clean_environment(work_dir: str, pack_path: str) -> dict[str, str]:
-    """What every process of an action gets, and nothing of the worker's own."""
-    # a release has the files of its digest, and no others: Python must write none beside them
-    of_release = {"PYTHONDONTWRITEBYTECODE": "1"} if fetching.is_of_release(pack_path) else {}
-    return {
-        "PATH": os.environ.get("PATH", os.defpath),
-        "LANG": "C.UTF-8",
-        "HOME": work_dir,
-        "TMPDIR": work_dir,
-        "MSTR_PACK_PATH": str(Path(pack_path).resolve()),
-        **of_release,
-    }
-
-
 def _environment(call: Call, command: Command, work_dir: str) -> dict[str, str]:
     return {
-        **clean_environment(work_dir, call.pack_path),
+        **kept.clean_environment(work_dir, call.pack_path),
         "MSTR_RESULT_FILE": str(Path(work_dir) / RESULT_FILE),
         **command.environment,
         **processes.markers(call.execution_id, call.attempt, call.action_ref),
@@ -350,8 +270,6 @@ def _kill(process: subprocess.Popen[bytes], call: Call) -> None:
     processes.terminate(call.execution_id, call.attempt, grace_seconds=0, session_id=process.pid)
 
 
-# --- the outcome -------------------------------------------------------------------------------
-
 EXCEEDED = {
     "memory": (Reason.MEMORY_LIMIT_EXCEEDED, "Its processes used more memory than {} MiB."),
     "processes": (Reason.PROCESS_LIMIT_EXCEEDED, "It had more than {} processes at once."),
@@ -359,60 +277,6 @@ EXCEEDED = {
     "cpu": (Reason.CPU_LIMIT_EXCEEDED, "A process used more than {} s of processor time."),
     "file_size": (Reason.FILE_SIZE_LIMIT_EXCEEDED, "It wrote a file larger than {} MiB."),
 }
-LIMIT_NAMES = {
-    "memory": "memory_mb",
-    "processes": "processes",
-    "output": "output_mb",
-    "cpu": "cpu_seconds",
-    "file_size": "file_size_mb",
-}
-
-
-def conclude(call: Call, command: Command, ended: Ended) -> Outcome:
-    """Derive the outcome of an execution from the end of its command."""
-    details = ended.details
-    if ended.launch_errno:
-        return failed(_cannot_execute(command.argv[0], ended.launch_errno), **details)
-    if ended.was_stopped:
-        return timed_out(call, **details)
-    if ended.exceeded:
-        return beyond_limit(ended.exceeded, command.limits, details)
-    if ended.return_code is None:
-        message = (
-            "The process that kept the command within its limits was killed, and the command "
-            "with it."
-        )
-        return failed(message, by="worker", reason=Reason.PROCESS_LOST, **details)
-    if ended.return_code == os.EX_TEMPFAIL and call.defers_on_75:
-        return deferred(NOT_NOW, **details | _result_if_any(command, ended))
-    if ended.return_code != 0:
-        return failed(_ended_badly(ended.return_code), **details | _result_if_any(command, ended))
-    if ended.left and command.detached == "fail":
-        return processes_left(ended.left, details)
-    if command.result == "none":
-        return completed(details)
-    try:
-        return completed({"result": results.from_json(ended.result)} | details)
-    except results.NotStorable as error:
-        return failed(str(error), **details)
-
-
-def beyond_limit(exceeded: str, limits: Mapping[str, float], details: Mapping[str, Any]) -> Outcome:
-    """Make the outcome of an action that was ended at a limit: one of `EXCEEDED`."""
-    reason, message = EXCEEDED[exceeded]
-    name = LIMIT_NAMES[exceeded]
-    most = limits.get(name, getattr(settings.MUSTER, f"action_{name}", 0))
-    message = f"{message.format(f'{most:g}')} That is its limit, `{name}`; it was ended there."
-    return failed(message, reason=reason, **details)
-
-
-def processes_left(number: int, details: Mapping[str, Any]) -> Outcome:
-    """Make the outcome of an action that left processes in sessions of their own."""
-    message = (
-        f"The action ended, and left {number} of its processes running in sessions of their own. "
-        "They were killed. If that is as it should be, the action's options say `detached: kill`."
-    )
-    return failed(message, reason=Reason.PROCESSES_LEFT, **details)
 
 
 def _result(command: Command, stdout: Capture, work_dir: str) -> bytes:
@@ -428,27 +292,6 @@ def _result(command: Command, stdout: Capture, work_dir: str) -> bytes:
         with os.fdopen(descriptor, "rb") as file:
             return file.read(results.LIMIT_BYTES + 1)
     return b""
-
-
-def _result_if_any(command: Command, ended: Ended) -> dict[str, Any]:
-    """The result that a failed command has nevertheless given."""
-    if command.result != "none" and ended.result:
-        with contextlib.suppress(results.NotStorable):
-            return {"result": results.from_json(ended.result)}
-    return {}
-
-
-def _ended_badly(return_code: int) -> str:
-    if return_code < 0:
-        return f"The command was killed by {signal_name(-return_code)}."
-    return f"The command ended with exit code {return_code}."
-
-
-def signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _cannot_execute(command: str, number: int) -> str:

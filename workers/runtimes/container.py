@@ -27,8 +27,9 @@ from django.conf import settings
 from orchestrator.core import isolation, packs, placeholders
 from orchestrator.core.reasons import Reason
 from workers import processes
-from workers.runtimes import command
-from workers.runtimes.command import Command, Ended
+from workers.runtimes import command, conclusions, kept
+from workers.runtimes.command import Command
+from workers.runtimes.conclusions import Ended
 from workers.runtimes.protocol import Call, Outcome, failed
 
 log = structlog.get_logger(__name__)
@@ -45,7 +46,7 @@ WORK, PACK = "/work", "/pack"
 
 
 def why_not() -> str:
-    if reason := command.why_not():
+    if reason := kept.why_not():
         return reason
     wanted = settings.MUSTER.container_engine
     present = [name for name in ([wanted] if wanted else ENGINES) if shutil.which(name)]
@@ -155,7 +156,7 @@ def _limited(call: Call) -> Iterator[str]:
     if "cpus" in limits:
         yield from ("--cpus", f"{limits['cpus']:g}")
     if "file_size_mb" in limits:
-        yield from ("--ulimit", f"fsize={limits['file_size_mb'] * command.MIB}")
+        yield from ("--ulimit", f"fsize={limits['file_size_mb'] * kept.MIB}")
     if "open_files" in limits:
         yield from ("--ulimit", f"nofile={limits['open_files']}")
 
@@ -171,7 +172,7 @@ def _engine_environment() -> dict[str, str]:
 
 def _conclude(engine: str, name: str, call: Call, asked: Command, ended: Ended) -> Outcome:
     if ended.was_stopped or ended.exceeded:
-        return command.conclude(call, asked, ended)
+        return conclusions.conclude(call, asked, ended)
     if ended.return_code == ENGINE_FAILED:
         message = "The container engine could not run it: " + ended.details["stderr"].strip()
         return failed(message[:SHOWN_CHARACTERS], by="worker", **ended.details)
@@ -183,7 +184,7 @@ def _conclude(engine: str, name: str, call: Call, asked: Command, ended: Ended) 
             reason=Reason.MEMORY_LIMIT_EXCEEDED,
             **ended.details,
         )
-    return command.conclude(call, asked, ended)
+    return conclusions.conclude(call, asked, ended)
 
 
 def _ran_out_of_memory(engine: str, name: str) -> bool:

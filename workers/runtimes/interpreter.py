@@ -18,8 +18,9 @@ from orchestrator.core.packs import environments
 from orchestrator.core.reasons import Reason
 from workers import hiding, processes
 from workers.isolated import results
-from workers.runtimes import command
-from workers.runtimes.command import CannotRun, Command, Ended
+from workers.runtimes import command, conclusions
+from workers.runtimes.command import CannotRun, Command
+from workers.runtimes.conclusions import Ended
 from workers.runtimes.protocol import Call, Outcome, completed, failed, not_loaded, raised
 
 MESSAGE_LIMIT, TRACEBACK_LIMIT = 2_000, 20_000
@@ -70,7 +71,7 @@ def _conclude(call: Call, asked: Command, ended: Ended) -> Outcome:
             reason = Reason.MEMORY_LIMIT_EXCEEDED
             return failed(message, reason=reason, **ended.details | details)
         return raised(answer | {"message": message, "traceback": traceback}, **ended.details)
-    outcome = command.conclude(call, asked, ended)
+    outcome = conclusions.conclude(call, asked, ended)
     if outcome.event != "complete":
         return outcome
     if "value" not in answer:

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from workers.runtimes import command, shell
+from workers.runtimes import command, kept, shell
 from workers.runtimes.protocol import Call, Outcome
 
 OLDEST = 18
@@ -21,7 +21,7 @@ PROBE_SECONDS = 10.0
 
 
 def why_not() -> str:
-    if reason := command.why_not():
+    if reason := kept.why_not():
         return reason
     version = _version()
     if version is None:

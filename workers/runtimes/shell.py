@@ -13,13 +13,13 @@ import json
 from pathlib import Path
 
 from orchestrator.core import placeholders
-from workers.runtimes import command
+from workers.runtimes import command, kept
 from workers.runtimes.command import Command
 from workers.runtimes.protocol import Call, Outcome
 
 
 def why_not() -> str:
-    return command.why_not()
+    return kept.why_not()
 
 
 def run(call: Call) -> Outcome:

@@ -28,7 +28,7 @@ from orchestrator.core.reasons import Reason
 from workers import hiding, processes
 from workers.isolated import results
 from workers.isolated.messages import LONGEST_BYTES, framed
-from workers.runtimes import command, limits, live
+from workers.runtimes import conclusions, kept, limits, live
 from workers.runtimes.protocol import (
     Call,
     Outcome,
@@ -155,7 +155,7 @@ class Launch:
         if self.why_stopped:
             return
         self.why_stopped = why
-        grace_seconds = self.call.cancel_grace_seconds * command.KEEPERS_SHARE
+        grace_seconds = self.call.cancel_grace_seconds * kept.KEEPERS_SHARE
         self._kill_at = time.monotonic() + grace_seconds
         if (process := self.process) is not None:
             process.signal(signal.SIGTERM)
@@ -218,7 +218,7 @@ class Launch:
             return
         if process.has_too_much_to_say:
             self.kill("answer")
-        elif process.written_bytes > settings.MUSTER.action_output_mb * command.MIB:
+        elif process.written_bytes > settings.MUSTER.action_output_mb * kept.MIB:
             self.kill("output")
         elif now >= self.stop_at:
             self.stop("time")
@@ -300,14 +300,14 @@ def _unless_left(call: Call, outcome: Outcome, process: Warm, left: list[int]) -
     detached = sum(process.has_left(pid) for pid in left)
     if not detached or outcome.event != "complete" or call.options.get("detached") == "kill":
         return outcome
-    return command.processes_left(detached, {"left_processes": detached})
+    return conclusions.processes_left(detached, {"left_processes": detached})
 
 
 def _without_answer(call: Call, launch: Launch, process: Warm) -> Outcome:
     process.end()
     exceeded = "output" if launch.why_stopped == "output" else process.report.get("exceeded", "")
     if exceeded:
-        return command.beyond_limit(exceeded, {}, {})
+        return conclusions.beyond_limit(exceeded, {}, {})
     match launch.why_stopped:
         case "time":
             return timed_out(call)
@@ -322,7 +322,7 @@ def _without_answer(call: Call, launch: Launch, process: Warm) -> Outcome:
         return _lost("The process that kept it within its limits was killed, and it with it.")
     code = os.waitstatus_to_exitcode(int(process.report["status"]))
     if code < 0:
-        return _lost(f"Its process was killed by {command.signal_name(-code)}.")
+        return _lost(f"Its process was killed by {kept.signal_name(-code)}.")
     return failed(f"The action ended its process, with exit code {code}, and returned nothing.")
 
 

@@ -29,7 +29,7 @@ from orchestrator.core.packs import fetching
 from workers import processes
 from workers.isolated import functions, results
 from workers.isolated.messages import HEADER, LONGEST_BYTES
-from workers.runtimes import command, keeper, work_dirs
+from workers.runtimes import keeper, kept, work_dirs
 
 MOST_PACKS = 3
 """The warm processes that a slot keeps: of the packs, or their releases, that it ran last."""
@@ -70,7 +70,7 @@ class Function:
 
 def why_not() -> str:
     """The reason why this worker cannot start a warm process; empty if it can."""
-    if reason := command.why_not():
+    if reason := kept.why_not():
         return reason
     user = isolation.user()
     return _why_not_as(user) if user is not None else ""
@@ -124,8 +124,8 @@ class Warm:
         _processes.add(self)
 
     def _start(self, function: Function) -> None:
-        given = command.limits_of({}, grace_seconds=settings.MUSTER.cancel_grace_seconds)
-        given |= command.give_to_action(self.work_dir) | {"idle_look_seconds": IDLE_LOOK_SECONDS}
+        given = kept.limits_of({}, grace_seconds=settings.MUSTER.cancel_grace_seconds)
+        given |= kept.give_to_action(self.work_dir) | {"idle_look_seconds": IDLE_LOOK_SECONDS}
         flags = ["-I", "-u"]
         if function.pack_path and fetching.is_of_release(function.pack_path):
             flags.append("-B")  # a release has the files of its digest, and no others
@@ -134,7 +134,7 @@ class Warm:
         self._exits.callback(os.close, report_fd)
         try:
             process = subprocess.Popen(
-                command.kept(argv, given, report_write),
+                kept.command_line(argv, given, report_write),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -160,7 +160,7 @@ class Warm:
 
     def _environment(self, function: Function) -> dict[str, str]:
         pack_path = function.pack_path or function.folder
-        environment = command.clean_environment(self.work_dir, pack_path)
+        environment = kept.clean_environment(self.work_dir, pack_path)
         return environment | processes.warm_markers(self._mark)
 
     # --- one call

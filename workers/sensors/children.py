@@ -10,7 +10,7 @@ import subprocess
 from typing import IO
 
 from workers import processes
-from workers.runtimes import command
+from workers.runtimes import kept
 from workers.sensors.launching import GRACE_SECONDS, Launch
 
 CHUNK_BYTES = 65_536
@@ -29,7 +29,7 @@ class Child:
         self._reported = os.fdopen(report_read, "rb", buffering=0)
         try:
             self.process = subprocess.Popen(
-                command.kept(launch.argv, launch.limits, report_write),
+                kept.command_line(launch.argv, launch.limits, report_write),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -154,5 +154,5 @@ def _why(report: dict[str, str]) -> str:
         return "it was killed, with the process that keeps it within its limits"
     code = os.waitstatus_to_exitcode(int(report["status"]))
     if code < 0:
-        return f"it was killed by {command.signal_name(-code)}"
+        return f"it was killed by {kept.signal_name(-code)}"
     return f"it ended with exit code {code}"

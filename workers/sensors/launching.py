@@ -17,7 +17,7 @@ from orchestrator.core import isolation, key_references
 from orchestrator.core.errors import MusterError
 from orchestrator.core.packs import environments, fetching
 from workers import processes
-from workers.runtimes import command, node
+from workers.runtimes import kept, node
 
 RUNNER = Path(__file__).with_name("python_sensor.py")
 ENVIRONMENT_SECONDS = 600.0
@@ -49,7 +49,7 @@ def fits(sensor: Sensor, labels: Mapping[str, str]) -> bool:
         return False
     if sensor.runtime == POLL:
         return True
-    if sensor.pack is None or command.why_not():
+    if sensor.pack is None or kept.why_not():
         return False
     if sensor.release is None and not os.path.isdir(sensor.pack.path):
         return False  # a linked pack, whose folder other hosts have
@@ -67,13 +67,13 @@ def prepare(sensor: Sensor, mark: str, work_dir: str) -> Launch:
     marks = processes.sensor_markers(mark)
     folder = _folder_of(sensor)
     environment = {
-        **command.clean_environment(work_dir, folder),
+        **kept.clean_environment(work_dir, folder),
         "PYTHONUNBUFFERED": "1",
         **sensor.options.get("env", {}),
         **marks,
     }
-    limits = command.limits_of(sensor.options.get("limits", {}), grace_seconds=GRACE_SECONDS)
-    limits |= command.give_to_action(work_dir) | {"idle_look_seconds": IDLE_LOOK_SECONDS}
+    limits = kept.limits_of(sensor.options.get("limits", {}), grace_seconds=GRACE_SECONDS)
+    limits |= kept.give_to_action(work_dir) | {"idle_look_seconds": IDLE_LOOK_SECONDS}
     return Launch(_argv(sensor, folder, marks), environment, limits)
 
 
