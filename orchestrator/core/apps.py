@@ -246,6 +246,15 @@ class CoreConfig(MusterApp):
         "orchestrator.core.metrics.exposition.METRICS",
         "orchestrator.core.queue_depths.METRICS",
     )
+    reference_pages = {
+        "state-machine.md": Named("orchestrator.core.management.pages.state_machine.page"),
+        "topology.md": Named("orchestrator.core.management.pages.topology.page"),
+        "reference/settings.md": Named("orchestrator.core.management.pages.settings.page"),
+        "reference/reasons.md": Named("orchestrator.core.management.pages.reasons.page"),
+        "reference/permissions.md": Named("orchestrator.core.management.pages.permissions.page"),
+        "reference/commands.md": Named("orchestrator.core.management.pages.commands.page"),
+        "reference/metrics.md": Named("orchestrator.core.management.pages.metrics.page"),
+    }
     services = (Named("orchestrator.core.presence.of_core"),)
     sidebar = (
         SidebarItem("Work", "Executions", "play_circle", "orchestrator.execution"),

@@ -19,7 +19,7 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from orchestrator.core.management import documents
+from orchestrator.core.management import markdown
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHELL = "sh"
@@ -62,7 +62,7 @@ class Page:
 
     @property
     def is_generated(self) -> bool:
-        return any(token.content.strip() == documents.GENERATED for token in self.tokens)
+        return any(token.content.strip() == markdown.GENERATED for token in self.tokens)
 
     def headings(self, level: int) -> list[str]:
         following = zip(self.tokens, self.tokens[1:], strict=False)

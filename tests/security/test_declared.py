@@ -27,7 +27,7 @@ from orchestrator.core.authority import NOWHERE, PermissionMissing
 from orchestrator.core.errors import Forbidden
 from orchestrator.core.frame import ADMIN, ROLES
 from orchestrator.core.management import output
-from orchestrator.core.management.documents import verbs_of
+from orchestrator.core.management.pages.commands import verbs_of
 from tests import commands
 from tests.principals import ROOT, staff
 

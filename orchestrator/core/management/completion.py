@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from orchestrator.core.management.documents import own_commands, verbs_of
+from orchestrator.core.management.pages.commands import own_commands, verbs_of
 
 
 class Place(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from orchestrator.core.management.documents import page_of, table_of
+from orchestrator.core.management.markdown import page_of, table_of
 from orchestrator.core.packs.keys import Key
 from orchestrator.queues.definitions import (
     CAF_NAMES,

@@ -11,6 +11,9 @@ from django.core.management import CommandError, call_command
 
 from orchestrator.core import topology
 from orchestrator.core.management import documents
+from orchestrator.core.management.pages import reasons, state_machine
+from orchestrator.core.management.pages import settings as settings_page
+from orchestrator.core.management.pages import topology as topology_page
 from orchestrator.core.reasons import Reason
 from orchestrator.core.states import TRANSITIONS, WHO_MOVES_IT_ON
 from orchestrator.notifications import hearing
@@ -26,30 +29,30 @@ def test_page_is_up_to_date(name: str) -> None:
 
 
 def test_every_setting_says_what_it_is_for() -> None:
-    told = documents.attribute_docstrings(type(settings.MUSTER))
+    told = settings_page.attribute_docstrings(type(settings.MUSTER))
     assert set(told) == {field.name for field in fields(settings.MUSTER)}
-    page = documents.settings_page()
+    page = settings_page.page()
     assert all(f"`MUSTER_{name.upper()}`" in page and text in page for name, text in told.items())
 
 
 def test_every_status_says_who_moves_it_on() -> None:
-    page = documents.state_machine_page()
+    page = state_machine.page()
     for status, who in WHO_MOVES_IT_ON.items():
         assert f"| `{status}` | {who} |" in page
     assert all(f"`{event}`" in page for event in TRANSITIONS)
 
 
 def test_every_queue_and_reason_is_told() -> None:
-    page = documents.topology_page()
+    page = topology_page.page()
     assert all(f"`{spec.name}`" in page for spec in topology.shared_queues())
     assert "`worker.<id>.executions`" in page
     assert "`muster.told.<name>.<random>`" in page
     assert "`muster.notifications.queue.<name>.<random>`" in page
-    assert all(f"| `{reason}` | {reason.text} |" in documents.reasons_page() for reason in Reason)
+    assert all(f"| `{reason}` | {reason.text} |" in reasons.page() for reason in Reason)
 
 
 def test_queues_of_listeners_are_told_as_they_are_declared() -> None:
-    told, notifications = documents.queues_of_listeners()
+    told, notifications = topology_page.queues_of_listeners()
     assert told.arguments == {"x-max-length": doors.MOST_MESSAGES_HEARD}
     assert notifications.arguments == {"x-max-length": hearing.MOST_MESSAGES}
 
@@ -62,6 +65,6 @@ def test_page_that_is_out_of_date_is_named_and_written(tmp_path: Path) -> None:
 
 
 def test_check_names_what_is_out_of_date(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents, "reasons_page", lambda: "new")
+    monkeypatch.setattr(reasons, "page", lambda: "new")
     with pytest.raises(CommandError, match=r"docs/reference/reasons\.md"):
         call_command("docs", "generate", "--check")

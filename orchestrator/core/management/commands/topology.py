@@ -10,7 +10,8 @@ from django.core.management.base import CommandError, CommandParser
 
 from orchestrator.core import declarations, topology
 from orchestrator.core.declarations import Finding
-from orchestrator.core.management import broker_check, broker_topology, documents, output
+from orchestrator.core.management import broker_check, broker_topology, output
+from orchestrator.core.management.pages import topology as topology_page
 from orchestrator.core.management.tables import Table
 from orchestrator.core.topology import QueueSpec
 
@@ -61,17 +62,17 @@ class Command(output.MusterCommand):
 
     def show_wanted(self, *, format: str, **options: Any) -> None:
         if format == "markdown":
-            self.stdout.write(documents.topology_page(), ending="")
+            self.stdout.write(topology_page.page(), ending="")
         elif format == "json":
             exchanges = [
                 {"name": name, "type": kind, "purpose": purpose}
                 for name, (kind, purpose) in topology.exchange_purposes().items()
             ]
-            queues = [_described(spec) for spec in documents.every_queue()]
+            queues = [_described(spec) for spec in topology_page.every_queue()]
             self.show_json({"exchanges": exchanges, "queues": queues})
         else:
             table = Table("queue", "owner", "exchange", "*routing key", "*arguments")
-            for spec in documents.every_queue():
+            for spec in topology_page.every_queue():
                 table.add_row(
                     output.plain(spec.name),
                     spec.owner,
