@@ -36,7 +36,7 @@ from orchestrator.core import executions
 from orchestrator.core.authority import PermissionMissing, Principal
 from orchestrator.core.errors import Conflict
 from orchestrator.core.executions import NewExecution, RequestRefused
-from orchestrator.core.executions.requests import OWN_KEYS
+from orchestrator.core.executions.checking import OWN_KEYS
 from orchestrator.core.state_machine import Move
 
 

@@ -22,7 +22,7 @@ from orchestrator.automation.replaying import UnknownEvent
 from orchestrator.core import authority, json_values
 from orchestrator.core.authority import Place, Principal
 from orchestrator.core.errors import Conflict, Refusal
-from orchestrator.core.executions.requests import OWN_KEYS
+from orchestrator.core.executions.checking import OWN_KEYS
 from orchestrator.core.frame import PACKS
 
 

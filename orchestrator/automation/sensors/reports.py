@@ -20,7 +20,7 @@ from orchestrator.automation.sensors.assignments import Lease
 from orchestrator.automation.states import REPORTS
 from orchestrator.core import json_values
 from orchestrator.core.errors import MusterError
-from orchestrator.core.executions.requests import OWN_KEYS
+from orchestrator.core.executions.checking import OWN_KEYS
 
 MOST_AT_ONCE = 100
 CURSOR_BYTES = 1_048_576

@@ -8,7 +8,7 @@ from uuid import UUID
 from orchestrator.automation.models import Enforcement
 from orchestrator.core import masking, redaction
 from orchestrator.core.contents import Secrets
-from orchestrator.core.executions.requests import OWN_KEYS
+from orchestrator.core.executions.checking import OWN_KEYS
 from orchestrator.core.models import Execution
 
 

@@ -24,7 +24,7 @@ from orchestrator.core.admin import dialogs, render
 from orchestrator.core.admin.read_only import ReadOnlyAdmin, Section, go_to
 from orchestrator.core.authority import Principal
 from orchestrator.core.executions import NewExecution
-from orchestrator.core.executions.requests import LONGEST_TEXTS
+from orchestrator.core.executions.checking import LONGEST_TEXTS
 from orchestrator.core.json_field import JSONField
 from orchestrator.core.models import Action, Pack, Release
 from orchestrator.core.shown import actions as shown

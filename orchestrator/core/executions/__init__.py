@@ -17,6 +17,7 @@ from orchestrator.core.executions.attempts import (
     stop_limit_seconds,
 )
 from orchestrator.core.executions.cancellation import AlreadyOver, cancel
+from orchestrator.core.executions.checking import BOUNDS
 from orchestrator.core.executions.dispatching import dispatch_again, dispatch_unclaimed
 from orchestrator.core.executions.ended import RETRY_AFTER, Ended
 from orchestrator.core.executions.holding import answer, hold
@@ -32,7 +33,6 @@ from orchestrator.core.executions.lost_workers import drain_worker, settle_lost,
 from orchestrator.core.executions.new_execution import NewExecution
 from orchestrator.core.executions.opening import Contents, opened
 from orchestrator.core.executions.requests import (
-    BOUNDS,
     IdempotencyConflict,
     IdempotencyKeyFreed,
     RequestRefused,

@@ -1,8 +1,8 @@
-"""Accept executions. All validation happens here, before any row is written."""
+"""Accept executions. All of a request is checked before any row is written: see `checking`."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -13,44 +13,22 @@ from django.db import transaction
 from orchestrator.core import (
     admission,
     authority,
-    json_values,
-    key_references,
-    keyholder,
     messages,
     news,
-    packs,
     relay,
-    retry_policy,
-    selectors,
     tracing,
 )
 from orchestrator.core.authority import DANGEROUS, PermissionMissing, Principal
 from orchestrator.core.copying import insert_many
 from orchestrator.core.errors import Conflict, NotFound, Refusal, Refused
-from orchestrator.core.executions import holding, placing, queueing
+from orchestrator.core.executions import checking, holding, placing, queueing
 from orchestrator.core.executions.dispatching import Dispatch, messages_for
 from orchestrator.core.executions.new_execution import NewExecution
 from orchestrator.core.models import Action, Execution, Worker
-from orchestrator.core.models.catalog import waits_too_long
 from orchestrator.core.models.executions import REQUEST_REASON_MAX
 from orchestrator.core.packs.keys import LONGEST_TIMEOUT_SECONDS
 from orchestrator.core.queue_terms import QueueTerms
 from orchestrator.core.states import ExecutionStatus
-
-BOUNDS: Mapping[str, tuple[Any, Any]] = {
-    "timeout_seconds": (0.001, LONGEST_TIMEOUT_SECONDS),
-    "deadline_seconds": (0.001, 366 * 86_400),
-    "queue_ttl_ms": (1, 2**31 - 1),
-    "scheduled_timeout_seconds": (0.001, 366 * 86_400),
-    "priority": (-100, 100),
-}
-"""The least and the most that a request may ask for, on every face; more is a mistake of units."""
-
-LONGEST_TEXTS = {"idempotency_key": 200, "correlation_id": 100}
-
-OWN_KEYS = "muster:"
-"""The beginning of idempotency keys that only Muster itself uses: nobody can take one before it."""
-
 
 Wanted = tuple[str, int | None]
 """The ref of an action, and the release that a request names, if any."""
@@ -119,16 +97,16 @@ def request_many(
     refusals = [
         Refusal(index, pointer, message)
         for index, new in enumerate(news)
-        for pointer, message in _problems(
+        for pointer, message in checking.problems(
             new, actions.get(_wanted(new)), workers, is_own=principal is None
         )
     ]
     refusals += queueing.refusals(news, names, queues)
     refusals += holding.refusals(news, names, [actions.get(_wanted(new)) for new in news])
     if not with_own_keys:
-        refusals += _reserved_keys(news)
+        refusals += checking.reserved_keys(news)
     if not refusals:
-        refusals = _refused_keys(news, owner)
+        refusals = checking.refused_keys(news, owner)
     if refusals:
         raise RequestRefused(refusals)
 
@@ -152,11 +130,11 @@ def problems(news: Sequence[NewExecution]) -> list[Refusal]:
     refusals = [
         Refusal(index, pointer, message)
         for index, new in enumerate(news)
-        for pointer, message in _problems(new, actions.get(_wanted(new)), {})
+        for pointer, message in checking.problems(new, actions.get(_wanted(new)), {})
     ]
     names = [new.queue for new in news]
     refusals += holding.refusals(news, names, [actions.get(_wanted(new)) for new in news])
-    return refusals or _refused_keys(news, 0)
+    return refusals or checking.refused_keys(news, 0)
 
 
 def _wanted(new: NewExecution) -> Wanted:
@@ -314,106 +292,6 @@ def _asks_the_same(row: Execution, holder: Execution) -> bool:
     # only the database can say which numbers it stores as equal: jsonb turns 1e23 into an integer
     same = Execution.objects.filter(pk=holder.pk, parameters=row.parameters)
     return row.parameters == holder.parameters or same.exists()
-
-
-def _problems(
-    new: NewExecution, action: Action | None, workers: Mapping[int, Worker], *, is_own: bool = True
-) -> Iterable[tuple[str, str]]:
-    if not new.action_ref:
-        yield "/action_ref", "expected an action: the queue has none of its own"
-    elif action is None:
-        yield "/action_ref", f"no action is called {new.action_ref!r}"
-    elif action.pack.draining_since is not None and not is_own:
-        yield "/action_ref", f"the pack {action.pack.name} is being removed"
-    elif not action.enabled:
-        yield "/action_ref", f"the action {new.action_ref} is disabled"
-    else:
-        yield from _parameter_problems(new.parameters, action)
-        yield from _selector_problems(new.worker_selector, action)
-    for name, message in retry_policy.problems(new.retry or {}):
-        yield json_values.pointer(["retry", name]), message
-    if new.worker_id is not None:
-        worker = workers.get(new.worker_id)
-        if worker is None:
-            yield "/worker_id", f"no worker has the id {new.worker_id}"
-        elif worker.retired_at is not None:
-            yield "/worker_id", f"the worker {worker} is retired"
-    yield from _bound_problems(new)
-    for name, longest in LONGEST_TEXTS.items():
-        text = getattr(new, name)
-        if text is None:
-            continue
-        if not 1 <= len(text) <= longest:
-            yield f"/{name}", f"expected 1 to {longest} characters, found {len(text)}"
-        elif fault := json_values.text_fault(text):
-            yield f"/{name}", f"contains {fault}"
-
-
-def _bound_problems(new: NewExecution) -> Iterable[tuple[str, str]]:
-    too_long = dict(waits_too_long(new.queue_ttl_ms, new.scheduled_timeout_seconds))
-    for name, (least, most) in BOUNDS.items():
-        value = getattr(new, name)
-        if value is not None and not least <= value <= most:
-            yield f"/{name}", f"expected {least} to {most}, found {value}"
-        elif name in too_long:
-            yield f"/{name}", too_long[name]
-
-
-def _selector_problems(
-    selector: Mapping[str, str] | None, action: Action
-) -> Iterable[tuple[str, str]]:
-    if selector is None:
-        return
-    if problems := selectors.problems(selector):
-        for key, message in problems:
-            yield json_values.pointer(["worker_selector", *([key] if key else [])]), message
-        return
-    for key, value in selectors.conflicts(action.worker_selector, selector):
-        place = json_values.pointer(["worker_selector", key])
-        yield place, f"the action {action.ref} asks for {key}={value}, so no worker could have both"
-
-
-def _parameter_problems(parameters: Any, action: Action) -> Iterable[tuple[str, str]]:
-    if not isinstance(parameters, Mapping):
-        yield "/parameters", f"expected an object, found {type(parameters).__name__}"
-        return
-    faults = list(json_values.faults(dict(parameters)))
-    if not faults:
-        faults = [
-            (json_values.pointer(path), what) for path, what in key_references.faults(parameters)
-        ]
-    for place, what in faults:
-        yield f"/parameters{place}", what
-    if not faults:
-        for problem in packs.validate_parameters(action, dict(parameters)):
-            yield f"/parameters{problem.pointer}", problem.message
-
-
-def _reserved_keys(news: Sequence[NewExecution]) -> Iterable[Refusal]:
-    for index, new in enumerate(news):
-        if (new.idempotency_key or "").startswith(OWN_KEYS):
-            message = f"keys that begin with {OWN_KEYS!r} are those of Muster itself"
-            yield Refusal(index, "/idempotency_key", message)
-
-
-def _refused_keys(news: Sequence[NewExecution], owner: int) -> list[Refusal]:
-    """The keys that may not be used; one question for all of them, and none without a key."""
-    wanted = [
-        (index, f"/parameters{json_values.pointer(path)}", reference, new.action_ref)
-        for index, new in enumerate(news)
-        for path, reference in key_references.found(new.parameters)
-    ]
-    if not wanted:
-        return []
-    asked = {
-        (reference, ref): keyholder.Wanted(reference, ref, owner) for _, _, reference, ref in wanted
-    }
-    refused = keyholder.holder().refusals(asked.values())
-    return [
-        Refusal(index, pointer, refused[asked[reference, ref]])
-        for index, pointer, reference, ref in wanted
-        if asked[reference, ref] in refused
-    ]
 
 
 def _merged(

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from orchestrator.automation.sensors.reports import Report
-from orchestrator.core.executions.requests import OWN_KEYS
+from orchestrator.core.executions.checking import OWN_KEYS
 from workers.sensors import http_polls
 from workers.sensors.http_polls import HttpPoll
 from workers.sensors.lives import Failed
