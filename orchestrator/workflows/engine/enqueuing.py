@@ -22,7 +22,8 @@ from orchestrator.workflows.engine import outcomes
 from orchestrator.workflows.engine.batches import Room, is_worker, rooms_of, within
 from orchestrator.workflows.engine.turn import Failure, Turn, Turns
 from orchestrator.workflows.models import Step, StepExecution
-from orchestrator.workflows.models.tasks import MOST_TRIES, OF_TASK
+from orchestrator.workflows.models.steps import OF_TASK
+from orchestrator.workflows.models.tasks import MOST_TRIES
 from orchestrator.workflows.states import StepState
 from orchestrator.workflows.states.steps import FAILED
 from orchestrator.workflows.task_templates.definitions import (

@@ -17,7 +17,7 @@ from orchestrator.core.errors import NotFound
 from orchestrator.core.masking import Masker
 from orchestrator.core.state_machine import Move
 from orchestrator.workflows.models import Step, Task, TaskTemplate
-from orchestrator.workflows.models.tasks import StepQuerySet
+from orchestrator.workflows.models.steps import StepQuerySet
 from orchestrator.workflows.states import TASKS, TaskState
 from orchestrator.workflows.task_templates import TemplateDefinition
 

@@ -14,7 +14,7 @@ from orchestrator.core.models.prepared import PreparedForOne
 from orchestrator.core.redaction import redacted
 from orchestrator.inquiries.shown import inquiries as shown_inquiries
 from orchestrator.workflows.models import Step, StepExecution, Task, TaskTemplate
-from orchestrator.workflows.models.tasks import OF_TASK, StepKind
+from orchestrator.workflows.models.steps import OF_TASK, StepKind
 
 ASK = StepKind.INQUIRY.value
 OF = "_of_step"

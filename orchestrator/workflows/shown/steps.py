@@ -31,7 +31,7 @@ from orchestrator.workflows.models import (
     TaskTemplate,
     TransitionRecord,
 )
-from orchestrator.workflows.models.tasks import StepQuerySet
+from orchestrator.workflows.models.steps import StepQuerySet
 from orchestrator.workflows.shown import secrets
 from orchestrator.workflows.states import STEPS, StepState, TaskState
 
