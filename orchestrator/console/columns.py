@@ -12,7 +12,7 @@ from django.utils.html import format_html
 from orchestrator.console import draw
 from orchestrator.core import words
 from orchestrator.core.models import Execution
-from orchestrator.core.models.executions import BACKLOG
+from orchestrator.core.models.execution_sets import BACKLOG
 
 MESSAGE_MAX = 160
 

@@ -16,7 +16,8 @@ from orchestrator.console.kept import LIVES, for_all
 from orchestrator.core import authority, clock, frame, presence
 from orchestrator.core.authority import Place, Principal
 from orchestrator.core.models import Execution, Worker
-from orchestrator.core.models.executions import DISPATCHED, STARTED, ExecutionQuerySet
+from orchestrator.core.models.execution_sets import DISPATCHED, STARTED
+from orchestrator.core.models.executions import ExecutionQuerySet
 from orchestrator.core.presence import Life
 
 T = TypeVar("T")

@@ -17,7 +17,8 @@ from django.db.models import Count, Min, OuterRef, Q, Subquery
 
 from orchestrator.core import topology
 from orchestrator.core.models import Execution, ExecutionEvent
-from orchestrator.core.models.executions import BACKLOG, ExecutionQuerySet
+from orchestrator.core.models.execution_sets import BACKLOG
+from orchestrator.core.models.executions import ExecutionQuerySet
 from orchestrator.core.models.time_ordered import created_between
 from orchestrator.core.reasons import Reason
 from orchestrator.core.states import TERMINAL, ExecutionStatus

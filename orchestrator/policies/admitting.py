@@ -27,7 +27,7 @@ from django.db import transaction
 
 from orchestrator.core.admission import Refusal
 from orchestrator.core.models import Execution
-from orchestrator.core.models.executions import BY_LIMIT
+from orchestrator.core.models.execution_sets import BY_LIMIT
 from orchestrator.core.reasons import Known, Reason
 from orchestrator.policies import book, figures, keys, metrics, waking
 from orchestrator.policies.figures import Places

@@ -13,7 +13,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, QuerySet
 
 from orchestrator.core.models import Execution
-from orchestrator.core.models.executions import DISPATCHED
+from orchestrator.core.models.execution_sets import DISPATCHED
 from orchestrator.policies import admitting, book
 from orchestrator.policies.models import Policy, PolicyBucket, PolicySlot
 

@@ -11,7 +11,7 @@ from django.db.models import Exists, OuterRef
 
 from orchestrator.core import clock, database
 from orchestrator.core.models import Execution
-from orchestrator.core.models.executions import BACKLOG, BY_LIMIT
+from orchestrator.core.models.execution_sets import BACKLOG, BY_LIMIT
 from orchestrator.policies import adopting, figures, waking
 from orchestrator.policies.models import Policy, PolicyBucket, PolicySlot, PolicyWait
 

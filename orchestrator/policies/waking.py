@@ -17,7 +17,7 @@ from uuid import UUID
 from django.db.models import Exists, OuterRef, QuerySet
 
 from orchestrator.core.models import Execution
-from orchestrator.core.models.executions import BY_LIMIT
+from orchestrator.core.models.execution_sets import BY_LIMIT
 from orchestrator.policies import figures
 from orchestrator.policies.models import Policy, PolicyBucket, PolicyWait, busy_lines, free_ended
 

@@ -14,7 +14,7 @@ from django.db.models import Q
 
 from orchestrator.core import queue_flow
 from orchestrator.core.models import Execution, Worker
-from orchestrator.core.models.executions import BACKLOG, DISPATCHED
+from orchestrator.core.models.execution_sets import BACKLOG, DISPATCHED
 from orchestrator.core.models.fleet import paused
 from orchestrator.core.queue_flow import Share, Work
 from orchestrator.core.queue_terms import DEFAULT, queue_of

@@ -72,7 +72,7 @@ class Mutant:
 ON_SQLITE = "orchestrator/core/state_machine/sqlite.py"
 ON_POSTGRESQL = "orchestrator/core/state_machine/postgresql.py"
 CLAIM = "orchestrator/core/models/claiming.py"
-ROWS = "orchestrator/core/models/executions.py"
+ROWS = "orchestrator/core/models/execution_sets.py"
 LIVES = "orchestrator/core/fleet/lives.py"
 ATTEMPT = "orchestrator/core/executions/attempts.py"
 LETTERS = "orchestrator/core/dead_letters.py"

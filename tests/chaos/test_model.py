@@ -37,7 +37,7 @@ from hypothesis.stateful import (
 from orchestrator.core import dead_letters, executions, fleet, messages, publisher, relay
 from orchestrator.core.dead_letters import Letter
 from orchestrator.core.models import Execution, ExecutionEvent, Worker
-from orchestrator.core.models.executions import DEADLINE_GRACE
+from orchestrator.core.models.execution_sets import DEADLINE_GRACE
 from orchestrator.core.reasons import Reason
 from orchestrator.core.state_machine import Move, TransitionConflict
 from tests import databases

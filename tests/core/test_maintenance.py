@@ -16,7 +16,7 @@ from orchestrator.core import dead_letters, fleet, maintenance, schedule
 from orchestrator.core.admin.schedule import IntervalScheduleForm
 from orchestrator.core.database import BRIEF_MS
 from orchestrator.core.models import Tick, Worker
-from orchestrator.core.models.executions import DEADLINE_GRACE
+from orchestrator.core.models.execution_sets import DEADLINE_GRACE
 from orchestrator.core.states import ExecutionStatus
 from settings import muster
 from settings.celery import app

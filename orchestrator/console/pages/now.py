@@ -19,7 +19,7 @@ from orchestrator.console.pages import tasks
 from orchestrator.console.pages.executions import executions_url
 from orchestrator.core import words
 from orchestrator.core.models import Execution
-from orchestrator.core.models.executions import STARTED
+from orchestrator.core.models.execution_sets import STARTED
 from orchestrator.core.models.time_ordered import created_between
 from orchestrator.core.states import TERMINAL, ExecutionStatus
 from orchestrator.core.words import Kind

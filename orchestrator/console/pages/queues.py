@@ -21,7 +21,7 @@ from orchestrator.console.kept import for_all
 from orchestrator.console.look import Look
 from orchestrator.core import authority, queue_flow, topology, words
 from orchestrator.core.models import DLQEntry, Execution, Worker
-from orchestrator.core.models.executions import BACKLOG, DISPATCHED
+from orchestrator.core.models.execution_sets import BACKLOG, DISPATCHED
 from orchestrator.core.queue_flow import Flow, Flows
 from orchestrator.core.queue_terms import DEFAULT
 from orchestrator.core.shown import queue_flow as flow_shown

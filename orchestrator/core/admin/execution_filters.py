@@ -12,7 +12,8 @@ from unfold.contrib.filters.admin import DropdownFilter
 from orchestrator.core import authority
 from orchestrator.core.admin.listing import ByKey
 from orchestrator.core.models import Action, Pack, Worker
-from orchestrator.core.models.executions import ExecutionQuerySet, may_scan
+from orchestrator.core.models.execution_sets import may_scan
+from orchestrator.core.models.executions import ExecutionQuerySet
 from orchestrator.core.reasons import Reason
 from orchestrator.core.states import OPEN, TERMINAL, ExecutionStatus
 

@@ -21,12 +21,12 @@ from orchestrator.core.api.problems import FieldProblem, invalid
 from orchestrator.core.api.replies import documented, reply
 from orchestrator.core.executions import BOUNDS
 from orchestrator.core.models import Execution, Worker, add_actions
+from orchestrator.core.models.execution_sets import may_scan
 from orchestrator.core.models.executions import (
     CANCEL_REASON_MAX,
     QUEUE_NAME_MAX,
     REQUEST_REASON_MAX,
     ExecutionQuerySet,
-    may_scan,
 )
 from orchestrator.core.models.prepared import Prepared
 from orchestrator.core.reasons import Reason

@@ -18,7 +18,8 @@ from orchestrator.core import clock, database, messages, relay, tracing
 from orchestrator.core.executions import deferring, logged, status_news, unloaded
 from orchestrator.core.executions.ended import Ended
 from orchestrator.core.models import Execution, add_actions
-from orchestrator.core.models.executions import DEADLINE_GRACE, ExecutionQuerySet
+from orchestrator.core.models.execution_sets import DEADLINE_GRACE
+from orchestrator.core.models.executions import ExecutionQuerySet
 from orchestrator.core.reasons import Reason
 from orchestrator.core.retry_policy import InvalidRetryPolicy, RetryPolicy
 from orchestrator.core.state_machine import Move

@@ -19,7 +19,8 @@ from orchestrator.core.executions.subjects import subjects
 from orchestrator.core.executions.unclaimed import movable, release_from
 from orchestrator.core.fleet.lives import CHECK
 from orchestrator.core.models import DLQEntry, Execution, Worker
-from orchestrator.core.models.executions import STARTED, SUSPECT_FROM, ExecutionQuerySet
+from orchestrator.core.models.execution_sets import STARTED, SUSPECT_FROM
+from orchestrator.core.models.executions import ExecutionQuerySet
 from orchestrator.core.reasons import Reason
 
 

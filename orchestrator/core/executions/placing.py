@@ -27,7 +27,7 @@ from orchestrator.core import relay
 from orchestrator.core.executions.dispatching import FULL, start_by
 from orchestrator.core.fleet.needs import RESERVED, Need
 from orchestrator.core.models import Execution, ExecutionEvent, Worker
-from orchestrator.core.models.executions import BACKLOG, SUSPECT_FROM
+from orchestrator.core.models.execution_sets import BACKLOG, SUSPECT_FROM
 from orchestrator.core.models.fleet import fresh_between
 from orchestrator.core.queue_terms import DEFAULT, QueueTerms
 from orchestrator.core.statements import Statement, column_parameters, column_values

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from orchestrator.core import queue_terms
 from orchestrator.core.models import Execution
-from orchestrator.core.models.executions import DISPATCHED
+from orchestrator.core.models.execution_sets import DISPATCHED
 from orchestrator.core.queue_terms import QueueTerms
 
 SOON = timedelta(seconds=2)

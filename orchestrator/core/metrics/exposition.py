@@ -30,7 +30,7 @@ from orchestrator.core.metrics.counters import (
 )
 from orchestrator.core.metrics.gauges import Gauge
 from orchestrator.core.models import DLQEntry, Execution, HistoryMark, Tally, Tick, Worker
-from orchestrator.core.models.executions import BACKLOG, STARTED
+from orchestrator.core.models.execution_sets import BACKLOG, STARTED
 from orchestrator.core.models.fleet import paused
 from orchestrator.core.reasons import Reason
 from orchestrator.core.states import OPEN, ExecutionStatus

@@ -19,16 +19,14 @@ from django.db.models import Case, Q, TextField, Value, When
 from django.db.models.functions import Cast, Coalesce, Concat
 
 from orchestrator.core.models.catalog import Action
-from orchestrator.core.models.executions import (
+from orchestrator.core.models.execution_sets import (
     BACKLOG,
     BY_LIMIT,
     CONTENTS,
     LONGEST_PAUSE,
     SUSPECT_FROM,
-    Execution,
-    ExecutionQuerySet,
-    add_actions,
 )
+from orchestrator.core.models.executions import Execution, ExecutionQuerySet, add_actions
 from orchestrator.core.statements import Rows, Statement
 
 ASKED = ("queue", "lane", "action_id", "release_id", "pinned_worker_id", "worker_selector")

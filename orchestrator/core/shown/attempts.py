@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from orchestrator.core.models import Execution, ExecutionEvent, WorkerEvent
-from orchestrator.core.models.executions import STARTED
+from orchestrator.core.models.execution_sets import STARTED
 from orchestrator.core.states import TERMINAL, ExecutionStatus
 
 LIVES_MAX = 500

@@ -12,7 +12,8 @@ from django.db import connection, models
 from django.db.models import F, Q, Window
 from django.db.models.functions import RowNumber
 
-from orchestrator.core.models.executions import BACKLOG, BY_LIMIT, DISPATCHED, Execution
+from orchestrator.core.models.execution_sets import BACKLOG, BY_LIMIT, DISPATCHED
+from orchestrator.core.models.executions import Execution
 from orchestrator.core.statements import Statement
 from orchestrator.policies.models.policies import Policy
 

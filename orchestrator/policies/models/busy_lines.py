@@ -14,7 +14,8 @@ from uuid import UUID
 
 from django.db import DEFAULT_DB_ALIAS, connection
 
-from orchestrator.core.models.executions import BACKLOG, BY_LIMIT, DISPATCHED, Execution
+from orchestrator.core.models.execution_sets import BACKLOG, BY_LIMIT, DISPATCHED
+from orchestrator.core.models.executions import Execution
 from orchestrator.core.statements import Rows, Statement, off_disk
 from orchestrator.policies.models.buckets import (
     HELD,

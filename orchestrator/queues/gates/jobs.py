@@ -23,7 +23,7 @@ from django.db.models import Q
 from orchestrator.core import executions, messages, relay
 from orchestrator.core.executions import AlreadyOver, UnknownExecution
 from orchestrator.core.models import Execution
-from orchestrator.core.models.executions import BACKLOG
+from orchestrator.core.models.execution_sets import BACKLOG
 from orchestrator.queues.gates.replies import INACTIVE, PAUSED
 from orchestrator.queues.models import Gate, Ticket
 

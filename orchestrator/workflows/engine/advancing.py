@@ -13,7 +13,7 @@ from django.db import transaction
 from django.db.models import Count, Min
 
 from orchestrator.core.models import DLQEntry
-from orchestrator.core.models.executions import SUSPECT_FROM
+from orchestrator.core.models.execution_sets import SUSPECT_FROM
 from orchestrator.core.reasons import WITHOUT_A_WORKER
 from orchestrator.workflows.engine.creation import create_initial, cycle_of
 from orchestrator.workflows.engine.enqueuing import enqueue

@@ -21,7 +21,8 @@ from orchestrator.core.management import (
     watching,
 )
 from orchestrator.core.models import Action, Execution, ExecutionEvent, Worker
-from orchestrator.core.models.executions import CANCEL_REASON_MAX, REQUEST_REASON_MAX, may_scan
+from orchestrator.core.models.execution_sets import may_scan
+from orchestrator.core.models.executions import CANCEL_REASON_MAX, REQUEST_REASON_MAX
 from orchestrator.core.models.output import STREAMS
 from orchestrator.core.reasons import Reason
 from orchestrator.core.shown import executions as shown
