@@ -21,7 +21,7 @@ from orchestrator.notifications import demand
 from orchestrator.notifications.hearing import Hearing
 from orchestrator.notifications.listening import Listening
 from orchestrator.notifications.notification import Notification
-from orchestrator.notifications.reading import LOOK_FOR_MISSING_SECONDS, MOST_AT_ONCE, Reader
+from orchestrator.notifications.reading import LOOK_FOR_MISSING_SECONDS, Reader
 
 log = structlog.get_logger(__name__)
 
@@ -179,7 +179,7 @@ class Follower:
             age = clock.now() - told[-1].at
             self.lag_ms = max(0, round(age.total_seconds() * 1000))
             self.deliver(told)
-        if len(told) >= MOST_AT_ONCE:
+        if self._reader.has_more:
             self._take_all(histories)
 
     def _swap(self) -> tuple[set[str], list[dict[str, Any]]]:

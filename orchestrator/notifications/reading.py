@@ -96,6 +96,8 @@ class Reader:
         self.feeds = {feed.entity: feed for feed in frame.collect(lambda app: app.feeds)}
         self._histories = {name: Mark() for name, feed in self.feeds.items() if feed.history}
         self._journal = Mark()
+        self.has_more = False
+        """The last read took as many rows of a table as one read takes: more may be there."""
 
     @property
     def histories(self) -> Collection[str]:
@@ -139,6 +141,8 @@ class Reader:
         told += self.of_messages(messages)
         for mark, rows in found:
             mark.note(row[0] for row in rows)
+        # counted before it is known who is to be woken: most rows of tasks wake nobody
+        self.has_more = any(len(rows) >= MOST_AT_ONCE for _, rows in found)
         return told
 
     def of_messages(self, messages: Iterable[Mapping[str, Any]]) -> list[Notification]:

@@ -19,10 +19,11 @@ from orchestrator.notifications.following import Follower
 from orchestrator.notifications.hearing import Hearing
 from orchestrator.notifications.models import Listener
 from orchestrator.notifications.notification import Notification
+from orchestrator.workflows.models import TransitionRecord
 from tests.automation import play as shop
 from tests.factories import NOW, make_execution, make_worker
 from tests.waiting import wait_until
-from tests.workflows.play import end_executions
+from tests.workflows.play import Play, end_executions, step
 
 pytestmark = pytest.mark.usefixtures("database", "embedded_broker")
 
@@ -126,6 +127,31 @@ def test_who_sees_that_it_listens_is_told_whatever_comes_then(
     monkeypatch.setattr(demand, "renew", renew_and_end)
     listening.follower._look(silent=True)
     assert "execution.completed" in listening.types
+
+
+def test_it_goes_on_at_once_behind_many_rows_that_wake_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reading, "MOST_AT_ONCE", 2)
+    play = Play(step("wash"))
+    listening = Listening()
+    follower = listening.follower
+    follower._begin()
+    TransitionRecord.objects.bulk_create(
+        TransitionRecord(
+            task_id=play.id, step=about, event="end", from_state="in_progress",
+            to_state="completed", fence=0, actor="ada", processor="here", at=NOW,
+        )
+        for about in [*[play.step("wash")] * 5, None]
+    )  # fmt: skip
+    follower._read(silent=True)
+    reads = 1
+    while follower._woken.is_set():
+        follower._woken.clear()
+        follower._read(silent=False)
+        reads += 1
+    assert "task.completed" in listening.types
+    assert reads == 4, "the last one finds that there is no more"
 
 
 def test_it_goes_on_behind_what_it_cannot_read_and_says_so(
