@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import structlog
@@ -38,7 +38,11 @@ BATCH_SECONDS = 0.25
 LARGE_TRIES = 2
 """A batch that failed so often is done row by row."""
 MOST_TRIES = 6
-"""A row that failed so often is refused, so that the order reaches an end."""
+"""A row that failed so often is refused, so that the order reaches an end. Those in which it was
+one of a large batch count."""
+TO_THE_LOCK = timedelta(seconds=0.9)
+"""From counting a try to the lock of the order takes milliseconds, and an executor that failed
+pauses for longer."""
 
 KINDS = ((NotFound, "gone"), (Forbidden, "forbidden"), (Refused, "refused"))
 
@@ -73,11 +77,16 @@ def look(*, now: datetime, actor: str) -> int:
 
 def _begin(*, now: datetime, actor: str) -> BulkOrder | None:
     """Count a try of the order whose turn it is, before it begins; None if there is none that
-    nobody works on."""
+    nobody works on.
+
+    Who has just counted a try may not have the lock yet. A second executor would count a try that
+    never begins, and too many of them refuse a row that never failed.
+    """
     if not BulkOrder.objects.open().exists():
         return None
     with transaction.atomic():
-        order = BulkOrder.objects.in_turn().select_for_update(skip_locked=True).first()
+        free = BulkOrder.objects.in_turn().not_just_begun(now, TO_THE_LOCK)
+        order = free.select_for_update(skip_locked=True).first()
         if order is None:
             return None
         if order.state == OrderState.ORDERED:
@@ -122,12 +131,15 @@ class _Batch:
         except (verbs.UnknownVerb, orderers.OrdererIsGone, NotUnderstood, SearchNeeded) as error:
             self._end("fail", str(error))
             return 0
-        ids = order.ids(1 if order.tries > LARGE_TRIES else self.verb.rows_at_once)
-        looked_at = self._do(ids)
+        is_alone = order.tries > LARGE_TRIES and self.verb.rows_at_once > 1
+        has_given_up = order.tries > MOST_TRIES
+        looked_at = self._do(order.ids(1 if is_alone else self.verb.rows_at_once))
         Refusal.objects.bulk_create(self.refusals)
         order.position += looked_at
         order.refused += len(self.refusals)
-        order.tries, order.last_error = 0, ""
+        # the row that failed is still ahead: a large batch would fail twice more at each row
+        goes_on_alone = is_alone and not has_given_up and not order.begins_part
+        order.tries, order.last_error = LARGE_TRIES if goes_on_alone else 0, ""
         order.save(update_fields=["position", "refused", "tries", "last_error"])
         if order.position == order.matched:
             self._end("finish", "")
@@ -147,7 +159,8 @@ class _Batch:
     def _do(self, ids: Sequence[UUID]) -> int:
         if self.order.tries > MOST_TRIES:
             error = self.order.last_error or "its executor died"
-            self._refuse(0, ids[0], KeepsFailing(f"Failed {MOST_TRIES} times: {error}"))
+            times = MOST_TRIES - LARGE_TRIES
+            self._refuse(0, ids[0], KeepsFailing(f"Failed {times} times or more: {error}"))
             return 1
         until = time.monotonic() + BATCH_SECONDS
         for number, id in enumerate(ids):

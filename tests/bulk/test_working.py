@@ -15,7 +15,7 @@ from django.db.utils import IntegrityError
 from orchestrator.access import identities
 from orchestrator.access.authorizer import Identified
 from orchestrator.bulk import ordering, verbs, working
-from orchestrator.bulk.models import BulkOrder
+from orchestrator.bulk.models import BulkOrder, orders
 from orchestrator.bulk.states import OrderState
 from orchestrator.core import clock, executions
 from orchestrator.core.authority import PermissionMissing
@@ -29,12 +29,15 @@ from tests.factories import make_action, make_dlq_entry, make_execution, make_ta
 from tests.principals import ROOT, given
 from tests.workflows.play import Play, step
 
+TO_THE_LOCK = working.TO_THE_LOCK
+
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test waits for its share of a second."""
     monkeypatch.setattr(working, "SHARE_SECONDS", 60.0)
     monkeypatch.setattr(working, "BATCH_SECONDS", 60.0)
+    monkeypatch.setattr(working, "TO_THE_LOCK", timedelta(0))
 
 
 def statuses() -> dict[UUID, str]:
@@ -152,6 +155,65 @@ def test_a_row_that_kills_each_executor_is_refused_in_the_end(
     (refusal,) = row.refusals.all()
     assert (refusal.subject_id, refusal.kind) == (poison, "failed")
     assert "poison" in refusal.why
+
+
+@pytest.mark.usefixtures("database")
+@pytest.mark.parametrize("parts", [1, 2])
+def test_one_bad_row_costs_six_failures_wherever_it_stands(
+    monkeypatch: pytest.MonkeyPatch, parts: int
+) -> None:
+    monkeypatch.setattr(orders, "IDS_OF_PART", 12 // parts)
+    monkeypatch.setattr(ordering, "IDS_OF_PART", 12 // parts)
+    poison = sorted(each.pk for each in several(12))[8]
+    row = order("cancel", "status:open")
+    cancel, failures = executions.cancel, 0
+
+    def die(**keywords: Any) -> Execution:
+        nonlocal failures
+        if keywords["execution_id"] == poison:
+            failures += 1
+            raise RuntimeError("poison")
+        return cancel(**keywords)
+
+    monkeypatch.setattr(executions, "cancel", die)
+    for _ in range(50):
+        try:
+            row = work_off(row, looks=1)
+            break
+        except (RuntimeError, AssertionError):
+            continue
+    assert (row.state, row.done, row.refused, row.tries) == (OrderState.DONE, 11, 1, 0)
+    assert row.refusals.get().subject_id == poison
+    assert failures == working.MOST_TRIES
+
+
+@pytest.mark.django_db
+def test_after_a_row_that_was_refused_batches_are_large_again() -> None:
+    several(4)
+    row = order("cancel", "status:open")
+    BulkOrder.objects.filter(pk=row.pk).update(tries=working.MOST_TRIES)
+    begun = _begun()
+    assert working._work_on(next(begun), now=clock.now(), actor="e") == 1
+    assert working._work_on(next(begun), now=clock.now(), actor="e") == 3
+    row.refresh_from_db()
+    assert (row.done, row.refused) == (3, 1)
+
+
+@pytest.mark.usefixtures("database")
+def test_an_order_that_another_executor_has_just_begun_with_counts_no_further_try(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(working, "TO_THE_LOCK", TO_THE_LOCK)
+    first, second = several(2)
+    rows = [order("cancel", ids=[each.pk]) for each in (first, second)]
+    now = clock.now()
+    begun = [working._begin(now=now, actor=f"e{number}") for number in range(3)]
+    assert [each.pk if each else None for each in begun] == [rows[0].pk, rows[1].pk, None]
+    assert set(BulkOrder.objects.values_list("tries", flat=True)) == {1}
+    again = working._begin(now=now + TO_THE_LOCK, actor="e3")
+    assert again is not None
+    again.refresh_from_db()
+    assert (again.pk, again.tries) == (rows[0].pk, 2), "whoever began is gone"
 
 
 @pytest.mark.usefixtures("database")

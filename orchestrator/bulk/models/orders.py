@@ -3,7 +3,7 @@ of them; how far an executor has come is one number, written with the effects.""
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar
 from uuid import UUID
 
@@ -43,6 +43,11 @@ class BulkOrderQuerySet(MachineQuerySet["BulkOrder"]):
         """Open ones, those that have waited longest for a batch first: a small one does not wait
         for a large one."""
         return self.open().order_by(F("worked_at").asc(nulls_first=True), "pk")
+
+    def not_just_begun(self, now: datetime, moment: timedelta) -> BulkOrderQuerySet:
+        """Without those of which a batch began within this moment and has not ended well."""
+        just = Q(tries__gt=0, worked_at__gt=now - moment, worked_at__lt=now + moment)
+        return self.exclude(just)
 
 
 class BulkOrder(models.Model):
@@ -139,6 +144,11 @@ class BulkOrder(models.Model):
     @property
     def is_open(self) -> bool:
         return self.state not in TERMINAL
+
+    @property
+    def begins_part(self) -> bool:
+        """Return True if its position is the first of a part, or behind the last row."""
+        return self.position % IDS_OF_PART == 0 or self.position == self.matched
 
     @property
     def done(self) -> int:
