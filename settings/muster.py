@@ -20,13 +20,25 @@ LONGEST_PAUSE_SECONDS = 3_600
 ISOLATION = ("trusted", "process", "user", "container")
 BOUNDS: Mapping[str, tuple[float, float]] = {
     "default_timeout_seconds": (0.001, 7 * 86_400),
+    "deadline_seconds": (0.001, 366 * 86_400),
+    "scheduled_timeout_seconds": (0.001, 366 * 86_400),
     "task_max_waiting_for_dependencies_minutes": (0.001, 5_256_000),
     "task_max_waiting_for_retry_minutes": (0.001, 5_256_000),
     "task_max_steps_in_process_minutes": (0.001, 5_256_000),
     "task_max_duration_minutes": (0.001, 5_256_000),
 }
-"""The least and the most of settings that stand in for what an action or a template does not say,
-and have the same bounds."""
+"""The least and the most of settings that stand in for what an action, a request or a template does
+not say, and have the same bounds."""
+UNITS: Mapping[str, float] = {
+    "ms": 0.001,
+    "seconds": 1,
+    "minutes": 60,
+    "hours": 3_600,
+    "days": 86_400,
+}
+"""Seconds of the units in which names of settings end."""
+LONGEST_SECONDS = 36_500 * 86_400
+"""Of any setting: a date that is so far away can still be reckoned with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -381,6 +393,7 @@ def from_environment(environ: Mapping[str, str]) -> Muster:
             raise ImproperlyConfigured(f"{variable} is not a setting of Muster.{hint}")
         values[name] = _parse(variable, text, kind=type(known[name].default))
     muster = Muster(**values)
+    _refuse_endless(muster)
     _refuse_contradictions(muster)
     return muster
 
@@ -400,6 +413,30 @@ def _parse(variable: str, text: str, *, kind: type) -> Any:
     if number <= 0:
         raise ImproperlyConfigured(f"{variable}={text!r}: expected a number above 0.")
     return number
+
+
+def _refuse_endless(muster: Muster) -> None:
+    """Refuse what is no number, and times with which no date can be reckoned. `inf` is for limits
+    that are off, and for rows that are kept for ever."""
+    for each in fields(muster):
+        name, number = each.name, getattr(muster, each.name)
+        if type(number) not in (int, float) or name in BOUNDS:
+            continue
+        may_be_endless = math.isinf(each.default) or (
+            name.startswith("keep_") and name.endswith("_days")
+        )
+        if math.isinf(number) and may_be_endless:
+            continue
+        unit = name.rpartition("_")[2]
+        if unit in UNITS:
+            most = LONGEST_SECONDS / UNITS[unit]
+            is_right, expected = number <= most, f"at most {most:.0f}"
+        else:
+            is_right = isinstance(number, int) or math.isfinite(number)
+            expected = "a number"
+        if not is_right:
+            expected += " or inf" * may_be_endless
+            raise ImproperlyConfigured(f"{PREFIX}{name.upper()}={number}: expected {expected}.")
 
 
 def _refuse_contradictions(muster: Muster) -> None:

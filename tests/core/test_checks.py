@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.checks import run_checks
+from django.core.exceptions import ImproperlyConfigured
 
-from orchestrator.core import checks
+from orchestrator.core import checks, executions
+from settings import muster
 
 pytestmark = pytest.mark.django_db  # tokens and staff are checked, too
 
@@ -123,3 +126,39 @@ def test_data_directory_that_others_may_look_into_is_told(settings: Any, tmp_pat
     assert told() == ["muster.W004"]
     tmp_path.chmod(0o700)
     assert told() == []
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "expected"),
+    [
+        ("MUSTER_KEEP_EXECUTIONS_DAYS", "nan", "at most 36500 or inf"),
+        ("MUSTER_KEEP_EXECUTIONS_DAYS", "1e13", "at most 36500 or inf"),
+        ("MUSTER_KEEP_TASKS", "nan", "a number or inf"),
+        ("MUSTER_KEEP_RELEASES_HOURS", "inf", "at most 876000"),
+        ("MUSTER_RUN_GRACE_SECONDS", "inf", "at most 3153600000"),
+        ("MUSTER_RUN_GRACE_SECONDS", "1e13", "at most 3153600000"),
+        ("MUSTER_STALENESS_MULTIPLIER", "inf", "a number"),
+        ("MUSTER_STALENESS_MULTIPLIER", "nan", "a number"),
+        ("MUSTER_DEADLINE_SECONDS", "inf", "0.001 to 31622400"),
+        ("MUSTER_DEADLINE_SECONDS", "nan", "0.001 to 31622400"),
+        ("MUSTER_DEADLINE_SECONDS", "1e13", "0.001 to 31622400"),
+        ("MUSTER_SCHEDULED_TIMEOUT_SECONDS", "1e13", "0.001 to 31622400"),
+    ],
+)
+def test_number_that_no_date_can_be_reckoned_with_is_refused(
+    variable: str, text: str, expected: str
+) -> None:
+    with pytest.raises(ImproperlyConfigured) as error:
+        muster.from_environment({variable: text})
+    assert str(error.value) == f"{variable}={float(text)}: expected {expected}."
+
+
+def test_inf_is_no_limit_where_the_setting_says_so() -> None:
+    names = ("KEEP_EXECUTIONS", "KEEP_EXECUTIONS_DAYS", "REQUESTS_PER_MINUTE", "KEEP_OUTPUT_DAYS")
+    kept = muster.from_environment({f"MUSTER_{name}": "inf" for name in names})
+    assert {getattr(kept, name.lower()) for name in names} == {math.inf}
+
+
+def test_bounds_of_what_stands_in_for_requests_are_theirs() -> None:
+    for name in ("deadline_seconds", "scheduled_timeout_seconds"):
+        assert muster.BOUNDS[name] == executions.BOUNDS[name]
