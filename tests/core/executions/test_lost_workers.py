@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from orchestrator.core import executions, fleet
-from orchestrator.core.models import Worker
+from orchestrator.core.models import DLQEntry, Worker
 from orchestrator.core.states import ExecutionStatus
 from tests.factories import NOW, make_action, make_execution, make_worker
 from tests.rows import ended, reread
@@ -57,6 +59,30 @@ def test_draining_worker_keeps_what_it_runs_as_long_as_it_beats() -> None:
     make_worker(status="draining")
     make_execution(S.RUNNING)
     assert executions.settle_lost(now=NOW) == 0
+
+
+def test_investigations_of_any_number_of_suspects_cost_the_same_statements() -> None:
+    action = make_action("core.poison")
+    numbers = []
+    for number, suspects in enumerate((1, 1, 6)):  # the first one reads the action, too
+        worker = make_worker(f"w{number}")
+        several = [
+            make_execution(
+                S.RUNNING, action=action, worker=worker, lost_workers=1,
+                parameters={"of": suspects}, correlation_id=f"c{suspects}",
+            )
+            for _ in range(suspects)
+        ]  # fmt: skip
+        Worker.objects.filter(pk=worker.pk).update(status="inactive", gone_at=NOW)
+        with CaptureQueriesContext(connection) as queries:
+            assert executions.settle_lost(now=NOW) == suspects
+        numbers.append(len(queries))
+        entries = DLQEntry.objects.filter(subject_id__in=[each.pk for each in several])
+        assert [
+            (each.snapshot["parameters"], each.snapshot["correlation_id"], each.snapshot["worker"])
+            for each in entries
+        ] == [({"of": suspects}, f"c{suspects}", worker.name)] * suspects
+    assert numbers[1] == numbers[2]
 
 
 # --- a new life, and a drain ---------------------------------------------------------------------
