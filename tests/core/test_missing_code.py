@@ -243,10 +243,11 @@ def test_worker_that_lacks_the_code_was_present_for_it_until_that_was_known() ->
     life = {"worker_id": make_worker().pk, "incarnation": 1}
     fleet.lack_code(**life, missing=PACK, now=NOW)
     fleet.lack_code(**life, missing={"maps-2": WHY}, now=LATER)
-    assert fleet.present_until(Need("python"), now=LATER) == LATER
+    times = {"now": LATER, "since": NOW - timedelta(seconds=1)}
+    assert fleet.present_until(Need("python"), **times) == LATER
     need = Need.of("python", None, CODE)
-    assert fleet.present_until(need, now=LATER) == NOW, "since then it is known to lack it"
-    assert fleet.present_until(Need.of("python", None, ("core", "core.x")), now=LATER) == LATER
+    assert fleet.present_until(need, **times) == NOW, "since then it is known to lack it"
+    assert fleet.present_until(Need.of("python", None, ("core", "core.x")), **times) == LATER
 
 
 def test_what_waits_for_a_worker_that_lacks_its_code_goes_elsewhere() -> None:

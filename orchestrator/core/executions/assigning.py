@@ -314,8 +314,10 @@ def _may_still_have_a_worker(executions: Sequence[Execution], now: datetime) -> 
         for execution in executions
         if execution.pinned_worker_id is None
     }
-    present_until = {need: fleet.present_until(need, now=now) for need in set(needs.values())}
-    grace = timedelta(seconds=settings.MUSTER.no_worker_grace_seconds)
+    since = now - timedelta(seconds=settings.MUSTER.no_worker_grace_seconds)
+    present_until = {
+        need: fleet.present_until(need, now=now, since=since) for need in set(needs.values())
+    }
     accepted = Execution.objects.filter(pk__in=needs).values_list("pk", "created_at")
     return {
         pk
@@ -323,5 +325,4 @@ def _may_still_have_a_worker(executions: Sequence[Execution], now: datetime) -> 
         if (until := present_until[needs[pk]]) is not None
         # if accepted after `now` was read, it may be newer than the last sign of a present worker
         and (until >= now or accepted_at < until + READERS_DIFFER_BY)
-        and now - until < grace
     }

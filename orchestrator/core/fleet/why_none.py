@@ -97,25 +97,30 @@ def explain_pinned(need: Need, offer: Offer, missing_code: Mapping[str, str]) ->
     return f"no workers available: the one asked for {missing}"
 
 
-def present_until(need: Need, *, now: datetime) -> datetime | None:
-    """The latest moment at which some worker could take this need; None if there was none.
+def present_until(need: Need, *, now: datetime, since: datetime) -> datetime | None:
+    """The latest moment after `since` at which some worker could take this need; None if there was
+    none.
 
     A worker that only cannot reach its broker counts as present: nobody can send it anything now,
     but that does not change what it may run.
     """
-    workers = [
-        worker for worker in Worker.objects.exclude(heartbeat_at=None) if need.may_go_to(worker)
-    ]
+    # those that went before are as many as there ever were
+    oldest = since - timedelta(seconds=settings.MUSTER.staleness_seconds)
+    there = Worker.objects.filter(
+        Q(gone_at__isnull=True) | Q(gone_at__gt=since), heartbeat_at__gt=oldest
+    )
+    workers = [worker for worker in there if need.may_go_to(worker)]
     events = WorkerEvent.objects.filter(worker__in=workers, kind__in=KEEPS_WORK_AWAY).order_by()
     began_at = {
         (worker_id, kind): at
         for worker_id, kind, at in events.values_list("worker", "kind").annotate(Max("at"))
     }
+    had_code_until = _had_code_until(workers, need, now)
     ends = [
-        min(_took_work_until(worker, began_at, now), _had_code_until(worker, need, now))
+        min(_took_work_until(worker, began_at, now), had_code_until.get(worker.pk, now))
         for worker in workers
     ]
-    return max(ends, default=None)
+    return max((end for end in ends if end > since), default=None)
 
 
 def _took_work_until(
@@ -139,15 +144,26 @@ def _took_work_until(
     return min(ends)
 
 
-def _had_code_until(worker: Worker, need: Need, now: datetime) -> datetime:
-    """The latest moment at which a worker had the code for this need, as far as is known."""
-    missing = [name for name in need.code if name in worker.missing_code]
-    if not missing:
-        return now
-    names_code = Q(*(("reason__startswith", f"{name}: ") for name in missing), _connector=Q.OR)
-    events = WorkerEvent.objects.filter(names_code, worker=worker, kind=Kind.LACKS_CODE)
-    since: datetime | None = events.aggregate(at=Max("at"))["at"]
-    return since or worker.registered_at or now
+def _had_code_until(workers: Iterable[Worker], need: Need, now: datetime) -> Mapping[int, datetime]:
+    """The latest moment at which each of the workers that lack code for this need had it, as far as
+    is known."""
+    lacking = {
+        worker.pk: (worker, tuple(f"{name}: " for name in need.code if name in worker.missing_code))
+        for worker in workers
+        if not worker.missing_code.keys().isdisjoint(need.code)
+    }
+    if not lacking:
+        return {}
+    names_code = Q(*(("reason__startswith", f"{name}: ") for name in need.code), _connector=Q.OR)
+    events = WorkerEvent.objects.filter(names_code, worker__in=lacking, kind=Kind.LACKS_CODE)
+    known_at = {
+        worker_id: at  # the latest
+        for worker_id, reason, at in events.order_by("at").values_list("worker", "reason", "at")
+        if reason.startswith(lacking[worker_id][1])
+    }
+    return {
+        pk: known_at.get(pk) or worker.registered_at or now for pk, (worker, _) in lacking.items()
+    }
 
 
 def _state(worker: Worker, now: datetime) -> str:

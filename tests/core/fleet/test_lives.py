@@ -6,6 +6,8 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from orchestrator.core import fleet
 from orchestrator.core.fleet import HeartbeatAnswer, Need
@@ -197,8 +199,8 @@ def test_earlier_life_cannot_drain_or_end_the_present_one() -> None:
     assert worker.status == "active"
 
 
-def present_until(need: Need, now: float = 20) -> Any:
-    found = fleet.present_until(need, now=NOW + seconds(now))
+def present_until(need: Need, now: float = 20, since: float = -1) -> Any:
+    found = fleet.present_until(need, now=NOW + seconds(now), since=NOW + seconds(since))
     return None if found is None else (found - NOW).total_seconds()
 
 
@@ -212,6 +214,30 @@ def test_fleet_was_present_until_the_last_of_its_workers_went() -> None:
     assert present_until(Need("shell")) == 20, "it is there now"
     assert present_until(Need("shell"), now=45) == 30, "silent since its heartbeat became stale"
     assert present_until(Need("wasm")) is None
+
+
+def test_workers_that_went_before_that_are_not_looked_at() -> None:
+    make_worker("w1", status="inactive", gone_at=NOW + seconds(9))
+    make_worker("w2")
+    assert present_until(Need("python"), now=100, since=29.9) == 30, "the silent one"
+    assert present_until(Need("python"), now=100, since=30) is None
+    Worker.objects.filter(name="w2").delete()
+    assert present_until(Need("python"), since=8.9) == 9
+    assert present_until(Need("python"), since=9) is None
+
+
+def test_any_number_of_workers_that_lack_code_costs_the_same_statements() -> None:
+    need, numbers = Need.of("python", None, ("shop", "shop.echo")), []
+    for first, last in ((0, 1), (1, 6)):
+        for number in range(first, last):
+            life = {"worker_id": make_worker(f"w{number}").pk, "incarnation": 1}
+            late = NOW + seconds(number)
+            fleet.lack_code(**life, missing={"shop": "no such file"}, now=late)
+            fleet.lack_code(**life, missing={"other": "no such file"}, now=late + seconds(9))
+        with CaptureQueriesContext(connection) as queries:
+            assert present_until(need) == last - 1
+        numbers.append(len(queries))
+    assert numbers[0] == numbers[1] == 3
 
 
 def test_worker_that_may_have_no_work_is_present_until_that_was_decided() -> None:
