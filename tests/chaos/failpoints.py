@@ -115,6 +115,7 @@ _BY_SITE: dict[str, Boundary] = {
     "workers.desk:Desk.claim_waiting:acknowledge_message": _in(WORKER),
     "workers.attempts:_LastOne.__call__:acknowledge": _in(WORKER),
     "executions.attempts:claim:claim": _in(WORKER),
+    "executions.attempts:_together:atomic": _in(WORKER),
     "executions.attempts:_end:transition_many": _in(WORKER, EXECUTOR),
     "executions.attempts:_end:send_soon": _in(WORKER, EXECUTOR),
     "executions.attempts:_end_canceling:transition_many": _in(WORKER, by="cancel what runs"),

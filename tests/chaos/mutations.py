@@ -207,8 +207,8 @@ MUTANTS = (
     Mutant(
         "finish reloads the execution",
         ATTEMPT,
-        "            [end.execution for end in group],",
-        "            list(Execution.objects.filter(pk__in=results)),",
+        "                [end.execution for end in group],",
+        "                list(Execution.objects.filter(pk__in=results)),",
         (ATTEMPTS,),
     ),
     Mutant(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ from uuid import UUID
 
 import structlog
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 
 from orchestrator.core import clock, database, messages, relay, tracing
 from orchestrator.core.executions import deferring, logged, status_news, unloaded
@@ -111,19 +112,38 @@ def finish(ended: Sequence[Ended], *, now: datetime, actor: str) -> set[AttemptK
     unloaded.note_missing_code(ended, now=now)
     ended = deferring.settled(ended, now=now)
     counted: set[AttemptKey] = set()
-    for reason, group in _grouped(ended):
-        results = {end.execution.pk: end.result for end in group}
-        moved = _end(
-            [end.execution for end in group],
-            reason=reason,
-            result_of=lambda execution, results=results: results[execution.pk],  # type: ignore[misc]
-            now=now,
-            actor=actor,
-        )
-        accepted = [end for end in group if end.execution.pk in moved]
-        counted |= {end.execution.key for end in accepted}
-        transaction.on_commit(partial(tracing.reported, accepted, worker=actor, began_ns=began_ns))
+    groups = list(_grouped(ended))
+    with _together(len(groups)):
+        for reason, group in groups:
+            results = {end.execution.pk: end.result for end in group}
+            moved = _end(
+                [end.execution for end in group],
+                reason=reason,
+                result_of=lambda execution, results=results: results[execution.pk],  # type: ignore[misc]
+                now=now,
+                actor=actor,
+            )
+            accepted = [end for end in group if end.execution.pk in moved]
+            counted |= {end.execution.key for end in accepted}
+            transaction.on_commit(
+                partial(tracing.reported, accepted, worker=actor, began_ns=began_ns)
+            )
     return counted
+
+
+@contextmanager
+def _together(statements: int) -> Iterator[None]:
+    """One transaction for several statements, unless the caller has one.
+
+    Of a batch of which only a part was recorded when the connection broke, the worker would record
+    all once more: that part would be refused as late, and no executor hear of it.
+    """
+    if statements < 2 or connection.in_atomic_block:
+        yield
+        return
+    with transaction.atomic():
+        database.hold_briefly()
+        yield
 
 
 def _grouped(ended: Sequence[Ended]) -> Iterator[tuple[Reason, list[Ended]]]:
@@ -239,18 +259,21 @@ def _end(
         groups[event].append(its_move)
     moved: set[UUID] = set()
     repeated: set[UUID] = set()
-    for event, moves in groups.items():
-        done = Execution.objects.transition_many(event, moves, now=now, actor=actor, reason=reason)
-        moved |= done
-        if event in AGAIN:
-            repeated |= done
-    moved |= _end_canceling(
-        [e for e in executions if e.pk not in moved and e.status == ExecutionStatus.RUNNING],
-        reason=reason,
-        result_of=result_of,
-        now=now,
-        actor=actor,
-    )
+    with _together(len(groups)):
+        for event, moves in groups.items():
+            done = Execution.objects.transition_many(
+                event, moves, now=now, actor=actor, reason=reason
+            )
+            moved |= done
+            if event in AGAIN:
+                repeated |= done
+        moved |= _end_canceling(
+            [e for e in executions if e.pk not in moved and e.status == ExecutionStatus.RUNNING],
+            reason=reason,
+            result_of=result_of,
+            now=now,
+            actor=actor,
+        )
     status_news.tell(repeated)
     again = [move for event in AGAIN for move in groups[event]]
     due = [move.id for move in again if move.id in repeated and not _is_delayed(move)]

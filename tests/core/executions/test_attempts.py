@@ -8,12 +8,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from orchestrator.core import executions, fleet, messages
 from orchestrator.core.executions import Ended
 from orchestrator.core.models import Action, Execution, ExecutionEvent, Worker
+from orchestrator.core.models.execution_sets import ExecutionQuerySet
 from orchestrator.core.reasons import Known, Reason
 from orchestrator.core.states import ExecutionStatus
 from tests.factories import NOW, make_action, make_execution, make_worker
@@ -271,6 +272,41 @@ def test_failure_that_the_policy_names_goes_to_another_attempt_after_its_backoff
     assert (row.start_by, row.run_deadline_at, row.ended_at) == (None, None, None)
     assert row.reason == "action_failed"
     assert sent == [], "the backlog takes it up when it is due"
+
+
+@pytest.mark.parametrize("reason", [Reason.PROCESS_LOST, Reason.ACTION_FAILED])
+def test_batch_of_ends_is_recorded_as_a_whole_though_the_connection_breaks_in_it(
+    sent: list[messages.Message], monkeypatch: pytest.MonkeyPatch, reason: Reason
+) -> None:
+    """One reason, after which one is tried again and one is not; and two reasons."""
+    again = make_execution(S.SCHEDULED, action=retrying(backoff="none"))
+    claimed = claim(make_execution(S.SCHEDULED), again)
+    reasons = (Reason.SUCCEEDED if reason is Reason.ACTION_FAILED else reason, reason)
+    ends = [Ended(each, why, RESULT) for each, why in zip(claimed, reasons, strict=True)]
+    swap, moved = ExecutionQuerySet.transition_many, []
+
+    def breaks(rows: Any, event: str, moves: Any, **values: Any) -> Any:
+        if moved:
+            raise OperationalError("the connection is closed")
+        moved.append(event)
+        return swap(rows, event, moves, **values)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ExecutionQuerySet, "transition_many", breaks)
+        with pytest.raises(OperationalError):
+            executions.finish(ends, now=LATER, actor="w1")
+    assert {reread(each).status for each in claimed} == {S.RUNNING}
+    assert executions.finish(ends, now=LATER, actor="w1") == {each.key for each in claimed}
+    assert messages.COMPLETED in tasks(sent)
+
+
+def test_ends_of_one_kind_are_one_statement() -> None:
+    claimed = claim(make_execution(S.SCHEDULED), make_execution(S.SCHEDULED))
+    ends = [Ended(each, Reason.SUCCEEDED, RESULT) for each in claimed]
+    with CaptureQueriesContext(connection) as queries:
+        executions.finish(ends, now=LATER, actor="w1")
+    if connection.vendor == "postgresql":
+        assert len(queries) == 1
 
 
 def test_end_that_is_undone_is_told_to_nobody(sent: list[messages.Message]) -> None:
