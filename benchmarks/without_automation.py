@@ -13,6 +13,6 @@ from django.core.management import execute_from_command_line
 from orchestrator.automation.apps import AutomationConfig
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "settings.base")
-for brought in ("executor_parts", "status_wanted", "when_clock_was_set_back", "retention"):
+for brought in ("executor_parts", "news_listeners", "when_clock_was_set_back", "retention"):
     setattr(AutomationConfig, brought, ())
 execute_from_command_line(["manage.py", *sys.argv[1:]])

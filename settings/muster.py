@@ -422,7 +422,7 @@ def _refuse_endless(muster: Muster) -> None:
         name, number = each.name, getattr(muster, each.name)
         if type(number) not in (int, float) or name in BOUNDS:
             continue
-        may_be_endless = math.isinf(each.default) or (
+        may_be_endless = each.default == math.inf or (
             name.startswith("keep_") and name.endswith("_days")
         )
         if math.isinf(number) and may_be_endless:

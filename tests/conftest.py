@@ -24,7 +24,7 @@ from orchestrator.automation.receiving import counts, secrets
 from orchestrator.console import kept
 from orchestrator.core import brokers, clock, demand, maintenance, messages, news, publisher, relay
 from orchestrator.core.api import limits
-from orchestrator.core.executions import placing, status_news
+from orchestrator.core.executions import placing
 from orchestrator.policies import book
 from tests import alone, databases, distribution, once, principals, servers
 from tests.core.api.client import Caller
@@ -223,11 +223,11 @@ def deliveries_are_counted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def nobody_wants_statuses(monkeypatch: pytest.MonkeyPatch) -> None:
+def nobody_wants_news(monkeypatch: pytest.MonkeyPatch) -> None:
     """No app is asked whether it wants them, so that queries can be counted."""
     monkeypatch.setattr(demand, "ASK_EVERY_SECONDS", float("inf"))
-    for each in (news._demand, status_news._demand):
-        monkeypatch.setattr(each, "exists", False)
+    for of_listener, _ in news._listeners():
+        monkeypatch.setattr(of_listener, "exists", False)
 
 
 @pytest.fixture(autouse=True)

@@ -17,6 +17,7 @@ from orchestrator.core.frame import (
     Maintenance,
     MusterApp,
     Named,
+    NewsListener,
     OpenDoor,
     PackContent,
     PackDependents,
@@ -195,7 +196,12 @@ class AutomationConfig(MusterApp):
         ),
         Permission("rules.enable", "Enable and disable rules.", roles=(OPERATOR, AUTHOR)),
     )
-    status_wanted = (Named("orchestrator.automation.following.is_wanted_beyond_ends"),)
+    news_listeners = (
+        NewsListener(
+            wants=Named("orchestrator.automation.following.is_wanted_beyond_ends"),
+            send=Named("orchestrator.automation.following.tell"),
+        ),
+    )
     execution_secrets = (Named("orchestrator.automation.shown.secrets.of_executions"),)
     execution_facts = (Named("orchestrator.automation.shown.enforcements.of_execution"),)
     metrics = (Named("orchestrator.automation.metrics.families"),)

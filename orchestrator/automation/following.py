@@ -20,10 +20,12 @@ from django.db.models import Max, QuerySet
 from orchestrator.automation import triggers
 from orchestrator.automation.models import Enforcement, Event, Trigger, Watermark
 from orchestrator.automation.recording import NewEvent, record_accepted
-from orchestrator.core import database
+from orchestrator.core import database, messages, relay
 from orchestrator.core.metrics import history
 from orchestrator.core.models import ExecutionEvent
 from orchestrator.core.models.prepared import Prepared
+from orchestrator.core.news import News
+from orchestrator.core.states import TERMINAL
 
 log = structlog.get_logger(__name__)
 
@@ -42,6 +44,13 @@ _beyond_ends = Prepared(lambda: Watermark.objects.filter(beyond_ends=True).value
 def is_wanted_beyond_ends() -> bool:
     """Return True while a rule waits for other statuses than terminal ones."""
     return bool(_beyond_ends())
+
+
+def tell(news: News) -> None:
+    """Tell the executors of statuses that are not an end, in the background. Ends have a message
+    of their own, which is always sent."""
+    if news.feed.entity == "execution" and news.is_in_history and news.state not in TERMINAL:
+        relay.send_soon(messages.status_changed(list(news.ids)))
 
 
 def note_changed(execution_ids: Collection[UUID], *, now: datetime, actor: str) -> int:

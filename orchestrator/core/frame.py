@@ -269,6 +269,17 @@ class Feed:
     (`rule.changed`)."""
 
 
+@dataclass(frozen=True)
+class NewsListener:
+    """An app that passes on what `news.tell` says after a commit."""
+
+    wants: Named
+    """Takes no arguments; returns True while somebody waits for what it sends. Each process asks
+    once a second."""
+    send: Named
+    """Takes a `news.News` of any feed, after the commit of what it tells; returns at once."""
+
+
 VIEWER, OPERATOR, AUTHOR, ADMIN = ROLES = ("viewer", "operator", "author", "admin")
 """Roles are fixed sets of permissions; an admin has all of them."""
 
@@ -384,14 +395,8 @@ class MusterApp(AppConfig):
     metrics_described: ClassVar[Sequence[str]] = ()
     """Dotted paths of sequences of what `metrics` yields, for the page of `docs/` that is generated
     from all of them."""
-    status_wanted: ClassVar[Sequence[Named]] = ()
-    """Each takes no arguments; returns True while its app wants a message whenever the status of an
-    execution changes. Ends have their own, which is always sent."""
     feeds: ClassVar[Sequence[Feed]] = ()
-    news_wanted: ClassVar[Sequence[Named]] = ()
-    """Each takes no arguments; returns True while somebody listens."""
-    news_sent: ClassVar[Sequence[Named]] = ()
-    """Each takes a `news.News`, after the commit of what it tells; returns at once."""
+    news_listeners: ClassVar[Sequence[NewsListener]] = ()
     execution_secrets: ClassVar[Sequence[Named]] = ()
     """Each takes executions; returns by id the `contents.Secrets` that the app knows of them."""
     execution_askers: ClassVar[Sequence[Named]] = ()

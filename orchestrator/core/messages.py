@@ -91,7 +91,7 @@ def completed(execution_ids: Sequence[UUID]) -> list[Message]:
 
 
 def status_changed(execution_ids: Sequence[UUID]) -> list[Message]:
-    """Tell the executors that the statuses of these changed: see `executions.status_news`."""
+    """Tell the executors that the statuses of these changed: see `automation.following`."""
     return about_many(STATUS_CHANGED, topology.STATUS_CHANGED, execution_ids)
 
 

@@ -1,12 +1,13 @@
 """News: after a commit, who listens is told that rows changed.
 
 It is a hint, never the truth, and costs nothing while nobody listens: every process asks once a
-second whether somebody does. Who passes the hints on is an app (`frame.MusterApp.news_sent`).
+second whether somebody does. Apps pass the hints on (`frame.MusterApp.news_listeners`), and each is
+asked for itself: what one wants makes no work for the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
@@ -17,7 +18,7 @@ from django.db import models, transaction
 from orchestrator.core import frame
 from orchestrator.core.authority import Place
 from orchestrator.core.demand import Demand
-from orchestrator.core.frame import Feed
+from orchestrator.core.frame import Feed, Named
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,10 @@ class News:
 
     feed: Feed
     ids: Collection[Any]
-    """None of a feed whose history says which."""
     state: str
     at: datetime
-
-
-_demand = Demand(lambda app: app.news_wanted)
+    is_in_history: bool = False
+    """True if the feed has a history that says so, too."""
 
 
 def tell(
@@ -56,18 +55,24 @@ def tell(
 ) -> None:
     """Tell, after the commit, that these rows of a model are in this state now.
 
-    `is_in_history`: the feed's history says so too, if it has one; then nobody is told the ids.
+    `is_in_history`: the feed's history says so too, if it has one.
     """
-    if not _demand.ask():
+    wanting = [send for demand, send in _listeners() if demand.ask()]
+    if not wanting:
         return
     feed, told = _feeds().get(model._meta.label), tuple(ids)
     if feed is None or not told:
         return
-    if feed.history is not None and is_in_history:
-        told = ()
-    news = News(feed, told, str(state), now)
-    for send in frame.collect(lambda app: app.news_sent):
+    is_in_history = feed.history is not None and is_in_history
+    news = News(feed, told, str(state), now, is_in_history)
+    for send in wanting:
         transaction.on_commit(partial(send, news))
+
+
+@cache
+def _listeners() -> Sequence[tuple[Demand, Named]]:
+    listeners = frame.collect(lambda app: app.news_listeners)
+    return [(Demand(each.wants), each.send) for each in listeners]
 
 
 @cache

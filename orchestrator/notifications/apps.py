@@ -10,6 +10,7 @@ from orchestrator.core.frame import (
     Maintenance,
     MusterApp,
     Named,
+    NewsListener,
     Permission,
 )
 
@@ -36,8 +37,12 @@ class NotificationsConfig(MusterApp):
             is_slow=True,
         ),
     )
-    news_wanted = (Named("orchestrator.notifications.demand.exists"),)
-    news_sent = (Named("orchestrator.notifications.waking.tell"),)
+    news_listeners = (
+        NewsListener(
+            wants=Named("orchestrator.notifications.demand.exists"),
+            send=Named("orchestrator.notifications.waking.tell"),
+        ),
+    )
     metrics = (Named("orchestrator.notifications.metrics.families"),)
     metrics_described = ("orchestrator.notifications.metrics.METRICS",)
     table_rights = ("orchestrator.notifications.rights.TABLES",)

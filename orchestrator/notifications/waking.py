@@ -1,6 +1,6 @@
 """Telling the notifiers: a message to all of them, without a confirm, from a thread of its own.
 
-A message names a feed whose history has news, or lists some ids of a feed without a history. It
+A message names a feed whose history has news, or lists some ids of which no history says it. It
 keeps nobody waiting and is lost if the broker is away: histories are read without it, too.
 """
 
@@ -48,10 +48,10 @@ class Waker:
 
     def tell(self, news: News) -> None:
         """Return at once; the message is sent soon."""
-        if news.ids:
-            self._listed.extend(_lists(news.feed.entity, news.ids, news.state, news.at))
-        else:
+        if news.is_in_history:
             self._entities.add(news.feed.entity)
+        else:
+            self._listed.extend(_lists(news.feed.entity, news.ids, news.state, news.at))
         self._is_due.set()
 
     def _run(self) -> None:

@@ -6,21 +6,25 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import psycopg
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
 from orchestrator.automation import following, rules
 from orchestrator.automation.models import Enforcement, Event, Trigger, Watermark
 from orchestrator.automation.trigger_types import EXECUTION
-from orchestrator.core import demand, executions, messages
-from orchestrator.core.executions import NewExecution, status_news
-from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent
+from orchestrator.core import demand, executions, messages, publisher
+from orchestrator.core.executions import NewExecution, dispatching
+from orchestrator.core.models import Action, DLQEntry, Execution, ExecutionEvent
 from orchestrator.core.reasons import Reason
 from orchestrator.inquiries.models.inquiries import tree_of
+from orchestrator.notifications import waking
 from tests.automation import play
-from tests.factories import NOW, make_action, make_execution
+from tests.core.scheduling import schedule
+from tests.factories import NOW, make_action, make_execution, make_worker
+from tests.notifications.play import somebody_listens
 from tests.workflows.play import end_executions
 
 pytestmark = pytest.mark.usefixtures("database", "sent")
@@ -41,6 +45,12 @@ def end(execution: Execution) -> None:
 
 def look() -> int:
     return following.look(now=NOW, actor="executor")
+
+
+def told(sent: list[messages.Message]) -> list[str]:
+    """The executions whose statuses the executors are told of, by message of their own."""
+    messages = [each for each in sent if each.task == messages.STATUS_CHANGED]
+    return [id for each in messages for id in each.kwargs["execution_ids"]]
 
 
 def seen(trigger: Trigger) -> list[str]:
@@ -122,14 +132,109 @@ def test_other_statuses_are_published_only_while_a_rule_waits_for_them(
     monkeypatch: pytest.MonkeyPatch, sent: list[messages.Message]
 ) -> None:
     monkeypatch.setattr(demand, "ASK_EVERY_SECONDS", -1.0)
-    execution = make_execution("running")
+    execution = make_execution("scheduled")
     follow()
-    status_news.tell([execution.pk])
-    assert [each for each in sent if each.task == messages.STATUS_CHANGED] == []
+    assert claim(execution)
+    assert told(sent) == []
     follow(statuses=["running"])
-    status_news.tell([execution.pk])
-    [message] = [each for each in sent if each.task == messages.STATUS_CHANGED]
-    assert message.kwargs == {"execution_ids": [str(execution.pk)]}
+    other = make_execution("scheduled")
+    assert claim(other)
+    assert told(sent) == [str(other.pk)]
+    end(other)
+    assert told(sent) == [str(other.pk)], "an end has a message of its own"
+
+
+def test_listeners_of_streams_cause_no_messages_for_rules(
+    monkeypatch: pytest.MonkeyPatch, sent: list[messages.Message]
+) -> None:
+    with somebody_listens(monkeypatch) as news:
+        assert claim(make_execution("scheduled"))
+    assert (len(news), told(sent)) == (1, [])
+
+
+def test_rules_cause_no_messages_for_streams(
+    monkeypatch: pytest.MonkeyPatch, sent: list[messages.Message]
+) -> None:
+    to_notifiers: list[Any] = []
+    monkeypatch.setattr(waking, "tell", to_notifiers.append)
+    monkeypatch.setattr(demand, "ASK_EVERY_SECONDS", -1.0)
+    follow(statuses=["running"])
+    execution = make_execution("scheduled")
+    assert claim(execution)
+    assert (to_notifiers, told(sent)) == ([], [str(execution.pk)])
+
+
+def claim(execution: Execution) -> list[Execution]:
+    assert execution.worker is not None
+    return executions.claim(
+        [execution.key],
+        worker_id=execution.worker.pk,
+        incarnation=execution.worker.incarnation,
+        now=NOW,
+        actor=execution.worker.name,
+    )
+
+
+def give_back(execution: Execution) -> None:
+    assert executions.give_back(unstarted=[execution], now=NOW, actor="w1")
+
+
+def fail_to_dispatch(execution: Execution) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(publisher, "send", Mock(side_effect=publisher.BrokerUnavailable))
+        dispatching.redispatch([execution], now=NOW, actor="executor")
+
+
+def find_no_queue(execution: Execution) -> None:
+    """The broker returns the dispatch."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(publisher, "send", lambda unsent: unsent)
+        patch.setattr(publisher, "make_whole", lambda keys: None)
+        dispatching.redispatch([execution], now=NOW, actor="executor")
+
+
+def cancel(execution: Execution) -> None:
+    executions.cancel(execution_id=execution.pk, actor="ada", now=NOW)
+
+
+def place(execution: Execution) -> None:
+    make_worker()
+    schedule(execution)
+
+
+def wait_for_a_worker(execution: Execution) -> None:
+    Action.objects.update(on_no_worker=Action.OnNoWorker.WAIT)
+    schedule(execution)
+
+
+@pytest.mark.parametrize(
+    ("before", "change", "after"),
+    [
+        ("requested", place, "scheduled"),
+        ("requested", wait_for_a_worker, "scheduling"),
+        ("scheduled", claim, "running"),
+        ("scheduled", give_back, "requested"),
+        ("scheduled", fail_to_dispatch, "requested"),
+        ("scheduled", find_no_queue, "requested"),
+        ("running", cancel, "canceling"),
+    ],
+)
+def test_each_status_is_told_after_the_commit(
+    before: str,
+    change: Callable[[Execution], Any],
+    after: str,
+    monkeypatch: pytest.MonkeyPatch,
+    sent: list[messages.Message],
+) -> None:
+    monkeypatch.setattr(demand, "ASK_EVERY_SECONDS", -1.0)
+    trigger = follow(statuses=[after])
+    execution = make_execution(before)
+    with transaction.atomic():
+        change(execution)
+        assert told(sent) == []
+    assert told(sent) == [str(execution.pk)]
+    assert following.note_changed([execution.pk], now=NOW, actor="executor") == 1
+    assert seen(trigger) == [after]
 
 
 @pytest.mark.parametrize("by", ["look", "message"])

@@ -94,7 +94,7 @@ def _events(backend: Backend, options: argparse.Namespace, tell: Tell) -> bool:
 def points() -> Iterator[failpoints.Failpoint]:
     """The failpoints of automation."""
     for point in failpoints.failpoints():
-        if point.site.startswith(("automation.", "executions.status_news")):
+        if point.site.startswith("automation."):
             yield point
 
 

@@ -289,7 +289,7 @@ _BY_SITE: dict[str, Boundary] = {
     "automation.timers:_move_on:bulk_create": _in(EXECUTOR, by="report events"),
     "automation.following:_catch_up:atomic": _in(EXECUTOR, by="report events"),
     "automation.following:_catch_up:save": _in(EXECUTOR, by="report events"),
-    "executions.status_news:tell:send_soon": _in(EXECUTOR, WORKER, by="report events"),
+    "automation.following:tell:send_soon": _in(EXECUTOR, WORKER, by="report events"),
     # --- dead letters, and what is looked into ---
     "dead_letters:drain:ack": _in(EXECUTOR, by="make ghost"),
     "dead_letters:settle:atomic": _in(EXECUTOR, by="make ghost"),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
-from orchestrator.core import clock, fleet, news
+from orchestrator.core import clock, fleet
 from orchestrator.core.frame import Named
 from orchestrator.core.models import Execution
 from orchestrator.core.reasons import Reason
@@ -22,6 +22,7 @@ from orchestrator.notifications.notification import Notification
 from orchestrator.workflows.models import TransitionRecord
 from tests.automation import play as shop
 from tests.factories import NOW, make_execution, make_worker
+from tests.notifications.play import demand_of_streams
 from tests.waiting import wait_until
 from tests.workflows.play import Play, end_executions, step
 
@@ -90,7 +91,7 @@ def test_message_wakes_it_long_before(
     execution = make_execution("running")
     listening = start()
     wait_until(lambda: not listening.follower.problem)
-    monkeypatch.setattr(news._demand, "exists", True)
+    monkeypatch.setattr(demand_of_streams(), "exists", True)
     end(execution)
     wait_until(lambda: "execution.completed" in listening.types)
 

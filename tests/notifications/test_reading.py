@@ -171,12 +171,11 @@ def test_acceptance_events_and_answers_are_told_by_their_ids(
         ("execution", [accepted.pk], "requested"),
         ("event", events, "recorded"),
     ]
-    assert [(each.feed.entity, len(each.ids), each.state) for each in told][2:] == [
-        ("enforcement", 1, "created"),
-        ("execution", 1, "requested"),
-        ("enforcement", 1, "executed"),
-        # the history says which
-        ("execution", 0, "completed"),
+    assert [(each.feed.entity, each.is_in_history, each.state) for each in told][2:] == [
+        ("enforcement", False, "created"),
+        ("execution", False, "requested"),
+        ("enforcement", False, "executed"),
+        ("execution", True, "completed"),
     ]
 
 
@@ -191,7 +190,8 @@ def test_what_is_undone_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_is_told_while_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     with somebody_listens(monkeypatch) as told:
-        monkeypatch.setattr(news._demand, "exists", False)
+        for of_listener, _ in news._listeners():
+            monkeypatch.setattr(of_listener, "exists", False)
         end(make_execution("running"))
         assert told == []
 

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from orchestrator.core import admission, clock, database, fleet, tracing
-from orchestrator.core.executions import dispatching, status_news, unloaded
+from orchestrator.core.executions import dispatching, unloaded
 from orchestrator.core.executions.attempts import end_attempts, move
 from orchestrator.core.executions.dispatching import BROKER_PAUSE, FULL, Dispatch, start_by
 from orchestrator.core.models import Action, Execution
@@ -94,7 +94,6 @@ def place(
     began_ns = tracing.clock_ns()
     choices = _choose(executions, placement=placement, now=now)
     moved = _record(choices.chosen, placement=placement, now=now, actor=actor)
-    status_news.tell(moved)
     if postpone:
         _put_off([each for each in choices.full if _keeps_others(each, placement)], now=now)
     waiting: list[Execution] = []

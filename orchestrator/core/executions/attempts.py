@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from orchestrator.core import clock, database, messages, relay, tracing
-from orchestrator.core.executions import deferring, logged, status_news, unloaded
+from orchestrator.core.executions import deferring, logged, unloaded
 from orchestrator.core.executions.ended import Ended
 from orchestrator.core.models import Execution, add_actions
 from orchestrator.core.models.execution_sets import DEADLINE_GRACE
@@ -75,7 +75,6 @@ def claim(
         )
     )
     tracing.claimed(claimed, worker=actor, began_ns=began_ns)
-    status_news.tell([execution.pk for execution in claimed])
     return claimed
 
 
@@ -274,7 +273,6 @@ def _end(
             now=now,
             actor=actor,
         )
-    status_news.tell(repeated)
     again = [move for event in AGAIN for move in groups[event]]
     due = [move.id for move in again if move.id in repeated and not _is_delayed(move)]
     transaction.on_commit(

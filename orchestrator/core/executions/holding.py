@@ -19,7 +19,6 @@ from django.db import transaction
 from orchestrator.core import frame, messages, relay
 from orchestrator.core.database import is_outage
 from orchestrator.core.errors import Refusal
-from orchestrator.core.executions import status_news
 from orchestrator.core.executions.new_execution import NewExecution
 from orchestrator.core.models import Action, Execution
 from orchestrator.core.reasons import Reason
@@ -80,9 +79,7 @@ def hold(
     """Let requested executions wait for what will answer them; returns the ids that moved."""
     values = {"wait_reason": why, "next_retry_at": until}
     moves = [Move(each.pk, each.status, each.attempt, values) for each in executions]
-    held = Execution.objects.transition_many("wait", moves, now=now, actor=actor)
-    status_news.tell(held)
-    return held
+    return Execution.objects.transition_many("wait", moves, now=now, actor=actor)
 
 
 def answer(

@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from orchestrator.core import executions, fleet, messages
 from orchestrator.core.executions import Ended
 from orchestrator.core.models import Action, Execution, ExecutionEvent, Worker
-from orchestrator.core.models.execution_sets import ExecutionQuerySet
+from orchestrator.core.models.executions import ExecutionQuerySet
 from orchestrator.core.reasons import Known, Reason
 from orchestrator.core.states import ExecutionStatus
 from tests.factories import NOW, make_action, make_execution, make_worker
@@ -283,7 +283,8 @@ def test_batch_of_ends_is_recorded_as_a_whole_though_the_connection_breaks_in_it
     claimed = claim(make_execution(S.SCHEDULED), again)
     reasons = (Reason.SUCCEEDED if reason is Reason.ACTION_FAILED else reason, reason)
     ends = [Ended(each, why, RESULT) for each, why in zip(claimed, reasons, strict=True)]
-    swap, moved = ExecutionQuerySet.transition_many, []
+    swap = ExecutionQuerySet.transition_many
+    moved: list[str] = []
 
     def breaks(rows: Any, event: str, moves: Any, **values: Any) -> Any:
         if moved:
