@@ -132,13 +132,13 @@ class Reader:
         error the next call reads the same again."""
         changes = Change.objects.values_list("pk", "key", "verb", "at", "entity")
         rows: list[tuple[Any, ...]] = _fetch(changes, self._journal)
-        told = self._of_journal(rows)
+        # first: the acceptance, which only a message tells, comes before what the history says
+        told = [*self.of_messages(messages), *self._of_journal(rows)]
         found = [(self._journal, rows)]
         for name in self._histories.keys() & set(entities):
             rows = _fetch(self._history(name), self._histories[name])
             told += self._of_history(self.feeds[name], [Row(*row) for row in rows])
             found.append((self._histories[name], rows))
-        told += self.of_messages(messages)
         for mark, rows in found:
             mark.note(row[0] for row in rows)
         # counted before it is known who is to be woken: most rows of tasks wake nobody

@@ -16,7 +16,7 @@ from orchestrator.automation import following, rules
 from orchestrator.automation.models import Enforcement, Event, Trigger, Watermark
 from orchestrator.automation.trigger_types import EXECUTION
 from orchestrator.core import demand, executions, messages, publisher
-from orchestrator.core.executions import NewExecution, dispatching
+from orchestrator.core.executions import NewExecution, dispatching, placing
 from orchestrator.core.models import Action, DLQEntry, Execution, ExecutionEvent
 from orchestrator.core.reasons import Reason
 from orchestrator.inquiries.models.inquiries import tree_of
@@ -235,6 +235,22 @@ def test_each_status_is_told_after_the_commit(
     assert told(sent) == [str(execution.pk)]
     assert following.note_changed([execution.pk], now=NOW, actor="executor") == 1
     assert seen(trigger) == [after]
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_what_is_placed_at_its_acceptance_is_told_as_scheduled(
+    monkeypatch: pytest.MonkeyPatch, sent: list[messages.Message]
+) -> None:
+    monkeypatch.setattr(demand, "ASK_EVERY_SECONDS", -1.0)
+    monkeypatch.setattr(placing, "is_idle", lambda: True)
+    trigger = follow(statuses=["scheduled"])
+    make_worker()
+    new = NewExecution(action_ref="core.echo")
+    execution = executions.request(new, requested_by="ada", now=NOW)
+    assert execution.status == "scheduled"
+    assert told(sent) == [str(execution.pk)]
+    assert following.note_changed([execution.pk], now=NOW, actor="executor") == 1
+    assert seen(trigger) == ["scheduled"]
 
 
 @pytest.mark.parametrize("by", ["look", "message"])

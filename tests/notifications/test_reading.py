@@ -179,6 +179,15 @@ def test_acceptance_events_and_answers_are_told_by_their_ids(
     ]
 
 
+def test_acceptance_is_told_before_what_the_history_says(reader: Reader) -> None:
+    execution = make_execution("running")
+    read(reader)
+    end(execution)
+    accepted = {"ids": [str(execution.pk)], "state": "requested", "at": NOW.isoformat()}
+    told = reader.read(["execution"], [{"entity": "execution", **accepted}])
+    assert [one.type for one in told] == ["execution.requested", "execution.completed"]
+
+
 def test_what_is_undone_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     execution = make_execution("running")
     with somebody_listens(monkeypatch) as told:

@@ -191,9 +191,12 @@ def _accept_traced(
 
 
 def _tell(fresh: Sequence[Execution], now: datetime) -> None:
-    """Tell who listens; the history begins with the first transition."""
+    """Tell who listens; the history begins with the first transition, which those have that were
+    placed at once."""
     ids = (row.pk for row in fresh)
     news.tell(Execution, ids, state=ExecutionStatus.REQUESTED, now=now, is_in_history=False)
+    placed = (row.pk for row in fresh if row.status == ExecutionStatus.SCHEDULED)
+    news.tell(Execution, placed, state=ExecutionStatus.SCHEDULED, now=now)
 
 
 def _insert(
