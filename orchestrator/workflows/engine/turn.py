@@ -184,24 +184,11 @@ def _begun(
 def definition_of(task: Task) -> TemplateDefinition:
     """The task's template in the task's environment."""
     template = task.template
-    return _definition(template.digest, task.environment, _Source(template))
-
-
-class _Source:
-    """The template from which to read a definition that is not cached; equal to every other
-    source."""
-
-    def __init__(self, template: TaskTemplate) -> None:
-        self.template = template
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Source)
-
-    def __hash__(self) -> int:
-        return 0
+    return _definition(template.pk, template.digest, task.environment)
 
 
 @lru_cache(maxsize=256)
-def _definition(digest: str, environment: str, source: _Source) -> TemplateDefinition:
+def _definition(template_id: int, digest: str, environment: str) -> TemplateDefinition:
     """Read a definition; cached by the digest of its content, so it cannot be out of date."""
-    return TemplateDefinition.of(source.template.definition, environment=environment)
+    template = TaskTemplate.objects.only("definition").get(pk=template_id)
+    return TemplateDefinition.of(template.definition, environment=environment)
