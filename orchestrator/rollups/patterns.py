@@ -13,9 +13,6 @@ from orchestrator.rollups.models import PATTERN_MAX
 READ_MAX = 1_000
 """Characters of a message that are read, after its secrets were removed."""
 
-LONGEST_WORD = 24
-"""Longer ones are taken for keys, hashes, encoded texts."""
-
 VALUES = re.compile(
     r"""
     \*{3,}                                          # removed before
@@ -25,7 +22,7 @@ VALUES = re.compile(
     | \S*@\S+                                       # addresses of mail
     | (?:[A-Za-z]:)?[.~]{0,2}[\\/][^\s:,;)'"]+      # paths
     | [^\s()\[\]{},;:="'<>]*\d[^\s()\[\]{},;="'<>]* # whatever has a digit: ids, times, w2, 30s
-    | [\w+/-]{25,}={0,2}                            # long words
+    | [\w+/-]{25,}={0,2}                            # long words: keys, hashes, encoded texts
     """,
     re.VERBOSE | re.IGNORECASE,
 )

@@ -31,7 +31,6 @@ log = structlog.get_logger(__name__)
 
 ACTOR = "gate"
 UNKNOWN, ACTIVE = "unknown", "active"
-OPEN_STATUSES = frozenset({"active", "waiting"})
 OVER_STATUSES = frozenset({"cancelled", "completed", "failed"})
 ANSWER_SECONDS = 5.0
 ASKED_AT_ONCE = 16

@@ -58,10 +58,6 @@ class StepQuerySet(MachineQuerySet["Step"]):
             Q(task__advance_tries__isnull=True) | Q(task__advance_tries__lte=MOST_TRIES)
         )
 
-    def handed_in(self) -> StepQuerySet:
-        """Its execution has ended, and the result is not evaluated yet."""
-        return self.filter(state=StepState.ENQUEUED_FOR_ORCHESTRATION)
-
     def ready(self, now: datetime) -> StepQuerySet:
         """May be enqueued: waits for nothing, and has attempts left."""
         unsatisfied = StepDependency.objects.unsatisfied().filter(child=OuterRef("pk"))
