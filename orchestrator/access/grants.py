@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import json
 import re
@@ -11,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any
 
-from orchestrator.core import frame, selectors
+from orchestrator.core import frame, selectors, spelling
 from orchestrator.core.authority import Reach, Scope
 from orchestrator.core.errors import MusterError
 from orchestrator.core.frame import ADMIN, ROLES, Permission
@@ -127,8 +126,8 @@ def check(
     """The grant, checked. Raises InvalidGrant."""
     known = [*ROLES, *permissions()]
     if gives not in known:
-        near = difflib.get_close_matches(gives, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else "see: manage.py access roles"
+        near = spelling.near(gives, known)
+        hint = f"did you mean {near}?" if near else "see: manage.py access roles"
         raise InvalidGrant(f"Expected a role or a permission, found {gives!r:.80}; {hint}")
     for noun, names in (("pack", packs), ("namespace", namespaces)):
         _check_names(noun, names)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.automation import criteria, options, parameters, triggers
-from orchestrator.automation.problems import InvalidDocument, Problem, did_you_mean, place_of
+from orchestrator.automation.problems import InvalidDocument, Problem, nearest_or_all, place_of
 from orchestrator.automation.rules import NewRule
 from orchestrator.automation.trigger_types import BUILT_IN, NewType
 from orchestrator.automation.triggers import steps_of
@@ -83,14 +83,14 @@ def check_rules_of_pack(files: PackFiles) -> None:
         if kind in types:
             _note(file, _refused_by_type(types[kind], file), "trigger", "parameters")
         elif _pack_of(kind) in (files.name, BUILT_IN_PACK) and kind not in BUILT_IN:
-            near = did_you_mean(kind, [*types, *BUILT_IN])
+            near = nearest_or_all(kind, [*types, *BUILT_IN])
             file.problem(
                 ("trigger", "type"), f"trigger.type: no trigger type is called {kind!r}; {near}"
             )
         if ref in files.actions:
             _note(file, _refused_by_action(files.actions[ref], file), "action", "parameters")
         elif _pack_of(ref) == files.name:
-            near = did_you_mean(ref, files.actions)
+            near = nearest_or_all(ref, files.actions)
             file.problem(("action", "ref"), f"action.ref: no action is called {ref!r}; {near}")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from orchestrator.automation import parameters
-from orchestrator.automation.problems import Problem, did_you_mean
+from orchestrator.automation.problems import Problem, nearest_or_all
 from orchestrator.core import retry_policy, selectors
 from orchestrator.core.executions import BOUNDS
 from orchestrator.core.json_values import is_number
@@ -26,7 +26,7 @@ def problems(options: Mapping[str, Any]) -> Iterator[Problem]:
     """Find what is wrong with the options of a rule."""
     for name, value in options.items():
         if name not in OPTIONS:
-            yield Problem((name,), f"is no option of a rule; {did_you_mean(name, OPTIONS)}")
+            yield Problem((name,), f"is no option of a rule; {nearest_or_all(name, OPTIONS)}")
         elif name in BOUNDS:
             yield from _bound_problems(name, value)
         elif name == "queue" and not QUEUE.fits(value):
@@ -63,7 +63,7 @@ def _suppress_problems(value: Mapping[str, Any]) -> Iterator[Problem]:
     """`by`: an expression; its values are what counts as the same."""
     for name in value:
         if name not in ("by", "seconds"):
-            yield Problem((name,), f"is unknown; {did_you_mean(name, ('by', 'seconds'))}")
+            yield Problem((name,), f"is unknown; {nearest_or_all(name, ('by', 'seconds'))}")
     seconds = value.get("seconds")
     if not is_number(seconds) or not 0 < seconds <= LONGEST_SUPPRESSION_SECONDS:
         yield Problem(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from orchestrator.core import spelling
 from orchestrator.core.errors import MusterError
 
 Where = tuple[str | int, ...]
@@ -52,8 +52,8 @@ def place_of(where: Where) -> str:
     return place
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def nearest_or_all(name: str, known: Iterable[str]) -> str:
     """Name the nearest known name, or all of them."""
     names = list(known)
-    near = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(names)}"
+    near = spelling.near(name, names)
+    return f"did you mean {near!r}?" if near else f"expected one of {', '.join(names)}"

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from orchestrator.automation import replaying, rules, triggers
 from orchestrator.automation.models import Event, Trigger, TriggerType
-from orchestrator.automation.problems import InvalidDocument, did_you_mean
+from orchestrator.automation.problems import InvalidDocument, nearest_or_all
 from orchestrator.automation.recording import (
     EventsRefused,
     NewEvent,
@@ -135,7 +135,7 @@ class _Reading:
     def _hint(self) -> str:
         known = TriggerType.objects.filter(retired_at__isnull=True).values_list("ref", flat=True)
         wanted = self.report.trigger_type
-        return "" if wanted in known else f"; {did_you_mean(wanted, known)}"
+        return "" if wanted in known else f"; {nearest_or_all(wanted, known)}"
 
 
 def _new(report: Report, trigger: Trigger, source: str, principal: Principal) -> NewEvent:

@@ -27,7 +27,7 @@ from orchestrator.automation import (
 from orchestrator.automation.hooks.parameters import WEBHOOK
 from orchestrator.automation.models import Revision, Rule, RuleRevision, Trigger
 from orchestrator.automation.models.triggers import REF
-from orchestrator.automation.problems import InvalidDocument, Problem, did_you_mean
+from orchestrator.automation.problems import InvalidDocument, Problem, nearest_or_all
 from orchestrator.core import authority, executions, expressions, packs
 from orchestrator.core.authority import Place, Principal
 from orchestrator.core.errors import Conflict, NotFound
@@ -83,7 +83,7 @@ def find(ref: str) -> Rule:
     rule = Rule.objects.filter(ref=ref).select_related(*related).first()
     if rule is None:
         known = Rule.objects.filter(retired_at__isnull=True).values_list("ref", flat=True)
-        near = f"; {did_you_mean(ref, known)}" if known else ""
+        near = f"; {nearest_or_all(ref, known)}" if known else ""
         raise UnknownRule(f"No rule is called {ref!r:.140}{near}")
     return rule
 
@@ -294,7 +294,7 @@ def _action_problems(new: NewRule, principal: Principal | None) -> Iterator[Prob
     visible = Action.objects.all() if principal is None else Action.objects.visible_to(principal)
     action = visible.filter(ref=new.action_ref).first()
     if action is None:
-        near = did_you_mean(new.action_ref, visible.values_list("ref", flat=True))
+        near = nearest_or_all(new.action_ref, visible.values_list("ref", flat=True))
         yield Problem(("ref",), f"no action is called {new.action_ref!r:.140}; {near}")
     if problems := parameters.check(new.parameters):
         yield from (problem.below("parameters") for problem in problems)

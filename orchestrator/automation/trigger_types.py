@@ -12,7 +12,7 @@ from django.db import transaction
 from orchestrator.automation import polls
 from orchestrator.automation.hooks import parameters as hooks
 from orchestrator.automation.models import TriggerType
-from orchestrator.automation.problems import InvalidDocument, Problem, did_you_mean
+from orchestrator.automation.problems import InvalidDocument, Problem, nearest_or_all
 from orchestrator.core.errors import MusterError
 from orchestrator.core.models import Pack
 from orchestrator.core.packs import ContentReport
@@ -188,7 +188,7 @@ def type_called(ref: str) -> TriggerType:
     found = usable.filter(ref=ref).first()
     if found is None:
         known = usable.values_list("ref", flat=True)
-        near = did_you_mean(ref, known)
+        near = nearest_or_all(ref, known)
         message = f"no trigger type is called {ref!r:.140}; {near}"
         raise InvalidDocument([Problem(("type",), message)])
     return found

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from random import Random
 from typing import Any
 
+from orchestrator.core import spelling
 from orchestrator.core.errors import MusterError
 from orchestrator.core.json_values import is_number, is_whole
 from orchestrator.core.reasons import Known, Reason
@@ -122,8 +122,8 @@ def problems(values: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _unknown(name: str, names: list[str]) -> str:
-    near = difflib.get_close_matches(name, names, n=1)
-    return f"unknown key, did you mean {near[0]!r}?" if near else "unknown key"
+    near = spelling.near(name, names)
+    return f"unknown key, did you mean {near!r}?" if near else "unknown key"
 
 
 def _is_whole(value: Any, *, least: int) -> bool:

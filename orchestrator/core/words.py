@@ -6,7 +6,6 @@ its own colours.
 
 from __future__ import annotations
 
-import difflib
 import enum
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
@@ -16,12 +15,10 @@ from typing import Any
 
 from django.utils.module_loading import import_string
 
-from orchestrator.core import frame
+from orchestrator.core import frame, spelling
 
 HEX_COLUMNS = 16
 HEX_LIMIT_BYTES = 4_096
-CLOSE = 0.6
-"""The least likeness of two words for one to be offered for the other."""
 
 
 class Kind(enum.StrEnum):
@@ -83,7 +80,7 @@ def labels(values: Mapping[str, Any]) -> str:
 
 def did_you_mean(typed: str, known: Iterable[str]) -> str:
     """`, did you mean 'core.echo'?`; empty if nothing is like it."""
-    near = difflib.get_close_matches(typed, list(known), n=2, cutoff=CLOSE)
+    near = spelling.nearest(typed, known, most=2)
     return f", did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 

@@ -10,13 +10,13 @@ second: that long other processes may know the one before.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from django.db import transaction
 
+from orchestrator.core import spelling
 from orchestrator.core.errors import Conflict, MusterError, NotFound
 from orchestrator.core.models import Action, Pack
 from orchestrator.core.packs.source import Where
@@ -67,8 +67,8 @@ def find(ref: str) -> Policy:
 
 def _unknown(ref: str) -> str:
     known = list(Policy.objects.in_use().values_list("ref", flat=True)[:1_000])
-    near = difflib.get_close_matches(ref, known, n=1)
-    return f"No policy is called {ref!r:.130}" + (f"; did you mean {near[0]!r}?" if near else "")
+    near = spelling.near(ref, known)
+    return f"No policy is called {ref!r:.130}" + (f"; did you mean {near!r}?" if near else "")
 
 
 @transaction.atomic
@@ -233,6 +233,6 @@ def _require_targets(values: Mapping[str, Any]) -> None:
         return
     field = "name" if scope == Policy.Scope.PACK else "ref"
     known = list(rows.model.objects.values_list(field, flat=True)[:1_000])
-    near = difflib.get_close_matches(target, known, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    near = spelling.near(target, known)
+    hint = f"; did you mean {near!r}?" if near else ""
     raise InvalidPolicy([(("target",), f"target: no {scope} is called {target!r:.160}{hint}")])

@@ -6,7 +6,6 @@ changes.pause("orders", reason="the shop is down", actor="cli:ann", now=now)
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 
 from django.db import transaction
 
-from orchestrator.core import executions, frame
+from orchestrator.core import executions, frame, spelling
 from orchestrator.core.authority import Principal
 from orchestrator.core.errors import Conflict, MusterError, NotFound
 from orchestrator.core.models import Action, Execution, Pack
@@ -98,8 +97,8 @@ def find(name: str) -> WorkQueue:
 
 def _unknown(name: str) -> str:
     known = list(WorkQueue.objects.in_use().values_list("name", flat=True)[:1_000])
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"No queue is called {name!r:.120}" + (f"; did you mean {near[0]!r}?" if near else "")
+    near = spelling.near(name, known)
+    return f"No queue is called {name!r:.120}" + (f"; did you mean {near!r}?" if near else "")
 
 
 def require_sender(gate: Gate, *, principal: Principal) -> None:

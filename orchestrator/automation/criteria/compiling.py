@@ -25,7 +25,7 @@ from orchestrator.automation.criteria.nodes import (
 from orchestrator.automation.criteria.paths import Path
 from orchestrator.automation.criteria.scope import Scope, Work, broken_by
 from orchestrator.automation.criteria.values import key_of
-from orchestrator.automation.problems import InvalidDocument, Problem, Where, did_you_mean
+from orchestrator.automation.problems import InvalidDocument, Problem, Where, nearest_or_all
 from orchestrator.core import expressions
 from orchestrator.core.redaction import quoted
 
@@ -166,7 +166,7 @@ class _Compiler:
             return None
         for key in body:
             if key not in LEAF_KEYS:
-                hint = did_you_mean(str(key), LEAF_KEYS)
+                hint = nearest_or_all(str(key), LEAF_KEYS)
                 self._problem((*where, str(key)), f"unknown key, {hint}")
         name = self._operator(body, where)
         if name is None:
@@ -194,7 +194,7 @@ class _Compiler:
             self._problem((*where, "type"), f"expected an operator, found {quoted(name)}")
             return None
         if name.lower() not in known:
-            hint = did_you_mean(name.lower(), known)
+            hint = nearest_or_all(name.lower(), known)
             self._problem((*where, "type"), f"unknown operator {quoted(name)}, {hint}")
             return None
         return name.lower()

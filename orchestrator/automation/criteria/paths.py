@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.automation.problems import did_you_mean
+from orchestrator.automation.problems import nearest_or_all
 from orchestrator.core.errors import MusterError
 from orchestrator.core.redaction import quoted
 
@@ -79,7 +79,7 @@ def _checked_root(root: str, text: str, in_search: bool) -> str:
     if root == ITEM and not in_search:
         raise InvalidPath("item: only criteria inside of a search have it")
     if root not in known:
-        hint = did_you_mean(root or text, (*known, "all", "any", "not"))
+        hint = nearest_or_all(root or text, (*known, "all", "any", "not"))
         raise InvalidPath(f"unknown name at the beginning of a path, {hint}")
     return root
 

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
-from orchestrator.automation.problems import InvalidDocument, Problem, did_you_mean
+from orchestrator.automation.problems import InvalidDocument, Problem, nearest_or_all
 from orchestrator.automation.schedules import cron, zones
 from orchestrator.automation.schedules.schedule import CATCH_UPS, LAST, Schedule
 from orchestrator.automation.schedules.timings import Cron, Every, Once, Timing
@@ -121,7 +121,7 @@ class _Reader:
         self._given: set[str] = set()
         self._values: dict[str, Any] = {}
         if type_ref not in TYPES:
-            hint = did_you_mean(type_ref, TYPES)
+            hint = nearest_or_all(type_ref, TYPES)
             self._problem((), f"unknown type of timer {quoted(type_ref)}, {hint}")
         elif not isinstance(parameters, Mapping):
             self._problem((), f"expected a mapping of parameters, found {quoted(parameters)}")
@@ -160,7 +160,7 @@ class _Reader:
         """Keep the values that are right, and the defaults of the others."""
         known = {each.name: each for each in (*OF_TYPE[self._type], *COMMON)}
         for name in sorted(self._given - known.keys()):
-            self._problem((name,), f"unknown key, {did_you_mean(name, known)}")
+            self._problem((name,), f"unknown key, {nearest_or_all(name, known)}")
         for name, parameter in known.items():
             value = self._parameters.get(name, parameter.default)
             if name not in self._given or parameter.fits(value):
@@ -174,7 +174,7 @@ class _Reader:
         known = _time_zones()
         if name in known:
             return ZoneInfo(name)
-        near = did_you_mean(name, known)
+        near = nearest_or_all(name, known)
         hint = f", {near}" if near.startswith("did") else ", such as Europe/Berlin"
         self._problem(("timezone",), f"unknown time zone {quoted(name)}{hint}")
         return ZoneInfo("UTC")

@@ -12,7 +12,7 @@ from django.db import transaction
 
 from orchestrator.automation import assigning
 from orchestrator.automation.models import Sensor
-from orchestrator.automation.problems import did_you_mean
+from orchestrator.automation.problems import nearest_or_all
 from orchestrator.core.errors import Conflict, NotFound
 from orchestrator.core.models import Pack
 from orchestrator.core.packs import ContentReport
@@ -63,7 +63,7 @@ def find(ref: str) -> Sensor:
     row = Sensor.objects.filter(ref=ref).select_related(*RELATED).first()
     if row is None:
         known = Sensor.objects.in_use().values_list("ref", flat=True)
-        near = f"; {did_you_mean(ref, known)}" if known else ""
+        near = f"; {nearest_or_all(ref, known)}" if known else ""
         raise UnknownSensor(f"No sensor is called {ref!r:.140}{near}")
     return row
 

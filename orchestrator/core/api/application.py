@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, get_args, get_origin
@@ -20,6 +19,7 @@ from ninja.schema import NinjaGenerateJsonSchema
 from pydantic import BaseModel, SecretStr
 from pydantic_core import ErrorDetails
 
+from orchestrator.core import spelling
 from orchestrator.core.api import access, problems
 from orchestrator.core.api.problems import FieldProblem, Problem
 from orchestrator.core.api.replies import OF_A_BODY
@@ -215,9 +215,9 @@ def _sentence(error: ErrorDetails) -> str:
 
 
 def _unknown(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    near = spelling.near(name, known, least=0.5)
     if near:
-        return f"is not a field; did you mean {near[0]}?"
+        return f"is not a field; did you mean {near}?"
     return f"is not a field; known are {', '.join(known) or 'none'}"
 
 

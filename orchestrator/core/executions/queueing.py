@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.core import queue_terms
+from orchestrator.core import queue_terms, spelling
 from orchestrator.core.errors import Refusal
 from orchestrator.core.executions.new_execution import NewExecution
 from orchestrator.core.models import Action
@@ -68,8 +67,8 @@ def refusals(
 
 def _nearest(name: str) -> str:
     known = queue_terms.queues().terms()
-    near = difflib.get_close_matches(name, [*known, DEFAULT], n=1)
-    return f", did you mean {near[0]!r}?" if near else ""
+    near = spelling.near(name, [*known, DEFAULT])
+    return f", did you mean {near!r}?" if near else ""
 
 
 def with_defaults(new: NewExecution, queue: QueueTerms) -> NewExecution:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,7 +9,7 @@ from typing import Any
 
 from jinja2 import TemplateError, nodes
 
-from orchestrator.core import key_references
+from orchestrator.core import key_references, spelling
 from orchestrator.core.expressions.language import ALLOWED_NODES, environment
 from orchestrator.core.expressions.values import (
     KEYS,
@@ -178,8 +177,8 @@ def _check_filter(node: nodes.Node) -> None:
     else:
         return
     if node.name not in known:
-        near = difflib.get_close_matches(node.name, known, n=1)
-        hint = f", did you mean {near[0]!r}?" if near else f" of {', '.join(sorted(known))}"
+        near = spelling.near(node.name, known)
+        hint = f", did you mean {near!r}?" if near else f" of {', '.join(sorted(known))}"
         raise InvalidExpression(f"{node.name}: unknown {kind}{hint}")
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 
-from orchestrator.core import queue_terms
+from orchestrator.core import queue_terms, spelling
 from orchestrator.core.errors import MusterError
 from orchestrator.core.queue_terms import DEFAULT, queue_of
 
@@ -45,8 +44,8 @@ def require_known(subscriptions: Mapping[str, int | None]) -> None:
     known = queue_terms.queues().terms(names) if names else {}
     if unknown := sorted(names - known.keys()):
         every = sorted({*queue_terms.queues().terms(), DEFAULT})
-        near = difflib.get_close_matches(unknown[0], every, n=1)
-        meant = f", did you mean {near[0]!r}?" if near else f"; there are {', '.join(every)}"
+        near = spelling.near(unknown[0], every)
+        meant = f", did you mean {near!r}?" if near else f"; there are {', '.join(every)}"
         raise InvalidSubscription(f"no queue is called {', '.join(map(repr, unknown))}{meant}")
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.core import queue_terms, redaction
+from orchestrator.core import queue_terms, redaction, spelling
 from orchestrator.core.json_values import is_number, is_whole
 from orchestrator.core.packs.source import Source, Where
 
@@ -39,8 +38,8 @@ def check(file: Source, keys: Mapping[str, Key], where: Where = ()) -> bool:
         return False
     for name in value:
         if name not in keys:
-            near = difflib.get_close_matches(name, keys, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(keys)}"
+            near = spelling.near(name, keys)
+            hint = f"did you mean {near!r}?" if near else f"expected one of {', '.join(keys)}"
             file.problem((*where, name), f"{prefix}{name}: unknown key, {hint}", at_key=True)
     for name, key in keys.items():
         if name not in value:

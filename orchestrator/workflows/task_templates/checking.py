@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator.core import expressions, key_references
+from orchestrator.core import expressions, key_references, spelling
 from orchestrator.core.errors import MusterError
 from orchestrator.core.json_values import is_number, is_whole
 from orchestrator.core.packs import parameters, source
@@ -236,8 +235,8 @@ def _graph(file: Source) -> dict[str, list[str]]:
             elif parent in graph[step["name"]]:
                 file.problem(place, f"{_at(place)}: {parent!r} is given twice")
             elif parent not in names:
-                near = difflib.get_close_matches(parent, names, n=1)
-                hint = f", did you mean {near[0]!r}?" if near else ""
+                near = spelling.near(parent, names)
+                hint = f", did you mean {near!r}?" if near else ""
                 file.problem(place, f"{_at(place)}: no step is called {parent!r}{hint}")
             else:
                 graph[step["name"]].append(parent)
@@ -288,8 +287,8 @@ def _check_expressions(
             file.problem(place, f"{_at(place)}: {error}")
             continue
         for other in sorted(expression.steps - above):
-            near = difflib.get_close_matches(other, above, n=1)
-            hint = f", did you mean {near[0]!r}?" if near and other not in parents else ""
+            near = spelling.near(other, above)
+            hint = f", did you mean {near!r}?" if near and other not in parents else ""
             what = f"does not depend on {other!r}" if other in parents else f"there is no {other!r}"
             file.problem(place, f"{_at(place)}: steps.{other}: {name!r} {what}{hint}")
         if "batch" in expression.names and kinds[name] != BATCH_WORKER:
@@ -328,8 +327,8 @@ def _check_environments(file: Source, parents: dag.Parents) -> None:
         for name, step in steps.items() if isinstance(steps, dict) else ():
             place = (*where, "steps", name)
             if name not in parents:
-                near = difflib.get_close_matches(name, parents, n=1)
-                hint = f", did you mean {near[0]!r}?" if near else ""
+                near = spelling.near(name, parents)
+                hint = f", did you mean {near!r}?" if near else ""
                 file.problem(place, f"{_at(place)}: no step is called {name!r}{hint}", at_key=True)
             elif check(file, OVERRIDE_KEYS, place):
                 if kinds.get(name) == INQUIRY and {"action", "handler", "parameters"} & step.keys():

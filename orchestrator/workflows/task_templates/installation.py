@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 
 from django.db import transaction
 
-from orchestrator.core import authority
+from orchestrator.core import authority, spelling
 from orchestrator.core.authority import Place, Principal
 from orchestrator.core.errors import Conflict, MusterError
 from orchestrator.core.frame import NAMESPACES
@@ -147,6 +146,6 @@ def _refuse_unknown_actions(
 
 
 def _message(ref: str, where: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(ref, known, n=1)
-    hint = f", did you mean {near[0]!r}?" if near else ""
+    near = spelling.near(ref, known)
+    hint = f", did you mean {near!r}?" if near else ""
     return f"{where}: no action is called {ref!r}{hint}"
