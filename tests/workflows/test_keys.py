@@ -117,7 +117,7 @@ def test_reference_in_a_context_is_refused_with_its_place(db: None) -> None:
     new = engine.NewTask(namespace="tests", name="tidy", version="1.0.0", context={"a": [STRIPE]})
     with pytest.raises(engine.TaskRefused) as error:
         engine.request(new, requested_by="ada", now=NOW)
-    assert [problem.pointer for problem in error.value.problems] == ["/context/a/0"]
+    assert [refusal.pointer for refusal in error.value.refusals] == ["/context/a/0"]
     assert not Task.objects.exists()
 
 

@@ -108,7 +108,7 @@ def test_everything_that_is_wrong_with_a_request_is_told_at_once() -> None:
             context={"n": "x"}, priority=101, reason="x" * 501, tags=["x" * 101],
             correlation_id="\0",
         )  # fmt: skip
-    assert [problem.pointer for problem in raised.value.problems] == [
+    assert [refusal.pointer for refusal in raised.value.refusals] == [
         "/context", "/context/n", "/priority", "/reason", "/correlation_id", "/tags/0",
     ]  # fmt: skip
     with pytest.raises(engine.TaskRefused, match="NUL"):

@@ -24,7 +24,7 @@ from orchestrator.core.api import access, problems
 from orchestrator.core.api.problems import FieldProblem, Problem
 from orchestrator.core.api.replies import OF_A_BODY
 from orchestrator.core.database import IDLE_IN_TRANSACTION, READ_ONLY, sqlstate
-from orchestrator.core.errors import Conflict, Forbidden, NotFound, Unavailable
+from orchestrator.core.errors import Conflict, Forbidden, NotFound, Refused, Unavailable
 from orchestrator.core.json_values import pointer
 from orchestrator.core.redaction import is_name_of_secret, quoted
 
@@ -44,6 +44,7 @@ class MusterAPI(NinjaAPI):
             Forbidden: lambda error: problems.forbidden(str(error)),
             NotFound: lambda error: problems.not_found(str(error)),
             Conflict: problems.conflict,
+            Refused: problems.refused,
             Unavailable: problems.unavailable,
             OperationalError: _database_unavailable,
             InterfaceError: _database_unavailable,

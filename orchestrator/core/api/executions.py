@@ -218,15 +218,9 @@ class ExecutionQuery(pages.PageQuery):
 def request_execution(request: AuthenticatedRequest, new: Body[NewExecution]) -> HttpResponse:
     """Accept one execution: 201, or 200 with the first one if the idempotency key was used."""
     caller = request.auth
-    try:
-        execution = executions.request(
-            _wanted(new), requested_by=caller.name, principal=caller.principal, now=caller.now
-        )
-    except executions.RequestRefused as refused:
-        raise invalid(
-            FieldProblem(pointer=refusal.pointer, message=refusal.message)
-            for refusal in refused.refusals
-        ) from None
+    execution = executions.request(
+        _wanted(new), requested_by=caller.name, principal=caller.principal, now=caller.now
+    )
     return reply(
         shown.new(execution, seen_by=caller.principal),
         status=201 if execution.created_at == caller.now else 200,

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from django.http import HttpRequest, HttpResponse
 from pydantic import BaseModel, Field
 
-from orchestrator.core.errors import Conflict, MusterError, Unavailable
+from orchestrator.core.errors import Conflict, MusterError, Refused, Unavailable
 
 CONTENT_TYPE = "application/problem+json"
 INSTANCE_LIMIT = 500
@@ -140,6 +140,14 @@ def database_read_only() -> Problem:
         "The database takes no writes",
         "It is read-only at the moment: nothing was done. Try again",
         headers={"Retry-After": "5"},
+    )
+
+
+def refused(error: Refused) -> Problem:
+    """What was sent is refused; each place is one in the body. A body of several items names them
+    itself."""
+    return invalid(
+        FieldProblem(pointer=each.pointer, message=each.message) for each in error.refusals
     )
 
 

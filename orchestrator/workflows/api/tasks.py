@@ -111,11 +111,6 @@ def request_task(request: AuthenticatedRequest, new: Body[NewTask]) -> HttpRespo
         task = engine.request(
             wanted, requested_by=caller.name, principal=caller.principal, now=caller.now
         )
-    except engine.TaskRefused as refused:
-        raise problems.invalid(
-            FieldProblem(pointer=problem.pointer, message=problem.message)
-            for problem in refused.problems
-        ) from None
     except engine.UnknownTemplate as error:
         raise problems.invalid([FieldProblem(pointer="/name", message=str(error))]) from None
     except engine.KeyMissing as error:

@@ -16,7 +16,7 @@ from django.db import transaction
 
 from orchestrator.core import authority, executions, json_values, key_references, news, packs, relay
 from orchestrator.core.authority import Principal
-from orchestrator.core.errors import Conflict, MusterError
+from orchestrator.core.errors import Conflict, MusterError, Refusal, Refused
 from orchestrator.workflows import messages, pack_work
 from orchestrator.workflows.models import Task, TaskTemplate
 from orchestrator.workflows.task_templates import TemplateDefinition
@@ -52,24 +52,12 @@ class NewTask:
     idempotency_key: str | None = None
 
 
-@dataclass(frozen=True)
-class TaskProblem:
-    """One problem with a request: a JSON pointer to its place, and what is wrong."""
-
-    pointer: str
-    message: str
-
-
 class UnknownTemplate(MusterError):
     """No template has this name and version, or it is disabled."""
 
 
-class TaskRefused(MusterError):
+class TaskRefused(Refused):
     """The request was refused and left no row."""
-
-    def __init__(self, problems: Sequence[TaskProblem]) -> None:
-        super().__init__("; ".join(f"{p.pointer}: {p.message}" for p in problems[:3]))
-        self.problems = list(problems)
 
 
 class KeyMissing(MusterError):
@@ -110,8 +98,8 @@ def request(
     definition = TemplateDefinition.of(template.definition, environment=environment)
     if principal is not None:
         require_permission(definition, principal)
-    if problems := list(_problems(new, definition)):
-        raise TaskRefused(problems)
+    if refusals := [Refusal(0, *problem) for problem in _problems(new, definition)]:
+        raise TaskRefused(refusals)
     task = Task(
         template=template,
         environment=environment,
@@ -203,35 +191,35 @@ def _same(task: Task, holder: Task) -> Task:
     return holder
 
 
-def _problems(new: NewTask, definition: TemplateDefinition) -> Iterator[TaskProblem]:
+def _problems(new: NewTask, definition: TemplateDefinition) -> Iterator[tuple[str, str]]:
+    """The problems with a request: a JSON pointer to the place of each, and what is wrong."""
     faults = list(json_values.faults(dict(new.context)))
     for place, what in faults:
-        yield TaskProblem(f"/context{place}", what)
+        yield f"/context{place}", what
     for path, _ in () if faults else key_references.found(dict(new.context)):
         place = json_values.pointer(path)
-        yield TaskProblem(f"/context{place}", "a context refers to no keys: templates do")
+        yield f"/context{place}", "a context refers to no keys: templates do"
     if not faults:
         for problem in packs.validate_value(definition.input_schema, dict(new.context)):
-            yield TaskProblem(f"/context{problem.pointer}", problem.message)
+            yield f"/context{problem.pointer}", problem.message
     low, high = PRIORITIES
     if not low <= new.priority <= high:
-        yield TaskProblem("/priority", f"expected {low} to {high}, found {new.priority}")
+        yield "/priority", f"expected {low} to {high}, found {new.priority}"
     for name, longest in LONGEST_TEXTS.items():
         text = getattr(new, name)
         if text is not None and (fault := _text_problem(text, longest)):
-            yield TaskProblem(f"/{name}", fault)
+            yield f"/{name}", fault
     if new.idempotency_key is not None:
         if not new.idempotency_key:
-            yield TaskProblem("/idempotency_key", "expected at least 1 character")
+            yield "/idempotency_key", "expected at least 1 character"
         if definition.identity_strategy == ALWAYS_UNIQUE:
-            yield TaskProblem(
-                "/idempotency_key", "each task of this template is a new one: leave the key out"
-            )
+            why = "each task of this template is a new one: leave the key out"
+            yield "/idempotency_key", why
     if len(new.tags) > TAGS:
-        yield TaskProblem("/tags", f"expected at most {TAGS}, found {len(new.tags)}")
+        yield "/tags", f"expected at most {TAGS}, found {len(new.tags)}"
     for index, tag in enumerate(new.tags):
         if fault := _text_problem(tag, LONGEST_TAG):
-            yield TaskProblem(f"/tags/{index}", fault)
+            yield f"/tags/{index}", fault
 
 
 def _text_problem(text: str, longest: int) -> str:

@@ -403,6 +403,25 @@ def test_refused_task_names_the_place_and_leaves_no_row(
         assert not Task.objects.exists()
 
 
+def test_everything_that_is_wrong_with_a_task_is_in_the_answer(
+    caller: Caller, installed: TaskTemplate
+) -> None:
+    response = caller.post("/tasks", NEW | {"context": {"shirts": "three"}, "tags": ["x" * 101]})
+    assert response.status_code == 422
+    assert response.json() == {
+        "type": "urn:muster:problem:invalid",
+        "title": "The request is not valid",
+        "status": 422,
+        "detail": "/context/shirts: expected integer, found 'three'; "
+        "/tags/0: expected at most 100 characters, found 101",
+        "instance": "/api/v1/tasks",
+        "errors": [
+            {"pointer": "/context/shirts", "message": "expected integer, found 'three'"},
+            {"pointer": "/tags/0", "message": "expected at most 100 characters, found 101"},
+        ],
+    }
+
+
 def begun(caller: Caller) -> tuple[str, str]:
     """A task whose first step is enqueued, and the path of that step."""
     id = caller.post("/tasks", NEW).json()["task_uuid"]
