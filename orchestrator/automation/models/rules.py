@@ -9,9 +9,8 @@ from django.db.models import Q
 
 from orchestrator.access.models import Identity
 from orchestrator.automation.models.reads import OfPacks
-from orchestrator.automation.models.triggers import REF, Trigger
-from orchestrator.core.authority import Place
-from orchestrator.core.frame import PACKS
+from orchestrator.automation.models.switchable import Switchable
+from orchestrator.automation.models.triggers import Trigger
 from orchestrator.core.models import Pack
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ class RuleQuerySet(OfPacks["Rule"]):
         return self.filter(Q(enabled_override=True) | by_pack, retired_at__isnull=True)
 
 
-class Rule(models.Model):
+class Rule(Switchable):
     """When something happens, and under these conditions, run this action. Referred to as
     `pack.name`."""
 
@@ -35,7 +34,6 @@ class Rule(models.Model):
         Pack, null=True, blank=True, on_delete=models.PROTECT, related_name="rules"
     )
     pack_id: int | None
-    ref = models.CharField(max_length=130, unique=True, help_text="`pack.name`")
     trigger = models.ForeignKey(
         Trigger, on_delete=models.PROTECT, related_name="rules", db_index=False
     )
@@ -45,46 +43,21 @@ class Rule(models.Model):
         help_text="What it says now.",
     )  # fmt: skip
     revision_id: int | None
-    enabled_by_pack = models.BooleanField(default=True, help_text="As its definition says.")
-    enabled_override = models.BooleanField(
-        null=True, blank=True, help_text="As an operator said; outlives upgrades."
-    )
     owner = models.ForeignKey(
         Identity, null=True, blank=True, on_delete=models.PROTECT, related_name="+",
         help_text="With whose permissions it runs its action; empty is the installation itself.",
     )  # fmt: skip
     owner_id: int | None
-    retired_at = models.DateTimeField(null=True, blank=True)
 
     objects: ClassVar[RuleQuerySet] = RuleQuerySet.as_manager()  # type: ignore[assignment]
 
     if TYPE_CHECKING:
         revisions: RelatedManager[RuleRevision]
 
-    class Meta:
-        ordering = ["ref"]
+    class Meta(Switchable.Meta):
         indexes = [
             models.Index("trigger", name="rule_by_trigger", condition=Q(retired_at__isnull=True)),
         ]
-        constraints = [
-            models.CheckConstraint(name="rule_ref_is_pack_dot_name", condition=Q(ref__regex=REF)),
-        ]
-
-    def __str__(self) -> str:
-        return self.ref
-
-    @property
-    def place(self) -> Place:
-        """Its pack, for scopes."""
-        return Place.of_ref(PACKS, self.ref)
-
-    @property
-    def is_enabled(self) -> bool:
-        """Return True if events ask it."""
-        if self.retired_at is not None:
-            return False
-        override: bool | None = self.enabled_override
-        return self.enabled_by_pack if override is None else override
 
     @property
     def current(self) -> RuleRevision:

@@ -11,10 +11,10 @@ from django.db.models import Q
 from uuid_utils import compat as uuid_utils
 
 from orchestrator.automation.models.reads import OfPacks
-from orchestrator.automation.models.triggers import REF, Trigger
+from orchestrator.automation.models.switchable import Switchable
+from orchestrator.automation.models.triggers import Trigger
 from orchestrator.automation.states import ASSIGNMENTS, HELD, AssignmentState
 from orchestrator.core.authority import Place
-from orchestrator.core.frame import PACKS
 from orchestrator.core.models import Pack, Release
 from orchestrator.core.state_machine import MachineQuerySet
 
@@ -37,7 +37,7 @@ class SensorQuerySet(OfPacks["Sensor"]):
         return self.filter(retired_at__isnull=True)
 
 
-class Sensor(models.Model):
+class Sensor(Switchable):
     """A program that watches, and reports events: of a pack, or the poll of a trigger."""
 
     pack = models.ForeignKey(
@@ -50,7 +50,6 @@ class Sensor(models.Model):
         help_text="What it runs; empty for polls, and if its code is read from its pack's path.",
     )  # fmt: skip
     release_id: int | None
-    ref = models.CharField(max_length=130, unique=True, help_text="`pack.name`")
     trigger = models.OneToOneField(
         Trigger, null=True, blank=True, on_delete=models.CASCADE, related_name="sensor",
         help_text="Of a poll: its trigger.",
@@ -73,40 +72,13 @@ class Sensor(models.Model):
     labels = models.JSONField(
         default=dict, blank=True, help_text="Labels that its service must have."
     )
-    enabled_by_pack = models.BooleanField(default=True, help_text="As its definition says.")
-    enabled_override = models.BooleanField(
-        null=True, blank=True, help_text="As an operator said; outlives upgrades."
-    )
     digest = models.CharField(max_length=64, blank=True, help_text="SHA-256 of its definition.")
-    retired_at = models.DateTimeField(null=True, blank=True)
     updated_at = models.DateTimeField()
 
     objects: ClassVar[SensorQuerySet] = SensorQuerySet.as_manager()  # type: ignore[assignment]
 
     if TYPE_CHECKING:
         assignment: Assignment
-
-    class Meta:
-        ordering = ["ref"]
-        constraints = [
-            models.CheckConstraint(name="sensor_ref_is_pack_dot_name", condition=Q(ref__regex=REF)),
-        ]
-
-    def __str__(self) -> str:
-        return self.ref
-
-    @property
-    def place(self) -> Place:
-        """Its pack, for scopes."""
-        return Place.of_ref(PACKS, self.ref)
-
-    @property
-    def is_enabled(self) -> bool:
-        """Return True unless its pack, or an operator, says that it does not run."""
-        if self.retired_at is not None:
-            return False
-        override: bool | None = self.enabled_override
-        return self.enabled_by_pack if override is None else override
 
 
 class ServiceQuerySet(models.QuerySet["SensorService"]):
