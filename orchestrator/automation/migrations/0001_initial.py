@@ -214,7 +214,7 @@ class Migration(migrations.Migration):
                     models.JSONField(
                         blank=True,
                         default=dict,
-                        help_text="Such as priority, retry, suppress, backstop; see `rules.OPTIONS`.",
+                        help_text="Such as priority, retry, suppress, backstop; see `options.OPTIONS`.",
                     ),
                 ),
                 ("digest", models.CharField(help_text="SHA-256 of its content.", max_length=64)),

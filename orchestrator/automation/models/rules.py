@@ -80,7 +80,7 @@ class RuleRevision(models.Model):
     parameters = models.JSONField(default=dict, blank=True)
     options = models.JSONField(
         default=dict, blank=True,
-        help_text="Such as priority, retry, suppress, backstop; see `rules.OPTIONS`.",
+        help_text="Such as priority, retry, suppress, backstop; see `options.OPTIONS`.",
     )  # fmt: skip
     digest = models.CharField(max_length=64, help_text="SHA-256 of its content.")
     made_by = models.CharField(max_length=150, blank=True)
