@@ -110,6 +110,15 @@ def quarantined(poison: Arm) -> Play:
 # --- executors that die --------------------------------------------------------------------------
 
 
+def test_what_goes_on_here_is_remembered_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tries, "MOST_REMEMBERED", 2)
+    tries._suspended.clear()
+    for number in range(5):
+        tries.suspend(UUID(int=number))
+    assert list(tries._suspended) == [UUID(int=3), UUID(int=4)], "the latest"
+    tries._suspended.clear()
+
+
 def test_task_of_which_two_executors_died_is_left_to_a_person(poison: Arm) -> None:
     play, beside = poisoned(), neighbour()
     poison(Killed())

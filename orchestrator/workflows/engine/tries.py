@@ -51,8 +51,8 @@ class _Sighting(NamedTuple):
 
 
 _sightings: dict[UUID, _Sighting] = {}
-_suspended: set[UUID] = set()
-"""Tasks with whose try this process goes on."""
+_suspended: dict[UUID, None] = {}
+"""Tasks with whose try this process goes on, the oldest first."""
 
 
 def begin(task_id: UUID, *, now: datetime, actor: str) -> bool:
@@ -79,7 +79,11 @@ def begin(task_id: UUID, *, now: datetime, actor: str) -> bool:
 def suspend(task_id: UUID) -> None:
     """Remember that this process goes on with the try that it had begun: an outage of the database
     ended it, or other tasks in the same transaction did."""
-    _suspended.add(task_id)
+    _suspended.pop(task_id, None)
+    if len(_suspended) >= MOST_REMEMBERED:
+        # most likely another executor has gone on with the oldest; otherwise its try counts
+        del _suspended[next(iter(_suspended))]
+    _suspended[task_id] = None
 
 
 def failed(task_id: UUID, error: Exception, *, now: datetime, actor: str) -> None:
@@ -171,7 +175,7 @@ def _count(task: Task) -> None:
 
 def _forget(task_id: UUID) -> None:
     _sightings.pop(task_id, None)
-    _suspended.discard(task_id)
+    _suspended.pop(task_id, None)
 
 
 def _quarantine(task: Task, *, now: datetime, actor: str) -> None:
