@@ -45,11 +45,11 @@ class PartThread(Watched):
 
     def give(self, *, ended: Collection[UUID] = (), received: Collection[UUID] = ()) -> None:
         """Take executions that ended, and ids from its queue. Returns at once."""
-        self.any_open |= bool(received) and self.part.ended is not None
-        wanted = ended if self.any_open else ()
-        if not (wanted or received) or len(self.ended) + len(self.received) > MOST_REMEMBERED:
-            return
         with self.news:
+            self.any_open |= bool(received) and self.part.ended is not None
+            wanted = ended if self.any_open else ()
+            if not (wanted or received) or len(self.ended) + len(self.received) > MOST_REMEMBERED:
+                return
             self.ended.update(wanted)
             self.received.update(received)
             self.news.notify()
@@ -92,7 +92,11 @@ class PartThread(Watched):
             close_old_connections()
             self.look_at = time.monotonic() + LOOK_EVERY_SECONDS
             self.part.look(now=now, actor=ACTOR)
-            self.any_open = self.part.any_open is not None and self.part.any_open()
+            any_open = self.part.any_open is not None and self.part.any_open()
+            with self.news:
+                # what was received meanwhile was perhaps not there yet when it was asked
+                any_open |= bool(self.received) and self.part.ended is not None
+                self.any_open = any_open
 
 
 def parts() -> list[ExecutorPart]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.db import OperationalError
@@ -62,6 +64,23 @@ def test_task_goes_on_although_nobody_tells(thread: PartThread) -> None:
     wait_until(lambda: Execution.objects.count() == 1)
     end(Execution.objects.get().pk)
     wait_until(lambda: Execution.objects.count() == 2)
+
+
+def test_what_is_received_while_it_asks_whether_anything_is_open_is_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    part = next(each for each in app_parts.parts() if each.queue.message == "muster.advance")
+    id = uuid4()
+
+    def receives(**_: Any) -> bool:
+        mine.give(received=[id])
+        return False
+
+    mine = PartThread(replace(part, any_open=receives))  # type: ignore[arg-type]
+    mine._work(set(), set())
+    assert mine.any_open
+    mine.give(ended=[id])
+    assert mine.ended == {id}
 
 
 def test_ends_are_asked_about_only_while_a_task_is_open(thread: PartThread) -> None:
