@@ -104,6 +104,9 @@ TRANSITIONS = table(
     ),
 )  # fmt: skip
 
+AGAIN = ("give_back", "retry", "defer")
+"""The events after which an execution waits for its next attempt."""
+
 EXECUTIONS = Machine(
     states=S,
     initial=S.REQUESTED,

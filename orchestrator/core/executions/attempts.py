@@ -24,7 +24,7 @@ from orchestrator.core.models.executions import ExecutionQuerySet
 from orchestrator.core.reasons import Reason
 from orchestrator.core.retry_policy import InvalidRetryPolicy, RetryPolicy
 from orchestrator.core.state_machine import Move
-from orchestrator.core.states import AttemptKey, ExecutionStatus, Lane
+from orchestrator.core.states import AGAIN, AttemptKey, ExecutionStatus, Lane
 
 log = structlog.get_logger(__name__)
 
@@ -44,9 +44,6 @@ TO_REPORT = timedelta(seconds=1)
 
 End = Callable[..., Collection[UUID]]
 """Takes what `end_attempts` takes, and returns the ids that moved."""
-
-AGAIN = ("give_back", "retry", "defer")
-"""The events after which an execution waits for its next attempt."""
 
 
 def claim(

@@ -39,16 +39,13 @@ from orchestrator.core.metrics.counters import INFINITE, Counter, Histogram, Pai
 from orchestrator.core.models import ExecutionEvent, HistoryMark
 from orchestrator.core.models.dead_letters import FAILED_BY
 from orchestrator.core.reasons import Reason
-from orchestrator.core.states import TERMINAL, ExecutionStatus
+from orchestrator.core.states import AGAIN, TERMINAL, ExecutionStatus
 
 AT_ONCE = 50_000
 """Events of one transaction."""
 
 MOST_SECONDS = 5.0
 """Of one run; the next one goes on."""
-
-AGAIN = ("retry", "give_back", "defer")
-"""The events after which an execution waits for its next attempt."""
 
 Events = QuerySet[ExecutionEvent, Any]
 
