@@ -22,7 +22,6 @@ from orchestrator.core import publisher
 from orchestrator.core.errors import MusterError
 from orchestrator.core.lanes import RawMessage
 from orchestrator.core.models.prepared import PreparedForOne
-from orchestrator.core.publisher import BrokerUnavailable
 from orchestrator.queues.gates import choosing, metrics, replies
 from orchestrator.queues.gates.replies import Kind, Reply
 from orchestrator.queues.models import Gate, Ticket
@@ -207,7 +206,7 @@ def _send(tellings: Sequence[_Telling], which: Any) -> None:
         messages = [message_of(reply) for _, reply in pairs]
         try:
             fates = publisher.send_raw(messages, broker=broker)
-        except (BrokerUnavailable, MusterError) as error:
+        except MusterError as error:
             for telling, _ in pairs:
                 telling.error = str(error)
             continue
