@@ -5,6 +5,10 @@
     removal.cancel("shop", by=..., now=now) # or wait
     removal.finish("shop", now=now)         # refused while something is open
 
+Other processes know for a second more the actions that they have read. What they accept in that
+time is open work if it comes before `finish` looks. If it comes later, it still runs: it has its
+release, whose content stays while something open needs it. Only `open_work` would name it.
+
 Its rows stay, so that executions, tasks and events of the past can be read by their refs. A pack of
 the same name can be installed again, and then has them.
 """

@@ -9,19 +9,20 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
-from orchestrator.core import executions
+from orchestrator.core import executions, fleet
 from orchestrator.core.authority import PermissionMissing
 from orchestrator.core.executions import NewExecution, RequestRefused, removal
 from orchestrator.core.executions.removal import StillInUse
-from orchestrator.core.models import Action, Execution, Pack, Release
+from orchestrator.core.models import Action, Execution, Pack, Release, catalog
 from orchestrator.core.models.catalog import forget_actions
-from orchestrator.core.packs import releases
+from orchestrator.core.packs import releases, tidying
 from orchestrator.core.packs.releases import UnknownPack
 from orchestrator.core.states import ExecutionStatus
 from tests import commands
 from tests.core.packs.releasing import install, shop
-from tests.factories import NOW, make_execution
+from tests.factories import NOW, make_execution, make_worker
 from tests.principals import given, principal
+from tests.rows import reread
 
 pytestmark = pytest.mark.usefixtures("database")
 
@@ -107,6 +108,20 @@ class TestRemoved:
         forget_actions()
         with pytest.raises(RequestRefused):
             executions.request(NewExecution(action_ref="net.say"), requested_by="a", now=LATER)
+
+    @pytest.mark.usefixtures("sent")
+    def test_what_a_process_accepts_that_has_not_heard_of_it_still_runs(self, monkeypatch):
+        make_worker()
+        monkeypatch.setattr(removal, "forget_actions", lambda: None)
+        monkeypatch.setattr(catalog, "KNOWN_BY_REF_FOR_SECONDS", 60.0)
+        Action.objects.known_by_ref(["net.say"])
+        removal.finish("net", now=NOW)
+        new = NewExecution(action_ref="net.say")
+        late = executions.request(new, requested_by="a", now=NOW)
+        placement = fleet.Placement()
+        executions.schedule([late.pk], placement=placement, now=NOW, actor="executor")
+        assert reread(late).status == ExecutionStatus.SCHEDULED
+        assert reread(late).release_id in tidying.needed()
 
     def test_one_that_is_removed_can_be_installed_again(self, folder):
         removal.finish("net", now=LATER)
