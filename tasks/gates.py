@@ -168,7 +168,7 @@ class Keeper(threading.Thread):
         self._let_go()
 
     def _declare_again(self, link: Connection) -> None:
-        """Open the consumers of deleted queues again, make those anew that something could not be
+        """Open the consumers of deleted queues again, replace those that something could not be
         passed on to, and notice a dead connection."""
         for gate_id, each in list(self.inputs.items()):
             if each.is_cancelled and not self._holds_of(each):

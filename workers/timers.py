@@ -11,7 +11,7 @@ from typing import Any
 
 EVERY_SECONDS = 1.0
 WORTH_IT = 2_000
-"""So many more than were left the last time; they are sorted anew."""
+"""So many more than were left the last time; they are sorted again."""
 
 
 class Timers:

@@ -80,8 +80,8 @@ def create(
 ) -> tuple[ApiToken, str]:
     """Create a token; returns its row and its text, which is not stored anywhere.
 
-    It may do what its owner may, at every request anew; `only` narrows that. Nobody makes a token
-    that may do more than themselves. Raises InvalidName, InvalidToken, NameTaken and
+    It may do what its owner may at the time of each request; `only` narrows that. Nobody makes a
+    token that may do more than themselves. Raises InvalidName, InvalidToken, NameTaken and
     PermissionMissing.
     """
     if not identities.is_name(name):

@@ -20,7 +20,7 @@ once a day fails, too."""
 
 
 def investigate(rule_ids: Collection[int], *, now: datetime, actor: str) -> None:
-    """Open an investigation for each of these rules that has had no other answer lately, in the
+    """Open an investigation for each of these rules whose last answers were all rejections, in the
     transaction of the caller who has just rejected one. A rule has at most one pending one."""
     entries = []
     for rule_id in sorted(set(rule_ids)):

@@ -82,7 +82,7 @@ class Statement:
             link.prepare_threshold = None
 
     def _text(self, values: Mapping[str, Any]) -> str:
-        """The SQL; after so many rows it is another text, and so it is planned anew."""
+        """The SQL; after so many rows it is another text, and so it is planned again."""
         self._uses += 1
         self._rows += max((len(values[name]) for name in self._batches), default=1)
         if self._rows > PLANNED_AFTER and self._uses > LEAST_USES:

@@ -164,7 +164,7 @@ def ask(executions: Sequence[Execution], *, now: datetime) -> Batch:
     by_id = {execution.pk: execution for execution in executions if execution.pk in claims}
     _read_lines(lines, by_id, now)
     by_key = {(line.bucket.policy_id, line.bucket.key_hash): line for line in lines.values()}
-    sent_at = _sent_in_vain(by_id.values(), lines.values())
+    sent_at = _sent_but_not_begun(by_id.values(), lines.values())
     batch = Batch(now, lines, by_id)
     for execution in sorted(by_id.values(), key=_turn):
         theirs = claims[execution.pk]
@@ -392,7 +392,7 @@ def _read_lines(
             lines[each.bucket_id].first.append(each.turn)
 
 
-def _sent_in_vain(
+def _sent_but_not_begun(
     executions: Collection[Execution], lines: Collection[Line]
 ) -> dict[UUID, datetime]:
     """When those of these were sent to a worker whose last attempt did not begin, if that matters:

@@ -151,7 +151,7 @@ def test_chain_that_the_owner_wrote_anew_shows_by_a_hash_that_was_noted_before()
     as_owner("DELETE FROM access_auditseal WHERE id >= 2")
     audit.seal(now=NOW)
     assert audit.verify().fault == "", "by itself it is a chain like any other"
-    assert "was written anew" in audit.verify(expected=[noted]).fault
+    assert "was written again" in audit.verify(expected=[noted]).fault
     as_owner("DELETE FROM access_auditseal WHERE id >= 3")
     assert audit.verify(expected=[noted]).fault == "the seals from 3 to 4 are missing"
 

@@ -264,7 +264,7 @@ def test_ended_ones_do_not_give_a_quota_back() -> None:
 
 
 @pytest.mark.parametrize("reason", ["moved", "given_back", "unroutable", "dispatch_failed"])
-def test_quota_counts_once_what_was_sent_in_vain(reason: str) -> None:
+def test_quota_counts_once_what_was_sent_and_did_not_begin(reason: str) -> None:
     make_policy(kind="quota", limit=1, period="day")
     first, second = waiting(2)
     for _ in range(3):

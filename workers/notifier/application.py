@@ -39,7 +39,7 @@ class Rest:
             await _say(send, 404, {"title": "Not found", "status": 404, "detail": detail})
 
     def _problem(self) -> str:
-        """Why clients would wait in vain; without the broker, they only hear later."""
+        """Why clients would get nothing; without the broker, they only hear later."""
         follower = self.doors.service.follower
         if follower is None:
             return "it has not started"

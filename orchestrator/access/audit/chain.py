@@ -192,5 +192,5 @@ def _fault(seal_: AuditSeal, event: AuditEvent | None, last: Head, noted: str | 
     if seal_.hash != hash_of(event, position=seal_.position, previous=seal_.previous):
         return f"{described} was edited"
     if noted is not None and noted != seal_.hash:
-        return f"{described}: the chain was written anew up to here, its hash is not the one noted"
+        return f"{described}: the chain was written again up to here, its hash is not the one noted"
     return ""

@@ -77,7 +77,7 @@ class Leaf:
     def leaves(self, scope: Scope) -> Iterator[LeafAnswer]:
         value = self.read(scope.roots)
         try:
-            pattern, answer = self._ask(value, scope.anew())
+            pattern, answer = self._ask(value, scope.with_all_work())
         except Exception as error:  # noqa: BLE001 - the other leaves are asked all the same
             pattern, answer = self.pattern, Noted(False, str(broken_by(error)))
         note = answer.note if isinstance(answer, Noted) else ""
@@ -87,7 +87,7 @@ class Leaf:
 
 
 class RenderedLeaf(Leaf):
-    """A leaf whose pattern has expressions in it, and is made anew for each event."""
+    """A leaf whose pattern has expressions in it, and is made for each event."""
 
     rendering_cost = 10
 
@@ -140,8 +140,12 @@ class Search:
         value = self.read(scope.roots)
         answer: Answer = False
         try:
-            answer = self.holds(scope.anew())
-            note = answer.note if isinstance(answer, Noted) else self._count(value, scope.anew())
+            answer = self.holds(scope.with_all_work())
+            note = (
+                answer.note
+                if isinstance(answer, Noted)
+                else self._count(value, scope.with_all_work())
+            )
         except Exception as error:  # noqa: BLE001 - the other leaves are asked all the same
             note = str(broken_by(error))
         yield LeafAnswer(

@@ -98,7 +98,7 @@ class Scope:
         self.received_at = received_at
         self.work = work
 
-    def anew(self) -> Scope:
+    def with_all_work(self) -> Scope:
         """The same, with all of the work left."""
         return Scope(self.roots, self.received_at, Work())
 

@@ -23,8 +23,8 @@ class RefusedTokens:
     """What this process knows of the addresses from which tokens were refused.
 
     An address over the limit is refused without a look into the database until its window ends.
-    Callers whose token was accepted lately pass all the same: a stranger behind the same address
-    must not keep them out.
+    Callers whose token this process accepted before pass all the same: a stranger
+    behind the same address must not keep them out.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """Queries that are composed once, and that PostgreSQL plans once for each session.
 
-Django composes the SQL of a queryset anew each time it is asked. For a row by its id that takes
+Django composes the SQL of a queryset again each time it is asked. For a row by its id that takes
 several times as long as the query itself.
 """
 

@@ -260,7 +260,7 @@ class _Batch:
 
     def _copies_of_refusals(self) -> dict[int, Taken]:
         """Refused deliveries whose refusal is written already: a redelivered copy is answered once
-        more, or waits for the answer. One that was sent again on purpose is refused anew.
+        more, or waits for the answer. One that was sent again on purpose is refused again.
 
         What came through the retry queue may be there twice: who published it there died before
         its acknowledgement of the original, or never heard the broker's confirm. All of these are
