@@ -70,6 +70,13 @@ def test_every_command_either_runs_or_says_why_not(page: Page) -> None:
     assert not any("```" in part for part in text), "a fence that is none: a ` in its first line?"
 
 
+def test_table_of_the_apps_names_each_of_them() -> None:
+    text = (REPOSITORY / "CONTRIBUTING.md").read_text()
+    named = re.findall(r"^\| `(orchestrator/\w+)` \|", text, re.MULTILINE)
+    packages = (REPOSITORY / "orchestrator").glob("*/__init__.py")
+    assert sorted(named) == sorted(f"orchestrator/{each.parent.name}" for each in packages)
+
+
 @pytest.mark.parametrize("page", BESIDE.values(), ids=BESIDE)
 def test_nothing_runs_of_a_page_that_is_not_walked(page: Page) -> None:
     assert not any(block.is_run for block in page.blocks)
