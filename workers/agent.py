@@ -86,7 +86,7 @@ class Agent:
             isolation=isolation.of_processes(),
             host=socket.gethostname(),
             pid=os.getpid(),
-            version=_version(),
+            version=_celery_version(),
             is_ready=False,
             missing_code=self.code.survey(),
             now=clock.now(),
@@ -141,5 +141,5 @@ def _declare(worker_id: int) -> None:
             time.sleep(1)
 
 
-def _version() -> str:
+def _celery_version() -> str:
     return metadata.version("celery")

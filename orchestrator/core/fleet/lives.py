@@ -93,8 +93,8 @@ def register(
 ) -> Worker:
     """Begin a new life of a worker: its earlier incarnation is refused from now on.
 
-    One that is not ready gets no work until `admit`. A cordon stays: it belongs to the worker, not
-    to one life. Raises UnknownWorker.
+    `version` is Celery's. One that is not ready gets no work until `admit`. A cordon stays: it
+    belongs to the worker, not to one life. Raises UnknownWorker.
     """
     with transaction.atomic():
         worker = locked(worker_id)

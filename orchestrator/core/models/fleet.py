@@ -161,6 +161,7 @@ class Worker(models.Model):
     host = models.CharField(max_length=255, blank=True)
     pid = models.PositiveIntegerField(null=True, blank=True)
     version = models.CharField(max_length=40, blank=True)
+    """Celery's. Ours is in pyproject.toml alone, which no host of a worker needs to have."""
 
     objects = WorkerQuerySet.as_manager()
 

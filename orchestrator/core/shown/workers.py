@@ -62,7 +62,7 @@ class WorkerOut(Shown):
     retired_at: datetime | None = Field(description="The time when its queues were removed.")
     host: str
     pid: int | None
-    version: str
+    version: str = Field(description="The version of Celery that it runs.")
 
 
 class WorkerEventOut(Shown):
@@ -162,6 +162,6 @@ def process(worker: WorkerOut) -> list[Fact]:
             ("Life", f"{worker.incarnation} (its incarnation)"),
             ("Registered", At(worker.registered_at) if worker.registered_at else None),
             ("Host, pid", ", ".join(str(part) for part in (worker.host, worker.pid) if part)),
-            ("Version", worker.version),
+            ("Celery", worker.version),
         ]
     )
