@@ -161,11 +161,8 @@ def _had_nowhere_to_go(evidence: Evidence, ending: Ending) -> bool:
 
 
 def _waited_as_it_asked(evidence: Evidence, ending: Ending) -> bool:
-    """Its own TTL has passed, or that of the queue of the one worker that it may run on."""
-    row = ending.row
-    ttl_seconds = row.own_ttl_seconds
-    if ttl_seconds is None and row.pinned is not None:
-        ttl_seconds = evidence.terms.queue_ttl_seconds
+    """Its own TTL has passed, or it had nowhere to go."""
+    ttl_seconds = ending.row.own_ttl_seconds
     waited_seconds = ending.event.at - ending.since
     if ttl_seconds is not None and waited_seconds >= ttl_seconds - LAG_SECONDS:
         return True

@@ -562,6 +562,13 @@ MUTANTS = (
         (CLOCK,),
     ),
     Mutant(
+        "what is pinned to a worker that is gone waits for another one",
+        "orchestrator/core/executions/unclaimed.py",
+        "(execution.pinned_worker_id is None and _first_that_could_take(execution, present))",
+        "_first_that_could_take(execution, present)",
+        (UNCLAIMED,),
+    ),
+    Mutant(
         "history goes back",
         "orchestrator/core/executions/unclaimed.py",
         "reason=reason, now=moment(), actor=CHECK",
@@ -670,7 +677,7 @@ MUTANTS = (
     Mutant(
         "a limit that was asked for does not count",
         "orchestrator/core/executions/unclaimed.py",
-        "        or execution.queue_ttl_ms is not None\n",
+        "execution.queue_ttl_ms is not None or ",
         "",
         (UNCLAIMED,),
     ),

@@ -99,9 +99,9 @@ LIES: dict[str, tuple[Callable[..., Any], Evidence]] = {
         ENDS,
         ended("expire", "queue_ttl_expired", "failed", at=103.0, row={"own_ttl_seconds": 5.0}),
     ),
-    "pinned, and expires before its worker's TTL": (
+    "pinned to a fit worker, and expires after its TTL": (
         ENDS,
-        ended("expire", "queue_ttl_expired", "failed", at=103.0, row={"pinned": "w1"}),
+        ended("expire", "queue_ttl_expired", "failed", row={"pinned": "w1"}),
     ),
     "no worker, and only the broker was away": (
         ENDS,
@@ -284,7 +284,7 @@ TRUTHS: dict[str, Evidence] = {
         "expire", "queue_ttl_expired", "failed", row={"own_ttl_seconds": 8.0}
     ),
     "waited for the one worker that it may run on": ended(
-        "expire", "scheduled_timeout", "failed", row={"pinned": "w1"}
+        "expire", "scheduled_timeout", "failed", row={"pinned": "w1"}, lives=AWAY
     ),
     "expired before its dispatch, as no worker ever was": ended(
         "expire", "queue_ttl_expired", "failed", at=100.05, row={"pinned": "ghost"}

@@ -49,9 +49,9 @@ def expire(
 ) -> Expired:
     """End dispatches that were not claimed in time, or return them to the backlog.
 
-    A dispatch ends if its request asked for that: it is pinned to this worker, or has a limit of
-    its own. It also ends if there is no prospect: its worker is gone, no other worker could take
-    it, and it belongs to no queue. `detail`: one for all, or by id.
+    A dispatch ends if its request asked for that: it has a limit of its own. It also ends if there
+    is no prospect: its worker is gone, no other worker could take it, as it is pinned or needs what
+    none has, and it belongs to no queue. `detail`: one for all, or by id.
     """
     limited = [execution for execution in executions if _has_limit_of_its_own(execution)]
     others = [execution for execution in executions if not _has_limit_of_its_own(execution)]
@@ -79,11 +79,7 @@ def end_or_return(executions: Sequence[Execution], **why: Any) -> set[UUID]:
 
 
 def _has_limit_of_its_own(execution: Execution) -> bool:
-    return (
-        execution.pinned_worker_id is not None
-        or execution.queue_ttl_ms is not None
-        or execution.scheduled_timeout_seconds is not None
-    )
+    return execution.queue_ttl_ms is not None or execution.scheduled_timeout_seconds is not None
 
 
 def _with_prospects(executions: Sequence[Execution], now: datetime) -> set[UUID]:
@@ -98,7 +94,7 @@ def _with_prospects(executions: Sequence[Execution], now: datetime) -> set[UUID]
         for execution in executions
         if execution.queue is not None
         or execution.worker_id in beating
-        or _first_that_could_take(execution, present)
+        or (execution.pinned_worker_id is None and _first_that_could_take(execution, present))
     }
 
 

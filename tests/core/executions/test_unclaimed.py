@@ -63,13 +63,23 @@ def test_what_another_worker_could_take_goes_back_though_its_own_is_gone() -> No
     assert expire(stranded, movable) == ({stranded.pk}, {movable.pk})
 
 
-@pytest.mark.parametrize("limit", ["pinned_worker", "queue_ttl_ms", "scheduled_timeout_seconds"])
-def test_who_asks_for_a_worker_or_for_a_limit_gets_it(limit: str) -> None:
-    worker = make_worker()
-    asked: dict[str, Any] = {limit: worker if limit == "pinned_worker" else 5}
-    execution = make_execution(S.SCHEDULED, worker=worker, **asked)
+@pytest.mark.parametrize("limit", ["queue_ttl_ms", "scheduled_timeout_seconds"])
+def test_who_asks_for_a_limit_gets_it(limit: str) -> None:
+    asked: dict[str, Any] = {limit: 5}
+    execution = make_execution(S.SCHEDULED, worker=make_worker(), **asked)
     assert expire(execution) == ({execution.pk}, set())
     assert ended(execution) == ("failed", "queue_ttl_expired")
+
+
+def test_what_is_pinned_goes_back_while_its_worker_beats_and_ends_if_that_is_gone() -> None:
+    """Another worker is of no use to it."""
+    beating, gone = make_worker("w1"), make_worker("w2", status="inactive")
+    busy, dead = (
+        make_execution(S.SCHEDULED, worker=worker, pinned_worker=worker)
+        for worker in (beating, gone)
+    )
+    assert expire(busy, dead) == ({dead.pk}, {busy.pk})
+    assert ended(dead) == ("failed", "queue_ttl_expired")
 
 
 # --- it waits behind a full worker ---------------------------------------------------------------
