@@ -26,9 +26,9 @@ class Answer:
     rule: Rule
     explanation: Explanation
     parameters: Mapping[str, Any] | None
-    """What the action would be given, if the rule matches and they have a value."""
+    """The parameters that the action would get, if the rule matches and they have a value."""
     problems: tuple[str, ...]
-    """Why they have none."""
+    """The reasons why they have none."""
 
 
 def about_event(rule: Rule, event: Event, *, seen_by: Principal) -> Answer:

@@ -1,4 +1,4 @@
-"""Whether a sensor is to run somewhere: wanted, not wanted, or started again.
+"""The decision whether a sensor is to run somewhere: wanted, not wanted, or started again.
 
 A sensor that runs is asked to end by its service, which records its last lines first: they may come
 from where nobody can read them again. So it is `ending` before it is unwanted or vacant.
@@ -17,7 +17,7 @@ from orchestrator.automation.states import AssignmentState
 from orchestrator.core.state_machine import Move
 
 FREE: dict[str, Any] = {"service": None, "lease_until": None}
-"""What an assignment has that no service holds."""
+"""The values of an assignment that no service holds."""
 FORGIVEN: dict[str, Any] = {"next_start_at": None, "failures": 0}
 
 

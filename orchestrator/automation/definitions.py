@@ -160,7 +160,7 @@ NAME_KEY = Key("at most 60 of a-z, 0-9, _, . and -", lambda value: is_name(value
 SCHEMA = Key("a JSON Schema", lambda value: isinstance(value, dict))
 REQUIRED = Key("a mapping", lambda value: isinstance(value, dict), required=True)
 ANYTHING = Key("anything", lambda value: True)
-"""What is checked, with its place, by those who use it."""
+"""A value that those who use it check, with its place."""
 
 TYPE_KEYS: Mapping[str, Key] = {
     "name": NAME_KEY, "description": TEXT, "parameters_schema": SCHEMA, "payload_schema": SCHEMA,

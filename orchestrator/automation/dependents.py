@@ -65,8 +65,8 @@ def _problems(
 
 
 def _refused(trigger: Trigger, after: Schema) -> str:
-    """Why the new version of its type refuses the parameters of a trigger that the present one
-    takes; empty if it does not."""
+    """The reason why the new version of its type refuses the parameters of a trigger that the
+    present one takes; empty if it does not."""
     before = trigger.type.parameters_schema
     if after == before or any(validate_value(before, trigger.parameters)):
         return ""
@@ -89,7 +89,8 @@ def _paths(value: Any) -> Iterator[tuple[str, ...]]:
 
 
 def _lost(path: tuple[str, ...], before: Schema, after: Schema) -> str:
-    """Why a place that the old schema describes is lost in the new one; empty if it is not."""
+    """The reason why a place that the old schema describes is lost in the new one; empty if it is
+    not."""
     for depth, step in enumerate(path):
         old, new = _properties(before), _properties(after)
         if step not in old:

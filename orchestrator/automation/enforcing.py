@@ -102,7 +102,7 @@ class Answer:
     row: Enforcement
     new: NewExecution
     same: Same | None = None
-    """What it may be suppressed by."""
+    """The identity of the equal answers that may suppress it."""
     seconds: float = 0.0
 
 

@@ -1,4 +1,4 @@
-"""What a rule's criteria and parameters may read of an event."""
+"""The facts of an event that a rule's criteria and parameters may read."""
 
 from __future__ import annotations
 

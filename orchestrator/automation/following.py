@@ -140,7 +140,8 @@ def _key(row: ExecutionEvent) -> str:
 
 
 def _depths(execution_ids: Collection[UUID]) -> dict[UUID, int]:
-    """How many rules have led to these executions; none to those that are left out."""
+    """The number of rules that have led to each of these executions; 0 for those that are left
+    out."""
     causes = Enforcement.objects.filter(execution__in=execution_ids)
     pairs = causes.values_list("execution_id", "event__depth")
     return {id: depth for id, depth in pairs if id is not None}

@@ -29,7 +29,7 @@ def find(path: str) -> Webhook | None:
 
 
 def address_of(hook: Webhook) -> str:
-    """Where deliveries are sent to, below the address of the API."""
+    """The address that deliveries are sent to, below the address of the API."""
     return f"{ADDRESS}{hook.path}"
 
 

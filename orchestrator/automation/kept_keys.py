@@ -23,7 +23,7 @@ KEPT_SECONDS = 5.0
 MOST_KEPT = 1_000
 
 Stamp = frozenset[tuple[Any, ...]]
-"""Which keys there are, each with its version: it differs after each change of one."""
+"""The keys that there are, each with its version: it differs after each change of one."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Opened:
 
 
 class Kept:
-    """What this process has opened. From any thread."""
+    """The keys that this process has opened. From any thread."""
 
     def __init__(self, wanted: Callable[[str], Wanted]) -> None:
         self._wanted = wanted

@@ -24,12 +24,12 @@ class InvalidParameters(InvalidDocument):
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What the expressions of a rule may use, as JSON."""
+    """The values that the expressions of a rule may use, as JSON."""
 
     trigger: Any
     """The event's payload."""
     event: Mapping[str, Any]
-    """What is known of the event besides."""
+    """The facts that are known of the event besides."""
     rule: Mapping[str, Any]
     pack: Mapping[str, Any]
 

@@ -144,7 +144,7 @@ def _header_problems(headers: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _texts(value: str | Mapping[str, Any]) -> list[str]:
-    """What a header has besides keys."""
+    """The texts that a header has besides keys."""
     if isinstance(value, str):
         return [value]
     return [part for part in value.get(key_references.TEXT, ()) if isinstance(part, str)]

@@ -1,4 +1,5 @@
-"""Why each rule answered an event as it did, computed again from what the rules said then.
+"""The reason why each rule answered an event as it did, computed again from what the rules said
+then.
 
 That is exact, because criteria read nothing but the event, and revisions are final. Whether a rule
 was enabled at the time follows: one that matches and has no answer was not.
@@ -36,7 +37,7 @@ class Recalled:
 
     @property
     def note(self) -> str:
-        """Why there is no answer now, or why it differs from that of then."""
+        """The reason why there is no answer now, or why it differs from that of then."""
         if self.answer is None:
             return "The rules before it took too long to ask: test this one alone."
         outcome = self.answer.explanation.outcome

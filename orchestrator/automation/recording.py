@@ -45,7 +45,7 @@ class NewEvent:
     cause_execution_id: UUID | None = None
     depth: int = 0
     problem: str = ""
-    """Why no rule is to be asked about it, if so."""
+    """The reason why no rule is to be asked about it; empty if there is none."""
     only_rule: Rule | None = None
     """The only rule to ask, of a replay."""
 
@@ -127,7 +127,7 @@ def _tell(fresh: Sequence[Event], now: datetime) -> None:
 
 
 class _Backlog:
-    """How many events waited when somebody last counted, in this process."""
+    """The backlog of events when somebody last counted it, in this process."""
 
     def __init__(self) -> None:
         self.is_full, self.counted_at = False, float("-inf")

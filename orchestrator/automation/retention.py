@@ -28,5 +28,5 @@ def old_suppressions(before: datetime) -> QuerySet[Suppression]:
 
 
 def old_assignment_events(before: datetime) -> QuerySet[AssignmentEvent]:
-    """What happened to assignments of sensors before this."""
+    """The history of assignments of sensors before this."""
     return AssignmentEvent.objects.filter(at__lt=before)

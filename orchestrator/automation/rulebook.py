@@ -28,7 +28,7 @@ class Known:
     rule_id: int
     revision_id: int
     fault: str = ""
-    """Why its criteria cannot be used any more, if so."""
+    """The reason why its criteria cannot be used any more; empty if they can."""
 
 
 @dataclass(frozen=True)

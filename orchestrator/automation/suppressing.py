@@ -19,7 +19,7 @@ Same = tuple[int, str]
 
 
 def same(rule_id: int, value: Any) -> Same:
-    """What identifies equal answers of a rule."""
+    """The identity of equal answers of a rule."""
     return rule_id, hashlib.sha256(str(canonical.key(value)).encode()).hexdigest()
 
 

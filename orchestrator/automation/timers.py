@@ -81,7 +81,7 @@ def _locked(now: datetime) -> list[Timer]:
 
 
 def next_due() -> datetime | None:
-    """When the next timer is due; None if none is."""
+    """The time at which the next timer is due; None if none is."""
     waiting = Timer.objects.filter(next_fire_at__isnull=False).order_by("next_fire_at")
     return waiting.values_list("next_fire_at", flat=True).first()
 

@@ -15,7 +15,7 @@ from orchestrator.core.admin.read_only import Section
 
 
 def badge(answer: Answer) -> SafeString:
-    """Whether the rule matches, or why it has no answer."""
+    """A badge that says if the rule matches, or the reason why it has no answer."""
     outcome = answer.explanation.outcome
     if outcome.broken:
         return render.badge(outcome.reason, "danger")

@@ -61,7 +61,7 @@ class ByState(DropdownFilter):
 
 
 class ByAnswer(DropdownFilter):
-    """Whether rules were asked about an event, and whether one matched."""
+    """A filter for the answer to an event: rules not asked yet, some matched, or none matched."""
 
     title = "rules"
     parameter_name = "rules"

@@ -103,21 +103,22 @@ def execution(row: Enforcement, present: frozenset[UUID]) -> SafeString | None:
 
 
 def answered(row: Event) -> str:
-    """How many rules matched an event, or why none was asked."""
+    """The number of rules that matched an event, or the reason why none was asked."""
     if row.problem:
         return row.why_not_asked
     return "not asked yet" if row.matched is None else f"{row.matched}"
 
 
 def enabled_badge(rule: Rule) -> SafeString:
-    """Whether events ask a rule."""
+    """A badge that says if events ask a rule."""
     if rule.retired_at is not None:
         return render.badge("retired")
     return render.badge("enabled", "success") if rule.is_enabled else render.badge("disabled")
 
 
 def done_here(row: models.Model) -> Section | None:
-    """What was done on the page of this row, with the reasons."""
+    """A section with what was done on the page of this row, with the reasons; None if nothing
+    was."""
     entries = LogEntry.objects.filter(
         content_type=ContentType.objects.get_for_model(row), object_id=str(row.pk)
     ).select_related("user")

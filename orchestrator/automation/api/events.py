@@ -75,13 +75,13 @@ class NewEvents(BaseModel):
 
 
 class AcceptedEvents(BaseModel):
-    """What became of each report, in their order."""
+    """The outcome of each report, in the order of the reports."""
 
     events: list[EventAccepted]
 
 
 class Replay(BaseModel):
-    """Which rules are asked again."""
+    """The rules to ask again."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

@@ -47,7 +47,7 @@ class RuleOfPack(Conflict):
 
 
 class RuleTrigger(BaseModel):
-    """What happens: a type with parameters."""
+    """The event that a rule waits for: a type with parameters."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -56,7 +56,7 @@ class RuleTrigger(BaseModel):
 
 
 class RuleAction(BaseModel):
-    """What is run then."""
+    """The action that a rule runs then."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -76,7 +76,7 @@ class Suppress(BaseModel):
 
 
 class RuleBody(BaseModel):
-    """What a rule says."""
+    """The content of a rule."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -108,7 +108,7 @@ class NewRuleBody(RuleBody):
 
 
 class Question(BaseModel):
-    """What a rule is asked about: a payload, or a past event."""
+    """The subject of a question to a rule: a payload, or a past event."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -192,7 +192,8 @@ def get_rule(request: AuthenticatedRequest, ref: Ref) -> HttpResponse:
 def list_revisions(
     request: AuthenticatedRequest, ref: Ref, query: Query[pages.PageQuery]
 ) -> HttpResponse:
-    """What a rule says and has said, newest first. Each event was answered by one of them."""
+    """The contents of a rule, now and before, newest first. Each event was answered by one of
+    them."""
     refuse_unknown_parameters(request, pages.PageQuery)
     rows = RuleRevision.objects.filter(rule=known(request, ref))
     found, cursor = pages.newest_first(rows, query, key=cursors.whole_number)

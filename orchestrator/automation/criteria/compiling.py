@@ -48,7 +48,7 @@ class Criteria:
         self._root = root
         self._holds = root.holds
         self.warnings = warnings
-        """What is allowed, and may not be what was meant."""
+        """Warnings about what is allowed, and may not be what was meant."""
 
     def matches(self, facts: Facts) -> bool:
         """Return True if they hold for the event. Never raises: broken criteria do not match."""
@@ -98,7 +98,7 @@ def compile_criteria(document: Any) -> Criteria:
 
 
 class _Place:
-    """What surrounds a criterion."""
+    """The surroundings of a criterion: its depth, and the searches around it."""
 
     def __init__(self, depth: int = 0, searches: int = 0) -> None:
         self.depth = depth

@@ -20,7 +20,7 @@ class Outcome:
 
     matched: bool
     reason: str = ""
-    """Why there is no answer, as a code: `payload_too_wide`, `criteria_too_costly`,
+    """The reason why there is no answer, as a code: `payload_too_wide`, `criteria_too_costly`,
     `criteria_failed`. Empty unless broken."""
     message: str = ""
 

@@ -17,4 +17,4 @@ class Facts:
     received_at: datetime
     """The time that stands for "now", so that evaluating again gives the same answer."""
     event: Mapping[str, Any] = field(default_factory=dict)
-    """What is known of the event besides its payload, such as its id and its key."""
+    """The facts that are known of the event besides its payload, such as its id and its key."""

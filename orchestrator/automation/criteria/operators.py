@@ -23,7 +23,7 @@ class Operator:
     names: tuple[str, ...]
     """The short name first."""
     holds_when: str
-    """When it is true, for the reference."""
+    """The condition under which it is true, for the reference."""
     edges: str
     """Its edge cases, likewise."""
     test_of: Callable[[Any], Test]

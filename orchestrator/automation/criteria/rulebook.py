@@ -23,7 +23,7 @@ class BookRule(Generic[K]):
     """A rule as the book needs it."""
 
     key: K
-    """What stands for it in the answers."""
+    """The value that stands for the rule in the answers."""
     criteria: Criteria
     is_backstop: bool = False
     """Asked only if no other rule matched."""

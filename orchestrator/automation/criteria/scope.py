@@ -1,4 +1,4 @@
-"""What one evaluation looks at, and how much work it may still do."""
+"""The values that one evaluation looks at, and the work that it may still do."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ elements of what they check."""
 MATCHING_LIMIT = 100_000_000
 """States times characters of all regular expressions: RE2 takes at most about 10 ns for each."""
 COMPILING_STATES = 12_000
-r"""What compiling one character of a regular expression is charged as. Most take a thousandth of
-it, some, such as `\pL`, all of it."""
+r"""The charge for compiling one character of a regular expression. Most take a thousandth of it,
+some, such as `\pL`, all of it."""
 PATTERN_LIMIT = 4_194_304
 """Characters and items of all patterns that are made for one event."""
 EXPRESSION_SECONDS = 1.0
@@ -37,7 +37,7 @@ class Broken(MusterError):
 
 
 def broken_by(error: Exception) -> Broken:
-    """What an exception means that an evaluation has raised."""
+    """The meaning of an exception that an evaluation has raised."""
     if isinstance(error, Broken):
         return error
     return Broken(FAILED, f"the evaluation failed with {type(error).__name__}: {error!s:.200}")

@@ -11,7 +11,7 @@ from orchestrator.core.errors import MusterError
 
 
 class Outcome(StrEnum):
-    """What became of a delivery: of a fixed number, so that they can be counted."""
+    """An outcome of a delivery. Their number is fixed, so that they can be counted."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
@@ -34,7 +34,7 @@ TAKEN = frozenset({Outcome.ACCEPTED, Outcome.DUPLICATE, Outcome.KEPT_INVALID, Ou
 
 @dataclass(frozen=True)
 class Delivery:
-    """What came in, before anything of it is believed."""
+    """A delivery as it came in, not believed yet."""
 
     headers: Mapping[str, str]
     """By names in lower case. A header that came twice has both values, with a comma."""
@@ -55,7 +55,7 @@ class Refused(MusterError):
     title: ClassVar[str]
     retry_after_seconds: ClassVar[int | None] = None
     is_for_senders: ClassVar[bool] = True
-    """Whether the message may be sent to a stranger."""
+    """True if the message may be sent to a stranger."""
 
     @property
     def answer(self) -> str:

@@ -40,7 +40,7 @@ class UnusableSecret(ValueError):
 
 
 class Scheme(Protocol):
-    """Who signs how, and what makes two deliveries the same."""
+    """A scheme of signatures: who signs how, and what makes two deliveries the same."""
 
     @property
     def kept(self) -> frozenset[str]:
@@ -53,7 +53,7 @@ class Scheme(Protocol):
         ...
 
     def key(self, delivery: Delivery, body: Any) -> str:
-        """What a repeated delivery has in common with the first. Raises Unreadable."""
+        """The key that a repeated delivery has in common with the first. Raises Unreadable."""
         ...
 
     def sign(self, body: bytes, secret: str, *, now: datetime, id: str) -> dict[str, str]:
@@ -63,7 +63,7 @@ class Scheme(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Signature:
-    """What a delivery says of its signature."""
+    """A signature as the delivery states it."""
 
     timestamp: str = ""
     id: str = ""

@@ -1,4 +1,4 @@
-"""What the commands of automation share."""
+"""The parts that the commands of automation share."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from orchestrator.core.management.selection import NAMES_LIMIT, beginning_with
 from orchestrator.core.words import did_you_mean
 
 RULE = ("trigger__type", "revision", "owner__user", "pack")
-"""What a rule's page says of other rows."""
+"""The relations from a rule to the other rows of which its page says something."""
 
 
 class UnknownEnforcement(NotFound):

@@ -124,8 +124,8 @@ class Event(models.Model):
 
     @property
     def why_not_asked(self) -> str:
-        """Why no rule was asked, without what `problem` quotes of the payload; empty if there is no
-        reason."""
+        """The reason why no rule was asked, without what `problem` quotes of the payload; empty if
+        there is none."""
         if self.problem in ("", TOO_DEEP):
             return self.problem
         is_of_body = self.problem.startswith("/")  # a pointer into it

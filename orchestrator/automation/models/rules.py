@@ -27,7 +27,7 @@ class RuleQuerySet(OfPacks["Rule"]):
 
 
 class Rule(Switchable):
-    """When something happens, and under these conditions, run this action. Referred to as
+    """A rule that runs an action when something happens, under conditions. Referred to as
     `pack.name`."""
 
     pack = models.ForeignKey(
@@ -61,13 +61,13 @@ class Rule(Switchable):
 
     @property
     def current(self) -> RuleRevision:
-        """What it says now."""
+        """The content of the rule now."""
         assert self.revision is not None  # only within the transaction that makes it
         return self.revision
 
 
 class RuleRevision(models.Model):
-    """What a rule says, or said; the database lets nobody change it."""
+    """The content of a rule, now or before; the database lets nobody change it."""
 
     rule = models.ForeignKey(
         Rule, on_delete=models.PROTECT, related_name="revisions", db_index=False

@@ -144,7 +144,7 @@ class AssignmentQuerySet(MachineQuerySet["Assignment"]):
 
 
 class Assignment(models.Model):
-    """Which service runs a sensor now, and how far the sensor has come."""
+    """The service that runs a sensor now, and the position that the sensor has reached."""
 
     State = AssignmentState
     machine = ASSIGNMENTS

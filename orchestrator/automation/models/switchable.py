@@ -1,4 +1,4 @@
-"""What rules and sensors have in common: a name in a pack, and that they can be switched off."""
+"""The common part of rules and sensors: a name in a pack, and that they can be switched off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may happen: types of triggers, triggers, and the timers among them."""
+"""The things that may happen: types of triggers, triggers, and the timers among them."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class TimerQuerySet(models.QuerySet["Timer"]):
 
 
 class Timer(models.Model):
-    """When a trigger of a timer's type fires next."""
+    """The time at which a trigger of a timer's type fires next."""
 
     trigger = models.OneToOneField(
         Trigger, on_delete=models.CASCADE, primary_key=True, related_name="timer"

@@ -76,8 +76,8 @@ class DeliveryCountQuerySet(models.QuerySet["DeliveryCount"]):
 
 
 class DeliveryCount(models.Model):
-    """How often deliveries of a hook had one outcome, and the last time: as many rows as there are
-    outcomes, however many deliveries a stranger sends."""
+    """The number of deliveries of a hook that had one outcome, and the last time: as many rows as
+    there are outcomes, however many deliveries a stranger sends."""
 
     webhook = models.ForeignKey(
         Webhook, on_delete=models.CASCADE, related_name="deliveries", db_index=False

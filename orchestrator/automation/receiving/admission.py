@@ -1,4 +1,4 @@
-"""Who may send a body at all: it is decided by the path and the headers, before it is read."""
+"""The decision who may send a body at all: by the path and the headers, before it is read."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What became of deliveries, counted in memory and written once a second: a stranger who sends a
-thousand of them causes one statement."""
+"""The outcomes of deliveries, counted in memory and written once a second: a stranger who sends a
+thousand deliveries causes one statement."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Gathered:
 
 @dataclass
 class Batch:
-    """What is to be written next."""
+    """The counts that are to be written next."""
 
     of_hooks: dict[tuple[UUID, Outcome], Gathered] = field(default_factory=dict)
     of_all: Counter[str] = field(default_factory=Counter)

@@ -1,5 +1,5 @@
-"""How many deliveries a hook takes in this process. Only those that are signed are counted: else a
-stranger could use up what the sender has."""
+"""The limit of the deliveries that a hook takes in this process. Only those that are signed are
+counted: else a stranger could use up what the sender has."""
 
 from __future__ import annotations
 

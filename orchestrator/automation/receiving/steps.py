@@ -47,7 +47,7 @@ LONGEST_KEY = 200
 
 @dataclass(frozen=True)
 class CameFrom:
-    """What is known of a sender without its body."""
+    """The facts that are known of a sender without its body."""
 
     address: str
     identify: Identify
@@ -135,7 +135,8 @@ def verify(scheme: Scheme, delivery: Delivery, references: Sequence[str], *, now
 
 
 def _key(scheme: Scheme | None, delivery: Delivery, body: Any) -> str | None:
-    """What a repetition has in common with the first delivery; a token's caller may name one."""
+    """The key that a repetition has in common with the first delivery; a token's caller may name
+    one."""
     if scheme is not None:
         return scheme.key(delivery, body)
     key = delivery.header(IDEMPOTENCY_KEY)
@@ -145,7 +146,8 @@ def _key(scheme: Scheme | None, delivery: Delivery, body: Any) -> str | None:
 
 
 def _answer(parameters: Mapping[str, Any], body: Any) -> Mapping[str, Any] | None:
-    """What Slack asks before it sends anything: whether somebody here knows the secret."""
+    """The answer to what Slack asks before it sends anything: whether somebody here knows the
+    secret. None if the body does not ask that."""
     is_question = isinstance(body, Mapping) and body.get("type") == "url_verification"
     if parameters["profile"] != "slack" or not is_question:
         return None
@@ -153,7 +155,8 @@ def _answer(parameters: Mapping[str, Any], body: Any) -> Mapping[str, Any] | Non
 
 
 def _problem(parameters: Mapping[str, Any], body: Any) -> str:
-    """What does not fit the schema, if such events are kept. Raises Invalid if they are not."""
+    """The places that do not fit the schema, if such events are kept. Raises Invalid if they are
+    not."""
     found = packs.validate_value(parameters.get("schema", {}), body)
     problems = [(f"/body{each.pointer}", each.message) for each in found]
     if not problems:

@@ -47,7 +47,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Kind:
-    """What a field may have in it."""
+    """The values that a field may have in it."""
 
     name: str
     low: int

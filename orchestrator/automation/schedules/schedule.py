@@ -51,8 +51,8 @@ class Schedule:
 
     @cached_property
     def digest(self) -> str:
-        """What tells schedules with different ticks apart. How late ones are treated is no part of
-        it."""
+        """The digest that tells schedules with different ticks apart. The treatment of late ones is
+        no part of it."""
         meaning = {
             "timing": self.timing.canonical(),
             "start_at": self.start_at.isoformat() if self.start_at else None,

@@ -1,4 +1,4 @@
-"""When a schedule has its ticks, if nobody is late: intervals, cron and single dates."""
+"""The ticks of a schedule, if nobody is late: intervals, cron and single dates."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Timing(Protocol):
         """The newest ticks in `(after, upto]`, oldest first."""
 
     def canonical(self) -> Any:
-        """What it is, as JSON: equal for series that are equal."""
+        """The series as JSON: equal for series that are equal."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ class Change:
 
     @property
     def shown_before(self) -> datetime:
-        """What the clock would have shown, as a local time."""
+        """The local time that the clock would have shown."""
         return local(self.at, self.before)
 
     @property

@@ -1,4 +1,5 @@
-"""Which service runs a sensor: taken with a lease, lost without it, and never given up.
+"""The assignment of a sensor to the service that runs it: taken with a lease, lost without it, and
+never given up.
 
 A sensor that fails starts again after 1, 2, 4 .. 60 s, for ever. After FAILING failures within
 WINDOW, or in a row, somebody is to look: an investigation is opened, and an event `core.sensor`

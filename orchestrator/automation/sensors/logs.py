@@ -1,4 +1,4 @@
-"""What sensors write to their standard error: the newest megabyte of each."""
+"""The lines that sensors write to their standard error: the newest megabyte of each."""
 
 from __future__ import annotations
 

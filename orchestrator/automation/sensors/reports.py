@@ -1,4 +1,4 @@
-"""What a sensor reports: recorded together with its cursor, if the fence is still the same."""
+"""The reports of a sensor: recorded together with its cursor, if the fence is still the same."""
 
 from __future__ import annotations
 

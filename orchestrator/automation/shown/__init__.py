@@ -1,1 +1,1 @@
-"""What automation shows of each noun, for API, terminal and admin."""
+"""The nouns of automation as API, terminal and admin show them."""

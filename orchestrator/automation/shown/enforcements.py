@@ -50,7 +50,7 @@ def shown(row: Enforcement, *, seen_by: Principal) -> EnforcementShown:
 
 
 def _problem(row: Enforcement, seen_by: Principal) -> dict[str, Any] | None:
-    """What exactly was refused: it quotes parameters, and so the event's payload."""
+    """The exact problem of a refusal: it quotes parameters, and so the event's payload."""
     if row.problem is None or authority.may(seen_by, authority.PAYLOADS, row.place):
         return row.problem
     return None
@@ -83,7 +83,7 @@ def _execution(row: Enforcement) -> Link | str | None:
 
 
 def why(row: Enforcement, *, seen_by: Principal) -> str:
-    """Why there is no execution, in a line; empty if there is one, or may be one."""
+    """The reason why there is no execution, in a line; empty if there is one, or may be one."""
     return ": ".join(part for part in (row.reason, _messages(row, seen_by)) if part)
 
 

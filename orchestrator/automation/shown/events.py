@@ -17,7 +17,7 @@ from orchestrator.core.shown.values import At, Fact, Link, Search, said
 
 
 class EventShown(Shown):
-    """What happened, as it was reported."""
+    """An event, as it was reported."""
 
     id: UUID
     type: str = Field(description="The type of its trigger.")
@@ -61,14 +61,14 @@ def payload(row: Event, *, seen_by: Principal) -> Any:
 
 
 def _problem(row: Event, seen_by: Principal) -> str:
-    """Why no rule was asked: in detail it quotes the payload."""
+    """The reason why no rule was asked: in detail it quotes the payload."""
     if row.problem == row.why_not_asked or authority.may(seen_by, authority.PAYLOADS, row.place):
         return row.problem
     return row.why_not_asked
 
 
 def situation(row: Event, *, seen_by: Principal) -> list[Fact]:
-    """What it is, where it comes from, and what became of it."""
+    """The facts of an event: what it is, where it comes from, and what became of it."""
     return said(
         [
             ("Event", str(row.pk)),

@@ -46,7 +46,7 @@ class RuleDetail(RuleSummary):
 
 
 class RevisionShown(Shown):
-    """What a rule said from one change to the next."""
+    """The content of a rule from one change to the next."""
 
     number: int
     description: str
@@ -90,7 +90,7 @@ def detail(rule: Rule) -> RuleDetail:
 
 
 def situation(rule: Rule) -> list[Fact]:
-    """What it says, and whether events ask it."""
+    """The facts of a rule: what it says, and whether events ask it."""
     says = rule.current
     return said(
         [

@@ -1,4 +1,4 @@
-"""What is secret in the executions that rules request."""
+"""The secrets in the executions that rules request."""
 
 from __future__ import annotations
 

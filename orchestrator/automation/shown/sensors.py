@@ -90,7 +90,7 @@ def state_of(row: Sensor) -> str:
 
 
 def situation(row: Sensor, now: datetime) -> list[Fact]:
-    """What it is, who runs it, and how it does."""
+    """The facts of a sensor: what it is, who runs it, and how it does."""
     assigned = assignment_of(row)
     facts: list[Any] = [
         ("Sensor", row.ref),
@@ -120,7 +120,7 @@ def situation(row: Sensor, now: datetime) -> list[Fact]:
 
 
 def latest_changes(row: Sensor, number: int) -> list[AssignmentEvent]:
-    """What happened to its assignment, the newest first."""
+    """The latest changes of the assignment of a sensor, the newest first."""
     assigned = assignment_of(row)
     return list(assigned.history.order_by("-pk")[:number]) if assigned else []
 

@@ -70,7 +70,8 @@ def shown(row: Trigger) -> TriggerShown:
 
 
 def hook_address(row: Trigger) -> str | None:
-    """Where deliveries are sent to; None if it is no webhook, or another one has its path."""
+    """The address that deliveries are sent to; None if it is no webhook, or another one has its
+    path."""
     hook = webhooks.of_trigger(row)
     return None if hook is None else hook_paths.address_of(hook)
 
@@ -96,7 +97,7 @@ def parameters_line(row: Trigger) -> str:
 
 
 def catch_up(row: Trigger) -> str | None:
-    """Which of the times that a timer missed it still fires; None if it is no timer."""
+    """The times that a timer missed and still fires, in words; None if it is no timer."""
     if timer_of(row) is None:
         return None
     try:
@@ -113,7 +114,7 @@ def catch_up(row: Trigger) -> str | None:
 
 
 def situation(row: Trigger, now: datetime) -> list[Fact]:
-    """What it is, and when it fires next if it is a timer."""
+    """The facts of a trigger: what it is, and when it fires next if it is a timer."""
     timer = timer_of(row)
     is_asleep = timer is not None and timer.next_fire_at is None
     return said(

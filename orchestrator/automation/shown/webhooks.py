@@ -32,7 +32,7 @@ WORDS = {
 
 
 class DeliveryCountShown(Shown):
-    """How often deliveries had one outcome."""
+    """The number of deliveries that had one outcome."""
 
     outcome: str
     total: int
@@ -75,7 +75,7 @@ def of_trigger(trigger: Trigger) -> Webhook | None:
 
 
 def situation(row: Webhook) -> list[Fact]:
-    """Where it is, and who may send."""
+    """The facts of a webhook: where it is, and who may send."""
     parameters = row.trigger.parameters
     return said(
         [
@@ -98,7 +98,7 @@ def is_taken(outcome: str) -> bool:
 
 
 def totals(counts: Iterable[DeliveryCount]) -> tuple[int, int]:
-    """How many deliveries were taken, and how many refused."""
+    """The number of deliveries that were taken, and of those that were refused."""
     taken = refused = 0
     for each in counts:
         if is_taken(each.outcome):

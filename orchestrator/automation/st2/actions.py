@@ -143,7 +143,7 @@ def _python(item: Item, base: dict[str, Any], found: Parameters, pack: str) -> C
 
 
 def _of_python(found: Parameters) -> dict[str, Any]:
-    """What the action gets where its caller gives nothing: nothing of the runner's."""
+    """The values that the action gets where its caller gives none: none of the runner's."""
     of_runner = st2_parameters.OF_RUNNERS["python-script"]
     found.used |= found.constants.keys() - of_runner
     return {name: value for name, value in found.defaults.items() if name not in of_runner}

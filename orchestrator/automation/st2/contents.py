@@ -86,8 +86,8 @@ def policy(item: Item, *, own: str) -> dict[str, Any]:
 
 
 def config(item: Item) -> dict[str, Any]:
-    """What actions find in `self.config`: the defaults of the schema. Secrets, and what has no
-    default, are listed."""
+    """The configuration that actions find in `self.config`: the defaults of the schema. Secrets,
+    and what has no default, are listed."""
     made: dict[str, Any] = {}
     for name, each in item.source.value.items():
         described = each if isinstance(each, dict) else {}

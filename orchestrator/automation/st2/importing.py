@@ -25,7 +25,7 @@ from orchestrator.core.packs import Source
 from orchestrator.core.packs import source as sources
 
 DESCRIPTIONS = (".yaml", ".yml", ".json")
-"""What StackStorm reads; JSON is YAML."""
+"""The endings of the files that StackStorm reads; JSON is YAML."""
 
 LINK = "a link: it may lead out of the pack"
 

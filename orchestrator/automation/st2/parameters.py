@@ -32,7 +32,7 @@ class Parameters:
     """The parameters of one action."""
 
     given: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """What callers give, by name, as StackStorm has it."""
+    """The parameters that callers give, by name, as StackStorm has them."""
     constants: dict[str, Any] = field(default_factory=dict)
     """Immutable ones, and those of the runner, with their values."""
     positions: dict[str, int] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Parameters:
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """What StackStorm gives where its caller gives nothing."""
+        """The values that StackStorm gives where its caller gives none."""
         return {name: each.get("default") for name, each in self.given.items()} | self.constants
 
     def in_order(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""What an import made, changed and left out."""
+"""The report of an import: what it made, changed and left out."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What an import writes besides YAML: the pack's own code, the functions of its Python actions, and
-a page about the import."""
+"""The files that an import writes besides YAML: the pack's own code, the functions of its Python
+actions, and a page about the import."""
 
 from __future__ import annotations
 
