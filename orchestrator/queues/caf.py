@@ -33,7 +33,7 @@ NAMES: Mapping[str, str] = {
 INPUT, OUTPUT = "CAF_WORKER_INPUT_QUEUE", "CAF_WORKER_OUTPUT_QUEUE"
 DIVERTS = "CAF_WORKER_ENABLE_DIVERTED_TASK_CHECKING"
 BASES = ("CAF_WORKER_BASE_QUEUE_NAME", "CAF_WORKER_NAME")
-"""What an input queue is named after, with `-in`, where it has no name of its own."""
+"""The variables whose value names an input queue, with `-in`, where it has no name of its own."""
 REJECTED = "worker-rejected"
 """The one queue of rejected tasks in CAF's standard configuration."""
 

@@ -74,7 +74,7 @@ class Difference(NamedTuple):
     before: Any
     after: Any
     needs: str
-    """What else has to be done for it; empty if it applies to what runs now."""
+    """The other work that has to be done for it; empty if it applies to what runs now."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,8 @@ def require_sender(gate: Gate, *, principal: Principal) -> None:
 
 
 def differences(new: NewQueue, *, principal: Principal | None = None) -> Applied:
-    """What applying this definition would change. `principal` as for `apply`. Raises InvalidQueue
-    and PermissionMissing."""
+    """The changes that applying this definition would make. `principal` as for `apply`. Raises
+    InvalidQueue and PermissionMissing."""
     queue = _rows().filter(name=new.name).first()
     changed = () if queue is None else tuple(_differences(queue, new))
     is_in_use = queue is not None and queue.retired_at is None
@@ -236,7 +236,7 @@ def retire(name: str, *, reason: str, actor: str, now: datetime) -> WorkQueue:
 
 
 def _held(queue: WorkQueue) -> str:
-    """What is still owed for a queue, as text."""
+    """The work that is still owed for a queue, as text."""
     has_open = Execution.objects.open().in_queue(queue.name).exists()
     has_untold = Ticket.objects.filter(gate=queue.pk, told_at__isnull=True).exists()
     return " and ".join(
@@ -301,7 +301,7 @@ def _require_runner(
 
 
 def _problems(new: NewQueue, queue: WorkQueue | None) -> Any:
-    """What does not fit other rows, as paths and messages."""
+    """The values that do not fit other rows, as paths and messages."""
     ref = new.values["action"]
     classifiers = {} if new.gate is None else new.gate["classifiers"]
     refs: dict[tuple[str, ...], str] = {} if ref is None else {("action",): ref}

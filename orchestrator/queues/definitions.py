@@ -27,7 +27,7 @@ ALIAS = re.compile(r"[a-z0-9][a-z0-9_-]{0,59}")
 PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 RETRY_LIMIT_OF_GATES = 10
-"""What CAF takes where nobody says it."""
+"""The limit that CAF takes where nobody says it."""
 
 CAF_NAMES: Mapping[str, str] = {
     "prefetchBuffer": "prefetch_buffer",
@@ -145,7 +145,7 @@ def _check_names(file: Source, gate: Mapping[str, Any]) -> None:
 
 
 def reserved(name: str) -> str:
-    """Why no gate may have a queue of this name; empty if it may."""
+    """The reason why no gate may have a queue of this name; empty if one may."""
     if name.startswith("amq."):
         return "as RabbitMQ reserves amq."
     if topology.find(name) is not None:

@@ -40,11 +40,11 @@ class Figures:
 
     waiting: int = 0
     running: int = 0
-    """What workers hold: sent to them, or started."""
+    """The number of executions that workers hold: sent to them, or started."""
     oldest_at: datetime | None = None
-    """When what has waited longest was accepted."""
+    """The time at which the execution that has waited longest was accepted."""
     deferred: int = 0
-    """What waits because its action said that it cannot begin now."""
+    """The number of executions that wait because their action said that it cannot begin now."""
     per_minute: float = 0.0
     """Ends in the last minute."""
     servers: tuple[Server, ...] = ()
@@ -58,7 +58,7 @@ READ = ("name", "status", "capacity", "heartbeat_at", "queues", "queue_pauses")
 """The columns of workers that say who serves what."""
 
 Slots = Mapping[str, Sequence[Server]]
-"""Who serves each queue."""
+"""The workers that serve each queue."""
 
 
 def of(
@@ -84,7 +84,7 @@ def of(
 
 
 def loads(names: Collection[str]) -> dict[str, Figures]:
-    """What waits and runs of these queues, by name: one query."""
+    """The figures of what waits and runs of these queues, by name: one query."""
     return _loads(names, _shares(names))
 
 

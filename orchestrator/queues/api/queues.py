@@ -51,7 +51,7 @@ class TicketQuery(pages.PageQuery):
 
 
 class Why(BaseModel):
-    """Why it is paused or resumed."""
+    """The reason why it is paused or resumed."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

@@ -15,7 +15,7 @@ MOST_NAMED = 20
 
 
 class Trouble(enum.StrEnum):
-    """What is wrong, in words that name no host: everybody may read them."""
+    """The trouble of a gate, in words that name no host: everybody may read them."""
 
     NO_KEEPER = "no executor keeps it"
     SILENT = "its keeper is silent"

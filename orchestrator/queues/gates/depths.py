@@ -1,4 +1,4 @@
-"""What lies in the queues of a gate, as its broker says: asked when somebody looks."""
+"""The depths of the queues of a gate, as its broker says: asked when somebody looks."""
 
 from __future__ import annotations
 

@@ -97,8 +97,8 @@ def _exists(link: Connection, name: str) -> bool:
 
 
 def policy(gate: Gate, *, dead_letter_exchange: str) -> dict[str, Any]:
-    """What the broker should have for the input and retry queues of a gate; Muster prints it, and
-    never applies it.
+    """The policy that the broker should have for the input and retry queues of a gate; Muster
+    prints it, and never applies it.
 
     RabbitMQ 4.0 and later drop a message of a quorum queue at the 21st delivery, unless the policy
     has a limit, and a place for those beyond it. `at-least-once` needs `reject-publish`

@@ -22,7 +22,7 @@ once."""
 FORMER_RETRY_LIMIT = "x-caf-worker-retry-lmit"
 """The name that CAF's documentation has for it. Not carried over."""
 REJECTED = "x-caf-worker-rejected"
-"""Why a message lies in the rejected queue."""
+"""The header that says why a message lies in the rejected queue."""
 OFFLOADED = "x-caf-payload-offloading"
 """The beginning of the headers of a message whose data lies elsewhere."""
 DELIVERY_COUNT = "x-delivery-count"
@@ -61,7 +61,8 @@ def tries_of(value: Any) -> int | None:
 
 
 def delivered_before(headers: Mapping[str, Any]) -> int:
-    """How often a quorum queue has delivered the message before; 0 if it does not say."""
+    """The number of times that a quorum queue has delivered the message before; 0 if it does not
+    say."""
     count = headers.get(DELIVERY_COUNT)
     return count if is_whole(count) and 0 <= count <= MOST_TRIES else 0
 

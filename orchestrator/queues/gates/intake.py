@@ -48,7 +48,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Taken:
-    """What became of a delivery."""
+    """The outcome of a delivery."""
 
     verdict: Verdict
     ticket_id: int | None = None
@@ -182,7 +182,8 @@ class _Batch:
     # --- judging ---
 
     def _earlier(self, keys: Sequence[Key]) -> dict[Key, Ticket]:
-        """What is known of these. Notes in `continued` which of their tasks were moved."""
+        """The tickets that are known of these. Notes in `continued` which of their tasks were
+        moved."""
         found = self._tickets(keys)
         self.continued = {key_of(each): each.pk for each in found if each.moved_at is not None}
         return {key_of(each): each for each in found if each.moved_at is None}

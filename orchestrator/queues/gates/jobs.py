@@ -44,7 +44,7 @@ MOST_AGE_SECONDS = 86_400.0
 
 @dataclass(frozen=True)
 class Answer:
-    """What a URL said of a job."""
+    """The answer of a URL about a job."""
 
     job_status: str
     """ACTIVE, PAUSED or INACTIVE."""
@@ -114,8 +114,8 @@ class Checker:
         return sum(map(len, waiting.values()))
 
     def _answers(self, urls: Sequence[str], now: datetime) -> Iterator[tuple[str, Answer]]:
-        """What is known of these jobs, then the answers of the others in the order in which they
-        come: a service that hangs keeps nobody else waiting."""
+        """The answers that are known of these jobs, then those of the others in the order in which
+        they come: a service that hangs keeps nobody else waiting."""
         unknown = [url for url in urls if url not in self.answers]
         yield from ((url, self.answers[url][1]) for url in urls if url in self.answers)
         if not unknown:

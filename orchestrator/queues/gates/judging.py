@@ -1,4 +1,4 @@
-"""What becomes of one delivery of a gate's input or retry queue. The first rule that fits decides.
+"""The verdict on one delivery of a gate's input or retry queue. The first rule that fits decides.
 
 Nothing here reads or writes: the caller looks up tickets and actions before, and acts after.
 """
@@ -26,12 +26,13 @@ DIED_OF = {
     "delivery_limit": "it was delivered as often as its queue allows, and never finished",
     "rejected": "a consumer rejected it",
 }
-"""What `x-death` says of a dead letter (https://www.rabbitmq.com/docs/dlx), in words."""
+"""The causes that `x-death` gives for a dead letter (https://www.rabbitmq.com/docs/dlx), in
+words."""
 
 
 class Does(enum.Enum):
-    """What a keeper does with a delivery. What it replaces is acknowledged after the broker or the
-    database has confirmed it, never before."""
+    """The step that a keeper takes with a delivery. What it replaces is acknowledged after the
+    broker or the database has confirmed it, never before."""
 
     KEEP_REJECTED = "keep_rejected"
     """It has been rejected before: a copy goes to the rejected queue, and nobody is answered."""
@@ -64,7 +65,7 @@ class Verdict:
 
 
 class GateTerms(Protocol):
-    """What a gate says of the messages that it takes."""
+    """The terms of a gate for the messages that it takes."""
 
     input_queue: str
     retry_queue: str
@@ -92,7 +93,8 @@ class Delivery:
     redelivered: bool
     reading: Reading
     died_of: str = ""
-    """Why the broker dropped it from the gate's queue, as `x-death` says; empty if it did not."""
+    """The reason why the broker dropped it from the gate's queue, as `x-death` says; empty if it
+    did not."""
 
     def lost_starts(self, queue_type: str) -> int:
         """Starts that were lost before this delivery: those that are counted in its header, and

@@ -1,4 +1,5 @@
-"""What a keeper has to know of its gates, and what it passes on without a row."""
+"""The facts that a keeper has to know of its gates, and the messages that it passes on without a
+row."""
 
 from __future__ import annotations
 
@@ -67,8 +68,8 @@ class Plan:
             self._keepers = windows.keepers(self.broker, now=now)
 
     def prefetch(self, gate: Gate) -> int:
-        """How many messages of this gate to take ahead; 0 while nobody has served its queue for so
-        long that its work would only lie here: the broker keeps it."""
+        """The number of messages of this gate to take ahead; 0 while nobody has served its queue
+        for so long that its work would only lie here: the broker keeps it."""
         name, monotonic = gate.queue.name, time.monotonic()
         slots = self._slots.get(name, 0)
         if slots or name not in self._served_at:

@@ -1,4 +1,4 @@
-"""What an operator may ask of a gate: to answer again, and to send a task message."""
+"""The orders that an operator may give to a gate: to answer again, and to send a task message."""
 
 from __future__ import annotations
 

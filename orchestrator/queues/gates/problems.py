@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong, and where."""
+    """A problem: what is wrong, and where."""
 
     pointer: str
     """A JSON pointer into the message, or `header NAME`; empty for the message as a whole."""

@@ -1,4 +1,4 @@
-"""What is owed to the sender of a task message: messages made of a ticket and its execution.
+"""The messages that are owed to the sender of a task message, made of a ticket and its execution.
 
 Nothing is stored but what came and how it ended, so that a second telling makes the same messages,
 with the same ids.
@@ -35,7 +35,7 @@ OURS = ("user_id", "delivery_mode", "cluster_id", "application_headers")
 """Properties that a copy does not have of its original: the broker refuses another's `user_id`."""
 
 PAUSED, INACTIVE = "paused", "inactive"
-"""What a ticket knows of its job, see `job_status`."""
+"""The states that a ticket knows of its job, see `job_status`."""
 
 
 class Kind(enum.StrEnum):
@@ -68,7 +68,7 @@ class Reply:
 
 
 class GateTerms(Protocol):
-    """What a gate says of its answers."""
+    """The terms of a gate for its answers."""
 
     input_queue: str
     rejected_queue: str
@@ -188,7 +188,7 @@ class _Making:
 
     @property
     def rejected_as(self) -> str:
-        """Why a copy goes to the rejected queue; empty if none does."""
+        """The reason why a copy goes to the rejected queue; empty if none does."""
         if self.came.refusal is not None:
             return str(self.came.refusal["rejected"])
         return names.EXCEEDED if self.is_lost and not self.goes_back else ""

@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 LEFT_TO_HOLDER = timedelta(seconds=2)
 """The keeper that holds a delivery hears of the end, and tells. Others wait for so long."""
 LEASE = timedelta(seconds=10)
-"""Who sweeps a ticket tells it within this time; then others may."""
+"""The time within which whoever sweeps a ticket tells it; then others may."""
 LONGEST_PAUSE_SECONDS = 30
 ERROR_MAX = 500
 BODY_KEPT = Q(refusal__isnull=False)

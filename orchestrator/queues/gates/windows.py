@@ -1,4 +1,4 @@
-"""How many messages a keeper takes ahead: AMQP's prefetch."""
+"""The number of messages that a keeper takes ahead: AMQP's prefetch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def keepers(broker: str, *, now: datetime) -> int:
 
 
 def prefetch(gate: Gate, *, slots: int, keepers: int, batch_size: int) -> int:
-    """How many unacknowledged messages a keeper has of a gate.
+    """The number of unacknowledged messages that a keeper has of a gate.
 
     With custody `result`, they are what runs and a buffer, shared by the keepers: the backlog stays
     in the broker. With custody `row`, they are only on their way to the database.

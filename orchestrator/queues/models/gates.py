@@ -12,7 +12,8 @@ QUEUE_NAME_MAX = 255
 
 
 class Gate(models.Model):
-    """Where task messages come in, and where answers go out. Its queues carry the user's names."""
+    """The place where task messages come in, and where answers go out. Its queues carry the user's
+    names."""
 
     class QueueType(models.TextChoices):
         CLASSIC = "classic"

@@ -1,1 +1,1 @@
-"""What queues show of each noun, for API, terminal and admin."""
+"""The nouns of queues as API, terminal and admin show them."""

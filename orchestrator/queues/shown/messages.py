@@ -129,7 +129,7 @@ def _readable(members: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(encoded: str) -> Any:
-    """What base64 says, as JSON or text; the number of its bytes if it is neither."""
+    """The content of base64, as JSON or text; the number of its bytes if it is neither."""
     try:
         content = base64.b64decode(encoded, validate=True)
         text = content.decode()

@@ -131,7 +131,7 @@ COPIED = (
 
 
 def _gate_problems(queues: Iterable[WorkQueue], now: datetime) -> dict[str, str]:
-    """Why gates of these queues take nothing in, by the name of the queue."""
+    """The reasons why gates of these queues take nothing in, by the name of the queue."""
     if not any(gate_row(queue) for queue in queues):
         return {}
     return {each.queue: each.text for each in condition.cut_off(now=now)}
@@ -191,7 +191,7 @@ def definition(queue: WorkQueue) -> dict[str, Any]:
 
 
 def events(queue: WorkQueue) -> list[QueueEvent]:
-    """What happened to it last, the newest first."""
+    """The latest events of a queue, the newest first."""
     return list(QueueEvent.objects.filter(queue=queue).order_by("-pk")[:EVENTS_SHOWN])
 
 
@@ -199,7 +199,7 @@ def events(queue: WorkQueue) -> list[QueueEvent]:
 
 
 def why(queue: QueueSummary) -> str:
-    """Why it starts nothing, or less; empty if it does."""
+    """The reasons why it starts nothing, or less; empty if there are none."""
     reasons = []
     if queue.paused_at is not None:
         reasons.append(f"paused by {queue.paused_by}: {queue.pause_reason}")

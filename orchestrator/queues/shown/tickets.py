@@ -77,7 +77,7 @@ COPIED = (
 
 
 def refused(ticket: Ticket) -> str | None:
-    """Why it was refused, in a line."""
+    """The reason why it was refused, in a line; None if it was not."""
     if ticket.refusal is None:
         return None
     problems = [Problem(each["pointer"], each["text"]) for each in ticket.refusal["problems"]]
