@@ -52,7 +52,8 @@ USED_WITHIN = timedelta(seconds=1)
 
 NEVER_BEGAN = frozenset({reason for reason in Reason if reason.known is Known.NEVER_STARTED})
 NEVER_SEEN = NEVER_BEGAN - {Reason.TASK_REJECTED}
-"""How an attempt ends of which the action has seen nothing. One that asks to be run later has."""
+"""The reasons of ends of attempts of which the action has seen nothing. It has seen one that asks
+to be run later."""
 
 
 class Claim(NamedTuple):
@@ -395,8 +396,8 @@ def _read_lines(
 def _sent_but_not_begun(
     executions: Collection[Execution], lines: Collection[Line]
 ) -> dict[UUID, datetime]:
-    """When those of these were sent to a worker whose last attempt did not begin, if that matters:
-    a quota has counted them already."""
+    """The times at which those of these were sent to a worker whose last attempt did not begin, if
+    that matters: a quota has counted them already."""
     again = [execution.pk for execution in executions if execution.attempt > 0]
     if not again or all(line.bucket.policy.kind != Policy.Kind.QUOTA for line in lines):
         return {}

@@ -27,10 +27,12 @@ from orchestrator.policies.models import Policy, PolicySlot, PolicyWait
 CREATED, UPDATED, UNCHANGED = "created", "updated", "unchanged"
 
 COUNTED_BY = ("kind", "scope", "target", "keyed_by", "period", "timezone")
-"""What is counted, and how: after a change of one of these it is counted from the beginning."""
+"""The values that say what is counted, and how: after a change of one of these it is counted from
+the beginning."""
 
 OF_OPERATORS = ("enabled",)
-"""What an operator may change of a policy that belongs to a pack; its files do not say it again."""
+"""The values that an operator may change of a policy that belongs to a pack; its files do not say
+them again."""
 
 
 class UnknownPolicy(NotFound):

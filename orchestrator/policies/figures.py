@@ -1,4 +1,4 @@
-"""How much of a bucket is taken: for decisions, for waking, and for people."""
+"""The taken part of a bucket: for decisions, for waking, and for people."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from orchestrator.policies.models import Policy, PolicyBucket, PolicySlot
 from orchestrator.policies.periods import Period
 
 CONCURRENCY_AGAIN = timedelta(minutes=5)
-"""What waits for a place is woken when one is free, by its end or by the next tick of maintenance.
-Many may wait: nobody looks at all of them more often than this."""
+"""The pause between two looks at what waits for a place. It is woken when a place is free, by the
+end of an execution or by the next tick of maintenance. Many may wait: nobody looks at all of them
+more often than this."""
 
 SOON = timedelta(milliseconds=100)
-"""What only lets others go first is looked at again after this time."""
+"""The time after which what only lets others go first is looked at again."""
 
 SOON_AT_MOST = 1_000
 """The most of a rate that are looked after ahead of their time."""
@@ -45,7 +46,8 @@ class Places(Protocol):
         already, and need not be counted when it is sent again."""
 
     def again_at(self, ahead: int) -> datetime:
-        """When one that lets so many go first may start, as far as that can be known."""
+        """The time at which one that lets so many go first may start, as far as that can be
+        known."""
 
     def write(self, started: int) -> None:
         """Count those that did start, in the bucket, in place of the taken places."""

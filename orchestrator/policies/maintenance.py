@@ -1,4 +1,4 @@
-"""What makes good every message and every place that was lost."""
+"""The maintenance of policies, which makes good every message and every place that was lost."""
 
 from __future__ import annotations
 

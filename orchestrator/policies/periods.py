@@ -12,7 +12,7 @@ YEAR = 366 * DAY
 
 
 class Period(enum.StrEnum):
-    """What a quota counts in."""
+    """The unit of time in which a quota counts."""
 
     HOUR = "hour"
     DAY = "day"

@@ -134,7 +134,7 @@ def remove_policy(request: AuthenticatedRequest, ref: Ref) -> HttpResponse:
 def list_buckets(
     request: AuthenticatedRequest, ref: Ref, query: Query[pages.PageQuery]
 ) -> HttpResponse:
-    """What it counts for each value of its key, the newest first."""
+    """The counts of a policy for each value of its key, the newest first."""
     refuse_unknown_parameters(request, pages.PageQuery)
     rows = PolicyBucket.objects.filter(policy=changes.find(ref)).select_related("policy")
     found, cursor = pages.newest_first(rows, query, key=int)

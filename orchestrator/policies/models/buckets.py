@@ -1,4 +1,4 @@
-"""What policies count: a bucket for each value that a policy is keyed by."""
+"""The counts of policies: a bucket for each value that a policy is keyed by."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class PolicyBucketQuerySet(models.QuerySet["PolicyBucket"]):
 
 
 class PolicyBucket(models.Model):
-    """What one policy counts for one value of what it is keyed by."""
+    """The counts of one policy for one value of what it is keyed by."""
 
     policy = models.ForeignKey(
         Policy, on_delete=models.CASCADE, related_name="buckets", db_index=False
@@ -142,7 +142,8 @@ def free_ended(execution_ids: Collection[UUID]) -> set[int]:
 
 
 class PolicySlot(models.Model):
-    """What an execution holds of a policy of concurrency while a worker holds the execution."""
+    """The place that an execution holds of a policy of concurrency while a worker holds the
+    execution."""
 
     bucket = models.ForeignKey(
         PolicyBucket, on_delete=models.CASCADE, related_name="slots", db_index=False

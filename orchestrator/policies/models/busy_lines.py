@@ -33,7 +33,7 @@ BUCKETS, SLOTS, WAITS, POLICIES, EXECUTIONS = (
 
 
 def are_statements() -> bool:
-    """Whether the database takes what is here."""
+    """Return True if the database takes what is here."""
     return connection.vendor == "postgresql"
 
 

@@ -1,1 +1,1 @@
-"""What policies show of each noun, for API, terminal and admin."""
+"""The nouns of policies as API, terminal and admin show them."""

@@ -46,7 +46,7 @@ class PolicyOut(Shown):
 
 
 class BucketOut(Shown):
-    """What a policy counts for one value of its key."""
+    """The counts of a policy for one value of its key."""
 
     id: int
     key: str = Field(description="The values of its key, without secrets; empty without a key.")
@@ -140,7 +140,7 @@ def buckets(rows: Sequence[PolicyBucket], *, now: datetime) -> list[BucketOut]:
 
 
 def about(policy: PolicyOut) -> str:
-    """What a policy limits, in words."""
+    """The work that a policy limits, in words."""
     if policy.scope == Policy.Scope.GLOBAL:
         concerned = "everything"
     elif policy.scope == Policy.Scope.IDENTITY:
@@ -154,7 +154,7 @@ COUNTED = ("Held", "Waiting", "Oldest")
 
 
 def situation(policy: PolicyOut) -> list[Fact]:
-    """What it says, and how much of it is taken."""
+    """The facts of a policy: what it says, and how much of it is taken."""
     return said(
         [
             ("Policy", policy.ref),
@@ -174,13 +174,13 @@ def situation(policy: PolicyOut) -> list[Fact]:
 
 
 def definition(policy: Policy) -> list[Fact]:
-    """What it says, without what is taken of it: needs no query."""
+    """The facts of a policy, without what is taken of it: needs no query."""
     uncounted = _out(policy, 0, 0, policy.updated_at, policy.updated_at)
     return [fact for fact in situation(uncounted) if fact[0] not in COUNTED]
 
 
 def of_execution(execution: Execution) -> list[Fact]:
-    """What an execution waits for, for its page."""
+    """The facts of the policy that an execution waits for, for its page."""
     if execution.is_terminal:
         return []
     waits = PolicyWait.objects.waiting().select_related("bucket__policy")
