@@ -35,7 +35,7 @@ AT_ONCE = 5_000
 """Events of one transaction."""
 
 FAILED = (ExecutionStatus.FAILED, ExecutionStatus.TIMEOUT, ExecutionStatus.ABANDONED)
-"""What is not as it should be. A cancel is somebody's wish."""
+"""The statuses that are not as they should be. A cancel is somebody's wish."""
 
 MOST_OF_AN_ACTION = 200
 """Patterns that an action has for one reason. More of them are no patterns: its messages differ in
@@ -55,7 +55,7 @@ COUNTS = Sums(FailureCount, keys=("start", "group"), added=("count",))
 
 
 class Cause(NamedTuple):
-    """What the failures of a group have in common."""
+    """The values that the failures of a group have in common."""
 
     action_ref: str
     reason: str
@@ -138,7 +138,7 @@ def _allowed(causes: Collection[Cause]) -> Mapping[Cause, Cause]:
 
 
 def _room(causes: Sequence[Cause]) -> Counter[tuple[str, str]]:
-    """How many more causes there may be, by action and reason."""
+    """The number of causes that there may still be, by action and reason."""
     places = {(cause.action_ref, cause.reason) for cause in causes}
     room = Counter(dict.fromkeys(places, MOST_OF_AN_ACTION))
     if places:

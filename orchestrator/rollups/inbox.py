@@ -59,7 +59,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class Inbox:
-    """What is pending, by cause."""
+    """The pending investigations, by cause."""
 
     causes: Sequence[Cause]
 

@@ -1,5 +1,5 @@
-"""How many executions came into which status, and how long that took: by minute, quarter of an hour
-and hour. Exact: each number is what a SELECT over the history gives."""
+"""The number of executions that came into each status, and the time that it took: by minute,
+quarter of an hour and hour. Exact: each number is what a SELECT over the history gives."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ DIGEST = 64
 
 
 class Mark(models.Model):
-    """How far the history of executions is read, for one purpose: see `marks`."""
+    """The position up to which the history of executions is read, for one purpose: see `marks`."""
 
     name = models.CharField(max_length=20, primary_key=True)
     read_to = models.BigIntegerField(help_text="Events up to this id are read.")
@@ -69,7 +69,7 @@ class Span(models.Model):
 
 
 class Arrivals(Span):
-    """How many executions came into a status, for the same reason."""
+    """The number of executions that came into a status, for the same reason."""
 
     reason = models.CharField(max_length=40, blank=True)
 
@@ -82,8 +82,8 @@ class Arrivals(Span):
 
 
 class Durations(Span):
-    """How long it took them, in one bucket: to `running` from the acceptance on, to an end from the
-    claim of the attempt on."""
+    """The time that it took them, in one bucket: to `running` from the acceptance on, to an end
+    from the claim of the attempt on."""
 
     bucket = models.SmallIntegerField(help_text="Its number, see `minutes.BOUNDS`.")
     seconds = models.FloatField(help_text="Their sum.")
@@ -135,7 +135,7 @@ class FailureGroup(models.Model):
 
 
 class FailureCount(models.Model):
-    """How often a cause occurred within a quarter of an hour."""
+    """The number of times that a cause occurred within a quarter of an hour."""
 
     group = models.ForeignKey(
         FailureGroup, on_delete=models.CASCADE, related_name="counts", db_index=False

@@ -75,7 +75,7 @@ class Bin:
     ended: dict[str, int] = field(default_factory=dict)
     """By status."""
     failed: dict[str, int] = field(default_factory=dict)
-    """What failed, by reason."""
+    """The number of failures, by reason."""
     waits: dict[int, int] = field(default_factory=dict)
     """By number of the bucket."""
 
@@ -91,11 +91,11 @@ class Bin:
 
 @dataclass(frozen=True)
 class Numbers:
-    """What ended in a window, and in the last minutes."""
+    """The ends in a window, and in the last minutes."""
 
     bins: list[Bin]
     recent: Mapping[str, list[int]]
-    """What ended in each span of `RECENT`, by status."""
+    """The number of ends in each span of `RECENT`, by status."""
 
 
 class Row(NamedTuple):
@@ -147,8 +147,8 @@ def _recent(found: Iterable[Row], now: datetime) -> Mapping[str, list[int]]:
 
 
 def _read(window: Window, now: datetime, seen_by: Principal) -> list[Row]:
-    """What ended in a window and in the last minutes, how long it waited in the window, and until
-    when the history is read."""
+    """The ends in a window and in the last minutes, the waits in the window, and the time until
+    which the history is read."""
     in_window = Q(minutes=window.minutes, start__gte=window.first(now))
     in_minutes = Q(minutes=RECENT.minutes, start__gte=RECENT.first(now))
     ended = Arrivals.objects.visible_to(seen_by).filter(
@@ -191,8 +191,8 @@ def quantile(buckets: Mapping[int, int], part: float) -> float | None:
 def trends(
     group_ids: Sequence[int], window: Window, *, since: datetime, now: datetime
 ) -> dict[int, list[int]]:
-    """How often these causes occurred since a time, in spans of a quarter of an hour or longer, by
-    the id of the group. Their sum is how often they occurred since then."""
+    """The number of times that these causes occurred since a time, in spans of a quarter of an hour
+    or longer, by the id of the group. Their sum is the number since then."""
     length = timedelta(minutes=max(window.minutes, QUARTER))
     most = (now - since) // length + 1
     rows = FailureCount.objects.filter(group__in=group_ids, start__gte=since).order_by()

@@ -44,7 +44,8 @@ def since(now: datetime, length: timedelta) -> datetime:
 def most_frequent(
     *, since: datetime, most: int, seen_by: Principal, action_ref: str = ""
 ) -> list[tuple[FailureGroup, int]]:
-    """What failed most often since then, and how often, of what the caller may see."""
+    """The causes that failed most often since then, and how often, of those that the caller may
+    see."""
     groups = FailureGroup.objects.visible_to(seen_by)
     if action_ref:
         groups = groups.filter(action_ref=action_ref)
@@ -74,7 +75,7 @@ def sentence(reason: str) -> str:
 
 
 def failures(group: FailureGroup, *, since: datetime | None = None) -> QuerySet[Failure]:
-    """What failed of this cause, since a time; the newest execution first. As many as are counted
+    """The failures of this cause, since a time; the newest execution first. As many as are counted
     since then, unless they are pruned. An execution may be gone."""
     rows = Failure.objects.filter(group=group).order_by("-execution_id")
     return rows if since is None else rows.filter(at__gte=since)
