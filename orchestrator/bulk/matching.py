@@ -1,5 +1,5 @@
-"""What a bulk order is about: the ids of the rows that match its search now, bounded in number and
-in time, and whether they still match later.
+"""The rows that a bulk order is about: the ids of those that match its search now, bounded in
+number and in time, and whether they still match later.
 
 The ids are read in one statement, so that all of them matched at one moment. Only parameters and
 messages are compared afterwards, in what that statement found: see ADR 85.
@@ -83,7 +83,7 @@ class Noun:
     """The column with the id that people know."""
 
     def state_of(self, id: UUID, principal: Principal) -> str:
-        """How a row stands; empty if it is gone."""
+        """The state of a row; empty if it is gone."""
         rows = self.visible(principal).filter(**{self.key: id}).order_by()
         state: str | None = rows.values_list(self.state, flat=True).first()
         return state or ""
@@ -129,8 +129,8 @@ class Wanted:
         return self._checked(found, until)
 
     def number(self, *, most: int, seconds: float) -> int | None:
-        """How many match, before parameters and messages are compared; None for more than `most`.
-        Raises LooksTooLong."""
+        """The number of rows that match, before parameters and messages are compared; None for more
+        than `most`. Raises LooksTooLong."""
         with _looking_for(seconds):
             number = self.rows.order_by().values("pk")[: most + 1].count()
         return number if number <= most else None

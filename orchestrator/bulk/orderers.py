@@ -27,7 +27,7 @@ class OrdererIsGone(Forbidden):
 
 @dataclass(frozen=True)
 class Orderer:
-    """What an order keeps of whoever ordered it."""
+    """The facts that an order keeps of whoever ordered it."""
 
     actor: str
     key_owner: int

@@ -59,7 +59,7 @@ class UnknownOrder(NotFound):
 
 @dataclass(frozen=True)
 class Wish:
-    """What somebody wants to order."""
+    """The order that somebody wants to give."""
 
     verb: str
     query: str = ""
@@ -75,7 +75,7 @@ class Wish:
     """The number of rows that the orderer was told: if more match, nothing is ordered."""
 
     def as_columns(self) -> dict[str, str]:
-        """What is wanted: a key is of orders that are equal in these columns."""
+        """The columns of what is wanted: a key is of orders that are equal in these columns."""
         named = ",".join(sorted({str(id) for id in self.ids}))
         return {
             "verb": self.verb,
@@ -87,7 +87,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Foreseen:
-    """What an order would be about now."""
+    """The rows that an order would be about now."""
 
     verb: Verb
     ids: list[UUID]

@@ -48,7 +48,7 @@ class Act:
 
 @dataclass(frozen=True)
 class Verb:
-    """What can be ordered."""
+    """A verb that can be ordered."""
 
     name: str
     title: str

@@ -19,7 +19,7 @@ from orchestrator.core.shown.values import At, Fact, State, said
 
 
 class ForeseenOut(Shown):
-    """What an order would be about."""
+    """The rows that an order would be about."""
 
     verb: str
     query: str
@@ -101,17 +101,17 @@ def refusal(row: Refusal) -> RefusalOut:
 
 
 def noun(row: BulkOrder) -> str:
-    """What its rows are; of a verb that no longer exists, rows."""
+    """The name for the rows of an order; `rows` for a verb that no longer exists."""
     return VERBS[row.verb].noun.name if row.verb in VERBS else "rows"
 
 
 def about(row: BulkOrder) -> str:
-    """What it is about, in words: its search, or the rows that were named."""
+    """The subject of an order, in words: its search, or the rows that were named."""
     return row.query or f"{row.matched:,} named {noun(row)}"
 
 
 def situation(row: BulkOrder, now: datetime) -> list[Fact]:
-    """What was ordered, by whom and why, and how it stands."""
+    """The facts of an order: what was ordered, by whom and why, and how it stands."""
     return said(
         [
             ("state", State(row.state, KINDS)),
@@ -129,7 +129,7 @@ def situation(row: BulkOrder, now: datetime) -> list[Fact]:
 
 
 def times(row: BulkOrder, now: datetime) -> list[Fact]:
-    """When it was ordered, began and ended, and by whom it was ended."""
+    """The times at which it was ordered, began and ended, and who ended it."""
     left = words.span(remaining_seconds(row, now)) if row.is_open and row.position else None
     return said(
         [
