@@ -1,4 +1,4 @@
-"""What templates and tasks have to do with packs and their releases."""
+"""The work of templates and tasks for packs and their releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the admin's first page says of tasks."""
+"""The tasks on the admin's first page."""
 
 from __future__ import annotations
 

@@ -85,7 +85,8 @@ def most_stale(request: AuthenticatedRequest, query: StalenessQuery) -> list[Tas
     "/staleness/dry-run", auth=needs("dlq.read"), response=documented(422, _200=ForeseenList)
 )
 def foresee_staleness(request: AuthenticatedRequest, query: Query[TopQuery]) -> HttpResponse:
-    """What the next detection of stale tasks would find and do; nothing is done."""
+    """The tasks that the next detection of stale tasks would find, and what it would do; nothing is
+    done."""
     refuse_unknown_parameters(request, TopQuery)
     found = shown.foresee(limit=query.limit, seen_by=request.auth.principal, now=clock.now())
     return reply(ForeseenList(items=found))

@@ -88,7 +88,7 @@ class Ending(BaseModel):
 
 
 class Verdict(BaseModel):
-    """Why a task is released, or resolved."""
+    """The reason why a task is released, or resolved."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -205,7 +205,7 @@ def _goal(turn: Turn, standing: Standing) -> TaskState:
 
 
 def _progress(turn: Turn, standing: Standing) -> dict[str, Any]:
-    """What changes in a task that keeps its state: its clock is restarted after progress, and it
+    """The changes of a task that keeps its state: its clock is restarted after progress, and it
     notes when retries are due."""
     values: dict[str, Any] = {}
     if turn.task.next_retry_at != standing.retry_at:

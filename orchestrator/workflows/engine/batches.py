@@ -1,4 +1,4 @@
-"""Which workers of a batch may be requested now."""
+"""The workers of a batch that may be requested now."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_worker(step: Step) -> bool:
 
 @dataclass
 class Room:
-    """How many more workers of a batch may be requested."""
+    """The number of workers of a batch that may still be requested."""
 
     left: int
     stops: bool

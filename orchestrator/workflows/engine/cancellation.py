@@ -98,7 +98,7 @@ def _begin_open(task_id: UUID, *, now: datetime, actor: str) -> Turns:
 
 
 def _by_whom(task_id: UUID) -> str:
-    """Who ended the task, in words, for whoever comes second."""
+    """The actor who ended the task, in words, for whoever comes second."""
     ends = TransitionRecord.objects.filter(task=task_id, step=None).order_by("-pk")
     last = ends.first()
     return f": {last.event} by {last.actor} at {last.at:%Y-%m-%d %H:%M:%S} UTC" if last else ""

@@ -46,7 +46,7 @@ class Entry(NamedTuple):
 
 @dataclass
 class Decided:
-    """What becomes of the steps that are ready."""
+    """The decisions about the steps that are ready."""
 
     asked: list[tuple[Step, NewExecution]] = field(default_factory=list)
     skipped: list[Step] = field(default_factory=list)

@@ -103,8 +103,8 @@ def error_of(execution: Execution | None) -> dict[str, Any]:
 
 
 def described(error: Exception) -> str:
-    """Which exception it was, and where it was raised. Its text may quote a secret: that is for
-    the log."""
+    """The type of an exception, and the place where it was raised. Its text may quote a secret:
+    that is for the log."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}{place} in the executor, whose log has more"

@@ -50,7 +50,8 @@ def note_ended(execution_ids: Collection[UUID], *, now: datetime, actor: str) ->
 
 
 class Pace:
-    """How many tasks are advanced in one transaction: as many as take a fraction of a second.
+    """The number of tasks that are advanced in one transaction: as many as take a fraction of a
+    second.
 
     A statement that serves many tasks costs little more than one for a single task. But what the
     first of them requests waits for the last, and so does an operator who repairs one.

@@ -64,7 +64,7 @@ class StepIsBusy(Conflict):
 
 @dataclass(frozen=True)
 class _By:
-    """Who repairs a step, why, and what they saw of it."""
+    """The actor of a repair of a step, the reason, and what they saw of the step."""
 
     reason: str
     actor: str

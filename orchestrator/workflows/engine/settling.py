@@ -26,7 +26,7 @@ READ = (
     *("task_id", "template_step", "state", "fence", "attempts", "max_attempts", "retryable"),
     *(f"execution__{name}" for name in ("status", "reason", "result", "lost_workers")),
 )
-"""What is read of a step and its execution: a fifth of their columns."""
+"""The columns that are read of a step and its execution: a fifth of all."""
 
 
 def settle(turns: Turns) -> None:
@@ -58,7 +58,7 @@ class _Failed(Exception):
 
 
 def _outcome(turn: Turn, step: Step) -> Outcome:
-    """What its ended execution means for the step. Raises _Failed."""
+    """The meaning of its ended execution for the step. Raises _Failed."""
     execution = step.execution
     if execution is None or execution.status != ExecutionStatus.COMPLETED:
         raise _Failed(outcomes.error_of(execution))

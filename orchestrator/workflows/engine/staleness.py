@@ -209,8 +209,8 @@ def detect_all(moment: Callable[[], datetime]) -> Iterator[Detected]:
 
 
 def foresee(now: datetime, batch_size: int) -> list[Stale]:
-    """What a run of `detect_stale` would find now, and do with each, the longest overdue first.
-    Nothing is done."""
+    """The tasks that a run of `detect_stale` would find now, and what it would do with each, the
+    longest overdue first. Nothing is done."""
     found = _read(TaskLimit.objects.overstepped(now=now, limit=batch_size, lock=False), now=now)
     return sorted(found, key=lambda one: one.due_at)
 

@@ -41,7 +41,7 @@ class Turn:
     problem: str = ""
     """The reason why the task cannot go on at all."""
     settled: int = 0
-    """How many of its steps were settled."""
+    """The number of its steps that were settled."""
     enqueued: int = 0
     """For how many of its steps an execution was requested."""
 

@@ -41,7 +41,8 @@ NEVER_STARTED = sorted(
 people, as their action may have happened."""
 
 NEEDED = tuple(f"execution__{name}" for name in ("action", "release", "queue", "lane"))
-"""What decides which workers may run a step; the rest of its `fleet.Need` is of its action."""
+"""The columns that decide which workers may run a step; the rest of its `fleet.Need` is of its
+action."""
 
 PAUSE = timedelta(seconds=60)
 """A worker that was there before the step failed may have come back since; but if no dispatch finds

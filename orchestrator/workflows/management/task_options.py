@@ -29,7 +29,7 @@ ENDS = {
     "release": ("Have a task in error advanced again, as it is.", True),
     "resolve": ("Close a task that is blocked by failures: its work was done elsewhere.", True),
 }
-"""What each does, and whether a reason is required."""
+"""The effect of each verb, and True if a reason is required."""
 
 REPAIRS = {
     "reset-step": "Try steps again; their attempts count from 0 again.",

@@ -1,4 +1,4 @@
-"""How often an executor began to advance a task and came to no end of that."""
+"""The number of times that an executor began to advance a task and came to no end of that."""
 
 from django.db import migrations, models
 

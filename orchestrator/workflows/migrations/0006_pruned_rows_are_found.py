@@ -1,4 +1,4 @@
-"""What refers to rows that are pruned is found by an index."""
+"""The indexes that find what refers to rows that are pruned."""
 
 from django.db import migrations, models
 

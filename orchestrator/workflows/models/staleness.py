@@ -27,8 +27,9 @@ DURATION = "duration"
 """The limit of a task's whole life; the other limits are named after their state."""
 
 LEAST_MINUTES, MOST_MINUTES = 0.001, 5_256_000
-"""What a limit may be: the most is ten years. PostgreSQL refuses a whole statement over one limit
-that no timestamp can hold, or of which a task has used more than a double can hold."""
+"""The least and the most that a limit may be: the most is ten years. PostgreSQL refuses a whole
+statement over one limit that no timestamp can hold, or of which a task has used more than a double
+can hold."""
 
 
 class StalenessDefaultQuerySet(models.QuerySet["StalenessDefault"]):

@@ -1,5 +1,5 @@
-"""When the steps of a task waited, and when they ran: a row for each step, a bar for each wait, run
-and pause. In two queries, three if not all steps are shown."""
+"""The times at which the steps of a task waited and ran: a row for each step, a bar for each wait,
+run and pause. In two queries, three if not all steps are shown."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Row:
     bars: Sequence[Bar] = field(default_factory=tuple)
 
     def seconds(self, kind: str) -> float:
-        """How long it did this, in all attempts."""
+        """The time that it did this, in all attempts."""
         return sum(bar.seconds for bar in self.bars if bar.kind == kind)
 
     @property

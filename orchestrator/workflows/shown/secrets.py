@@ -86,9 +86,9 @@ def definition(template: TaskTemplate) -> dict[str, Any]:
 
 
 def of_executions(executions: Collection[Execution]) -> Mapping[UUID, contents.Secrets]:
-    """What is secret in executions of steps: results by the step's `result_schema`, or by the
-    schema of the inquiry that they waited for, and the values that the `input_schema` marks in the
-    task's context. For `MusterApp.execution_secrets`. Nobody is asked about executions that no task
+    """The secrets in executions of steps: results by the step's `result_schema`, or by the schema
+    of the inquiry that they waited for, and the values that the `input_schema` marks in the task's
+    context. For `MusterApp.execution_secrets`. Nobody is asked about executions that no task
     requested."""
     rows = steps_of([each for each in executions if _may_be_of_a_task(each)])
     if not rows:  # nearly always: one execution in many is of a step

@@ -64,13 +64,13 @@ class StepView:
     ready_for_execution: bool
     """True if `advance` would enqueue it now."""
     last_attempted_at: datetime | None = None
-    """When its latest execution was requested."""
+    """The time at which its latest execution was requested."""
     message: str = ""
     """The message of its last attempt, if it is in error."""
     inquiry: Inquiry | None = None
-    """What its latest execution asks people, or waits for."""
+    """The inquiry that its latest execution makes to people, or waits for."""
     wait_reason: str = ""
-    """Why its latest execution is not with a worker yet."""
+    """The reason why its latest execution is not with a worker yet."""
 
     @property
     def dependencies_satisfied(self) -> bool:

@@ -134,7 +134,7 @@ class TaskStale(Shown):
 
 
 def foresee(*, limit: int, seen_by: Principal, now: datetime) -> list[TaskStale]:
-    """What the next detection finds, of what the caller may see."""
+    """The tasks that the next detection finds, of those that the caller may see."""
     found = engine.foresee(now, limit)
     mine = Task.objects.visible_to(seen_by, "dlq.read").filter(pk__in=[s.task.pk for s in found])
     known = set(mine.values_list("pk", flat=True))

@@ -1,4 +1,4 @@
-"""Where a task stands, in a sentence."""
+"""The standing of a task, in a sentence."""
 
 from __future__ import annotations
 

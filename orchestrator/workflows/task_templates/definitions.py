@@ -82,7 +82,7 @@ class Lifecycle:
     auto_fail_on_timeout: bool = True
     auto_dlq_on_timeout: bool = True
     on_no_worker: str = WAIT
-    """Whether steps that found no worker are tried again when one has come."""
+    """The choice whether steps that found no worker are tried again when one has come."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,7 @@ class TemplateDefinition:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     steps: Mapping[str, StepDefinition] = field(default_factory=dict)
     release: str = PINNED
-    """Whether steps run the releases that were installed at the task's request, or when they
+    """The releases that steps run: those that were installed at the task's request, or when they
     begin."""
 
     @classmethod
@@ -215,5 +215,5 @@ def _step(values: Mapping[str, Any]) -> StepDefinition:
 
 
 def asked(step: Mapping[str, Any]) -> dict[str, Any]:
-    """What a step that asks people says of its question."""
+    """The description of its question in a step that asks people."""
     return {name: step[name] for name in ASKING if name in step}
