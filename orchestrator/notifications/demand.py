@@ -1,4 +1,4 @@
-"""Whether anybody listens, and who: a row for each process that follows changes."""
+"""The listeners, if there are any: a row for each process that follows changes."""
 
 from __future__ import annotations
 

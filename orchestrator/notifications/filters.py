@@ -30,7 +30,7 @@ class WrongFilter(MusterError):
 
 @dataclass(frozen=True)
 class Filter:
-    """What a notification must be; nothing that is empty is asked."""
+    """The conditions that a notification must meet; nothing that is empty is asked."""
 
     types: tuple[str, ...] = ()
     """Patterns such as `execution.*`."""
@@ -42,7 +42,7 @@ class Filter:
 
     @property
     def number(self) -> int:
-        """How many filters it counts as: one for each of its values."""
+        """The number of filters that it counts as: one for each of its values."""
         return max(1, sum(map(len, (self.types, self.entities, self.packs, self.owners))))
 
     def matches(self, one: Notification) -> bool:
@@ -54,7 +54,8 @@ class Filter:
         )
 
     def found_under(self) -> Iterator[Key]:
-        """Where to put it, so that notifications which cannot match do not ask it."""
+        """The keys under which to put it, so that notifications which cannot match do not ask
+        it."""
         if self.entities:
             yield from (("entity", *each.split(":", 1)) for each in self.entities)
         elif self.owners:

@@ -62,7 +62,7 @@ class Follower:
         self.is_following = threading.Event()
         """Set once it is known from where on it follows."""
         self.read_at = float("-inf")
-        """When the tables were last read, by the monotonic clock."""
+        """The time at which the tables were last read, by the monotonic clock."""
         self.lag_ms = 0
         self._woken = threading.Event()
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""Who listens, what the database's triggers noted, and tickets for streams."""
+"""The listeners, the notes of the database's triggers, and tickets for streams."""
 
 from __future__ import annotations
 

@@ -36,13 +36,13 @@ class Row(NamedTuple):
 
     number: int
     id: Any
-    """What changed; None: something that is not told."""
+    """The id of what changed; None: something that is not told."""
     state: str
     at: datetime
 
 
 class Mark:
-    """How far a table is read, whose ids rise."""
+    """The position up to which a table with rising ids is read."""
 
     def __init__(self) -> None:
         self.read_id: int | None = None
@@ -146,7 +146,7 @@ class Reader:
         return told
 
     def of_messages(self, messages: Iterable[Mapping[str, Any]]) -> list[Notification]:
-        """What messages say that list ids: these are in that state."""
+        """The notifications in messages that list ids: these are in that state."""
         by_entity: dict[str, list[tuple[str, str, datetime]]] = defaultdict(list)
         for message in messages:
             try:
@@ -234,7 +234,7 @@ def _notification(feed: Feed, about: About, name: str, state: str, at: datetime)
 
 
 def _abouts(feed: Feed, texts: Collection[str]) -> dict[str, About]:
-    """What is said of these rows, by the texts of their ids. A trigger of SQLite writes a UUID
+    """The facts about these rows, by the texts of their ids. A trigger of SQLite writes a UUID
     without dashes. What is no id, as in a message that is not ours, is left out."""
     key = apps.get_model(feed.model)._meta.pk
     ids: dict[str, Any] = {}
