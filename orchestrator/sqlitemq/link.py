@@ -22,7 +22,7 @@ class Link(Protocol):
 
     @property
     def raises_refusals(self) -> bool:
-        """Whether who publishes without `confirm_select` is told of a refusal by an exception."""
+        """True if who publishes without `confirm_select` is told of a refusal by an exception."""
 
     def confirm(self, channel: Any, tag: int, *, is_refused: bool) -> None:
         """Note that the publish of this tag is committed, or refused; the next drain reports it."""

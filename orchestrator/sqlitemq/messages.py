@@ -94,7 +94,7 @@ class Taken:
 
     id: int
     returns: int
-    """How often it was given back before."""
+    """The number of times that it was given back before."""
     exchange: str
     routing_key: str
     properties: dict[str, Any] = field(repr=False)
@@ -102,7 +102,7 @@ class Taken:
 
 
 class Published(NamedTuple):
-    """What became of a message: whether there was a queue, and whether a full one refused it."""
+    """The fate of a message: whether there was a queue, and whether a full one refused it."""
 
     is_routed: bool
     is_refused: bool

@@ -54,7 +54,7 @@ class Queue:
 
     @property
     def overflow(self) -> str:
-        """What a full queue does: drop its head, or refuse what is published."""
+        """The behaviour of a full queue: drop its head, or refuse what is published."""
         return str(self.arguments.get("x-overflow", DROP_HEAD))
 
     @property
@@ -67,7 +67,8 @@ class Queue:
 
     @property
     def delivery_limit(self) -> int | None:
-        """How often a message may come back before it is dead-lettered; None: for ever."""
+        """The number of times that a message may come back before it is dead-lettered; None: for
+        ever."""
         return self.arguments.get("x-delivery-limit")
 
     @property

@@ -109,7 +109,7 @@ class Connection:
 
     @property
     def raises_refusals(self) -> bool:
-        """Whether who publishes without `confirm_select` is told of a refusal by an exception."""
+        """True if who publishes without `confirm_select` is told of a refusal by an exception."""
         return bool((self.client.transport_options or {}).get("confirm_publish"))
 
     def confirm(self, channel: Channel, tag: int, *, is_refused: bool) -> None:
