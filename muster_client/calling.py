@@ -39,7 +39,7 @@ ASKS = {"try_again": TryAgain, "task_rejected": TaskRejected}
 
 
 def asked(error: BaseException) -> Dict[str, Dict[str, Any]]:
-    """What an exception asks for, by its key in `ASKS`; empty if it is a failure."""
+    """The requests of an exception, by their key in `ASKS`; empty if it is a failure."""
     return {
         name: {"after_seconds": getattr(error, "after_seconds", None)}
         for name, kind in ASKS.items()

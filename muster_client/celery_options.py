@@ -1,4 +1,4 @@
-"""What becomes of a Celery task's options in Muster: mapped, ignored with a note, or refused.
+"""The treatment of a Celery task's options in Muster: mapped, ignored with a note, or refused.
 
 The table in docs/from-celery.md says the same.
 """

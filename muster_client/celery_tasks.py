@@ -17,9 +17,9 @@ from typing import Any, Callable, Dict, Iterator, Mapping, Optional, cast
 from muster_client.action import TaskRejected, TryAgain
 
 SELF = ("name", "request", "retry", "max_retries", "default_retry_delay")
-"""What `self` has in a bound task."""
+"""The attributes that `self` has in a bound task."""
 REQUEST = ("id", "retries", "task", "args", "kwargs", "called_directly", "is_eager")
-"""What `self.request` has."""
+"""The attributes that `self.request` has."""
 
 
 class NotInMuster(AttributeError):

@@ -30,7 +30,7 @@ TIMEOUT = httpx.Timeout(40.0, connect=5.0)
 
 
 class _Client:
-    """What both clients know: where the API is, the token, and how patient to be."""
+    """The common part of both clients: where the API is, the token, and how patient to be."""
 
     def __init__(
         self,

@@ -116,7 +116,7 @@ class Description:
 
 
 def _own(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """What the module defines itself, in order."""
+    """The names and values that the module defines itself, in order."""
     for name, value in list(vars(module).items()):
         if getattr(value, "__module__", None) == module.__name__:
             yield name, value

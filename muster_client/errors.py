@@ -21,7 +21,7 @@ class Unreachable(MusterClientError):
 
 
 class UnexpectedAnswer(MusterClientError):
-    """What answered is not the API of Muster."""
+    """The server that answered is not the API of Muster."""
 
 
 class StillOpen(MusterClientError, TimeoutError):

@@ -97,7 +97,7 @@ class Execution:
 
     @property
     def message(self) -> str:
-        """What went wrong, if something did."""
+        """The message about what went wrong; empty if there is none."""
         result = self.result
         return str(result.get("message", "")) if isinstance(result, dict) else ""
 

@@ -1,4 +1,4 @@
-"""What the clients do, step by step, written once for both.
+"""The work of the clients, step by step, written once for both.
 
 A flow is a generator: it yields requests and pauses, and gets the answer to each request. Who runs
 it decides how to send and how to wait (`clients`).

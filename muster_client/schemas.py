@@ -38,8 +38,8 @@ class Parameters:
         self._hints = {name: hints[name] for name in hints if name != "return"}
 
     def problems(self) -> Iterator[str]:
-        """What prevents a schema, each with the name of its parameter. Without a hint, a parameter
-        takes any value."""
+        """The problems that prevent a schema, each with the name of its parameter. Without a hint,
+        a parameter takes any value."""
         for parameter in self._parameters:
             name = parameter.name
             if parameter.kind in REFUSED:

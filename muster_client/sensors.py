@@ -143,7 +143,8 @@ class Sensor:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self.cursor: Json = dict(channel.configuration.get("cursor") or {})
-        """How far it has come: what was sent last with `cursor=`, or recorded before its start."""
+        """The position that it has reached: what was sent last with `cursor=`, or recorded before
+        its start."""
 
     def setup(self) -> None:
         """Prepare; called once."""

@@ -69,7 +69,7 @@ def provide_base_classes() -> None:
 
 
 class SensorService:
-    """What a sensor of StackStorm is given to speak with its surroundings."""
+    """The service that a sensor of StackStorm is given to speak with its surroundings."""
 
     def __init__(self, shim: Shim) -> None:
         self._shim = shim
@@ -154,8 +154,8 @@ class Shim(Sensor):
         self._lock = threading.Lock()
 
     def _options(self, make: Callable[..., Any]) -> dict[str, Any]:
-        """What its constructor takes besides the service. Without an interval in its file, that of
-        its class holds."""
+        """The arguments that its constructor takes besides the service. Without an interval in its
+        file, that of its class holds."""
         options: dict[str, Any] = {"config": self.parameters}
         interval = self.parameters.get("poll_interval")
         if interval is not None and hasattr(make, "poll"):
@@ -167,7 +167,7 @@ class Shim(Sensor):
 
     @property
     def values(self) -> dict[str, Any]:
-        """What the sensor keeps."""
+        """The values that the sensor keeps."""
         found: dict[str, Any] = self.cursor.get(VALUES, {})
         return found
 

@@ -23,7 +23,7 @@ class Request:
     """Below `/api/v1`."""
     body: Mapping[str, Any] | None = None
     most_seconds: float = float("inf")
-    """How long its caller waits for the answer, at most."""
+    """The time that its caller waits for the answer, at most."""
 
     @property
     def content(self) -> bytes | None:
