@@ -1,4 +1,4 @@
-"""What a benchmark asks of Muster about events; called by `muster_side`, with its settings."""
+"""Muster's side of benchmarks of events; called by `muster_side`, with its settings."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def stages_per_second(*, count: int, kinds: int) -> dict[str, float]:
 
 
 def _rate(count: int, call: Callable[[], object]) -> float:
-    """How many a second, until the messages are confirmed, too."""
+    """The number of items a second, until the messages are confirmed, too."""
     started = time.perf_counter()
     call()
     relay.flush()

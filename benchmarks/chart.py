@@ -20,7 +20,7 @@ REACHED, MISSED, INK, FAINT = "#2e7d5b", "#b5533c", "#24292f", "#8c959f"
 
 
 def advantage(verdict: Verdict, value: float) -> float:
-    """How far a value is beyond its goal: 2 is twice as good, whichever way good is."""
+    """The factor by which a value is beyond its goal: 2 is twice as good, whichever way good is."""
     goal = verdict.goal
     if goal.at_least is not None:
         return value / goal.at_least
@@ -29,7 +29,7 @@ def advantage(verdict: Verdict, value: float) -> float:
 
 
 def position(times: float) -> float:
-    """Where on the logarithmic axis an advantage stands, from 0 to 1, cut off at both ends."""
+    """The place of an advantage on the logarithmic axis, from 0 to 1, cut off at both ends."""
     exponent = math.log(max(times, 1e-9), SPAN)
     return (min(1.0, max(-1.0, exponent)) + 1) / 2
 

@@ -39,7 +39,7 @@ class _Load:
         """Events that came, to all tabs."""
         self.answers = 0
         self.seen: dict[str, float] = {}
-        """When each execution was first in an answer, by its id."""
+        """The time at which each execution was first in an answer, by its id."""
         self.writers: set[asyncio.StreamWriter] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self.ended = 0
@@ -162,8 +162,8 @@ def close_tabs() -> None:
 
 
 def counted() -> dict[str, int]:
-    """What came to all tabs since the beginning, and how many streams the server has closed. Raises
-    what a window failed of."""
+    """The number of events and of answers that came to all tabs since the beginning, and of streams
+    that the server has closed. Raises what a window failed of."""
     load = _begun()
     for task in list(load.tasks):
         if task.done():
@@ -172,5 +172,5 @@ def counted() -> dict[str, int]:
 
 
 def seen() -> dict[str, float]:
-    """When each execution was first in an answer to a window, by its id."""
+    """The time at which each execution was first in an answer to a window, by its id."""
     return _begun().seen

@@ -1,4 +1,4 @@
-"""What a benchmark asks of the console; called by `muster_side`, with its settings."""
+"""Muster's side of benchmarks of the console; called by `muster_side`, with its settings."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def load_pages() -> None:
 
 @dataclass
 class Looked:
-    """What the answers of one page have cost."""
+    """The cost of the answers of one page."""
 
     times_ms: list[float]
     statements: int
@@ -131,8 +131,8 @@ def _of_rows() -> Iterator[tuple[str, str]]:
 
 
 def look_at_console(*, path: str, count: int) -> dict[str, Any]:
-    """What `count` answers of this page cost: with nothing kept of what is the same for everybody,
-    as it is for who looks alone. Times are the server's, compression included."""
+    """The cost of `count` answers of this page: with nothing kept of what is the same for
+    everybody, as it is for who looks alone. Times are the server's, compression included."""
     return asdict(_looked(_browser(), path, count))
 
 

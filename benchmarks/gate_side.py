@@ -1,4 +1,4 @@
-"""What a benchmark of gates asks of Muster: `muster_side`, with a queue whose gate a foreign client
+"""Muster's side of benchmarks of gates: `muster_side`, with a queue whose gate a foreign client
 uses. The client's own part is `rivals.task_queue`, the same as for the loops beside it."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the deliveries of the benchmark of webhooks have in them."""
+"""The content of the deliveries of the benchmark of webhooks."""
 
 from __future__ import annotations
 

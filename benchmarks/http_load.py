@@ -20,11 +20,11 @@ import uvloop
 
 @dataclass
 class _Load:
-    """What all connections share."""
+    """The state that all connections share."""
 
     requests: Iterator[bytes]
     due: Callable[[], float]
-    """When the next request is to be sent, by the clock of `time.perf_counter`."""
+    """The time at which the next request is to be sent, by the clock of `time.perf_counter`."""
     statuses: set[int] = field(default_factory=set)
     times_ms: list[float] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""What the figures were measured on."""
+"""The machine that the figures were measured on."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def _processor() -> str:
 
 
 def _fsync_ms() -> float:
-    """How long the disk takes to keep something: what every durable commit waits for."""
+    """The milliseconds that the disk takes to keep something: what every durable commit waits
+    for."""
     times = []
     with tempfile.NamedTemporaryFile() as file:
         for _ in range(100):

@@ -1,4 +1,4 @@
-"""What a benchmark asks of Muster, in a process with an installation's settings.
+"""Muster's side of a benchmark, in a process with an installation's settings.
 
 It stands for an API process: it accepts executions and publishes in the background as the API
 does. Correctness is on, as anywhere: fences, history, confirms, persistent messages.
@@ -144,7 +144,8 @@ def submit(*, count: int, bulk: bool) -> None:
 
 
 def is_finished(*, count: int) -> bool:
-    """Whether nothing is open. Every submission has returned, so all `count` have their rows."""
+    """Return True if nothing is open. Every submission has returned, so all `count` have their
+    rows."""
     with connection.cursor() as cursor:  # not through the ORM: it is asked fifty times a second
         cursor.execute("SELECT 1 FROM orchestrator_execution WHERE ended_at IS NULL LIMIT 1")
         return cursor.fetchone() is None

@@ -1,4 +1,4 @@
-"""What a benchmark asks of Muster's pages and lists; called by `muster_side`, with its settings."""
+"""Muster's side of benchmarks of pages and lists; called by `muster_side`, with its settings."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def _other_lists() -> dict[str, str]:
 
 
 def paths() -> dict[str, str]:
-    """What is looked at, by name: an address of the admin or of the API."""
+    """The addresses that are looked at, by name: of the admin or of the API."""
     admin = reverse("admin:orchestrator_execution_changelist")
     common, rare = "core.noop", "core.echo"
     often = Worker.objects.get(name="w1").pk

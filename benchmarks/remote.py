@@ -25,7 +25,7 @@ PATIENCE_SECONDS = 300.0
 
 
 class BenchmarkError(Exception):
-    """What was measured did not do its work, so there is no figure."""
+    """The measured system did not do its work, so there is no figure."""
 
 
 class Remote:
@@ -52,7 +52,7 @@ class Remote:
         self._link.send((name, keywords))
 
     def answer(self) -> Any:
-        """What the call returned. Raises BenchmarkError with what it raised."""
+        """The value that the call returned. Raises BenchmarkError with what it raised."""
         try:
             if not self._link.poll(PATIENCE_SECONDS):
                 raise BenchmarkError(f"{self._module}: no answer in {PATIENCE_SECONDS:.0f} s")

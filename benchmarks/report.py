@@ -1,4 +1,4 @@
-"""What came out, for readers: JSON, a Markdown table, and the closing table of a run."""
+"""The results, for readers: JSON, a Markdown table, and the closing table of a run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        """Whether the goal was reached, as one word."""
+        """The word that says if the goal was reached."""
         if self.summary is None:
             return "not measured"
         if not self.goal.is_reached(self.summary.median):
@@ -140,7 +140,7 @@ def to_json(results: Sequence[Result], machine: Mapping[str, str]) -> str:
 
 
 def from_json(path: Path) -> tuple[list[Result], dict[str, str]]:
-    """What `to_json` wrote."""
+    """The results and the machine that `to_json` wrote."""
     found: dict[str, Any] = json.loads(path.read_text())
     results = []
     for values in found["results"]:

@@ -1,4 +1,4 @@
-"""What was measured, and what follows from it: nothing here knows how it was measured."""
+"""The measured values, and what follows from them: nothing here knows how they were measured."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True)
 class Goal:
-    """What a figure has to be. A figure is the value of a subject or, with `over`, its ratio to
+    """The goal for a figure. A figure is the value of a subject or, with `over`, its ratio to
     another subject's value of the same round."""
 
     what: str
@@ -74,7 +74,7 @@ class Goal:
         return [own[number] / other[number] for number in both if other[number]]
 
     def is_reached(self, figure: float) -> bool:
-        """Whether a figure, usually the median, is on the right side of every bound."""
+        """Return True if a figure, usually the median, is on the right side of every bound."""
         return (self.at_least is None or figure >= self.at_least) and (
             self.at_most is None or figure <= self.at_most
         )
@@ -82,7 +82,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Plan:
-    """How much to measure."""
+    """The amount to measure."""
 
     size: int = 5_000
     """Executions of a throughput run. What is slow or measured one by one takes a part of it."""
@@ -102,7 +102,7 @@ class Benchmark:
 
 @dataclass
 class Result:
-    """What one benchmark came to; `error` says why it did not come to an end."""
+    """The result of one benchmark; `error` says why it did not come to an end."""
 
     name: str
     title: str

@@ -35,7 +35,7 @@ MORE_ROWS, MORE_ROWS_SHARE = 200, 0.15
 MORE_MB, MORE_MB_SHARE = 8.0, 0.10
 DAY_MINUTES = 24 * 60
 SHORT, LEAST_KEPT_MINUTES = ("-m", "benchmarks.short_memory"), 60
-"""How services are started that keep rows for less than any installation does."""
+"""The arguments that start services that keep rows for less than any installation does."""
 
 
 @dataclass
@@ -117,7 +117,7 @@ def _run(party: Muster, options: argparse.Namespace, console: Console) -> dict[s
 
 
 def _values(party: Muster) -> Iterator[Growth]:
-    """What there is now."""
+    """The values that there are now."""
     for name, rows in party.remote.call("table_rows").items():
         yield Growth(name, "rows", MORE_ROWS, MORE_ROWS_SHARE, [rows])
     still_open = party.remote.call("open_executions")

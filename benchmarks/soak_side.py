@@ -1,4 +1,4 @@
-"""What the soak asks of Muster: some work of each kind, and the sizes of its tables. Called by
+"""Muster's side of the soak: some work of each kind, and the sizes of its tables. Called by
 `muster_side`, with its settings."""
 
 from __future__ import annotations
@@ -94,5 +94,5 @@ def database_bytes() -> int:
 
 
 def open_executions() -> int:
-    """How many have not ended."""
+    """The number of executions that have not ended."""
     return Execution.objects.open().count()

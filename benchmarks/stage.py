@@ -1,4 +1,4 @@
-"""What the benchmarks run on: private servers, and parties of real processes.
+"""The stage that the benchmarks run on: private servers, and parties of real processes.
 
 PostgreSQL is durable as a new installation of it is: `fsync` and `synchronous_commit` on.
 Nothing outlives the run, and all traffic is to this machine's loopback.
@@ -297,7 +297,7 @@ class Muster(Party):
 
     pauses = False
     keeps = False
-    """Whether what earlier runs left stays in the tables."""
+    """True if what earlier runs left stays in the tables."""
 
     module = "benchmarks.muster_side"
 

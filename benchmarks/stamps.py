@@ -1,4 +1,4 @@
-"""How long one execution takes, asked for on an idle system.
+"""The time that one execution takes, asked for on an idle system.
 
 An action tells when it started by a datagram with the machine's monotonic clock.
 

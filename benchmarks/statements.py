@@ -19,7 +19,7 @@ from psycopg import sql
 LINE = re.compile(rb"^\S+ \S+ \S+ \[(\d+)\] LOG:  (?:statement|execute [^:]*): (.*)$", re.MULTILINE)
 BOUNDARIES = (b"BEGIN", b"COMMIT", b"ROLLBACK", b"SAVEPOINT", b"RELEASE")
 PRESENCE = b'UPDATE "orchestrator_service"'
-"""What every service says of itself, console or not."""
+"""The statement by which every service says that it is there, console or not."""
 
 
 class Log:

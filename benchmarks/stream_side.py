@@ -1,4 +1,4 @@
-"""What a benchmark asks of Muster about streams; called by `muster_side`, with its settings."""
+"""Muster's side of benchmarks of streams; called by `muster_side`, with its settings."""
 
 from __future__ import annotations
 

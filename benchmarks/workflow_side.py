@@ -1,4 +1,4 @@
-"""What a benchmark asks of Muster about tasks; called by `muster_side`, with its settings."""
+"""Muster's side of benchmarks of tasks; called by `muster_side`, with its settings."""
 
 from __future__ import annotations
 

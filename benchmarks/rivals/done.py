@@ -1,5 +1,5 @@
-"""How the end of a run is seen where a system cannot be asked: each task appends a byte to a file.
-It costs about a microsecond."""
+"""The end of a run, seen where a system cannot be asked: each task appends a byte to a file. It
+costs about a microsecond."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def id_of(body: bytes) -> str:
 
 
 def answer_of(body: bytes | str) -> amqp.Message:
-    """What a loop answers: the task, done."""
+    """The answer of a loop: the task, done."""
     task = json.loads(body)
     base64.b64decode(task["taskData"])
     task |= {"taskStatus": "RESULT_SUCCESS", "to": OUTPUT}

@@ -1,4 +1,4 @@
-"""What it costs to advance a task of 10, 100 and 1,000 steps, all of which are ready at once."""
+"""The cost of advancing a task of 10, 100 and 1,000 steps, all of which are ready at once."""
 
 from __future__ import annotations
 

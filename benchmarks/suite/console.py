@@ -19,7 +19,7 @@ from benchmarks.statements import Log
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much there is, and how long it is looked at."""
+    """The amount of what there is, and the time for which it is looked at."""
 
     executions: int
     others: int
@@ -145,7 +145,7 @@ def _quiet(log: Log, number: int) -> Iterator[Sample]:
 def _listening(
     party: Muster, load: Remote, log: Log, sizes: Sizes, number: int
 ) -> Iterator[Sample]:
-    """What one tab costs, and what many, while an execution is accepted each second; and what stays
+    """The cost of one tab, and of many, while an execution is accepted each second; and what stays
     when they have left."""
     ours = {party.remote.call("backend")}
     one = _with_tabs(party, load, log, tabs=1, seconds=sizes.seconds)
@@ -161,7 +161,7 @@ def _listening(
 
 @dataclass(frozen=True)
 class Cost:
-    """What was used while some tabs were open."""
+    """The resources that were used while some tabs were open."""
 
     seconds: float
     processor: float

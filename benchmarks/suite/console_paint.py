@@ -64,7 +64,7 @@ def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
 
 @dataclass(frozen=True)
 class Visitor:
-    """Who is logged in, and where."""
+    """The session of somebody who is logged in, and its address."""
 
     url: str
     cookie: str

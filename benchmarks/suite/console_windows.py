@@ -1,4 +1,4 @@
-"""What open windows of the console cost the work beside them."""
+"""The cost of open windows of the console for the work beside them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast dead letters become failed executions and entries."""
+"""The speed at which dead letters become failed executions and entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What it costs to schedule, with 10, 100 and 1,000 workers registered."""
+"""The cost of scheduling, with 10, 100 and 1,000 workers registered."""
 
 from __future__ import annotations
 

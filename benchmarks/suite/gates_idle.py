@@ -1,4 +1,4 @@
-"""How soon one task message is answered, on an idle system."""
+"""The time until one task message is answered, on an idle system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What limits of queues cost those that do not reach them."""
+"""The cost of limits of queues for those that do not reach them."""
 
 from __future__ import annotations
 

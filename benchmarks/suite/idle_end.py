@@ -1,4 +1,4 @@
-"""How soon an execution is over, in the database, on an idle system."""
+"""The time until an execution is over, in the database, on an idle system."""
 
 from __future__ import annotations
 

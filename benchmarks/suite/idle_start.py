@@ -1,4 +1,4 @@
-"""How soon an action starts on an idle system, over raw Celery."""
+"""The time until an action starts on an idle system, over raw Celery."""
 
 from __future__ import annotations
 

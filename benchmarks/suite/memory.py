@@ -39,7 +39,7 @@ def measure(stage: Stage, plan: Plan) -> Iterator[Sample]:
 
 
 def unique_mb(muster: Muster, name: str) -> float:
-    """What a service would give back if it ended, with its children."""
+    """The memory that a service would give back if it ended, with its children."""
     total: float = sum(each.memory_full_info().uss for each in muster.tree(name))
     return total / MB
 

@@ -1,4 +1,5 @@
-"""What policies cost whoever has none, and how fast the places of one hot bucket are filled."""
+"""The cost of policies for whoever has none, and the speed at which the places of one hot bucket
+are filled."""
 
 from __future__ import annotations
 

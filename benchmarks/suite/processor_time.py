@@ -1,4 +1,4 @@
-"""Where the time goes: processor time of each part, for one execution."""
+"""The processor time of each part, for one execution."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _used(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, 
 
 
 def _idle_percent(stage: Stage, muster: Muster) -> float:
-    """What Muster's own services take while there is nothing to do."""
+    """The processor time that Muster's own services take while there is nothing to do."""
     parts = ("executor", "worker", "worker's pool")
     before = _seconds_by_part(stage, muster)
     time.sleep(IDLE_SECONDS)

@@ -1,4 +1,4 @@
-"""What it costs to find the rules that match an event: 1,000 rules of one trigger."""
+"""The cost of finding the rules that match an event: 1,000 rules of one trigger."""
 
 from __future__ import annotations
 

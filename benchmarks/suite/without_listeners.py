@@ -1,4 +1,4 @@
-"""What streams cost whoever does not listen."""
+"""The cost of streams for whoever does not listen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What automation costs whoever has no rule."""
+"""The cost of automation for whoever has no rule."""
 
 from __future__ import annotations
 
