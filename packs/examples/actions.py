@@ -33,12 +33,12 @@ def charge(*, amount: float, card: str, provider: str | None = None) -> dict[str
 
 
 def route(*, amount: float, limit: float) -> dict[str, Any]:
-    """Which steps an amount needs: a decision's result names them."""
+    """The steps that an amount needs: a decision's result names them."""
     return {"steps": ["approve"] if amount <= limit else ["review", "sign"]}
 
 
 def plan_rows(*, rows: int) -> dict[str, Any]:
-    """How many rows there are: a batchable step's result is the range of a cursor."""
+    """The number of rows that there are: a batchable step's result is the range of a cursor."""
     return {"cursor": {"start": 0, "end": rows}}
 
 
