@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import click
 from celery import Celery, signals
 from django.conf import settings
 
@@ -36,6 +37,14 @@ app.steps["worker"].update(
         "workers.bootsteps:AgentStep",
         "workers.bootsteps:SignalStep",
     }
+)
+app.user_options["worker"].add(
+    click.Option(
+        ["--replace"],
+        is_flag=True,
+        help="with -Q worker.7.executions: take the place of a process of this host that is this "
+        "worker; what it runs is lost",
+    )
 )
 app.steps["consumer"].update({"tasks.unreadable:RejectStep", "workers.bootsteps:CancelStep"})
 

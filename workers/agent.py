@@ -45,10 +45,14 @@ log = structlog.get_logger(__name__)
 class Agent:
     """The parts that make a Celery worker process one of Muster's workers."""
 
-    def __init__(self, *, worker_id: int, capacity: int, pool_kind: str) -> None:
+    def __init__(
+        self, *, worker_id: int, capacity: int, pool_kind: str, replaces: bool = False
+    ) -> None:
         self.worker_id = worker_id
         self.capacity = capacity
         self.pool_kind = pool_kind
+        self.replaces = replaces
+        """True if it may end the life that another process leads on this machine."""
         self.may_vanish = True
         """True while nothing of this life is written anywhere: it may end without a trace."""
         self.is_stopping = False
@@ -75,22 +79,27 @@ class Agent:
 
         In this order: messages for a known worker without a queue would get lost. It gets no work
         before it consumes, see `Admission`: until then it may not even notice a request to stop.
+        Raises SystemExit if another process of this machine is this worker.
         """
         _declare(self.worker_id)
         database.wait_until_reachable()
         self.may_vanish = False
-        worker = fleet.register(
-            worker_id=self.worker_id,
-            capacity=self.capacity,
-            runtimes=runtimes.offered(),
-            isolation=isolation.of_processes(),
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            version=_celery_version(),
-            is_ready=False,
-            missing_code=self.code.survey(),
-            now=clock.now(),
-        )
+        try:
+            worker = fleet.register(
+                worker_id=self.worker_id,
+                capacity=self.capacity,
+                runtimes=runtimes.offered(),
+                isolation=isolation.of_processes(),
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                version=_celery_version(),
+                is_ready=False,
+                missing_code=self.code.survey(),
+                replaces=self.replaces,
+                now=clock.now(),
+            )
+        except fleet.WorkerRuns as error:
+            raise SystemExit(str(error)) from None
         self.name, self.incarnation = worker.name, worker.incarnation
         # processes that a killed earlier life left behind must not overlap with this one
         earlier = self._token(self.incarnation - 1)

@@ -44,8 +44,9 @@ class AgentStep(bootsteps.StartStopStep):
 
     requires = ("celery.worker.components:Pool",)
 
-    def __init__(self, worker: Any, **kwargs: Any) -> None:
+    def __init__(self, worker: Any, replace: bool = False, **kwargs: Any) -> None:
         worker.muster_agent = None
+        self.replaces = replace
         super().__init__(worker, **kwargs)
 
     def include_if(self, worker: Any) -> bool:
@@ -58,6 +59,7 @@ class AgentStep(bootsteps.StartStopStep):
             worker_id=worker_id,
             capacity=worker.concurrency,
             pool_kind=worker.pool_cls.__module__.rpartition(".")[2],
+            replaces=self.replaces,
         )
         _hear(agent)
         open_files.allow(worker.concurrency)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
 from typing import Any
@@ -73,7 +74,7 @@ def test_frozen_worker_that_comes_back_is_refused_and_ends_itself(
 
 # on servers the two compete for one queue
 @pytest.mark.parametrize("backend", ["servers"], indirect=True)
-def test_second_process_of_a_name_takes_over_and_the_first_is_refused(
+def test_second_process_of_a_name_is_refused_unless_it_is_to_replace_the_first(
     install: Callable[..., Any],
 ) -> None:
     muster: Installation = install()
@@ -86,7 +87,19 @@ def test_second_process_of_a_name_takes_over_and_the_first_is_refused(
         muster.wait_for_start(label)
     first.tree()
 
-    second = muster.start_worker("w1")
+    refused = muster.start_worker("w1", queues="default=1")
+    queue = f"scenario.worker.{muster.worker('w1').id}.executions"
+    celery = ("-m", "celery", "-A", "settings", "worker", "-Q", queue, "-c", "1")
+    by_queue = muster.start("celery", *celery, **muster.login("worker"))
+    for service in (refused, by_queue):
+        assert service.exit_status() == 1
+        assert f"Worker w1 runs already: host {socket.gethostname()}, pid {first.pid}" in (
+            service.log()
+        )
+    assert muster.worker("w1").queues == {}, "the first serves what it served"
+    assert muster.worker("w1").incarnation == 1
+
+    second = muster.start_worker("w1", replaces=True)
     muster.wait_for(second.is_up, "it is not ready", within_seconds=START_SECONDS)
     assert muster.wait_for_start("again", attempt=2).pid in [one.pid for one in second.tree()]
     muster.cancel(again)

@@ -30,6 +30,7 @@ from orchestrator.core.fleet.pauses import is_waiting_for_health, pause, set_pau
 from orchestrator.core.fleet.placement import FleetBusy, NoWorkerAvailable, Placement
 from orchestrator.core.fleet.portrait import lacking, named, pauses_of
 from orchestrator.core.fleet.subscriptions import InvalidSubscription
+from orchestrator.core.fleet.takeovers import WorkerRuns, require_vacant
 from orchestrator.core.fleet.why_none import BROKER_CHECK, present, present_until
 from orchestrator.core.models.fleet import LONGEST_PAUSE, paused
 
@@ -45,6 +46,7 @@ __all__ = [
     "UnknownWorker",
     "WorkerHoldsWork",
     "WorkerIsUp",
+    "WorkerRuns",
     "admit",
     "beat",
     "clock_is_trusted",
@@ -67,6 +69,7 @@ __all__ = [
     "present",
     "present_until",
     "register",
+    "require_vacant",
     "retire",
     "retire_gone",
     "set_pauses",

@@ -16,7 +16,7 @@ from django.db import transaction
 from orchestrator.core import clock, metrics
 from orchestrator.core import isolation as levels
 from orchestrator.core.errors import NotFound
-from orchestrator.core.fleet import subscriptions
+from orchestrator.core.fleet import subscriptions, takeovers
 from orchestrator.core.models import Worker, WorkerEvent
 
 log = structlog.get_logger(__name__)
@@ -90,14 +90,19 @@ def register(
     is_ready: bool = True,
     isolation: str = levels.PROCESS,
     missing_code: Mapping[str, str] | None = None,
+    replaces: bool = False,
 ) -> Worker:
     """Begin a new life of a worker: its earlier incarnation is refused from now on.
 
     `version` is Celery's. One that is not ready gets no work until `admit`. A cordon stays: it
-    belongs to the worker, not to one life. Raises UnknownWorker.
+    belongs to the worker, not to one life. A life that another process of `host`, this machine,
+    leads ends only if this one `replaces` it. Raises UnknownWorker and WorkerRuns.
     """
     with transaction.atomic():
         worker = locked(worker_id)
+        if not replaces:
+            takeovers.require_vacant(worker, host=host, pid=pid, now=now)
+        takeovers.warn_of_another_host(worker, host=host, now=now)
         if worker.is_up:
             note(worker, Kind.LOST, reason="replaced by a new process", now=now)
             metrics.WORKER_DOWNTIME.observe([("", _silent_seconds(worker, now))])

@@ -21,6 +21,7 @@ def run_worker(
     loglevel: str,
     sends_events: bool = False,
     keeps_gates: bool = False,
+    replaces_worker: bool = False,
 ) -> NoReturn:
     """Run `celery -A settings worker` in this process, and exit with its exit code.
 
@@ -41,6 +42,7 @@ def run_worker(
         task_events=sends_events or None,
         # no banner among lines for machines
         quiet=settings.LOG_AS_JSON,
+        replace=replaces_worker,  # read by workers.bootsteps
     )
     worker.start()
     sys.exit(worker.exitcode)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from argparse import ArgumentTypeError
 from typing import Any
@@ -12,6 +13,7 @@ from django.core.management.base import CommandError, CommandParser
 from orchestrator.core import clock, database, fleet, isolation, topology
 from orchestrator.core.fleet import subscriptions
 from orchestrator.core.management import arguments, celery_process, output, ping
+from orchestrator.core.models import Worker
 
 
 class Command(output.MusterCommand):
@@ -57,6 +59,12 @@ class Command(output.MusterCommand):
             help="the queues that it serves, each with the most slots for it; NAME:retry is the "
             "retry lane of a queue (default: the queue `default` alone)",
         )
+        parser.add_argument(
+            "--replace",
+            action="store_true",
+            help="take the place of a process of this name that runs on this host; what it runs is "
+            "lost (default: refuse to start)",
+        )
         parser.add_argument("--events", action="store_true", help="send task events (Flower)")
         parser.add_argument("--loglevel", default="INFO")
 
@@ -70,6 +78,8 @@ class Command(output.MusterCommand):
         if options["runtimes"]:
             os.execv(sys.executable, [sys.executable, "-m", "workers.survey"])  # noqa: S606
         database.wait_until_reachable()
+        if not options["replace"]:
+            _require_vacant(options["name"])
         try:
             worker = fleet.enlist(
                 name=options["name"], labels=dict(options["label"]), queues=options["queues"]
@@ -83,7 +93,20 @@ class Command(output.MusterCommand):
             concurrency=options["concurrency"],
             loglevel=options["loglevel"],
             sends_events=options["events"],
+            replaces_worker=options["replace"],
         )
+
+
+def _require_vacant(name: str) -> None:
+    """Check this before the row gets other labels and queues, as they would be those of the process
+    that runs. Raises CommandError."""
+    worker = Worker.objects.filter(name=name).first()
+    if worker is None:
+        return
+    try:
+        fleet.require_vacant(worker, host=socket.gethostname(), pid=os.getpid(), now=clock.now())
+    except fleet.WorkerRuns as error:
+        raise CommandError(str(error)) from None
 
 
 def _default_pool() -> str:
