@@ -633,12 +633,12 @@ class Installation:
         concurrency: int = 2,
         pool: str = "",
         queues: str = "",
-        replaces: bool = False,
+        options: Sequence[str] = (),
         wrapper: Sequence[str] = (),
         **environment: str,
     ) -> Service:
         arguments = ["--name", name, "--concurrency", str(concurrency)]
-        arguments += ["--replace"] if replaces else []
+        arguments += options
         arguments += ["--pool", pool] if pool else []
         arguments += ["--queues", queues] if queues else []
         login = self.login("worker") | environment

@@ -99,7 +99,7 @@ def test_second_process_of_a_name_is_refused_unless_it_is_to_replace_the_first(
     assert muster.worker("w1").queues == {}, "the first serves what it served"
     assert muster.worker("w1").incarnation == 1
 
-    second = muster.start_worker("w1", replaces=True)
+    second = muster.start_worker("w1", options=["--replace"])
     muster.wait_for(second.is_up, "it is not ready", within_seconds=START_SECONDS)
     assert muster.wait_for_start("again", attempt=2).pid in [one.pid for one in second.tree()]
     muster.cancel(again)
