@@ -391,6 +391,8 @@ def from_environment(environ: Mapping[str, str]) -> Muster:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f" Did you mean {PREFIX}{near[0].upper()}?" if near else ""
             raise ImproperlyConfigured(f"{variable} is not a setting of Muster.{hint}")
+        if name == "data_dir" and not text.strip():
+            continue  # it would be the directory of the program
         values[name] = _parse(variable, text, kind=type(known[name].default))
     muster = Muster(**values)
     _refuse_endless(muster)

@@ -153,6 +153,12 @@ def test_number_that_no_date_can_be_reckoned_with_is_refused(
     assert str(error.value) == f"{variable}={float(text)}: expected {expected}."
 
 
+@pytest.mark.parametrize("text", ["", " "])
+def test_empty_data_directory_is_the_default_one_and_not_that_of_the_program(text: str) -> None:
+    kept = muster.from_environment({"MUSTER_DATA_DIR": text})
+    assert kept.data_dir == muster.Muster().data_dir
+
+
 def test_inf_is_no_limit_where_the_setting_says_so() -> None:
     names = ("KEEP_EXECUTIONS", "KEEP_EXECUTIONS_DAYS", "REQUESTS_PER_MINUTE", "KEEP_OUTPUT_DAYS")
     kept = muster.from_environment({f"MUSTER_{name}": "inf" for name in names})
