@@ -54,7 +54,13 @@ def living(pid: int, *, name: str = "w1", host: str = HOST, **values: Any) -> Wo
 
 
 def register(worker: Worker, *, now: datetime | None = None, **values: Any) -> Worker:
-    life: dict[str, Any] = {"capacity": 1, "runtimes": [], "host": HOST, "pid": os.getpid(), "version": "1"}
+    life: dict[str, Any] = {
+        "capacity": 1,
+        "runtimes": [],
+        "host": HOST,
+        "pid": os.getpid(),
+        "version": "1",
+    }
     return fleet.register(worker_id=worker.pk, now=now or clock.now(), **life | values)
 
 
