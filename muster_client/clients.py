@@ -12,6 +12,7 @@ from uuid import UUID
 import httpx
 
 from muster_client import flows
+from muster_client.errors import InvalidArgument
 from muster_client.executions import Event, Execution
 from muster_client.flows import Flow, Reply, Story
 from muster_client.patience import Patience
@@ -45,9 +46,11 @@ class _Client:
         `httpx_options` go to httpx: `verify`, `cert`, `proxy`, `transport` and others."""
         base = url.rstrip("/").removesuffix(PREFIX)
         if not base.startswith(("http://", "https://")):
-            raise ValueError(f"url: expected http://... or https://..., found {url!r}")
+            raise InvalidArgument(f"url: expected http://... or https://..., found {url!r}")
         if not token:
-            raise ValueError("token: expected one that `manage.py token create` shows, found none")
+            raise InvalidArgument(
+                "token: expected one that `manage.py token create` shows, found none"
+            )
         self.patience = patience or Patience()
         self._httpx_options: dict[str, Any] = {
             "base_url": base + PREFIX,
@@ -250,6 +253,8 @@ class AsyncMuster(_Client):
 def _new(
     action_ref: str, parameters: Mapping[str, Any] | None, options: Mapping[str, Any]
 ) -> dict[str, Any]:
+    if not isinstance(parameters, Mapping | None):
+        raise InvalidArgument(f"parameters: expected a mapping, found {parameters!r}")
     return {"action_ref": action_ref, "parameters": dict(parameters or {}), **options}
 
 

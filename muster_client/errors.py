@@ -16,6 +16,10 @@ class MusterClientError(Exception):
     """The client could not do what was asked."""
 
 
+class InvalidArgument(MusterClientError, ValueError):
+    """What the client was called with cannot be sent. Nothing was sent."""
+
+
 class Unreachable(MusterClientError):
     """No server answered. The request may have had its effect: repeat it with its key."""
 

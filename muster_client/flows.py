@@ -16,6 +16,7 @@ from uuid import UUID
 from muster_client.errors import (
     AlreadyOver,
     ExecutionDidNotComplete,
+    InvalidArgument,
     Problem,
     StillOpen,
     Unavailable,
@@ -184,5 +185,8 @@ def _until_next_look(execution: Execution, look_seconds: float, give_up_at: floa
 
 
 def _checked(id: UUID | str) -> UUID:
-    """The id, as nothing but an id may become a part of a path. Raises ValueError."""
-    return id if isinstance(id, UUID) else UUID(id)
+    """The id, as nothing but an id may become a part of a path. Raises InvalidArgument."""
+    try:
+        return id if isinstance(id, UUID) else UUID(id)
+    except (AttributeError, TypeError, ValueError):
+        raise InvalidArgument(f"id: expected the UUID of an execution, found {id!r}") from None

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from muster_client.errors import CLASSES, URN, Problem, Unavailable, UnexpectedAnswer
+from muster_client.errors import (
+    CLASSES,
+    URN,
+    InvalidArgument,
+    Problem,
+    Unavailable,
+    UnexpectedAnswer,
+)
 
 SHOWN_CHARACTERS = 200
 
@@ -27,7 +34,11 @@ class Request:
 
     @property
     def content(self) -> bytes | None:
-        return None if self.body is None else json.dumps(self.body, allow_nan=False).encode()
+        """The body as JSON. Raises InvalidArgument."""
+        try:
+            return None if self.body is None else json.dumps(self.body, allow_nan=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidArgument(f"The request cannot be written as JSON: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -126,8 +126,27 @@ class TestErrors:
             muster.get(uuid.uuid4())
 
     def test_nothing_but_an_id_becomes_a_part_of_a_path(self, muster, network):
-        with pytest.raises(ValueError, match="UUID"):
-            muster.get("../tokens")
+        for call in (muster.get, muster.wait, muster.cancel):
+            with pytest.raises(muster_client.InvalidArgument, match=r"UUID.*'\.\./tokens'"):
+                call("../tokens")
+        with pytest.raises(muster_client.InvalidArgument, match="found 'nope'"):
+            list(muster.follow("nope"))
+        assert network.requests == []
+
+    @pytest.mark.parametrize(
+        ("parameters", "message"),
+        [
+            ({"x": float("nan")}, "JSON"),
+            ({"x": {1, 2}}, "JSON.*set"),
+            (["x"], r"expected a mapping, found \['x'\]"),
+        ],
+    )
+    def test_what_cannot_be_written_as_json_is_an_error_of_the_client(
+        self, muster, network, parameters, message
+    ):
+        with pytest.raises(muster_client.InvalidArgument, match=message) as raised:
+            muster.submit("core.echo", parameters)
+        assert isinstance(raised.value, muster_client.MusterClientError)
         assert network.requests == []
 
     def test_answer_of_something_else_is_unexpected(self, muster, network):
@@ -140,7 +159,7 @@ class TestErrors:
 
     @pytest.mark.parametrize(("url", "token"), [("muster.test", "mst_x"), ("http://x", "")])
     def test_client_needs_a_url_and_a_token(self, url, token):
-        with pytest.raises(ValueError, match="expected"):
+        with pytest.raises(muster_client.InvalidArgument, match="expected"):
             muster_client.Muster(url, token=token)
 
 
