@@ -79,7 +79,8 @@ def get_sensor_log(request: AuthenticatedRequest, ref: Ref, query: Query[LogQuer
     "/{ref}/restart", auth=needs("sensors.enable"), response=documented(404, 409, _200=SensorDetail)
 )
 def restart_sensor(request: AuthenticatedRequest, ref: Ref) -> HttpResponse:
-    """End it wherever it runs, and start it again with its cursor, at once."""
+    """End it wherever it runs, and start it again with its cursor, at once. 409 if it is
+    disabled."""
     return _changed(request, ref, catalogue.restart)
 
 

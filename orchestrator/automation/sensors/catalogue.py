@@ -31,6 +31,12 @@ class SensorIsRetired(Conflict):
     kind = "sensor-is-retired"
 
 
+class SensorIsDisabled(Conflict):
+    """The sensor is disabled: it starts when it is enabled."""
+
+    kind = "sensor-is-disabled"
+
+
 class SensorIsPoll(Conflict):
     """A poll runs while an enabled rule waits for it: enable or disable the rule."""
 
@@ -111,9 +117,11 @@ def disable(ref: str, *, now: datetime, actor: str) -> Sensor:
 
 @transaction.atomic
 def restart(ref: str, *, now: datetime, actor: str) -> Sensor:
-    """End it wherever it runs, and start it with its cursor, at once. One that is disabled stays
-    so. Raises UnknownSensor and SensorIsRetired."""
+    """End it wherever it runs, and start it with its cursor, at once. Raises UnknownSensor,
+    SensorIsRetired and SensorIsDisabled."""
     row = _usable(ref)
+    if not row.is_enabled:
+        raise SensorIsDisabled(f"The sensor {row} is disabled: `sensors enable` starts it")
     assigning.restart(row, now=now, actor=actor)
     return find(ref)
 

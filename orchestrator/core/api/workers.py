@@ -113,12 +113,13 @@ def uncordon_worker(
 @router.post(
     "/{worker_id}/drain",
     auth=needs("workers.order"),
-    response=documented(404, 422, _200=WorkerOut),
+    response=documented(404, 409, 422, _200=WorkerOut),
 )
 def drain_worker(
     request: AuthenticatedRequest, worker_id: pages.RowId, order: Body[Order]
 ) -> HttpResponse:
-    """Cordon it; it finishes its running executions and exits. Waiting ones move elsewhere now."""
+    """Cordon it; it finishes its running executions and exits. Waiting ones move elsewhere now.
+    409 if it is retired."""
     return _ordered(request, worker_id, order, executions.drain_worker)
 
 

@@ -19,6 +19,7 @@ from orchestrator.core.fleet.lives import (
 from orchestrator.core.fleet.needs import Need
 from orchestrator.core.fleet.orders import (
     WorkerHoldsWork,
+    WorkerIsRetired,
     WorkerIsUp,
     cordon,
     order_drain,
@@ -45,6 +46,7 @@ __all__ = [
     "Placement",
     "UnknownWorker",
     "WorkerHoldsWork",
+    "WorkerIsRetired",
     "WorkerIsUp",
     "WorkerRuns",
     "admit",

@@ -29,6 +29,12 @@ class WorkerIsUp(Conflict):
     kind = "worker-is-up"
 
 
+class WorkerIsRetired(Conflict):
+    """The worker is retired: it has no process that could be drained."""
+
+    kind = "worker-is-retired"
+
+
 class WorkerHoldsWork(Conflict):
     """Something still waits for this worker, and would be lost."""
 
@@ -64,9 +70,12 @@ def order_drain(*, worker_id: int, actor: str, reason: str, now: datetime) -> Wo
     """Cordon a worker and have it finish what it runs, take nothing more, and leave.
 
     It learns of that at its next heartbeat. The cordon stays: after a restart, by its supervisor or
-    by hand, it gets no work until it is uncordoned. Raises UnknownWorker.
+    by hand, it gets no work until it is uncordoned. Raises UnknownWorker and
+    WorkerIsRetired.
     """
     with transaction.atomic():
+        if (retired := locked(worker_id)).retired_at is not None:
+            raise WorkerIsRetired(f"{retired} is retired: it has no process that could be drained")
         worker = cordon(worker_id=worker_id, actor=actor, reason=reason, now=now)
         if worker.is_up and worker.status != Status.DRAINING:
             change(worker, status=Status.DRAINING, status_reason=f"drained by {actor}: {reason}")

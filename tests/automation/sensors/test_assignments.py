@@ -105,7 +105,8 @@ def test_disabled_sensor_is_ended_and_restarted_one_is_taken_again_with_its_curs
     assert end(again)
     assert row_of().state == "unwanted"
     assert making.take(service) == []
-    catalogue.restart(making.WATCH, now=NOW, actor="me")
+    with pytest.raises(catalogue.SensorIsDisabled, match="`sensors enable` starts it"):
+        catalogue.restart(making.WATCH, now=NOW, actor="me")
     assert row_of().state == "unwanted"
     catalogue.enable(making.WATCH, now=NOW, actor="me")
     assert row_of().state == "vacant"

@@ -98,6 +98,13 @@ def test_drain_of_a_worker_that_is_down_cordons_it() -> None:
     assert (reread(worker).status, reread(worker).cordoned) == ("inactive", True)
 
 
+def test_retired_worker_is_not_drained() -> None:
+    worker = make_worker(status="inactive", retired_at=NOW)
+    with pytest.raises(fleet.WorkerIsRetired, match="w1 is retired"):
+        fleet.order_drain(worker_id=worker.pk, reason="", **BY_ADA)
+    assert (reread(worker).cordoned, history(worker)) == (False, [])
+
+
 def test_unknown_worker_cannot_be_ordered_about(deletions: Channel) -> None:
     for order in (fleet.cordon, fleet.uncordon, fleet.order_drain, fleet.retire):
         with pytest.raises(fleet.UnknownWorker, match="4711"):
