@@ -39,6 +39,8 @@ def expand(items: Sequence[str], parameters: Mapping[str, Any]) -> list[str]:
         name = whole(item)
         value = parameters.get(name) if name else None
         if isinstance(value, list):
+            if None in value:
+                raise CannotExpand(f"Parameter {name!r} has null at index {value.index(None)}.")
             argv += [_text(name or "", element) for element in value]
         else:
             argv.append(fill(item, parameters))
@@ -57,13 +59,16 @@ def _filled(
 ) -> str:
     if literal := match["literal"]:
         return f"{{{literal}}}"
-    return escape(_text(match["name"], parameters.get(match["name"])))
+    name = match["name"]
+    if name not in parameters:
+        raise CannotExpand(f"Parameter {name!r} is not given, and an argument needs it.")
+    return escape(_text(name, parameters[name]))
 
 
 def _text(name: str, value: Any) -> str:
     """Convert a value to text: a string as it is, anything else as JSON."""
     if value is None:
-        raise CannotExpand(f"Parameter {name!r} is not given, and an argument needs it.")
+        raise CannotExpand(f"Parameter {name!r} is null, and an argument needs a value.")
     if isinstance(value, list):
         raise CannotExpand(f"Parameter {name!r} is a list: it must be an argument of its own.")
     text = value if isinstance(value, str) else json.dumps(value)

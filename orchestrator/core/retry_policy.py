@@ -123,7 +123,8 @@ def problems(values: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _unknown(name: str, names: list[str]) -> str:
     near = spelling.near(name, names)
-    return f"unknown key, did you mean {near!r}?" if near else "unknown key"
+    hint = f"did you mean {near!r}?" if near else f"expected one of {', '.join(names)}"
+    return f"unknown key, {hint}"
 
 
 def _is_whole(value: Any, *, least: int) -> bool:

@@ -103,7 +103,17 @@ def _whole(least: int, most: int) -> Key:
 def _are_pointers(value: Any) -> bool:
     if not isinstance(value, list) or len(value) > KEYS_MAX or len(value) != len(_different(value)):
         return False
-    return all(isinstance(each, str) and POINTER.fullmatch(each) for each in value)
+    return all(map(_is_pointer, value))
+
+
+def _is_pointer(value: Any) -> bool:
+    return isinstance(value, str) and POINTER.fullmatch(value) is not None
+
+
+def _no_pointer(value: Any) -> Any:
+    """The first of a list that is no pointer, or all of it."""
+    each = value if isinstance(value, list) else []
+    return next((one for one in each if not _is_pointer(one)), value)
 
 
 def _different(values: Sequence[Any]) -> set[str]:
@@ -148,6 +158,7 @@ COMMON: Mapping[str, Key] = {
     "keyed_by": Key(
         f"a list of at most {KEYS_MAX} different JSON pointers to parameters, such as /host",
         _are_pointers,
+        fault_in=_no_pointer,
     ),
     "on_exceed": one_of(*Policy.OnExceed.values),
     "enabled": YES_OR_NO,

@@ -145,7 +145,7 @@ def apply(
     queue = _locked(new.name)
     present = 0 if queue is None else queue.revision
     if revision is not None and revision != present:
-        raise RevisionDiffers(f"The queue {new.name} is at revision {present}, not {revision}")
+        raise RevisionDiffers(_differs(new.name, queue, revision))
     if queue is not None and queue.retired_at is None:
         _require_owner(queue, pack)
     applied = differences(new, principal=principal)
@@ -164,6 +164,16 @@ def apply(
     changed = ", ".join(each.key for each in applied.differences)
     _note(queue, kind, actor=actor, reason=reason or changed, now=now)
     return applied
+
+
+def _differs(name: str, queue: WorkQueue | None, revision: int) -> str:
+    if queue is None:
+        return f"There is no queue {name}: it cannot be at revision {revision}"
+    if revision:
+        return f"The queue {name} is at revision {queue.revision}, not {revision}"
+    if queue.retired_at is not None:
+        return f"The queue {name} exists, and is retired: `queue apply` has it in use again"
+    return f"The queue {name} exists already: `queue apply` changes it"
 
 
 def pause(name: str, *, reason: str, actor: str, now: datetime) -> WorkQueue:

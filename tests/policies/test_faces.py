@@ -233,7 +233,10 @@ def test_policy_that_left_its_pack_limits_nothing(folder: Folder, tmp_path: Path
     ("text", "problem"),
     [
         (PER_HOST.replace("3", "none"), r"per-host\.yaml:4:8: limit: expected a whole number"),
-        (PER_HOST.replace("/host", "host"), r"per-host\.yaml:5:11: keyed_by: expected a list"),
+        (
+            PER_HOST.replace("/host", "host"),
+            r"per-host\.yaml:5:11: keyed_by: .* /host, found 'host'",
+        ),
         (PER_HOST + "period: day\n", r"per-host\.yaml:6:9: period: expected only with kind quota"),
         (PER_HOST + "target: x\n", r"per-host\.yaml:6:1: target: unknown key"),
         (PER_HOST + "rule: x\n", r"per-host\.yaml:6:7: rule: expected one of action and rule"),

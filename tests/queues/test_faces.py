@@ -43,7 +43,8 @@ SHELL: dict[str, Any] = {
 def test_queues_are_made_listed_and_shown() -> None:
     assert "Make one" in queue.run("list")
     assert queue.run("create", "orders", "--max-running", "3") == "orders: created\n"
-    assert "at revision 1" in queue.refused("create", "orders")
+    told = queue.refused("create", "orders")
+    assert told == "The queue orders exists already: `queue apply` changes it"
     make_worker(queues={"orders": 2, "orders:retry": 1}, now=NOW)
     waiting(number=2)
     [listed] = queue.document("list")["items"]

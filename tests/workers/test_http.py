@@ -363,6 +363,13 @@ def test_a_server_that_is_not_there_is_told(server):
     assert outcome.result["message"].startswith("The request failed: ")
 
 
+def test_url_without_a_scheme_is_told_in_one_sentence():
+    told = http("example.org").result["message"]
+    assert told.startswith("The request failed: ")
+    assert told.endswith(".")
+    assert not told.endswith("..")
+
+
 @pytest.mark.parametrize(
     "text",
     [

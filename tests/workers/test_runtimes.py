@@ -285,6 +285,14 @@ class TestShell:
         asked = call("shell", ["{argv}"], parameters={"argv": ["printf", "[%s]", "a b", ""]})
         assert runtimes.run(asked).result["stdout"] == "[a b][]"
 
+    @pytest.mark.parametrize(
+        ("value", "message"),
+        [(["a", None], "Parameter 'v' has null at index 1"), (None, "Parameter 'v' is null")],
+    )
+    def test_null_that_is_given_is_named_as_such(self, value, message):
+        outcome = runtimes.run(call("shell", ["echo", "{v}"], parameters={"v": value}))
+        assert outcome.result["message"].startswith(message)
+
     def test_other_braces_are_literal(self):
         asked = call("shell", ["printf", "%s|", "{print $1}", "{{v}}", "{n}"], parameters={"n": 5})
         assert runtimes.run(asked).result["stdout"] == "{print $1}|{v}|5|"
@@ -293,6 +301,7 @@ class TestShell:
         ("parameters", "message"),
         [
             ({}, "Parameter 'v' is not given"),
+            ({"v": None}, "Parameter 'v' is null"),
             ({"v": ["a"]}, "Parameter 'v' is a list"),
             ({"v": "a\0b"}, "Parameter 'v' contains a NUL character"),
         ],

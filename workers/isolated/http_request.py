@@ -60,7 +60,8 @@ def send(
         OSError,
         ValueError,
     ) as error:
-        return _end("failed", f"The request failed: {str(error) or repr(error)}.")
+        why = str(error).rstrip(".") or repr(error)
+        return _end("failed", f"The request failed: {why}.")
 
 
 def _end(end: str, message: str = "", **details: Any) -> dict[str, Any]:

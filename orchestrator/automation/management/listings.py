@@ -58,4 +58,4 @@ def payload(text: str) -> dict[str, Any]:
         text = sys.stdin.read()
         if text.startswith("@"):
             raise ArgumentTypeError("standard input: expected a JSON object")
-    return arguments.json_object("--payload")(text)
+    return arguments.json_object(text)

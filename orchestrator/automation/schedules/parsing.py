@@ -21,6 +21,7 @@ INTERVAL, CRON, DATE = TYPES = ("core.interval", "core.cron", "core.date")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 UNITS = {"weeks": 604_800, "days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
 LONGEST_SECONDS = 10 * 366 * 86_400
+SECONDS = f"a number of seconds from 1 to {LONGEST_SECONDS:,}, 10 years"
 
 
 class InvalidSchedule(InvalidDocument):
@@ -73,12 +74,12 @@ COMMON = (
 
 OF_TYPE: Mapping[str, tuple[Parameter, ...]] = {
     INTERVAL: (
-        Parameter("every_seconds", "a number of 1 or more", _is_seconds,
+        Parameter("every_seconds", SECONDS, _is_seconds,
                   "The time from one tick to the next"),
         Parameter("unit", f"one of {', '.join(UNITS)}", lambda value: value in tuple(UNITS),
                   "StackStorm's unit of `delta`"),
-        Parameter("delta", "a whole number of 1 or more", _whole(1, LONGEST_SECONDS),
-                  "StackStorm's time from one tick to the next"),
+        Parameter("delta", f"a whole number from 1 to {LONGEST_SECONDS:,}",
+                  _whole(1, LONGEST_SECONDS), "StackStorm's time from one tick to the next"),
     ),
     CRON: (
         Parameter("cron", "five fields, or six with seconds first", _is_text,
@@ -211,7 +212,7 @@ class _Reader:
         if self._given & ours and self._given & theirs:
             self._problem(("every_seconds",), "expected it, or unit and delta, found both")
         elif not (self._given >= ours or self._given >= theirs):
-            self._problem((), "every_seconds: missing key, expected a number of 1 or more")
+            self._problem((), f"every_seconds: missing key, expected {SECONDS}")
         if self.problems:
             return None
         values = self._values

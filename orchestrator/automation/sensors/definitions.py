@@ -97,7 +97,8 @@ def check_sensor(file: Source) -> None:
     folder = file.file.parent.parent
     runtime, entry_point = file.value.get("runtime"), file.value.get("entry_point")
     if runtime in RUNTIMES and entry_point:
-        for where, message in entry_points.problems(runtime, entry_point, folder=folder, schema={}):
+        found = entry_points.problems(runtime, entry_point, folder=folder, schema={}, kind="class")
+        for where, message in found:
             file.problem(("entry_point", *where), f"entry_point: {message}")
 
 

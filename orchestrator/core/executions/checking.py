@@ -36,6 +36,9 @@ def problems(
         yield "/action_ref", "expected an action: the queue has none of its own"
     elif action is None:
         yield "/action_ref", f"no action is called {new.action_ref!r}"
+    elif action.pack.removed_at is not None:
+        name = action.pack.name
+        yield "/action_ref", f"the pack {name} was removed: `pack install` brings it back"
     elif action.pack.draining_since is not None and not is_own:
         yield "/action_ref", f"the pack {action.pack.name} is being removed"
     elif not action.enabled:

@@ -101,7 +101,11 @@ def request_many(
             new, actions.get(_wanted(new)), workers, is_own=principal is None
         )
     ]
-    refusals += queueing.refusals(news, names, queues)
+    of_queues = list(queueing.refusals(news, names, queues))
+    # a queue that takes nothing cannot say what it runs, so that is not the request's fault
+    without_action = {each.index for each in of_queues if not news[each.index].action_ref}
+    refusals = [r for r in refusals if r.pointer != "/action_ref" or r.index not in without_action]
+    refusals += of_queues
     refusals += holding.refusals(news, names, [actions.get(_wanted(new)) for new in news])
     if not with_own_keys:
         refusals += checking.reserved_keys(news)

@@ -88,22 +88,19 @@ def label(text: str) -> tuple[str, str]:
     return key, value
 
 
-def json_object(option: str) -> Callable[[str], dict[str, Any]]:
+def json_object(text: str) -> dict[str, Any]:
     """A JSON object, or `@FILE` that contains one."""
-
-    def read(text: str) -> dict[str, Any]:
-        value = _json_argument(option, text, "a JSON object")
-        if not isinstance(value, dict):
-            where, kind = text[1:] if text.startswith("@") else option, type(value).__name__
-            raise ArgumentTypeError(f"{where}: expected a JSON object, found a {kind}")
-        return value
-
-    return read
+    value = _json_argument(text, "a JSON object")
+    if not isinstance(value, dict):
+        where = f"{text[1:]}: " if text.startswith("@") else ""
+        found = type(value).__name__
+        raise ArgumentTypeError(f"{where}expected a JSON object, found a {found}")
+    return value
 
 
-def json_value(option: str) -> Callable[[str], Any]:
+def json_value(text: str) -> Any:
     """Any JSON, or `@FILE` that contains it."""
-    return lambda text: _json_argument(option, text, "JSON")
+    return _json_argument(text, "JSON")
 
 
 def template_ref(*, parts: int) -> Callable[[str], list[str]]:
@@ -118,17 +115,18 @@ def template_ref(*, parts: int) -> Callable[[str], list[str]]:
     return read
 
 
-def _json_argument(option: str, text: str, expected: str) -> Any:
-    where = option
+def _json_argument(text: str, expected: str) -> Any:
+    """The parser of the arguments says which option it is of."""
+    where = ""
     try:
         if text.startswith("@"):
-            where = text[1:]
-            text = Path(where).read_text(encoding="utf-8")
+            where = f"{text[1:]}: "
+            text = Path(text[1:]).read_text(encoding="utf-8")
         return _json(text)
     except OSError as error:
-        raise ArgumentTypeError(f"{where}: {error.strerror}") from None
+        raise ArgumentTypeError(f"{where}{error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise ArgumentTypeError(f"{where}: expected {expected}: {error}") from None
+        raise ArgumentTypeError(f"{where}expected {expected}: {error}") from None
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:

@@ -23,11 +23,14 @@ Finding = tuple[tuple[int, ...], str]
 """The place in the entry point, and the problem."""
 
 
-def problems(runtime: str, entry_point: Any, *, folder: Path, schema: Any) -> Iterator[Finding]:
-    """Find the problems with the entry point of an action of a built-in runtime."""
+def problems(
+    runtime: str, entry_point: Any, *, folder: Path, schema: Any, kind: str = "function"
+) -> Iterator[Finding]:
+    """Find the problems with the entry point of an action of a built-in runtime. `kind`: what is
+    expected in a Python module."""
     match runtime:
         case "python":
-            yield from python_problems(entry_point, folder=folder)
+            yield from python_problems(entry_point, folder=folder, kind=kind)
         case "http":
             yield from http_problems(entry_point, schema=schema)
         case _:
@@ -80,12 +83,12 @@ def _command_problems(command: Any, folder: Path) -> Iterator[Finding]:
         )
 
 
-def python_problems(entry_point: Any, *, folder: Path) -> Iterator[Finding]:
+def python_problems(entry_point: Any, *, folder: Path, kind: str = "function") -> Iterator[Finding]:
     """Check a Python entry point. A module inside the pack is parsed, not imported; its own imports
     are checked by the workers."""
     match = PYTHON.fullmatch(entry_point) if isinstance(entry_point, str) else None
     if match is None:
-        yield (), f"expected package.module:function, found {entry_point!r}"
+        yield (), f"expected package.module:{kind}, found {entry_point!r}"
         return
     folder = folder.resolve()
     for base in _inside(match["module"], folder):
@@ -93,7 +96,7 @@ def python_problems(entry_point: Any, *, folder: Path) -> Iterator[Finding]:
         file = next((file for file in files if file.is_file()), None)
         if file is None:
             yield (), f"expected the module in {files[0].relative_to(folder)}, found no such file"
-        elif message := _missing(match["function"], file):
+        elif message := _missing(match["function"], file, kind):
             yield (), f"{file.relative_to(folder)}: {message}"
         return
 
@@ -195,7 +198,7 @@ def _inside(module: str, folder: Path) -> Iterator[Path]:
             yield folder / base.relative_to(folder)
 
 
-def _missing(function: str, file: Path) -> str | None:
+def _missing(function: str, file: Path, kind: str) -> str | None:
     if file.stat().st_size > LARGEST_MODULE_BYTES:
         return f"expected at most {LARGEST_MODULE_BYTES:,} bytes, found more"
     try:
@@ -206,9 +209,9 @@ def _missing(function: str, file: Path) -> str | None:
         return "nested too deeply"
     definition = _definition(function, module)
     if definition is None:
-        return f"expected a function {function!r}, found none"
+        return f"expected a {kind} {function!r}, found none"
     if isinstance(definition, ast.AsyncFunctionDef):
-        return f"expected a function, found the coroutine {function!r}"
+        return f"expected a {kind}, found the coroutine {function!r}"
     return None
 
 

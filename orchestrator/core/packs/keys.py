@@ -25,6 +25,8 @@ class Key:
     expected: str
     fits: Callable[[Any], bool]
     required: bool = False
+    fault_in: Callable[[Any], Any] = lambda value: value
+    """The part of a value that does not fit; by default all of it."""
 
 
 def check(file: Source, keys: Mapping[str, Key], where: Where = ()) -> bool:
@@ -46,7 +48,7 @@ def check(file: Source, keys: Mapping[str, Key], where: Where = ()) -> bool:
             if key.required:
                 file.problem(where, f"{prefix}{name}: missing key, expected {key.expected}")
         elif not key.fits(value[name]):
-            quoted = shown(value[name])
+            quoted = shown(key.fault_in(value[name]))
             file.problem((*where, name), f"{prefix}{name}: expected {key.expected}, found {quoted}")
     return True
 

@@ -42,6 +42,10 @@ class Unreadable(Exception):
     """A value that cannot be read; its text says what is expected."""
 
 
+class OutOfRange(Unreadable):
+    """A value that can be read, and is too small or too large."""
+
+
 @dataclass(frozen=True)
 class Range(Generic[T]):
     """From `low` to `high`; None is open. Each end belongs to it if its flag says so."""
@@ -79,7 +83,7 @@ def duration(text: str) -> timedelta:
         raise Unreadable(f"expected {DURATION}")
     total_ms = sum(float(number) * UNIT_MS[unit] for number, unit in amounts)
     if total_ms > LONGEST_MS:
-        raise Unreadable("expected at most 100 years")
+        raise OutOfRange("expected at most 100 years")
     return timedelta(milliseconds=total_ms)
 
 
@@ -113,12 +117,16 @@ def times(text: str, now: datetime) -> Range[datetime]:
     """
     try:
         ages = _range(text, duration)
+    except OutOfRange:
+        raise
     except Unreadable:
         return _calendar(text)
     if ages is not None:
         return ages.mirrored(lambda age: now - age)
     try:
         duration(text)
+    except OutOfRange:
+        raise
     except Unreadable:
         return _calendar(text)
     raise Unreadable(f"expected a comparison: <{text} for the last {text}, >{text} for older ones")
@@ -140,8 +148,9 @@ def _span(text: str) -> tuple[datetime, datetime]:
             start = datetime.strptime(written, form).replace(tzinfo=UTC)
         except ValueError:
             continue
-        if start.year in YEARS:
-            return start, start + lasts
+        if start.year not in YEARS:
+            raise OutOfRange(f"expected a year from {YEARS[0]} to {YEARS[-1]}")
+        return start, start + lasts
     raise Unreadable(f"expected {MOMENT}")
 
 

@@ -83,7 +83,7 @@ def _add_create(parser: CommandParser) -> None:
     )
     parser.add_argument(
         "--context",
-        type=arguments.json_object("--context"),
+        type=arguments.json_object,
         default={},
         metavar="JSON|@FILE",
         help="The context of the task.",
@@ -156,14 +156,14 @@ def _add_repair(parser: CommandParser, verb: str) -> None:
     if verb == "complete-step":
         parser.add_argument(
             "--result",
-            type=arguments.json_value("--result"),
+            type=arguments.json_value,
             required=True,
             metavar="JSON|@FILE",
             help="The result that the steps after it see.",
         )
         parser.add_argument(
             "--metadata",
-            type=arguments.json_object("--metadata"),
+            type=arguments.json_object,
             metavar="JSON|@FILE",
             help="The evidence for the result, kept with the step.",
         )

@@ -76,6 +76,11 @@ def test_example_is_a_valid_pack() -> None:
             "runtime: python\nentry_point: shop.none:Watch",
             "entry_point",
         ),
+        (
+            "runtime: shell\nentry_point: [tail, -f, /dev/null]",
+            "runtime: python\nentry_point: Watch",
+            "expected package.module:class, found 'Watch'",
+        ),
     ],
 )
 def test_problem_of_a_file_is_told_with_its_place(

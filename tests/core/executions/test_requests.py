@@ -13,7 +13,7 @@ from django.db import transaction
 
 from orchestrator.core import executions, messages
 from orchestrator.core.executions import IdempotencyConflict, NewExecution, RequestRefused
-from orchestrator.core.models import Action, Execution, ExecutionEvent
+from orchestrator.core.models import Action, Execution, ExecutionEvent, Pack
 from orchestrator.core.packs import keys
 from settings import muster
 from tests.factories import NOW, make_action, make_worker
@@ -132,7 +132,8 @@ def test_rows_come_in_the_order_of_the_request_and_are_announced_together(
         (new(worker_selector=["zone"]), "/worker_selector", "expected a mapping"),
         (new(worker_selector={"gpu": "no"}), "/worker_selector/gpu", "asks for gpu=yes"),
         (new(retry={"max_attempts": 0}), "/retry/max_attempts", "a whole number above 0"),
-        (new(retry={"tries": 2}), "/retry/tries", "unknown key"),
+        (new(retry={"tries": 2}), "/retry/tries", "unknown key, expected one of max_attempts, "),
+        (NewExecution(action_ref="gone.greet"), "/action_ref", "the pack gone was removed"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -140,6 +141,8 @@ def test_one_refusal_refuses_all_and_leaves_no_row(
     refused: NewExecution, pointer: str, message: str, sent: list[messages.Message]
 ) -> None:
     make_action("core.disabled", enabled=False)
+    gone = make_action("gone.greet", enabled=False)
+    Pack.objects.filter(pk=gone.pack_id).update(removed_at=NOW)
     make_action("core.old", parameters_schema={"allOf": [{"$ref": "#"}]})
     with pytest.raises(RequestRefused) as error:
         request(new(), new(idempotency_key="k"), refused)

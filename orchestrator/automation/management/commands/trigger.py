@@ -56,7 +56,7 @@ class Command(output.MusterCommand):
         create = verbs.add_parser("create", help="The trigger of a type with these parameters.")
         create.add_argument("type", metavar="PACK.NAME")
         create.add_argument(
-            "--parameters", type=arguments.json_object("--parameters"), default={}, metavar="JSON",
+            "--parameters", type=arguments.json_object, default={}, metavar="JSON",
             help="A JSON object, or @FILE; none for a type without parameters.",
         )  # fmt: skip
         create.add_argument("--dry-run", action="store_true", help="Check it, and make nothing.")

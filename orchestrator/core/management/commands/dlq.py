@@ -241,7 +241,7 @@ def _add_update(parser: CommandParser) -> None:
     arguments.add_given_name(parser, "--resolved-by")
     parser.add_argument(
         "--metadata",
-        type=arguments.json_object("--metadata"),
+        type=arguments.json_object,
         default={},
         metavar="JSON|@FILE",
         help="Merged into the metadata of the entries.",

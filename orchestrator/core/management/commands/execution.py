@@ -107,7 +107,8 @@ class Command(output.MusterCommand):
                 now=clock.now(),
             )
         except executions.RequestRefused as error:
-            self._known_action(new.action_ref)
+            if new.action_ref:
+                self._known_action(new.action_ref)
             once = [refusal for refusal in error.refusals if refusal.index == 0]
             raise executions.RequestRefused(once) from None
         relay.flush()
@@ -292,7 +293,7 @@ def _add_submit(parser: CommandParser) -> None:
     )
     parser.add_argument(
         "--parameters",
-        type=arguments.json_object("--parameters"),
+        type=arguments.json_object,
         default={},
         metavar="JSON|@FILE",
         help="All parameters.",

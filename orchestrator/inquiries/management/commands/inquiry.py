@@ -47,7 +47,7 @@ class Command(output.MusterCommand):
             output.add_json(verb)
         respond.add_argument(
             "response",
-            type=arguments.json_object("response"),
+            type=arguments.json_object,
             help="A JSON object, such as '{\"approved\": true}', or @FILE.",
         )
         respond.add_argument(
