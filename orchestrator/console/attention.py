@@ -15,8 +15,7 @@ from orchestrator.console import counted, expiring
 from orchestrator.console.counted import Counted
 from orchestrator.console.kept import for_all
 from orchestrator.console.look import Look
-from orchestrator.core import maintenance, presence, reachability, words
-from orchestrator.core.admin import alarms
+from orchestrator.core import alarms, maintenance, presence, reachability, words
 from orchestrator.core.models import Worker
 from orchestrator.core.presence import Life
 from orchestrator.core.schedule import Plan
@@ -82,34 +81,37 @@ def _services(look: Look) -> Iterator[Item]:
 
 
 def _silent(life: Life, look: Look) -> Item:
-    others = sum(1 for other in look.lives if other.kind == life.kind and other.is_alive(look.now))
+    alive = presence.alive(look.lives, look.now)
+    others = sum(1 for other in alive if other.kind == life.kind)
     is_worst = life.kind == "executor" and not others
     span = words.span(life.silence(look.now).total_seconds())
     where = f"on {life.host}, pid {life.pid}" if life.pid else f"on {life.host}"
-    alive = f"{others} other{'s' * (others != 1)} of its kind are alive." if others else ""
+    verb = "is" if others == 1 else "are"
+    rest = f"{others} other{'s' * (others != 1)} of its kind {verb} alive." if others else ""
     title = f"No {life.kind} is alive: {life.name} has been silent for {span}"
     if not is_worst:
         title = f"{life.kind} {life.name} has been silent for {span}"
     return Item(
         title,
-        f"{where}. {alive or FOLLOWS.get(life.kind, '')}",
+        f"{where}. {rest or FOLLOWS.get(life.kind, '')}",
         Kind.DANGER if is_worst else Kind.WARNING,
         [Act("services", f"{reverse('console:fleet')}#services")],
     )
 
 
 def _installation(look: Look, numbers: Mapping[str, Counted]) -> Iterator[Item]:
-    """What the admin says too, but for what presence says sooner."""
+    """What the admin says too, but for what presence has said sooner, above. A service that
+    stopped in good order is not silent, so it is missed here."""
     ran_at = numbers.get(counted.TICKS, counted.NONE).at
     has_paused = numbers.get(counted.PAUSED, counted.NONE).number > 0
     # if all is well, the schedule has nothing to add
     plans = maintenance.plans() if has_paused or _may_be_late(ran_at, look.now) else {}
     wrong = [*alarms.paused(plans)]
-    is_alive = {life.kind for life in look.lives if life.is_alive(look.now)}
-    was_seen = {life.kind for life in look.lives}
-    if plans and ("executor" in is_alive or "executor" not in was_seen):
+    are_silent = {life.kind for life in presence.silent(look.lives, look.now)}
+    are_missed = are_silent - {life.kind for life in presence.alive(look.lives, look.now)}
+    if plans and "executor" not in are_missed:
         wrong += alarms.executors(plans, ran_at, look.now)
-    if "beat" not in was_seen:
+    if "beat" not in are_missed:
         wrong += alarms.beat(look.now)
     for alarm in wrong:
         acts = [Act("schedule", alarm.url)] if alarm.url else []

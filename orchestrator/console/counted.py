@@ -11,8 +11,7 @@ from django_celery_beat.models import PeriodicTask
 
 from orchestrator.console import expiring
 from orchestrator.console.look import Look, for_everywhere
-from orchestrator.core import maintenance
-from orchestrator.core.admin import alarms
+from orchestrator.core import alarms, maintenance
 from orchestrator.core.models import DLQEntry, Execution, Tick, Worker
 from orchestrator.core.models.fleet import WorkerQuerySet
 

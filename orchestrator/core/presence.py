@@ -77,6 +77,12 @@ def silent(known: list[Life], now: datetime) -> list[Life]:
     return [life for life in candidates if not any(life.is_replaced_by(other) for other in known)]
 
 
+def alive(known: list[Life], now: datetime) -> list[Life]:
+    """Those that are alive; not one that was killed a moment ago and was started again since."""
+    heard = [life for life in known if life.is_alive(now)]
+    return [life for life in heard if not any(life.is_replaced_by(other) for other in known)]
+
+
 def of_core(*, now: datetime) -> QuerySet[Any]:
     """Executors, beats, API processes and notifiers."""
     after = Value(SILENT_AFTER_SECONDS, FloatField())

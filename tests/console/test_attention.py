@@ -10,8 +10,8 @@ from django_celery_beat.models import IntervalSchedule, PeriodicTask
 
 from orchestrator.console import attention, counted, kept
 from orchestrator.console.look import Look
-from orchestrator.core import clock, reachability, schedule
-from orchestrator.core.admin import alarms
+from orchestrator.console.pages import fleet
+from orchestrator.core import alarms, clock, reachability, schedule
 from orchestrator.core.models import Action, Service, Tick, Worker
 from tests.console.conftest import make_service
 from tests.factories import make_dlq_entry, make_execution, make_worker
@@ -40,6 +40,44 @@ def test_the_only_executor_that_is_silent_comes_first(worker: Worker) -> None:
 def test_a_silent_executor_beside_another_is_named_and_does_not_alarm(worker: Worker) -> None:
     make_service("executor", name="second", silent_seconds=47)
     assert titles()[0].startswith("executor second has been silent for 47")
+
+
+def test_of_one_that_was_killed_and_started_again_only_the_new_one_is_alive(worker: Worker) -> None:
+    Service.objects.filter(kind="executor").delete()
+    make_service("executor", name="first", silent_seconds=47)
+    make_service("executor", name="second", silent_seconds=5)
+    make_service("executor", name="second")
+    (item,) = attention.items(Look(ROOT))
+    assert item.title.startswith("executor first has been silent for 47")
+    assert item.detail.endswith("1 other of its kind is alive.")
+    services = fleet.services(Look(ROOT))
+    assert sorted(row.life.name for row in services) == ["beat", "first", "second"]
+
+
+@pytest.mark.parametrize("minutes", [1, 70])
+def test_executors_and_beat_that_stopped_in_good_order_are_missed(
+    worker: Worker, minutes: int
+) -> None:
+    at = clock.now() - timedelta(minutes=minutes)
+    Service.objects.update(started_at=at - timedelta(hours=1), seen_at=at, stopped_at=at)
+    Tick.objects.update(ran_at=at)
+    PeriodicTask.objects.update(last_run_at=at - timedelta(minutes=5))
+    executor, beat = titles()
+    assert executor.startswith("No executor has worked for")
+    assert beat.startswith("Beat has noted nothing for")
+
+
+def test_a_restart_of_a_few_seconds_is_no_alarm(worker: Worker) -> None:
+    at = clock.now() - timedelta(seconds=10)
+    Service.objects.update(started_at=at - timedelta(hours=1), seen_at=at, stopped_at=at)
+    Tick.objects.update(ran_at=at)
+    PeriodicTask.objects.update(last_run_at=at)
+    assert titles() == []
+
+
+def test_a_beat_that_has_just_begun_may_have_noted_nothing_yet(worker: Worker) -> None:
+    PeriodicTask.objects.update(last_run_at=clock.now() - timedelta(hours=1))
+    assert titles() == []
 
 
 def test_an_executor_that_lives_and_does_not_work_is_told(worker: Worker) -> None:

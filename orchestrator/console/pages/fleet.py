@@ -61,5 +61,5 @@ def services(look: Look) -> list[ServiceRow]:
     """Those that are alive, and those that fell silent; not those that ended by themselves."""
     silent = presence.silent(look.lives, look.now)
     rows = [ServiceRow(life, look.now, "silent", Kind.DANGER) for life in silent]
-    alive = [life for life in look.lives if life.is_alive(look.now)]
+    alive = presence.alive(look.lives, look.now)
     return rows + [ServiceRow(life, look.now, "alive", Kind.SUCCESS) for life in alive]

@@ -13,8 +13,8 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from orchestrator.core import authority, clock, frame, maintenance, shared_cache, words
-from orchestrator.core.admin import alarms, render
+from orchestrator.core import alarms, authority, clock, frame, maintenance, shared_cache, words
+from orchestrator.core.admin import render
 from orchestrator.core.admin.listing import COUNT_LIMIT
 from orchestrator.core.authority import Principal
 from orchestrator.core.models import DLQEntry, Execution, Tick, Worker

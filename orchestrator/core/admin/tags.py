@@ -22,7 +22,7 @@ from unfold.templatetags.unfold_list import result_headers
 
 from orchestrator.core import authority, clock
 from orchestrator.core.admin import render
-from orchestrator.core.admin.alarms import now_wrong
+from orchestrator.core.alarms import now_wrong
 
 register = Library()
 

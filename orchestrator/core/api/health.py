@@ -5,15 +5,28 @@ from __future__ import annotations
 import time
 from typing import Literal
 
+from django.db import DatabaseError, InterfaceError, connection
 from django.http import HttpRequest, HttpResponse
 from ninja import Router
 from pydantic import BaseModel, Field
 
-from orchestrator.core import reachability
+from orchestrator.core import alarms, clock, reachability
 from orchestrator.core.api.problems import Problem
 from orchestrator.core.api.replies import reply
 
 router = Router(tags=["health"])
+
+
+def _missing_services() -> list[str]:
+    try:
+        return [alarm.title for alarm in alarms.services(clock.now())]
+    except (DatabaseError, InterfaceError):
+        return []
+    finally:
+        connection.close()
+
+
+services = reachability.Probe(_missing_services)
 
 
 class Live(BaseModel):
@@ -30,7 +43,7 @@ class Ready(BaseModel):
     broker: Literal["reachable", "unreachable"] = Field(description="Not needed to accept.")
     warnings: list[str] = Field(
         default=[],
-        description="What does not work elsewhere, such as gates that take nothing in.",
+        description="What does not work elsewhere: no executor works, a gate takes nothing in.",
     )
 
 
@@ -46,13 +59,17 @@ def ready(request: HttpRequest) -> HttpResponse:
     server is down."""
     until = time.monotonic() + reachability.PATIENCE_SECONDS
     broker, writable = reachability.broker.ask(), reachability.database_writes.ask()
-    warnings = reachability.warnings.ask()
+    asked = services.ask(), reachability.warnings.ask()
     if not reachability.yes(writable, until):
         detail = "The database cannot be reached, or takes no writes"
         raise Problem(503, "not-ready", "Not ready", detail, headers={"Retry-After": "5"})
     return reply(
         Ready(
             broker="reachable" if reachability.yes(broker, until) else "unreachable",
-            warnings=reachability.in_time(warnings, until, otherwise=[]),
+            warnings=[
+                line
+                for answer in asked
+                for line in reachability.in_time(answer, until, otherwise=[])
+            ],
         )
     )

@@ -11,10 +11,13 @@ from functools import partial
 
 import pytest
 from django.templatetags.static import static
+from django_celery_beat.models import PeriodicTask
 
-from orchestrator.core import brokers, reachability, relay
-from orchestrator.core.models import Execution
+from orchestrator.core import brokers, clock, reachability, relay
+from orchestrator.core.api import health
+from orchestrator.core.models import Execution, Tick
 from tests.core.api.client import BASE
+from tests.factories import seconds
 
 pytestmark = pytest.mark.django_db
 
@@ -109,6 +112,20 @@ def test_ready_says_that_the_broker_is_away_and_is_ready_all_the_same(broker_awa
     response = client.get(f"{BASE}/health/ready")
     assert (response.status_code, response.json()["broker"]) == (200, "unreachable")
     assert time.monotonic() - begun < reachability.PATIENCE_SECONDS + 5
+
+
+def test_ready_warns_that_no_executor_works_and_is_ready_all_the_same(client, monkeypatch):
+    Tick.objects.create(name="muster.check_timeouts", ran_at=clock.now() - seconds(47))
+    PeriodicTask.objects.update(last_run_at=clock.now() - seconds(360))
+    missing = health.services.question()
+    monkeypatch.setattr(health, "services", reachability.Probe(lambda: missing))
+    monkeypatch.setattr(reachability, "warnings", reachability.Probe(lambda: ["gate orders: full"]))
+    response = client.get(f"{BASE}/health/ready")
+    assert response.status_code == 200
+    executor, beat, gate = response.json()["warnings"]
+    assert executor.startswith("No executor has worked for 4")
+    assert beat == "Beat has noted nothing for 6 min"
+    assert gate == "gate orders: full"
 
 
 @pytest.fixture(params=["says no", "says nothing"])

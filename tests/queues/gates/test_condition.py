@@ -11,6 +11,7 @@ import pytest
 from django.test import Client
 
 from orchestrator.core import clock, reachability
+from orchestrator.core.api import health
 from orchestrator.queues.gates import condition, metrics
 from orchestrator.queues.gates.condition import CutOff, Trouble
 from orchestrator.queues.gates.keeping import Plan
@@ -109,6 +110,12 @@ def test_many_gates_are_counted_after_the_first(
     assert more == "1 more gates take nothing in"
 
 
+@pytest.fixture
+def _executors_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "services", reachability.Probe(list))
+
+
+@pytest.mark.usefixtures("_executors_work")
 def test_readiness_names_the_gate_without_its_host_and_is_ready_all_the_same(
     make_gate: MakeGate, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,6 +131,7 @@ def test_readiness_names_the_gate_without_its_host_and_is_ready_all_the_same(
     assert response.json()["warnings"] == ["gate orders: its broker cannot be reached"]
 
 
+@pytest.mark.usefixtures("_executors_work")
 def test_warnings_that_take_too_long_are_left_out(
     client: Client, db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

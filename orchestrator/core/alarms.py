@@ -1,4 +1,5 @@
-"""What is wrong with the installation now: the first thing on every page."""
+"""What is wrong with the installation now: the first thing on every page, and a warning of
+`/health/ready`."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from django_celery_beat.models import PeriodicTask
 
 from orchestrator.core import authority, maintenance, reachability, words
 from orchestrator.core.authority import Principal
-from orchestrator.core.models import Tick, Worker
+from orchestrator.core.models import Service, Tick, Worker
 from orchestrator.core.schedule import Plan
 
 Plans = Mapping[str, Plan]
@@ -95,7 +96,11 @@ def paused(plans: Plans) -> Iterator[Alarm]:
 
 def beat(now: datetime) -> Iterator[Alarm]:
     newest = PeriodicTask.objects.filter(enabled=True).aggregate(at=Max("last_run_at"))["at"]
-    if newest is not None and now - newest > BEAT_SILENT:
+    if (
+        newest is not None
+        and now - newest > BEAT_SILENT
+        and not _beat_began(since=now - BEAT_SILENT)
+    ):
         silent = words.span((now - newest).total_seconds())
         yield Alarm(
             f"Beat has noted nothing for {silent}",
@@ -103,6 +108,18 @@ def beat(now: datetime) -> Iterator[Alarm]:
             "sent. Start it: celery -A settings beat.",
             reverse("admin:django_celery_beat_periodictask_changelist"),
         )
+
+
+def _beat_began(*, since: datetime) -> bool:
+    """True if a beat that has not ended began since then: its first note may be still to come."""
+    begun = Service.objects.filter(kind=Service.Kind.BEAT, started_at__gt=since)
+    return begun.filter(stopped_at=None).exists()
+
+
+def services(now: datetime) -> Iterator[Alarm]:
+    """That no executor works, or no beat, whoever asks."""
+    yield from executors(maintenance.plans([EXECUTORS_SIGN]), executors_ran_at(), now)
+    yield from beat(now)
 
 
 def broker() -> Iterator[Alarm]:
