@@ -106,10 +106,16 @@ def declare(link: Connection, specs: Iterable[QueueSpec]) -> None:
     try:
         declare_on(link, wanted)
     except PreconditionFailed as refused:
-        differences = describe(
-            inspect(link, {s.name: s for s in [*topology.common(), *wanted]}.values())
-        )
+        differences = describe(_inspect_declared(link, wanted))
         raise TopologyDiffers(f"{differences or refused.reply_text}\n{REMEDY}") from None
+
+
+def _inspect_declared(link: Connection, wanted: Sequence[QueueSpec]) -> list[Finding]:
+    """Inspect what `declare_on` declares: to compare is to declare, and who may not declare the
+    common part is refused there."""
+    if is_restricted.is_set():
+        return [inspect_queue(link, spec) for spec in wanted]
+    return inspect(link, {spec.name: spec for spec in [*topology.common(), *wanted]}.values())
 
 
 def declare_on(link: Connection, specs: Iterable[QueueSpec] = ()) -> None:

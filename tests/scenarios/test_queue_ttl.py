@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from signal import SIGTERM
 from typing import Any
 
 import pytest
 
-from tests.scenarios.installation import SOON_LOST
+from tests.scenarios.installation import SOON_LOST, Backend, Installation
 
 TTL = {"worker_queue_ttl_ms": 4_000, **SOON_LOST}
 BY_DRAIN = {"start_grace_seconds": 30}
@@ -131,3 +132,24 @@ def test_ttl_behind_an_older_message_is_kept_by_the_sweep(install: Callable[...,
     queue = f"scenario.worker.{worker_id}.executions"
     assert muster.client.call("queue_length", name=queue) == 2, "the broker still has both"
     muster.check_accounts()
+
+
+@pytest.mark.slow
+def test_worker_with_a_login_of_its_own_names_the_queue_whose_ttl_was_changed(
+    servers_backend: Backend,
+) -> None:
+    muster = Installation(servers_backend, worker_queue_ttl_ms=40_000)
+    try:
+        muster.start_executor()
+        first = muster.start_worker("w1")
+        muster.ready()
+        first.signal(SIGTERM)
+        assert first.exit_status() == 0
+        second = muster.start_worker("w1", MUSTER_WORKER_QUEUE_TTL_MS="50000")
+        assert second.exit_status() == 1
+        queue = f"queue scenario.worker.{muster.worker('w1').id}.executions"
+        assert f"{queue}: x-message-ttl: wanted 50000, found 40000" in second.log()
+        assert "topology migrate" in second.log()
+        assert "waiting for an executor" not in second.log()
+    finally:
+        muster.close()
