@@ -11,15 +11,14 @@ import time
 from collections.abc import Collection
 from uuid import UUID
 
-import structlog
 from celery import shared_task
 from django.db import close_old_connections, connections
 
-from orchestrator.core import clock, frame, messages
+from orchestrator.core import clock, frame, messages, outages
 from orchestrator.core.frame import ExecutorPart
 from tasks.stalls import Watched
 
-log = structlog.get_logger(__name__)
+log = outages.get_logger(__name__)
 
 ACTOR = "executor"
 LOOK_EVERY_SECONDS = 1.0

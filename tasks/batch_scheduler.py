@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-import structlog
 from celery import bootsteps
 from celery.worker import state
 from django.conf import settings
@@ -23,14 +22,23 @@ from django.db import DatabaseError, InterfaceError, close_old_connections, conn
 from kombu import Connection, Consumer
 from kombu.message import Message
 
-from orchestrator.core import brokers, clock, declarations, executions, fleet, messages, topology
+from orchestrator.core import (
+    brokers,
+    clock,
+    declarations,
+    executions,
+    fleet,
+    messages,
+    outages,
+    topology,
+)
 from orchestrator.core.declarations import TopologyDiffers
 from tasks import app_parts
 from tasks.app_parts import PartThread
 from tasks.patient_consumer import EXIT_REFUSED
 from tasks.stalls import Stalls, Watched
 
-log = structlog.get_logger(__name__)
+log = outages.get_logger(__name__)
 
 ACTOR = "executor"
 BACKLOG_EVERY_SECONDS = 1.0

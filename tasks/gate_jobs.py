@@ -7,16 +7,15 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import structlog
 from django.conf import settings
 from django.db import close_old_connections, connections
 from django.utils.module_loading import import_string
 
-from orchestrator.core import clock
+from orchestrator.core import clock, outages
 from orchestrator.queues.gates import jobs
 from orchestrator.queues.models import Gate
 
-log = structlog.get_logger(__name__)
+log = outages.get_logger(__name__)
 
 LOOK_EVERY_SECONDS = 0.25
 IDLE_SECONDS = 2.0

@@ -15,14 +15,13 @@ from itertools import chain
 from typing import Any
 from uuid import UUID
 
-import structlog
 from amqp.exceptions import ChannelError
 from celery import bootsteps
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, close_old_connections, connections
 from kombu import Connection
 
-from orchestrator.core import brokers, clock
+from orchestrator.core import brokers, clock, outages
 from orchestrator.core.declarations import UnclearRefusal
 from orchestrator.queues.gates import doors, intake, keeping, telling
 from orchestrator.queues.gates.judging import Does
@@ -31,7 +30,7 @@ from orchestrator.queues.models import Gate
 from tasks.gate_jobs import JobChecker
 from tasks.gate_links import Held, Input, News, drain, wait
 
-log = structlog.get_logger(__name__)
+log = outages.get_logger(__name__)
 
 LOOK_EVERY_SECONDS = 1.0
 SWEEP_EVERY_SECONDS = 2.0

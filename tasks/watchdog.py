@@ -12,15 +12,14 @@ from collections.abc import Collection
 from math import inf
 from typing import Any
 
-import structlog
 from celery import bootsteps
 from django.conf import settings
 from django.db import close_old_connections, connections
 
-from orchestrator.core import clock, maintenance, presence, topology
+from orchestrator.core import clock, maintenance, outages, presence, topology
 from orchestrator.core.schedule import Plan
 
-log = structlog.get_logger(__name__)
+log = outages.get_logger(__name__)
 
 MISSED_TICKS = 1.5
 """Beat's tick may be half an interval late. Together with the shortest pause between two looks this

@@ -5,16 +5,15 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-import structlog
 from django.db import Error as DatabaseError
 from django.db import connections
 
-from orchestrator.core import fleet
+from orchestrator.core import fleet, outages
 
 if TYPE_CHECKING:
     from workers.host import Host
 
-log = structlog.get_logger(__name__)
+log = outages.get_logger(__name__)
 
 WAIT_SECONDS = 1.0
 """The longest time that the consumer's loop waits for the update of the worker's row."""

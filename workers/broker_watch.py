@@ -12,21 +12,20 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-import structlog
 from amqp.exceptions import NotFound
 from django.conf import settings
 from django.db import connections
 from django.utils import timezone
 from kombu import Connection
 
-from orchestrator.core import brokers, declarations, fleet, topology
+from orchestrator.core import brokers, declarations, fleet, outages, topology
 from workers.fitness import QUEUE_CHECK
 
 if TYPE_CHECKING:
     from workers.fitness import Fitness
     from workers.host import Host
 
-log = structlog.get_logger(__name__)
+log = outages.get_logger(__name__)
 
 DECLARE_EVERY_SECONDS = 10.0
 CHECKS = (fleet.BROKER_CHECK, QUEUE_CHECK)

@@ -18,13 +18,12 @@ from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
-import structlog
 from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import close_old_connections, connections
 
 from orchestrator.access import execution_tokens
-from orchestrator.core import clock, database, executions
+from orchestrator.core import clock, database, executions, outages
 from orchestrator.core.executions import Contents, Ended
 from orchestrator.core.masking import Masker
 from orchestrator.core.models import Execution
@@ -35,7 +34,7 @@ from workers.host import Answer, Host, Offered
 
 T = TypeVar("T")
 
-log = structlog.get_logger(__name__)
+log = outages.get_logger(__name__)
 
 PAUSE_SECONDS = 1.0
 

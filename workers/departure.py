@@ -7,19 +7,18 @@ import os
 import threading
 import time
 
-import structlog
 from celery.worker import state
 from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import transaction
 
-from orchestrator.core import clock, executions, fleet, relay
+from orchestrator.core import clock, executions, fleet, outages, relay
 from workers import liveness, processes
 from workers.host import Host
 from workers.returns import NOT_GIVEN_BACK, attempted
 from workers.runtimes import warm_process
 
-log = structlog.get_logger(__name__)
+log = outages.get_logger(__name__)
 
 EXIT_LOST = 70
 """Exit status (EX_SOFTWARE) of a worker that was declared lost: its supervisor starts it again."""
@@ -141,7 +140,10 @@ class Departure(threading.Thread):
                 executions.finish(ends, now=clock.now(), actor=self.agent.name)
                 self._sign_off()
         except Exception:
-            log.exception("could not record stopped attempts; the heartbeat check will end them")
+            log.exception(
+                "could not record stopped attempts; the heartbeat check will end them",
+                is_final=True,
+            )
         os._exit(os.EX_OK)
 
     def _kill_all(self) -> None:
@@ -164,7 +166,7 @@ class Departure(threading.Thread):
             self._give_back()
             relay.flush()
         except DatabaseError:
-            log.exception("could not sign off; the staleness check will notice")
+            log.exception("could not sign off; the staleness check will notice", is_final=True)
         self._put_away()
         log.info("Worker shutdown complete", worker=self.agent.name)
 

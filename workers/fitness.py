@@ -6,16 +6,15 @@ import threading
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-import structlog
 from django.db import Error as DatabaseError
 from django.db import close_old_connections, connections
 
-from orchestrator.core import clock, executions, fleet
+from orchestrator.core import clock, executions, fleet, outages
 
 if TYPE_CHECKING:
     from workers.host import Host
 
-log = structlog.get_logger(__name__)
+log = outages.get_logger(__name__)
 
 QUEUE_CHECK = "queue"
 

@@ -15,11 +15,10 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-import structlog
 from django.conf import settings
 from django.db import close_old_connections, connections
 
-from orchestrator.core import clock, executions, fleet
+from orchestrator.core import clock, executions, fleet, outages
 from workers import liveness, processes
 from workers.audit import Audit
 from workers.sentinel import GOODBYE, RENEWED, seconds_counted
@@ -27,7 +26,7 @@ from workers.sentinel import GOODBYE, RENEWED, seconds_counted
 if TYPE_CHECKING:
     from workers.host import Host
 
-log = structlog.get_logger(__name__)
+log = outages.get_logger(__name__)
 
 RETRY_SECONDS = 0.5
 
@@ -195,7 +194,10 @@ class Heartbeat(threading.Thread):
         try:
             executions.settle_replaced(worker_id=self.agent.worker_id, now=clock.now())
         except Exception:
-            log.exception("could not settle what an earlier life left; the heartbeat check will")
+            log.exception(
+                "could not settle what an earlier life left; the heartbeat check will",
+                is_final=True,
+            )
             connections.close_all()
 
     def _show(self) -> None:

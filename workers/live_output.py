@@ -17,11 +17,10 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-import structlog
 from django.db import Error as DatabaseError
 from django.db import connections
 
-from orchestrator.core import clock, live_output
+from orchestrator.core import clock, live_output, outages
 from orchestrator.core.live_output import CHUNK_BYTES, KEPT_BYTES, Before, Piece
 from orchestrator.core.models.output import STREAMS
 from workers.runtimes import live
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from orchestrator.core.states import AttemptKey
     from workers.host import Host
 
-log = structlog.get_logger(__name__)
+log = outages.get_logger(__name__)
 
 WRITE_EVERY_SECONDS = 1.0
 DATAGRAM_BYTES = live.HEADER.size + CHUNK_BYTES

@@ -16,18 +16,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-import structlog
 from django.conf import settings
 from django.db import close_old_connections, connections
 
-from orchestrator.core import clock, deferral, executions, fleet, health_checks
+from orchestrator.core import clock, deferral, executions, fleet, health_checks, outages
 from workers.questions import Question
 
 if TYPE_CHECKING:
     from orchestrator.core.models import Execution
     from workers.host import Host
 
-log = structlog.get_logger(__name__)
+log = outages.get_logger(__name__)
 
 LOOK_SECONDS = 1.0
 """The interval of looks while a pause lasts."""

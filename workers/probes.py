@@ -18,11 +18,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-import structlog
 from django.conf import settings
 from django.db import close_old_connections, connections
 
-from orchestrator.core import health_checks
+from orchestrator.core import health_checks, outages
 from workers import child
 from workers.broker_watch import BrokerWatch
 from workers.fitness import Fitness
@@ -31,7 +30,7 @@ from workers.questions import ANSWER_SECONDS, Question
 if TYPE_CHECKING:
     from workers.host import Host
 
-log = structlog.get_logger(__name__)
+log = outages.get_logger(__name__)
 
 UNFIT_INTERVAL_SECONDS = 5.0
 

@@ -18,10 +18,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import structlog
 from django.db import close_old_connections, connections
 
-from orchestrator.core import isolation
+from orchestrator.core import isolation, outages
 from orchestrator.core.models import Execution, Release
 from orchestrator.core.models.catalog import WITHOUT_CODE
 from orchestrator.core.packs import environments, fetching
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-log = structlog.get_logger(__name__)
+log = outages.get_logger(__name__)
 
 LOOK_SECONDS = 2.0
 """Between two looks at what is installed."""

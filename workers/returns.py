@@ -8,16 +8,15 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-import structlog
 from django.db import connections
 
-from orchestrator.core import clock, executions
+from orchestrator.core import clock, executions, outages
 from orchestrator.core.models import Execution
 from orchestrator.core.reasons import Reason
 from orchestrator.core.states import AttemptKey
 from workers.host import Host
 
-log = structlog.get_logger(__name__)
+log = outages.get_logger(__name__)
 
 NOT_GIVEN_BACK = "could not give back; a heartbeat will"
 

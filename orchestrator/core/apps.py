@@ -296,6 +296,7 @@ class CoreConfig(MusterApp):
             database,
             memory,
             migration_history,
+            outages,
             schedule,
         )
         from orchestrator.core.models import view_definitions
@@ -306,6 +307,8 @@ class CoreConfig(MusterApp):
         connection_created.connect(database.leave_read_only_sessions)
         connection_created.connect(database.leave_broken_sessions)
         connection_created.connect(database.load_times_natively)
+        connection_created.connect(outages.notice_end)
+        outages.brake_foreign_lines()
         pre_migrate.connect(migration_history.require_known, sender=self)
         pre_migrate.connect(view_definitions.drop, sender=self)
         post_migrate.connect(view_definitions.make, sender=self)

@@ -225,7 +225,8 @@ def carry_out_each(parts: Mapping[str, Callable[[], T]]) -> dict[str, T]:
                 "a part failed, the others go on",
                 part=name,
                 error=repr(error),
-                exc_info=bool(errors),  # the first is raised, with its traceback
+                # the first is raised, with its traceback; an outage needs none
+                exc_info=bool(errors) and not is_outage(error),
             )
             errors.append(error)
             close_old_connections()

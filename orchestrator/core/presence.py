@@ -14,14 +14,13 @@ from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
-import structlog
 from django.db import DatabaseError, InterfaceError, close_old_connections, connections
 from django.db.models import FloatField, QuerySet, Value
 
-from orchestrator.core import clock, frame
+from orchestrator.core import clock, database, frame, outages
 from orchestrator.core.models import Service
 
-log = structlog.get_logger(__name__)
+log = outages.get_logger(__name__)
 
 RENEW_SECONDS = 5.0
 STOP_SECONDS = 2.0
@@ -131,7 +130,10 @@ class Presence(threading.Thread):
             close_old_connections()
             verb(clock.now())
         except (DatabaseError, InterfaceError) as error:
-            log.info("presence not renewed, trying again", error=repr(error))
+            if database.is_outage(error):
+                log.exception("presence not renewed, trying again")
+            else:  # its table may not be made yet
+                log.info("presence not renewed, trying again", error=repr(error))
             connections.close_all()
 
 

@@ -13,17 +13,16 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Any
 
-import structlog
 from django.db import DatabaseError, InterfaceError, close_old_connections, connection, connections
 
-from orchestrator.core import clock
+from orchestrator.core import clock, outages
 from orchestrator.notifications import demand
 from orchestrator.notifications.hearing import Hearing
 from orchestrator.notifications.listening import Listening
 from orchestrator.notifications.notification import Notification
 from orchestrator.notifications.reading import LOOK_FOR_MISSING_SECONDS, Reader
 
-log = structlog.get_logger(__name__)
+log = outages.get_logger(__name__)
 
 SILENCE_SECONDS = {"postgresql": 2.0, "sqlite": 0.5}
 """After so long without a word, tables are read all the same."""
@@ -111,8 +110,8 @@ class Follower:
             try:
                 close_old_connections()
                 self._look(silent=silent)
-            except (DatabaseError, InterfaceError) as error:
-                log.warning("changes not read, trying again", error=repr(error))
+            except (DatabaseError, InterfaceError):
+                log.exception("changes not read, trying again")
                 connections.close_all()
                 self.stopping.wait(PAUSE_AFTER_ERROR_SECONDS)
             except Exception:

@@ -21,6 +21,8 @@ pytestmark = [
 
 AnyServer = TypeVar("AnyServer", bound=servers.Server)
 
+OUTAGE_SECONDS = 4
+
 SHARED = {"staleness_multiplier": 60}
 """Nobody is missed while the database starts again."""
 
@@ -93,6 +95,33 @@ def test_database_restarted_under_running_executions_loses_none_and_runs_none_tw
     _server(enduring.backend.postgres).start()
 
     _assert_each_ran_once(enduring, ids)
+
+
+def test_outage_of_the_database_is_a_few_lines_without_stacks(
+    install: Callable[..., Any], measured: Callable[[str, float], None]
+) -> None:
+    muster: Installation = install(heartbeat_interval_seconds=5, staleness_multiplier=6)
+    postgres = _server(muster.backend.postgres)
+    services = [muster.start_executor(), muster.start_worker("w1"), muster.start_beat()]
+    muster.ready()
+    id = muster.submit_note("ends meanwhile", seconds=3)
+    muster.wait_for_start("ends meanwhile")
+    lengths = [len(service.log()) for service in services]
+
+    postgres.stop()
+    time.sleep(OUTAGE_SECONDS)
+    postgres.start()
+
+    assert muster.wait_for_end(id).status == "completed"
+    for service, length in zip(services, lengths, strict=True):
+        muster.wait_for(
+            lambda service=service: "database answers again" in service.log(),
+            f"{service.name} does not say that it is over",
+        )
+        text = service.log()[length:]
+        measured(f"characters that the {service.name} logged of the outage", len(text))
+        assert "Traceback" not in text
+        assert text.count("database fails, trying again") == 1
 
 
 def test_worker_survives_a_database_that_stands_still_twice(install: Callable[..., Any]) -> None:

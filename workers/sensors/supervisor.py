@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from datetime import timedelta
 from uuid import UUID
 
-import structlog
 from django.db import Error as DatabaseError
 from django.db import connections
 
@@ -23,7 +22,7 @@ from orchestrator.automation.models import Assignment, Revision, Sensor, SensorS
 from orchestrator.automation.models.sensors import POLL
 from orchestrator.automation.sensors import assignments, services
 from orchestrator.automation.states import AssignmentState
-from orchestrator.core import clock
+from orchestrator.core import clock, outages
 from orchestrator.core.packs import fetching
 from workers.sensors import launching
 from workers.sensors.launching import GRACE_SECONDS
@@ -31,7 +30,7 @@ from workers.sensors.lives import Life, Order
 from workers.sensors.polling import PollLife
 from workers.sensors.running import SensorLife
 
-log = structlog.get_logger(__name__)
+log = outages.get_logger(__name__)
 
 LOOK_SECONDS = 1.0
 RENEWALS_PER_LEASE = 6
@@ -68,9 +67,6 @@ class Supervisor:
             while not self._stopping.is_set():
                 try:
                     self.look()
-                except DatabaseError as error:
-                    log.warning("sensors not looked after, trying again", error=repr(error)[:300])
-                    connections.close_all()
                 except Exception:  # whatever it is, the sensors are looked after again
                     log.exception("sensors not looked after, trying again")
                     connections.close_all()

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import threading
 
-import structlog
-from django.db import Error as DatabaseError
 from django.db import close_old_connections, connections
 
 from orchestrator.automation import timers
-from orchestrator.core import clock
+from orchestrator.core import clock, outages
 
-log = structlog.get_logger(__name__)
+log = outages.get_logger(__name__)
 
 LONGEST_SLEEP_SECONDS = 1.0
 
@@ -34,8 +32,6 @@ def _turn() -> float:
         if timers.fire_due(now=clock.now()) >= timers.MOST_AT_ONCE:
             return 0.0
         return _seconds_until_next()
-    except DatabaseError as error:
-        log.warning("timers not fired, trying again", error=repr(error))
     except Exception:  # whatever it is, timers are fired again
         log.exception("timers not fired, trying again")
         connections.close_all()
