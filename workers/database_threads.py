@@ -234,9 +234,13 @@ class Finisher(threading.Thread):
         super().__init__(name="muster-finisher", daemon=True)
         self.agent = agent
         self.ends: queue.Queue[Ended] = queue.Queue()
+        self.unrecorded: dict[AttemptKey, Reason] = {}
+        """How attempts ended whose end is not in the database yet. Read without a lock by a worker
+        that gives up."""
         self._recorded_at = 0.0
 
     def put(self, end: Ended) -> None:
+        self.unrecorded[end.execution.key] = end.reason
         self.ends.put(end)
 
     def run(self) -> None:
@@ -307,6 +311,7 @@ class Finisher(threading.Thread):
                     "late result refused: the attempt was given up",
                     execution_id=str(end.execution.pk),
                 )
+            self.unrecorded.pop(end.execution.key, None)
             self.ends.task_done()
         self.agent.desk.in_hand.let_go(end.execution.key for end in settled)
 

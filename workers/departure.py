@@ -6,6 +6,7 @@ import math
 import os
 import threading
 import time
+from typing import Any
 
 from celery.worker import state
 from django.conf import settings
@@ -13,6 +14,7 @@ from django.db import Error as DatabaseError
 from django.db import transaction
 
 from orchestrator.core import clock, executions, fleet, outages, relay
+from orchestrator.core.states import AttemptKey
 from workers import liveness, processes
 from workers.host import Host
 from workers.returns import NOT_GIVEN_BACK, attempted
@@ -27,6 +29,12 @@ LOOK_SECONDS = 0.1
 LOST_SECONDS = 2.0 * processes.KILL_ROUNDS
 """The longest wait for the end of what killed pool children left behind, their actions' processes
 and their own."""
+LAST_LINES_SECONDS = 1.0
+"""The time of one thread that gives up to log what is lost, before another one ends the process."""
+MOST_LOST = 100
+"""Lines of what is lost with a worker that gives up; the rest are counted in one more line."""
+END_LOST = "an end could not be stored and is lost"
+RUN_LOST = "an execution is killed: its worker gives up"
 ANNOUNCE_SECONDS = 1.0
 """Between two attempts to announce a drain."""
 UNSTOPPABLE_SECONDS = 5.0
@@ -44,6 +52,7 @@ class Departure(threading.Thread):
         """The time at which a stopping worker kills what still runs; by `time.monotonic`."""
         self._pool_is_down = threading.Event()
         self._goes_with_threads = False
+        self._dies = threading.Lock()
 
     def drain(self, reason: str, *, within_seconds: float) -> None:
         """Take no more work, announce it at once, and end what still runs after this many seconds.
@@ -66,14 +75,33 @@ class Departure(threading.Thread):
         self.agent.loop.wake()
 
     def die(self, why: str) -> None:
-        """Kill all actions and exit at once: others already treat this worker as gone."""
+        """Kill all actions and exit at once: others already treat this worker as gone.
+
+        What is lost by that is logged after the kill, so that an operator can clean up. Two threads
+        may give up at once: the second one lets the first one finish its lines.
+        """
+        if not self._dies.acquire(blocking=False):
+            time.sleep(LAST_LINES_SECONDS)
+            os._exit(EXIT_LOST)
         log.critical("worker gives up", worker=self.agent.name, why=why)
         self.agent.is_stopping = True
+        lost = self._lost()  # first: what is killed is not here any more
         try:
             self._kill_all()
         except Exception:
             log.exception("could not kill all that runs; the sentinel will")
+        _log_lost(lost)
         os._exit(EXIT_LOST)
+
+    def _lost(self) -> list[dict[str, Any]]:
+        """What this worker knows and the database does not: ends, and what runs. Takes no lock, as
+        a thread that is stuck may hold it."""
+        ends = list(self.agent.finisher.unrecorded.items())
+        running = list(self.agent.desk.claimed.items())
+        lines = [_line(END_LOST, key, reason=str(reason)) for key, reason in ends]
+        # what has no slot is claimed only
+        lines += [_line(RUN_LOST, key, begun=each.job is not None) for key, each in running]
+        return lines
 
     def run(self) -> None:
         """Wait for a request to stop; then announce it and give back what has not begun, until that
@@ -204,3 +232,15 @@ class Departure(threading.Thread):
         self.agent.heartbeat.sentinel.dismiss()
         if self.agent.heartbeat.sign is not None:
             self.agent.heartbeat.sign.remove()
+
+
+def _line(event: str, key: AttemptKey, **facts: Any) -> dict[str, Any]:
+    execution_id, attempt = key
+    return {"event": event, "execution_id": str(execution_id), "attempt": attempt, **facts}
+
+
+def _log_lost(lost: list[dict[str, Any]]) -> None:
+    for line in lost[:MOST_LOST]:
+        log.error(**line)
+    if len(lost) > MOST_LOST:
+        log.error("more is lost than is listed", n=len(lost) - MOST_LOST)

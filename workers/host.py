@@ -86,6 +86,9 @@ class Claimer(Protocol):
 
 
 class Finisher(Protocol):
+    @property
+    def unrecorded(self) -> Mapping[AttemptKey, Reason]: ...
+
     def put(self, end: Ended) -> None: ...
     def flush(self, timeout_seconds: float) -> bool: ...
 

@@ -36,7 +36,7 @@ class Offered:
     slot_goes_on = is_canceling = False
     masker = hiding.NOTHING
     ran_ns = (0, 0)
-    execution: Any = None
+    execution: Any
     claimed_at = 0.0
     begin_by = math.inf
     is_late = Attempt.is_late
@@ -45,6 +45,7 @@ class Offered:
         self.id = f"{execution_id}.{number}"
         self.story, self.execution_id, self.number = story, execution_id, number
         self.key = (execution_id, number)
+        self.execution = SimpleNamespace(key=self.key)
 
     def acknowledge_message(self) -> None:
         self.story.append("acknowledged")

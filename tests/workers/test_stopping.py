@@ -12,16 +12,18 @@ import pytest
 from django.db import OperationalError, connections
 
 from orchestrator.core import fleet
+from orchestrator.core.executions import Ended
 from orchestrator.core.models import Worker
 from orchestrator.core.reasons import Reason
 from orchestrator.core.states import ExecutionStatus
+from tests.logged import logged
 from tests.rows import ended, reread
 from tests.waiting import wait_until
 from tests.workers.test_database_threads import asked, rows, statuses
 from tests.workers.test_desk import Offered
 from workers.agent import Agent
 from workers.attempts import Attempt
-from workers.departure import EXIT_LOST
+from workers.departure import END_LOST, EXIT_LOST, RUN_LOST
 from workers.host import Answer
 
 pytestmark = [
@@ -141,6 +143,55 @@ def test_worker_that_gives_up_ends_though_it_cannot_kill_what_runs(
     monkeypatch.setattr("workers.departure.os._exit", leave_at_once)
     with pytest.raises(SystemExit, match=str(EXIT_LOST)):
         w1.departure.die("it was declared lost")
+
+
+def test_worker_that_gives_up_names_what_is_lost_with_it(
+    w1: Agent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also if a thread that is stuck holds what others need."""
+
+    def leave_at_once(status: int) -> None:
+        raise SystemExit(status)
+
+    monkeypatch.setattr("workers.departure.os._exit", leave_at_once)
+    monkeypatch.setattr(w1.departure, "_kill_all", w1.desk.claimed.clear)
+    monkeypatch.setattr("workers.departure.MOST_LOST", 3)
+    over, begun, ready, more = rows(4, S.RUNNING)
+    w1.finisher.put(Ended(over, Reason.SUCCEEDED, {}))
+    claimed(w1, begun).job = object()
+    claimed(w1, ready).job = None
+    claimed(w1, more).job = None
+    with w1.finisher.ends.mutex, w1.desk.in_hand._lock, pytest.raises(SystemExit):
+        w1.departure.die("it was declared lost")
+
+    (end,) = logged(caplog, END_LOST)
+    assert (end["execution_id"], end["attempt"]) == (str(over.pk), over.attempt)
+    assert end["reason"] == "succeeded"
+    killed = {line["execution_id"]: line["begun"] for line in logged(caplog, RUN_LOST)}
+    assert killed == {str(begun.pk): True, str(ready.pk): False}
+    assert [line["n"] for line in logged(caplog, "more is lost than is listed")] == [1]
+
+
+def test_two_threads_that_give_up_say_so_once(
+    w1: Agent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def leave_at_once(status: int) -> None:
+        raise SystemExit(status)
+
+    monkeypatch.setattr("workers.departure.os._exit", leave_at_once)
+    monkeypatch.setattr("workers.departure.LAST_LINES_SECONDS", 0.0)
+    monkeypatch.setattr(w1.departure, "_kill_all", lambda: None)
+    for _ in range(2):
+        with pytest.raises(SystemExit, match=str(EXIT_LOST)):
+            w1.departure.die("its heartbeat could not be renewed")
+    assert len(logged(caplog, "worker gives up")) == 1
+
+
+def test_end_that_is_recorded_is_not_lost_any_more(working: Agent) -> None:
+    (over,) = rows(1, S.RUNNING)
+    working.finisher.put(Ended(over, Reason.SUCCEEDED, {}))
+    assert working.finisher.flush(10)
+    assert working.finisher.unrecorded == {}
 
 
 def test_what_cannot_be_given_back_for_want_of_a_thread_is_left_to_the_audit(
