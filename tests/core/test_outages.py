@@ -105,7 +105,7 @@ def test_connection_that_takes_no_writes_ends_no_outage(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fail(OperationalError("gone"))
-    monkeypatch.setattr(outages.database, "takes_writes", lambda: False)
+    monkeypatch.setattr("orchestrator.core.database.takes_writes", lambda: False)
     outages.notice_end(connection)
     assert outages.outage.is_on
     assert not logged(caplog, ANSWERS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -12,7 +13,7 @@ import httpx
 import pytest
 
 from tests import servers
-from tests.scenarios.installation import SOON_LOST, Installation
+from tests.scenarios.installation import SOON_LOST, Installation, Service
 
 pytestmark = [
     pytest.mark.slow,
@@ -115,7 +116,7 @@ def test_outage_of_the_database_is_a_few_lines_without_stacks(
     assert muster.wait_for_end(id).status == "completed"
     for service, length in zip(services, lengths, strict=True):
         muster.wait_for(
-            lambda service=service: "database answers again" in service.log(),
+            partial(_says, service, "database answers again"),
             f"{service.name} does not say that it is over",
         )
         text = service.log()[length:]
@@ -287,3 +288,7 @@ def _seconds_of_four_answers(api: httpx.Client) -> float:
     ]
     assert [answer.status_code for answer in answers] == [201, 200, 200, 200]
     return time.monotonic() - began
+
+
+def _says(service: Service, text: str) -> bool:
+    return text in service.log()
