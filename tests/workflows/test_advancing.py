@@ -616,17 +616,25 @@ def test_batch_that_fails_fast_begins_no_worker_after_a_failure_until_it_is_repa
 
 
 @pytest.mark.parametrize(
-    "result",
-    [{}, {"cursor": {"start": 0}}, {"cursor": {"start": 0, "end": 10**9}},
-     {"cursor": {"start": 0, "end": 9}, "batch_size": 0}],
-)  # fmt: skip
-def test_batch_that_cannot_be_divided_fails(result: Any) -> None:
+    ("result", "message"),
+    [
+        ({}, "a batchable step must return"),
+        (7, "1000}}, found 7"),
+        ({"cursor": {"start": 0}}, "1000}}, found an object of 1"),
+        ({"cursor": {"start": True, "end": 5}}, "found start true and end 5"),
+        ({"cursor": {"start": 5, "end": 0}}, "ends at its start or later, found 5 to 0"),
+        ({"cursor": {"start": 0, "end": 10**9}}, "raise batch_size"),
+        ({"cursor": {"start": 0, "end": 9}, "batch_size": 0}, "found 0"),
+    ],
+)
+def test_batch_that_cannot_be_divided_fails(result: Any, message: str) -> None:
     play = batch()
     for _ in range(3):
         play.end("plan", result=result)
         play.wait(60)
         play.advance()
     assert play.states["plan"] == "error"
+    assert message in str(play.step("plan").error)
     assert not [name for name in play.states if name.startswith("work_")]
 
 

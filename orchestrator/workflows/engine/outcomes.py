@@ -149,7 +149,7 @@ def _branches(
 def _batches(step: StepDefinition, result: Any) -> Batches:
     values: Mapping[str, Any] = result if isinstance(result, dict) else {}
     cursor = values.get("cursor", values)
-    start, end = _ends(cursor)
+    start, end = _ends(cursor if isinstance(result, dict) else result)
     sizes = {
         key: values.get(key, getattr(step.batching, key)) for key in ("batch_size", "parallelism")
     }
@@ -159,7 +159,7 @@ def _batches(step: StepDefinition, result: Any) -> Batches:
         raise ResultRefused(f"batch_size and parallelism must be at least 1, found {found}")
     if strategy not in FAILURE_STRATEGIES:
         raise ResultRefused(f"failure_strategy {quoted(strategy)} is none of {FAILURE_STRATEGIES}")
-    batches = Batches(start, max(start, end), failure_strategy=strategy, **sizes)
+    batches = Batches(start, end, failure_strategy=strategy, **sizes)
     workers = -(-(batches.end - start) // batches.batch_size)
     if workers > WORKER_LIMIT:
         raise ResultRefused(
@@ -170,7 +170,14 @@ def _batches(step: StepDefinition, result: Any) -> Batches:
 
 
 def _ends(cursor: Any) -> tuple[int, int]:
-    start, end = (cursor.get("start"), cursor.get("end")) if isinstance(cursor, dict) else ("", "")
-    if not isinstance(start, int) or not isinstance(end, int):
-        raise ResultRefused('a batchable step must return {"cursor": {"start": 0, "end": 1000}}')
+    expected = 'a batchable step must return {"cursor": {"start": 0, "end": 1000}}'
+    if not isinstance(cursor, dict) or not {"start", "end"} <= cursor.keys():
+        raise ResultRefused(f"{expected}, found {quoted(cursor)}")
+    start, end = cursor["start"], cursor["end"]
+    if not is_whole(start) or not is_whole(end):
+        raise ResultRefused(f"{expected}, found start {quoted(start)} and end {quoted(end)}")
+    if end < start:
+        raise ResultRefused(
+            f"expected a cursor that ends at its start or later, found {start} to {end}"
+        )
     return start, end
