@@ -146,7 +146,7 @@ def test_what_cannot_be_submitted_is_told_and_leaves_no_row(
     assert not Execution.objects.exists()
 
 
-def test_wait_tells_how_each_ended_and_fails_unless_all_completed(
+def test_wait_tells_how_each_ended_with_its_result_and_fails_unless_all_completed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     make_action()
@@ -161,10 +161,15 @@ def test_wait_tells_how_each_ended_and_fails_unless_all_completed(
             ("claim", {"run_deadline_at": row.deadline_at}),
         ):
             row = transition(row, event, now=now, actor="t", **values)
-        event, reason = next(ends)
-        transition(row, event, now=now, actor="t", reason=reason)
+        event, reason, result = next(ends)
+        transition(row, event, now=now, actor="t", reason=reason, result=result)
 
-    ends = iter([("complete", Reason.SUCCEEDED), ("fail", Reason.ACTION_FAILED)])
+    ends = iter(
+        [
+            ("complete", Reason.SUCCEEDED, {"said": "hi", "token": "t-1"}),
+            ("fail", Reason.ACTION_FAILED, None),
+        ]
+    )
     monkeypatch.setattr("orchestrator.core.management.watching.time.sleep", end_next)
     out = io.StringIO()
     with pytest.raises(SystemExit) as ended:
@@ -172,7 +177,13 @@ def test_wait_tells_how_each_ended_and_fails_unless_all_completed(
     assert ended.value.code == 1
     ids = [str(row.pk) for row in Execution.objects.order_by("pk")]
     lines = [line.rstrip() for line in out.getvalue().splitlines()]
-    assert lines == [*ids, f"completed  {ids[0]}  succeeded", f"failed  {ids[1]}  action_failed"]
+    result = ["{", '  "said": "hi",', '  "token": "***"', "}"]
+    assert lines == [
+        *ids,
+        f"completed  {ids[0]}  succeeded",
+        *result,
+        f"failed  {ids[1]}  action_failed",
+    ]
 
 
 # --- list ----------------------------------------------------------------------------------------

@@ -131,6 +131,8 @@ class Command(output.MusterCommand):
                 for row in batch:
                     line = output.status(row.status) + output.plain(f"  {row.pk}  {row.reason}")
                     self.show(line)
+                    if result := shown.result(row, seen_by=self.principal):
+                        self.show(output.pretty(result))
         return ended
 
     def list_rows(
