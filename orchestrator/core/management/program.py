@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import textwrap
 from collections.abc import Sequence
 
@@ -12,6 +13,12 @@ from orchestrator.core import garbage
 
 OURS = "orchestrator."
 """What the names of our apps begin with."""
+
+SERVICES = ("api", "executor", "notifier", "sensor", "worker")
+"""Commands whose log says what they set up and ask for."""
+
+LOGGERS_OF_SERVICES = ("httpx", "orchestrator.core.declarations")
+"""What they log at level info is of no use beside the answer of another command."""
 
 WIDTH = 100
 NAME_WIDTH = 12
@@ -27,6 +34,8 @@ class Program(ManagementUtility):
         """Load the command. Until then `manage.py` lets nobody look for garbage."""
         command = super().fetch_command(subcommand)
         garbage.settle()
+        if subcommand not in SERVICES:
+            _quieten()
         return command
 
     def main_help_text(self, commands_only: bool = False) -> str:
@@ -47,6 +56,13 @@ class Program(ManagementUtility):
                 *textwrap.wrap(foreign, WIDTH, initial_indent="  ", subsequent_indent="  "),
             ]
         )
+
+
+def _quieten() -> None:
+    """Hide what only the logs of services are for; LOG_LEVEL=DEBUG shows it."""
+    if logging.getLogger().getEffectiveLevel() == logging.INFO:
+        for name in LOGGERS_OF_SERVICES:
+            logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def _is_ours(app: object) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -170,3 +172,35 @@ def test_values_that_are_guessed_elsewhere_are_refused() -> None:
     with pytest.raises(ImproperlyConfigured, match="LOG_LEVEL='LOUD': expected one of INFO, DEBUG"):
         variables.one_of({"LOG_LEVEL": "LOUD"}, "LOG_LEVEL", ("INFO", "DEBUG"))
     assert variables.one_of({}, "LOG_LEVEL", ("INFO", "DEBUG")) == "INFO"
+
+
+# --- what else it writes -------------------------------------------------------------------------
+
+
+def test_ctrl_c_while_it_is_loading_ends_it_without_a_word(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(program, "run", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(ROOT / "manage.py"), run_name="__main__")
+    assert ended.value.code == 130
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("command", "level", "is_shown"),
+    [("execution", "INFO", False), ("execution", "DEBUG", True), ("executor", "INFO", True)],
+)
+def test_only_services_log_what_they_set_up_and_ask_for(
+    monkeypatch: pytest.MonkeyPatch, command: str, level: str, is_shown: bool
+) -> None:
+    loggers = [logging.getLogger(name) for name in program.LOGGERS_OF_SERVICES]
+    for logger in loggers:
+        monkeypatch.setattr(logger, "level", logging.NOTSET)
+        logger.manager._clear_cache()  # type: ignore[attr-defined]
+    monkeypatch.setattr(logging.getLogger(), "level", logging.getLevelName(level))
+    program.Program(["manage.py", command]).fetch_command(command)
+    assert [logger.isEnabledFor(logging.INFO) for logger in loggers] == [is_shown] * 2
