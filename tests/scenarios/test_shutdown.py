@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from tests.scenarios.installation import START_SECONDS, Installation
+from tests import servers
+from tests.scenarios.installation import START_SECONDS, Backend, Installation
 
 STOPPED = "The worker was stopped, and killed what still ran when its time to stop was up."
 
@@ -202,3 +203,27 @@ def test_what_an_idle_installation_accepts_runs_without_an_executor(
         assert [event.actor for event in muster.events(id)] == ["acceptance", "w1", "w1"]
     else:
         assert muster.execution(id).status == "requested"
+
+
+STARTED = "Application startup complete"
+
+
+@pytest.fixture(scope="module")
+def serving(embedded_backend: Backend) -> Iterator[Installation]:
+    # several processes of one service start Python by themselves
+    muster = Installation(embedded_backend, is_forked=False)
+    yield muster
+    muster.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("command", ["api", "api --processes 2", "notifier"])
+def test_what_serves_clients_exits_with_0_when_told_to_stop(
+    serving: Installation, command: str, number: signal.Signals
+) -> None:
+    arguments = [*command.split(), "--port", str(servers.free_port())]
+    service = serving.start(command, "manage.py", *arguments)
+    serving.wait_for(lambda: STARTED in service.log(), "it is not up")
+    service.signal(number)
+    assert service.exit_status() == 0
+    assert "Traceback" not in service.log()

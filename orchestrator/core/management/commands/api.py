@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import uvicorn
 from django.core.management.base import CommandError, CommandParser
 
-from orchestrator.core.management import arguments, output
+from orchestrator.core.management import arguments, output, serving
 
 
 class Command(output.MusterCommand):
@@ -34,20 +33,14 @@ class Command(output.MusterCommand):
         certificate, key = options["tls_certificate"], options["tls_key"]
         if bool(certificate) != bool(key):
             raise CommandError("--tls-certificate and --tls-key: give both, or none")
-        uvicorn.run(
+        serving.run(
             "settings.asgi:application",
             host=host,
             port=port,
             workers=options["processes"],
-            http="settings.connections:LimitedProtocol",
-            ws="websockets-sansio",
-            ws_max_size=65_536,
-            ws_per_message_deflate=False,  # for a few bytes, a window of 32 KB a client
-            server_header=False,
             access_log=access_log,
-            log_config=None,  # Django's handlers take the lines
             ssl_certfile=certificate,
             ssl_keyfile=key,
             # a stream whose client takes nothing any more would never end
-            timeout_graceful_shutdown=25,
+            graceful_seconds=25,
         )

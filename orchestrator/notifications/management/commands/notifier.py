@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import uvicorn
 from django.core.management.base import CommandParser
 
 from orchestrator.core import checks
-from orchestrator.core.management import output
+from orchestrator.core.management import output, serving
 
 
 class Command(output.MusterCommand):
@@ -24,17 +23,11 @@ class Command(output.MusterCommand):
         parser.add_argument("--port", type=int, default=8001)
 
     def handle(self, *args: Any, host: str, port: int, **options: Any) -> None:
-        uvicorn.run(
+        serving.run(
             "workers.notifier.application:application",
             host=host,
             port=port,
-            http="settings.connections:LimitedProtocol",
-            ws="websockets-sansio",
-            ws_max_size=65_536,
-            ws_per_message_deflate=False,  # for a few bytes, a window of 32 KB a client
-            server_header=False,
             access_log=False,
-            log_config=None,  # Django's handlers take the lines
             # streams end at once; whoever takes nothing any more is cut off
-            timeout_graceful_shutdown=5,
+            graceful_seconds=5,
         )
