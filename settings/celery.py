@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from functools import cached_property
+from typing import Any
 
 import click
 from celery import Celery, signals
@@ -18,8 +20,18 @@ os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 with variables.refused_in_one_line():
     _ = settings.BROKER_URL
 
+
+class Application(Celery):
+    @cached_property
+    def Beat(self) -> Any:  # noqa: N802 - Celery's name
+        """Celery's beat, without a banner among lines for machines."""
+        own: Any = self.subclass_with_self
+        beat = own("celery.apps.beat:Beat")
+        return lambda **options: beat(**options | ({"quiet": True} if settings.LOG_AS_JSON else {}))
+
+
 # queues come only from the topology, also for `-Q` on a plain worker
-app = Celery(
+app = Application(
     "muster",
     amqp="tasks.queues:TopologyAMQP",
     include=["tasks.app_parts", "tasks.executions", "tasks.maintenance"],

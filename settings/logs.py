@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import structlog
@@ -16,6 +17,10 @@ LIMITED = ("django.request", "django.security", "uvicorn.error", "orchestrator.a
 """Loggers of which a stranger decides how much they log."""
 
 LINES_PER_MINUTE = 60
+
+OWN_TASKS = "muster."
+OF_TASKS = ("celery.beat", "celery.worker.strategy", "celery.app.trace")
+"""Loggers that write lines for each task."""
 
 LEVELS = ("INFO", "DEBUG", "WARNING", "ERROR", "CRITICAL")
 """Values of `LOG_LEVEL`, the default first."""
@@ -46,6 +51,26 @@ class LogBrake(logging.Filter):
             began_at, lines = now, 0
         self._minutes[record.name] = (began_at, lines + 1)
         return lines < LINES_PER_MINUTE
+
+
+class OfOurOwn(logging.Filter):
+    """Makes debug lines of those in which Celery says that beat has sent a task of Muster's own, or
+    that a process has received it, or that it has succeeded: hundreds a minute, of nothing but
+    what goes well. Tasks of others keep theirs."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno != logging.INFO or not _task_of(record).startswith(OWN_TASKS):
+            return True
+        record.levelno, record.levelname = logging.DEBUG, "DEBUG"
+        return logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
+
+
+def _task_of(record: logging.LogRecord) -> str:
+    """The name of the task that such a line is about."""
+    arguments = record.args
+    if isinstance(arguments, Mapping):
+        return str(arguments.get("name", ""))
+    return str(arguments[-1]) if arguments else ""
 
 
 def configure(*, level: str, as_json: bool) -> dict[str, Any]:
@@ -88,13 +113,18 @@ def configure(*, level: str, as_json: bool) -> dict[str, Any]:
                 ],
             }
         },
-        "filters": {"brake": {"()": LogBrake}},
+        "filters": {"brake": {"()": LogBrake}, "of our own": {"()": OfOurOwn}},
         "handlers": {
             "stderr": {
                 "class": "logging.StreamHandler",
                 "formatter": "structured",
                 "filters": ["brake"],
             }
+        },
+        "loggers": {
+            **{name: {"filters": ["of our own"]} for name in OF_TASKS},
+            # the pool's, which does not propagate: Python would print its lines as they are
+            "multiprocessing": {"handlers": ["stderr"], "propagate": False},
         },
         "root": {"handlers": ["stderr"], "level": level},
     }

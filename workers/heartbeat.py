@@ -21,7 +21,7 @@ from django.db import close_old_connections, connections
 from orchestrator.core import clock, executions, fleet, outages
 from workers import liveness, processes
 from workers.audit import Audit
-from workers.sentinel import GOODBYE, RENEWED, seconds_counted
+from workers.sentinel import AS_JSON, GOODBYE, RENEWED, seconds_counted
 
 if TYPE_CHECKING:
     from workers.host import Host
@@ -78,6 +78,7 @@ class Sentinel:
             [
                 *(sys.executable, "-m", "workers.sentinel"),
                 *(str(os.getpid()), str(self.limit_seconds), token),
+                *([AS_JSON] if settings.LOG_AS_JSON else []),
             ],
             cwd=settings.BASE_DIR,
             stdin=subprocess.PIPE,

@@ -1,9 +1,10 @@
 """The sentinel: ends a worker that cannot renew its heartbeat, and what a dead worker left behind.
 
-`python -m workers.sentinel WORKER_PID LIMIT_SECONDS TOKEN`, started by the worker, which writes a
-byte to its standard input at each heartbeat that the database accepted. It is a separate process,
-because it watches for a worker that can do nothing any more: frozen, stuck, or killed. Before
-others may start a second attempt, nothing of the first must be left:
+`python -m workers.sentinel WORKER_PID LIMIT_SECONDS TOKEN [json]`, started by the worker, which
+writes a byte to its standard input at each heartbeat that the database accepted. With `json`, its
+line is as `LOG_FORMAT=json` wants it. It is a separate process, because it watches for a worker
+that can do nothing any more: frozen, stuck, or killed. Before others may start a second attempt,
+nothing of the first must be left:
 
 - no byte for LIMIT_SECONDS: the worker, its pool and all that its actions started are killed;
 - the worker is gone: all that its actions started is killed at once, daemons included;
@@ -18,10 +19,13 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
+from orchestrator.core import log_lines
 from workers import processes
 
 RENEWED, GOODBYE = b"+", b"."
+AS_JSON = "json"
 
 POLL_SECONDS = 0.2
 """The interval of looks if the kernel cannot report the end of a process."""
@@ -62,11 +66,22 @@ def watch(watched_pid: int, limit_seconds: float, *, on_silence: Callable[[], bo
     return True
 
 
-def main(worker_pid: int, limit_seconds: float, token: str) -> None:
+def tell(event: str, *, level: str, log_format: str, **fields: Any) -> None:
+    """Write a line to the log of the service that is watched."""
+    as_json = log_format == AS_JSON
+    line = log_lines.line(event, level=level, logger="workers.sentinel", as_json=as_json, **fields)
+    sys.stderr.write(line)
+    sys.stderr.flush()
+
+
+def main(worker_pid: int, limit_seconds: float, token: str, log_format: str = "") -> None:
     def end_worker() -> bool:
-        sys.stderr.write(
-            f"muster sentinel: no heartbeat of worker process {worker_pid} could be renewed for "
-            f"{limit_seconds:g} s: killing it and all that it runs\n"
+        tell(
+            "no heartbeat of the worker could be renewed: killing it and all that it runs",
+            level="error",
+            log_format=log_format,
+            pid=worker_pid,
+            silent_seconds=limit_seconds,
         )
         processes.kill_tree(worker_pid)
         return True
@@ -76,4 +91,4 @@ def main(worker_pid: int, limit_seconds: float, token: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3])
+    main(int(sys.argv[1]), float(sys.argv[2]), *sys.argv[3:])

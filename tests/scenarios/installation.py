@@ -621,8 +621,8 @@ class Installation:
         text: str = self.client.call("token", name=name, role=role)
         return text
 
-    def start_beat(self) -> Service:
-        arguments = ["--pidfile", str(self.directory / "beat.pid"), "--loglevel", "INFO"]
+    def start_beat(self, loglevel: str = "INFO") -> Service:
+        arguments = ["--pidfile", str(self.directory / "beat.pid"), "--loglevel", loglevel]
         celery = ("-m", "celery", "-A", "settings", "beat")
         return self.start("beat", *celery, *arguments, **self.login("beat"))
 

@@ -30,7 +30,7 @@ def test_watchdog_is_silent_while_beat_ticks_and_takes_over_when_it_dies(
     # its tick may be late by half of this, on a machine that is busy
     muster: Installation = install(maintenance_interval_seconds=6)
     executor = muster.start_executor()
-    beat = muster.start_beat()
+    beat = muster.start_beat("DEBUG")
     muster.ready()
 
     def ran() -> dict[str, Any]:

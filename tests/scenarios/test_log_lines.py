@@ -6,9 +6,10 @@ Nothing of this depends on the backend.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from functools import partial
-from signal import SIGTERM
+from signal import SIGKILL, SIGTERM
 from typing import Any
 
 import pytest
@@ -16,14 +17,13 @@ import pytest
 from tests.scenarios.installation import SOON_LOST, Backend, Installation, Service
 
 RUNS = 40
-WARM_SHUTDOWN = "worker: Warm shutdown (MainProcess)"
 
 
 def lines(service: Service) -> list[dict[str, Any]]:
-    """What it has logged; a line that is no JSON fails the test. The last one may be incomplete.
-    Celery's signal handler writes one line by itself."""
+    """What it has logged; a line that is no JSON fails the test. The last one may be
+    incomplete."""
     whole = service.log().rpartition("\n")[0].splitlines()
-    return [json.loads(line) for line in whole if line and line != WARM_SHUTDOWN]
+    return [json.loads(line) for line in whole if line]
 
 
 def found(service: Service, event: str, **facts: Any) -> list[dict[str, Any]]:
@@ -41,6 +41,9 @@ def muster(embedded_backend: Backend) -> Iterator[Installation]:
         installation.start_worker("w1")
         installation.start_sensor()
         installation.start_notifier()
+        installation.is_forked = False  # as a fork, Python warns of `python -m`
+        installation.start_beat()
+        installation.is_forked = True
         installation.serve()
         installation.ready()
         yield installation
@@ -155,3 +158,29 @@ def test_executor_that_is_stopped_logs_its_steps(muster: Installation) -> None:
     for event in ("Executor shutting down gracefully", "Executor shutdown complete"):
         (line,) = found(executor, event)
         assert line["node"].startswith("executor-2@")
+
+
+def test_what_beat_sends_of_its_own_and_executors_run_is_no_line(muster: Installation) -> None:
+    before = muster.client.call("ticks")
+    muster.wait_for(
+        lambda: all(at > before[name] for name, at in muster.client.call("ticks").items()
+                    if name == "muster.check_timeouts"),
+        "nothing runs",
+    )  # fmt: skip
+    for name in ("beat", "executor", "w1"):
+        service = muster.service(name)
+        assert lines(service)
+        own = re.findall("Sending due task muster|Task muster.* (received|succ)", service.log())
+        assert not own
+
+
+def test_worker_that_is_killed_by_its_sentinel_says_why(muster: Installation) -> None:
+    w4 = muster.start_worker("w4", pool="prefork")
+    muster.ready()
+    w4.pause()
+    (line,) = muster.wait_for(
+        lambda: [each for each in lines(w4) if each["logger"] == "workers.sentinel"], "no line"
+    )
+    assert (line["level"], line["pid"]) == ("error", w4.pid)
+    assert line["event"].startswith("no heartbeat of the worker could be renewed")
+    assert w4.exit_status() == -SIGKILL

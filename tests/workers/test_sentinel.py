@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ import pytest
 
 from tests.servers import is_alive
 from tests.waiting import wait_until
-from workers import processes
+from workers import processes, sentinel
 
 WORKER = """
 import os, subprocess, sys, time
@@ -113,3 +114,17 @@ def test_worker_that_says_goodbye_leaves_no_sentinel(watched: Watched) -> None:
     wait_until(lambda: not is_alive(watched.sentinel))
     assert watched.daemon.poll() is None
     assert watched.process.poll() is None
+
+
+@pytest.mark.parametrize("log_format", ["", sentinel.AS_JSON])
+def test_its_line_is_as_those_of_the_service(
+    capsys: pytest.CaptureFixture[str], log_format: str
+) -> None:
+    sentinel.tell("killed", level="error", log_format=log_format, pid=7)
+    (line,) = capsys.readouterr().err.splitlines()
+    if log_format:
+        told = json.loads(line)
+        assert told.pop("timestamp").endswith("Z")
+        assert told == {"event": "killed", "level": "error", "logger": "workers.sentinel", "pid": 7}
+    else:
+        assert line.endswith("Z [error] killed [workers.sentinel] pid=7")

@@ -1,7 +1,7 @@
 """The sentinel of a sensor service: ends the sensors of a service that is gone, or frozen.
 
-`python -m workers.sensors.sentinel SERVICE_PID LIMIT_SECONDS TOKEN`, started by the service, which
-writes a byte to its standard input each second, whether the database answers or not:
+`python -m workers.sensors.sentinel SERVICE_PID LIMIT_SECONDS TOKEN [json]`, started by the service,
+which writes a byte to its standard input each second, whether the database answers or not:
 
 - the service is gone: all that its sensors started is killed at once, daemons included;
 - no byte for LIMIT_SECONDS, a lease: the same, as others may run them now. The service itself stays
@@ -14,15 +14,19 @@ from __future__ import annotations
 import sys
 
 from workers import processes
-from workers.sentinel import watch
+from workers.sentinel import tell, watch
 
 
-def main(service_pid: int, limit_seconds: float, token: str) -> None:
+def main(service_pid: int, limit_seconds: float, token: str, log_format: str = "") -> None:
     def end_sensors() -> bool:
         if killed := processes.kill_all(token):
-            sys.stderr.write(
-                f"muster sentinel: sensor service {service_pid} has been frozen for "
-                f"{limit_seconds:g} s: killed {killed} processes of its sensors\n"
+            tell(
+                "the sensor service has been frozen: killed all processes of its sensors",
+                level="warning",
+                log_format=log_format,
+                pid=service_pid,
+                silent_seconds=limit_seconds,
+                killed=killed,
             )
         return False
 
@@ -31,4 +35,4 @@ def main(service_pid: int, limit_seconds: float, token: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3])
+    main(int(sys.argv[1]), float(sys.argv[2]), *sys.argv[3:])

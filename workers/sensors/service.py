@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from types import FrameType
 
 import structlog
+from django.conf import settings
 from django.db import connections
 
 from orchestrator.automation.sensors import services
@@ -23,7 +24,7 @@ from workers import processes
 from workers.runtimes import work_dirs
 from workers.sensors import sentinel, ticking
 from workers.sensors.supervisor import Supervisor
-from workers.sentinel import GOODBYE, RENEWED
+from workers.sentinel import AS_JSON, GOODBYE, RENEWED
 
 log = structlog.get_logger(__name__)
 
@@ -60,8 +61,9 @@ def _start_sentinel() -> subprocess.Popen[bytes]:
     """Start the sentinel, and a thread that shows it that this process is not frozen."""
     command = [sys.executable, "-m", sentinel.__name__]
     limit = f"{services.lease_seconds():g}"
+    as_json = [AS_JSON] if settings.LOG_AS_JSON else []
     watcher = subprocess.Popen(
-        [*command, str(os.getpid()), limit, os.environ[processes.WORKER_TOKEN]],
+        [*command, str(os.getpid()), limit, os.environ[processes.WORKER_TOKEN], *as_json],
         stdin=subprocess.PIPE,
         start_new_session=True,
         bufsize=0,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any, NoReturn
 
 from celery.app.utils import find_app
 from celery.utils.nodenames import host_format
 from django.conf import settings
 from django.db import connections
+
+from orchestrator.core import log_lines
 
 
 def run_worker(
@@ -29,6 +33,10 @@ def run_worker(
     """
     connections.close_all()  # a connection must not be shared with the pool's children
     sys.stdout.flush()
+    if settings.LOG_AS_JSON:
+        # what Celery's handlers of signals say, past all logging
+        of_celery: Any = import_module("celery.apps.worker")
+        of_celery.safe_say = _say
     app: Any = find_app("settings")
     app.keeps_gates = keeps_gates  # read by tasks.gates
     worker = app.Worker(
@@ -46,3 +54,8 @@ def run_worker(
     )
     worker.start()
     sys.exit(worker.exitcode)
+
+
+def _say(message: str, file: Any = sys.__stderr__) -> None:
+    text = log_lines.line(message.strip(), level="info", logger="celery.apps.worker", as_json=True)
+    os.write(file.fileno(), text.encode())
