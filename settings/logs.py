@@ -6,9 +6,11 @@ import logging
 import sys
 import time
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import structlog
+from structlog.typing import EventDict
 
 TIMES = structlog.processors.TimeStamper(fmt="iso", utc=True)
 
@@ -73,6 +75,14 @@ def _task_of(record: logging.LogRecord) -> str:
     return str(arguments[-1]) if arguments else ""
 
 
+def times_as_text(_logger: Any, _method: str, fields: EventDict) -> EventDict:
+    """A time among the fields is as the time of the line, and no object of Python's."""
+    for name, value in fields.items():
+        if isinstance(value, datetime):
+            fields[name] = value.isoformat().replace("+00:00", "Z")
+    return fields
+
+
 def configure(*, level: str, as_json: bool) -> dict[str, Any]:
     """Configure structlog; returns the dictionary for Django's LOGGING."""
     structlog.configure(
@@ -81,6 +91,7 @@ def configure(*, level: str, as_json: bool) -> dict[str, Any]:
             structlog.stdlib.add_log_level,
             structlog.stdlib.add_logger_name,
             TIMES,
+            times_as_text,
             structlog.processors.format_exc_info,
             structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
         ],

@@ -35,7 +35,8 @@ class Scheduler(DatabaseScheduler):
         if kwargs.get("lazy", False):
             super().__init__(*args, **kwargs)
             return
-        platforms.signals.update(SIGTERM=self._hear, SIGINT=self._hear)
+        for name in ("SIGTERM", "SIGINT"):
+            platforms.signals[name] = self._hear
         database.wait_until_reachable()
         super().__init__(*args, **kwargs)
         self.presence = presence.begin("beat")

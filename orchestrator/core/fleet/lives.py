@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
+from typing import Any
 
 import structlog
 from django.conf import settings
@@ -103,6 +104,7 @@ def register(
         if not replaces:
             takeovers.require_vacant(worker, host=host, pid=pid, now=now)
         takeovers.warn_of_another_host(worker, host=host, now=now)
+        replaced = _named(worker) if worker.is_up else None
         if worker.is_up:
             note(worker, Kind.LOST, reason="replaced by a new process", now=now)
             metrics.WORKER_DOWNTIME.observe([("", _silent_seconds(worker, now))])
@@ -120,6 +122,8 @@ def register(
         worker.save(update_fields=SET_BY_REGISTRATION)
         note(worker, Kind.REGISTERED, reason=f"{host}, pid {pid}", now=now)
         _set_missing_code(worker, missing_code or {}, now=now)
+    if replaced is not None:
+        log.warning("worker lost", **replaced, why="replaced")
     log.info(
         "worker registered",
         worker=worker.name,
@@ -204,14 +208,20 @@ def mark_stale(*, now: datetime) -> list[Worker]:
             note(worker, Kind.LOST, actor=CHECK, reason="heartbeat stale", now=at)
             metrics.WORKER_DOWNTIME.observe([("", _silent_seconds(worker, at))])
         lost.append(worker)
-        log.warning(
-            "worker lost",
-            worker=worker.name,
-            worker_id=worker.pk,
-            incarnation=worker.incarnation,
-            heartbeat_at=worker.heartbeat_at,
-        )
+        log.warning("worker lost", **_named(worker), why="silent")
     return lost
+
+
+def _named(worker: Worker) -> dict[str, Any]:
+    """Which life of a worker a line is about."""
+    return {
+        "worker": worker.name,
+        "worker_id": worker.pk,
+        "incarnation": worker.incarnation,
+        "host": worker.host,
+        "pid": worker.pid,
+        "heartbeat_at": worker.heartbeat_at,
+    }
 
 
 def _silent_seconds(worker: Worker, now: datetime) -> float:

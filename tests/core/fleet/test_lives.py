@@ -14,6 +14,7 @@ from orchestrator.core.fleet import HeartbeatAnswer, Need
 from orchestrator.core.models import Tally, Worker
 from orchestrator.core.models.fleet import WorkerQuerySet
 from tests.factories import NOW, make_worker, seconds
+from tests.logged import logged
 from tests.rows import history, reread
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -271,6 +272,27 @@ def test_what_happens_to_a_worker_is_kept() -> None:
     assert history(worker)[0] == ("registered", "w1", "node-1, pid 4711")
     assert history(worker)[1] == ("lost", "w1", "replaced by a new process")
     assert history(worker)[-1] == ("lost", "heartbeat_staleness_check", "heartbeat stale")
+
+
+def test_life_that_ended_without_a_word_is_logged_whoever_finds_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    worker = fleet.enlist(name="w1")
+    register(worker, pid=7)
+    register(worker, pid=8, now=NOW + seconds(1))
+    fleet.leave(worker_id=worker.pk, incarnation=2, reason="stopped", now=NOW + seconds(1))
+    register(worker, pid=9, now=NOW + seconds(2))
+    fleet.mark_stale(now=NOW + seconds(33))
+
+    replaced, silent = logged(caplog, "worker lost")
+    assert (replaced["worker"], replaced["host"], replaced["pid"]) == ("w1", "node-1", 7)
+    assert (replaced["incarnation"], replaced["why"], replaced["level"]) == (
+        1,
+        "replaced",
+        "warning",
+    )
+    assert replaced["heartbeat_at"] == NOW.isoformat().replace("+00:00", "Z")
+    assert (silent["incarnation"], silent["pid"], silent["why"]) == (3, 9, "silent")
 
 
 # --- its checks ----------------------------------------------------------------------------------
