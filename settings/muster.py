@@ -108,7 +108,9 @@ class Muster:
 
     keep_executions_days: float = 30.0
     """Age at which executions that ended are removed, with their histories; `inf` keeps them. Those
-    of a task stay as long as it, and those with a pending investigation stay."""
+    of a task stay as long as it, and those with a pending investigation stay. As in all
+    settings of an age, less than an hour counts as an hour: whoever waits for an end has to read
+    it."""
 
     keep_executions: float = math.inf
     """Most executions that are kept, if that is less: the oldest go first, but none that ended
