@@ -123,12 +123,14 @@ class Letter:
     @property
     def fingerprint(self) -> str:
         """Equal for every copy of a letter that names no attempt, so that draining it again finds
-        its entry: the same bytes and the same headers, without those of the broker."""
+        its entry: the same bytes and the same headers, without those of the broker, and the same
+        queue in which it died. There are few of those."""
         own = {
             name: value for name, value in self.headers.items() if not name.startswith(OF_A_DEATH)
         }
         headers = json.dumps(own, sort_keys=True).encode()
-        return hashlib.sha256(self.raw_body + b"\0" + headers).hexdigest()
+        parts = (self.raw_body, headers, self.died_in.encode())
+        return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 
 def drain(
@@ -213,12 +215,14 @@ def read(message: Message, *, broker: str = brokers.DEFAULT) -> Letter:
             raise ValueError(f"it lay in the broker {broker}")
         if brokers.UNDECODED in properties:
             raise ValueError(f"it cannot be decoded: {properties[brokers.UNDECODED]}")
+        if "task" not in headers:
+            raise ValueError("the message has no header task")
         task = str(headers["task"])
         _, kwargs, _ = json.loads(body)
         if task == messages.RUN:
             attempts = messages.dispatched(kwargs)
     except messages.UNREADABLE as error:
-        problem = f"not a task message of ours: {error!r}"
+        problem = f"not a task message of ours: {_in_words(error)}"
     return Letter(
         raw_body=body,
         headers=headers,
@@ -230,6 +234,15 @@ def read(message: Message, *, broker: str = brokers.DEFAULT) -> Letter:
         broker=broker,
         is_redelivered=bool((message.delivery_info or {}).get("redelivered")),
     )
+
+
+def _in_words(error: Exception) -> str:
+    """What keeps a message from being read."""
+    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
+        return f"its body is not JSON: {error}"
+    if isinstance(error, KeyError):
+        return f"it has no argument {error.args[0]}"
+    return str(error) or repr(error)
 
 
 def _own_properties(message: Message) -> dict[str, Any]:

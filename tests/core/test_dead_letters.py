@@ -289,7 +289,7 @@ def test_unreadable_letter_twice_makes_one_entry() -> None:
 
 def test_identical_unreadable_letters_share_an_entry_that_counts_them() -> None:
     def copy(number: int) -> Letter:
-        died = death(number) | {"time": NOW + timedelta(seconds=number), "count": number}
+        died = death() | {"time": NOW + timedelta(seconds=number), "count": number}
         headers = {"task": "x", "x-death": [died], "x-first-death-queue": f"q{number}"}
         return read(b"\x00\xff", headers)
 
@@ -299,6 +299,28 @@ def test_identical_unreadable_letters_share_an_entry_that_counts_them() -> None:
     entry = DLQEntry.objects.get()
     assert (entry.occurrences, entry.dlq_timestamp, entry.last_seen_at) == (7, NOW, later)
     assert Tally.objects.get(metric="muster_dlq_entries_created_total").value == 1
+
+
+def test_identical_letters_of_several_queues_are_an_entry_for_each_queue() -> None:
+    died_in = ["worker.2.executions", "worker.3.executions", "worker.3.executions"]
+    letters = [
+        read(b"\x00\xff", {"x-death": [death() | {"queue": queue}], "id": "1"}) for queue in died_in
+    ]
+    settle(*letters)
+    entries = DLQEntry.objects.order_by("original_queue")
+    assert [entry.about for entry in entries] == [
+        "a letter from worker.2.executions",
+        "2 identical letters from worker.3.executions",
+    ]
+
+
+def test_entry_says_in_words_what_its_letter_lacks() -> None:
+    for body, headers, why in (
+        (b"[[], {}, {}]", {"lang": "py"}, "the message has no header task"),
+        (b"\x00", {"task": "muster.run"}, "its body is not JSON: Expecting value: line 1"),
+        (b"[[], {}, {}]", {"task": "muster.run"}, "it has no argument execution_id"),
+    ):
+        assert read(body, headers).problem.startswith(f"not a task message of ours: {why}")
 
 
 def test_letter_like_one_of_a_closed_entry_opens_another() -> None:

@@ -33,7 +33,7 @@ def listing(entries: Sequence[DLQEntry], *, seen_by: Principal) -> Table:
     return table
 
 
-def _about(entry: DLQEntry) -> str:
+def _about(entry: DLQEntry | InvestigationQueue) -> str:
     """The subject, with its name."""
     return f"{entry.about} {entry.subject_name}".strip()
 
@@ -72,7 +72,7 @@ def queue(rows: Sequence[InvestigationQueue], *, seen_by: Principal) -> Table:
             f"{row.priority_score:,.0f}",
             words.span(row.minutes_in_dlq * 60),
             row.dlq_reason,
-            output.line(f"{row.subject_kind} {row.subject_id or ''} {row.subject_name}"),
+            output.line(_about(row)),
             output.line(shown.detail(row, seen_by=seen_by)),
         )
     return table

@@ -348,10 +348,7 @@ class DLQEntry(models.Model):
     @property
     def about(self) -> str:
         """Its subject in words; for a letter without a subject, its origin."""
-        if self.subject_id is not None:
-            return f"{self.subject_kind} {self.subject_id}"
-        letters = "a letter" if self.occurrences == 1 else f"{self.occurrences:,} identical letters"
-        return f"{letters} from {self.original_queue}" if self.original_queue else letters
+        return about(self)
 
     @property
     def resolution_notes(self) -> str:
@@ -361,6 +358,15 @@ class DLQEntry(models.Model):
     @property
     def is_closed(self) -> bool:
         return self.resolution_status != self.Resolution.PENDING
+
+
+def about(entry: Any) -> str:
+    """The subject of an entry, or of a row of a view of entries, in words; for a letter without a
+    subject, its origin."""
+    if entry.subject_id is not None:
+        return f"{entry.subject_kind} {entry.subject_id}"
+    letters = "a letter" if entry.occurrences == 1 else f"{entry.occurrences:,} identical letters"
+    return f"{letters} from {entry.original_queue}" if entry.original_queue else letters
 
 
 def _in_minutes(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

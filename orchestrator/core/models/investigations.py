@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from django.db import models
 
 from orchestrator.core.authority import Place, Principal
-from orchestrator.core.models.dead_letters import is_about_visible, place_of_subject
+from orchestrator.core.models.dead_letters import about, is_about_visible, place_of_subject
 from orchestrator.core.models.view_definitions import MINUTES_SINCE
 
 
@@ -53,6 +53,8 @@ class InvestigationQueue(models.Model):
     task_uuid = models.UUIDField(null=True)
     dlq_reason = models.CharField(max_length=40)
     original_state = models.CharField(max_length=40)
+    original_queue = models.CharField(max_length=255)
+    occurrences = models.PositiveIntegerField()
     detail = models.TextField()
     dlq_timestamp = models.DateTimeField()
     minutes_in_dlq = models.FloatField()
@@ -73,6 +75,11 @@ class InvestigationQueue(models.Model):
     def place(self) -> Place:
         """What its subject belongs to, for scopes."""
         return place_of_subject(self.subject_kind, self.subject_name)
+
+    @property
+    def about(self) -> str:
+        """Its subject in words; for a letter without a subject, its origin."""
+        return about(self)
 
 
 BASES = """
@@ -131,7 +138,8 @@ def _queue(*, minutes_since: str, smaller: str) -> str:
         SELECT entry.dlq_entry_uuid, entry.id AS entry_id, entry.subject_kind, entry.subject_id,
             entry.subject_name,
             CASE WHEN entry.subject_kind = 'task' THEN entry.subject_id END AS task_uuid,
-            entry.dlq_reason, entry.original_state, entry.detail,
+            entry.dlq_reason, entry.original_state, entry.original_queue, entry.occurrences,
+            entry.detail,
             entry.dlq_timestamp, {minutes} AS minutes_in_dlq,
             {BASES} + {smaller}({minutes}, {AGE_LIMIT}) AS priority_score
         FROM orchestrator_dlqentry AS entry

@@ -56,6 +56,15 @@ def test_dlq_entries_are_listed_newest_first_page_by_page() -> None:
     assert "not a task message of ours" in table
 
 
+def test_queue_says_where_letters_came_from_as_the_list_does() -> None:
+    entry(1)
+    entry(2, occurrences=1_200)
+    for table in (run("list"), run("queue")):
+        text = " ".join(table.split())
+        assert "a letter from muster.execution.requests.queue" in text
+        assert "1,200 identical letters" in text
+
+
 def test_list_looks_at_a_bounded_number_of_rows_for_entries_without_an_index(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
