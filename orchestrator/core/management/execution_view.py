@@ -41,11 +41,13 @@ def listing(rows: Sequence[Execution], now: datetime, *, seen_by: Principal) -> 
 
 
 def _why(row: Execution, message: str) -> str:
-    """What it waits for, or the reason of its end with its message; nothing needs no words."""
+    """What it waits for, or the reason of its end, with the message of its last attempt. What went
+    well needs no words, and what runs has no message yet: there is only that of an attempt
+    before."""
     if row.status == ExecutionStatus.COMPLETED:
         return ""
     reason = row.reason if row.is_terminal else row.wait_reason
-    return f"{reason}: {message}" if message else reason
+    return f"{reason}: {message}" if reason and message else reason
 
 
 def page(execution: Execution, now: datetime, *, seen_by: Principal) -> Iterator[RenderableType]:

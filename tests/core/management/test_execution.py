@@ -292,6 +292,15 @@ def test_list_says_when_each_was_created_how_long_it_waited_and_ran_and_why_it_f
     assert "all is well" not in table
 
 
+def test_list_says_nothing_of_an_earlier_attempt_while_the_next_one_runs() -> None:
+    lost = {"reason": "worker_lost", "result": {"message": "its worker stopped"}}
+    for status in (S.REQUESTED, S.SCHEDULED, S.RUNNING):
+        make_execution(status, attempt=2, **lost)
+    assert "its worker stopped" not in run("list")
+    make_execution(S.REQUESTED, attempt=1, wait_reason="no_free_worker", **lost)
+    assert run("list").count("no_free_worker: its worker stopped") == 1
+
+
 def test_listed_messages_are_without_secrets_and_asked_for_at_once(
     django_assert_max_num_queries: Any,
 ) -> None:
