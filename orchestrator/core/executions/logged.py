@@ -18,18 +18,19 @@ from orchestrator.core.reasons import Reason
 log = structlog.get_logger(__name__)
 
 MOST_LINES = 20
-"""Of one batch; the rest are counted in one more line."""
+"""Of one batch and text; the rest are counted in one more line."""
 
-TIMED_OUT = "execution timed out"
-ABANDONED = "execution abandoned"
+TIMED_OUT = ("execution timed out", "attempt timed out, tries again")
+LOST = ("execution abandoned", "attempt lost, tries again")
 LINES = {
     Reason.SCHEDULED_TIMEOUT: TIMED_OUT,
     Reason.DEADLINE_PASSED: TIMED_OUT,
     Reason.RUN_DEADLINE_PASSED: TIMED_OUT,
     Reason.RUN_TIMEOUT: TIMED_OUT,
-    Reason.WORKER_LOST: ABANDONED,
-    Reason.PROCESS_LOST: ABANDONED,
+    Reason.WORKER_LOST: LOST,
+    Reason.PROCESS_LOST: LOST,
 }
+"""The text of an end, and that of an attempt after which there is another one."""
 
 
 def log_ends(
@@ -44,15 +45,17 @@ def log_ends(
     which those in `repeated` get another attempt."""
     if reason not in LINES:
         return
-    log_each(
-        LINES[reason],
-        [execution for execution in executions if execution.pk in moved],
-        lambda execution: {
-            "reason": reason.value,
-            "by": actor,
-            "tries_again": execution.pk in repeated,
-        },
-    )
+    for tries_again, event in enumerate(LINES[reason]):
+        facts = {"reason": reason.value, "by": actor, "tries_again": bool(tries_again)}
+        log_each(
+            event,
+            [
+                execution
+                for execution in executions
+                if execution.pk in moved and (execution.pk in repeated) == tries_again
+            ],
+            lambda _, facts=facts: facts,  # type: ignore[misc]
+        )
 
 
 def log_each(

@@ -121,7 +121,7 @@ def test_sweep_retries_where_the_policy_allows(sent: list[messages.Message]) -> 
     assert {message.task for message in sent} == {messages.SCHEDULE, messages.COMPLETED}
 
 
-def test_each_that_timed_out_is_logged_with_its_ids_and_whether_it_tries_again(
+def test_each_that_timed_out_is_logged_with_its_ids_and_the_text_says_if_it_tries_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     action = make_action("core.again", retry_policy=RETRY)
@@ -129,16 +129,31 @@ def test_each_that_timed_out_is_logged_with_its_ids_and_whether_it_tries_again(
     not_started = make_execution(S.SCHEDULED, action=action, worker=gone, start_by=NOW, attempt=3)
     not_ended = make_execution(S.RUNNING, action=action, run_deadline_at=NOW)
     executions.sweep(now=NOW)
-    lines = {line["execution_id"]: line for line in logged(caplog, "execution timed out")}
-    first = lines[str(not_started.pk)]
+    (first,) = logged(caplog, "attempt timed out, tries again")
+    (last,) = logged(caplog, "execution timed out")
+    assert first["execution_id"] == str(not_started.pk)
+    assert last["execution_id"] == str(not_ended.pk)
     assert (first["action"], first["attempt"]) == ("core.again", 3)
     assert first["worker_id"] == not_started.worker_id
     assert (first["reason"], first["by"]) == ("scheduled_timeout", "execution_timeout_monitor")
-    assert [lines[str(each.pk)]["tries_again"] for each in (not_started, not_ended)] == [
-        True,
-        False,
-    ]
-    assert {line["level"] for line in lines.values()} == {"warning"}
+    assert (first["tries_again"], last["tries_again"]) == (True, False)
+    assert first["level"] == last["level"] == "warning"
+
+
+def test_attempt_that_was_lost_is_not_logged_as_an_end_while_it_tries_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    gone = make_worker(status="inactive", gone_at=NOW)
+    again = make_action("core.again", retry_policy=RETRY, idempotent=True)
+    lost, over = (
+        make_execution(S.RUNNING, worker=gone, action=action)
+        for action in (again, make_action("core.once"))
+    )
+    executions.settle_lost(now=NOW)
+    (line,) = logged(caplog, "attempt lost, tries again")
+    assert (line["execution_id"], line["tries_again"]) == (str(lost.pk), True)
+    (line,) = logged(caplog, "execution abandoned")
+    assert (line["execution_id"], line["tries_again"]) == (str(over.pk), False)
 
 
 def test_passed_deadline_is_not_retried() -> None:
