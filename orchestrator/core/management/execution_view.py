@@ -19,7 +19,8 @@ from orchestrator.core.states import ExecutionStatus
 
 
 def listing(rows: Sequence[Execution], now: datetime, *, seen_by: Principal) -> Table:
-    """A row each. `waited`: until its latest run began; `ran`: that run."""
+    """A row each. `waited`: until its latest run began; `ran`: that run, until its end was
+    recorded: when a worker is lost, nobody saw it."""
     table = Table(
         *("id", "created", "action", "status", ">try", "worker", ">waited", ">ran", "*why")
     )
