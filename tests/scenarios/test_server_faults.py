@@ -14,6 +14,7 @@ import pytest
 
 from tests import servers
 from tests.scenarios.installation import SOON_LOST, Installation, Service
+from workers.departure import EXIT_LOST
 
 pytestmark = [
     pytest.mark.slow,
@@ -123,6 +124,32 @@ def test_outage_of_the_database_is_a_few_lines_without_stacks(
         measured(f"characters that the {service.name} logged of the outage", len(text))
         assert "Traceback" not in text
         assert text.count("database fails, trying again") == 1
+
+
+def test_worker_that_gives_up_in_an_outage_names_the_ends_that_it_knows(
+    install: Callable[..., Any],
+) -> None:
+    muster: Installation = install(heartbeat_interval_seconds=1, staleness_multiplier=8)
+    postgres = _server(muster.backend.postgres)
+    muster.start_executor()
+    worker = muster.start_worker("w1")
+    muster.ready()
+    over = muster.submit_note("over", seconds=2)
+    running = muster.submit_note("running", seconds=300)
+    for label in ("over", "running"):
+        muster.wait_for_start(label)
+
+    postgres.stop()
+    assert worker.exit_status(within_seconds=60) == EXIT_LOST
+    lines = worker.log().splitlines()
+    postgres.start()
+
+    (gives_up,) = (number for number, line in enumerate(lines) if "critical" in line)
+    (ended,) = (line for line in lines[gives_up:] if "an end could not be stored" in line)
+    assert str(over) in ended
+    assert "succeeded" in ended
+    (killed,) = (line for line in lines[gives_up:] if "its worker gives up" in line)
+    assert str(running) in killed
 
 
 def test_worker_survives_a_database_that_stands_still_twice(install: Callable[..., Any]) -> None:

@@ -293,7 +293,7 @@ def test_list_says_when_each_was_created_how_long_it_waited_and_ran_and_why_it_f
 
 
 def test_list_says_nothing_of_an_earlier_attempt_while_the_next_one_runs() -> None:
-    lost = {"reason": "worker_lost", "result": {"message": "its worker stopped"}}
+    lost: dict[str, Any] = {"reason": "worker_lost", "result": {"message": "its worker stopped"}}
     for status in (S.REQUESTED, S.SCHEDULED, S.RUNNING):
         make_execution(status, attempt=2, **lost)
     assert "its worker stopped" not in run("list")
