@@ -248,6 +248,18 @@ def test_admin_answers_by_a_form_that_is_made_from_the_schema() -> None:
     assert "user:ada" in shown
 
 
+@pytest.mark.parametrize("is_reader", [False, True])
+def test_answer_that_a_timeout_stands_for_is_a_payload(is_reader: bool) -> None:
+    row = open_one(schema={}, on_timeout="complete", default={"amount": "canary-41"})
+    gives = ["viewer", *(["payloads.read"] if is_reader else [])]
+    browser = principals.staff("ada", *map(given, gives))
+    for page in (
+        f"/admin/inquiries/inquiry/{row.pk}/change/",
+        reverse("console:inquiry", args=[row.pk]),
+    ):
+        assert ("canary-41" in browser.get(page).content.decode()) == is_reader
+
+
 def test_admin_offers_no_answer_to_who_may_not() -> None:
     row = open_one(assignees=["user:bob"])
     browser = principals.staff("ada", given("operator"))

@@ -133,7 +133,7 @@ def situation(row: Inquiry, now: datetime, *, seen_by: Principal) -> list[Fact]:
             *(("Holds up", link[id]) for id in held_up),
             ("Asked", At(row.created_at)),
             ("Expires", expires),
-            ("If nobody answers", _timeout(row)),
+            ("If nobody answers", _timeout(row, seen_by)),
             ("Answered by", row.answered_by),
             ("Ended", _ended(row)),
             ("Response", _response(row, seen_by)),
@@ -150,10 +150,12 @@ def _may(row: Inquiry, now: datetime, seen_by: Principal) -> str | None:
     return f"no: {why[0].lower()}{why[1:]}" if why else "yes"
 
 
-def _timeout(row: Inquiry) -> Any:
+def _timeout(row: Inquiry, seen_by: Principal) -> Any:
     if row.on_timeout == "error":
         return "what it holds up fails"
-    return Json(redacted(row.default, schema=row.schema))
+    # it becomes the response
+    known = redacted(row.default, schema=row.schema)
+    return Json(authority.payload(known, of=row.place, seen_by=seen_by))
 
 
 def _ended(row: Inquiry) -> str | None:
