@@ -86,11 +86,15 @@ class AccessConfig(MusterApp):
     )
 
     def ready(self) -> None:
-        from orchestrator.access import checks  # noqa: F401 - registers them
+        from orchestrator.access import (
+            checks,  # noqa: F401 - registers them
+            identities,
+        )
         from orchestrator.access.audit import people
         from orchestrator.core import keyholder
 
         people.listen()
+        identities.listen()
         # by its name, as the driver of PostgreSQL would make every command on SQLite slower
         renew = Named("orchestrator.access.privileges.postgresql.renew_grants")
         post_migrate.connect(renew, sender=self, weak=False)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.db import IntegrityError, transaction
+from django.db.models.signals import post_save
 
 from orchestrator.access import audit, grants
 from orchestrator.access.grants import EVERYTHING, Given
@@ -58,6 +60,16 @@ class UnknownGrant(NotFound):
     """The identity has no such grant."""
 
 
+def listen() -> None:
+    """Make the identity of each user together with the user, so that all lists are complete."""
+    post_save.connect(_user_saved, sender=get_user_model())
+
+
+def _user_saved(instance: Any, created: bool, raw: bool, **_: Any) -> None:
+    if created and not raw:
+        _of(instance, now=instance.date_joined)
+
+
 def is_name(text: str) -> bool:
     """Return True if every history can show it as an actor."""
     return 0 < len(text) <= LONGEST_NAME and text.isprintable() and text == text.strip()
@@ -80,11 +92,14 @@ def create_service(
 
 
 def of_user(username: str, *, now: datetime) -> Identity:
-    """The identity of a user of the admin, made when it is first needed. Raises
-    UnknownIdentity."""
+    """The identity of a user of the admin, made if it is missing. Raises UnknownIdentity."""
     user = get_user_model().objects.filter(username=username).first()
     if user is None:
         raise UnknownIdentity(f"No user is called {username!r}")
+    return _of(user, now=now)
+
+
+def _of(user: Any, *, now: datetime) -> Identity:
     return Identity.objects.get_or_create(user=user, defaults={"created_at": now})[0]
 
 

@@ -125,9 +125,9 @@ def button(identity: Identity, verb: str) -> str:
 
 def test_a_service_account_is_made_granted_revoked_and_disabled(admin_client: Client) -> None:
     add = reverse("admin:access_identity_add")
-    data = {"service_name": "ci", "user": "", "description": "builds"}
+    data = {"service_name": "ci", "description": "builds"}
     assert admin_client.post(add, data).status_code == 302
-    identity = Identity.objects.get()
+    identity = Identity.objects.get(service_name="ci")
     for verb, form in (
         ("grant", {"gives": "operator", "packs": "billing-*", "namespaces": "", "labels": ""}),
         ("grant", {"gives": "payloads.read", "packs": "", "namespaces": "", "labels": ""}),
@@ -143,7 +143,7 @@ def test_a_service_account_is_made_granted_revoked_and_disabled(admin_client: Cl
     chosen = {"_form_submitted": "True", "grant": identity.grants.all()[0].pk}
     assert admin_client.post(button(identity, "revoke"), chosen).status_code == 302
     admin_client.post(button(identity, "disable"), {"_form_submitted": "True"})
-    identity = Identity.objects.get()
+    identity = Identity.objects.get(service_name="ci")
     assert identity.is_disabled
     assert [str(each) for each in identities.given_to(identity)] == ["payloads.read"]
 

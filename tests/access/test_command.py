@@ -59,6 +59,12 @@ def test_user_is_granted_a_role_and_disabled() -> None:
     assert user.is_active
 
 
+def test_user_is_listed_before_anything_is_granted() -> None:
+    User.objects.create_superuser("boss", password="a-made-up-password")
+    User.objects.create_user("ada", is_staff=True)
+    assert {row["name"] for row in items("list")} == {"boss", "ada"}
+
+
 def test_name_of_two_has_to_be_said_in_full() -> None:
     User.objects.create_user("ci")
     run("create", "ci")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from importlib import import_module
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.contrib.auth.models import User
 from django.core.checks import run_checks
 from django.core.management import call_command
@@ -96,6 +98,20 @@ def test_earlier_installation_goes_on() -> None:
     for token in ApiToken.objects.filter(name__in=("ci", "up")):
         tokens.revoke(token, by=ROOT, now=clock.now())
     assert findings() == {}
+
+
+@pytest.mark.django_db
+def test_users_of_before_get_the_identities_that_they_lack() -> None:
+    for name in ("boss", "ada"):
+        User.objects.create_user(name)
+    Identity.objects.filter(user__username="ada").delete()
+    import_module("orchestrator.access.migrations.0009_identities_of_users").make(
+        apps, connection.schema_editor()
+    )
+    assert {str(row) for row in Identity.objects.all()} == {"user:boss", "user:ada"}
+    ada = Identity.objects.get(user__username="ada")
+    assert ada.user is not None
+    assert ada.created_at == ada.user.date_joined
 
 
 @pytest.mark.django_db

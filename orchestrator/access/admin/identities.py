@@ -8,7 +8,6 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.contrib.auth import get_user_model
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
@@ -30,38 +29,21 @@ HOME = "admin:access_identity_changelist"
 
 
 class IdentityForm(forms.ModelForm):
-    """A new identity: a service account by its name, or a user."""
+    """A new service account; a user has an identity from the start."""
 
-    service_name = forms.CharField(
-        required=False, max_length=100, widget=UnfoldAdminTextInputWidget,
-        help_text="Of a service account.",
-    )  # fmt: skip
-    user = forms.ModelChoiceField(
-        queryset=get_user_model().objects.none(), required=False, widget=UnfoldAdminSelectWidget,
-        help_text="Or a user, who is to get grants or tokens.",
-    )  # fmt: skip
+    service_name = forms.CharField(max_length=100, widget=UnfoldAdminTextInputWidget)
 
     class Meta:
         model = Identity
-        fields = ("service_name", "user", "description")
+        fields = ("service_name", "description")
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if "user" in self.fields:
-            known = Identity.objects.filter(user__isnull=False).values("user")
-            users = get_user_model().objects.exclude(pk__in=known).order_by("username")
-            self.fields["user"].queryset = users  # type: ignore[attr-defined]
-
-    def clean(self) -> dict[str, Any]:
-        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
-        name, user = cleaned.get("service_name", ""), cleaned.get("user")
-        if bool(name) == (user is not None):
-            raise forms.ValidationError("Expected the name of a service account, or a user.")
-        if name and (not identities.is_name(name) or ":" in name):
-            self.add_error("service_name", str(identities.InvalidName()))
-        elif name and Identity.objects.services().filter(service_name=name).exists():
-            self.add_error("service_name", f"A service account is called {name!r} already.")
-        return cleaned
+    def clean_service_name(self) -> str:
+        name: str = self.cleaned_data["service_name"]
+        if not identities.is_name(name) or ":" in name:
+            raise forms.ValidationError(str(identities.InvalidName()))
+        if Identity.objects.services().filter(service_name=name).exists():
+            raise forms.ValidationError(f"A service account is called {name!r} already.")
+        return name
 
 
 class RevokeForm(BaseDialogForm):
@@ -90,7 +72,7 @@ class IdentityAdmin(ReadOnlyAdmin):
         return rows.select_related("user").prefetch_related("grants")
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        return () if obj else ("service_name", "user", "description")
+        return () if obj else ("service_name", "description")
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         obj.created_at = clock.now()

@@ -61,8 +61,7 @@ class Granted(BaseModel):
 
 @router.get("", auth=needs("access.manage"), response=documented(422, _200=IdentityPage))
 def list_identities(request: AuthenticatedRequest, query: Query[pages.PageQuery]) -> HttpResponse:
-    """Identities, newest first, with their grants. A user who has neither grant nor token is not
-    among them."""
+    """Identities, newest first, with their grants."""
     refuse_unknown_parameters(request, pages.PageQuery)
     rows, cursor = pages.newest_first(_rows(), query, key=cursors.whole_number)
     items = [shown.identity(row) for row in rows]

@@ -49,6 +49,7 @@ def staff() -> Iterator[Client]:
     client = Client()
     client.force_login(user)
     yield client
+    Identity.objects.all().delete()
     User.objects.all().delete()
 
 
