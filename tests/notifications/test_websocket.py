@@ -108,6 +108,19 @@ def test_client_that_has_to_go_gets_no_more_of_its_line() -> None:
     assert link.sent[-1]["reason"] == "the credential is no longer good"
 
 
+def test_resuming_after_a_number_is_an_error_and_subscribes_to_nothing() -> None:
+    async def run() -> Link:
+        text = '{"type": "subscribe", "filter": "all", "after": 5}'
+        link = Link(Hub(), {"type": "websocket.receive", "text": text}, BYE)
+        await link.serve()
+        return link
+
+    link = asyncio.run(run())
+    assert link.said == ["welcome", "error"]
+    answer = json.loads(link.sent[-1]["text"])
+    assert answer["message"] == 'after: expected a text, as in "after": "HUB:SEQ"; found 5'
+
+
 @pytest.mark.parametrize("origin", [b"http://[", b"https://evil.example"])
 def test_page_of_another_host_or_of_none_is_not_from_here(origin: bytes) -> None:
     visit = Visit({"headers": [(b"origin", origin), (b"host", b"muster.example")]})

@@ -130,9 +130,12 @@ def _answer(hub: Hub, client: Client, text: str | None) -> dict[str, Any]:
         if not hub.unsubscribe(client, name):
             raise Unclear(f"filter: {name!r:.80} is not subscribed to")
         return {"type": "unsubscribed", "filter": name}
-    hub.subscribe(client, name, filters.of_text(name))
     after = said.get("after")
-    if isinstance(after, str):
+    if not isinstance(after, str | None):
+        # a `seq` alone does not say of which hub it is
+        raise Unclear(f'after: expected a text, as in "after": "HUB:SEQ"; found {after!r:.80}')
+    hub.subscribe(client, name, filters.of_text(name))
+    if after is not None:
         hub.resume(client, name, after)
     return {"type": "subscribed", "filter": name}
 
