@@ -241,12 +241,24 @@ def test_no_page_is_wider_than_a_phone(phone: Page, work: SimpleNamespace) -> No
 
 def test_no_list_is_cut_off_on_a_laptop(page: Page, work: SimpleNamespace) -> None:
     cut_off = {}
-    for name in ("execution", "dlqentry", "investigationqueue", "worker"):
-        page.goto(f"/admin/orchestrator/{name}/")
+    core = ("execution", "dlqentry", "investigationqueue", "worker")
+    for name in (*(f"orchestrator/{each}" for each in core), "workflows/task"):
+        page.goto(f"/admin/{name}/")
         right_edges = "e => [e, e.parentElement].map(e => e.getBoundingClientRect().right)"
         table, place = page.locator(".m-rows").evaluate(right_edges)
         cut_off[name] = round(max(0, table - min(place, chromium.WIDE["width"])))
     assert cut_off == dict.fromkeys(cut_off, 0)
+
+
+def test_a_long_reason_without_blanks_makes_no_page_wider(
+    page: Page, muster: Installation, work: SimpleNamespace
+) -> None:
+    (id,) = muster.submit_many([{"parameters": {}, "reason": "x" * 200}], "core.noop")
+    page.goto(path_of(id))
+    history = page.locator(".m-event-more", has_text="x" * 200)
+    expect(history.first).to_be_visible()
+    assert history.first.evaluate("e => e.scrollWidth - e.clientWidth") == 0
+    assert chromium.overhang(page) == 0
 
 
 def test_a_page_that_is_left_open_says_how_old_it_is(page: Page, work: SimpleNamespace) -> None:

@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser import chromium
+from tests.browser.conftest import log_in
 from tests.scenarios.installation import REPOSITORY, Installation
 
 YES_OR_NO = {
@@ -19,9 +20,17 @@ YES_OR_NO = {
 }
 
 
-def ask(muster: Installation, prompt: str) -> str:
+WIDE_QUESTION = {
+    "properties": {
+        "which": {"enum": ["the one that was sent to the printer yesterday " * 3, "none"]},
+        "a" * 90: {"type": "integer", "description": "b" * 90},
+    }
+}
+
+
+def ask(muster: Installation, prompt: str, schema: Any = YES_OR_NO) -> str:
     """The path of a new inquiry."""
-    muster.submit("core.ask", {"prompt": prompt, "schema": YES_OR_NO, "ttl_seconds": 3600})
+    muster.submit("core.ask", {"prompt": prompt, "schema": schema, "ttl_seconds": 3600})
     muster.wait_for(lambda: prompt in muster.command("inquiry", "list", "--json"), "an inquiry")
     listed = muster.command("inquiry", "list", "--json")
     found = re.findall(r'"id": "([0-9a-f-]{36})"[^{}]*?"prompt": "([^"]*)"', listed)
@@ -152,6 +161,33 @@ def test_one_dialog_asks_whichever_rule_was_pressed_again(
     dialog.get_by_label("Reason").fill("the note was lost")
     page.keyboard.press("Enter")
     expect(page.get_by_text("Ops.also is asked about this new event")).to_be_visible()
+
+
+def test_a_rule_and_an_answer_to_choose_fit_a_phone(
+    phone: Page, muster: Installation, watched: SimpleNamespace
+) -> None:
+    for path in ("/console/rules/watch.deployed", ask(muster, "Which one?", WIDE_QUESTION)):
+        phone.goto(path)
+        assert chromium.overhang(phone) == 0, path
+    form = phone.get_by_role("region", name="Your answer")
+    assert form.evaluate("e => e.scrollWidth - e.clientWidth") == 0
+
+
+def test_one_logs_in_and_gives_an_order_without_scripts(
+    browser: Browser, address: str, watched: SimpleNamespace
+) -> None:
+    with browser.new_context(base_url=address, java_script_enabled=False) as context:
+        page = context.new_page()
+        page.goto("/console/rules/watch.failed")
+        log_in(page)
+        page.goto("/console/rules/watch.failed")
+        dialog = page.get_by_role("dialog", name="Disable watch.failed?")
+        dialog.get_by_label("Reason").fill("no scripts here")
+        dialog.get_by_role("button", name="Disable").click()
+        expect(page.get_by_text("Disabled: no scripts here")).to_be_visible()
+        page.get_by_role("dialog", name="Enable watch.failed?").get_by_label("Reason").fill("again")
+        page.keyboard.press("Enter")
+        expect(page.locator("h1 .badge")).to_have_text("enabled")
 
 
 @pytest.mark.slow

@@ -86,6 +86,7 @@ def show_list(look: Look, request: HttpRequest) -> Context:
         "title": "Tasks",
         "here": "tasks",
         "rows": _rows(look, tasks, are_near=query.get("state") == NEAR),
+        "is_correlated": any(each.correlation_id for each in tasks),
         "more_urgent": _begins(query) and len(urgent) > ATTENTION_MAX,
         "attention_max": ATTENTION_MAX,
         "older": urlencode({**query, "before": cursor}) if cursor else "",

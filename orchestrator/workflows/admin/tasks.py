@@ -124,8 +124,8 @@ class TaskAdmin(ReadOnlyAdmin):
         return task.state
 
     @display(description="Template")
-    def template_ref(self, task: Task) -> str:
-        return task.template.ref
+    def template_ref(self, task: Task) -> SafeString:
+        return format_html('<span class="m-anywhere">{}</span>', task.template.ref)
 
     @display(description="Steps done")
     def progress(self, task: Task) -> SafeString | str:
@@ -137,8 +137,9 @@ class TaskAdmin(ReadOnlyAdmin):
         return format_html('<span class="whitespace-nowrap">{}</span>', done)
 
     @display(description="By")
-    def by(self, task: Task) -> str:
-        return task.initiator or task.requested_by or "-"
+    def by(self, task: Task) -> SafeString:
+        by = task.initiator or task.requested_by or "-"
+        return format_html('<span class="m-anywhere">{}</span>', by)
 
     @display(description="Took, or age")
     def took(self, task: Task) -> SafeString:
