@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Any
 
 from django import forms
 from django.contrib import admin
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.core.exceptions import BadRequest
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -28,6 +32,8 @@ from orchestrator.core.admin.guarded import Guarded
 from orchestrator.core.admin.read_only import AsOfChangeList
 from orchestrator.core.models import Tick
 
+ROW_NUMBER = re.compile(r"[0-9]{1,18}")
+
 for model in (ClockedSchedule, CrontabSchedule, IntervalSchedule, PeriodicTask, SolarSchedule):
     admin.site.unregister(model)
 
@@ -44,6 +50,13 @@ class GuardedSchedule(Guarded):
             return {}
         actions: dict[str, Any] = super().get_actions(request)  # type: ignore[misc]
         return actions
+
+    def response_action(self, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
+        """As Django's. Raises BadRequest for a selected row that is no number."""
+        for selected in request.POST.getlist(ACTION_CHECKBOX_NAME):
+            if not ROW_NUMBER.fullmatch(selected):
+                raise BadRequest("Expected the primary key of a row")
+        return super().response_action(request, queryset)  # type: ignore[misc]
 
 
 class PeriodicTaskForm(beat.PeriodicTaskForm):

@@ -80,6 +80,16 @@ def test_pages_of_other_apps_render(admin_client: Client, model: str) -> None:
     page(admin_client, f"admin:{model}_add")
 
 
+@pytest.mark.parametrize("model", ["crontabschedule", "intervalschedule", "periodictask"])
+@pytest.mark.parametrize("selected", ["abc", "9" * 30])
+def test_selected_row_of_the_schedule_that_is_no_number_is_refused(
+    admin_client: Client, model: str, selected: str
+) -> None:
+    url = reverse(f"admin:django_celery_beat_{model}_changelist")
+    data = {"action": "delete_selected", "_selected_action": selected}
+    assert admin_client.post(url, data).status_code == 400
+
+
 def test_a_periodic_task_can_be_edited(admin_client: Client) -> None:
     from django_celery_beat.models import PeriodicTask
 
