@@ -85,6 +85,14 @@ def test_what_completed_with_a_message_is_shown_as_it_is() -> None:
     assert shown.result(execution, seen_by=ROOT) == {"message": "token: none"}
 
 
+@pytest.mark.parametrize(("status", "is_said"), [("completed", False), ("failed", True)])
+def test_message_of_a_situation_says_what_went_wrong(status: str, is_said: bool) -> None:
+    reason = {"completed": "succeeded", "failed": "action_failed"}[status]
+    execution = make_execution(status, reason=reason, result={"message": "hello"})
+    facts = dict(shown.situation(execution, NOW, seen_by=ROOT))
+    assert facts.get("Message") == ("hello" if is_said else None)
+
+
 def test_request_is_answered_without_its_secrets(caller: Caller) -> None:
     make_action("core.pay", parameters_schema={"properties": {"pin": {"secret": True}}})
     body = {"action_ref": "core.pay", "parameters": {"pin": "4711-pin"}}

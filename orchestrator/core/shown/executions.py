@@ -331,7 +331,13 @@ def situation(execution: Execution, now: datetime, *, seen_by: Principal) -> lis
                 "Why" if execution.is_terminal else "Last attempt",
                 why(execution.reason, began_before=began_before(execution)),
             ),
-            ("Message", message_in(result(execution, seen_by=seen_by)) or None),
+            # in the result of a success, `message` is a value like any other
+            (
+                "Message",
+                None
+                if execution.status == S.COMPLETED
+                else message_in(result(execution, seen_by=seen_by)) or None,
+            ),
             ("Cancelled because", execution.cancel_reason or None),
             ("Waits for", waits_for(execution, now)),
             ("Where", _where(execution, now)),
