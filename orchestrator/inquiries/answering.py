@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from functools import partial
 from typing import Any, NoReturn
 from uuid import UUID
@@ -161,12 +161,12 @@ def _refuse(inquiry: Inquiry, by: Principal, permission: str) -> NoReturn:
     raise AlreadyEnded(f"Inquiry {inquiry.pk} {why}")
 
 
-def how_it_ended(inquiry: Inquiry) -> str:
+def how_it_ended(inquiry: Inquiry, zone: tzinfo = UTC) -> str:
     """Who ended it, how and when, as the end of a sentence."""
     if inquiry.is_open:
-        return f"expired at {_moment(inquiry.expires_at)}"
+        return f"expired at {_moment(inquiry.expires_at, zone)}"
     assert inquiry.ended_at is not None
-    at = _moment(inquiry.ended_at)
+    at = _moment(inquiry.ended_at, zone)
     match InquiryState(inquiry.state):
         case InquiryState.RESPONDED:
             return f"was answered by {inquiry.answered_by} at {at}"
@@ -174,11 +174,11 @@ def how_it_ended(inquiry: Inquiry) -> str:
             why = f": {inquiry.reason}" if inquiry.reason else ""
             return f"was cancelled by {inquiry.ended_by} at {at}{why}"
         case _:
-            return f"expired at {_moment(inquiry.expires_at)}"
+            return f"expired at {_moment(inquiry.expires_at, zone)}"
 
 
-def _moment(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
+def _moment(at: datetime, zone: tzinfo) -> str:
+    return f"{at.astimezone(zone):%Y-%m-%d %H:%M:%S %Z}"
 
 
 def _check(inquiry: Inquiry, response: Any, answer_key: str | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -14,6 +14,8 @@ from django.utils import timezone
 from orchestrator.console import display
 from orchestrator.core import clock
 from orchestrator.core.models import Execution
+from tests.factories import make_template
+from tests.inquiries import play
 
 
 def of(**cookies: str) -> display.Display:
@@ -58,6 +60,21 @@ def test_each_time_of_a_page_is_in_the_chosen_zone_and_says_the_same_moment(
     created = execution.created_at.astimezone(ZoneInfo("Asia/Kolkata"))
     assert f"{created:%m-%d %H:%M:%S}" in listed
     assert timezone.get_current_timezone_name() == "UTC"  # of this page alone
+
+
+@pytest.mark.django_db
+def test_times_within_sentences_are_in_the_chosen_zone(admin_client: Client) -> None:
+    zone = ZoneInfo("Asia/Kolkata")
+    admin_client.cookies["zone"] = f"browser~{zone}"
+    inquiry = play.asked(now=clock.now() - timedelta(hours=2), ttl_seconds=60)
+    template = make_template()
+    for page, args, at in (
+        ("inquiry", [inquiry.pk], inquiry.expires_at),
+        ("template", [template.namespace, template.name, template.version], template.installed_at),
+    ):
+        html = admin_client.get(reverse(f"console:{page}", args=args)).content.decode()
+        assert f"{at.astimezone(zone):%Y-%m-%d %H:%M:%S IST}" in html
+        assert f"{at:%Y-%m-%d %H:%M:%S UTC}" not in html
 
 
 def test_an_age_is_the_same_in_each_zone(admin_client: Client, work: None) -> None:

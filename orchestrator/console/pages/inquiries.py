@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils import timezone
 
 from orchestrator.console import access, draw, paging
 from orchestrator.console.access import Context
@@ -123,7 +124,7 @@ def show(look: Look, request: HttpRequest, id: UUID, form: ResponseForm | None =
 def _told(inquiry: Inquiry, look: Look, *, is_answerable: bool) -> str:
     """Why the user cannot answer it now; empty if they can."""
     if not is_answerable:
-        return f"It {answering.how_it_ended(inquiry)}."
+        return f"It {answering.how_it_ended(inquiry, timezone.get_current_timezone())}."
     if not look.may(answerers.RESPOND, inquiry.place):
         return f"Your answer would need the permission {answerers.RESPOND}."
     why = answerers.refusal(inquiry, look.user)

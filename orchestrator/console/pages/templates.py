@@ -20,6 +20,7 @@ from orchestrator.console.paging import AGES
 from orchestrator.core import words
 from orchestrator.core.errors import NotFound
 from orchestrator.core.search import term
+from orchestrator.core.shown.values import At, Fact
 from orchestrator.workflows import analytics
 from orchestrator.workflows.analytics import StepPerformance, TemplatePerformance
 from orchestrator.workflows.models import TaskTemplate
@@ -163,14 +164,14 @@ def _known(look: Look, namespace: str, name: str, version: str) -> TaskTemplate:
     return template
 
 
-def _facts(template: TaskTemplate, definition: TemplateDefinition) -> list[tuple[str, str]]:
+def _facts(template: TaskTemplate, definition: TemplateDefinition) -> list[Fact]:
     return [
         ("Description", template.description),
         ("Pack", template.pack.name if template.pack else "none: installed without a pack"),
         ("May be requested", "yes" if template.enabled else "no: disabled"),
         ("The same task again", definition.identity_strategy),
         ("Releases", definition.release),
-        ("Installed", f"{template.installed_at:%Y-%m-%d %H:%M:%S} UTC"),
+        ("Installed", At(template.installed_at)),
     ]
 
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from django.utils import timezone
 from pydantic import Field
 
 from orchestrator.core import authority, contents, words
@@ -159,7 +160,8 @@ def _timeout(row: Inquiry, seen_by: Principal) -> Any:
 
 
 def _ended(row: Inquiry) -> str | None:
-    return None if row.is_open else f"it {answering.how_it_ended(row)}"
+    zone = timezone.get_current_timezone()
+    return None if row.is_open else f"it {answering.how_it_ended(row, zone)}"
 
 
 def _response(row: Inquiry, seen_by: Principal) -> Json | None:
