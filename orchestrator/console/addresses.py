@@ -11,7 +11,9 @@ from django.db.models import Model
 from django.urls import reverse
 
 from orchestrator.automation.models import Enforcement, Event, Rule, Sensor, Trigger, Webhook
-from orchestrator.core.models import Execution, Worker
+from orchestrator.core import authority
+from orchestrator.core.authority import Principal
+from orchestrator.core.models import Action, DLQEntry, Execution, Worker
 from orchestrator.inquiries.models import Inquiry
 from orchestrator.policies.models import Policy
 from orchestrator.workflows.models import Step, Task, TaskTemplate
@@ -42,6 +44,32 @@ PAGES: dict[type[Model], Callable[[Any], str]] = {
     Inquiry: lambda row: _page("inquiry", row.pk),
     Policy: lambda row: _page("policy", row.ref),
 }
+
+
+NEEDS: dict[type[Model], str] = {
+    Action: "actions.read",
+    DLQEntry: "dlq.read",
+    Worker: "workers.read",
+    Execution: "executions.read",
+    Task: "tasks.read",
+    Step: "tasks.read",
+    TaskTemplate: "templates.read",
+    Rule: "rules.read",
+    Event: "events.read",
+    Trigger: "triggers.read",
+    Sensor: "sensors.read",
+    Webhook: "triggers.read",
+    Inquiry: "inquiries.read",
+    Policy: "policies.read",
+}
+"""What the pages ask for, in the places of their rows."""
+
+
+def may_open(row: Any, principal: Principal) -> bool:
+    """Return True if the row's page is for this person, as far as that is known without asking for
+    more rows."""
+    permission = NEEDS.get(type(row))
+    return permission is None or authority.may(principal, permission, row.place)
 
 
 def of(row: Model) -> str:

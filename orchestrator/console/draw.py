@@ -16,6 +16,7 @@ from django.utils.safestring import SafeString, mark_safe
 
 from orchestrator.console import addresses
 from orchestrator.core import words
+from orchestrator.core.authority import Principal
 from orchestrator.core.shown.values import (
     At,
     Coded,
@@ -36,13 +37,13 @@ LINE_MAX = 5_000
 """Of the value of a fact."""
 
 
-def facts(shown: Iterable[Fact]) -> list[tuple[str, Any]]:
-    """Names with their drawn values."""
-    return [(name, value(each)) for name, each in shown]
+def facts(shown: Iterable[Fact], *, seen_by: Principal) -> list[tuple[str, Any]]:
+    """Names with their drawn values. What would lead to a page that is not for the user is text."""
+    return [(name, value(each, seen_by=seen_by)) for name, each in shown]
 
 
-def value(shown: Value) -> Any:
-    """The value of a fact."""
+def value(shown: Value, *, seen_by: Principal | None = None) -> Any:
+    """The value of a fact. With `seen_by`, links lead only to what this person may see."""
     match shown:
         case State(name, kinds):
             return badge(name, words.kind_of(name) if kinds is None else kinds.get(name, ""))
@@ -51,9 +52,11 @@ def value(shown: Value) -> Any:
         case Due(at, now, note):
             return format_html("{} {}", moment(at), note or _left(at, now))
         case Link(row, text, note):
-            return format_html('{} <span class="quiet">{}</span>', link(row, text), note)
+            drawn = link(row, text, seen_by=seen_by)
+            return format_html('{} <span class="quiet">{}</span>', drawn, note)
         case Links(rows):
-            return format_html_join(", ", "{}", ((link(each.row, each.text),) for each in rows))
+            drawn_rows = ((link(each.row, each.text, seen_by=seen_by),) for each in rows)
+            return format_html_join(", ", "{}", drawn_rows)
         case Json(content):
             return json(content)
         case Coded(sentence, code):
@@ -79,8 +82,11 @@ def moment(at: datetime) -> SafeString:
     )
 
 
-def link(row: Model, text: str) -> SafeString:
-    """A link to the row's page here, or else in the admin."""
+def link(row: Model, text: str, *, seen_by: Principal | None = None) -> SafeString | str:
+    """A link to the row's page here, or else in the admin. With `seen_by`, only the text if that
+    page is not for this person."""
+    if seen_by is not None and not addresses.may_open(row, seen_by):
+        return text
     return format_html('<a href="{}">{}</a>', addresses.of(row), text)
 
 

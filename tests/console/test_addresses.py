@@ -7,7 +7,8 @@ from django.test import Client
 
 from orchestrator.core.models import Worker
 from tests.automation import play
-from tests.factories import make_template
+from tests.factories import make_action, make_execution, make_template
+from tests.principals import given, staff
 
 
 @pytest.mark.parametrize(
@@ -59,3 +60,21 @@ def test_number_of_any_length_is_answered(
 def test_thousands_of_words_are_no_thousands_of_conditions(admin_client: Client, page: str) -> None:
     """SQLite refuses a statement with more than a thousand; PostgreSQL takes its time."""
     assert admin_client.get(f"/console/{page}", {"q": "a " * 2_000}).status_code == 200
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("is_scoped", [True, False])
+def test_what_is_not_for_the_user_is_no_link(worker: Worker, is_scoped: bool) -> None:
+    rule = play.make_rule("till.ship")
+    play.answer(7)
+    execution = make_execution("failed", action=make_action("till.charge"), worker=worker)
+    client = staff("eve", given("viewer", **({"packs": ["till"]} if is_scoped else {})))
+    for page, leads_to in (
+        (f"/console/executions/{execution.pk}", "/console/workers/"),
+        (f"/console/rules/{rule.ref}", "/console/triggers/"),
+        (f"/console/rules/{rule.ref}", "/console/events/"),
+        ("/console/enforcements", "/console/events/"),
+    ):
+        response = client.get(page)
+        assert response.status_code == 200
+        assert (f'href="{leads_to}' in response.content.decode()) is not is_scoped

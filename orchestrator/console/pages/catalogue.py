@@ -178,9 +178,9 @@ def show(look: Look, request: HttpRequest, ref: str) -> Context:
         "here": "catalogue",
         "action": action,
         "state": state_of(action),
-        "situation": draw.facts(situation(action)),
-        "running": draw.facts(running(action, look)),
-        "failing": draw.facts(failing(action)),
+        "situation": draw.facts(situation(action), seen_by=look.user),
+        "running": draw.facts(running(action, look), seen_by=look.user),
+        "failing": draw.facts(failing(action), seen_by=look.user),
         "schema": draw.json(action.parameters_schema),
         "record": _record(action, look) if sees_runs else None,
         "runs": _runs(action, look) if sees_runs else [],
@@ -259,7 +259,7 @@ def _measure(action: Action, now: datetime) -> Measured:
 
 def _record(action: Action, look: Look) -> dict[str, Any]:
     figures = Figures(_measured(action, look)[0])
-    return {"facts": draw.facts(figures.facts), "basis": figures.basis}
+    return {"facts": draw.facts(figures.facts, seen_by=look.user), "basis": figures.basis}
 
 
 def _changes(action: Action, look: Look) -> Sequence[advice.Change]:
@@ -358,7 +358,7 @@ def show_pack(look: Look, request: HttpRequest, name: str) -> Context:
         "here": "catalogue",
         "pack": pack,
         "state": pack_state(pack),
-        "situation": draw.facts(_pack_facts(pack)),
+        "situation": draw.facts(_pack_facts(pack), seen_by=look.user),
         "rows": [ActionRow(each, _outcomes(each, ended, look)) for each in actions],
         "releases": list(_released(releases)),
         "admin_url": reverse("admin:orchestrator_pack_change", args=[pack.pk]),

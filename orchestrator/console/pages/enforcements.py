@@ -13,7 +13,7 @@ from orchestrator.automation.models import Enforcement
 from orchestrator.automation.models.enforcements import EnforcementQuerySet
 from orchestrator.automation.shown import enforcements as shown
 from orchestrator.automation.states import EnforcementState
-from orchestrator.console import access, draw, paging
+from orchestrator.console import access, addresses, draw, paging
 from orchestrator.console.access import Context
 from orchestrator.console.look import Look
 from orchestrator.core.models import Execution
@@ -35,6 +35,7 @@ class Row:
     """None if there is none any more, or if the user may not see it."""
     why: str
     """Why there is no execution, or the message of the one that failed."""
+    may_open_event: bool
 
     @property
     def kind(self) -> Kind:
@@ -62,6 +63,7 @@ def rows_of(
             draw.printable(
                 shown.why(each, seen_by=look.user) or known.get(each.execution_id or each.pk, "")
             ),
+            addresses.may_open(each.event, look.user),
         )
         for each in enforcements
     ]

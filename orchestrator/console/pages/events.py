@@ -125,7 +125,7 @@ def show(look: Look, request: HttpRequest, id: UUID) -> Context:
         "title": event.type_ref,
         "here": "events",
         "event": event,
-        "situation": draw.facts(shown.situation(event, seen_by=look.user)),
+        "situation": draw.facts(shown.situation(event, seen_by=look.user), seen_by=look.user),
         "payload": draw.json(shown.payload(event, seen_by=look.user)),
         "may_see_rules": may_see_rules,
         "asked": _in_order(_asked(look, recalled)),

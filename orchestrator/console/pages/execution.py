@@ -59,9 +59,11 @@ def show(look: Look, request: HttpRequest, id: UUID) -> Context:
         "execution": execution,
         "kind": kind_of(execution.status),
         "verdict": draw.visible(verdicts.verdict(execution, look.now, seen_by=look.user)),
-        "situation": draw.facts(shown.situation(execution, look.now, seen_by=look.user)),
-        "times": draw.facts(shown.times(execution, look.now)),
-        "due": draw.facts(shown.due(execution, look.now)),
+        "situation": draw.facts(
+            shown.situation(execution, look.now, seen_by=look.user), seen_by=look.user
+        ),
+        "times": draw.facts(shown.times(execution, look.now), seen_by=look.user),
+        "due": draw.facts(shown.due(execution, look.now), seen_by=look.user),
         "picture": _picture(execution, events, look),
         "tabs": [Tab(name, title, name == tab) for name, title in tabs.items()],
         "tab": tab,
@@ -162,7 +164,7 @@ def _content(
     draws: dict[str, Callable[[], Context]] = {
         "result": lambda: {"text": draw.json(shown.result(execution, seen_by=look.user))},
         "parameters": lambda: {"text": draw.json(shown.parameters(execution, seen_by=look.user))},
-        "request": lambda: {"facts": draw.facts(shown.request(execution))},
+        "request": lambda: {"facts": draw.facts(shown.request(execution), seen_by=look.user)},
         "letters": lambda: {"letters": [_letter(each, look) for each in letters[:LETTERS_MAX]]},
         "history": lambda: {
             "timeline": [draw.line(each) for each in shown.timeline(execution, list(events))],
@@ -170,12 +172,15 @@ def _content(
         },
         **{stream: lambda: {"output": _output(execution, tab, look)} for stream in STREAMS},
     }
-    draws |= {slugify(each.title): _drawer_of(each) for each in contents}
+    draws |= {slugify(each.title): _drawer_of(each, look) for each in contents}
     return draws[tab]()
 
 
-def _drawer_of(content: Content) -> Callable[[], Context]:
-    return lambda: {"facts": draw.facts(content.facts), "text": draw.json(content.value)}
+def _drawer_of(content: Content, look: Look) -> Callable[[], Context]:
+    return lambda: {
+        "facts": draw.facts(content.facts, seen_by=look.user),
+        "text": draw.json(content.value),
+    }
 
 
 def _letter(entry: DLQEntry, look: Look) -> Context:
@@ -184,7 +189,9 @@ def _letter(entry: DLQEntry, look: Look) -> Context:
     return {
         "name": f"{entry.dlq_reason} {entry.dlq_entry_uuid}",
         "link": draw.link(entry, "the investigation"),
-        "facts": draw.facts(investigations.situation(entry, look.now, seen_by=look.user)),
+        "facts": draw.facts(
+            investigations.situation(entry, look.now, seen_by=look.user), seen_by=look.user
+        ),
         "deaths": [[draw.printable(value) for value in row] for row in rows],
         "headings": investigations.DEATH,
     }

@@ -110,7 +110,9 @@ def show(look: Look, request: HttpRequest, id: UUID, form: ResponseForm | None =
         "inquiry": inquiry,
         "kind": KINDS.get(inquiry.state, Kind.PLAIN),
         "question": draw.printable(inquiry.prompt),
-        "situation": draw.facts(shown.situation(inquiry, look.now, seen_by=look.user)),
+        "situation": draw.facts(
+            shown.situation(inquiry, look.now, seen_by=look.user), seen_by=look.user
+        ),
         "timeline": [draw.line(each) for each in shown.timeline(inquiry)],
         "schema": draw.json(inquiry.schema),
         "form": form,

@@ -90,7 +90,7 @@ def show(look: Look, request: HttpRequest, ref: str) -> Context:
         "here": "policies",
         "policy": policy,
         "kind": KINDS.get(policy.state, Kind.PLAIN),
-        "situation": draw.facts(shown.definition(policy)),
+        "situation": draw.facts(shown.definition(policy), seen_by=look.user),
         "buckets": buckets,
         "buckets_max": BUCKETS if len(buckets) == BUCKETS else 0,
         "waiting": waiting[:WAITS],

@@ -156,7 +156,7 @@ def show(look: Look, request: HttpRequest, ref: str) -> Context:
         "kind": kind_by(
             rule, first.enforcement if first else None, first.execution if first else None
         ),
-        "situation": draw.facts(shown.situation(rule)),
+        "situation": draw.facts(shown.situation(rule), seen_by=look.user),
         "rows": rows,
         "last": LAST,
         "done": journal.lines(rule),
@@ -188,7 +188,7 @@ def _tested(look: Look, rule: Rule, asked: str) -> Context:
         "verdict": criteria.verdict(answer),
         "answer": [
             (name, value)
-            for name, value in draw.facts(answers.situation(answer))
+            for name, value in draw.facts(answers.situation(answer), seen_by=look.user)
             if name not in SAID_ABOVE
         ],
     }

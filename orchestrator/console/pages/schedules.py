@@ -224,7 +224,7 @@ def show_trigger(look: Look, request: HttpRequest, id: int) -> Context:
         "here": "schedules" if is_timer else "events",
         "row": row,
         "is_timer": is_timer,
-        "situation": draw.facts(shown.situation(trigger, look.now)),
+        "situation": draw.facts(shown.situation(trigger, look.now), seen_by=look.user),
         "happened": _happened(look, trigger) if look.may("events.read", trigger.place) else [],
         "last": LAST,
         "dialogs": row.orders,

@@ -133,7 +133,7 @@ def show(look: Look, request: HttpRequest, ref: str) -> Context:
         "sensor": sensor,
         "state": shown.state_of(sensor),
         "kind": state_kind(shown.state_of(sensor)),
-        "situation": draw.facts(shown.situation(sensor, look.now)),
+        "situation": draw.facts(shown.situation(sensor, look.now), seen_by=look.user),
         "lease": words.due(assigned.lease_until, look.now)[0]
         if assigned and assigned.lease_until
         else "",
@@ -163,7 +163,7 @@ def show_hook(look: Look, request: HttpRequest, path: str) -> Context:
         "title": hook.path,
         "here": "sensors",
         "hook": hook,
-        "situation": draw.facts(shown_webhooks.situation(hook)),
+        "situation": draw.facts(shown_webhooks.situation(hook), seen_by=look.user),
         "deliveries": [
             {
                 "outcome": each.outcome,

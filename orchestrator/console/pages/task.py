@@ -134,7 +134,7 @@ def show(look: Look, request: HttpRequest, id: UUID) -> Context:
         "step": _panel(one),
         "acts": repairs.of_task(look, task, view=one.view),
         "dialogs": [*repairs.of_task(look, task, view=one.view), *_dialogs(one)],
-        "request_facts": draw.facts(shown.request(task)),
+        "request_facts": draw.facts(shown.request(task), seen_by=look.user),
         "context": draw.json(secrets.context(task, seen_by=look.user)),
         "template_url": addresses.of(task.template),
     } | drawn

@@ -132,7 +132,7 @@ def show(look: Look, request: HttpRequest, namespace: str, name: str, version: s
         "here": "templates",
         "template": template,
         "row": _row(template, window, numbers),
-        "facts": draw.facts(_facts(template, definition)),
+        "facts": draw.facts(_facts(template, definition), seen_by=look.user),
         "steps": [
             StepRow(step, executions_url(term("action", step.action_ref)), of_steps.get(step.name))
             for step in definition.steps.values()

@@ -98,7 +98,7 @@ def show(look: Look, request: HttpRequest, id: UUID) -> Context:
         "entry": entry,
         "reason_kind": REASON_KINDS.get(entry.dlq_reason, Kind.PLAIN),
         "resolution_kind": RESOLUTION_KINDS.get(entry.resolution_status, Kind.PLAIN),
-        "situation": draw.facts(shown.situation(entry, look.now, seen_by=seen)),
+        "situation": draw.facts(shown.situation(entry, look.now, seen_by=seen), seen_by=look.user),
         "why": _why(row) if row else "",
         "cause_url": "" if entry.is_closed else _cause_url(inbox.key_of(entry)),
         "notes": [(at, by, draw.printable(text)) for at, by, text in shown.notes(entry)],

@@ -41,9 +41,9 @@ def show(look: Look, request: HttpRequest, name: str) -> Context:
         if look.may("executions.read")
         else "",
         "held": look.held.get(worker.pk, []),
-        "situation": draw.facts(shown.situation(out, look.now)),
-        "offers": draw.facts(shown.offers(out)),
-        "process": draw.facts(shown.process(out)),
+        "situation": draw.facts(shown.situation(out, look.now), seen_by=look.user),
+        "offers": draw.facts(shown.offers(out), seen_by=look.user),
+        "process": draw.facts(shown.process(out), seen_by=look.user),
         "events": WorkerEvent.objects.of(worker.pk)[:EVENTS_MAX],
         "dialogs": offered.allowed,
         "orders": offered.useful,

@@ -30,12 +30,13 @@ class Of(NamedTuple):
     template_id: int
     step_id: UUID
     name: str
+    namespace: str
 
 
 _steps_of = PreparedForOne(
     lambda executions: StepExecution.objects.filter(execution__in=executions).values_list(
         "execution_id", "step__template_step", "step__task_id", "step__task__template_id",
-        "step_id", "step__name",
+        "step_id", "step__name", "step__task__template__namespace",
     )
 )  # fmt: skip
 

@@ -15,7 +15,7 @@ from orchestrator.core.models import Execution
 from orchestrator.core.shown.documents import Shown
 from orchestrator.core.shown.values import At, Due, Fact, Link, Links, Prose, Search, State, said
 from orchestrator.workflows import engine
-from orchestrator.workflows.models import Step, Task, TaskStaleness
+from orchestrator.workflows.models import Step, Task, TaskStaleness, TaskTemplate
 from orchestrator.workflows.shown import graph, secrets, steps
 from orchestrator.workflows.states import TASKS, StepState, TaskState
 from orchestrator.workflows.states.steps import SATISFIED
@@ -30,9 +30,11 @@ def of_execution(execution: Execution) -> list[Fact]:
     """The steps that an execution was run for, for its page."""
     facts: list[Fact] = []
     for each in secrets.steps_of([execution]):
-        step = Step(pk=each.step_id, name=each.name, task_id=each.task_id)
+        # as much of the rows as their links need
+        task = Task(pk=each.task_id, template=TaskTemplate(namespace=each.namespace))
+        step = Step(pk=each.step_id, name=each.name, task=task)
         facts.append(("Try at step", Link(step, step.name)))
-        facts.append(("Of task", Link(Task(pk=each.task_id), str(each.task_id))))
+        facts.append(("Of task", Link(task, str(task.pk))))
     return facts
 
 
