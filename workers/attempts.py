@@ -51,7 +51,8 @@ class Attempt(Request):
     execution: Execution
     """As claimed; set by the claim, never reloaded."""
     contents: executions.Contents
-    """What its action gets, with its keys opened. Kept here alone, and never stored."""
+    """The contents that its action gets, with its keys opened. Kept here alone, and never
+    stored."""
     masker = hiding.NOTHING
     """Masks its secrets in all that comes of it. Set by the claim."""
     claimed_at: float
@@ -67,7 +68,7 @@ class Attempt(Request):
     _kwargs: dict[str, Any]
     _kwargsrepr: str
     job: Any = None
-    """What the pool has given for it, once it has a slot."""
+    """The job that the pool has given for it, once it has a slot."""
     slot_goes_on = False
     """The slot that runs it looks for what is next itself, see `desk.Desk.serve`."""
     is_canceling = False
@@ -76,7 +77,8 @@ class Attempt(Request):
     is_stopped = False
     """Its worker has to stop, and kills it."""
     ran_ns = (0, 0)
-    """When its action began and ended; zeros if it did not begin, or nothing is traced."""
+    """The times at which its action began and ended; zeros if it did not begin, or nothing is
+    traced."""
 
     @property
     def key(self) -> AttemptKey:

@@ -235,7 +235,7 @@ class Finisher(threading.Thread):
         self.agent = agent
         self.ends: queue.Queue[Ended] = queue.Queue()
         self.unrecorded: dict[AttemptKey, Reason] = {}
-        """How attempts ended whose end is not in the database yet. Read without a lock by a worker
+        """The ends of attempts that are not in the database yet. Read without a lock by a worker
         that gives up."""
         self._recorded_at = 0.0
 
@@ -253,7 +253,7 @@ class Finisher(threading.Thread):
                 self._recorded_at = time.monotonic()
 
     def _next_at(self) -> float:
-        """When the next statement is due, by the monotonic clock."""
+        """The time at which the next statement is due, by the monotonic clock."""
         return 0.0 if self.agent.desk.has_nothing() else self._recorded_at + LEAST_GAP_SECONDS
 
     def flush(self, timeout_seconds: float) -> bool:

@@ -94,8 +94,8 @@ class Departure(threading.Thread):
         os._exit(EXIT_LOST)
 
     def _lost(self) -> list[dict[str, Any]]:
-        """What this worker knows and the database does not: ends, and what runs. Takes no lock, as
-        a thread that is stuck may hold it."""
+        """The facts that this worker knows and the database does not: ends, and what runs. Takes no
+        lock, as a thread that is stuck may hold it."""
         ends = list(self.agent.finisher.unrecorded.items())
         running = list(self.agent.desk.claimed.items())
         lines = [_line(END_LOST, key, reason=str(reason)) for key, reason in ends]

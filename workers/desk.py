@@ -40,8 +40,8 @@ ASKS_AGAIN = frozenset({Reason.TRY_AGAIN, Reason.TASK_REJECTED})
 """Ends by which an action asks to be run again, and may say when."""
 
 BEGIN_WITHIN_SECONDS = 5.0
-"""What was claimed longer ago and has not begun goes back: the sweep counts its time limit from the
-claim, with a grace of `run_grace_seconds`."""
+"""The age of a claim from which an attempt that has not begun goes back: the sweep counts its time
+limit from the claim, with a grace of `run_grace_seconds`."""
 
 IN_ITS_SLOT = object()
 """The job of an attempt that a slot has taken by itself: the pool was given none."""

@@ -69,11 +69,11 @@ class Answer(NamedTuple):
     held: Collection[AttemptKey] = ()
     """Not granted only because another transaction holds their rows."""
     contents: Mapping[UUID, Contents] = {}
-    """What the actions of the granted executions get, keys opened."""
+    """The contents that the actions of the granted executions get, keys opened."""
     maskers: Mapping[UUID, Masker] = {}
-    """What masks the secrets of each of them."""
+    """The maskers of the secrets of each of them."""
     asked_at: float | None = None
-    """When the database was asked, by `time.monotonic`; None for just now."""
+    """The time at which the database was asked, by `time.monotonic`; None for just now."""
 
 
 class Claimer(Protocol):
@@ -120,7 +120,7 @@ class Releases(Protocol):
 
 
 class Pauses(Protocol):
-    """What the worker takes nothing of for a while."""
+    """The pauses of a worker: what it takes nothing of for a while."""
 
     def note(self, execution: Execution) -> None: ...
     def holds(self, execution: Execution) -> bool: ...

@@ -52,7 +52,8 @@ class Tail:
         self._drop_oldest()
 
     def take(self) -> list[Piece]:
-        """What is to be written, with neighbours put together; it is no longer here."""
+        """Take the pieces that are to be written, with neighbours put together; they are no longer
+        here."""
         joined: list[tuple[int, bytearray]] = []
         for offset, content in self.unwritten:
             end = joined[-1][0] + len(joined[-1][1]) if joined else -1
@@ -81,7 +82,7 @@ class Tail:
             self._stored_bytes += len(piece.content)
 
     def forgotten(self) -> Before | None:
-        """What need not be kept in the database any more, if there is any."""
+        """The part that need not be kept in the database any more, if there is any."""
         has_any = False
         while self._stored and self._stored_bytes - self._stored[0][1] >= KEPT_BYTES:
             self._stored_bytes -= self._stored.popleft()[1]

@@ -44,10 +44,10 @@ class Pause:
     queue: str | None
     """None for that of an action without a queue."""
     noted_at: float
-    """When an action last said "not now", by `time.monotonic`."""
+    """The time at which an action last said "not now", by `time.monotonic`."""
     seconds: float
     asked_at: float
-    """When its health check was last asked, or else when it was noted."""
+    """The time at which its health check was last asked, or else at which it was noted."""
     question: Question | None = None
 
     @property

@@ -44,7 +44,7 @@ VERIFY_SECONDS = 15.0
 """Between two looks at the files of releases that are here: are they what they were?"""
 TIDY_SECONDS = 600.0
 IDLE_SECONDS = 3_600.0
-"""What no release has any more goes from this host after this time."""
+"""The time after which this host removes what no release has any more."""
 WAIT_SECONDS = 5.0
 """Longest wait of a claimed attempt for its release."""
 MAKING_SECONDS = 900.0

@@ -1,4 +1,5 @@
-"""What a worker gives back: attempts that it was given, or has claimed, and has not begun."""
+"""The attempts that a worker gives back: those that it was given, or has claimed, and has not
+begun."""
 
 from __future__ import annotations
 

@@ -93,10 +93,11 @@ def make_importable(pack_path: str) -> None:
 
 
 _parents: dict[str, str] = {}
-"""Where this process finds packs, by the names of their folders."""
+"""The parent folders in which this process finds packs, by the names of the packs' folders."""
 
 added: set[str] = set()
-"""What of `sys.path` is there for packs alone. Processes of other releases must not look there."""
+"""The entries of `sys.path` that are there for packs alone. Processes of other releases must not
+look there."""
 
 
 def described(error: BaseException, *, callers: Collection[str]) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Who is let in: a token in a header, or a ticket; and of a browser, from where its page is."""
+"""The admission of clients: a token in a header, or a ticket; and of a browser, from where its page
+is."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ class Visit:
         return next(iter(self.values(name)), "")
 
     def request(self, authorization: str) -> HttpRequest:
-        """What the API's authentication looks at: the same headers and the same address."""
+        """The request that the API's authentication looks at: the same headers and the same
+        address."""
         kept = [(n, v) for n, v in self._scope["headers"] if n.lower() != b"authorization"]
         headers = [*kept, (b"authorization", authorization.encode("latin-1"))]
         scope = {**self._scope, "type": "http", "method": "GET", "headers": headers}

@@ -18,7 +18,7 @@ TICKETS = f"{STREAM}/tickets"
 
 
 class Rest:
-    """What a notifier answers besides streams."""
+    """The answers of a notifier besides streams."""
 
     def __init__(self) -> None:
         self.doors: Doors
@@ -39,7 +39,8 @@ class Rest:
             await _say(send, 404, {"title": "Not found", "status": 404, "detail": detail})
 
     def _problem(self) -> str:
-        """Why clients would get nothing; without the broker, they only hear later."""
+        """The reason why clients would get nothing; empty if they get something. Without the
+        broker, they only hear later."""
         follower = self.doors.service.follower
         if follower is None:
             return "it has not started"

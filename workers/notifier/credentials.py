@@ -1,4 +1,5 @@
-"""Who a client is, and what it may see: asked again every few seconds, as long as it listens.
+"""The identity of a client, and what it may see: asked again every few seconds, as long as it
+listens.
 
 Clients with the same credential share one entry, so that a token costs one lookup, whoever uses it.
 """
@@ -28,7 +29,7 @@ Identify = Callable[[], Principal]
 
 
 class Credential:
-    """What several clients have in common: a token, from one address, or a session."""
+    """The common part of several clients: a token, from one address, or a session."""
 
     def __init__(self, key: Any, identify: Identify) -> None:
         self.key, self._identify = key, identify
@@ -40,7 +41,7 @@ class Credential:
 
     @property
     def identity(self) -> str:
-        """Whose connections are counted together."""
+        """The identity whose connections are counted together."""
         return getattr(self.principal, "identity", "") or self.principal.actor
 
     @property

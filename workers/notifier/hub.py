@@ -140,7 +140,7 @@ class Hub:
 
     @property
     def wanted(self) -> int:
-        """How many clients wait; 1 for a while after the last has left."""
+        """The number of clients that wait; 1 for a while after the last has left."""
         if not self._clients and time.monotonic() - self._left_at < LINGER_SECONDS:
             return 1
         return len(self._clients)
@@ -270,7 +270,7 @@ class Hub:
                 self._missed(client)
 
     def taken_counts(self) -> tuple[int, int]:
-        """How many were sent, and how many gaps there were, since the last call."""
+        """The number of notifications that were sent, and of gaps, since the last call."""
         counts = self.sent, self.gaps
         self.sent = self.gaps = 0
         return counts

@@ -102,7 +102,7 @@ class Service:
                 self._loop.call_soon_threadsafe(call)
 
     def _begin_again(self) -> None:
-        """What came while nobody followed, or could not be read, is not known."""
+        """Begin again: what came while nobody followed, or could not be read, is not known."""
         if self.hub.seq:
             self.hub.begin()
         self.hub.miss_all()

@@ -68,7 +68,7 @@ def limits_of(limits: Mapping[str, float], *, grace_seconds: float) -> dict[str,
 
 
 def clean_environment(work_dir: str, pack_path: str) -> dict[str, str]:
-    """What every process of an action gets, and nothing of the worker's own."""
+    """The environment that every process of an action gets, with nothing of the worker's own."""
     # a release has the files of its digest, and no others: Python must write none beside them
     of_release = {"PYTHONDONTWRITEBYTECODE": "1"} if fetching.is_of_release(pack_path) else {}
     return {

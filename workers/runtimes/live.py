@@ -72,11 +72,12 @@ class Live:
         self._lost_bytes = 0
         """Of `_raw`: it is bounded."""
         self._suspect_bytes = 0
-        """What comes next may be the rest of a secret whose beginning was dropped."""
+        """The number of the next bytes that may be the rest of a secret whose beginning was
+        dropped."""
         self._unsent = bytearray()
         """Masked."""
         self._offset = 0
-        """Where `_unsent` begins in its stream."""
+        """The place in its stream at which `_unsent` begins."""
 
     def feed(self, chunk: bytes) -> None:
         """Take what the action wrote."""

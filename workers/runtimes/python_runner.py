@@ -21,7 +21,7 @@ MESSAGE_LIMIT = 20000
 TRACEBACK_LIMIT = 100000
 LIMIT_BYTES = 1048576
 OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-"""Where `muster_client` is."""
+"""The folder where `muster_client` is."""
 
 
 class CannotLoad(Exception):

@@ -201,7 +201,8 @@ class Launch:
         return answer
 
     def others(self, process: Warm) -> list[int]:
-        """What the function has left running. If it was stopped, that has the rest of the grace."""
+        """The processes that the function has left running. If it was stopped, those have the rest
+        of the grace."""
         while (left := process.strays()) and self.why_stopped and time.monotonic() < self._kill_at:
             time.sleep(POLL_SECONDS)
         return left
@@ -331,7 +332,7 @@ def _lost(message: str) -> Outcome:
 
 
 class _Here(threading.local):
-    """What belongs to one launcher: the call that it makes, and the processes that it keeps."""
+    """The state of one launcher: the call that it makes, and the processes that it keeps."""
 
     def __init__(self) -> None:
         self.launch: Launch | None = None

@@ -100,10 +100,10 @@ class Warm:
     def __init__(self, function: Function) -> None:
         """Start one. Raises OSError or SubprocessError."""
         self.report: dict[str, str] = {}
-        """What its keeper says: `command`, and the rest when all is over."""
+        """The report of its keeper: `command`, and the rest when all is over."""
         self.calls = 0
         self.written_bytes = 0
-        """What was printed during this call."""
+        """The number of bytes that were printed during this call."""
         self.is_over = False
         """Its keeper has ended, and all processes with it."""
         self.is_mute = self.has_too_much_to_say = False
@@ -325,8 +325,8 @@ class Warm:
 
 
 class _Solitude:
-    """Whether a process has one thread and no child, and its keeper no other child: by far the most
-    frequent case, and three reads of files that stay open instead of a search."""
+    """The check that a process has one thread and no child, and its keeper no other child: by far
+    the most frequent case, and three reads of files that stay open instead of a search."""
 
     def __init__(self, pid: int, keeper_pid: int) -> None:
         self._expected = f"{pid} ".encode()
@@ -367,8 +367,8 @@ def _empty(folder: str) -> None:
 
 
 def _python_path() -> str:
-    """Where the process looks for modules: as the worker does, so that it finds the same, but for
-    the packs that trusted actions have had it look for."""
+    """The places where the process looks for modules: those of the worker, so that it finds the
+    same, but for the packs that trusted actions have had it look for."""
     root = str(settings.BASE_DIR)
     entries = [entry or root for entry in sys.path if entry not in functions.added]
     return os.pathsep.join(dict.fromkeys([root, *entries]))

@@ -23,7 +23,7 @@ class Child:
     def __init__(self, launch: Launch, mark: str, work_dir: str) -> None:
         self.mark = mark
         self.why = ""
-        """Why it ended, once it was killed."""
+        """The reason why it ended, once it was killed; empty before."""
         report_read, report_write = os.pipe()
         os.set_blocking(report_read, False)
         self._reported = os.fdopen(report_read, "rb", buffering=0)
@@ -85,7 +85,7 @@ class Child:
         return bool(self._outgoing or self._next)
 
     def read(self, stream: IO[bytes]) -> bytes | None:
-        """What is there; empty at the end of the stream, None if there is nothing yet."""
+        """Read what is there; empty at the end of the stream, None if there is nothing yet."""
         try:
             return os.read(stream.fileno(), CHUNK_BYTES)
         except BlockingIOError:
@@ -145,7 +145,7 @@ class Child:
 
 
 def _why(report: dict[str, str]) -> str:
-    """Why a process ended, from its keeper's report."""
+    """The reason why a process ended, from its keeper's report."""
     if number := int(report.get("errno", 0)):
         return f"it could not be executed: {os.strerror(number)}"
     if exceeded := report.get("exceeded"):

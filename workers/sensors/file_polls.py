@@ -1,4 +1,5 @@
-"""What `core.file` finds: files that were created, changed or deleted, or lines that were added.
+"""The changes that `core.file` finds: files that were created, changed or deleted, or lines that
+were added.
 
 The cursor has what was last seen of each file: inode, size and time of change by its path; or for
 lines, by device and inode, offset, generation and a digest of its beginning. So a file that is

@@ -1,4 +1,4 @@
-"""What `core.http_poll` finds: items of a response that are new or have changed.
+"""The items that `core.http_poll` finds: those of a response that are new or have changed.
 
 The cursor has the validators of the last response, for each of its items a digest of its key and
 one of its content, and how many were new or changed. The key of an event has that number: an item
@@ -105,7 +105,7 @@ class HttpPoll:
         return items
 
     def _key(self, item: Any) -> str:
-        """What stays the same of an item that changes."""
+        """The key of an item: what stays the same of it when it changes."""
         source = self.parameters.get("item_key")
         if not source:
             return _digest(item) if "items" in self.parameters else self.parameters["url"]
@@ -190,7 +190,7 @@ def _content(response: httpx.Response) -> tuple[httpx.Headers, Any] | None:
 
 
 def _validators(headers: httpx.Headers) -> dict[str, str]:
-    """What the next request asks with whether anything has changed."""
+    """The validators with which the next request asks whether anything has changed."""
     named = {"etag": headers.get("etag"), "last_modified": headers.get("last-modified")}
     return {
         name: value

@@ -36,7 +36,7 @@ class CannotStart(MusterError):
 
 @dataclass(frozen=True)
 class Launch:
-    """What is started."""
+    """The process that is started."""
 
     argv: list[str]
     environment: Mapping[str, str]

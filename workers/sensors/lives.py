@@ -32,7 +32,7 @@ READY_SECONDS = 10.0
 
 
 class Order(enum.Enum):
-    """What the supervisor wants of a life."""
+    """The order that the supervisor gives to a life."""
 
     GO_ON = 0
     STOP = 1

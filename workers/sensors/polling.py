@@ -19,7 +19,7 @@ from workers.sensors.lives import Failed, Life, Order
 
 
 class Poll(Protocol):
-    """What looks: knows nothing of leases, events or databases."""
+    """The part of a poll that looks: it knows nothing of leases, events or databases."""
 
     every_seconds: float
 

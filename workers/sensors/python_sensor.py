@@ -14,7 +14,7 @@ import importlib
 import os
 
 OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-"""Where `muster_client` is."""
+"""The folder where `muster_client` is."""
 
 
 def main():  # type: ignore[no-untyped-def]

@@ -140,7 +140,7 @@ class SensorLife(Life):
         self._look_after_keys()
 
     def _streams(self, child: Child) -> list[IO[bytes]]:
-        """What is read now: no more lines while some wait to be recorded."""
+        """The streams that are read now: no more lines while some wait to be recorded."""
         streams = [child.stderr] if self.has_journal else []
         return [*streams, child.stdout] if not self._waits else streams
 

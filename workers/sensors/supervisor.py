@@ -1,4 +1,4 @@
-"""Which sensors this service runs: a thread that looks each second.
+"""The supervisor of the sensors of this service: a thread that looks each second.
 
 Each look renews what is ours, ends what is not ours any more or is to end, takes what others lost
 or nobody has, and starts it. A service that was frozen sees at its first look what others have
