@@ -55,7 +55,7 @@ class Input:
         self.tags: list[str] = []
         self.received: list[Held] = []
         self.postponed: list[Held] = []
-        """What no queue took, and is tried again at the next look."""
+        """The deliveries that no queue took, and that are tried again at the next look."""
         self.is_cancelled = False
         """True once the broker has cancelled a consumer: its queue was deleted."""
 

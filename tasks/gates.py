@@ -40,7 +40,7 @@ NO_GATES_SECONDS = 2.0
 MOST_TOLD_AT_ONCE = 500
 MOST_WAITING = 100_000
 HELD = (Does.TAKE_IN, Does.ATTACH, Does.REFUSE)
-"""What a delivery is held for: its answer."""
+"""The decisions after which a delivery is held, for its answer."""
 
 
 class Keeper(threading.Thread):
@@ -55,7 +55,7 @@ class Keeper(threading.Thread):
         self._forget()
 
     def _forget(self) -> None:
-        """What a broken connection held comes again."""
+        """Forget what is held: what a broken connection held comes again."""
         self.inputs: dict[int, Input] = {}
         self.held: dict[int, list[Held]] = {}
         """Deliveries by the ticket that they wait for, those of the oldest first."""

@@ -34,7 +34,7 @@ could not start."""
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 2.0
 CHANGED_MEANWHILE = "changed size during iteration"
-"""What Python says when a set that is walked through grows or shrinks."""
+"""The message of Python when a set that is walked through grows or shrinks."""
 HALF_DONE_SECONDS = 5.0
 """The longest wait for a pool child that stopped in the middle of a message to us."""
 

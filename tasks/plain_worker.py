@@ -1,4 +1,4 @@
-"""What a Celery worker process that was started without `-Q` does, and does not."""
+"""A Celery worker process that was started without `-Q`: what it does, and does not."""
 
 from __future__ import annotations
 

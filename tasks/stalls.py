@@ -68,7 +68,8 @@ class Stalls(threading.Thread):
 
 
 def _stack(thread: Watched) -> list[str]:
-    """Where it stands, the innermost call first: that one, and those of our own code."""
+    """The place where a thread stands, the innermost call first: that one, and those of our own
+    code."""
     frame = sys._current_frames().get(thread.ident or 0)
     if frame is None:
         return []

@@ -55,8 +55,9 @@ def guarded(handle: Callable[[Message], None], consumer: Any) -> Callable[[Messa
 
 
 def _misplaced(queues: Collection[str]) -> Callable[[Any], bool]:
-    """Whether a task belongs in other queues than these. A worker's bring dispatches alone; those
-    of an executor's Celery bring nothing that it takes in batches (`tasks.batch_scheduler`)."""
+    """The predicate that is true for a task that belongs in other queues than these. A worker's
+    bring dispatches alone; those of an executor's Celery bring nothing that it takes in batches
+    (`tasks.batch_scheduler`)."""
     if any(topology.worker_id_of(name) is not None for name in queues):
         return lambda task: task != messages.RUN
     if any(spec.name in queues for spec in topology.hot_queues()):
