@@ -269,7 +269,7 @@ class ThreadedHandler(ASGIHandler):
             return _busy("The caller was not identified in time")
 
     def _refusal(self, scope: Any) -> HttpResponseBase | None:
-        """What a caller who is not admitted is answered."""
+        """The answer to a caller who is not admitted; None if the caller is."""
         request, refused = self._begun(scope, BytesIO())
         if request is None:
             return refused

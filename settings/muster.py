@@ -173,11 +173,11 @@ class Muster:
     drain."""
 
     dead_letter_enabled: bool = True
-    """Whether dead letters are drained. If `false`, they stay in their queue until its TTL, and the
+    """True if dead letters are drained. If `false`, they stay in their queue until its TTL, and the
     timeout monitor ends their executions. `manage.py dlq drain` works all the same."""
 
     staleness_detection_enabled: bool = True
-    """Whether stuck tasks are searched for. If `false`, no task goes stale; the view still shows
+    """True if stuck tasks are searched for. If `false`, no task goes stale; the view still shows
     which would."""
 
     staleness_interval_seconds: float = 300.0
@@ -286,12 +286,12 @@ class Muster:
     """Largest accepted request body, and largest accepted `parameters`."""
 
     remote_control: str = "off"
-    """What Celery's remote control may do here: `off` is nothing, `inspect` is to look (`celery
-    inspect`, `celery status`, Flower), `on` is everything, such as to shut processes down. Who
-    reaches the broker has it."""
+    """The things that Celery's remote control may do here: `off` is nothing, `inspect` is to look
+    (`celery inspect`, `celery status`, Flower), `on` is everything, such as to shut processes down.
+    Who reaches the broker has it."""
 
     celery_events: bool = False
-    """Whether executors and workers send events to Celery's monitors (`celery events`, Flower)."""
+    """True if executors and workers send events to Celery's monitors (`celery events`, Flower)."""
 
     requests_per_minute: float = math.inf
     """Most API requests of one caller in a minute; `inf` is no limit. Counted over all API
@@ -362,7 +362,7 @@ class Muster:
     """PostgreSQL's `statement_timeout`: no statement of ours may hang a service."""
 
     database_prepares: bool = True
-    """Whether PostgreSQL prepares the statements that accept, claim and end executions. False for a
+    """True if PostgreSQL prepares the statements that accept, claim and end executions. False for a
     pooler between them that does not keep prepared statements, such as PgBouncer before 1.21."""
 
     @property

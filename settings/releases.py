@@ -1,4 +1,4 @@
-"""Which release of the static files this is."""
+"""The release of the static files, as a fingerprint."""
 
 from __future__ import annotations
 

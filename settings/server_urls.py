@@ -24,7 +24,7 @@ class Form:
     """The path of a server's URL names a database. Then the host may be left out for the local
     socket."""
     path: str = ".*"
-    """What the path of a server's URL looks like."""
+    """The pattern of the path of a server's URL."""
     separator: str = ""
     """Between the URLs of servers that stand in for each other."""
 
