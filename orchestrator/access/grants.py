@@ -61,7 +61,7 @@ def permissions_of(gives: str) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def reach_of(layers: Layers, permission: str) -> Reach:
-    """Where a permission holds for who has these grants: a pure function of them."""
+    """The places where a permission holds for who has these grants: a pure function of them."""
     return Reach(
         tuple(
             tuple(given.scope for given in layer if permission in permissions_of(given.gives))

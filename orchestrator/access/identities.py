@@ -163,13 +163,13 @@ def state(identity: Identity) -> str:
 
 
 def given_to(identity: Identity) -> tuple[Given, ...]:
-    """What an identity has now; a superuser is an admin without a grant."""
+    """The rights that an identity has now; a superuser is an admin without a grant."""
     given = tuple(map(given_by, identity.grants.all()))
     return (*EVERYTHING, *given) if identity.is_superuser else given
 
 
 def given_by(row: Grant) -> Given:
-    """What a grant gives, and where."""
+    """The rights that a grant gives, and where."""
     return grants.of_json({"gives": row.gives, "scope": row.scope})
 
 

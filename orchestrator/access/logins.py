@@ -122,7 +122,7 @@ def address_of(request: HttpRequest) -> str:
 
 
 def _keys(name: str, address: str) -> list[tuple[str, str]]:
-    """What an attempt is counted for, in the order in which rows are locked."""
+    """The keys that an attempt is counted for, in the order in which rows are locked."""
     of_address = (Kind.ADDRESS, _address_key(address))
     is_known = LoginRecord.objects.filter(kind=Kind.KNOWN, key=_pair_key(name, address)).exists()
     return [of_address] if is_known else [of_address, (Kind.NAME, _name_key(name))]

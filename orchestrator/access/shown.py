@@ -122,7 +122,7 @@ def with_text(row: ApiToken, text: str, *, now: datetime) -> TokenWithText:
 
 
 def only(row: ApiToken) -> list[Given] | None:
-    """What narrows the token."""
+    """The grants that narrow the token; None if it is not narrowed."""
     return None if row.grants is None else [grants.of_json(each) for each in row.grants]
 
 

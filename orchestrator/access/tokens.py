@@ -183,7 +183,7 @@ def state(token: ApiToken, *, now: datetime) -> str:
 
 
 def _held(owner: Identity) -> tuple[Given, ...]:
-    """What the owner of a new text may do. Raises InvalidToken."""
+    """The rights of the owner of a new text. Raises InvalidToken."""
     if owner.is_disabled:
         raise InvalidToken(f"{owner} is disabled")
     return identities.given_to(owner)

@@ -17,7 +17,7 @@ BETWEEN = re.compile(r"[\s,]+")
 
 
 def words(text: str) -> list[str]:
-    """What stands between commas and blanks."""
+    """The words that stand between commas and blanks."""
     return [word for word in BETWEEN.split(text) if word]
 
 
@@ -37,7 +37,7 @@ def text_field(label: str, help_text: str) -> forms.CharField:
 
 
 class ScopeFields(forms.Form):
-    """Where a grant holds; nothing means everywhere."""
+    """The places where a grant holds; nothing means everywhere."""
 
     packs = text_field("Only packs", "Names, by commas; * stands for any characters: billing-*")
     namespaces = text_field("Only namespaces", "Of templates, likewise.")

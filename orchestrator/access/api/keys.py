@@ -112,7 +112,7 @@ def revoke_key(request: AuthenticatedRequest, owner: Part, name: Part) -> HttpRe
 
 
 def _identity(caller: Caller) -> str:
-    """Who has the keys under `user/`."""
+    """The identity whose keys are under `user/`; empty if the caller has none."""
     principal = caller.principal
     return principal.identity if isinstance(principal, Identified) else ""
 

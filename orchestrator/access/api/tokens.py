@@ -41,7 +41,7 @@ class NewToken(BaseModel):
 
 
 class Rotation(BaseModel):
-    """How long the old text is still accepted."""
+    """The time for which the old text is still accepted."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

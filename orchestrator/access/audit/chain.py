@@ -26,7 +26,7 @@ from orchestrator.access.audit.models import AuditEvent, AuditEventQuerySet, Aud
 log = structlog.get_logger(__name__)
 
 GENESIS = "0" * 64
-"""What the first seal has in place of a hash before it."""
+"""The text that the first seal has in place of a hash before it."""
 
 LATE = 10_000
 """An event may be committed after this many others that were numbered later."""
@@ -52,13 +52,13 @@ class Head:
 
 @dataclass(frozen=True)
 class Verification:
-    """What `verify` found."""
+    """The result of `verify`."""
 
     head: Head
     verified: int
-    """How many events are as they were sealed."""
+    """The number of events that are as they were sealed."""
     unsealed: int
-    """How many events are not sealed yet."""
+    """The number of events that are not sealed yet."""
     fault: str = ""
     """The first row that is not as it was sealed; empty if there is none."""
 
@@ -179,7 +179,7 @@ def _beginning() -> Head:
 
 
 def _fault(seal_: AuditSeal, event: AuditEvent | None, last: Head, noted: str | None) -> str:
-    """What is wrong with a seal and its event; empty if nothing is."""
+    """The fault of a seal and its event; empty if there is none."""
     if seal_.position != last.position + 1:
         return f"the seals from {last.position + 1} to {seal_.position - 1} are missing"
     if event is None:

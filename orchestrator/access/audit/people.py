@@ -19,7 +19,7 @@ LOGIN = "session.login"
 ACCOUNTS = "access.manage"
 
 AT_LOGIN = {"last_login"}
-"""What a login itself writes to the account."""
+"""The columns that a login itself writes to the account."""
 
 ORDERS = {ADDITION: "added", DELETION: "deleted"}
 

@@ -54,7 +54,7 @@ SYSTEM = Actor("system", "muster")
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a request came from."""
+    """The origin of a request."""
 
     request_id: str = ""
     address: str = ""

@@ -51,16 +51,16 @@ Allowed, Denied = recording.Decision.ALLOWED, recording.Decision.DENIED
 
 @dataclass
 class Noted:
-    """What the audit knows of a request, or of a command, that is under way."""
+    """The facts that the audit knows of a request, or of a command, that is under way."""
 
     request: HttpRequest | None
     about: str = ""
-    """What a command was asked to act on."""
+    """The things that a command was asked to act on, in words."""
     principal: Principal | None = None
     required: list[str] = field(default_factory=list)
     """The permissions that it was held to, and had."""
     places: dict[str, list[str]] = field(default_factory=dict)
-    """Where it had each permission that was asked for."""
+    """The places where it had each permission that was asked for."""
     denied: tuple[str, str] | None = None
     """The last permission that it lacked, and where."""
     has_changed: bool = False

@@ -1,4 +1,5 @@
-"""What core asks of keys: which may be used, and their values. Fills `core.keyholder`."""
+"""The answers to what core asks of keys: which may be used, and their values. Fills
+`core.keyholder`."""
 
 from __future__ import annotations
 
@@ -112,7 +113,7 @@ def _keys(wanted: Collection[Wanted]) -> dict[Wanted, tuple[Key | None, Key | No
 
 
 def _identities(wanted: Collection[Wanted]) -> dict[int, str]:
-    """Who requested those that refer to a key of a user; asked only for them."""
+    """The requesters of those that refer to a key of a user; asked only for them."""
     prefix = f"{Key.Scope.USER}/"
     owners = {each.owner for each in wanted if each.reference.startswith(prefix) and each.owner}
     if not owners:

@@ -9,8 +9,8 @@ from orchestrator.core import key_references
 from orchestrator.core.errors import MusterError
 
 WITHOUT_OWNER = (Key.Scope.INSTALLATION.value, Key.Scope.USER.value)
-"""What stands before the name where the reference does not name the owner. No pack with one of
-these names can have keys."""
+"""The words that stand before the name where the reference does not name the owner. No pack with
+one of these names can have keys."""
 
 
 class InvalidReference(MusterError):

@@ -164,7 +164,8 @@ def script(statements: Iterable[sql.Composable], using: str) -> str:
 
 
 def verifier(password: str, role: str, using: str) -> str:
-    """What PostgreSQL stores of a password, so that no statement and no log has the password."""
+    """The verifier that PostgreSQL stores of a password, so that no statement and no log has the
+    password."""
     connection = connections[using]
     connection.ensure_connection()
     session: Any = connection.connection

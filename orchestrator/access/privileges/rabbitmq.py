@@ -44,7 +44,7 @@ class NotImported(MusterError):
 
 @dataclass(frozen=True)
 class Permissions:
-    """What a user may do with exchanges and queues, as regular expressions."""
+    """The permissions of a user for exchanges and queues, as regular expressions."""
 
     configure: str = NOTHING
     write: str = NOTHING
@@ -243,7 +243,7 @@ def send(definitions: Mapping[str, Any], *, url: str, broker_url: str) -> None:
 
 
 def password_hash(password: str, *, salt: bytes | None = None) -> str:
-    """What RabbitMQ stores of a password: https://www.rabbitmq.com/docs/passwords."""
+    """The hash that RabbitMQ stores of a password: https://www.rabbitmq.com/docs/passwords."""
     salt = os.urandom(SALT_BYTES) if salt is None else salt
     digest = hashlib.sha256(salt + password.encode()).digest()
     return base64.b64encode(salt + digest).decode()
