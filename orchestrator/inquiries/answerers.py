@@ -1,4 +1,4 @@
-"""Who may answer an inquiry: the same rules on every face."""
+"""The rules of who may answer an inquiry: the same on every face."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def require(inquiry: Inquiry, by: Principal) -> None:
 
 
 def refusal(inquiry: Inquiry, by: Principal) -> str:
-    """Why this caller, who has the permission, may not answer; empty if they may."""
+    """The reason why this caller, who has the permission, may not answer; empty if they may."""
     if _is_of_same_tree(inquiry, by):
         return "An execution cannot answer what it, or what led to it, has asked"
     if not _is_assigned(inquiry, by):

@@ -162,7 +162,7 @@ def _refuse(inquiry: Inquiry, by: Principal, permission: str) -> NoReturn:
 
 
 def how_it_ended(inquiry: Inquiry, zone: tzinfo = UTC) -> str:
-    """Who ended it, how and when, as the end of a sentence."""
+    """The end of an inquiry: who ended it, how and when, as the end of a sentence."""
     if inquiry.is_open:
         return f"expired at {_moment(inquiry.expires_at, zone)}"
     assert inquiry.ended_at is not None

@@ -42,7 +42,7 @@ class TooLate(MusterError):
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """Who asks, and in which place."""
+    """The asker of an inquiry, and the place in which they ask."""
 
     by: Asker
     pack: str

@@ -39,7 +39,7 @@ class QuestionRefused(Refused):
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What people are asked, who may answer, and until when."""
+    """A question: what people are asked, who may answer, and until when."""
 
     prompt: str
     schema: Mapping[str, Any] = field(default_factory=dict)

@@ -29,7 +29,7 @@ Widget = Callable[[], forms.Widget]
 
 @dataclass(frozen=True)
 class Widgets:
-    """What a face draws for each kind of value."""
+    """The widgets that a face draws for each kind of value."""
 
     text: Widget = forms.TextInput
     long_text: Widget = forms.Textarea

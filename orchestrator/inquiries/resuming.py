@@ -78,8 +78,8 @@ def expire_inquiries(*, now: datetime) -> dict[str, int]:
 
 
 def bring_forward(*, now: datetime) -> int:
-    """What was asked by a clock that was set back since was asked now: else it would expire later
-    by as much. Returns how many inquiries."""
+    """Let what was asked by a clock that was set back since count as asked now: else it would
+    expire later by as much. Returns how many inquiries."""
     later = Inquiry.objects.open().filter(created_at__gt=now + PROCESSES_DIFFER_BY)
     return later.update(created_at=now, expires_at=now + (F("expires_at") - F("created_at")))
 

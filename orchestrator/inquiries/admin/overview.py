@@ -1,4 +1,4 @@
-"""What the admin's first page says of inquiries."""
+"""The inquiries on the admin's first page."""
 
 from __future__ import annotations
 

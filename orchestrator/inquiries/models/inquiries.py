@@ -29,7 +29,7 @@ IDEMPOTENCY_KEY_MAX = 200
 
 
 def tree_of(execution: Execution) -> str:
-    """What an execution and all that came of it have in common."""
+    """The id that an execution and all that came of it have in common."""
     return execution.correlation_id or str(execution.pk)
 
 

@@ -110,7 +110,7 @@ def line(row: Inquiry) -> str:
 
 
 def who(row: Inquiry) -> str:
-    """Who may answer, in words."""
+    """Those who may answer, in words."""
     named = ", ".join(row.assignees) or "whoever has inquiries.respond"
     return f"{named}{'' if row.allow_requester else ', but not who asked'}"
 
@@ -249,8 +249,8 @@ def _waits_of(executions: Collection[Execution]) -> dict[UUID, InquiryWait]:
 
 
 def secrets_of(executions: Collection[Execution]) -> Mapping[UUID, contents.Secrets]:
-    """What is secret in the results of executions that waited for an answer: the schema of that
-    marks it. For `MusterApp.execution_secrets`."""
+    """The secrets in the results of executions that waited for an answer: the schema of that marks
+    them. For `MusterApp.execution_secrets`."""
     waits = _waits_of(executions)
     return {id: contents.Secrets(wait.inquiry.schema) for id, wait in waits.items()}
 
