@@ -25,7 +25,7 @@ class Refusal(NamedTuple):
 
     why: str
     again_at: datetime | None
-    """When it is looked at again; None if it ends, as its limit lets nothing wait."""
+    """The time at which it is looked at again; None if it ends, as its limit lets nothing wait."""
 
 
 class Admission(Protocol):

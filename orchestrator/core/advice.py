@@ -155,7 +155,7 @@ def changes(each: Advice) -> Iterator[Change]:
 
 @dataclass(frozen=True)
 class Record:
-    """How the newest executions of an action ended."""
+    """The record of an action: how its newest executions ended."""
 
     looked_at: int
     """At most SAMPLE_SIZE."""
@@ -174,7 +174,7 @@ class Record:
 
 
 class Run(NamedTuple):
-    """What is read of an execution of an action."""
+    """The columns that are read of an execution of an action."""
 
     status: str
     started_at: datetime | None
@@ -255,7 +255,8 @@ def _range(typical_seconds: float) -> tuple[float, float]:
 
 
 def _seconds(runs: Iterable[Run | Execution]) -> Iterator[float]:
-    """How long each took that completed. A question completes without a worker."""
+    """The seconds that each took, of those that completed. A question completes without a
+    worker."""
     for run in runs:
         if run.status == ExecutionStatus.COMPLETED and run.started_at and run.ended_at:
             yield (run.ended_at - run.started_at).total_seconds()

@@ -1,4 +1,4 @@
-"""What is wrong with the installation now: the first thing on every page, and a warning of
+"""The faults of the installation now: the first thing on every page, and a warning of
 `/health/ready`."""
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def now_wrong(
     plans: Plans | None = None,
     asking_the_broker: bool = False,
 ) -> list[Alarm]:
-    """What is wrong, the worst first; only what the user may know. `plans`: those of all
+    """The alarms, the worst first; only those that the user may know. `plans`: those of all
     maintenance functions, if the caller has them."""
     wrong: list[Alarm] = []
     if authority.may(user, "metrics.read"):
@@ -70,7 +70,7 @@ def is_late(plan: Plan, ran_at: datetime, now: datetime) -> bool:
 
 
 def executors_ran_at() -> datetime | None:
-    """When an executor, or beat, last ran the sign of executors."""
+    """The time at which an executor, or beat, last ran the sign of executors."""
     return Tick.objects.filter(name=EXECUTORS_SIGN).values_list("ran_at", flat=True).first()
 
 

@@ -48,7 +48,8 @@ class PermissionMissing(Forbidden):
 
 @dataclass(frozen=True)
 class Place:
-    """What a row belongs to: a pack, a namespace of templates, or a worker with its labels."""
+    """The place that a row belongs to: a pack, a namespace of templates, or a worker with its
+    labels."""
 
     about: str
     name: str = ""
@@ -61,7 +62,8 @@ class Place:
 
 
 WHOLE = Place(INSTALLATION)
-"""What belongs to no pack, namespace or worker: only a grant without a scope reaches it."""
+"""The place of what belongs to no pack, namespace or worker: only a grant without a scope reaches
+it."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +98,8 @@ class Scope:
 
 @dataclass(frozen=True)
 class Reach:
-    """Where a permission holds: in a scope of each layer, such as the grants of a token's owner and
-    those of the token itself."""
+    """The places where a permission holds: in a scope of each layer, such as the grants of a
+    token's owner and those of the token itself."""
 
     layers: tuple[tuple[Scope, ...], ...]
 
@@ -162,7 +164,7 @@ class Principal(Protocol):
         """The number whose idempotency keys these are; 0 is the installation itself."""
 
     def names_at(self, place: Place) -> frozenset[str]:
-        """What else it is addressed by at a place: `user:ada`, `service:deploy`,
+        """The other names that it is addressed by at a place: `user:ada`, `service:deploy`,
         `action:chat.relay`, and `role:operator` where it has that role."""
 
     @property
@@ -170,7 +172,7 @@ class Principal(Protocol):
         """The execution that asks by a token of its own; None for all others."""
 
     def reach(self, permission: str) -> Reach:
-        """Where its grants give a permission. Ask `authorize`, which decides."""
+        """The places where its grants give a permission. Ask `authorize`, which decides."""
 
 
 @dataclass(frozen=True)
@@ -183,11 +185,11 @@ class Decision:
     """None: somewhere, as for a listing."""
     is_allowed: bool
     reach: Reach
-    """Where it is allowed."""
+    """The places where it is allowed."""
 
 
 class Authorizer(Protocol):
-    """What the class that `AUTHORIZER` names has to have."""
+    """The methods that the class that `AUTHORIZER` names has to have."""
 
     def authorize(self, principal: Principal, permission: str, place: Place | None) -> Decision:
         """Decide."""
@@ -274,13 +276,14 @@ def note_refusal(principal: Principal, permission: str, *, about: str, why: str)
 
 
 def reach(principal: Principal, permission: str) -> Reach:
-    """Where the permission holds, for the condition of a listing."""
+    """The places where the permission holds, for the condition of a listing."""
     decision = authorize(principal, permission)
     return decision.reach if decision.is_allowed else NOWHERE
 
 
 def payload(value: Any, *, of: Place, seen_by: Principal) -> Any:
-    """What went into the work of this place, or came out of it: `***` without `payloads.read`."""
+    """A value that went into the work of this place, or came out of it: `***` without
+    `payloads.read`."""
     return value if value is None or may(seen_by, PAYLOADS, of) else REDACTED
 
 

@@ -59,7 +59,8 @@ class Watch:
         self.last: Reading | None = None
         self.steady_since: float | None = None
         self.watched_since = float("-inf")
-        """When the clock was read for the first time after it had not been for too long."""
+        """The time at which the clock was read for the first time after it had not been for too
+        long."""
         self.steps: deque[Step] = deque(maxlen=MOST_REMEMBERED)
 
     def note(self, reading: Reading) -> None:

@@ -1,4 +1,4 @@
-"""What executions are given and give, without their secrets.
+"""The contents that executions are given and give, without their secrets.
 
 API, `--json`, terminal, admin and the snapshots of investigations all take it from here. Secrets
 are the values that a schema or a name marks, see `redaction`, and what an app that requested the
@@ -21,14 +21,14 @@ from orchestrator.core.redaction import redacted, redacted_text
 
 @dataclass(frozen=True)
 class Secrets:
-    """What an app knows to be secret in an execution."""
+    """The secrets that an app knows in an execution."""
 
     result_schema: Any = None
     values: Collection[str] = field(default=(), repr=False)
     """Masked wherever they stand."""
     again: str = ""
-    """What runs the execution again, in place of a second request: that would store the secrets
-    as those of its caller. Follows its id in a sentence."""
+    """The way to run the execution again, in place of a second request: that would store the
+    secrets as those of its caller. Follows its id in a sentence."""
 
     @property
     def masker(self) -> Masker:
@@ -65,7 +65,8 @@ def result(execution: Execution, secrets: Secrets = UNKNOWN) -> Any:
 
 
 def with_message_redacted(shown: Any) -> Any:
-    """What an action said of its failure, with a message that is a text of unknown form."""
+    """The report of an action about its failure, with the message redacted as a text of unknown
+    form."""
     if not isinstance(shown, dict) or not isinstance(shown.get("message"), str):
         return shown
     return shown | {"message": redacted_text(shown["message"])}

@@ -114,7 +114,7 @@ class Letter:
 
     @property
     def died_at(self) -> datetime | None:
-        """When the broker moved it to the dead letters, if its header says so."""
+        """The time at which the broker moved it to the dead letters, if its header says so."""
         try:
             return datetime.fromisoformat(self.x_death[0]["time"]).replace(tzinfo=UTC)
         except (IndexError, KeyError, TypeError, ValueError):

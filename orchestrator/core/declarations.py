@@ -71,7 +71,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong with a queue or an exchange besides its arguments, and what to do."""
+    """The fault of a queue or an exchange besides its arguments, and what to do."""
 
     state: str
     what: str

@@ -1,5 +1,5 @@
-"""What follows from a deferral: how long the execution waits whose action said "not now", and for
-how long its worker pauses. Queues say so; for work without one, and where they do not, the settings
+"""The effects of a deferral: how long the execution waits whose action said "not now", and for how
+long its worker pauses. Queues say so; for work without one, and where they do not, the settings
 do."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from orchestrator.core import queue_terms
 
 @dataclass(frozen=True)
 class DeferTerms:
-    """What follows from a deferral."""
+    """The effects of a deferral."""
 
     defer_seconds: float
     """The first wait of an execution; it doubles each time, up to a minute."""

@@ -1,4 +1,4 @@
-"""Whether somebody wants to be told, so that nobody pays for news that nobody reads."""
+"""The demand for news, so that nobody pays for news that nobody reads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ASK_EVERY_SECONDS = 1.0
 
 
 class Demand:
-    """Whether the news were wanted when this process last asked: a second ago at most."""
+    """The demand for the news, as it was when this process last asked: a second ago at most."""
 
     def __init__(self, wants: Callable[[], bool]) -> None:
         self._wants = wants

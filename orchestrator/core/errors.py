@@ -30,7 +30,7 @@ class Refusal:
 
 
 class Refused(MusterError):
-    """What was sent was refused as a whole and left no row. The API answers 422."""
+    """The input was refused as a whole and left no row. The API answers 422."""
 
     def __init__(self, refusals: Sequence[Refusal]) -> None:
         problems = [f"{r.pointer}: {r.message}" for r in refusals[:3]]

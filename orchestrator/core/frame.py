@@ -254,19 +254,20 @@ class Feed:
     """
 
     entity: str
-    """What changed, such as `execution`. The type of a notification begins with it."""
+    """The kind of row that changed, such as `execution`. The type of a notification begins with
+    it."""
     model: str
     """As `app_label.Model`."""
     permission: str
-    """What a listener needs at the place of the row, to be told."""
+    """The permission that a listener needs at the place of the row, to be told."""
     about: Named
     """Takes ids; returns by id a `news.About` of each row that exists."""
     history: History | None = None
     columns: tuple[str, ...] = ()
     """Those of its columns whose changes are news, besides the insertion of a row."""
     is_named_by_state: bool = True
-    """Whether a type ends with the new state (`worker.draining`), or with `created` or `changed`
-    (`rule.changed`)."""
+    """True if a type ends with the new state (`worker.draining`), False if it ends with `created`
+    or `changed` (`rule.changed`)."""
 
 
 @dataclass(frozen=True)
@@ -297,9 +298,9 @@ class Permission:
     name: str
     """A noun and a verb: `executions.cancel`."""
     text: str
-    """What it permits, for the page of permissions."""
+    """The text that says what it permits, for the page of permissions."""
     about: tuple[str, ...] = (PACKS,)
-    """What scopes name of the rows that it is about."""
+    """The things that scopes name of the rows that it is about."""
     roles: tuple[str, ...] = ()
     """The roles that have it, besides `admin`."""
 

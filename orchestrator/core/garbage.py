@@ -1,4 +1,4 @@
-"""When Python looks for garbage in a service."""
+"""The times at which Python looks for garbage in a service."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ looked through again and again, which took an eighth of an executor's time."""
 
 
 def settle() -> None:
-    """What is loaded by now stays, so that no look includes it: a full one would take a tenth of a
-    second, in which the process answers nobody."""
+    """Let what is loaded by now stay, so that no look includes it: a full one would take a tenth of
+    a second, in which the process answers nobody."""
     gc.freeze()
     gc.set_threshold(*COLLECTS_AFTER)
     gc.enable()

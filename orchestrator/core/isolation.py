@@ -80,7 +80,7 @@ def why_not(level: str) -> str:
 
 
 def note(level: str) -> str:
-    """What an author has to know of a level here; empty if actions simply have it."""
+    """The facts that an author has to know of a level here; empty if actions simply have it."""
     if level == USER and (why := why_not(USER)):
         return f"not on a worker that is started like this command: {why}"
     if not is_enough(level, least()):

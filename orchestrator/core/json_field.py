@@ -26,7 +26,7 @@ class JSONField(forms.JSONField):
         return found
 
     def bound_data(self, data: Any, initial: Any) -> Any:
-        """What the form shows again; as it was typed if it is refused."""
+        """The text that the form shows again; as it was typed if it is refused."""
         try:
             self.to_python(data)
         except forms.ValidationError:

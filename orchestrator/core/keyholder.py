@@ -21,12 +21,13 @@ class Wanted:
     action_ref: str
     """The action that gets its value."""
     owner: int
-    """Who requested it, as a number of the authorizer: the execution's `key_owner`."""
+    """The requester of the execution, as a number of the authorizer: the execution's
+    `key_owner`."""
 
 
 @dataclass(frozen=True)
 class Opened:
-    """What became of one wanted key: its value, or one sentence that says why there is none."""
+    """The result for one wanted key: its value, or one sentence that says why there is none."""
 
     value: str = ""
     refusal: str = ""

@@ -31,7 +31,7 @@ UNSENDABLE = (
 
 
 class Fate(NamedTuple):
-    """What the broker did with a message.
+    """The fate of a message at the broker.
 
     `taken`: confirmed. `returned`: it was mandatory, and there is no queue for it. `refused`: the
     broker confirmed negatively, as a full queue with `x-overflow: reject-publish` makes it do, or
@@ -49,8 +49,9 @@ class Fate(NamedTuple):
 
 
 Mark = tuple[str, str, str, str, bytes]
-"""What a returned message has in common with the one that was sent: exchange, routing key, message
-id, correlation id, body. Messages with equal marks are returned in the order they were sent in."""
+"""The properties that a returned message has in common with the one that was sent: exchange,
+routing key, message id, correlation id, body. Messages with equal marks are returned in the order
+they were sent in."""
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ class Piece(NamedTuple):
 
 
 class Before(NamedTuple):
-    """What of a stream is not kept any more."""
+    """The beginning of a stream that is not kept any more."""
 
     execution_id: UUID
     attempt: int
@@ -57,9 +57,9 @@ class Part:
     attempt: int
     stream: str
     offset: int
-    """Where it begins."""
+    """The place in its stream at which it begins."""
     dropped_bytes: int
-    """What is missing before it, after the place that was asked for."""
+    """The number of bytes that are missing before it, after the place that was asked for."""
     content: bytes
 
     @property
@@ -136,7 +136,7 @@ def newest(execution: Execution, *, stream: str, most_bytes: int) -> Part | None
 
 
 def of_result(execution: Execution, *, stream: str) -> Part:
-    """What its result has of a stream: the beginning of it, if it has ended."""
+    """The part of a stream that its result has: the beginning of it, if the execution has ended."""
     content = _of_result(execution, stream) if execution.is_terminal else b""
     return Part(execution.attempt, stream, 0, 0, _whole(content[:READ_BYTES], is_over=True))
 
@@ -169,7 +169,7 @@ def _joined(chunks: Iterable[OutputChunk], offset: int) -> tuple[int, bytes, boo
 
 
 def _of_result(execution: Execution, stream: str) -> bytes:
-    """What its result has of a stream: the beginning of it."""
+    """The bytes of a stream that its result has: the beginning of it."""
     result: Any = execution.result
     text = result.get(stream) if isinstance(result, dict) else None
     return text.encode("utf-8", "replace") if isinstance(text, str) else b""
@@ -216,7 +216,7 @@ class Follower:
 
     @property
     def place(self) -> str:
-        """Where the reader is, as a text: `resume` goes on from there."""
+        """The place where the reader is, as a text: `resume` goes on from there."""
         return ":".join(map(str, (self.attempt, *self.offsets.values())))
 
     def resume(self, place: str) -> bool:

@@ -93,7 +93,7 @@ def functions() -> dict[str, Maintenance]:
 
 
 def plans(names: Collection[str] | None = None) -> dict[str, Plan]:
-    """How often these functions, or all of them, are to run."""
+    """The plans that say how often these functions, or all of them, are to run."""
     return schedule.plans(functions()[name] for name in (names or functions()))
 
 

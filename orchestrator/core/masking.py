@@ -201,7 +201,7 @@ class _Copy:
         self._top = [value]
         self._objects: list[tuple[dict[str, Any], list[str], list[Any]]] = []
         self.places: list[tuple[list[Any], int]] = []
-        """Where its texts, names and numbers are, to be changed there."""
+        """The places where its texts, names and numbers are, to be changed there."""
         lists: list[list[Any]] = [self._top]
         for items in lists:  # which become more meanwhile
             for n, each in enumerate(items):

@@ -23,13 +23,13 @@ from orchestrator.core.frame import Feed, Named
 
 @dataclass(frozen=True)
 class About:
-    """What is said of a row to who may see it. Nothing of its contents."""
+    """The facts that are said of a row to who may see it. Nothing of its contents."""
 
     id: str
     """As the API names it."""
     place: Place
     owner: str = ""
-    """Whose it is, as histories name them; empty if it is nobody's."""
+    """The owner of the row, as histories name them; empty if it is nobody's."""
     state: str = ""
 
 

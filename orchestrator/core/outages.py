@@ -1,4 +1,4 @@
-"""What a process logs while the database fails: few lines, without stacks.
+"""The log of a process while the database fails: few lines, without stacks.
 
 Everything that a process does then fails, many times a second. One line says so, and why; another
 one each minute that it lasts, and one when it is over.

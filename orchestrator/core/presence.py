@@ -65,7 +65,8 @@ def lives(now: datetime) -> list[Life]:
 
 
 def columns(rows: QuerySet[Any], **named: Any) -> QuerySet[Any]:
-    """What a `Life` has, of rows of services. `named`: expressions for what is no column."""
+    """The columns that a `Life` has, of rows of services. `named`: expressions for what is no
+    column."""
     found: QuerySet[Any] = rows.order_by().annotate(**named)
     return found.values_list(*(each.name for each in fields(Life)))
 

@@ -30,7 +30,7 @@ METRICS = (BROKER_UP, MESSAGES, CONSUMERS, DLQ_DEPTH)
 
 
 class Depth(NamedTuple):
-    """What the broker says of a queue."""
+    """The depth of a queue, as the broker says it."""
 
     ready: int
     """Messages that no consumer has taken yet."""

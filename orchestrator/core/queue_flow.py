@@ -1,4 +1,4 @@
-"""What flows through the broker's queues, by the rows: what waits, since when, in and out.
+"""The flow through the broker's queues, by the rows: what waits, since when, in and out.
 
 A message is a hint and a row is the truth, so this says what the messages are about. What the
 broker has is in `queue_depths`.
@@ -43,7 +43,8 @@ class Flow:
     """In the last minute."""
     left: float = 0
     expires_at: datetime | None = None
-    """When the message of what has waited longest expires, unless its worker takes it."""
+    """The time at which the message of what has waited longest expires, unless its worker takes
+    it."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True)
 class Work:
-    """What is open, what came, and what moved within the last minute."""
+    """The work that is open, that came, and that moved within the last minute."""
 
     open: Sequence[Share]
     accepted: Mapping[str | None, int]
@@ -109,7 +110,7 @@ def read(now: datetime) -> Work:
 
 
 def shares(rows: ExecutionQuerySet) -> list[Share]:
-    """What is open of these executions: one query."""
+    """The shares of these executions that are open: one query."""
     is_deferred = Q(status__in=BACKLOG, reason=Reason.TASK_REJECTED)
     grouped = rows.open().order_by().values_list("queue", "status", "worker_id")
     counted = grouped.annotate(
@@ -123,7 +124,7 @@ def shares(rows: ExecutionQuerySet) -> list[Share]:
 
 
 def accepted(now: datetime) -> Counter[str | None]:
-    """How many executions were accepted within the last minute, by queue: one query."""
+    """The number of executions that were accepted within the last minute, by queue: one query."""
     rows = Execution.objects.filter(created_between(now - WINDOW, None))
     return Counter(rows.order_by("-pk").values_list("queue", flat=True)[:MOST_ACCEPTED])
 
@@ -145,7 +146,7 @@ def moves(now: datetime, only: Q | None = None) -> tuple[list[Move], float]:
 
 
 def flows(work: Work) -> Flows:
-    """What that says of the broker's queues."""
+    """The flows of the broker's queues that follow from that work."""
     entered, left, ended, taken = Counter[int](), Counter[int](), 0, 0
     for move in work.moves:
         ended += move.number if move.after in TERMINAL else 0

@@ -29,7 +29,7 @@ class QueueTerms:
 
     name: str
     refusal: str = ""
-    """Why it accepts nothing; empty if it accepts."""
+    """The reason why it accepts nothing; empty if it accepts."""
     is_paused: bool = False
     action_ref: str = ""
     """The action of requests that name none; empty if they must."""

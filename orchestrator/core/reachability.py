@@ -1,4 +1,4 @@
-"""Whether database and broker answer now: asked in a thread, with limited patience."""
+"""The check that database and broker answer now: asked in a thread, with limited patience."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class _Relay:
         self._lane: Lane | None = None
         """That connection, if it is known to work."""
         self._posted: Message | None = None
-        """What another thread has published on it; it is in `waiting` as well."""
+        """The message that another thread has published on it; it is in `waiting` as well."""
         threading.Thread(target=self._run, name="muster-relay", daemon=True).start()
 
     def put(self, messages: Iterable[Message]) -> None:

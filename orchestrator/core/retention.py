@@ -68,7 +68,7 @@ class Old:
 
 
 def old(*, now: datetime) -> Iterator[Old]:
-    """What may go, kind by kind: those that need others before them."""
+    """The rows that may go, kind by kind: those that need others before them."""
     return filter(None, (_old(kind, now) for kind in _kinds()))
 
 

@@ -35,7 +35,7 @@ class UnknownPeriodicTask(NotFound):
 
 
 class Plan(NamedTuple):
-    """How often a function is to run."""
+    """The plan that says how often a function is to run."""
 
     seconds: float
     is_paused: bool = False

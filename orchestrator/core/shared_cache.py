@@ -32,8 +32,8 @@ PAUSE_SECONDS = 5.0
 
 
 class JsonValues:
-    """What Django stores in Redis: JSON, and not pickles, which would run code of whoever can write
-    there. Whole numbers stay as they are, for Redis to add to."""
+    """The values that Django stores in Redis: JSON, and not pickles, which would run code of
+    whoever can write there. Whole numbers stay as they are, for Redis to add to."""
 
     def dumps(self, value: Any) -> Any:
         return value if type(value) is int else json.dumps(value).encode()

@@ -1,4 +1,5 @@
-"""What was meant by a name that nothing has: the known ones that are spelled most alike."""
+"""The names that may be meant by a name that nothing has: the known ones that are spelled most
+alike."""
 
 from __future__ import annotations
 

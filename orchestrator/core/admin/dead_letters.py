@@ -241,7 +241,8 @@ class DLQEntryAdmin(ReadOnlyAdmin):
         return selected.do_each(rows, verb)
 
     def _execution_of(self, request: HttpRequest, entry: DLQEntry) -> Execution:
-        """What an entry is about. Raises NotFound if that is no execution that the user may run."""
+        """The execution that an entry is about. Raises NotFound if that is no execution that the
+        user may run."""
         runnable = Execution.objects.visible_to(self.principal(request), "executions.run")
         id = entry.subject_id if entry.subject_kind == "execution" else None
         found = runnable.filter(pk=id).first() if id else None

@@ -290,7 +290,7 @@ class ExecutionAdmin(ReadOnlyAdmin):
 
 
 def _bounds(found: search.Found) -> str:
-    """What a search of which there is more looked at, and what to do."""
+    """The part that a search of which there is more looked at, and what to do."""
     said = found.looked_at.text if found.looked_at else ""
     said = said or f"The first {FOUND_LIMIT} that match."
     return f"{said} To look at older ones, add a time such as created:>1d."

@@ -70,7 +70,7 @@ class SummarizedChangeList(AsOfChangeList):
     """A list whose rows have a summary, all of a page read together."""
 
     def summaries(self, rows: list[Any]) -> Iterable[Any]:
-        """What is known of each of these rows, in their order."""
+        """The facts that are known of each of these rows, in their order."""
         raise NotImplementedError
 
     def get_results(self, request: HttpRequest) -> None:

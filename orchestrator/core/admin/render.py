@@ -202,7 +202,7 @@ def short_id(value: UUID) -> SafeString:
 
 
 def message(text: Any) -> SafeString | str:
-    """What somebody or something said, in two lines of a list; in full as a tooltip."""
+    """The message of somebody or something, in two lines of a list; in full as a tooltip."""
     if not text:
         return "-"
     cut = Truncator(printable(text)).chars(MESSAGE_CHARACTERS)

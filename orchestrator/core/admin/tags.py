@@ -39,7 +39,7 @@ TICK_ALL = mark_safe(
 
 @register.inclusion_tag("orchestrator/admin/alarms.html", takes_context=True)
 def alarms(context: Context) -> dict[str, Any]:
-    """What is wrong with the installation, for who may know."""
+    """The alarms of the installation, for who may know."""
     if "alarms" in context:
         return {"alarms": context["alarms"]}
     user = authority.of_request(context["request"])

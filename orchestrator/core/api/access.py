@@ -26,7 +26,7 @@ FORWARDED = ("HTTP_FORWARDED", "HTTP_X_FORWARDED_FOR", "HTTP_X_REAL_IP", "HTTP_V
 
 @dataclass(frozen=True)
 class Caller:
-    """Who sent a request, and the time of its arrival, by the database's clock."""
+    """The sender of a request, and the time of its arrival, by the database's clock."""
 
     principal: Principal
     now: datetime

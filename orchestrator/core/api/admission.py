@@ -20,7 +20,7 @@ def _doors() -> dict[str, Named]:
 
 
 def _door(path: str) -> Named | None:
-    """What admits strangers there, if anything does."""
+    """The function that admits strangers there, if there is one."""
     return next((admit for prefix, admit in _doors().items() if path.startswith(prefix)), None)
 
 

@@ -138,7 +138,7 @@ class NewExecutions(BaseModel):
 
 
 class Cancel(BaseModel):
-    """Why it is cancelled."""
+    """The reason why an execution is cancelled."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -146,7 +146,7 @@ class Cancel(BaseModel):
 
 
 class LookedAt(Shown):
-    """What a search that no index serves looked at for a page."""
+    """The part of the executions that a search without an index looked at for a page."""
 
     stopped_by: search.Stop = Field(
         description="`page`: it is full. `rows`, `seconds`, `window`: it looked at 100,000 "

@@ -20,7 +20,7 @@ MOST_REMEMBERED = 10_000
 
 
 class RefusedTokens:
-    """What this process knows of the addresses from which tokens were refused.
+    """The knowledge of this process about the addresses from which tokens were refused.
 
     An address over the limit is refused without a look into the database until its window ends.
     Callers whose token this process accepted before pass all the same: a stranger

@@ -50,7 +50,7 @@ _open: set[int] = set()
 
 
 class LogsQuery(BaseModel):
-    """Where to read."""
+    """The place to read from."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -62,7 +62,7 @@ class LogsQuery(BaseModel):
 
 
 class StreamQuery(BaseModel):
-    """What to follow."""
+    """The output to follow."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -119,7 +119,7 @@ EVENT = {
 def follow_logs(
     request: AuthenticatedRequest, execution_id: UUID, query: Query[StreamQuery]
 ) -> HttpResponseBase:
-    """What an execution prints, as Server-Sent Events, from the beginning of what is kept.
+    """The output of an execution, as Server-Sent Events, from the beginning of what is kept.
 
     `event: output` has a part as JSON; its id, sent back as `Last-Event-ID`, is the place to go on
     from. `event: end` has the status, and comes last. A stream that ends without it lasted five

@@ -58,7 +58,7 @@ class RemoveQuery(InstallQuery):
 
 
 class Installed(Shown):
-    """What an installation changed, by refs."""
+    """The changes that an installation made, by refs."""
 
     pack: str
     version: str
@@ -71,7 +71,7 @@ class Installed(Shown):
 
 
 class RemovedOut(Shown):
-    """What was removed, or what the removal waits for."""
+    """The content that was removed, or what the removal waits for."""
 
     pack: str
     version: str

@@ -144,8 +144,8 @@ def database_read_only() -> Problem:
 
 
 def refused(error: Refused) -> Problem:
-    """What was sent is refused; each place is one in the body. A body of several items names them
-    itself."""
+    """The problem that a body was refused; each place is one in the body. A body of several items
+    names them itself."""
     return invalid(
         FieldProblem(pointer=each.pointer, message=each.message) for each in error.refusals
     )

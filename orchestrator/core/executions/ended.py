@@ -22,5 +22,6 @@ class Ended:
     reason: Reason
     result: Mapping[str, Any]
     began_ns: int = 0
-    """When its action began, by the clock of its worker; 0 if it did not, or nothing is traced."""
+    """The time at which its action began, by the clock of its worker; 0 if it did not, or nothing
+    is traced."""
     ended_ns: int = 0

@@ -34,4 +34,4 @@ class NewExecution:
     idempotency_key: str | None = None
     correlation_id: str | None = None
     reason: str = ""
-    """Why it is requested; up to 500 characters of it are kept."""
+    """The reason why it is requested; up to 500 characters of it are kept."""

@@ -17,7 +17,7 @@ from orchestrator.core.models import Action, Execution
 
 @dataclass(frozen=True)
 class Contents:
-    """What the action of one claimed execution gets."""
+    """The contents that the action of one claimed execution gets."""
 
     parameters: dict[str, Any] = field(repr=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)
@@ -25,7 +25,7 @@ class Contents:
     token: str = field(default="", repr=False)
     """That of its execution, if its action wants one; among the secrets, too."""
     refusal: str = ""
-    """Why it cannot begin, in one sentence; empty if it can."""
+    """The reason why it cannot begin, in one sentence; empty if it can."""
 
 
 def opened(executions: Sequence[Execution], *, unread: str = "") -> dict[UUID, Contents]:

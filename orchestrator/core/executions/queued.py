@@ -99,7 +99,7 @@ def schedule(
 
 
 def _wanted(shares: Mapping[str, int], most: int, placement: fleet.Placement) -> dict[str, int]:
-    """How many to read of each queue: its share, as far as its workers have room, and `most`
+    """The number to read of each queue: its share, as far as its workers have room, and `most`
     together."""
     wanted: dict[str, int] = {}
     for name, share in shares.items():

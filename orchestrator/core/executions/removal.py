@@ -44,7 +44,7 @@ CANCELLED_AT_ONCE = 200
 
 @dataclass(frozen=True)
 class OpenWork:
-    """What still needs a pack."""
+    """The work that still needs a pack."""
 
     total: int
     listed: tuple[str, ...]
@@ -53,7 +53,7 @@ class OpenWork:
 
 @dataclass(frozen=True)
 class Removed:
-    """What was removed."""
+    """The pack that was removed, and its content."""
 
     pack: str
     version: str

@@ -1,4 +1,5 @@
-"""What expressions make: values of JSON, references to keys, and the budget that pays for both."""
+"""The values that expressions make: those of JSON, references to keys, and the budget that pays for
+both."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ class CannotEvaluate(MusterError):
 
 
 class KeyReference(str):
-    """What `keys.billing.stripe` gives: the text `billing/stripe`, and no plain text."""
+    """The value of `keys.billing.stripe`: the text `billing/stripe`, and no plain text."""
 
     __slots__ = ()
 

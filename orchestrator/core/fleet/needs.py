@@ -14,7 +14,8 @@ RESERVED = "reserved"
 
 
 class Offer(Protocol):
-    """What does not change during a worker's life: a row of it has this, and placement's copy."""
+    """The properties that do not change during a worker's life: a row of it has them, and
+    placement's copy."""
 
     @property
     def runtimes(self) -> Collection[str]: ...

@@ -65,9 +65,10 @@ class Placement:
     _read_at: float = -REFRESH_SECONDS
     _finished: dict[int, int] = field(default_factory=dict)
     _held: dict[int, int] = field(default_factory=dict)
-    """What each worker, up or away, held at the last read."""
+    """The number of executions that each worker, up or away, held at the last read."""
     _absent: dict[int, int] = field(default_factory=dict)
-    """What each worker that is away may still get of what is pinned to it."""
+    """The number of executions that each worker that is away may still get of those pinned to
+    it."""
     _turn: tuple[UUID, int] | None = None
     """The suspect that may be placed next, and the worker that is kept empty for it."""
     _missing_code: set[str] = field(default_factory=set)

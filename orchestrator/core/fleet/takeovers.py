@@ -1,4 +1,5 @@
-"""Whether a new process may take the name of a worker, and end the life that another leads.
+"""The decision whether a new process may take the name of a worker, and end the life that another
+leads.
 
 It may if that process is gone, or silent: a worker that crashed is restarted at once. It may not
 while the process works on this machine, unless somebody says so: what it runs would be lost. A

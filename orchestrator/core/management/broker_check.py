@@ -61,7 +61,7 @@ def check(link: Connection, specs: Sequence[QueueSpec]) -> Checked:
 
 
 def _of_listing(listing: Listing, specs: Sequence[QueueSpec]) -> Iterator[tuple[str, Problem]]:
-    """What is wrong with bindings and policies, each with the name of the queue or exchange."""
+    """The faults of bindings and policies, each with the name of the queue or exchange."""
     ours = {(spec.exchange, spec.name, spec.routing_key): spec for spec in specs if spec.exchange}
     queues = {spec.name for spec in specs}
     exchanges = topology.exchange_purposes().keys()

@@ -18,7 +18,8 @@ from kombu import Connection
 from orchestrator.core.errors import MusterError
 
 PORTS = {"amqp": ("http", 15672), "amqps": ("https", 15671)}
-"""Where the management plugin listens by default, for the scheme of the broker's URL."""
+"""The scheme and the port at which the management plugin listens by default, for the scheme of the
+broker's URL."""
 
 TIMEOUT_SECONDS = 5.0
 
@@ -29,7 +30,7 @@ class NotListed(MusterError):
 
 @dataclass(frozen=True)
 class Binding:
-    """What one exchange passes on, and where to."""
+    """A binding: what one exchange passes on, and where to."""
 
     source: str
     destination: str
@@ -40,7 +41,7 @@ class Binding:
 
 @dataclass(frozen=True)
 class Policy:
-    """What an operator's policy sets for one queue, besides its arguments."""
+    """The values that an operator's policy sets for one queue, besides its arguments."""
 
     name: str
     queue: str

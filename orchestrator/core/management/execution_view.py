@@ -42,7 +42,7 @@ def listing(rows: Sequence[Execution], now: datetime, *, seen_by: Principal) -> 
 
 
 def _why(row: Execution, message: str) -> str:
-    """What it waits for, or the reason of its end, with the message of its last attempt. What went
+    """The reason of its wait, or that of its end with the message of its last attempt. What went
     well needs no words, and what runs has no message yet: there is only that of an attempt
     before."""
     if row.status == ExecutionStatus.COMPLETED:

@@ -74,7 +74,7 @@ class MusterCommand(ParsedCommand):
     principal: Principal
     """Whoever runs the command."""
     permission: str
-    """What the verb needs."""
+    """The permission that the verb needs."""
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         try:
@@ -148,7 +148,7 @@ NAMING = ("action_ref", "gives", "id", "identity", "ids", "name", "names", "path
 
 
 def _about(options: Mapping[str, Any]) -> str:
-    """What a command was asked to act on, in words."""
+    """The things that a command was asked to act on, in words."""
     named = (options.get(name) for name in NAMING)
     values = [value if isinstance(value, list | tuple) else [value] for value in named if value]
     return " ".join(str(each) for value in values for each in value)

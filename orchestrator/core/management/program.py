@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand
 from orchestrator.core import garbage
 
 OURS = "orchestrator."
-"""What the names of our apps begin with."""
+"""The beginning of the names of our apps."""
 
 SERVICES = ("api", "executor", "notifier", "sensor", "worker")
 """Commands whose log says what they set up and ask for."""

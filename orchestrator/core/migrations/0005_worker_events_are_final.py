@@ -1,4 +1,4 @@
-"""What happened to a worker is history, too."""
+"""The history of a worker is final, too."""
 
 from django.db import migrations
 

@@ -1,4 +1,4 @@
-"""When an investigator last changed an entry."""
+"""The time at which an investigator last changed an entry."""
 
 from django.db import migrations, models
 

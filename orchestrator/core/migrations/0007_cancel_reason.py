@@ -1,4 +1,4 @@
-"""Who cancels an execution says why."""
+"""The reason that is given by who cancels an execution."""
 
 from django.db import migrations, models
 

@@ -1,4 +1,4 @@
-"""How far the history of executions has been counted: from its present end on."""
+"""The mark up to which the history of executions has been counted: from its present end on."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Where the traces of executions began."""
+"""The places where the traces of executions began."""
 
 from django.db import migrations, models
 

@@ -1,4 +1,4 @@
-"""Who requests an execution, or runs one again, may say why."""
+"""The reason that may be given by who requests an execution, or runs one again."""
 
 from django.db import migrations, models
 

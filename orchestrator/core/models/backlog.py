@@ -1,4 +1,5 @@
-"""What waits for the executor, as its looks read it: rows without contents, each with its action.
+"""The executions that wait for the executor, as its looks read them: rows without contents, each
+with its action.
 
 A look follows nearly every end, so on PostgreSQL each of its reads is a statement that a process
 composes once: composing the queries took a third of the executor's time. Other databases get those
@@ -35,7 +36,7 @@ ASKED = ("queue", "lane", "action_id", "release_id", "pinned_worker_id", "worker
 
 @dataclass(frozen=True)
 class Choice:
-    """What a look at the default queue wants to see."""
+    """The choice of what a look at the default queue wants to see."""
 
     runtimes: Collection[str]
     """Those that have room now."""
@@ -128,7 +129,7 @@ def _passing(rows: ExecutionQuerySet, busy: Collection[UUID]) -> ExecutionQueryS
 
 
 def _asked() -> Any:
-    """What an execution asks for, as one text: two with the same may have the same workers."""
+    """The text of all that an execution asks for: two with the same may have the same workers."""
     parts: list[Any] = [Value("|")] * (2 * len(ASKED) - 1)
     parts[::2] = [_text(name) for name in ASKED]
     is_suspect = Case(When(lost_workers__gte=SUSPECT_FROM, then=Value("|1")), default=Value("|"))

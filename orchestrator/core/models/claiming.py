@@ -52,7 +52,7 @@ TERMS = Terms(
             %(now)s + subject.timeout_seconds * interval '1 second', subject.deadline_at)""",
     ),
 )
-"""What a claim asks for besides the comparison, and writes, on PostgreSQL."""
+"""The terms of a claim: what it asks for besides the comparison, and writes, on PostgreSQL."""
 
 
 class ClaimQuerySet(MachineQuerySet[E]):

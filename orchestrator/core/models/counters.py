@@ -58,7 +58,8 @@ class Tally(models.Model):
 
 
 class HistoryMark(models.Model):
-    """How far the history of executions has been counted: see `metrics.history`. One row."""
+    """The mark up to which the history of executions has been counted: see `metrics.history`. One
+    row."""
 
     counted_to = models.BigIntegerField(help_text="Events up to this id are counted.")
     counted_until = models.DateTimeField(

@@ -38,7 +38,7 @@ IN_OUR_WORDS = ("manual_dlq", "staleness_timeout", "dependency_cycle_detected")
 
 
 class Grouping(StrEnum):
-    """What entries are counted by, in addition to their reason."""
+    """The property that entries are counted by, in addition to their reason."""
 
     SUBJECT = "subject"
     QUEUE = "queue"
@@ -57,7 +57,8 @@ def quotes_payload(kind: str, reason: str) -> bool:
 
 
 def place_of_subject(kind: str, name: str) -> Place:
-    """What an entry's subject belongs to; a letter without a subject belongs to nothing."""
+    """The place that an entry's subject belongs to; a letter without a subject belongs to
+    nothing."""
     about = {each.name: each.about for each in frame.collect(lambda app: app.subject_kinds)}
     return Place.of_ref(about[kind], name) if about.get(kind) else WHOLE
 
@@ -337,7 +338,7 @@ class DLQEntry(models.Model):
 
     @property
     def place(self) -> Place:
-        """What its subject belongs to, for scopes."""
+        """The place that its subject belongs to, for scopes."""
         return place_of_subject(self.subject_kind, self.subject_name)
 
     @property

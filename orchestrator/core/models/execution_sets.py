@@ -1,4 +1,4 @@
-"""Which executions: the reads that decisions are made of, each with a name."""
+"""Sets of executions: the reads that decisions are made of, each with a name."""
 
 from __future__ import annotations
 

@@ -300,8 +300,8 @@ class Execution(models.Model):
 
     @property
     def lane_key(self) -> str:
-        """What a worker pauses if its action says "not now": its queue, or, without one, its action
-        alone."""
+        """The lane that a worker pauses if its action says "not now": its queue, or, without one,
+        its action alone."""
         return self.queue or f"{OF_ACTION}{self.action_ref}"
 
     @property

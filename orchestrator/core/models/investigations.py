@@ -73,7 +73,7 @@ class InvestigationQueue(models.Model):
 
     @property
     def place(self) -> Place:
-        """What its subject belongs to, for scopes."""
+        """The place that its subject belongs to, for scopes."""
         return place_of_subject(self.subject_kind, self.subject_name)
 
     @property

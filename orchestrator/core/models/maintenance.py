@@ -59,8 +59,8 @@ class TickQuerySet(models.QuerySet["Tick"]):
         return self.filter(name=SET_BACK, ran_at__range=(now - within, now)).exists()
 
     def go_on_after_set_back(self, *, now: datetime) -> None:
-        """What a later clock wrote is not undone yet: have `clock_was_set_back` be true for as long
-        again."""
+        """Have `clock_was_set_back` be true for as long again: what a later clock wrote is not
+        undone yet."""
         self.filter(name=SET_BACK).update(ran_at=now)
 
     def due_in(self, intervals: Mapping[str, timedelta], *, now: datetime) -> dict[str, float]:

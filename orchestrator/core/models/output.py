@@ -22,7 +22,8 @@ class OutputChunkQuerySet(models.QuerySet["OutputChunk"]):
 
 
 class OutputChunk(models.Model):
-    """What an attempt wrote to one of its streams in about a second, without its secrets.
+    """The output that an attempt wrote to one of its streams in about a second, without its
+    secrets.
 
     Kept for the newest output only: older chunks of a stream go when it gets too long. Without a
     foreign key, whose check locks the execution.

@@ -24,7 +24,7 @@ Id = UUID | str | int
 Value = Id | datetime
 
 _FIELDS: dict[type, Field[Any, Any]] = {UUID: UUIDField(), datetime: DateTimeField()}
-"""What databases without such a type store these as."""
+"""The fields as which databases without such a type store these."""
 
 STAND_IN = UUID("57a9d19e-0000-7000-8000-000000000000")
 """Any id, to see where it stands among the parameters of a query."""
@@ -75,7 +75,7 @@ class PreparedForOne(Generic[Row]):
 
 
 class _Composed:
-    """What Django makes of a queryset for one kind of database, before it runs it."""
+    """The statement that Django makes of a queryset for one kind of database, before it runs it."""
 
     def __init__(self, queryset: Any, stand_ins: Sequence[Value], connection: Any) -> None:
         compiler: Any = queryset.query.get_compiler(connection=connection)

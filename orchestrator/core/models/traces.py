@@ -1,4 +1,4 @@
-"""Where the trace of an execution began."""
+"""The place where the trace of an execution began."""
 
 from __future__ import annotations
 

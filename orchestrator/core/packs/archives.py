@@ -58,7 +58,7 @@ UNREADABLE = (
     LookupError,
     OverflowError,
 )
-"""What the readers of archives raise for bytes that are none."""
+"""The exceptions that the readers of archives raise for bytes that are none."""
 
 
 class NotPackable(MusterError):
@@ -105,7 +105,7 @@ class Content:
 
 
 def line_of(path: str, is_program: bool, data: bytes) -> bytes:
-    """What the digest of a release says of one file."""
+    """The line that the digest of a release has for one file."""
     kind = "program" if is_program else "file"
     return f"{kind} {hashlib.sha256(data).hexdigest()} {len(data)} {path}\n".encode()
 
@@ -172,7 +172,7 @@ def _is_left_out(name: str) -> bool:
 
 
 def _opened(path: Path, most: int) -> tuple[bool, bytes]:
-    """Whether a file is a program, and its content, or one byte more than `most`."""
+    """A pair: True if a file is a program; and its content, or one byte more than `most`."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         mode = os.fstat(descriptor).st_mode
@@ -229,7 +229,7 @@ class _Gathered:
 
 
 def _fault(path: str) -> str:
-    """What is wrong with the path of a file; empty if nothing is."""
+    """The fault of the path of a file; empty if there is none."""
     parts = PurePosixPath(path).parts
     if path.startswith("/") or "\\" in path or ".." in parts or not parts:
         return "expected a path in the pack's folder, found one that leads outside"

@@ -1,4 +1,4 @@
-"""What of other packs a new version of a pack would break.
+"""The content of other packs that a new version of a pack would break.
 
 Core knows actions; what refers to them, and to what else packs hold, the apps know that have it:
 each brings `pack_dependents`.
@@ -48,9 +48,9 @@ class NewVersion:
 def problem_with(
     parameters: Mapping[str, Any], action: ActionDefinition, *, before: Mapping[str, Any]
 ) -> str:
-    """Why a request with these parameters, of which some may be expressions, would be refused by
-    the new version of an action; empty if nothing speaks against it. `before`: the schema that it
-    has now: what does not fit that either is not broken by this."""
+    """The reason why a request with these parameters, of which some may be expressions, would be
+    refused by the new version of an action; empty if nothing speaks against it. `before`: the
+    schema that it has now: what does not fit that either is not broken by this."""
     schema = action.parameters_schema
     for name in schema.get("required", ()):
         if name not in parameters and name not in before.get("required", ()):
@@ -70,7 +70,7 @@ def problem_with(
 
 
 def _misfit(value: Any, schema: Any) -> str:
-    """Why a value without expressions does not fit a schema."""
+    """The reason why a value without expressions does not fit a schema; empty if there is none."""
     if any(expressions.texts(value)) or not isinstance(schema, dict):
         return ""
     return next((each.message for each in parameters_module.validate_value(schema, value)), "")
@@ -90,7 +90,7 @@ class WouldBreak(Conflict):
 
 
 def find(definition: PackDefinition) -> list[Broken]:
-    """What the new version would break."""
+    """The content that the new version would break."""
     new = NewVersion(
         definition.name, {each.ref: each for each in definition.actions}, definition.contents
     )
@@ -98,7 +98,7 @@ def find(definition: PackDefinition) -> list[Broken]:
 
 
 def of_removal(pack: str) -> list[Broken]:
-    """What the removal of a pack would break."""
+    """The content that the removal of a pack would break."""
     return _find(NewVersion(pack))
 
 

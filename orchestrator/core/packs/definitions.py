@@ -89,7 +89,7 @@ class PackDefinition:
     contents: Mapping[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)
     """Content for apps, checked by them, by folder."""
     notes: tuple[SourceProblem, ...] = ()
-    """What whoever installs it should know, though nothing is wrong."""
+    """Notes that whoever installs it should know, though nothing is wrong."""
     files: Mapping[str, tuple[Source, ...]] = field(default_factory=dict, repr=False, compare=False)
     """The files of `contents`, for the places of problems that the installation finds."""
 

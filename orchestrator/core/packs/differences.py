@@ -1,4 +1,4 @@
-"""What the installation of a pack would change."""
+"""The changes that the installation of a pack would make."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Difference:
     release_after: str
     changes: tuple[Change, ...] = ()
     broken: tuple[Broken, ...] = field(default=())
-    """What of other packs would work no more."""
+    """The content of other packs that would work no more."""
 
     @property
     def is_none(self) -> bool:

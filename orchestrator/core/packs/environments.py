@@ -104,7 +104,8 @@ def python_of(
 
 
 def directory(user: pwd.struct_passwd | None) -> Path | None:
-    """Where environments are made; None where actions have a user who cannot reach it."""
+    """The folder where environments are made; None where actions have a user who cannot reach
+    it."""
     if stated := settings.MUSTER.environments_dir:
         return Path(stated)
     return None if user else Path(settings.DATA_DIR) / "environments"
@@ -128,7 +129,7 @@ def _reads_other_files(requirements: Path) -> bool:
 
 
 class _Builder(NamedTuple):
-    """How the commands that make an environment run."""
+    """The conditions under which the commands that make an environment run."""
 
     until: float
     lock: int

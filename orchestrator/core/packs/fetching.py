@@ -48,7 +48,8 @@ class CannotFetch(MusterError):
 
 
 def directory() -> Path:
-    """Where releases are on this host. Raises CannotFetch if actions could not read them there."""
+    """The folder where releases are on this host. Raises CannotFetch if actions could not read them
+    there."""
     if stated := settings.MUSTER.releases_dir:
         return Path(stated).resolve()
     if isolation.user() is not None:

@@ -69,7 +69,7 @@ class InstallReport(ContentReport):
     release: str = ""
     """The digest of its release; empty if its code is read from a path."""
     broken: tuple[str, ...] = ()
-    """What of other packs was disabled, as it would have broken."""
+    """The content of other packs that was disabled, as it would have broken."""
 
 
 @transaction.atomic

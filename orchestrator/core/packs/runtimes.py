@@ -44,8 +44,8 @@ COMMAND_ISOLATION = (isolation.PROCESS, isolation.USER)
 
 
 TOKEN = "token"  # noqa: S105 - the name of an option
-"""Whether an action gets a token of its execution, in `MSTR_TOKEN`. It needs a process of its
-own."""
+"""The option by which an action gets a token of its execution, in `MSTR_TOKEN`. It needs a process
+of its own."""
 
 
 @dataclass(frozen=True)

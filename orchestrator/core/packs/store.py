@@ -120,7 +120,7 @@ def _with_files() -> models.QuerySet[Release]:
 
 
 def chosen() -> str:
-    """Where the content of new releases goes."""
+    """The place where the content of new releases goes."""
     return STORAGE if ALIAS in storages.backends else DATABASE
 
 

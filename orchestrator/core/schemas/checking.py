@@ -54,7 +54,7 @@ class Finding:
 
 
 class Rules(Protocol):
-    """What a check needs of a document."""
+    """The methods of a document that a check needs."""
 
     def rules(self, schema: dict[str, Any]) -> Sequence[Rule]: ...
 

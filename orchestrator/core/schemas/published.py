@@ -1,4 +1,4 @@
-"""What the authors of JSON Schema have published, from the package `jsonschema`: the schema of
+"""The publications of the authors of JSON Schema, from the package `jsonschema`: the schema of
 schemas, and checks of formats.
 
 The package is imported at the first use: it takes as long as a tenth of a command that checks

@@ -1,4 +1,5 @@
-"""What may follow in a search that is being written: keys, and values of which there are few."""
+"""The texts that may follow in a search that is being written: keys, and values of which there are
+few."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ class Suggestion:
 
 
 def complete(text: str, position: int, asked: Asked) -> list[Suggestion]:
-    """What may stand at this position of a search, the word up to there completed."""
+    """The texts that may stand at this position of a search, the word up to there completed."""
     word = _beginning_of_word(text, position)
     start = position - len(word)
     named = KEY.match(word)

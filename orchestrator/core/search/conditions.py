@@ -1,4 +1,4 @@
-"""What a term of a search asks of rows, and how much the database reads for it."""
+"""The condition that a term of a search sets for rows, and how much the database reads for it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NONE = Q(pk__in=[])
 
 
 class Reads(enum.IntEnum):
-    """How much the database reads for a term."""
+    """The amount that the database reads for a term."""
 
     FEW = enum.auto()
     """An index leads to so few rows that the other terms may look at each of them."""
@@ -40,7 +40,7 @@ class Reads(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Asked:
-    """Who searches, and when."""
+    """The caller who searches, and the time."""
 
     principal: Principal
     now: datetime
@@ -55,7 +55,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Condition:
-    """What must hold of a row."""
+    """A condition that must hold of a row."""
 
     q: Q
     """For the database. With a check, all rows that could match."""

@@ -39,7 +39,7 @@ class SearchTookTooLong(Unavailable):
 
 
 class Stop(enum.StrEnum):
-    """Why a page of a search that scans ends where it does."""
+    """The reason why a page of a search that scans ends where it does."""
 
     PAGE = "page"
     """It is full."""
@@ -55,11 +55,12 @@ class Stop(enum.StrEnum):
 
 @dataclass(frozen=True)
 class LookedAt:
-    """What a search that scans looked at for a page."""
+    """The part of the executions that a search that scans looked at for a page."""
 
     stopped_by: Stop
     back_to: datetime | None
-    """When the oldest execution was made that it looked at; None for the very first one."""
+    """The time at which the oldest execution was made that it looked at; None for the very first
+    one."""
 
     @property
     def text(self) -> str:

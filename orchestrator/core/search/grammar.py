@@ -27,7 +27,7 @@ ESCAPED = re.compile(r"\\(.)")
 
 @dataclass(frozen=True)
 class Mistake:
-    """What cannot be read, its place in the text, and what is expected there."""
+    """A mistake: what cannot be read, its place in the text, and what is expected there."""
 
     start: int
     end: int

@@ -37,7 +37,8 @@ def _any_of(found: Sequence[Condition]) -> Condition:
 
 
 def _word(text: str, asked: Asked) -> Condition:
-    """What an index knows of the word. What none knows may be the end of an id."""
+    """The condition by which an index knows the word. A word that none knows may be the end of an
+    id."""
     if "…" in text:
         return _id(text, asked)
     # refs are looked up among the few actions: a LIKE over executions would read them all

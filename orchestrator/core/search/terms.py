@@ -169,7 +169,7 @@ def _is(term: Term, asked: Asked) -> Condition:
 
 
 def _begins(value: Value) -> str | None:
-    """What names must begin with; None if this is a whole name."""
+    """The text that names must begin with; None if this is a whole name."""
     if value.is_quoted or not value.text.endswith("*"):
         return None
     return value.text[:-1]
@@ -268,7 +268,7 @@ def _created(term: Term, asked: Asked) -> Condition:
 
 
 def _ran(term: Term, asked: Asked) -> Condition:
-    """How long its latest run took, or takes until now, as lists show it."""
+    """The condition for the time that its latest run took, or takes until now, as lists show it."""
     (range,) = each(term.values, lambda value: values.durations(value.text))
     ran = _between(F("started_at"), Coalesce("ended_at", _at(asked)))
     # what did not run is no longer or shorter than anything, and `-ran` finds it
@@ -276,7 +276,8 @@ def _ran(term: Term, asked: Asked) -> Condition:
 
 
 def _waited(term: Term, asked: Asked) -> Condition:
-    """How long it waited until its latest run began, or waits until now, as lists show it."""
+    """The condition for the time that it waited until its latest run began, or waits until now, as
+    lists show it."""
     (range,) = each(term.values, lambda value: values.durations(value.text))
     until = Coalesce("started_at", "ended_at", _at(asked))
     return Condition(_within(_between(F("created_at"), until), range))

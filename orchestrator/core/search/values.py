@@ -35,7 +35,7 @@ FORMATS = {
     "%Y-%m-%dT%H:%M": timedelta(minutes=1),
     "%Y-%m-%dT%H:%M:%S": timedelta(seconds=1),
 }
-"""How a time may be written, and for how long it then lasts."""
+"""The forms in which a time may be written, and for how long it then lasts."""
 
 
 class Unreadable(Exception):

@@ -20,7 +20,7 @@ LIVES_MAX = 500
 
 
 class Stage(enum.StrEnum):
-    """What an execution does for a stretch of time."""
+    """The activity of an execution for a stretch of time."""
 
     WAITS = "waits"
     """For a slot, a limit, or the time of its next attempt."""
@@ -49,7 +49,7 @@ class Attempt:
     number: int | None = None
     """None while it waits for its next one, or if it ended without another one."""
     worker: str = ""
-    """Which claimed it; empty if none did."""
+    """The worker that claimed it; empty if none did."""
     life: int | None = None
     claimed_at: datetime | None = None
     stretches: list[Stretch] = field(default_factory=list)

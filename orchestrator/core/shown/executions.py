@@ -48,10 +48,10 @@ _history = Prepared(lambda id: ExecutionEvent.objects.of(id))
 _letters = Prepared(lambda id: DLQEntry.objects.about(id).without_contents())
 
 KNOWN = "_known_secrets"
-"""Where an instance keeps what apps know to be secret in it."""
+"""The attribute where an instance keeps what apps know to be secret in it."""
 
 SAID = "_message"
-"""Where an instance keeps its message without secrets."""
+"""The attribute where an instance keeps its message without secrets."""
 
 MESSAGE_CHARACTERS = 20_000
 
@@ -68,7 +68,7 @@ STAMPS = {
 
 
 class ExecutionSummary(Shown):
-    """What all answers tell of an execution."""
+    """The facts that all answers tell of an execution."""
 
     id: UUID
     action_ref: str
@@ -209,7 +209,7 @@ def _of_the_end(said: Any, execution: Execution, seen_by: Principal) -> Any:
 
 
 def without_secrets(value: Any, *, of: Execution, seen_by: Principal) -> Any:
-    """What else belongs to an execution, without what names or apps mark as secret."""
+    """A further value that belongs to an execution, without what names or apps mark as secret."""
     shown = secrets_of(of).masker.value(redacted(value))
     return authority.payload(shown, of=of.place, seen_by=seen_by)
 
@@ -225,7 +225,7 @@ class Content:
 
 
 def brought(execution: Execution, *, seen_by: Principal) -> list[Content]:
-    """What the apps know of it besides facts."""
+    """The contents that the apps know of it besides facts."""
     found = frame.collect(lambda app: app.execution_contents)
     return [content for bring in found for content in bring(execution, seen_by=seen_by)]
 
@@ -237,7 +237,7 @@ def message_in(result: Any) -> str:
 
 
 def secrets_of(execution: Execution) -> Secrets:
-    """What apps know to be secret in it, asked once."""
+    """The secrets that apps know in it, asked once."""
     known: Secrets | None = execution.__dict__.get(KNOWN)
     if known is None:
         known = contents.secrets_of([execution]).get(execution.pk, contents.UNKNOWN)
@@ -256,8 +256,8 @@ def letters(execution: Execution) -> list[DLQEntry]:
 
 
 def messages(executions: Collection[Execution], *, seen_by: Principal) -> dict[UUID, str]:
-    """What went wrong with those of them that did not complete, by id, without secrets, and `***`
-    for who may not see payloads, but where Muster itself says it."""
+    """The messages about what went wrong with those of them that did not complete, by id, without
+    secrets, and `***` for who may not see payloads, but where Muster itself says it."""
     said = messages_without_secrets(executions)
     return {
         each.pk: str(_of_the_end(said[each.pk], each, seen_by))
@@ -355,7 +355,7 @@ def why(code: str, *, began_before: bool = False) -> Coded | str:
 
 
 def known(reason: Reason, *, began_before: bool) -> str:
-    """What is known of the action when its last attempt has ended for this reason."""
+    """The words for what is known of the action when its last attempt has ended for this reason."""
     return BEGAN_BEFORE if began_before and reason not in BEGAN else reason.known.text
 
 
@@ -380,7 +380,7 @@ HEALTH = "health: every worker that could run it pauses, as an action could not 
 
 
 def waits_for(execution: Execution, now: datetime) -> str | None:
-    """What it waits for; None if it has ended."""
+    """The reason why it waits; None if it has ended."""
     if execution.is_terminal:
         return None
     is_waiting = execution.status in (S.REQUESTED, S.SCHEDULING)

@@ -225,8 +225,9 @@ def snapshot(entry: DLQEntry, *, seen_by: Principal) -> Any:
 
 
 def of_subject(snapshot: Any, entry: DLQEntry, *, seen_by: Principal) -> Any:
-    """What a snapshot of its subject tells: without `payloads.read` `***` for what went into the
-    work or came out of it, or for all if the kind does not say what that is."""
+    """The snapshot of its subject, as far as the caller may see it: without `payloads.read` `***`
+    for what went into the work or came out of it, or for all if the kind does not say what that
+    is."""
     if authority.may(seen_by, authority.PAYLOADS, entry.place):
         return snapshot
     kind = investigations.kinds().get(entry.subject_kind)
@@ -243,7 +244,7 @@ def _hidden(value: Any, names: Collection[str]) -> Any:
 
 
 def metadata(entry: DLQEntry) -> Any:
-    """What the investigators have added."""
+    """The metadata that the investigators have added."""
     return redacted(entry.metadata)
 
 
@@ -284,7 +285,7 @@ def payload(value: Any, entry: DLQEntry | InvestigationQueue, seen_by: Principal
 
 
 def detail(entry: DLQEntry | InvestigationQueue, *, seen_by: Principal) -> str:
-    """What was wrong. It may quote the errors of actions, or a message."""
+    """The detail of what was wrong. It may quote the errors of actions, or a message."""
     text: str = entry.detail
     if text and quotes_payload(entry.subject_kind, entry.dlq_reason):
         text = payload(redacted_text(text), entry, seen_by)

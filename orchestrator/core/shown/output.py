@@ -15,11 +15,11 @@ from orchestrator.core.shown import executions
 from orchestrator.core.shown.documents import Shown
 
 NEWEST_BYTES = 16_384
-"""What a page shows of a stream."""
+"""The number of bytes that a page shows of a stream."""
 
 
 class OutputPart(Shown):
-    """What one stream of an attempt brought, from a place on."""
+    """The output that one stream of an attempt brought, from a place on."""
 
     attempt: int
     stream: str

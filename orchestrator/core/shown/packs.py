@@ -86,7 +86,7 @@ def release(row: Release) -> ReleaseOut:
 
 
 def state(row: Release) -> str:
-    """Whether it is installed, still there, or only known."""
+    """The state of a release: installed, still there, or only known."""
     if row.pack.release_id == row.pk:
         return INSTALLED
     return OLD if row.content_gone_at is None else GONE

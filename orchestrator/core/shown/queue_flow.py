@@ -9,7 +9,8 @@ MISSING = "The broker has no such queue. Whoever takes from it makes it at its s
 
 
 def difference(flow: Flow | None, depth: Depth, *, is_of_worker: bool) -> str:
-    """Why rows and messages differ, or nobody takes them; empty if there is nothing to say."""
+    """The reason why rows and messages differ, or nobody takes them; empty if there is nothing to
+    say."""
     waiting = flow.waiting if flow else None
     if waiting is None:
         return "" if depth.consumers or not depth.ready else "Nobody takes them."

@@ -18,7 +18,8 @@ MESSAGE_MAX = 400
 
 
 def verdict(execution: Execution, now: datetime, *, seen_by: Principal) -> str:
-    """How it ended and why, and whether to run it again; or where it stands."""
+    """The verdict on an execution: how it ended and why, and whether to run it again; or where it
+    stands."""
     sentences = _ended(execution, seen_by) if execution.is_terminal else _open(execution, now)
     return " ".join(f"{each}." for each in sentences)
 

@@ -134,7 +134,7 @@ def record(step: Step, each: Sequence[Span]) -> None:
 
 
 def _contexts(execution_ids: Sequence[UUID]) -> dict[UUID, Context]:
-    """Where the traces of these executions began."""
+    """The contexts in which the traces of these executions began."""
     rows = TraceContext.objects.filter(execution_id__in=execution_ids)
     return {
         row.execution_id: PROPAGATOR.extract(

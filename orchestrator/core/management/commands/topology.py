@@ -139,7 +139,7 @@ class Command(output.MusterCommand):
 
 
 def _complaint(findings: Sequence[Finding], *, running: bool) -> str:
-    """What is wrong, and how to mend it; empty if nothing is."""
+    """The faults, and how to mend them; empty if there are none."""
     differing = [finding for finding in findings if finding.differences]
     missing = [finding for finding in findings if finding.is_missing]
     problems = [
