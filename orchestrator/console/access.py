@@ -1,4 +1,4 @@
-"""Who may see a page, and what every page has around it."""
+"""The permission to see a page, and what every page has around it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What acts have in common: a dialog that asks for the reason, and the form that it sends.
+"""The common part of acts: a dialog that asks for the reason, and the form that it sends.
 
 Each act calls the function that the API and the admin call, too.
 """
@@ -44,14 +44,14 @@ class Dialog:
     explanation: str
     url: str
     hidden: Mapping[str, str] = field(default_factory=dict)
-    """What the form sends besides the reason."""
+    """The values that the form sends besides the reason."""
     asks: str = "Reason"
-    """What is asked, and required; empty for nothing."""
+    """The label of what is asked, and required; empty for nothing."""
     chooses: str = ""
     """The field in which one of `choices` is chosen; a button may open the dialog with one that is
     chosen already, see `data-picks`."""
     choices: Sequence[tuple[str, str]] = ()
-    """What the form sends, and what people read."""
+    """The values that the form sends, each with what people read."""
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ class Item:
 
 
 def items(look: Look) -> list[Item]:
-    """What is not well, of what the user may know."""
+    """The things that are not well, of those that the user may know."""
     found: list[Item] = []
     numbers = counted.read(look)
     if look.may("metrics.read"):
@@ -100,8 +100,8 @@ def _silent(life: Life, look: Look) -> Item:
 
 
 def _installation(look: Look, numbers: Mapping[str, Counted]) -> Iterator[Item]:
-    """What the admin says too, but for what presence has said sooner, above. A service that
-    stopped in good order is not silent, so it is missed here."""
+    """The alarms that the admin shows too, but for what presence has said sooner, above. A service
+    that stopped in good order is not silent, so it is missed here."""
     ran_at = numbers.get(counted.TICKS, counted.NONE).at
     has_paused = numbers.get(counted.PAUSED, counted.NONE).number > 0
     # if all is well, the schedule has nothing to add
@@ -137,7 +137,7 @@ def _broker_answers() -> bool:
 
 
 def _warnings() -> Iterator[Item]:
-    """What apps say does not work: sensors, gates."""
+    """The warnings of apps about what does not work: sensors, gates."""
     until = time.monotonic() + BROKER_SECONDS
     for line in reachability.in_time(reachability.warnings.ask(), until, otherwise=[]):
         yield Item(line, kind=Kind.WARNING)

@@ -1,4 +1,4 @@
-"""What brokers say of their queues: asked for all who look, in a thread, and kept.
+"""The answers of brokers about their queues: asked for all who look, in a thread, and kept.
 
 A page shows the last answer and never waits for a broker that is away.
 """

@@ -37,11 +37,11 @@ class Choice:
 
 @dataclass(frozen=True)
 class Bar:
-    """What may be ordered from a list."""
+    """The orders that may be given from a list."""
 
     choices: list[Choice]
     count: str
-    """How many match, in words; empty if that is not known."""
+    """The number of those that match, in words; empty if that is not known."""
     new: str
 
 

@@ -73,7 +73,7 @@ class Moment:
 
 
 def context(look: Look, request: HttpRequest) -> Context:
-    """What Now shows of the time that its address chooses."""
+    """The part of Now about the time that its address chooses."""
     window = WINDOWS.get(request.GET.get(PARAMETER, ""), WINDOWS[STANDARD])
     numbers = for_everywhere(
         look, ["executions.read"], f"numbers.{window.name}",
@@ -98,7 +98,7 @@ def context(look: Look, request: HttpRequest) -> Context:
 
 
 def top_causes(look: Look) -> Context:
-    """What failed most often in the last hour."""
+    """The most frequent causes of failures in the last hour."""
     since = shown_causes.since(look.now, WINDOWS["1h"].length)
     found = for_everywhere(
         look, ["executions.read"], "top_causes",
@@ -111,7 +111,7 @@ def top_causes(look: Look) -> Context:
 
 
 def sparks(recent: Mapping[str, Sequence[int]]) -> dict[str, SafeString]:
-    """What ended in each of the last 15 minutes, by status."""
+    """The small charts of what ended in each of the last 15 minutes, by status."""
     return {
         status: svg.spark(values, f"{status} by minute: {', '.join(map(str, values))}")
         for status, values in recent.items()
@@ -119,7 +119,8 @@ def sparks(recent: Mapping[str, Sequence[int]]) -> dict[str, SafeString]:
 
 
 def happened(look: Look, window: Window) -> list[Moment]:
-    """What happened to workers that are not retired, the newest first: of the newest events."""
+    """The moments at which something happened to workers that are not retired, the newest first: of
+    the newest events."""
     if not look.may("workers.read"):
         return []
     first = window.first(look.now)

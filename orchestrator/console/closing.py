@@ -50,7 +50,7 @@ class NoteDialog:
 
 
 def of_cause(cause: Cause) -> NoteDialog:
-    """What closes all entries of a cause that are on the page."""
+    """The dialog that closes all entries of a cause that are on the page."""
     number = min(cause.count, inbox.CLOSED_AT_ONCE)
     one = "it" if cause.count == 1 else "them"
     explanation = f"The note is kept with each of {one}. A closed entry cannot be opened again."
@@ -70,7 +70,7 @@ def of_cause(cause: Cause) -> NoteDialog:
 
 
 def of_entry(entry: DLQEntry) -> list[NoteDialog]:
-    """What one may do to an entry that is pending."""
+    """The dialogs for what one may do to an entry that is pending."""
     return [
         NoteDialog(
             id="close",

@@ -1,4 +1,5 @@
-"""What the strip on every page counts, in one statement. Names are read of what there is."""
+"""The numbers on the strip of every page, counted in one statement. Names are read of what there
+is."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ OVERDUE, PENDING, EXPIRING = "overdue", "pending", "expiring"
 
 
 class Counted(NamedTuple):
-    """How many there are, and the earliest of their times."""
+    """The number of some rows, and the earliest of their times."""
 
     number: int
     at: datetime | None
@@ -38,7 +39,8 @@ NONE = Counted(0, None)
 
 
 def read(look: Look) -> dict[str, Counted]:
-    """What there is, of what the user may know; read once for all who may know the same of it."""
+    """The numbers of what there is, of what the user may know; read once for all who may know the
+    same of it."""
     allowed = [each for each in PERMISSIONS if look.may(each)]
     if not allowed:
         return {}

@@ -28,7 +28,7 @@ class Criterion:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a rule matches, or why it has no answer; and each of its criteria."""
+    """The answer of a rule, or the reason why it has none; and each of its criteria."""
 
     text: str
     kind: Kind

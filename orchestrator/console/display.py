@@ -1,4 +1,5 @@
-"""How a person wants pages to look: theme, density, time zone. Cookies of the browser say it.
+"""The look that a person wants pages to have: theme, density, time zone. Cookies of the browser say
+it.
 
 The time zone is the installation's, UTC, or the browser's. The cookie has its name, so every time
 on a page is right as it comes, with scripts and without.
@@ -28,7 +29,7 @@ LONGEST = 64
 
 @dataclass(frozen=True)
 class Display:
-    """What was chosen; empty for what was not."""
+    """The choices that were made; empty for those that were not."""
 
     theme: str
     density: str
@@ -40,7 +41,7 @@ class Display:
 
 
 def of(request: HttpRequest) -> Display:
-    """What the cookies say. What they cannot say counts as nothing."""
+    """The choices that the cookies say. What they cannot say counts as nothing."""
     cookie = request.COOKIES.get("zone", "")
     zone = _known(cookie.removeprefix(OF_BROWSER))
     choice = "browser" if cookie.startswith(OF_BROWSER) else cookie

@@ -85,7 +85,7 @@ class UnknownAct(NotFound):
 
 
 def allowed(look: Look, execution: Execution) -> list[Dialog]:
-    """What the user may do to it."""
+    """The dialogs for what the user may do to it."""
     return [
         _dialog(act, execution) for act in ACTS.values() if look.may(act.needs, execution.place)
     ]

@@ -61,7 +61,8 @@ def _fault(request: HttpRequest, error: BaseException | None) -> HttpResponse:
 
 
 def _again(request: HttpRequest) -> str:
-    """Where one goes on: at the same address, or where the form was that was sent."""
+    """The address at which one goes on: the same one, or that of the page with the form that was
+    sent."""
     return acts.page_of(request) if request.method == "POST" else request.get_full_path()
 
 

@@ -261,7 +261,7 @@ def _mark(cell: Cell) -> SafeString:
 
 
 def _state(worker: Worker, heartbeat: str) -> tuple[str, Kind]:
-    """What matters most of its state, in a word."""
+    """The part of its state that matters most, in a word."""
     if heartbeat == "stale":
         return heartbeat, Kind.DANGER
     if not worker.is_up:

@@ -1,4 +1,5 @@
-"""What people did to a row by a page, and why: the admin's journal, which the admin shows, too.
+"""The changes that people made to a row by a page, and their reasons: the admin's journal, which
+the admin shows, too.
 
 Rules, sensors, policies, the schedule and events keep no reason of their own. The audit takes each
 line of the journal, see `audit.people`.
@@ -35,7 +36,7 @@ def note(request: HttpRequest, row: Model, text: str) -> None:
 
 
 def lines(row: Model) -> Sequence[Line]:
-    """What was done to a row, the newest first."""
+    """The changes that were made to a row, the newest first."""
     kind = ContentType.objects.get_for_model(row)
     entries = LogEntry.objects.filter(content_type=kind, object_id=str(row.pk))
     return [

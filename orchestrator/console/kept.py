@@ -1,4 +1,4 @@
-"""What pages show that is the same for everybody: read once in two seconds, however many look.
+"""The part of pages that is the same for everybody: read once in two seconds, however many look.
 
 Whoever asks while it is being read waits for that answer, but not for long. Values are shared by
 threads: nobody may change them.
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 KEPT_SECONDS = 2.0
 WAIT_SECONDS = 2.0
-"""Who has waited so long for another's answer reads for itself."""
+"""The longest wait for another's answer: who has waited so long reads for itself."""
 ANSWER_SECONDS = 1.0
 """A page that is kept as it was answered holds values that were kept; no window asks more often."""
 ANSWERS, LIVES, OPEN_NOW, RECENT = "answers", "lives", "open", "recent"
@@ -37,8 +37,9 @@ _guard = threading.Lock()
 
 
 def for_all(name: str, read: Callable[[], T], *, seconds: float | None = None) -> T:
-    """What was read for this name last, or what `read` returns if that was too long ago: more than
-    so many seconds, or `KEPT_SECONDS`. Raises what `read` raises; then the next who asks reads."""
+    """The value that was read for this name last, or what `read` returns if that was too long ago:
+    more than so many seconds, or `KEPT_SECONDS`. Raises what `read` raises; then the next who asks
+    reads."""
     kept = _of(name)
     if not kept.lock.acquire(timeout=WAIT_SECONDS):
         return read()

@@ -1,4 +1,4 @@
-"""What the parts of one page share: who looks, when, and rows that are read once."""
+"""The things that the parts of one page share: who looks, when, and rows that are read once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Held(NamedTuple):
 
 
 class Load(NamedTuple):
-    """How much a worker holds."""
+    """The load of a worker: the number of executions that it holds."""
 
     running: int
     waiting: int
@@ -121,8 +121,8 @@ class Look:
 
     @cached_property
     def held(self) -> dict[int, list[Held]]:
-        """What workers hold now, by worker id, what runs first; of refs that the user may not see,
-        too, as a slot is taken whoever looks."""
+        """The executions that workers hold now, by worker id, the running ones first; of refs
+        that the user may not see, too, as a slot is taken whoever looks."""
         columns = ("worker_id", "pk", "action_ref", "status", "started_at")
         held: dict[int, list[Held]] = {}
         for row in self.dispatched().values_list(*columns)[:CELLS_MAX]:
@@ -133,13 +133,13 @@ class Look:
 
     @cached_property
     def loads(self) -> dict[int, Load]:
-        """How much workers hold now, by worker id; nothing for one that holds nothing."""
+        """The loads of workers now, by worker id; nothing for one that holds nothing."""
         rows = self.dispatched().values_list("worker_id")
         is_running = Count("pk", filter=Q(status__in=STARTED))
         return loads(rows.annotate(n=Count("pk"), running=is_running))
 
     def dispatched(self) -> ExecutionQuerySet:
-        """What workers hold now."""
+        """The executions that workers hold now."""
         rows = Execution.objects.open().filter(status__in=DISPATCHED, worker__isnull=False)
         if self.worker_id is not None:
             rows = rows.filter(worker=self.worker_id)

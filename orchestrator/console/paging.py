@@ -24,7 +24,7 @@ AGES = {
     "24h": timedelta(days=1),
     "7d": timedelta(days=7),
 }
-"""What a list may be narrowed to, by the word in the address."""
+"""The ages that a list may be narrowed to, by the word in the address."""
 BEFORE, AFTER = "before", "after"
 TYPED_MAX = 100
 """Characters of a text that is looked for: each of its words is a condition."""
@@ -49,7 +49,7 @@ class Listed(Generic[Row]):
 
     @property
     def newer_text(self) -> str:
-        """How many rows are newer, in words; empty for none."""
+        """The number of rows that are newer, in words; empty for none."""
         if self.newer > NEWER_MAX:
             return f"more than {NEWER_MAX} newer"
         return f"{self.newer} newer" if self.newer else ""

@@ -38,7 +38,7 @@ class Found(NamedTuple):
 @require_GET
 @access.staff_only
 def find(request: HttpRequest) -> HttpResponseBase:
-    """What fits the words of `q`: each word is in the text."""
+    """Find what fits the words of `q`: each word is in the text."""
     look = Look.of(request)
     words = paging.typed(request).lower().split()
     found = [*_pages(look), *_executions(look, words), *_of_workers(look, words)]

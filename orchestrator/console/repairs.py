@@ -30,7 +30,7 @@ CHANGE_ENTRY = "dlq.change"
 SAMPLES: Mapping[str, Any] = {
     "string": "", "integer": 0, "number": 0, "boolean": False, "array": [], "object": {},
 }  # fmt: skip
-"""What a result begins with, by the type that its schema names."""
+"""The values that a result begins with, by the type that its schema names."""
 
 
 class UnknownRepair(NotFound):
@@ -140,7 +140,7 @@ class StepDialog(Dialog):
     is_in_flight: bool = False
     """It can be told to stop the step's execution."""
     sample: str | None = None
-    """What the field of the result begins with; None without such a field."""
+    """The text that the field of the result begins with; None without such a field."""
     schema: str = ""
     """The schema of the result."""
     entry_uuid: str = ""
@@ -153,7 +153,7 @@ class StepDialog(Dialog):
 
 
 def of_task(look: Look, task: Task, *, view: str) -> list[Dialog]:
-    """What the user may do with the task as a whole, in its state."""
+    """The dialogs for what the user may do with the task as a whole, in its state."""
     return [
         _end_dialog(name, end, task, view)
         for name, end in ENDS.items()

@@ -87,7 +87,7 @@ def do(known: RowActs, row: Any, look: Look, request: HttpRequest) -> tuple[RowA
 
 
 def name_of(row: Any) -> str:
-    """What the row is called."""
+    """The name of the row."""
     return str(getattr(row, "ref", None) or getattr(row, "name", None) or row)
 
 

@@ -91,7 +91,7 @@ class Field:
 
 
 class NotRead(Exception):
-    """What was typed cannot be read; the text says why."""
+    """The input cannot be read; the text says why."""
 
 
 def fields(schema: Any) -> list[Field]:
@@ -232,7 +232,7 @@ def read(found: Sequence[Field], typed: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _kept(of: Field, text: str) -> str:
-    """What a page may show again of what was typed."""
+    """The part of what was typed that a page may show again."""
     if of.is_secret:
         return ""
     if of.kind is not Kind.JSON:
@@ -286,7 +286,7 @@ def _json(text: str) -> Any:
 
 
 def _is_redacted(value: Any) -> Iterator[bool]:
-    """Whether `***` stands for a value anywhere in it."""
+    """Yield True for each value in it for which `***` stands, and False for each other."""
     waiting = [value]
     while waiting:
         value = waiting.pop()

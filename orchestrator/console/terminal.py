@@ -31,7 +31,7 @@ PLAIN_CELLS = {"■": "#", "▒": "~", "□": ".", "▲": "!", "●": "*", "─"
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What Now shows at one moment; parts that the caller may not see are empty."""
+    """The content that Now shows at one moment; parts that the caller may not see are empty."""
 
     at: datetime
     attention: Sequence[Item]
@@ -135,7 +135,7 @@ def lines(seen: Snapshot, *, width: int, is_coloured: bool, is_plain: bool = Fal
 
 
 def parts(seen: Snapshot) -> Iterator[RenderableType]:
-    """What needs attention, numbers, the fleet slot by slot, lanes."""
+    """The parts of Now: what needs attention, numbers, the fleet slot by slot, lanes."""
     yield from map(_item, seen.attention)
     if not seen.attention:
         yield Text("Nothing needs attention.", STYLES[Kind.SUCCESS])

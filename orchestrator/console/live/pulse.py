@@ -39,7 +39,7 @@ READ_AGAIN = (
     ({EXECUTION, TASK}, kept.OPEN_NOW),
     ({EXECUTION}, kept.RECENT),
 )
-"""What is kept for everybody, after the topics that it is about."""
+"""The names of what is kept for everybody, after the topics that it is about."""
 
 
 class Pulse(threading.Thread):

@@ -147,7 +147,7 @@ def show_keys(look: Look, request: HttpRequest) -> Context:
 
 @access.page("audit", needs="audit.read", topics="clock")
 def show_audit(look: Look, request: HttpRequest) -> Context:
-    """Who did what, and who was refused what: the newest that match the filters."""
+    """The audit: who did what, and who was refused what: the newest that match the filters."""
     query = paging.query_of(request)
     rows, among = _audited(look, query)
     listed = paging.newest(request, rows, key=cursors.whole_number, among=among)

@@ -72,7 +72,7 @@ def show_list(look: Look, request: HttpRequest) -> Context:
 
 @access.page("bulk_order", needs="bulk.read", topics="clock")
 def show(look: Look, request: HttpRequest, id: UUID) -> Context:
-    """How far it is, who ordered it and why, and what was refused."""
+    """An order: how far it is, who ordered it and why, and what was refused."""
     order = ordering.found(id, look.user)
     refusals, more = _refusals(request, order)
     return {
@@ -94,7 +94,7 @@ def show(look: Look, request: HttpRequest, id: UUID) -> Context:
 
 @access.page("bulk_new", needs=ORDER, topics="")
 def show_new(look: Look, request: HttpRequest) -> Context:
-    """What an order would be about, counted, and the dialog that orders it."""
+    """The rows that an order would be about, counted, and the dialog that orders it."""
     verb = verbs.named(request.GET.get("verb", ""))
     query = request.GET.get("q", "")
     try:

@@ -50,7 +50,7 @@ class UnknownPack(NotFound):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How many executions of an action ended in one way."""
+    """The number of executions of an action that ended in one way."""
 
     status: str
     number: int
@@ -116,7 +116,7 @@ def _matching(look: Look, text: str) -> Any:
 
 
 def _ended(look: Look) -> Mapping[str, Mapping[str, int]]:
-    """How the executions of the last day ended, by action."""
+    """The ends of the executions of the last day, by action."""
     return for_all("catalogue", lambda: _count_ended(look.now))
 
 
@@ -236,7 +236,7 @@ class Figures:
 
     @property
     def basis(self) -> str:
-        """What was looked at."""
+        """The executions that were looked at, in words."""
         number = self.record.looked_at
         if number >= advice.SAMPLE_SIZE:
             return f"Of the newest {number:,} executions of the last {RECORD_DAYS} days."
@@ -283,7 +283,7 @@ def _runs(action: Action, look: Look) -> list[Run]:
 
 
 def situation(action: Action) -> list[Fact]:
-    """What it is, and where it comes from."""
+    """The facts of an action: what it is, and where it comes from."""
     pack = action.pack
     needs = "`executions.run`" + (" and `actions.run_any_command`" if action.dangerous else "")
     release = pack.release.short if pack.release else "none: its code is read from its folder"
@@ -300,7 +300,7 @@ def situation(action: Action) -> list[Fact]:
 
 
 def running(action: Action, look: Look) -> list[Fact]:
-    """How it runs."""
+    """The facts of how an action runs."""
     options = shown.options(action, seen_by=look.user)
     return said(
         [
@@ -318,7 +318,7 @@ def running(action: Action, look: Look) -> list[Fact]:
 
 
 def failing(action: Action) -> list[Fact]:
-    """What follows when it fails."""
+    """The facts of what follows when an action fails."""
     without = {"fail": "it fails at once", "wait": "it waits for one"}[action.on_no_worker]
     again = "yes, even if its outcome is unknown" if action.idempotent else "if it never started"
     return said(

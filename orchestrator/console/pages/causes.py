@@ -63,7 +63,7 @@ class Failed:
 
 @access.page("causes", needs="executions.read", topics="execution,clock")
 def show_list(look: Look, request: HttpRequest) -> Context:
-    """What failed most often in a time, and how that developed."""
+    """The most frequent causes of failures in a time, and how these developed."""
     window = _window(request)
     since = shown.since(look.now, window.length)
     action = request.GET.get("action", "")
@@ -120,7 +120,7 @@ def show(look: Look, request: HttpRequest, id: int) -> Context:
 
 
 class Found(NamedTuple):
-    """What is read of a cause."""
+    """The facts that are read of a cause."""
 
     page: Sequence[Failure]
     cursor: str | None

@@ -34,7 +34,7 @@ class Row:
     execution: Execution | None
     """None if there is none any more, or if the user may not see it."""
     why: str
-    """Why there is no execution, or the message of the one that failed."""
+    """The reason why there is no execution, or the message of the one that failed."""
     may_open_event: bool
 
     @property

@@ -42,7 +42,7 @@ class Asked:
     recalled: Recalled
     verdict: Verdict | None
     why: str
-    """Why there is no execution."""
+    """The reason why there is no execution."""
     execution: Execution | None
     cause_url: str
     """Of the page of the cause of which it failed; empty for none."""
@@ -115,7 +115,7 @@ def found(look: Look, id: UUID, permission: str = "events.read") -> Event:
 
 @access.page("event", needs="events.read", topics="event,enforcement,execution,clock")
 def show(look: Look, request: HttpRequest, id: UUID) -> Context:
-    """What it is, what each rule answered and why, and what came of that."""
+    """An event: what it is, what each rule answered and why, and what came of that."""
     event = found(look, id)
     may_see_rules = look.may("rules.read")
     is_asked = may_see_rules and not event.problem

@@ -160,7 +160,7 @@ def _content(
     contents: Sequence[Content],
     letters: Any,
 ) -> Context:
-    """What the tab shows, as its template reads it."""
+    """The content that the tab shows, as its template reads it."""
     draws: dict[str, Callable[[], Context]] = {
         "result": lambda: {"text": draw.json(shown.result(execution, seen_by=look.user))},
         "parameters": lambda: {"text": draw.json(shown.parameters(execution, seen_by=look.user))},
@@ -222,8 +222,8 @@ def _output(execution: Execution, stream: str, look: Look) -> Context:
 @require_GET
 @access.staff_only
 def output(request: HttpRequest, id: UUID) -> HttpResponseBase:
-    """What a stream has brought since a place, as JSON: its text, the place to go on from, and
-    whether that was all."""
+    """The output that a stream has brought since a place, as JSON: its text, the place to go on
+    from, and whether that was all."""
     look = Look.of(request)
     # once a second: without what may be large
     row = Execution.objects.filter(pk=id).only("action_ref").first()

@@ -67,7 +67,7 @@ class Piece:
 
 @dataclass
 class Listing:
-    """What a search found, or why it was refused: then there is no row."""
+    """The executions that a search found, or why it was refused: then there is no row."""
 
     rows: list[Execution] = field(default_factory=list)
     next_cursor: str | None = None
@@ -132,7 +132,7 @@ def _text(request: HttpRequest) -> str:
 @require_GET
 @access.staff_only
 def complete(request: HttpRequest) -> HttpResponseBase:
-    """What may follow at the place `at` of the search `q`."""
+    """The texts that may follow at the place `at` of the search `q`."""
     look = Look.of(request)
     if not look.may("executions.read"):
         return JsonResponse({"items": []}, status=403)

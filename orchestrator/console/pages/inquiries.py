@@ -93,7 +93,8 @@ def _may_answer(inquiry: Inquiry, look: Look) -> bool:
 
 @access.page("inquiry", needs="inquiries.read", topics="inquiry,clock")
 def show(look: Look, request: HttpRequest, id: UUID, form: ResponseForm | None = None) -> Context:
-    """What is asked, of whom, until when; and the form for the answer, or why there is none.
+    """An inquiry: what is asked, of whom, until when; and the form for the answer, or why there is
+    none.
 
     `form`: an answer that was refused.
     """
@@ -124,7 +125,7 @@ def show(look: Look, request: HttpRequest, id: UUID, form: ResponseForm | None =
 
 
 def _told(inquiry: Inquiry, look: Look, *, is_answerable: bool) -> str:
-    """Why the user cannot answer it now; empty if they can."""
+    """The reason why the user cannot answer it now; empty if they can."""
     if not is_answerable:
         return f"It {answering.how_it_ended(inquiry, timezone.get_current_timezone())}."
     if not look.may(answerers.RESPOND, inquiry.place):

@@ -47,7 +47,7 @@ class Number:
     kind: Kind = Kind.PLAIN
     note: str = ""
     spark: str = ""
-    """What of it happened when, as SVG."""
+    """The chart of what of it happened when, as SVG."""
 
     @property
     def text(self) -> str:
@@ -56,7 +56,7 @@ class Number:
 
 @access.page("now", needs="", topics="execution,task,worker,presence,dlq,clock", is_alike=True)
 def show(look: Look, request: HttpRequest) -> Context:
-    """What is not well, some numbers, and the fleet in small."""
+    """The things that are not well, some numbers, and the fleet in small."""
     context: Context = {"title": "Now", "here": "now"}
     counted = read_open(look)
     if look.may("executions.read"):
@@ -76,7 +76,7 @@ def show(look: Look, request: HttpRequest) -> Context:
 
 
 def recent(look: Look) -> Sequence[Number]:
-    """What was accepted in the last minutes, and what of it has ended."""
+    """The numbers of what was accepted in the last minutes, and of what of it has ended."""
     counted = for_everywhere(look, ["executions.read"], RECENT, lambda: _count_recent(look))
     is_cut = counted["accepted"] >= LOOKED_AT
     numbers = [
@@ -108,12 +108,12 @@ def _count_recent(look: Look) -> Mapping[str, int]:
 
 
 Counts = dict[str, tuple[int, datetime | None]]
-"""How many there are, and since when the oldest one; by status."""
+"""The number of rows, and the time since which there is the oldest one; by status."""
 
 
 @dataclass(frozen=True)
 class Open:
-    """What is open, of what the user may see, and what workers hold."""
+    """The work that is open, of what the user may see, and what workers hold."""
 
     executions: Counts
     tasks: Counts

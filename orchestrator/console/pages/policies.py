@@ -79,7 +79,7 @@ def show_list(look: Look, request: HttpRequest) -> Context:
 
 @access.page("policy", needs="policies.read", topics="policy,execution,clock")
 def show(look: Look, request: HttpRequest, ref: str) -> Context:
-    """What it says, what each value of its key has taken, and who waits."""
+    """A policy: what it says, what each value of its key has taken, and who waits."""
     policy = changes.find(ref)
     rows = PolicyBucket.objects.filter(policy=policy).select_related("policy")
     buckets = shown.buckets(list(rows.order_by("-used_at")[:BUCKETS]), now=look.now)

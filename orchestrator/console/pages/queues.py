@@ -75,7 +75,7 @@ class Lane:
 
     @property
     def servers(self) -> str:
-        """Who serves it; of many, how many."""
+        """The workers that serve it; of many, their number and that of their slots."""
         servers = self.queue.served_by
         if len(servers) > 4:
             slots = sum(each.slots for each in servers)
@@ -211,7 +211,7 @@ class Now(NamedTuple):
     """In the last minute, by lane."""
     flows: Flows
     held: Mapping[int, int]
-    """How much workers hold, by their ids."""
+    """The number of executions that workers hold, by the ids of the workers."""
     workers: Sequence[Worker]
     """Those that are not retired, by name."""
 
@@ -373,7 +373,7 @@ def show(look: Look, request: HttpRequest, name: str) -> Context:
 
 
 def next_of(look: Look, name: str) -> Sequence[Execution]:
-    """What is started next, of what the user may see."""
+    """The executions that are started next, of those that the user may see."""
     if not look.may("executions.read"):
         return []
     waiting = Execution.objects.visible_to(look.user).open().in_queue(name)

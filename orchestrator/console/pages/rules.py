@@ -142,7 +142,8 @@ def found(look: Look, ref: str, permission: str = "rules.read") -> Rule:
 
 @access.page("rule", needs="rules.read", topics="rule,enforcement,execution,event,clock")
 def show(look: Look, request: HttpRequest, ref: str) -> Context:
-    """What it says, its last answers, and its answer to a past event that the address names."""
+    """A rule: what it says, its last answers, and its answer to a past event that the address
+    names."""
     rule = found(look, ref)
     answered = enforcements.loaded(Enforcement.objects.filter(rule=rule).order_by("-pk"))
     rows = enforcements.rows_of(look, answered[:LAST])

@@ -47,7 +47,7 @@ class Option:
     pointer: str = ""
     typed: str = ""
     choices: Sequence[str] = ()
-    """What a browser offers; others may be typed."""
+    """The choices that a browser offers; others may be typed."""
     is_long: bool = False
     refusals: list[str] = field(default_factory=list)
 
@@ -105,7 +105,7 @@ class Form:
         if origin is not None:  # it keeps that of its origin, by which a search finds both
             self.options = [each for each in self.options if each.name != "correlation_id"]
         self.refusals: list[str] = []
-        """What is about no field."""
+        """The refusals that are about no field."""
         self.token = str(uuid4())
 
     @property
@@ -254,7 +254,7 @@ WHOLE = ("priority", "queue_ttl_ms")
 
 
 def _value(option: Option, look: Look) -> Any:
-    """What an option's text means. Raises NotRead."""
+    """The value that an option's text means. Raises NotRead."""
     text = option.typed
     if option.name == "worker":
         return _worker(text, look)

@@ -106,7 +106,7 @@ class TimerRow:
 
 @access.page("schedules", needs="", topics="trigger,rule,event,clock")
 def show(look: Look, request: HttpRequest) -> Context:
-    """What runs when, whoever sees to it; each part for whom it concerns."""
+    """The schedules: what runs when, whoever sees to it; each part for whom it concerns."""
     may_see_beat, may_see_timers = look.may("schedule.read"), look.may("triggers.read")
     if not (may_see_beat or may_see_timers):
         raise PermissionMissing("schedule.read", "This page")
@@ -210,7 +210,8 @@ class Happened:
 
 @access.page("trigger", needs="triggers.read", topics="trigger,rule,event,enforcement,clock")
 def show_trigger(look: Look, request: HttpRequest, id: int) -> Context:
-    """What it is, who waits for it, when it fires next, and its last events with their results."""
+    """A trigger: what it is, who waits for it, when it fires next, and its last events with their
+    results."""
     related = ("type", "timer", "webhook")
     rows = Trigger.objects.visible_to(look.user).select_related(*related).filter(pk=id)
     trigger = rows.first() if id < 2**63 else None

@@ -119,7 +119,7 @@ def _hooks(look: Look) -> Sequence[HookRow]:
 
 @access.page("sensor", needs="sensors.read", topics="sensor,presence,clock")
 def show(look: Look, request: HttpRequest, ref: str) -> Context:
-    """Who runs it, what happened to it, and the end of its log."""
+    """A sensor: who runs it, what happened to it, and the end of its log."""
     visible = Sensor.objects.visible_to(look.user).select_related(*catalogue.RELATED)
     sensor = visible.filter(ref=ref).first()
     if sensor is None:
@@ -154,7 +154,8 @@ def _log(sensor: Sensor) -> str:
 
 @access.page("hook", needs="triggers.read", topics="trigger,event,clock")
 def show_hook(look: Look, request: HttpRequest, path: str) -> Context:
-    """Where it is, who may send, and what became of deliveries. Secrets are named, never shown."""
+    """A webhook: where it is, who may send, and what became of deliveries. Secrets are named, never
+    shown."""
     visible = Webhook.objects.visible_to(look.user).select_related("trigger__type")
     hook = visible.prefetch_related("deliveries").filter(path=path).first()
     if hook is None:

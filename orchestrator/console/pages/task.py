@@ -47,7 +47,7 @@ LINES_MAX = 200
 
 @dataclass
 class OneTask:
-    """What the parts of the page share: rows that are read once."""
+    """The things that the parts of the page share: rows that are read once."""
 
     look: Look
     task: Task
@@ -215,7 +215,8 @@ def _waits_for(one: OneTask, step: Step) -> str:
 
 
 def _result(one: OneTask, step: Step) -> str:
-    """What the steps after it see. An answer's secrets are known to its own page only."""
+    """The result that the steps after it see. An answer's secrets are known to its own page
+    only."""
     if step.result is None or step.kind == StepKind.INQUIRY:
         return ""
     return draw.json(secrets.result(step, one.task.template, seen_by=one.look.user))

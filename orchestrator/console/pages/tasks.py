@@ -109,8 +109,8 @@ def tasks_url(**query: str) -> str:
 
 
 def numbers(counts: Counter[str]) -> Sequence[TaskNumber]:
-    """How many tasks are open, and how many of these are blocked, for Now. `counts`: of open tasks,
-    by state."""
+    """The number of tasks that are open, and of those of them that are blocked, for Now. `counts`:
+    of open tasks, by state."""
     blocked = counts[TaskState.BLOCKED_BY_FAILURES]
     return [
         TaskNumber("open", counts.total(), tasks_url(state=OPEN), Kind.PLAIN),

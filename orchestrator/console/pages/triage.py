@@ -189,7 +189,7 @@ def _row(entry: DLQEntry) -> InvestigationQueue | None:
 
 
 def _letter(entry: DLQEntry, look: Look) -> list[tuple[str, SafeString | str]]:
-    """What there is of a letter."""
+    """The parts that there are of a letter."""
     if not entry.fingerprint:
         return []
     body = shown.body(entry, seen_by=look.user)
