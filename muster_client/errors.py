@@ -17,7 +17,7 @@ class MusterClientError(Exception):
 
 
 class InvalidArgument(MusterClientError, ValueError):
-    """What the client was called with cannot be sent. Nothing was sent."""
+    """An argument of the call cannot be sent. Nothing was sent."""
 
 
 class Unreachable(MusterClientError):
