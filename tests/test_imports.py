@@ -1,16 +1,21 @@
 """Imports go down only: no file imports, however indirectly, what imports it, for types neither.
 
-import-linter holds the layers between packages; here are the files in them.
+import-linter holds the layers between packages; here are the files in them. And here is what no
+linter knows of docstrings: none of them begins as a question.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 ROOTS = ("muster_client", "orchestrator", "settings", "tasks", "workers")
+DESCRIBED = (*ROOTS, "benchmarks", "packs")
+QUESTION = re.compile(r"\s*(what|how|whether|why|who|whose|when|where|which)\b", re.IGNORECASE)
+"""A docstring begins with an imperative or a noun phrase instead."""
 
 
 def modules() -> dict[str, Path]:
@@ -78,3 +83,47 @@ def test_circle_is_found() -> None:
 
 def test_no_file_imports_what_imports_it() -> None:
     assert circles(imports()) == []
+
+
+def questions(source: str) -> list[int]:
+    """The lines of the docstrings that begin as a question, those below assignments included."""
+    return sorted(
+        node.lineno
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+        and QUESTION.match(node.value.value)
+    )
+
+
+def test_docstring_that_is_a_question_is_found() -> None:
+    source = '''
+"""What a module has."""
+
+LIMIT = 1
+"""How many there are."""
+
+class Row:
+    """A row."""
+
+    state: str
+    """whether it is open."""
+
+    def whole(self):
+        """
+        Why it is whole.
+        """
+        self.whatever = "What is no docstring"
+        """Whatever it has."""
+'''
+    assert questions(source) == [2, 5, 11, 14]
+
+
+def test_no_docstring_begins_as_a_question() -> None:
+    assert [
+        f"{path.relative_to(REPOSITORY)}:{line}"
+        for root in DESCRIBED
+        for path in sorted((REPOSITORY / root).rglob("*.py"))
+        for line in questions(path.read_text())
+    ] == [], "begin with an imperative or a noun phrase: The number of ..., Return True if ..."
