@@ -62,7 +62,7 @@ NEEDS: dict[type[Model], str] = {
     Inquiry: "inquiries.read",
     Policy: "policies.read",
 }
-"""What the pages ask for, in the places of their rows."""
+"""The permissions that the pages ask for, in the places of their rows."""
 
 
 def may_open(row: Any, principal: Principal) -> bool:

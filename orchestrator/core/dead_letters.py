@@ -237,7 +237,7 @@ def read(message: Message, *, broker: str = brokers.DEFAULT) -> Letter:
 
 
 def _in_words(error: Exception) -> str:
-    """What keeps a message from being read."""
+    """The fault that keeps a message from being read."""
     if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
         return f"its body is not JSON: {error}"
     if isinstance(error, KeyError):

@@ -213,7 +213,7 @@ def mark_stale(*, now: datetime) -> list[Worker]:
 
 
 def _named(worker: Worker) -> dict[str, Any]:
-    """Which life of a worker a line is about."""
+    """The fields of a line that say which life of a worker it is about."""
     return {
         "worker": worker.name,
         "worker_id": worker.pk,

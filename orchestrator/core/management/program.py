@@ -18,7 +18,8 @@ SERVICES = ("api", "executor", "notifier", "sensor", "worker")
 """Commands whose log says what they set up and ask for."""
 
 LOGGERS_OF_SERVICES = ("httpx", "orchestrator.core.declarations")
-"""What they log at level info is of no use beside the answer of another command."""
+"""The loggers of services: what they log at level info is of no use beside the answer of another
+command."""
 
 WIDTH = 100
 NAME_WIDTH = 12
