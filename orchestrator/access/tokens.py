@@ -132,6 +132,7 @@ def rotate(
             expires_at=end if token.expires_at is None else min(token.expires_at, end),
         )  # fmt: skip
         if not moved:
+            token.refresh_from_db()  # another request may have rotated it since it was read
             raise NotInUse(f"The token {token.name} is {state(token, now=now)}")
         # at most two texts at a time
         earlier = ApiToken.objects.filter(name=token.name, revoked_at=None, pk__lt=token.pk)

@@ -200,6 +200,14 @@ def test_what_is_not_in_use_is_not_rotated(owner):
     assert ApiToken.objects.filter(revoked_at=None).count() == 2
 
 
+def test_rotation_that_comes_second_says_that_it_is_rotated(owner):
+    token, _ = create(owner)
+    as_read_before = ApiToken.objects.get(pk=token.pk)
+    tokens.rotate(token, by=ROOT, now=NOW)
+    with pytest.raises(tokens.NotInUse, match="is rotated"):
+        tokens.rotate(as_read_before, by=ROOT, now=NOW)
+
+
 def test_revoking_ends_both_texts(owner):
     token, old = create(owner)
     _, new = tokens.rotate(token, by=ROOT, now=NOW)
