@@ -26,6 +26,11 @@ SECRET_NAME = re.compile(
 
 URL_WITH_PASSWORD = re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]+(?=@)")
 
+SCHEMAS_BY_NAME = (
+    "properties", "patternProperties", "$defs", "definitions", "dependentSchemas",
+)  # fmt: skip
+"""Keywords whose value is no schema, but has schemas by names."""
+
 DEPTH_LIMIT = 50
 """Deeper than any accepted parameters; needed as a schema may refer to itself."""
 
@@ -59,6 +64,44 @@ def redacted(value: Any, *, schema: Any = None) -> Any:
     key is none.
     """
     return _redacted(value, [(schema, schema)], depth=0)
+
+
+def redacted_schema(schema: Any) -> Any:
+    """Return a copy of a JSON Schema without the values that it gives for what it marks as secret,
+    or for names of secrets: in `default`, `const`, `enum` and `examples`."""
+    return _without_values(schema, schema, name="", is_secret=False, depth=0)
+
+
+def _without_values(part: Any, root: Any, *, name: str, is_secret: bool, depth: int) -> Any:
+    """`name`: of the property that this is the schema of, if it is one."""
+    if depth > DEPTH_LIMIT:
+        return REDACTED
+    below: dict[str, Any] = {"is_secret": is_secret, "depth": depth + 1}
+    if isinstance(part, list):
+        return [_without_values(each, root, name="", **below) for each in part]
+    if not isinstance(part, Mapping):
+        return part
+    below["is_secret"] = is_secret or _mark_secret(_parts([(part, root)]))
+
+    def value(given: Any) -> Any:
+        is_hidden = below["is_secret"] or (name and _is_secret(name, given))
+        return REDACTED if is_hidden else _redacted(given, [(part, root)], depth=depth)
+
+    shown: dict[str, Any] = {}
+    for key, given in part.items():
+        if key in ("default", "const"):
+            shown[key] = value(given)
+        elif key in ("enum", "examples") and isinstance(given, list):
+            shown[key] = [value(each) for each in given]
+        elif key in SCHEMAS_BY_NAME and isinstance(given, Mapping):
+            is_property = key == "properties"
+            shown[key] = {
+                each: _without_values(schema, root, name=each if is_property else "", **below)
+                for each, schema in given.items()
+            }
+        else:
+            shown[key] = _without_values(given, root, name="", **below)
+    return shown
 
 
 def redacted_text(text: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.core.redaction import REDACTED, redacted
+from orchestrator.core.redaction import REDACTED, redacted, redacted_schema
 
 SECRET = {"type": "string", "secret": True}
 
@@ -23,6 +23,30 @@ def test_names_of_secrets_are_known_however_they_are_written(name: str) -> None:
 def test_what_only_sounds_alike_is_shown() -> None:
     value = {"use_token": True, "password": None, "keyboard": "qwerty", "author": "ada", "key": "k"}
     assert redacted(value) == value
+
+
+def test_schema_is_shown_without_its_values_for_secrets() -> None:
+    schema: dict[str, Any] = {
+        "properties": {
+            "pin": {**SECRET, "default": "4711", "examples": ["0815"]},
+            "code": {"$ref": "#/$defs/pin", "enum": ["4711"]},
+            "password": {"type": "string", "default": "hush"},
+            "size": {"type": "integer", "default": 3, "enum": [3, 4]},
+            "default": {"type": "string"},
+        },
+        "default": {"pin": "4711", "size": 3},
+        "$defs": {"pin": SECRET},
+        "required": ["pin"],
+    }
+    shown = redacted_schema(schema)
+    properties = shown["properties"]
+    assert properties["pin"] == {**SECRET, "default": REDACTED, "examples": [REDACTED]}
+    assert properties["code"] == {"$ref": "#/$defs/pin", "enum": [REDACTED]}
+    assert properties["password"] == {"type": "string", "default": REDACTED}
+    assert properties["size"] == schema["properties"]["size"]
+    assert shown["default"] == {"pin": REDACTED, "size": 3}
+    for name in ("$defs", "required"):
+        assert shown[name] == schema[name]
 
 
 def test_everything_below_a_secret_name_is_hidden() -> None:

@@ -260,6 +260,20 @@ def test_answer_that_a_timeout_stands_for_is_a_payload(is_reader: bool) -> None:
         assert ("canary-41" in browser.get(page).content.decode()) == is_reader
 
 
+def test_default_of_a_secret_is_shown_nowhere() -> None:
+    number = {"type": "integer", "secret": True, "default": 471147}
+    row = open_one(schema={"properties": {"pin": number}})
+    browser = principals.staff("ada", given("operator"), given("payloads.read"))
+    for page in (
+        f"/admin/inquiries/inquiry/{row.pk}/change/",
+        reverse("admin:inquiries_inquiry_respond", args=[row.pk]),
+        reverse("console:inquiry", args=[row.pk]),
+    ):
+        assert "471147" not in browser.get(page).content.decode()
+    answer = principals.caller("one", given("viewer")).get(f"/inquiries/{row.pk}")
+    assert answer.json()["response_schema"]["properties"]["pin"]["default"] == "***"
+
+
 def test_admin_offers_no_answer_to_who_may_not() -> None:
     row = open_one(assignees=["user:bob"])
     browser = principals.staff("ada", given("operator"))

@@ -115,7 +115,7 @@ def show(look: Look, request: HttpRequest, id: UUID, form: ResponseForm | None =
             shown.situation(inquiry, look.now, seen_by=look.user), seen_by=look.user
         ),
         "timeline": [draw.line(each) for each in shown.timeline(inquiry)],
-        "schema": draw.json(inquiry.schema),
+        "schema": draw.json(shown.schema(inquiry)),
         "form": form,
         "may_answer": may_answer,
         "told": _told(inquiry, look, is_answerable=is_answerable),

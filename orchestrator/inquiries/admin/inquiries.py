@@ -94,7 +94,7 @@ class InquiryAdmin(ReadOnlyAdmin):
         return [
             Section(facts=facts, kind=KINDS.get(obj.state, "")),
             Section(title="Timeline", body=life),
-            Section(title="Schema of the response", body=render.pretty_json(obj.schema)),
+            Section(title="Schema of the response", body=render.pretty_json(shown.schema(obj))),
         ]
 
     # --- columns

@@ -13,7 +13,7 @@ from pydantic import Field
 from orchestrator.core import authority, contents, words
 from orchestrator.core.authority import Principal
 from orchestrator.core.models import Execution
-from orchestrator.core.redaction import redacted
+from orchestrator.core.redaction import redacted, redacted_schema
 from orchestrator.core.shown.documents import Shown
 from orchestrator.core.shown.values import (
     At,
@@ -83,7 +83,7 @@ def shown_all(rows: Sequence[Inquiry], now: datetime, *, seen_by: Principal) -> 
     return [
         InquiryShown(
             **{name: getattr(row, name) for name in COPIED},
-            response_schema=row.schema,
+            response_schema=schema(row),
             holds_up=holds_up[row.pk],
             may_answer=is_answerable(row, now) and answerers.may(row, seen_by),
             response=response(row, seen_by=seen_by),
@@ -101,6 +101,11 @@ def response(row: Inquiry, *, seen_by: Principal) -> Any:
     """The answer, without what the schema or a name marks as secret."""
     known = redacted(row.response, schema=row.schema)
     return authority.payload(known, of=row.place, seen_by=seen_by)
+
+
+def schema(row: Inquiry) -> Any:
+    """The schema of the response, without values for what it marks as secret."""
+    return redacted_schema(row.schema)
 
 
 def line(row: Inquiry) -> str:
