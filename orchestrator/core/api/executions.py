@@ -19,6 +19,7 @@ from orchestrator.core.api.access import AuthenticatedRequest, Caller, needs
 from orchestrator.core.api.application import refuse_unknown_parameters
 from orchestrator.core.api.problems import FieldProblem, invalid
 from orchestrator.core.api.replies import documented, reply
+from orchestrator.core.authority import Principal
 from orchestrator.core.executions import BOUNDS
 from orchestrator.core.models import Execution, Worker, add_actions
 from orchestrator.core.models.execution_sets import may_scan
@@ -331,7 +332,7 @@ def _check_bulk(news: list[NewExecution]) -> None:
 def _found(query: ExecutionQuery, caller: Caller) -> search.Found:
     """One page of the filters and, if there is one, of the search."""
     visible = Execution.objects.visible_to(caller.principal).with_worker_names()
-    matching = _filtered(visible, query).defer(*UNLISTED)
+    matching = _filtered(visible, query, seen_by=caller.principal).defer(*UNLISTED)
     scans, among = _may_scan(query), pages.created_within(Execution.objects.all(), query)
     if query.q is None:
         rows, cursor = pages.newest_first(matching, query, key=UUID, among=among if scans else None)
@@ -356,13 +357,15 @@ def _read(text: str, caller: Caller) -> search.Wanted:
         ) from None
 
 
-def _filtered(rows: ExecutionQuerySet, query: ExecutionQuery) -> ExecutionQuerySet:
+def _filtered(
+    rows: ExecutionQuerySet, query: ExecutionQuery, *, seen_by: Principal
+) -> ExecutionQuerySet:
     if query.status:
         rows = rows.in_status(*query.status)
     if query.open is not None:
         rows = rows.filter(ended_at__isnull=query.open)
     if query.worker is not None:
-        rows = rows.filter(worker_id__in=_workers_called(query.worker))
+        rows = rows.filter(worker_id__in=_workers_called(query.worker, seen_by))
     equal = ("action_ref", "reason", "correlation_id", "idempotency_key")
     wanted = {name: value for name in equal if (value := getattr(query, name)) is not None}
     return pages.created_within(rows, query).filter(**wanted)
@@ -375,13 +378,14 @@ def _may_scan(query: ExecutionQuery) -> bool:
     )
 
 
-def _workers_called(text: str) -> list[int]:
-    """The ids of the workers that have this name or id; there may be one of each."""
+def _workers_called(text: str, seen_by: Principal) -> list[int]:
+    """The ids of the workers that have this name or id; there may be one of each. Only who sees all
+    workers is told that there is none: to others, there may be one that they do not see."""
     called = Q(name=text)
     if text.isascii() and text.isdigit() and int(text[:12]) <= INT_MAX:
         called |= Q(pk=int(text[:12]))
     ids = list(Worker.objects.filter(called).values_list("pk", flat=True))
-    if not ids:
+    if not ids and authority.reach(seen_by, "workers.read").is_everywhere:
         message = f"no worker has the name or id {text[:100]!r}"
         raise invalid([FieldProblem(pointer="?worker", message=message)])
     return ids

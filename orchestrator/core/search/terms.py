@@ -20,7 +20,7 @@ from django.db.models.lookups import (
     LessThanOrEqual,
 )
 
-from orchestrator.core import frame, queue_terms
+from orchestrator.core import authority, frame, queue_terms
 from orchestrator.core.cursors import ID_MAX
 from orchestrator.core.models import Action, Worker
 from orchestrator.core.models.time_ordered import created_between
@@ -198,7 +198,8 @@ def _worker(term: Term, asked: Asked) -> Condition:
 
 
 def _workers(asked: Asked, value: Value) -> list[int]:
-    """The ids of the workers with this name or id; there may be one of each."""
+    """The ids of the workers with this name or id; there may be one of each. Only who sees all
+    workers is told that there is none: to others, there may be one that they do not see."""
     begins = _begins(value)
     if begins is not None:
         called = Q(name__startswith=begins)
@@ -207,9 +208,9 @@ def _workers(asked: Asked, value: Value) -> list[int]:
         if value.text.isascii() and value.text.isdigit() and int(value.text) <= ID_MAX:
             called |= Q(pk=int(value.text))
     found = list(Worker.objects.filter(called).values_list("pk", flat=True))
-    if not found:
-        visible = Worker.objects.visible_to(asked.principal).known()
-        hint = did_you_mean(value.text, visible.values_list("name", flat=True)[:NAMES_LIMIT])
+    if not found and authority.reach(asked.principal, "workers.read").is_everywhere:
+        known = Worker.objects.known()
+        hint = did_you_mean(value.text, known.values_list("name", flat=True)[:NAMES_LIMIT])
         raise Unreadable(f"no worker has the name or id {value.text!r}{hint}")
     return found
 

@@ -15,14 +15,23 @@ from orchestrator.core.models import Execution
 from orchestrator.core.models.catalog import ActionQuerySet
 from orchestrator.core.shown import executions as shown
 from orchestrator.core.state_machine import TransitionConflict, transition
+from tests import principals
 from tests.core.api.client import BASE, pointers
 from tests.factories import NOW, make_execution
-from tests.principals import ROOT
+from tests.principals import ROOT, given
 
 pytestmark = pytest.mark.django_db
 
 
 # --- list -----------------------------------------------------------------------------------------
+
+
+def test_who_sees_no_worker_learns_of_none_by_a_filter(worker):
+    blind = principals.caller("blind", given("executions.read", packs=["core"]))
+    for name in ("w1", "nope", worker.pk, 9_999):
+        for query in (f"worker={name}", f"q=worker:{name}"):
+            response = blind.get(f"/executions?{query}")
+            assert (response.status_code, response.json()["items"]) == (200, [])
 
 
 def test_pages_together_have_every_row_once_newest_first(caller, request_one):
