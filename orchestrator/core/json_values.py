@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn, TypeGuard
@@ -12,6 +13,9 @@ from orchestrator.core.errors import MusterError
 
 DEPTH_LIMIT = 50
 """No action needs deeper JSON; it would only be an attempt to overflow a parser's stack."""
+
+LONGEST_NUMBER = 4_300
+"""Digits of a whole number that Python reads: more would take it long."""
 
 MOST_TABLES = 20
 """The most tables in tables that are kept of a header."""
@@ -26,26 +30,69 @@ class Malformed(MusterError):
 class Unreadable(MusterError):
     """The text looks like JSON, and has a value that nobody can read."""
 
+    def __init__(self, message: str, *, place: str = "") -> None:
+        super().__init__(message)
+        self.place = place
+        """The JSON pointer of the value, if it is known."""
 
-def read(body: bytes) -> Any:
+
+def read(body: bytes, *, has_unique_names: bool = False) -> Any:
     """Read JSON, of which Python's own parser reads more than there is. What it returns may still
-    have `faults`. Raises Malformed and Unreadable."""
+    have `faults`. Raises Malformed and Unreadable.
+
+    `has_unique_names`: of an object that has a name twice, nobody knows which of both was meant.
+    """
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
         raise Malformed(f"not UTF-8 at byte {error.start}") from None
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(
+            text,
+            parse_constant=_refuse_constant,
+            object_pairs_hook=_with_unique_names if has_unique_names else None,
+        )
     except json.JSONDecodeError as error:
         raise Malformed(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
     except RecursionError:
         raise Unreadable(TOO_DEEP) from None
-    except ValueError as error:  # an integer with thousands of digits
-        raise Unreadable(str(error)) from None
+    except ValueError:
+        raise _too_long(text) from None
 
 
 def _refuse_constant(name: str) -> NoReturn:
     raise Unreadable(f"{name} is not a JSON number")
+
+
+def _with_unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise Unreadable(f"expected each name once in an object, found {twice[:100]!r} again")
+    return value
+
+
+class _Long(str):
+    """The digits of a whole number that Python does not read."""
+
+
+def _too_long(text: str) -> Unreadable:
+    """The refusal of a text with a whole number of thousands of digits."""
+    expected = f"expected a number of at most {LONGEST_NUMBER:,} digits"
+    try:
+        read = json.loads(text, parse_int=_Long)
+    except (ValueError, RecursionError):  # what follows the number has faults of its own
+        return Unreadable(f"{expected}, found a longer one")
+    waiting: list[tuple[Any, tuple[str | int, ...]]] = [(read, ())]
+    while waiting:
+        value, path = waiting.pop()
+        if isinstance(value, _Long) and len(value.lstrip("-")) > LONGEST_NUMBER:
+            found = f"found {len(value.lstrip('-')):,}"
+            return Unreadable(f"{expected}, {found}", place=pointer(path))
+        if isinstance(value, dict | list):
+            items = value.items() if isinstance(value, dict) else enumerate(value)
+            waiting += [(item, (*path, key)) for key, item in items]
+    return Unreadable(f"{expected}, found a longer one")
 
 
 def is_number(value: Any) -> TypeGuard[int | float]:

@@ -87,8 +87,8 @@ def test_queue_and_worker_together_are_refused_and_a_worker_leaves_the_actions_q
 
 def test_queue_without_an_action_needs_one_from_its_caller() -> None:
     make_queue()
-    assert "the queue has none of its own" in refusal(queue="orders", action_ref="")
-    assert "/action_ref" in refusal(action_ref="")
+    assert "the queue orders has none of its own" in refusal(queue="orders", action_ref="")
+    assert "as no queue is named" in refusal(action_ref="")
 
 
 def test_paused_queue_accepts() -> None:

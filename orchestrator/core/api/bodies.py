@@ -40,8 +40,8 @@ def _check_type(request: HttpRequest) -> None:
 
 def _loaded(body: bytes) -> Any:
     try:
-        return json_values.read(body)
+        return json_values.read(body, has_unique_names=True)
     except json_values.Malformed as error:
         raise Problem(400, "malformed-json", "The body is not JSON", str(error)) from None
     except json_values.Unreadable as error:
-        raise invalid([FieldProblem(pointer="", message=str(error))]) from None
+        raise invalid([FieldProblem(pointer=error.place, message=str(error))]) from None

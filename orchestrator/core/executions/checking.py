@@ -33,7 +33,8 @@ def problems(
     """Find what is wrong with a request, as JSON pointers and messages. `is_own`: Muster itself
     asks."""
     if not new.action_ref:
-        yield "/action_ref", "expected an action: the queue has none of its own"
+        named = f"the queue {new.queue} has none of its own" if new.queue else "no queue is named"
+        yield "/action_ref", f"expected the name of an action, as {named}"
     elif action is None:
         yield "/action_ref", f"no action is called {new.action_ref!r}"
     elif action.pack.removed_at is not None:

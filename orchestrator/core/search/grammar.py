@@ -19,7 +19,7 @@ from orchestrator.core.errors import MusterError
 LONGEST = 1_000
 """Characters of a search."""
 
-KEY = re.compile(r"([A-Za-z_]+(?:\.[^\s:,\"]+)?):")
+KEY = re.compile(r"([A-Za-z_]+(?:\.[^\s:,\"]*)?):")
 BARE = re.compile(r"[^\s,\"]+")
 QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 ESCAPED = re.compile(r"\\(.)")

@@ -44,6 +44,28 @@ def test_request_is_accepted_and_its_row_returned(caller, action, worker):
     assert shown["request_reason"] == "the disk was full"
 
 
+@pytest.mark.parametrize(
+    ("body", "pointer", "says"),
+    [
+        ('{"action_ref": "core.echo", "action_ref": "core.fail"}', "", "'action_ref' again"),
+        ('{"action_ref": "core.echo", "parameters": {"a": 1, "a": 1}}', "", "'a' again"),
+        (
+            '{"action_ref": "core.echo", "parameters": {"a": [1, -%s]}}' % ("9" * 5_000),
+            "/parameters/a/1",
+            "at most 4,300 digits, found 5,000",
+        ),
+        ('{"a": %s, ' % ("9" * 5_000), "", "at most 4,300 digits"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_refused_by_its_name(caller, action, body, pointer, says):
+    response = caller.send("/executions", body)
+    assert response.status_code == 422
+    (error,) = response.json()["errors"]
+    assert error["pointer"] == pointer
+    assert says in error["message"]
+    assert not Execution.objects.exists()
+
+
 def test_idempotency_key_gives_the_first_row_again(caller, action):
     body = {"action_ref": "core.echo", "idempotency_key": "k"}
     first, second = caller.post("/executions", body), caller.post("/executions", body)

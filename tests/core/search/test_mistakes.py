@@ -50,6 +50,7 @@ ASKED = search.Asked(ROOT, NOW)
         ("created:2026-02-28..2026-02-27", "2026-02-28..2026-02-27", "the smaller value first"),
         ("param:7", "param", "expected the name of a parameter"),
         ("param.a..b:7", "param.a..b", "names with a dot between them"),
+        ("param.:x", "param.", "names with a dot between them"),
         ("param.db.password:x", "param.db.password", "the name of a secret"),
         ("status.x:failed", "status.x", "status has no parts, did you mean 'status'?"),
         ("id:xyz", "xyz", "expected an id"),
