@@ -12,6 +12,7 @@ from functools import partial
 from signal import SIGKILL, SIGTERM
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.scenarios.installation import SOON_LOST, Backend, Installation, Service
@@ -172,6 +173,18 @@ def test_what_beat_sends_of_its_own_and_executors_run_is_no_line(muster: Install
         assert lines(service)
         own = re.findall("Sending due task muster|Task muster.* (received|succ)", service.log())
         assert not own
+
+
+def test_pool_process_that_dies_is_a_line(muster: Installation) -> None:
+    w5 = muster.start_worker("w5", pool="prefork")
+    muster.ready()
+    worker = psutil.Process(w5.pid)
+    forks = [each for each in worker.children() if each.cmdline() == worker.cmdline()]
+    forks[0].kill()
+    (line,) = muster.wait_for(
+        lambda: [each for each in lines(w5) if each["logger"] == "multiprocessing"], "no line"
+    )
+    assert str(forks[0].pid) in line["event"]
 
 
 def test_worker_that_is_killed_by_its_sentinel_says_why(muster: Installation) -> None:
