@@ -112,7 +112,7 @@ def _installation(look: Look, numbers: Mapping[str, Counted]) -> Iterator[Item]:
     if plans and "executor" not in are_missed:
         wrong += alarms.executors(plans, ran_at, look.now)
     if "beat" not in are_missed:
-        wrong += alarms.beat(look.now)
+        wrong += alarms.beat(numbers.get(counted.NOTED, counted.NONE).at, look.now)
     for alarm in wrong:
         acts = [Act("schedule", alarm.url)] if alarm.url else []
         yield Item(alarm.title, alarm.detail, acts=acts)

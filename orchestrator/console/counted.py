@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from django.db.models import CharField, Count, Min, Q, QuerySet, Value
+from django.db.models import CharField, Count, Max, Min, Q, QuerySet, Value
 from django_celery_beat.models import PeriodicTask
 
 from orchestrator.console import expiring
@@ -23,13 +23,14 @@ LOST = "heartbeat stale"
 """`Worker.status_reason` of one that was declared lost."""
 PERMISSIONS = ("metrics.read", "workers.read", "executions.read", "dlq.read", "inquiries.read")
 
-TICKS, PAUSED = "ticks", "paused"
+TICKS, NOTED, PAUSED = "ticks", "noted", "paused"
 ELIGIBLE, UNWELL = "eligible", "unwell"
 OVERDUE, PENDING, EXPIRING = "overdue", "pending", "expiring"
 
 
 class Counted(NamedTuple):
-    """The number of some rows, and the earliest of their times."""
+    """The number of some rows, and the earliest of their times; the latest of what beat has
+    noted."""
 
     number: int
     at: datetime | None
@@ -67,7 +68,9 @@ def _counts(look: Look) -> Iterator[tuple[str, QuerySet[Any]]]:
     eligible = Worker.objects.visible_to(user).eligible(now)
     ticks = Tick.objects.filter(name=alarms.EXECUTORS_SIGN)
     paused = PeriodicTask.objects.filter(enabled=False, name__in=maintenance.functions())
+    sent = PeriodicTask.objects.filter(enabled=True)
     yield "metrics.read", _count(TICKS, ticks, "ran_at")
+    yield "metrics.read", _columns(NOTED, sent, Max("last_run_at"))
     yield "metrics.read", _count(PAUSED, paused, "date_changed")
     yield "workers.read", _count(ELIGIBLE, eligible, "heartbeat_at", most=1)
     yield "workers.read", _count(UNWELL, unwell(look), "heartbeat_at")
@@ -78,6 +81,10 @@ def _counts(look: Look) -> Iterator[tuple[str, QuerySet[Any]]]:
 
 def _count(name: str, rows: QuerySet[Any], at: str, *, most: int = MOST) -> QuerySet[Any]:
     some = rows.model.objects.filter(pk__in=rows.order_by().values("pk")[:most])
-    named: QuerySet[Any] = some.order_by().values(what=Value(name, CharField()))
-    found: QuerySet[Any] = named.annotate(number=Count("pk"), first=Min(at))
+    return _columns(name, some, Min(at))
+
+
+def _columns(name: str, rows: QuerySet[Any], at: Min | Max) -> QuerySet[Any]:
+    named: QuerySet[Any] = rows.order_by().values(what=Value(name, CharField()))
+    found: QuerySet[Any] = named.annotate(number=Count("pk"), first=at)
     return found.values_list("what", "number", "first")

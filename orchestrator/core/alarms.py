@@ -53,7 +53,8 @@ def now_wrong(
     wrong: list[Alarm] = []
     if authority.may(user, "metrics.read"):
         plans = maintenance.plans() if plans is None else plans
-        wrong += [*executors(plans, executors_ran_at(), now), *paused(plans), *beat(now)]
+        wrong += [*executors(plans, executors_ran_at(), now), *paused(plans)]
+        wrong += beat(beat_noted_at(), now)
         if asking_the_broker:
             wrong += broker()
     if authority.may(user, "workers.read"):
@@ -94,14 +95,17 @@ def paused(plans: Plans) -> Iterator[Alarm]:
         )
 
 
-def beat(now: datetime) -> Iterator[Alarm]:
-    newest = PeriodicTask.objects.filter(enabled=True).aggregate(at=Max("last_run_at"))["at"]
-    if (
-        newest is not None
-        and now - newest > BEAT_SILENT
-        and not _beat_began(since=now - BEAT_SILENT)
-    ):
-        silent = words.span((now - newest).total_seconds())
+def beat_noted_at() -> datetime | None:
+    """When beat last noted what it has sent."""
+    enabled = PeriodicTask.objects.filter(enabled=True)
+    newest: datetime | None = enabled.aggregate(at=Max("last_run_at"))["at"]
+    return newest
+
+
+def beat(noted_at: datetime | None, now: datetime) -> Iterator[Alarm]:
+    since = now - BEAT_SILENT
+    if noted_at is not None and noted_at < since and not _beat_began(since=since):
+        silent = words.span((now - noted_at).total_seconds())
         yield Alarm(
             f"Beat has noted nothing for {silent}",
             "The executors do its maintenance, a little later. Periodic tasks of yours are not "
@@ -119,7 +123,7 @@ def _beat_began(*, since: datetime) -> bool:
 def services(now: datetime) -> Iterator[Alarm]:
     """That no executor works, or no beat, whoever asks."""
     yield from executors(maintenance.plans([EXECUTORS_SIGN]), executors_ran_at(), now)
-    yield from beat(now)
+    yield from beat(beat_noted_at(), now)
 
 
 def broker() -> Iterator[Alarm]:
