@@ -96,7 +96,7 @@ def paused(plans: Plans) -> Iterator[Alarm]:
 
 
 def beat_noted_at() -> datetime | None:
-    """When beat last noted what it has sent."""
+    """The time at which beat last noted what it has sent; None if it has not."""
     enabled = PeriodicTask.objects.filter(enabled=True)
     newest: datetime | None = enabled.aggregate(at=Max("last_run_at"))["at"]
     return newest
