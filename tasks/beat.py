@@ -3,6 +3,8 @@ in good order whatever it is doing."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from celery import platforms
@@ -23,11 +25,13 @@ class Entry(ModelEntry):
 
 class Scheduler(DatabaseScheduler):
     """Celery's own handler of SIGTERM and SIGINT saves the schedule: in the middle of a statement,
-    it would wait for the connection that its own thread holds. Ours only counts: the first signal
-    ends beat at its next tick, a second within what it is doing, and then nothing is saved."""
+    it would wait for the connection that its own thread holds. Ours ends beat while it sleeps, and
+    otherwise after what it is doing; a second signal ends it at once, and then nothing is saved."""
 
     Entry = Entry
     presence: Presence | None = None
+    is_busy = False
+    """True while it may be in the middle of a statement."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.signals_heard = 0
@@ -43,17 +47,28 @@ class Scheduler(DatabaseScheduler):
 
     def _hear(self, *_: Any) -> None:
         self.signals_heard += 1
-        if self.presence is None or self.signals_heard > 1:
-            raise SystemExit
+        if not self.is_busy or self.presence is None or self.signals_heard > 1:
+            raise SystemExit  # beat's loop then closes this scheduler
 
     def tick(self, *args: Any, **kwargs: Any) -> Any:
+        with self._busy():
+            seconds = super().tick(*args, **kwargs)
         if self.signals_heard:
-            raise SystemExit  # beat's loop then closes this scheduler
-        return super().tick(*args, **kwargs)
+            raise SystemExit
+        return seconds
 
     def sync(self) -> None:
         if self.signals_heard < 2:
-            super().sync()
+            with self._busy():
+                super().sync()
+
+    @contextmanager
+    def _busy(self) -> Iterator[None]:
+        before, self.is_busy = self.is_busy, True
+        try:
+            yield
+        finally:
+            self.is_busy = before
 
     def close(self) -> None:
         if self.presence is not None:

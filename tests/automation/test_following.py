@@ -49,8 +49,8 @@ def look() -> int:
 
 def told(sent: list[messages.Message]) -> list[str]:
     """The executions whose statuses the executors are told of, by message of their own."""
-    messages = [each for each in sent if each.task == messages.STATUS_CHANGED]
-    return [id for each in messages for id in each.kwargs["execution_ids"]]
+    changed = [each for each in sent if each.task == messages.STATUS_CHANGED]
+    return [id for each in changed for id in each.kwargs["execution_ids"]]
 
 
 def seen(trigger: Trigger) -> list[str]:

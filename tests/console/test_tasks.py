@@ -456,7 +456,7 @@ def test_a_result_that_does_not_fit_changes_nothing_and_says_why(
         ("{", "not JSON at line 1, column 2"),
         ("", "not JSON"),
         ("[" * 100_000, "cannot be read: is nested more than 50 levels deep"),
-        ("9" * 5_000, "cannot be read: Exceeds the limit"),
+        ("9" * 5_000, "cannot be read: expected a number of at most 4,300 digits"),
     ):
         assert why in said(repair(admin_client, step, "complete", result=result, seen="9" * 5_000))
     step.refresh_from_db()

@@ -60,7 +60,7 @@ def test_installations_on_one_machine_leave_each_other_alone(install: Callable[.
     running = mine.submit_note("running", action="note_shell", is_gated=True)
     mine.wait_for_start("running")
 
-    other.start_worker("w1", concurrency=1)
+    other.start_worker("w1", concurrency=1, options=["--replace"])
     other.wait_for(lambda: other.worker("w1").incarnation == 2, "there is no second life")
     other.wait_for(lambda: other.worker("w1").status == "active", "it does not work")
 
