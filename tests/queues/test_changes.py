@@ -168,10 +168,10 @@ def test_who_leaves_a_gate_as_it_is_needs_no_permission_for_its_actions() -> Non
 
 def test_revision_that_somebody_else_has_changed_is_refused() -> None:
     apply(revision=0)
-    with pytest.raises(changes.RevisionDiffers, match="at revision 1, not 0"):
+    with pytest.raises(changes.RevisionDiffers, match="exists already"):
         apply(revision=0)
     apply(revision=1, priority=1)
-    with pytest.raises(changes.RevisionDiffers):
+    with pytest.raises(changes.RevisionDiffers, match="at revision 2, not 1"):
         apply(revision=1, priority=2)
 
 
