@@ -76,14 +76,15 @@ def tell(event: str, *, level: str, log_format: str, **fields: Any) -> None:
 
 def main(worker_pid: int, limit_seconds: float, token: str, log_format: str = "") -> None:
     def end_worker() -> bool:
+        processes.kill_tree(worker_pid)
+        processes.kill_all(token)  # before the line, which nobody may read
         tell(
-            "no heartbeat of the worker could be renewed: killing it and all that it runs",
+            "no heartbeat of the worker could be renewed: killed it and all that it ran",
             level="error",
             log_format=log_format,
             pid=worker_pid,
             silent_seconds=limit_seconds,
         )
-        processes.kill_tree(worker_pid)
         return True
 
     if watch(worker_pid, limit_seconds, on_silence=end_worker):
