@@ -57,6 +57,16 @@ class Scheduler(DatabaseScheduler):
             raise SystemExit
         return seconds
 
+    def _ensure_connected(self) -> Any:
+        """Wait for the broker, if need be for ever: meanwhile nothing keeps beat from its end."""
+        if self.signals_heard:
+            raise SystemExit
+        before, self.is_busy = self.is_busy, False
+        try:
+            return super()._ensure_connected()
+        finally:
+            self.is_busy = before
+
     def sync(self) -> None:
         if self.signals_heard < 2:
             with self._busy():

@@ -249,7 +249,7 @@ class Finisher(threading.Thread):
                 try:
                     self._record(batch)
                 except Exception:  # without this thread no end would be recorded any more
-                    log.exception("ends left to the sweep", n=len(batch))  # they stay in hand
+                    log.exception("ends left to the sweep", is_final=True, n=len(batch))
                 self._recorded_at = time.monotonic()
 
     def _next_at(self) -> float:

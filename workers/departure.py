@@ -53,6 +53,7 @@ class Departure(threading.Thread):
         self._pool_is_down = threading.Event()
         self._goes_with_threads = False
         self._dies = threading.Lock()
+        self._has_killed = threading.Event()
 
     def drain(self, reason: str, *, within_seconds: float) -> None:
         """Take no more work, announce it at once, and end what still runs after this many seconds.
@@ -77,19 +78,22 @@ class Departure(threading.Thread):
     def die(self, why: str) -> None:
         """Kill all actions and exit at once: others already treat this worker as gone.
 
-        What is lost by that is logged after the kill, so that an operator can clean up. Two threads
-        may give up at once: the second one lets the first one finish its lines.
+        What is lost by that is logged so that an operator can clean up, and after the kill: nobody
+        may read it, and then a line waits for ever. Two threads may give up at once: the second one
+        lets the first one finish.
         """
         if not self._dies.acquire(blocking=False):
+            self._has_killed.wait(LOST_SECONDS)
             time.sleep(LAST_LINES_SECONDS)
             os._exit(EXIT_LOST)
-        log.critical("worker gives up", worker=self.agent.name, why=why)
         self.agent.is_stopping = True
         lost = self._lost()  # first: what is killed is not here any more
         try:
             self._kill_all()
         except Exception:
             log.exception("could not kill all that runs; the sentinel will")
+        self._has_killed.set()
+        log.critical("worker gives up", worker=self.agent.name, why=why)
         _log_lost(lost)
         os._exit(EXIT_LOST)
 

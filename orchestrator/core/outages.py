@@ -37,7 +37,8 @@ BUSY = frozenset(
 )
 """The `sqlstate` of a database that works, and has one statement fail."""
 
-FOREIGN = ("django_celery_beat.schedulers", "celery.beat", "celery.app.trace")
+OF_TASKS = "celery.app.trace"
+FOREIGN = ("django_celery_beat.schedulers", "celery.beat", OF_TASKS)
 """Loggers of libraries that log each failure of the database with its stack."""
 
 
@@ -139,14 +140,18 @@ def notice_end(connection: Any, **_: Any) -> None:
 
 
 class ForeignOutages(logging.Filter):
-    """Replaces the lines of libraries about outages by ours."""
+    """Replaces the lines of libraries about outages by ours. Those that name a task that failed
+    stay, without their stacks, as does what fails in a database that works."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
         if not isinstance(error, Exception) or not database.is_outage(error):
             return True
-        outage.note(f"{record.name} failed", error)
-        return False
+        is_busy = database.sqlstate(error) in BUSY
+        if not is_busy:
+            outage.note(f"{record.name} failed", error)
+        record.exc_info = record.exc_text = None
+        return is_busy or record.name == OF_TASKS
 
 
 def brake_foreign_lines() -> None:

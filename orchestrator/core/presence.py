@@ -78,9 +78,15 @@ def silent(known: list[Life], now: datetime) -> list[Life]:
 
 
 def alive(known: list[Life], now: datetime) -> list[Life]:
-    """Those that are alive; not one that was killed a moment ago and was started again since."""
+    """Those that are alive; not one that was killed a moment ago and was started again since. Many
+    may have one name: who was due to be heard and was not may be gone."""
+    due = timedelta(seconds=RENEW_SECONDS + 1)
     heard = [life for life in known if life.is_alive(now)]
-    return [life for life in heard if not any(life.is_replaced_by(other) for other in known)]
+    return [
+        life
+        for life in heard
+        if life.silence(now) <= due or not any(life.is_replaced_by(other) for other in known)
+    ]
 
 
 def of_core(*, now: datetime) -> QuerySet[Any]:

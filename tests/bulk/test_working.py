@@ -217,6 +217,19 @@ def test_an_order_that_another_executor_has_just_begun_with_counts_no_further_tr
 
 
 @pytest.mark.usefixtures("database")
+def test_rows_that_are_done_alone_do_not_wait_for_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(working, "TO_THE_LOCK", TO_THE_LOCK)
+    several(4)
+    row = order("cancel", "status:open")
+    BulkOrder.objects.update(tries=working.LARGE_TRIES, worked_at=clock.now() - TO_THE_LOCK)
+    working.look(now=clock.now(), actor="e")
+    row.refresh_from_db()
+    assert (row.state, row.done) == (OrderState.DONE, 4)
+
+
+@pytest.mark.usefixtures("database")
 def test_the_mark_is_in_the_transaction_of_the_batch_and_batches_are_small(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -121,5 +121,21 @@ def test_libraries_log_an_outage_as_we_do(name: str, caplog: pytest.LogCaptureFi
             logger.exception("Database gave error: %r", error)
     (line,) = logged(caplog, FAILS)
     assert line["problem"] == f"{name} failed"
+    kept = [bool(each.exc_info) for each in caplog.records if each.name == name]
+    # a line that names a task stays, without its stack
+    assert kept == ([False, True] if name == outages.OF_TASKS else [True])
+
+
+@pytest.mark.parametrize("name", outages.FOREIGN)
+def test_statement_of_a_library_that_fails_alone_is_no_outage(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    error = OperationalError("deadlock detected")
+    error.__cause__ = psycopg.errors.DeadlockDetected()
+    try:
+        raise error
+    except OperationalError:
+        logging.getLogger(name).exception("Task %s raised", "orders.count")
+    assert not logged(caplog, FAILS)
     (kept,) = [record for record in caplog.records if record.name == name]
-    assert kept.exc_info
+    assert (kept.getMessage(), kept.exc_info) == ("Task orders.count raised", None)

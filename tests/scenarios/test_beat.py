@@ -145,3 +145,16 @@ def test_beat_that_waits_for_its_database_ends_at_once(servers_backend: Backend)
         assert beat.exit_status(within_seconds=20) == 0
     finally:
         muster.close()
+
+
+def test_beat_that_waits_for_the_broker_ends_at_once(servers_backend: Backend) -> None:
+    muster = Installation(servers_backend)
+    try:
+        celery = ("-m", "celery", "-A", "settings", "beat", "--pidfile=")
+        beat = muster.start("beat", *celery, BROKER_URL="amqp://guest@127.0.0.1:1//")
+        muster.wait_for(lambda: "Connection error" in beat.log(), "it does not wait")
+        beat.signal(SIGTERM)
+        assert beat.exit_status(within_seconds=20) == 0
+        assert presences(muster.environment["DATABASE_URL"]) == [True]
+    finally:
+        muster.close()

@@ -9,7 +9,6 @@ the worker's own. It ends when the worker's process ends, for any reason (see `k
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import selectors
 import signal
@@ -270,15 +269,6 @@ def _kill(process: subprocess.Popen[bytes], call: Call) -> None:
     processes.terminate(call.execution_id, call.attempt, grace_seconds=0, session_id=process.pid)
 
 
-EXCEEDED = {
-    "memory": (Reason.MEMORY_LIMIT_EXCEEDED, "Its processes used more memory than {} MiB."),
-    "processes": (Reason.PROCESS_LIMIT_EXCEEDED, "It had more than {} processes at once."),
-    "output": (Reason.OUTPUT_LIMIT_EXCEEDED, "It wrote more than {} MiB to an output stream."),
-    "cpu": (Reason.CPU_LIMIT_EXCEEDED, "A process used more than {} s of processor time."),
-    "file_size": (Reason.FILE_SIZE_LIMIT_EXCEEDED, "It wrote a file larger than {} MiB."),
-}
-
-
 def _result(command: Command, stdout: Capture, work_dir: str) -> bytes:
     if command.result == "last_line":
         return stdout.last_line
@@ -292,18 +282,3 @@ def _result(command: Command, stdout: Capture, work_dir: str) -> bytes:
         with os.fdopen(descriptor, "rb") as file:
             return file.read(results.LIMIT_BYTES + 1)
     return b""
-
-
-def _cannot_execute(command: str, number: int) -> str:
-    shown = repr(command[:200])
-    match number:
-        case errno.ENOENT if not Path(command).exists():
-            return f"Command not found: {shown}."
-        case errno.ENOENT:
-            return f"The interpreter that the first line of {shown} names does not exist."
-        case errno.EACCES:
-            return f"Command is not executable: {shown}."
-        case errno.ENOEXEC:
-            return f"Command is neither a program nor a script with a first line '#!...': {shown}."
-        case _:
-            return f"Command {shown} could not be executed: {os.strerror(number)}."

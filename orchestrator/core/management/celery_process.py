@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -57,5 +58,8 @@ def run_worker(
 
 
 def _say(message: str, file: Any = sys.__stderr__) -> None:
+    """Write what a handler of a signal says. If nobody reads it any more, it is lost: the handler
+    goes on, and the worker drains."""
     text = log_lines.line(message.strip(), level="info", logger="celery.apps.worker", as_json=True)
-    os.write(file.fileno(), text.encode())
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        os.write(file.fileno(), text.encode())

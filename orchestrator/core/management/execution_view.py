@@ -42,13 +42,13 @@ def listing(rows: Sequence[Execution], now: datetime, *, seen_by: Principal) -> 
 
 
 def _why(row: Execution, message: str) -> str:
-    """The reason of its wait, or that of its end with the message of its last attempt. What went
-    well needs no words, and what runs has no message yet: there is only that of an attempt
-    before."""
+    """The reason of its wait, or that of its end with the message of its last attempt: before that,
+    there is only the message of an attempt before. What went well needs no words."""
     if row.status == ExecutionStatus.COMPLETED:
         return ""
-    reason = row.reason if row.is_terminal else row.wait_reason
-    return f"{reason}: {message}" if reason and message else reason
+    if not row.is_terminal:
+        return row.wait_reason
+    return f"{row.reason}: {message}" if row.reason and message else row.reason
 
 
 def page(execution: Execution, now: datetime, *, seen_by: Principal) -> Iterator[RenderableType]:

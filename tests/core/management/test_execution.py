@@ -298,7 +298,9 @@ def test_list_says_nothing_of_an_earlier_attempt_while_the_next_one_runs() -> No
         make_execution(status, attempt=2, **lost)
     assert "its worker stopped" not in run("list")
     make_execution(S.REQUESTED, attempt=1, wait_reason="no_free_worker", **lost)
-    assert run("list").count("no_free_worker: its worker stopped") == 1
+    table = run("list")
+    assert table.count("no_free_worker") == 1
+    assert "its worker stopped" not in table
 
 
 def test_listed_messages_are_without_secrets_and_asked_for_at_once(
