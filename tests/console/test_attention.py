@@ -45,7 +45,7 @@ def test_a_silent_executor_beside_another_is_named_and_does_not_alarm(worker: Wo
 def test_of_one_that_was_killed_and_started_again_only_the_new_one_is_alive(worker: Worker) -> None:
     Service.objects.filter(kind="executor").delete()
     make_service("executor", name="first", silent_seconds=47)
-    make_service("executor", name="second", silent_seconds=5)
+    make_service("executor", name="second", silent_seconds=8)
     make_service("executor", name="second")
     (item,) = attention.items(Look(ROOT))
     assert item.title.startswith("executor first has been silent for 47")

@@ -87,7 +87,7 @@ def test_statement_that_fails_alone_is_no_outage(caplog: pytest.LogCaptureFixtur
     assert not logged(caplog, FAILS)
 
 
-@pytest.mark.django_db(transaction=True)
+@pytest.mark.django_db
 def test_new_connection_ends_an_outage(
     caplog: pytest.LogCaptureFixture, clock: list[float]
 ) -> None:
