@@ -235,12 +235,8 @@ def _problems(new: NewEvent, *, by_muster: bool) -> Iterable[tuple[str, str]]:
     yield from _payload_problems(new)
     for name, longest in LONGEST_TEXTS.items():
         text = getattr(new, name)
-        if text is None:
-            continue
-        if not 1 <= len(text) <= longest:
-            yield f"/{name}", f"expected 1 to {longest} characters, found {len(text)}"
-        elif fault := json_values.text_fault(text):
-            yield f"/{name}", f"contains {fault}"
+        if text is not None and (problem := json_values.text_problem(text, longest)):
+            yield f"/{name}", problem
 
 
 def _payload_problems(new: NewEvent) -> Iterable[tuple[str, str]]:

@@ -144,6 +144,15 @@ def text_fault(text: str) -> str | None:
     return None
 
 
+def text_problem(text: str, longest: int, *, least: int = 1) -> str:
+    """The reason why a column of so many characters cannot hold this text; empty if it can."""
+    if not least <= len(text) <= longest:
+        expected = f"{least} to {longest}" if least else f"at most {longest}"
+        return f"expected {expected} characters, found {len(text)}"
+    fault = text_fault(text)
+    return f"contains {fault}" if fault else ""
+
+
 def pointer(path: Iterable[str | int]) -> str:
     """The JSON pointer (RFC 6901) of a path."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)

@@ -131,26 +131,36 @@ def test_an_error_in_the_middle_undoes_the_batch_and_the_next_try_continues_at_t
     assert ExecutionEvent.objects.filter(event="cancel").count() == 6
 
 
-@pytest.mark.usefixtures("database")
-def test_a_row_that_kills_each_executor_is_refused_in_the_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    poison = sorted(each.pk for each in several(4))[1]
-    row = order("cancel", "status:open")
-    cancel = executions.cancel
+def work_off_with(
+    poison: UUID, row: BulkOrder, monkeypatch: pytest.MonkeyPatch
+) -> tuple[BulkOrder, int]:
+    """Work off an order of which one row ends each look that comes to it; returns the order, and
+    how many looks the row has ended."""
+    cancel, failures = executions.cancel, 0
 
     def die(**keywords: Any) -> Execution:
+        nonlocal failures
         if keywords["execution_id"] == poison:
+            failures += 1
             raise RuntimeError("poison")
         return cancel(**keywords)
 
     monkeypatch.setattr(executions, "cancel", die)
     for _ in range(50):
         try:
-            row = work_off(row, looks=1)
-            break
+            return work_off(row, looks=1), failures
         except (RuntimeError, AssertionError):
             continue
+    return row, failures
+
+
+@pytest.mark.usefixtures("database")
+def test_a_row_that_kills_each_executor_is_refused_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    poison = sorted(each.pk for each in several(4))[1]
+    row = order("cancel", "status:open")
+    row, _ = work_off_with(poison, row, monkeypatch)
     assert (row.state, row.done, row.refused) == (OrderState.DONE, 3, 1)
     (refusal,) = row.refusals.all()
     assert (refusal.subject_id, refusal.kind) == (poison, "failed")
@@ -166,22 +176,7 @@ def test_one_bad_row_costs_six_failures_wherever_it_stands(
     monkeypatch.setattr(ordering, "IDS_OF_PART", 12 // parts)
     poison = sorted(each.pk for each in several(12))[8]
     row = order("cancel", "status:open")
-    cancel, failures = executions.cancel, 0
-
-    def die(**keywords: Any) -> Execution:
-        nonlocal failures
-        if keywords["execution_id"] == poison:
-            failures += 1
-            raise RuntimeError("poison")
-        return cancel(**keywords)
-
-    monkeypatch.setattr(executions, "cancel", die)
-    for _ in range(50):
-        try:
-            row = work_off(row, looks=1)
-            break
-        except (RuntimeError, AssertionError):
-            continue
+    row, failures = work_off_with(poison, row, monkeypatch)
     assert (row.state, row.done, row.refused, row.tries) == (OrderState.DONE, 11, 1, 0)
     assert row.refusals.get().subject_id == poison
     assert failures == working.MOST_TRIES

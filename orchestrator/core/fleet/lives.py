@@ -105,7 +105,7 @@ def register(
             takeovers.require_vacant(worker, host=host, pid=pid, now=now)
         takeovers.warn_of_another_host(worker, host=host, now=now)
         replaced = _named(worker) if worker.is_up else None
-        if worker.is_up:
+        if replaced is not None:
             note(worker, Kind.LOST, reason="replaced by a new process", now=now)
             metrics.WORKER_DOWNTIME.observe([("", _silent_seconds(worker, now))])
         worker.incarnation += 1

@@ -207,7 +207,7 @@ def _problems(new: NewTask, definition: TemplateDefinition) -> Iterator[tuple[st
         yield "/priority", f"expected {low} to {high}, found {new.priority}"
     for name, longest in LONGEST_TEXTS.items():
         text = getattr(new, name)
-        if text is not None and (fault := _text_problem(text, longest)):
+        if text is not None and (fault := json_values.text_problem(text, longest, least=0)):
             yield f"/{name}", fault
     if new.idempotency_key is not None:
         if not new.idempotency_key:
@@ -218,12 +218,5 @@ def _problems(new: NewTask, definition: TemplateDefinition) -> Iterator[tuple[st
     if len(new.tags) > TAGS:
         yield "/tags", f"expected at most {TAGS}, found {len(new.tags)}"
     for index, tag in enumerate(new.tags):
-        if fault := _text_problem(tag, LONGEST_TAG):
+        if fault := json_values.text_problem(tag, LONGEST_TAG, least=0):
             yield f"/tags/{index}", fault
-
-
-def _text_problem(text: str, longest: int) -> str:
-    if len(text) > longest:
-        return f"expected at most {longest} characters, found {len(text)}"
-    fault = json_values.text_fault(text)
-    return f"contains {fault}" if fault else ""
