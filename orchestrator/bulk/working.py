@@ -141,9 +141,8 @@ class _Batch:
         goes_on_alone = is_alone and not has_given_up and not order.begins_part
         order.tries, order.last_error = LARGE_TRIES if goes_on_alone else 0, ""
         if goes_on_alone:
-            order.worked_at = (
-                self.now - TO_THE_LOCK
-            )  # its tries are of before: it may go on at once
+            # its tries are of before: it may go on at once
+            order.worked_at = self.now - TO_THE_LOCK
         order.save(update_fields=["position", "refused", "tries", "last_error", "worked_at"])
         if order.position == order.matched:
             self._end("finish", "")
