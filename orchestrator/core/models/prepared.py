@@ -71,6 +71,8 @@ class PreparedForOne(Generic[Row]):
         self._one = Prepared(lambda id: build([id]), stand_in)
 
     def __call__(self, ids: Collection[Id]) -> list[Row]:
+        if not ids:  # Django would compose the query before it finds that it has no row
+            return []
         return self._one(*ids) if len(ids) == 1 else list(self._build(list(ids)))
 
 

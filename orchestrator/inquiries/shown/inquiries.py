@@ -13,6 +13,7 @@ from pydantic import Field
 from orchestrator.core import authority, contents, words
 from orchestrator.core.authority import Principal
 from orchestrator.core.models import Execution
+from orchestrator.core.models.prepared import PreparedForOne
 from orchestrator.core.redaction import redacted, redacted_schema
 from orchestrator.core.shown.documents import Shown
 from orchestrator.core.shown.values import (
@@ -32,6 +33,10 @@ from orchestrator.inquiries.states import INQUIRIES, KINDS, InquiryState
 
 WAIT = "_inquiry_wait"
 PROMPT_CHARACTERS = 120
+
+_waits_by_id = PreparedForOne(
+    lambda ids: InquiryWait.objects.filter(pk__in=ids).select_related("inquiry")
+)
 
 
 class InquiryShown(Shown):
@@ -238,8 +243,7 @@ def of_executions(execution_ids: Collection[UUID]) -> Mapping[UUID, Inquiry]:
 
 
 def _waits(execution_ids: Collection[UUID]) -> dict[UUID, InquiryWait]:
-    rows = InquiryWait.objects.filter(pk__in=list(execution_ids)).select_related("inquiry")
-    return {wait.pk: wait for wait in rows}
+    return {wait.pk: wait for wait in _waits_by_id(execution_ids)}
 
 
 def _waits_of(executions: Collection[Execution]) -> dict[UUID, InquiryWait]:
@@ -247,7 +251,7 @@ def _waits_of(executions: Collection[Execution]) -> dict[UUID, InquiryWait]:
     a one waits for no answer. A page asks more than once: each keeps what was read for it."""
     executions = [execution for execution in executions if execution.attempt == 0]
     unread = [each for each in executions if WAIT not in each.__dict__]
-    found = _waits([each.pk for each in unread]) if unread else {}
+    found = _waits([each.pk for each in unread])
     for each in unread:
         each.__dict__[WAIT] = found.get(each.pk)
     return {each.pk: each.__dict__[WAIT] for each in executions if each.__dict__[WAIT]}

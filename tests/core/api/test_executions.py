@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 import pytest
 from django.db import OperationalError
+from django.db.models.sql.compiler import SQLCompiler
 
 from orchestrator.core import clock, cursors, executions, search
 from orchestrator.core.models import Execution
@@ -181,6 +182,20 @@ def test_one_takes_few_queries(
 
 
 # --- one, and cancel ------------------------------------------------------------------------------
+
+
+def test_one_that_is_read_again_composes_no_query(caller, request_one, monkeypatch):
+    path = f"/executions/{request_one().pk}"
+    first = caller.get(path)
+    composed, compose = [], SQLCompiler.as_sql
+
+    def noted(compiler, *args, **kwargs):
+        composed.append(str(compiler.query.model))
+        return compose(compiler, *args, **kwargs)
+
+    monkeypatch.setattr(SQLCompiler, "as_sql", noted)
+    again = caller.get(path)
+    assert (again.json(), composed) == (first.json(), [])
 
 
 def test_one_execution_has_its_history(caller, request_one):
