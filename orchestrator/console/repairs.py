@@ -16,7 +16,7 @@ from django.urls import reverse
 from orchestrator.console import acts, paging
 from orchestrator.console.acts import Dialog, Done
 from orchestrator.console.look import Look
-from orchestrator.core import authority, investigations, json_values
+from orchestrator.core import authority, investigations, json_values, redaction
 from orchestrator.core.errors import MusterError, NotFound
 from orchestrator.core.models import DLQEntry
 from orchestrator.workflows import engine
@@ -222,7 +222,7 @@ def _id(verb: str, step: Step) -> str:
 
 def _schema(step: Step) -> Mapping[str, Any] | None:
     defined = engine.definition_of(step.task).steps.get(step.template_step)
-    return defined.result_schema if defined else None
+    return redaction.redacted_schema(defined.result_schema) if defined else None
 
 
 def _sample(schema: Any) -> Any:

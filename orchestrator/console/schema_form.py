@@ -101,8 +101,9 @@ def fields(schema: Any) -> list[Field]:
     properties = properties if isinstance(properties, Mapping) else {}
     required = schema.get("required")
     required = set(required) if isinstance(required, list) else set()
+    shown = redaction.redacted_schema({**schema, "properties": properties})["properties"]
     found = [
-        _field(str(name), each, schema, is_required=name in required)
+        _field(str(name), each, schema, shown[name], is_required=name in required)
         for name, each in list(properties.items())[:FIELDS_MAX]
     ]
     is_closed = schema.get("additionalProperties") is False
@@ -112,13 +113,13 @@ def fields(schema: Any) -> list[Field]:
     return found
 
 
-def _field(name: str, schema: Any, whole: Any, *, is_required: bool) -> Field:
+def _field(name: str, schema: Any, whole: Any, shown: Any, *, is_required: bool) -> Field:
     is_secret = redaction.secret_depth([name], schema=whole) is not None
     kind, choices = _kind(schema)
     if is_secret and kind in (Kind.TEXT, Kind.NUMBER):
         kind = Kind.SECRET
-    hint = _hint(schema, kind) if isinstance(schema, Mapping) else ""
-    return Field(name, kind, schema, hint, is_required, choices, is_secret)
+    hint = _hint(shown, kind) if isinstance(shown, Mapping) else ""
+    return Field(name, kind, shown, hint, is_required, choices, is_secret)
 
 
 def _kind(schema: Any) -> tuple[Kind, Sequence[str]]:
@@ -148,8 +149,7 @@ def _hint(schema: Mapping[str, Any], kind: Kind) -> str:
     words = [str(schema["type"])] if isinstance(schema.get("type"), str) else []
     words += [text.format(schema[name]) for name, text in BOUNDS.items() if name in schema]
     if "default" in schema:
-        default = redaction.redacted(schema["default"])
-        words.append(f"without one: {json.dumps(default, ensure_ascii=False)}")
+        words.append(f"without one: {json.dumps(schema['default'], ensure_ascii=False)}")
     hint = " ".join([*parts, f"({'; '.join(words)})" if words else ""]).strip()
     return hint if len(hint) <= HINT_MAX else f"{hint[:HINT_MAX]}…"
 

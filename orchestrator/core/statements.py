@@ -28,8 +28,8 @@ ESCAPES = str.maketrans({'"': '\\"', "\\": "\\\\"})
 """In an element of an array."""
 
 PLANNED_AFTER = 1_000
-"""A plan is used for so many rows: those of the lists that the statement unnests, or one at each
-use. A plan that was made while a table was small reads the whole table, which grows with them."""
+"""A plan is used for so many rows: those that its lists name, or one at each use. A plan that was
+made while a table was small reads the whole table, which grows with them."""
 
 LEAST_USES = 20
 """A plan is used at least so often: PostgreSQL plans the first five uses each for its values."""
@@ -39,15 +39,18 @@ MOST_PREPARED = 20
 
 
 class Statement:
-    """A statement with a `%(name)s` for each of its parameters."""
+    """A statement with a `%(name)s` for each of its parameters.
 
-    def __init__(self, sql: str) -> None:
+    `lists`: those that list the rows that it is for; what it unnests lists them, too.
+    """
+
+    def __init__(self, sql: str, *, lists: Collection[str] = ()) -> None:
         self.names = tuple(dict.fromkeys(PLACEHOLDER.findall(sql)))
         numbers = {name: f"${number}" for number, name in enumerate(self.names, 1)}
         self.sql = " ".join(PLACEHOLDER.sub(lambda found: numbers[found[1]], sql).split())
         texts, self._each_name = PLACEHOLDER.split(sql)[::2], PLACEHOLDER.findall(sql)
         self._for_sqlite = "%s".join(text.replace("%", "%%") for text in texts)
-        self._batches = UNNESTED.findall(sql)
+        self._lists = [*UNNESTED.findall(sql), *lists]
         self._plan = self._uses = self._rows = 0
 
     def execute(
@@ -84,7 +87,7 @@ class Statement:
     def _text(self, values: Mapping[str, Any]) -> str:
         """The SQL; after so many rows it is another text, and so it is planned again."""
         self._uses += 1
-        self._rows += max((len(values[name]) for name in self._batches), default=1)
+        self._rows += max((len(values[name]) for name in self._lists), default=1)
         if self._rows > PLANNED_AFTER and self._uses > LEAST_USES:
             self._renew()
         return f"{self.sql} -- {self._plan}"

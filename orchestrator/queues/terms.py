@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from django.db import connection
 from django.db.models import QuerySet
 
-from orchestrator.core.models.prepared import PreparedForOne
+from orchestrator.core.models.prepared import PreparedForIds
 from orchestrator.core.queue_terms import QueueTerms
 from orchestrator.queues.models import WorkQueue
 
@@ -36,7 +36,7 @@ def _rows() -> QuerySet[WorkQueue]:
     return WorkQueue.objects.in_use().select_related("action").only(*NEEDED).order_by()
 
 
-_named = PreparedForOne(lambda names: _rows().filter(name__in=names), "any-name")
+_named = PreparedForIds(lambda names: _rows().filter(name__in=names), "any-name")
 
 
 class KnownQueues:

@@ -22,9 +22,8 @@ from orchestrator.core.models import Action, Execution, Worker
 from tests import commands
 from tests.console.costs import looking_alone
 from tests.console.test_execution import CANARY
-from tests.core.api.client import Caller
 from tests.factories import make_action, make_execution, make_worker
-from tests.principals import given, staff, token
+from tests.principals import caller, given, staff
 
 Person = Callable[[str], Client]
 
@@ -240,6 +239,35 @@ def test_a_secret_is_never_shown_again(admin_client: Client, printing: Action) -
     assert not Execution.objects.exists()
 
 
+def test_default_of_a_secret_parameter_is_shown_nowhere(admin_client: Client) -> None:
+    pin = {"type": "integer", "secret": True, "default": 471147}
+    rack = {"$ref": "#/$defs/rack", "default": {"code": 471147}}
+    action = make_action(
+        "shop.open",
+        parameters_schema={
+            "properties": {"pin": pin, "rack": rack, "size": {"default": 3}},
+            "$defs": {"rack": {"properties": {"code": {"secret": True}}}},
+        },
+    )
+    *others, filled = (
+        admin_client.get(reverse(name, args=[key])).content.decode()
+        for name, key in (
+            ("console:action", action.ref),
+            ("console:run-action", action.ref),
+            ("admin:orchestrator_action_change", action.pk),
+            ("admin:orchestrator_action_run", action.pk),
+        )
+    )
+    for page in (*others, filled):
+        assert page.partition("471147")[0][-300:] == page[-300:]
+    assert "&quot;size&quot;: 3" in filled
+    shown = caller("one", given("viewer")).get("/actions/shop.open").json()
+    defaults = {
+        name: each["default"] for name, each in shown["parameters_schema"]["properties"].items()
+    }
+    assert defaults == {"pin": "***", "rack": {"code": "***"}, "size": 3}
+
+
 def test_a_form_that_is_sent_twice_makes_one_execution_and_a_changed_one_another(
     admin_client: Client, printing: Action
 ) -> None:
@@ -326,8 +354,8 @@ def test_the_command_and_the_curl_do_the_same(admin_client: Client, printing: Ac
     assert "Bearer $TOKEN" in curl
     url = shlex.split(curl)[2]
     assert url == "http://testserver/api/v1/executions"
-    caller = Caller(token("other", given("admin")))
-    assert caller.post("/executions", json.loads(data)).status_code == 201
+    other = caller("other", given("admin"))
+    assert other.post("/executions", json.loads(data)).status_code == 201
     send(admin_client, **typed)
     same = [
         (each.action_ref, each.parameters, each.pinned_worker_id, each.worker_selector,

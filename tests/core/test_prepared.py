@@ -9,8 +9,8 @@ from uuid import UUID, uuid4
 import pytest
 from django.db.models import QuerySet
 
-from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent
-from orchestrator.core.models.prepared import Prepared, PreparedForOne
+from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent, Worker
+from orchestrator.core.models.prepared import Prepared, PreparedForIds
 from orchestrator.core.statements import Statement
 from orchestrator.workflows.models import StepExecution
 from tests.factories import NOW, make_dlq_entry, make_execution, make_worker
@@ -102,14 +102,30 @@ def test_it_may_depend_on_several_ids(execution: Execution) -> None:
     assert prepared(execution.attempt - 1, "scheduled") == []
 
 
-def test_one_id_alone_gives_what_it_gives_among_others(execution: Execution) -> None:
-    prepared = PreparedForOne(
+def test_any_number_of_ids_gives_the_same(execution: Execution) -> None:
+    prepared = PreparedForIds(
         lambda ids: Execution.objects.filter(pk__in=ids).order_by("pk").values_list("status")
     )
     (other,) = Execution.objects.exclude(pk=execution.pk)
     assert prepared([execution.pk]) == [("scheduled",)]
-    assert prepared({execution.pk, other.pk}) == [("scheduled",), (other.status,)]
+    for _ in range(2):  # composed, and then as it was composed
+        assert prepared({execution.pk, other.pk, uuid4()}) == [("scheduled",), (other.status,)]
     assert prepared([]) == []
+
+
+def test_ids_may_be_numbers_and_texts(execution: Execution) -> None:
+    make_worker('a "quoted, one"')
+    numbers = PreparedForIds(lambda ids: Worker.objects.filter(pk__in=ids).order_by("pk"), -57)
+    names = PreparedForIds(lambda names: Worker.objects.filter(name__in=names), "any-name")
+    there, quoted = Worker.objects.order_by("pk")
+    assert numbers([there.pk, quoted.pk]) == [there, quoted]
+    assert names([quoted.name, "nobody"]) == [quoted]
+
+
+def test_ids_of_other_rows_are_compared_with_their_column(execution: Execution) -> None:
+    prepared = PreparedForIds(lambda ids: ExecutionEvent.objects.filter(execution__in=ids))
+    (other,) = Execution.objects.exclude(pk=execution.pk)
+    assert len(prepared([execution.pk, other.pk])) == execution.history.count() == 3
 
 
 def test_each_database_executes_a_statement() -> None:

@@ -56,6 +56,11 @@ def test_statement_is_planned_again_after_so_many_rows(monkeypatch: pytest.Monke
         "SELECT unnest(%(ns)s::int[]) AS planned_for_rows WHERE 1 = ANY(%(all)s::int[])"
     )
 
+    listed = Statement("SELECT 'planned_for_ids' WHERE 1 = ANY(%(ids)s)", lists=["ids"])
+    for size in (1, 3, 1):
+        listed.execute({"ids": [1] * size})
+    assert len(prepared("planned_for_ids")) == 2
+
     def plans(*sizes: int) -> int:
         for size in sizes:
             values = {"ns": list(range(size)), "all": [1] * 100}

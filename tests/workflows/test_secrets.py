@@ -151,9 +151,14 @@ def test_template_is_shown_without_what_a_name_marks(
     made = make_template(
         definition={
             "name": "tidy", "namespace_name": "tests", "version": "1.0.0",
-            "input_schema": {"properties": {"password": {"type": "string"}}},
+            "input_schema": {"properties": {"password": {"default": "of-the-schema"}}},
             "metadata": {"token": "of-the-metadata"},
-            "steps": [{"name": "pay", "action": "core.echo", "parameters": parameters}],
+            "steps": [
+                {
+                    "name": "pay", "action": "core.echo", "parameters": parameters,
+                    "result_schema": {"properties": {"pin": {"secret": True, "const": "4-7-1-1"}}},
+                }
+            ],
             "environments": {
                 "test": {"steps": {"pay": {"parameters": {"password": "of-the-test"}}}},
             },
@@ -165,7 +170,14 @@ def test_template_is_shown_without_what_a_name_marks(
         "json": lambda: commands.printed("template", "show", "tests/tidy/1.0.0", "--json"),
         "admin": lambda: admin_client.get(page).content.decode(),
     }[face]()
-    for secret in ("hunter2", "of-the-metadata", "of-the-test", "before {{"):
+    for secret in (
+        "hunter2",
+        "of-the-metadata",
+        "of-the-test",
+        "of-the-schema",
+        "4-7-1-1",
+        "before {{",
+    ):
         assert secret not in text
     for shown in ("{{ keys.billing.stripe }}", "billing/stripe", "shown", "input_schema"):
         assert shown in text

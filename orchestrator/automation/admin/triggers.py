@@ -127,16 +127,17 @@ class TriggerTypeAdmin(ReadOnlyAdmin):
             ("Retired", render.moment(obj.retired_at)),
             ("Triggers", render.search_link(Trigger, obj.ref)),
         ]
+        type_shown = shown.type_shown(obj)
         return [
             Section(facts=facts),
             Section(
                 title="Parameters of a trigger (JSON Schema)",
-                body=render.pretty_json(obj.parameters_schema),
+                body=render.pretty_json(type_shown.parameters_schema),
                 wide=False,
             ),
             Section(
                 title="Payload of its events (JSON Schema)",
-                body=render.pretty_json(obj.payload_schema),
+                body=render.pretty_json(type_shown.payload_schema),
                 wide=False,
             ),
         ]

@@ -55,14 +55,15 @@ def trigger_types(rows: Sequence[TriggerType]) -> Table:
 
 
 def trigger_type_page(row: TriggerType) -> Iterator[RenderableType]:
+    shown = triggers.type_shown(row)
     yield output.facts(
         [("Type", row.ref), ("Pack", row.pack.name if row.pack else "Muster itself"),
          ("Description", row.description)]
     )  # fmt: skip
     yield _heading("Parameters")
-    yield output.pretty(row.parameters_schema)
+    yield output.pretty(shown.parameters_schema)
     yield _heading("Payload")
-    yield output.pretty(row.payload_schema)
+    yield output.pretty(shown.payload_schema)
 
 
 def trigger_rows(rows: Sequence[Trigger], now: datetime) -> Table:

@@ -14,7 +14,7 @@ from orchestrator.automation.problems import InvalidDocument
 from orchestrator.automation.shown import webhooks
 from orchestrator.automation.triggers import schedule_of
 from orchestrator.core import words
-from orchestrator.core.redaction import redacted
+from orchestrator.core.redaction import redacted, redacted_schema
 from orchestrator.core.shown.documents import Shown
 from orchestrator.core.shown.values import At, Due, Fact, Json, said
 
@@ -25,8 +25,10 @@ class TriggerTypeShown(Shown):
     ref: str
     pack: str | None = Field(description="null: Muster brings it itself.")
     description: str
-    parameters_schema: dict[str, Any]
-    payload_schema: dict[str, Any]
+    parameters_schema: dict[str, Any] = Field(
+        description="JSON Schema; values that it gives for secrets are `***`."
+    )
+    payload_schema: dict[str, Any] = Field(description="The same, of its events.")
     retired_at: datetime | None = Field(description="Since when it takes no more events.")
 
 
@@ -50,9 +52,14 @@ class TriggerShown(Shown):
 
 def type_shown(row: TriggerType) -> TriggerTypeShown:
     """Convert a trigger type, loaded with its pack."""
-    names = ("ref", "description", "parameters_schema", "payload_schema", "retired_at")
-    values = {name: getattr(row, name) for name in names}
-    return TriggerTypeShown(pack=row.pack.name if row.pack else None, **values)
+    return TriggerTypeShown(
+        ref=row.ref,
+        pack=row.pack.name if row.pack else None,
+        description=row.description,
+        parameters_schema=redacted_schema(row.parameters_schema),
+        payload_schema=redacted_schema(row.payload_schema),
+        retired_at=row.retired_at,
+    )
 
 
 def shown(row: Trigger) -> TriggerShown:

@@ -181,7 +181,7 @@ def show(look: Look, request: HttpRequest, ref: str) -> Context:
         "situation": draw.facts(situation(action), seen_by=look.user),
         "running": draw.facts(running(action, look), seen_by=look.user),
         "failing": draw.facts(failing(action), seen_by=look.user),
-        "schema": draw.json(action.parameters_schema),
+        "schema": draw.json(shown.parameters_schema(action)),
         "record": _record(action, look) if sees_runs else None,
         "runs": _runs(action, look) if sees_runs else [],
         "changes": _changes(action, look) if look.may("metrics.read") else [],

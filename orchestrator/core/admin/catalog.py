@@ -27,6 +27,7 @@ from orchestrator.core.executions import NewExecution
 from orchestrator.core.executions.checking import LONGEST_TEXTS
 from orchestrator.core.json_field import JSONField
 from orchestrator.core.models import Action, Pack, Release
+from orchestrator.core.redaction import REDACTED
 from orchestrator.core.shown import actions as shown
 from orchestrator.core.shown import packs as packs_shown
 
@@ -53,7 +54,7 @@ class RunForm(BaseDialogForm):
         super().__init__(request, object_id, **values)
         obj = Action.objects.filter(pk=object_id).first()
         if obj is not None:
-            self.fields["parameters"].initial = _example(obj.parameters_schema)
+            self.fields["parameters"].initial = _example(shown.parameters_schema(obj))
 
     def wanted(self, obj: Action) -> NewExecution:
         """The request. The token makes one execution of a form that is sent twice."""
@@ -66,13 +67,16 @@ class RunForm(BaseDialogForm):
 
 
 def _example(schema: Any) -> dict[str, Any]:
-    """The parameters that a schema requires, and those with a default, to be filled in."""
+    """The parameters that a schema requires, and those with a default that is no secret, to be
+    filled in."""
     properties = schema.get("properties", {}) if isinstance(schema, dict) else {}
     required = schema.get("required", ()) if properties else ()
     return {
-        name: of.get("default")
+        name: None if is_secret else of.get("default")
         for name, of in properties.items()
-        if isinstance(of, dict) and (name in required or "default" in of)
+        if isinstance(of, dict)
+        for is_secret in [of.get("default") == REDACTED]
+        if name in required or ("default" in of and not is_secret)
     }
 
 
@@ -179,7 +183,7 @@ class ActionAdmin(ReadOnlyAdmin):
                 ],
                 kind="success" if obj.enabled else "warning",
             ),
-            Section(title="Parameters (JSON Schema)", body=_json(obj.parameters_schema)),
+            Section(title="Parameters (JSON Schema)", body=_json(shown.parameters_schema(obj))),
             Section(title="How it runs", facts=_running(obj, seen_by), wide=False),
             Section(title="When it fails", facts=_failing(obj), wide=False),
         ]

@@ -17,7 +17,7 @@ from orchestrator.core import admission, clock, database, fleet, frame, queue_te
 from orchestrator.core.executions import assigning, dispatching, holding, queued
 from orchestrator.core.models import Execution, backlog
 from orchestrator.core.models.executions import ExecutionQuerySet
-from orchestrator.core.models.prepared import PreparedForOne
+from orchestrator.core.models.prepared import PreparedForIds
 from orchestrator.core.states import AttemptKey, Lane
 
 log = structlog.get_logger(__name__)
@@ -208,7 +208,7 @@ def _place_default(
     return waiting, unplaced
 
 
-_ends = PreparedForOne(
+_ends = PreparedForIds(
     lambda ids: Execution.objects.filter(pk__in=ids, ended_at__isnull=False).values_list(
         "pk", "attempt", "worker_id", "action_ref", "status", "reason", "queue", "lane"
     )

@@ -17,7 +17,7 @@ from orchestrator.core import authority
 from orchestrator.core import isolation as levels
 from orchestrator.core.authority import Place, Principal
 from orchestrator.core.frame import PACKS
-from orchestrator.core.models.prepared import PreparedForOne
+from orchestrator.core.models.prepared import PreparedForIds
 
 if TYPE_CHECKING:
     from django_stubs_ext.db.models.manager import RelatedManager
@@ -163,8 +163,8 @@ def _as_released(
     return actions
 
 
-_of_ids = PreparedForOne(lambda ids: Action.objects.select_related("pack").filter(pk__in=ids), -57)
-_of_refs = PreparedForOne(
+_of_ids = PreparedForIds(lambda ids: Action.objects.select_related("pack").filter(pk__in=ids), -57)
+_of_refs = PreparedForIds(
     lambda refs: Action.objects.select_related("pack").filter(ref__in=refs), "any.ref"
 )
 

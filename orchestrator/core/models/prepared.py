@@ -29,6 +29,9 @@ _FIELDS: dict[type, Field[Any, Any]] = {UUID: UUIDField(), datetime: DateTimeFie
 STAND_IN = UUID("57a9d19e-0000-7000-8000-000000000000")
 """Any id, to see where it stands among the parameters of a query."""
 
+OF_ONE, OF_SEVERAL = "IN (%(v0)s)", "= ANY(%(v0)s)"
+"""The comparison with a list of one id, as Django writes it, and that with a list of any length."""
+
 STAND_IN_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 """Any time, for the same."""
 
@@ -54,40 +57,54 @@ class Prepared(Generic[P, Row]):
             queryset = self._build(*self._stand_ins)
             composed = _Composed(queryset, self._stand_ins, connection)
             self._composed[connection.vendor] = composed
-        parameters = composed.constants | {
-            f"v{number}": _as_parameter(value, connection) for number, value in enumerate(values)
-        }
-        return list(composed.rows(composed.statement.execute(parameters), connection))
+        return composed.rows([_as_parameter(value, connection) for value in values], connection)
 
 
-class PreparedForOne(Generic[Row]):
-    """A queryset about ids: `PreparedForOne(build)(ids)` is `list(build(ids))`, composed once for
-    one id alone, which is what comes while little does. `stand_in` as for `Prepared`."""
+class PreparedForIds(Generic[Row]):
+    """A queryset about ids: `PreparedForIds(build)(ids)` is `list(build(ids))`, composed once: on
+    PostgreSQL for any number of ids, elsewhere for one alone. `stand_in` as for `Prepared`."""
 
     def __init__(
         self, build: Callable[[Sequence[Any]], QuerySet[Any, Row]], stand_in: Id = STAND_IN
     ) -> None:
-        self._build = build
+        self._build, self._stand_in = build, stand_in
         self._one = Prepared(lambda id: build([id]), stand_in)
+        self._listed: _Composed | None = None
 
     def __call__(self, ids: Collection[Id]) -> list[Row]:
         if not ids:  # Django would compose the query before it finds that it has no row
             return []
-        return self._one(*ids) if len(ids) == 1 else list(self._build(list(ids)))
+        connection = connections["default"]
+        if connection.vendor != "postgresql":
+            return self._one(*ids) if len(ids) == 1 else list(self._build(list(ids)))
+        if self._listed is None:
+            queryset = self._build([self._stand_in])
+            self._listed = _Composed(queryset, [self._stand_in], connection, is_listed=True)
+        return self._listed.rows([list(ids)], connection)
 
 
 class _Composed:
-    """The statement that Django makes of a queryset for one kind of database, before it runs it."""
+    """The statement that Django makes of a queryset for one kind of database, before it runs it.
 
-    def __init__(self, queryset: Any, stand_ins: Sequence[Value], connection: Any) -> None:
+    `is_listed`: the queryset is about a list of one stand-in, and the value is a list of any
+    length.
+    """
+
+    def __init__(
+        self, queryset: Any, stand_ins: Sequence[Value], connection: Any, *, is_listed: bool = False
+    ) -> None:
         compiler: Any = queryset.query.get_compiler(connection=connection)
         sql, parameters = compiler.as_sql()
         values = {_as_parameter(value, connection): f"v{n}" for n, value in enumerate(stand_ins)}
         assert len(values) == len(stand_ins), "two values have the same stand-in"
         names = [values.get(parameter, f"p{n}") for n, parameter in enumerate(parameters)]
         assert set(values.values()) <= set(names), f"the query does not ask for its value: {sql}"
-        self.statement = Statement(sql % tuple(f"%({name})s" for name in names))
-        self.constants = dict(zip(names, parameters, strict=True))
+        sql %= tuple(f"%({name})s" for name in names)
+        if is_listed:
+            assert OF_ONE in sql, f"the query has no list of one id: {sql}"
+            sql = sql.replace(OF_ONE, OF_SEVERAL)
+        self._statement = Statement(sql, lists=["v0"] if is_listed else [])
+        self._constants = dict(zip(names, parameters, strict=True))
         expressions = [column[0] for column in compiler.select]
         self.converters = list(compiler.get_converters(expressions).items())
         self.model: Any = None
@@ -100,7 +117,11 @@ class _Composed:
             populators: Any = django_query.get_related_populators
             self.related = populators(info, compiler.select, connection.alias)
 
-    def rows(self, fetched: Iterable[Any], connection: Any) -> Iterator[Any]:
+    def rows(self, values: Iterable[Any], connection: Any) -> list[Any]:
+        parameters = self._constants | {f"v{number}": value for number, value in enumerate(values)}
+        return list(self._read(self._statement.execute(parameters), connection))
+
+    def _read(self, fetched: Iterable[Any], connection: Any) -> Iterator[Any]:
         for row in map(list, fetched):
             for position, (converters, expression) in self.converters:
                 for convert in converters:

@@ -10,7 +10,7 @@ from pydantic import Field
 from orchestrator.core import authority
 from orchestrator.core.authority import Principal
 from orchestrator.core.models import Action
-from orchestrator.core.redaction import redacted
+from orchestrator.core.redaction import redacted, redacted_schema
 from orchestrator.core.shown.documents import Shown
 
 PRIVATE_OPTIONS = ("env", "headers")
@@ -41,7 +41,9 @@ class ActionSummary(Shown):
 class ActionDetail(ActionSummary):
     """An action with everything that its pack declares."""
 
-    parameters_schema: Any = Field(description="JSON Schema, 2020-12.")
+    parameters_schema: Any = Field(
+        description="JSON Schema, 2020-12; values that it gives for secrets are `***`."
+    )
     entry_point: Any
     runtime_options: Any = Field(
         description="`env` and `headers` are `***` without `payloads.read`."
@@ -63,8 +65,14 @@ class ActionDetail(ActionSummary):
 def detail(action: Action, *, seen_by: Principal) -> ActionDetail:
     """Convert an action, loaded with its pack."""
     shown = ActionDetail.model_validate(action)
+    shown.parameters_schema = parameters_schema(action)
     shown.runtime_options = options(action, seen_by=seen_by)
     return shown
+
+
+def parameters_schema(action: Action) -> Any:
+    """The schema of its parameters, without the values that it gives for secrets."""
+    return redacted_schema(action.parameters_schema)
 
 
 def options(action: Action, *, seen_by: Principal) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pydantic import Field
 from orchestrator.core import authority, contents, words
 from orchestrator.core.authority import Principal
 from orchestrator.core.models import Execution
-from orchestrator.core.models.prepared import PreparedForOne
+from orchestrator.core.models.prepared import PreparedForIds
 from orchestrator.core.redaction import redacted, redacted_schema
 from orchestrator.core.shown.documents import Shown
 from orchestrator.core.shown.values import (
@@ -34,7 +34,7 @@ from orchestrator.inquiries.states import INQUIRIES, KINDS, InquiryState
 WAIT = "_inquiry_wait"
 PROMPT_CHARACTERS = 120
 
-_waits_by_id = PreparedForOne(
+_waits_by_id = PreparedForIds(
     lambda ids: InquiryWait.objects.filter(pk__in=ids).select_related("inquiry")
 )
 

@@ -21,7 +21,7 @@ from django.db.models import Q
 from orchestrator.core import publisher
 from orchestrator.core.errors import MusterError
 from orchestrator.core.lanes import RawMessage
-from orchestrator.core.models.prepared import PreparedForOne
+from orchestrator.core.models.prepared import PreparedForIds
 from orchestrator.queues.gates import choosing, metrics, replies
 from orchestrator.queues.gates.replies import Kind, Reply
 from orchestrator.queues.models import Gate, Ticket
@@ -91,7 +91,7 @@ def _over() -> TicketQuerySet:
     return Ticket.objects.over().select_related("execution").only(*NEEDED)
 
 
-_over_of = PreparedForOne(lambda ids: _over().filter(execution__in=ids))
+_over_of = PreparedForIds(lambda ids: _over().filter(execution__in=ids))
 
 
 @dataclass

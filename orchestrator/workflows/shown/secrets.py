@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from orchestrator.core import authority, contents, expressions, masking, redaction
 from orchestrator.core.authority import Principal
 from orchestrator.core.models import Execution
-from orchestrator.core.models.prepared import PreparedForOne
-from orchestrator.core.redaction import redacted
+from orchestrator.core.models.prepared import PreparedForIds
+from orchestrator.core.redaction import redacted, redacted_schema
 from orchestrator.inquiries.shown import inquiries as shown_inquiries
 from orchestrator.workflows.models import Step, StepExecution, Task, TaskTemplate
 from orchestrator.workflows.models.steps import OF_TASK, StepKind
@@ -33,7 +33,7 @@ class Of(NamedTuple):
     namespace: str
 
 
-_steps_of = PreparedForOne(
+_steps_of = PreparedForIds(
     lambda executions: StepExecution.objects.filter(execution__in=executions).values_list(
         "execution_id", "step__template_step", "step__task_id", "step__task__template_id",
         "step_id", "step__name", "step__task__template__namespace",
@@ -73,12 +73,14 @@ def error(step: Step, *, seen_by: Principal) -> Any:
 
 
 def definition(template: TaskTemplate) -> dict[str, Any]:
-    """A template as it was written, without the parameters and metadata that a name marks. What is
-    an expression is shown: it is no value."""
+    """A template as it was written, without the parameters and metadata that a name marks, and the
+    values that schemas give for secrets. What is an expression is shown: it is no value."""
     shown = dict(template.definition)
     shown["steps"] = [_step(step) for step in shown.get("steps", ())]
     if "metadata" in shown:
         shown["metadata"] = redacted(shown["metadata"])
+    if "input_schema" in shown:
+        shown["input_schema"] = redacted_schema(shown["input_schema"])
     if environments := shown.get("environments"):
         shown["environments"] = {
             name: _environment(overrides) for name, overrides in environments.items()
@@ -168,9 +170,13 @@ def _environment(overrides: Any) -> Any:
 
 
 def _step(step: Any) -> Any:
-    if not isinstance(step, Mapping) or "parameters" not in step:
+    if not isinstance(step, Mapping):
         return step
-    return {**step, "parameters": _with_expressions(step["parameters"])}
+    shown = dict(step)
+    for name, without_secrets in SHOWN_OF_A_STEP.items():
+        if name in shown:
+            shown[name] = without_secrets(shown[name])
+    return shown
 
 
 def _with_expressions(parameters: Any) -> Any:
@@ -183,3 +189,11 @@ def _with_expressions(parameters: Any) -> Any:
         if path and place != redaction.REDACTED and WHOLE.fullmatch(text):
             place[path[-1]] = text
     return shown
+
+
+SHOWN_OF_A_STEP: Mapping[str, Callable[[Any], Any]] = {
+    "parameters": _with_expressions,
+    "result_schema": redacted_schema,
+    "schema": redacted_schema,
+}
+"""The parts of a step that may have secrets in them, and what removes those."""

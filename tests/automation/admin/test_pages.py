@@ -14,7 +14,7 @@ from orchestrator.automation import rules
 from orchestrator.automation.models import Event, Rule, RuleRevision, Trigger, TriggerType
 from orchestrator.core.models import DLQEntry
 from orchestrator.core.redaction import REDACTED
-from tests import principals
+from tests import commands, principals
 from tests.automation import play
 from tests.automation.hooks import sending
 from tests.core.admin.pages import ESCAPED, SCRIPT, page, select
@@ -291,6 +291,21 @@ def test_rules_and_events_of_other_packs_are_not_there() -> None:
         assert list(listing.context["cl"].result_list) == []
     test = reverse("admin:automation_rule_test", args=[rule.pk])
     assert other.post(test, {"payload": "{}"}).status_code == 403
+
+
+def test_default_of_a_secret_in_a_type_is_shown_nowhere(admin_client: Client) -> None:
+    pin = {"type": "integer", "secret": True, "default": 471147}
+    play.make_type(parameters_schema={"properties": {"pin": pin}})
+    row = TriggerType.objects.get(ref=play.ORDER)
+    viewer = principals.caller("one", principals.given("viewer"))
+    TriggerType.objects.filter(pk=row.pk).update(payload_schema={"properties": {"pin": pin}})
+    for shown in (
+        change(admin_client, "triggertype", row.pk),
+        commands.printed("trigger", "show", row.ref),
+        viewer.get("/trigger-types").content.decode(),
+    ):
+        assert "471147" not in shown
+        assert shown.count(REDACTED) == 2
 
 
 # --- what they cost -------------------------------------------------------------------------------
