@@ -258,9 +258,8 @@ def test_default_of_a_secret_parameter_is_shown_nowhere(admin_client: Client) ->
             ("admin:orchestrator_action_run", action.pk),
         )
     )
-    for page in (*others, filled):
-        assert page.partition("471147")[0][-300:] == page[-300:]
-    assert "&quot;size&quot;: 3" in filled
+    assert ["471147" in page for page in (*others, filled)] == [False] * 4
+    assert ">{&quot;size&quot;: 3}<" in filled
     shown = caller("one", given("viewer")).get("/actions/shop.open").json()
     defaults = {
         name: each["default"] for name, each in shown["parameters_schema"]["properties"].items()

@@ -27,7 +27,6 @@ from orchestrator.core.executions import NewExecution
 from orchestrator.core.executions.checking import LONGEST_TEXTS
 from orchestrator.core.json_field import JSONField
 from orchestrator.core.models import Action, Pack, Release
-from orchestrator.core.redaction import REDACTED
 from orchestrator.core.shown import actions as shown
 from orchestrator.core.shown import packs as packs_shown
 
@@ -54,7 +53,7 @@ class RunForm(BaseDialogForm):
         super().__init__(request, object_id, **values)
         obj = Action.objects.filter(pk=object_id).first()
         if obj is not None:
-            self.fields["parameters"].initial = _example(shown.parameters_schema(obj))
+            self.fields["parameters"].initial = _example(obj)
 
     def wanted(self, obj: Action) -> NewExecution:
         """The request. The token makes one execution of a form that is sent twice."""
@@ -66,18 +65,20 @@ class RunForm(BaseDialogForm):
         )
 
 
-def _example(schema: Any) -> dict[str, Any]:
-    """The parameters that a schema requires, and those with a default that is no secret, to be
+def _example(obj: Action) -> dict[str, Any]:
+    """The parameters that its schema requires, and those with a default that has no secret, to be
     filled in."""
+    schema = obj.parameters_schema
     properties = schema.get("properties", {}) if isinstance(schema, dict) else {}
     required = schema.get("required", ()) if properties else ()
-    return {
-        name: None if is_secret else of.get("default")
+    without_secrets = shown.parameters_schema(obj)["properties"] if properties else {}
+    defaults = {
+        name: of["default"]
         for name, of in properties.items()
-        if isinstance(of, dict)
-        for is_secret in [of.get("default") == REDACTED]
-        if name in required or ("default" in of and not is_secret)
+        if isinstance(of, dict) and "default" in of
+        if of["default"] == without_secrets[name]["default"]
     }
+    return {name: defaults.get(name) for name in properties if name in required or name in defaults}
 
 
 @admin.register(Pack)
