@@ -1624,9 +1624,23 @@ MUTANTS = (
     Mutant(
         "a batch counts as one row of a plan",
         STATEMENTS_FILE,
-        "max((len(values[name]) for name in self._batches), default=1)",
+        "max((len(values[name]) for name in self._lists), default=1)",
         "1",
         (STATEMENTS,),
+    ),
+    Mutant(
+        "a list of ids counts as one row of a plan",
+        STATEMENTS_FILE,
+        "[*UNNESTED.findall(sql), *lists]",
+        "UNNESTED.findall(sql)",
+        (STATEMENTS,),
+    ),
+    Mutant(
+        "a query about no id is composed",
+        "orchestrator/core/models/prepared.py",
+        "        if not ids:  #",
+        "        if False:  #",
+        (("tests/core/api/test_executions.py",),),
     ),
     Mutant(
         "plan is renewed before PostgreSQL has one for all values",
