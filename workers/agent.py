@@ -38,6 +38,7 @@ from workers.probes import Prober
 from workers.releases import Releases
 from workers.returns import Returns
 from workers.runtimes import container, work_dirs
+from workers.sentinel import seconds_counted
 
 log = structlog.get_logger(__name__)
 
@@ -83,18 +84,20 @@ class Agent:
         """
         _declare(self.worker_id)
         database.wait_until_reachable()
+        offered, missing_code = runtimes.offered(), self.code.survey()
         self.may_vanish = False
+        asked_at = seconds_counted()
         try:
             worker = fleet.register(
                 worker_id=self.worker_id,
                 capacity=self.capacity,
-                runtimes=runtimes.offered(),
+                runtimes=offered,
                 isolation=isolation.of_processes(),
                 host=socket.gethostname(),
                 pid=os.getpid(),
                 version=_celery_version(),
                 is_ready=False,
-                missing_code=self.code.survey(),
+                missing_code=missing_code,
                 replaces=self.replaces,
                 now=clock.now(),
             )
@@ -110,7 +113,7 @@ class Agent:
             log.warning("this worker is root, and so are its actions: set MUSTER_ACTION_USER")
         # inherited by pool children and their actions, so that all of them can be found again
         os.environ[processes.WORKER_TOKEN] = self._token(self.incarnation)
-        self.heartbeat.sentinel.renew()
+        self.heartbeat.begin(asked_at)
         # a connection must not be shared with the children
         connections.close_all()
 

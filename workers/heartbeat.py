@@ -118,6 +118,12 @@ class Heartbeat(threading.Thread):
             self._pause(self._pause_seconds(renewed=renewed))
         connections.close_all()
 
+    def begin(self, asked_at: float) -> None:
+        """Count from the registration, which is the first heartbeat; `asked_at`: when it was asked
+        for. Before it, the worker may have waited for broker and database for any time."""
+        self.renewed_at = asked_at
+        self.sentinel.renew()
+
     def _pause_seconds(self, *, renewed: bool) -> float:
         """The time until the next heartbeat, counted from when the last one was asked for: that of
         a database which stood still was old when it was renewed, and little of its time is left."""

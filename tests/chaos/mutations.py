@@ -1629,6 +1629,13 @@ MUTANTS = (
         (STATEMENTS,),
     ),
     Mutant(
+        "a registration is no heartbeat",
+        "workers/heartbeat.py",
+        "        self.renewed_at = asked_at\n        self.sentinel.renew()",
+        "        self.sentinel.renew()",
+        (("tests/workers/test_heartbeat.py",),),
+    ),
+    Mutant(
         "a list of ids counts as one row of a plan",
         STATEMENTS_FILE,
         "[*UNNESTED.findall(sql), *lists]",

@@ -12,6 +12,8 @@ from django.db import OperationalError
 from django.utils import timezone
 
 from orchestrator.core import fleet
+from workers import processes
+from workers.agent import Agent as Registered
 from workers.heartbeat import RETRY_SECONDS, Heartbeat
 
 
@@ -82,6 +84,33 @@ def test_renewed_heartbeat_is_told_to_the_sentinel_and_compared_with_what_runs(
     assert beating._beat()
     assert notes.story == ["sentinel renewed", "takes work", "audit"]
     assert beating.renewed_at > before
+
+
+def test_registration_is_the_first_heartbeat_however_long_the_start_has_waited(
+    monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Any
+) -> None:
+    settings.DATA_DIR = tmp_path
+    agent: Any = Registered(worker_id=1, capacity=1, pool_kind="thread")
+
+    def wait_for_an_executor(_: int) -> None:
+        agent.heartbeat.renewed_at -= agent.heartbeat.limit_seconds + 1
+
+    monkeypatch.setattr("workers.agent._declare", wait_for_an_executor)
+    monkeypatch.setattr("workers.agent.database.wait_until_reachable", lambda: None)
+    monkeypatch.setattr("workers.agent.database.fingerprint", lambda: "here")
+    monkeypatch.setattr("workers.agent.runtimes.offered", lambda: ["python"])
+    monkeypatch.setattr(agent.code, "survey", list)
+    for left in ("processes.kill_all", "container.remove_left"):
+        monkeypatch.setattr(f"workers.agent.{left}", lambda token: None)
+    monkeypatch.setattr("workers.agent.work_dirs.remove_left", lambda: None)
+    monkeypatch.setattr(agent.heartbeat.sentinel, "renew", lambda: None)
+    monkeypatch.setenv(processes.WORKER_TOKEN, "")
+    row = SimpleNamespace(name="w1", incarnation=2)
+    monkeypatch.setattr("workers.agent.fleet.register", lambda **_: row)
+
+    agent.register()
+
+    assert (agent.name, agent.heartbeat.is_overdue) == ("w1", False)
 
 
 def test_worker_that_was_declared_lost_dies(beating: Any, notes: Agent) -> None:
