@@ -288,8 +288,9 @@ def claimed_is_started(evidence: Evidence) -> Iterator[Violation]:
     worker was hit by a fault.
 
     A worker that a broker keeps waiting for the acknowledgement of its claim may give it back when
-    it has waited long enough, and one that never got the answer to its claim when its heartbeats
-    have missed it: that counts no attempt. With any other end neither is an excuse.
+    it has waited long enough, one that never got the answer to its claim when its heartbeats have
+    missed it, and one whose row somebody holds when the row is free: that counts no attempt. With
+    any other end none of it is an excuse.
     """
     for row in evidence.rows:
         started = evidence.attempts_with_a_line.get(row.execution, set())
@@ -302,6 +303,8 @@ def claimed_is_started(evidence: Evidence) -> Iterator[Violation]:
             patience_seconds = UNSTARTED_SECONDS
             if after.event == "give_back":
                 broken |= {Effect.NO_BROKER}
+                if _row_was_held(evidence, claim.execution, after.at):
+                    continue
                 if _answer_was_lost(evidence, claim.at):
                     until_missed = HEARTBEATS_UNTIL_MISSED * evidence.terms.heartbeat_seconds
                     patience_seconds = max(patience_seconds, until_missed)
@@ -315,6 +318,14 @@ def claimed_is_started(evidence: Evidence) -> Iterator[Violation]:
                 f"{after.event} {waited_seconds:.1f} s later"
             )
             yield Violation("claimed_is_started", detail, row.execution)
+
+
+def _row_was_held(evidence: Evidence, execution: str, until: float) -> bool:
+    """Whether somebody held the row of this execution, and it was free again just now."""
+    return any(
+        execution in fault.executions and 0 <= until - fault.until <= LAG_SECONDS
+        for fault in evidence.faults
+    )
 
 
 def _answer_was_lost(evidence: Evidence, claimed_at: float) -> bool:

@@ -182,6 +182,18 @@ LIES: dict[str, tuple[Callable[..., Any], Evidence]] = {
         accounting.claimed_is_started,
         truth(events=[event("schedule"), event("claim"), event("give_back", at=107.0)], lines=[]),
     ),
+    "claimed, and given back when the row of another one is free": (
+        accounting.claimed_is_started,
+        truth(
+            events=LATE_GIVE_BACK,
+            lines=[],
+            faults=[
+                dataclasses.replace(
+                    fault("hold row locks", 101.0, 4.8), executions=frozenset({"another"})
+                )
+            ],
+        ),
+    ),
     "claimed and given back at the third heartbeat, though its answer was not lost": (
         accounting.claimed_is_started,
         truth(events=LATE_GIVE_BACK, lines=[], terms=Terms(heartbeat_seconds=2.0)),
@@ -334,6 +346,16 @@ TRUTHS: dict[str, Evidence] = {
     "worker that was frozen gave up": truth(
         lives=[Life("w1", 10.0, 130.0, accounting.EXIT_LOST), Life("w2", 10.0)],
         faults=[fault("freeze worker", 122.0, 7, "w1")],
+    ),
+    "claimed, and given back when its row is free": truth(
+        events=LATE_GIVE_BACK,
+        lines=[],
+        faults=[
+            dataclasses.replace(
+                fault("hold row locks", 101.0, 4.8),
+                executions=frozenset({event("claim").execution}),
+            )
+        ],
     ),
     "claim whose answer was lost, given back at the third heartbeat": truth(
         events=LATE_GIVE_BACK,
