@@ -56,11 +56,6 @@ def test_statement_is_planned_again_after_so_many_rows(monkeypatch: pytest.Monke
         "SELECT unnest(%(ns)s::int[]) AS planned_for_rows WHERE 1 = ANY(%(all)s::int[])"
     )
 
-    listed = Statement("SELECT 'planned_for_ids' WHERE 1 = ANY(%(ids)s)", lists=["ids"])
-    for size in (1, 3, 1):
-        listed.execute({"ids": [1] * size})
-    assert len(prepared("planned_for_ids")) == 2
-
     def plans(*sizes: int) -> int:
         for size in sizes:
             values = {"ns": list(range(size)), "all": [1] * 100}
@@ -71,6 +66,15 @@ def test_statement_is_planned_again_after_so_many_rows(monkeypatch: pytest.Monke
     assert plans(1) == 2
     assert plans(1, 1, 2) == 2
     assert plans(1) == 3
+
+
+def test_statement_is_planned_again_after_so_many_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statements, "PLANNED_AFTER", 4)
+    monkeypatch.setattr(statements, "LEAST_USES", 2)
+    statement = Statement("SELECT 'planned_for_ids' WHERE 1 = ANY(%(ids)s)", lists=["ids"])
+    for size in (1, 3, 1):
+        statement.execute({"ids": [1] * size})
+    assert len(prepared("planned_for_ids")) == 2
 
 
 def test_plan_that_a_migration_made_useless_is_renewed_at_its_first_error() -> None:

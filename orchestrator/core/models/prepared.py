@@ -29,11 +29,11 @@ _FIELDS: dict[type, Field[Any, Any]] = {UUID: UUIDField(), datetime: DateTimeFie
 STAND_IN = UUID("57a9d19e-0000-7000-8000-000000000000")
 """Any id, to see where it stands among the parameters of a query."""
 
-OF_ONE, OF_SEVERAL = "IN (%(v0)s)", "= ANY(%(v0)s)"
-"""The comparison with a list of one id, as Django writes it, and that with a list of any length."""
-
 STAND_IN_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 """Any time, for the same."""
+
+OF_ONE, OF_SEVERAL = "IN (%(v0)s)", "= ANY(%(v0)s)"
+"""The comparison with a list of one id, as Django writes it, and that with a list of any length."""
 
 
 class Prepared(Generic[P, Row]):
