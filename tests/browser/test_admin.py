@@ -315,6 +315,7 @@ def _wait_for_requests(page: Page, held: list[Route], number: int) -> None:
     assert len(held) == number
 
 
+@pytest.mark.slow
 def test_all_that_match_a_filter_are_changed_batch_by_batch_without_a_click_between(
     page: Page, muster: Installation
 ) -> None:

@@ -120,6 +120,7 @@ def test_what_is_typed_and_a_dialog_survive_live_changes(
     expect(page.get_by_role("combobox", name="Search", exact=True)).to_be_focused()
 
 
+@pytest.mark.slow
 def test_a_pause_ends_all_requests_and_afterwards_the_page_is_current(
     page: Page, muster: Installation, work: SimpleNamespace, requests: list[str]
 ) -> None:
@@ -138,6 +139,7 @@ def test_a_pause_ends_all_requests_and_afterwards_the_page_is_current(
     expect(accepted).to_have_text(str(before + 1))
 
 
+@pytest.mark.slow
 def test_without_a_stream_the_page_says_so_and_still_moves(
     page: Page, muster: Installation, work: SimpleNamespace
 ) -> None:
@@ -150,6 +152,7 @@ def test_without_a_stream_the_page_says_so_and_still_moves(
     expect(accepted).to_have_text(str(before + 1), timeout=2 * LOOK_MS)
 
 
+@pytest.mark.slow
 def test_a_hidden_tab_holds_no_connection(
     page: Page, muster: Installation, work: SimpleNamespace, requests: list[str]
 ) -> None:
@@ -176,6 +179,7 @@ def test_a_hidden_tab_holds_no_connection(
     is_live(page)
 
 
+@pytest.mark.slow
 def test_a_frozen_executor_is_said_on_every_page_and_no_longer_when_it_goes_on(
     page: Page, muster: Installation, work: SimpleNamespace
 ) -> None:
@@ -194,6 +198,7 @@ def test_a_frozen_executor_is_said_on_every_page_and_no_longer_when_it_goes_on(
 # --- acts -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_worker_is_cordoned_from_the_palette_with_a_reason_and_not_without(
     page: Page, muster: Installation, work: SimpleNamespace
 ) -> None:
@@ -264,6 +269,7 @@ def test_the_theme_that_is_chosen_stays(page: Page, work: SimpleNamespace) -> No
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
 
 
+@pytest.mark.slow
 def test_every_page_is_without_fault_and_as_wide_as_its_window(
     themed: tuple[Page, Page], work: SimpleNamespace
 ) -> None:

@@ -91,6 +91,7 @@ def test_a_dead_workers_queue_shows_depth_and_time_left_and_then_its_letter(
     expect(page.get_by_text("queue_ttl_expired").first).to_be_visible()
 
 
+@pytest.mark.slow
 def test_twelve_tabs_of_one_browser_load_and_act(
     browser: Browser, address: str, session: Any, work: SimpleNamespace
 ) -> None:
@@ -174,6 +175,7 @@ def test_a_page_at_twice_the_size_fits_its_window_and_nothing_moves_if_that_is_w
     context.close()
 
 
+@pytest.mark.slow
 def test_every_page_is_without_fault_and_as_wide_as_its_window(
     themed: Any, work: SimpleNamespace
 ) -> None:

@@ -176,6 +176,7 @@ def test_each_view_has_an_address_that_lasts(page: Page, work: SimpleNamespace) 
     expect(tabs.get_by_role("link", name="Steps")).to_have_attribute("aria-current", "page")
 
 
+@pytest.mark.slow
 def test_pages_and_dialogs_of_tasks_are_without_fault_and_as_wide_as_their_window(
     themed: tuple[Page, Page], work: SimpleNamespace
 ) -> None:

@@ -200,6 +200,7 @@ def test_each_starts_at_its_time_and_no_earlier() -> None:
     assert len(started()) == 14
 
 
+@pytest.mark.slow
 def test_rate_over_a_minute_of_looks() -> None:
     make_policy(kind="rate", limit=10, window_seconds=1)
     make_worker("w2", capacity=2_000)

@@ -100,6 +100,7 @@ def test_quota_is_exact_among_executors() -> None:
     assert PolicyBucket.objects.get().used == 7
 
 
+@pytest.mark.slow
 def test_limit_that_is_changed_under_load_is_never_exceeded() -> None:
     """It goes up and down while executors work; nothing starts beyond its largest value."""
     make_policy(limit=2)

@@ -111,6 +111,7 @@ def test_rule_that_was_disabled_answers_none_of_a_thousand_events(shared: Instal
 
 
 @pytest.mark.parametrize("backend", ["servers"], indirect=True)  # with several executors
+@pytest.mark.slow
 def test_rule_that_is_enabled_and_disabled_answers_nothing_once_it_is_disabled(
     install: Callable[..., Any],
 ) -> None:

@@ -112,6 +112,7 @@ def test_twenty_deferrals_exceed_no_retries_and_it_completes_when_it_is_accepted
     assert len(muster.journal.starts("press")) == 1
 
 
+@pytest.mark.slow
 def test_worker_takes_it_again_after_a_time_without_one(
     install: Callable[..., Installation],
 ) -> None:
@@ -181,6 +182,7 @@ def test_new_life_of_the_worker_has_no_pauses_and_nothing_is_lost(
     assert len(muster.journal.starts("press")) == len(ids) - len(lost)
 
 
+@pytest.mark.slow
 def test_without_a_queue_the_action_alone_is_paused(install: Callable[..., Installation]) -> None:
     muster = install(defer_seconds=0.2, defer_pause_seconds=600)
     cold: Path = muster.directory / "cold"

@@ -81,6 +81,7 @@ def test_task_that_retries_itself_ends_when_its_provider_is_up(
     assert muster.submit("shop.charge", parameters, idempotency_key="A-1").id == execution.id
 
 
+@pytest.mark.slow
 def test_retries_come_to_an_end_with_the_error_of_the_task(muster: Muster, tmp_path: Path) -> None:
     parameters = {"order": "A-2", "amount": 1, "provider": str(tmp_path / "nowhere")}
     started = time.monotonic()

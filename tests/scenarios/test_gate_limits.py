@@ -89,6 +89,7 @@ def test_prefetch_is_the_slots_and_the_buffer_shared_by_the_executors(door: Door
 
 
 @pytest.mark.parametrize("opened", ["classic"], indirect=True)
+@pytest.mark.slow
 def test_user_of_a_gate_reaches_nothing_of_muster(opened: Doors, door: Door) -> None:
     """With the rights that the page about gates gives: its own queues, and no exchange but the
     default one."""

@@ -80,6 +80,7 @@ def test_delivery_is_unacknowledged_until_its_answer_is_confirmed(door: Door) ->
     foreign.wait_until(lambda: door.unacknowledged() == 0, "still unacknowledged")
 
 
+@pytest.mark.slow
 def test_row_answers_for_a_message_where_the_gate_says_so(door: Door) -> None:
     label = f"row {door.name}"
     door.make(custody="row")
@@ -261,6 +262,7 @@ def test_message_that_died_in_its_queue_is_answered(door: Door) -> None:
 
 
 @pytest.mark.parametrize("opened", ["quorum"], indirect=True)  # others have no delivery limit
+@pytest.mark.slow
 def test_message_that_killed_as_many_consumers_as_its_queue_allows_is_answered(door: Door) -> None:
     door.make()
     door.close_queue()

@@ -222,6 +222,7 @@ def test_large_body_in_pieces_is_taken_of_a_known_path_alone(hooks: Hooks) -> No
 
 
 @pytest.mark.parametrize("backend", ["servers"], indirect=True)
+@pytest.mark.slow
 def test_api_that_dies_after_the_commit_leaves_an_event_that_a_repetition_finds(
     install: Callable[..., Installation], backend: Backend
 ) -> None:

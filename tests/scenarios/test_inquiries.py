@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.scenarios.installation import Installation
 
@@ -117,6 +118,7 @@ def test_action_asks_with_the_token_that_its_worker_made(shared: Installation) -
     assert [row.asked_by_execution_id for row in asked] == [id]
 
 
+@pytest.mark.slow
 def test_two_branches_answered_ten_milliseconds_apart_never_leave_a_task_stuck(
     install: Callable[..., Any],
 ) -> None:

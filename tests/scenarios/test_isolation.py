@@ -128,6 +128,7 @@ def test_pickle_in_any_pipe_is_read_by_nobody(install: Callable[..., Any], place
 
 
 @SERVERS
+@pytest.mark.slow
 def test_code_of_muster_in_an_action_leads_to_no_server(with_canary: Callable[..., Any]) -> None:
     muster = with_canary()
     muster.start_executor()
@@ -163,6 +164,7 @@ def test_worker_without_root_keeps_its_memory_from_actions_of_its_user(
 
 @ONE_BACKEND  # whose files are beside the worker
 @users.needs_root
+@pytest.mark.slow
 def test_no_action_is_root_or_its_worker_where_actions_have_a_user(
     with_canary: Callable[..., Installation], canary: str, place: Path
 ) -> None:
@@ -217,6 +219,7 @@ def test_action_that_needs_a_user_of_its_own_goes_to_no_worker_without_one(
 # --- what messages can do ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_remote_control_of_celery_is_off(shared: Installation) -> None:
     before = [shared.worker(name).incarnation for name in ("w1", "w2")]
     queue = shared.client.call("queues_of_worker", id=shared.worker("w1").id)[0][0]

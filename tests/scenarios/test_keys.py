@@ -35,6 +35,7 @@ def digest(value: str) -> dict[str, str]:
     return {"sha256": hashlib.sha256(value.encode()).hexdigest()}
 
 
+@pytest.mark.slow
 def test_action_gets_the_value_as_it_is_at_the_claim(
     install: Callable[..., Installation], backend: Backend
 ) -> None:

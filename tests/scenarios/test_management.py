@@ -97,6 +97,7 @@ def test_consumer_of_a_workers_queue_is_seen_while_the_worker_runs(
     muster.wait_for(lambda: consumers() == 1, "the worker is not seen")
 
 
+@pytest.mark.slow
 def test_rabbitmqadmin_lists_the_queues_reads_letters_and_purges(
     muster: Installation, api: httpx.Client, port: int, tmp_path: Path
 ) -> None:

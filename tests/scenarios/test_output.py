@@ -148,6 +148,7 @@ def test_output_of_a_killed_worker_stays_and_the_next_attempt_follows(
 
 
 @pytest.mark.parametrize("backend", ["servers"], indirect=True)
+@pytest.mark.slow
 def test_flood_is_bounded_in_memory_and_in_the_database(shared: Installation) -> None:
     muster = shared
     gate = muster.directory / "flooded"

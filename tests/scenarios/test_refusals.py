@@ -56,6 +56,7 @@ def test_unknown_setting_is_named_and_ends_the_process(install: Callable[..., An
     assert "Did you mean MUSTER_HEARTBEAT_INTERVAL_SECONDS?" in service.log()
 
 
+@pytest.mark.slow
 def test_changed_ttl_of_dead_letters_ends_executor_and_worker_with_the_same_words(
     install: Callable[..., Any],
 ) -> None:

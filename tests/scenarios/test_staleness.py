@@ -41,6 +41,7 @@ def wait_for_state(muster: Installation, id: UUID, state: str) -> None:
     muster.wait_for(look, f"the task is not {state}")
 
 
+@pytest.mark.slow
 def test_stale_task_is_investigated_once_whoever_looks_for_it(
     install: Callable[..., Any],
 ) -> None:

@@ -113,6 +113,7 @@ def test_revoked_token_ends_its_stream_and_socket_within_five_seconds(
         assert time.monotonic() - revoked_at <= 5.0
 
 
+@pytest.mark.slow
 def test_client_hears_only_of_what_it_may_see(
     shared: Installation, listen: Callable[..., Stream]
 ) -> None:
@@ -348,6 +349,7 @@ SHIP = {
 
 
 @pytest.mark.parametrize("backend", ["embedded"], indirect=True)  # no server at all
+@pytest.mark.slow
 def test_one_stream_of_an_installation_on_one_machine_tells_it_all(
     install: Callable[..., Any],
 ) -> None:
