@@ -3,6 +3,14 @@
 set -eu
 cd "$(dirname "$0")"
 
+# what compose.yaml does not read would be ignored in silence
+for name in $(sed -n 's/^ *\(export \)\{0,1\}\(MUSTER_[A-Z0-9_]*\)=.*/\2/p' .env 2>/dev/null); do
+    grep -q "[$]{$name:" compose.yaml || {
+        echo "deploy/.env has $name, which services read from deploy/muster.env: move it there." >&2
+        exit 1
+    }
+done
+
 # letters and digits: they become part of URLs
 random() { LC_ALL=C tr -dc 'A-Za-z0-9' </dev/urandom | head -c "$1"; }
 

@@ -26,7 +26,8 @@ LOGINS = {
     for service in ("API", "EXECUTOR", "BEAT", "WORKER", "NOTIFIER")
     for server in ("DATABASE", "BROKER")
 }
-OURS = ("migrate", "api", "executor", "sensor", "notifier", "beat", "worker")
+WORKERS = ("worker-1", "worker-2")
+OURS = ("migrate", "api", "executor", "sensor", "notifier", "beat", *WORKERS)
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +51,35 @@ class TestCompose:
         assert uses
         assert all(use.startswith(":?") for use in uses), uses
 
-    def test_worker_has_more_time_to_stop_than_it_gives_its_actions(self, services, settings):
-        grace = services["worker"]["stop_grace_period"]
+    @pytest.mark.parametrize("name", WORKERS)
+    def test_worker_has_more_time_to_stop_than_it_gives_its_actions(self, services, settings, name):
+        grace = services[name]["stop_grace_period"]
         assert int(grace.removesuffix("s")) >= settings.MUSTER.shutdown_timeout_seconds + 15
+
+    def test_each_worker_is_one_of_its_own(self, services):
+        """Two processes of one name replace each other. Compose does not scale a service whose
+        container has a name."""
+        commands = [services[name]["command"] for name in WORKERS]
+        names = [command[command.index("--name") + 1] for command in commands]
+        containers = [services[name]["container_name"] for name in WORKERS]
+        assert len(set(names)) == len(set(containers)) == len(WORKERS) >= 2
+
+    def test_all_of_ours_get_the_settings_of_muster_and_nobody_else(self, services):
+        file = [{"path": "muster.env", "required": False}]
+        having = {name for name in services if services[name].get("env_file") == file}
+        assert having == set(OURS)
+
+    def test_settings_of_muster_come_from_their_file_but_for_those_with_passwords(self, services):
+        """What `environment` names would count instead of the file."""
+        named = {key for name in OURS for key in services[name]["environment"]}
+        assert {key for key in named if key.startswith("MUSTER_")} == {"MUSTER_GATE_BROKERS"}
+
+    def test_there_are_actions_to_run(self, services):
+        steps = services["migrate"]["command"][-1].splitlines()
+        assert steps[:2] == [
+            "python manage.py migrate --no-input",
+            "python manage.py pack install packs/core",
+        ]
 
     def test_knows_no_password_of_its_own(self, text):
         text = re.sub(r"(?m)^ *#.*$", "", text)
@@ -71,14 +98,14 @@ class TestCompose:
             for each in service.get("volumes", ())
         ]
         assert len(volumes) == len(set(volumes))
-        assert not any("volumes" in services[name] for name in OURS if name != "worker")
+        assert not any("volumes" in services[name] for name in OURS if name not in WORKERS)
 
     @pytest.mark.parametrize("name", OURS)
     def test_our_services_have_no_privileges(self, services, name):
         service = services[name]
         assert service["cap_drop"] == ["ALL"]
         assert service["security_opt"] == ["no-new-privileges:true"]
-        assert service.get("read_only", False) == (name != "worker")
+        assert service.get("read_only", False) == (name not in WORKERS)
         assert "privileged" not in service
 
     def test_code_of_packs_may_be_executed_where_it_is_run_and_nowhere_else(self, services):
@@ -92,16 +119,17 @@ class TestCompose:
         }
         # a worker has a volume, where Docker lets things be executed; `migrate` installs packs
         assert executable == {"sensor", "migrate"}
-        assert services["worker"]["volumes"] == ["worker:/var/lib/muster"]
+        for name in WORKERS:
+            assert services[name]["volumes"] == [f"{name}:/var/lib/muster"]
 
-    @pytest.mark.parametrize("name", ["api", "executor", "beat", "worker", "notifier"])
+    @pytest.mark.parametrize("name", ["api", "executor", "beat", *WORKERS, "notifier"])
     def test_each_kind_of_service_has_logins_of_its_own(self, services, name):
-        kind = name.upper()
+        kind = name.partition("-")[0].upper()
         environment = services[name]["environment"]
         owner = services["migrate"]["environment"]
         for what, scheme in (("DATABASE", "postgresql"), ("BROKER", "amqp")):
             url = environment[f"{what}_URL"]
-            assert url.startswith(f"${{{kind}_{what}_URL:-{scheme}://muster_{name}:")
+            assert url.startswith(f"${{{kind}_{what}_URL:-{scheme}://muster_{kind.lower()}:")
             assert f"${{{kind}_{what}_PASSWORD:?" in url
             assert owner[f"{kind}_{what}_URL"] == url, "who makes the login knows it"
         assert not {"POSTGRES_PASSWORD", "RABBITMQ_PASSWORD"} & set(
@@ -180,6 +208,29 @@ def test_passwords_are_made_once_and_are_their_owners(tmp_path: Path) -> None:
     assert (tmp_path / ".env").read_text() == made
 
 
+@pytest.mark.parametrize(
+    ("line", "is_moved"),
+    [
+        ("MUSTER_WORKER_QUEUE_TTL_MS=600000", True),
+        ("export MUSTER_TLS=on", True),
+        ("MUSTER_PORT=9000", False),
+        ("MUSTER_GATE_BROKERS=orders=amqp://orders.internal//", False),
+        ("# MUSTER_TLS=on", False),
+    ],
+)
+def test_setting_that_no_service_would_see_is_no_line_of_the_passwords_file(
+    tmp_path: Path, line: str, is_moved: bool
+) -> None:
+    for name in ("make-env.sh", "compose.yaml"):
+        shutil.copy(DEPLOY / name, tmp_path)
+    (tmp_path / ".env").write_text(f"{line}\n")
+    done = subprocess.run(
+        ["sh", str(tmp_path / "make-env.sh")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == int(is_moved)
+    assert ("deploy/muster.env" in done.stderr) == is_moved
+
+
 @pytest.mark.skipif(not shutil.which("redis-server"), reason="redis-server is not installed")
 def test_redis_takes_its_password_from_its_input(services: dict[str, Any], tmp_path: Path) -> None:
     port = free_port()
@@ -250,7 +301,7 @@ class TestUnits:
 def test_ring_is_given_to_whoever_opens_keys_and_to_nobody_else() -> None:
     section = (DEPLOY / "README.md").read_text().partition("## Keys\n")[2]
     (in_containers,) = re.findall(r"```yaml\n(.+?)```", section, re.DOTALL)
-    assert yaml.safe_load(in_containers)["services"].keys() == {"api", "worker", "sensor"}
+    assert yaml.safe_load(in_containers)["services"].keys() == {"api", *WORKERS, "sensor"}
     units = set(re.findall(r"`(?:systemctl edit )?(muster-[\w@]+)`", section))
     assert units == {"muster-api", "muster-worker@", "muster-sensor"}
 
