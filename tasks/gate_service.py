@@ -9,7 +9,7 @@ from types import FrameType
 
 import structlog
 
-from orchestrator.core import brokers, database, relay
+from orchestrator.core import brokers, database, presence, relay
 from tasks.gates import Keeper, stop_all
 
 log = structlog.get_logger(__name__)
@@ -28,7 +28,9 @@ def run(name: str) -> None:
     keepers = [Keeper(alias, f"{name}@{socket.gethostname()}") for alias in brokers.aliases()]
     for keeper in keepers:
         keeper.start()
+    here = presence.begin("gate", name)
     log.info("gate ready.", name=name)
     stopping.wait()
     stop_all(keepers)
+    here.stop()
     relay.flush()

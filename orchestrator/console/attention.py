@@ -68,6 +68,7 @@ def items(look: Look) -> list[Item]:
 
 FOLLOWS = {
     "executor": "Nothing new is scheduled, retried or ended in time while none is alive.",
+    "gate": "Its gates are left to executors, and to other services of its kind.",
     "beat": "Executors do its maintenance, a little later. Periodic tasks of yours are not sent.",
     "api": "Whoever is connected to it waits.",
     "notifier": "Its clients hear nothing.",

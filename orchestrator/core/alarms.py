@@ -109,7 +109,7 @@ def beat(noted_at: datetime | None, now: datetime) -> Iterator[Alarm]:
         yield Alarm(
             f"Beat has noted nothing for {silent}",
             "The executors do its maintenance, a little later. Periodic tasks of yours are not "
-            "sent. Start it: celery -A settings beat.",
+            "sent. Start it: manage.py beat.",
             reverse("admin:django_celery_beat_periodictask_changelist"),
         )
 

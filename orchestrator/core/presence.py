@@ -90,7 +90,7 @@ def alive(known: list[Life], now: datetime) -> list[Life]:
 
 
 def of_core(*, now: datetime) -> QuerySet[Any]:
-    """Executors, beats, API processes and notifiers."""
+    """Executors, gate services, beats, API processes and notifiers."""
     after = Value(SILENT_AFTER_SECONDS, FloatField())
     return columns(Service.objects.heard_since(now - LISTED), silent_after_seconds=after)
 

@@ -22,13 +22,7 @@ def executor() -> Service:
 
 
 def beat() -> Service:
-    return Service(
-        name="beat",
-        command=[
-            *(sys.executable, "-m", "celery", "-A", "settings", "beat"),
-            *("--pidfile", "", "--loglevel", "INFO"),
-        ],
-    )
+    return Service(name="beat", command=_manage("beat"))
 
 
 def sensor() -> Service:

@@ -11,7 +11,7 @@ from django.conf import settings
 from orchestrator.core import advice, clock, executions, fleet, messages
 from orchestrator.core.executions import Ended
 from orchestrator.core.fleet import Need, NoWorkerAvailable, Placement
-from orchestrator.core.management.ping import ping
+from orchestrator.core.management.ping import of_worker
 from orchestrator.core.models import Execution, ExecutionEvent, Pack, Worker, WorkerEvent
 from orchestrator.core.reasons import Reason
 from orchestrator.core.states import ExecutionStatus
@@ -276,7 +276,7 @@ def test_ping_listing_and_advice_say_what_a_worker_lacks() -> None:
     make_worker("w1", now=now, missing_code=PACK, host="web1")
     make_action("maps.draw")
     Pack.objects.update(path="/packs/maps")
-    is_well, line = ping("w1", now=now)
+    is_well, line = of_worker("w1", now=now)
     assert is_well, "it runs what else there is"
     assert f"active, lacks the pack maps: {WHY}" in line
     listing = commands.printed("workers", "list")

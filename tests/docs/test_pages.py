@@ -50,7 +50,7 @@ REQUEST = re.compile(r"(GET|POST|PUT|PATCH|DELETE) (/[^\s?]*)")
 OUTSIDE = ("/metrics", "/health/live", "/health/ready", "/api/v1/stream")
 """Routes that are not of the API."""
 
-MADE = {"deploy/.env"}
+MADE = {"deploy/.env", "deploy/muster.env"}
 """Files that are made where they are needed."""
 
 

@@ -28,6 +28,7 @@ def test_gates_are_kept_by_a_service_of_their_own(opened: Doors) -> None:
     door.send("t1", {"text": "hello"})
 
     assert door.client.wait(door.output).told == ("t1", "RESULT_SUCCESS")
+    assert "gate door: alive" in installation.command("gate", "--ping", "door")
 
     # an orderly end gives nothing back that would count as lost
     gate.process.terminate()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import psutil
@@ -93,6 +94,36 @@ def test_worker_shows_that_it_lives_until_it_has_left(install: Callable[..., Any
     assert w1.exit_status() == 0
     assert not sign.exists()
     assert "gone (stopped)" in ping(muster, "w 1", exit_status=1)
+
+
+@pytest.mark.parametrize("backend", ["servers"], indirect=True)
+@pytest.mark.slow
+def test_services_are_asked_after_with_their_own_commands_and_logins(
+    install: Callable[..., Any],
+) -> None:
+    muster: Installation = install()
+    logins = {"executor": "executor", "gate": "executor", "sensor": "executor", "beat": "beat"}
+    services = {
+        name: muster.start(name, "manage.py", name, **muster.login(login))
+        for name, login in logins.items()
+    }
+    muster.ready()
+
+    def asked(name: str) -> tuple[int, str]:
+        done = muster.start("ping", "manage.py", name, "--ping", **muster.login(logins[name]))
+        return done.exit_status(), done.log()
+
+    def is_alive(name: str) -> bool:
+        return asked(name)[0] == 0
+
+    for name in services:
+        muster.wait_for(partial(is_alive, name), f"{name} is not heard of")
+        services[name].signal(signal.SIGTERM)
+    for name, service in services.items():
+        assert service.exit_status() == 0
+        status, line = asked(name)
+        assert status == 1
+        assert f"{name} {name}: ended by itself" in line
 
 
 def unhealthy_events(muster: Installation, name: str) -> list[Any]:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import redis
 import yaml
+from django.core.management import get_commands, load_command_class
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
@@ -144,6 +145,21 @@ class TestCompose:
             == "${MUSTER_GATE_BROKERS:-}"
         }
         assert having == {"api", "executor"}
+
+    @pytest.mark.parametrize("name", [name for name in OURS if name != "migrate"])
+    def test_each_service_is_asked_whether_it_lives(self, services, name):
+        assert {"test", "interval", "timeout", "retries"} <= services[name]["healthcheck"].keys()
+
+    @pytest.mark.parametrize("name", ["executor", "sensor", "beat"])
+    def test_the_probe_is_a_command_of_ours_that_asks_for_the_name_that_the_service_has(
+        self, services, name
+    ):
+        command, probe = services[name]["command"], services[name]["healthcheck"]["test"]
+        assert probe == ["CMD", *command, "--ping"]
+        kind = command[-1]
+        parser = load_command_class(get_commands()[kind], kind).create_parser("manage.py", kind)
+        asked = parser.parse_args(["--ping"])
+        assert asked.ping in (getattr(asked, "name", None), True)
 
     def test_everything_listens_on_this_host_alone(self, services):
         ports = [port for service in services.values() for port in service.get("ports", ())]

@@ -1,4 +1,4 @@
-"""The Celery worker in the process of a command."""
+"""Celery's worker and beat in the process of a command."""
 
 from __future__ import annotations
 
@@ -55,6 +55,13 @@ def run_worker(
     )
     worker.start()
     sys.exit(worker.exitcode)
+
+
+def run_beat(*, loglevel: str) -> None:
+    """Run `celery -A settings beat` in this process, without a file of its pid, which after a kill
+    would be in the way of the next one."""
+    app: Any = find_app("settings")
+    app.Beat(loglevel=loglevel).run()
 
 
 def _say(message: str, file: Any = sys.__stderr__) -> None:

@@ -14,7 +14,7 @@ from orchestrator.core import garbage
 OURS = "orchestrator."
 """The beginning of the names of our apps."""
 
-SERVICES = ("api", "executor", "notifier", "sensor", "worker")
+SERVICES = ("api", "beat", "executor", "notifier", "sensor", "worker")
 """Commands whose log says what they set up and ask for."""
 
 LOGGERS_OF_SERVICES = ("httpx", "orchestrator.core.declarations")

@@ -15,10 +15,11 @@ class ServiceQuerySet(models.QuerySet["Service"]):
 
 
 class Service(models.Model):
-    """One life of an executor, a beat, an API process or a notifier."""
+    """One life of an executor, a gate service, a beat, an API process or a notifier."""
 
     class Kind(models.TextChoices):
         EXECUTOR = "executor"
+        GATE = "gate"
         BEAT = "beat"
         API = "api"
         NOTIFIER = "notifier"
@@ -39,7 +40,7 @@ class Service(models.Model):
         constraints = [
             models.CheckConstraint(
                 name="service_kind_is_known",
-                condition=models.Q(kind__in=["executor", "beat", "api", "notifier"]),
+                condition=models.Q(kind__in=["executor", "gate", "beat", "api", "notifier"]),
             ),
         ]
 

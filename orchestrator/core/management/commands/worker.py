@@ -70,10 +70,7 @@ class Command(output.MusterCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["ping"]:
-            is_well, line = ping.ping(options["ping"], now=clock.now())
-            if not is_well:
-                raise CommandError(str(output.plain(line)))
-            self.say(line)
+            ping.answer(self, ping.of_worker(options["ping"], now=clock.now()))
             return
         if options["runtimes"]:
             os.execv(sys.executable, [sys.executable, "-m", "workers.survey"])  # noqa: S606

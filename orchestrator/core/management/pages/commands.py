@@ -67,7 +67,8 @@ def _spelled(action: argparse.Action) -> str:
         return option
     if action.metavar is None and action.choices:
         return f"{option} {'|'.join(map(str, action.choices))}"
-    return f"{option} {action.metavar or action.dest.upper()}"
+    value = str(action.metavar or action.dest.upper())
+    return f"{option} [{value}]" if action.nargs == "?" else f"{option} {value}"
 
 
 def _help_text(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
