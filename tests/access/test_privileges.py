@@ -17,6 +17,7 @@ from orchestrator.access import privileges
 from orchestrator.access.privileges import credentials, postgresql, rabbitmq
 from orchestrator.core import frame, topology
 from orchestrator.core.frame import NONE, READ, Rights, TableRights
+from orchestrator.core.management.pages import topology as topology_page
 from tests import commands, servers
 
 run, document, refused = commands.of("privileges")
@@ -410,10 +411,12 @@ def test_worker_of_its_own_user_has_its_own_queues_alone() -> None:
     assert allows(own.read, *names) == mine
     write, bind = own.topics[topology.executions_exchange()]
     keys = [
-        *("execution.requested", "execution.completed", "task.requested"),
+        *("execution.requested", "execution.completed", "execution.status.changed"),
+        *("task.requested", "enforcement.created", "inquiry.responded", "bulk.ordered"),
         *(key(id) for id in (7, 8, 71) for key in (topology.dispatch_key, topology.cancel_key)),
     ]
-    assert allows(write, *keys) == ["execution.requested", "execution.completed"]
+    assert allows(write, *keys) == keys[:3]
+    assert topology.notifications_exchange() in allows(own.write, *topology.exchange_purposes())
     assert allows(bind, *keys, "#") == [topology.dispatch_key(7), topology.cancel_key(7)]
     assert not allows(own.topics[topology.dead_letter_exchange()][0], *keys, "")
 
@@ -423,10 +426,31 @@ def test_api_publishes_requests_dispatches_and_cancels_and_reads_notifications_a
     told = topology.notifications_exchange()
     assert allows(api.read, *QUEUES, *OF_WORKERS, *topology.exchange_purposes()) == [told]
     of_worker = [topology.dispatch_key(3), topology.cancel_key(3)]
-    keys = ["execution.requested", "task.requested", *of_worker]
+    keys = [
+        *("execution.requested", "execution.completed", "execution.status.changed"),
+        *("task.requested", "enforcement.created", "inquiry.responded", "bulk.ordered"),
+        *of_worker,
+    ]
     write, bind = api.topics[topology.executions_exchange()]
-    assert allows(write, *keys, "#") == keys
+    assert allows(write, *keys, "event.created", "#") == keys
     assert allows(bind, *keys) == []
+    write, bind = api.topics[topology.events_exchange()]
+    assert allows(write, *keys, "event.created", "#") == ["event.created"]
+    assert allows(bind, "event.created") == []
+    assert set(allows(api.write, *topology.exchange_purposes())) == {
+        topology.executions_exchange(), topology.events_exchange(), told,
+    }  # fmt: skip
+
+
+def test_page_of_the_topology_shows_where_each_service_may_publish() -> None:
+    exchanges = [*topology.exchange_purposes()]
+    exchanges.remove(topology.dead_letter_exchange())
+    published = topology_page.published()
+    for service in ("api", "executor", "worker"):
+        may = rabbitmq.permissions(service).write
+        assert allows(may, *exchanges) == list(published[service])
+    # with the executor's login
+    assert set(published["sensor"]) <= set(published["executor"])
 
 
 def test_notifier_reads_notifications_in_queues_of_its_own_and_tells_nobody() -> None:

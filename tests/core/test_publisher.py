@@ -13,10 +13,20 @@ import pytest
 from kombu import Consumer
 from kombu.message import Message as Received
 
+from orchestrator.automation import messages as of_rules
+from orchestrator.bulk import messages as of_bulk
 from orchestrator.core import brokers, lanes, publisher, topology
 from orchestrator.core.lanes import Lane, RawMessage
-from orchestrator.core.messages import Message, cancel, completed, dispatch, requested
-from orchestrator.workflows import messages
+from orchestrator.core.messages import (
+    Message,
+    cancel,
+    completed,
+    dispatch,
+    requested,
+    status_changed,
+)
+from orchestrator.inquiries import messages as of_inquiries
+from orchestrator.workflows import messages as of_tasks
 from settings.celery import app
 from tests.core.received import get
 
@@ -24,47 +34,86 @@ ID = UUID("01890000-0000-7000-8000-000000000001")
 OTHER = UUID("01890000-0000-7000-8000-000000000002")
 
 
+EVERY_MESSAGE: list[tuple[Message, str, str, dict[str, Any]]] = [
+    (
+        requested([ID])[0],
+        "muster.execution.requests.queue",
+        "muster.schedule",
+        {"execution_ids": [str(ID)]},
+    ),
+    (
+        completed([ID])[0],
+        "muster.execution.completed.queue",
+        "muster.completed",
+        {"execution_ids": [str(ID)]},
+    ),
+    (
+        status_changed([ID])[0],
+        "muster.execution.status.queue",
+        "muster.status_changed",
+        {"execution_ids": [str(ID)]},
+    ),
+    (
+        dispatch([(ID, 3)], worker_id=7, ttl_ms=60_000),
+        "worker.7.executions",
+        "muster.run",
+        {"execution_id": str(ID), "attempt": 3},
+    ),
+    (
+        dispatch([(ID, 3), (OTHER, 1)], worker_id=7),
+        "worker.7.executions",
+        "muster.run",
+        {"attempts": [[str(ID), 3], [str(OTHER), 1]]},
+    ),
+    (
+        cancel(execution_id=ID, attempt=3, worker_id=7),
+        "worker.7.cancel",
+        "muster.cancel",
+        {"execution_id": str(ID), "attempt": 3},
+    ),
+    (
+        of_tasks.requested([ID])[0],
+        "muster.tasks.queue",
+        "muster.advance",
+        {"task_ids": [str(ID)]},
+    ),
+    (
+        of_rules.recorded([ID])[0],
+        "muster.events.queue",
+        "muster.match",
+        {"event_ids": [str(ID)]},
+    ),
+    (
+        of_rules.created([ID])[0],
+        "muster.enforcements.queue",
+        "muster.enforce",
+        {"enforcement_ids": [str(ID)]},
+    ),
+    (
+        of_inquiries.ended([ID])[0],
+        "muster.inquiry.responses.queue",
+        "muster.answered",
+        {"inquiry_ids": [str(ID)]},
+    ),
+    (
+        of_bulk.ordered(ID)[0],
+        "muster.bulk.orders.queue",
+        "muster.bulk",
+        {"order_ids": [str(ID)]},
+    ),
+]
+"""Each message, where it arrives, and what Celery sees in it."""
+
+
+def test_every_queue_that_services_fill_has_its_message_above() -> None:
+    specs = [*topology.hot_queues(), *topology.worker_queues(7)]
+    assert {queue for _, queue, _, _ in EVERY_MESSAGE} == {spec.name for spec in specs}
+
+
 @pytest.mark.parametrize(
     ("message", "queue", "task", "kwargs"),
-    [
-        (
-            requested([ID])[0],
-            "muster.execution.requests.queue",
-            "muster.schedule",
-            {"execution_ids": [str(ID)]},
-        ),
-        (
-            completed([ID])[0],
-            "muster.execution.completed.queue",
-            "muster.completed",
-            {"execution_ids": [str(ID)]},
-        ),
-        (
-            dispatch([(ID, 3)], worker_id=7, ttl_ms=60_000),
-            "worker.7.executions",
-            "muster.run",
-            {"execution_id": str(ID), "attempt": 3},
-        ),
-        (
-            dispatch([(ID, 3), (OTHER, 1)], worker_id=7),
-            "worker.7.executions",
-            "muster.run",
-            {"attempts": [[str(ID), 3], [str(OTHER), 1]]},
-        ),
-        (
-            cancel(execution_id=ID, attempt=3, worker_id=7),
-            "worker.7.cancel",
-            "muster.cancel",
-            {"execution_id": str(ID), "attempt": 3},
-        ),
-        (
-            messages.requested([ID])[0],
-            "muster.tasks.queue",
-            "muster.advance",
-            {"task_ids": [str(ID)]},
-        ),
-    ],
-    ids=["schedule", "completed", "run", "run many", "cancel", "advance"],
+    EVERY_MESSAGE,
+    ids=[f"{task} {message.routing_key}" for message, _, task, _ in EVERY_MESSAGE],
 )
 def test_stock_celery_understands_every_message(
     queues: Any, message: Message, queue: str, task: str, kwargs: dict[str, Any]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -49,6 +50,13 @@ def test_every_queue_and_reason_is_told() -> None:
     assert "`muster.told.<name>.<random>`" in page
     assert "`muster.notifications.queue.<name>.<random>`" in page
     assert all(f"| `{reason}` | {reason.text} |" in reasons.page() for reason in Reason)
+
+
+def test_flow_has_who_fills_each_exchange() -> None:
+    page = topology_page.page()
+    for number, name in enumerate(topology.exchange_purposes()):
+        if name != topology.dead_letter_exchange():  # the broker fills it
+            assert re.search(rf"^    api\(\[.+?\]\) --> x{number}$", page, re.MULTILINE), name
 
 
 def test_queues_of_listeners_are_told_as_they_are_declared() -> None:

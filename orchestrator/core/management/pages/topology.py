@@ -53,7 +53,9 @@ def page() -> str:
         "rows. Nobody else declares or checks them. All others are durable, and none of those "
         "deletes itself: a queue that is deleted, expired or purged dead-letters nothing. A "
         "message in a worker's queue that waits longer than the TTL, or is rejected, goes to the "
-        "dead letter exchange and from there to the drain, which ends or repeats its attempt.",
+        "dead letter exchange and from there to the drain, which ends or repeats its attempt, or "
+        "sends its execution back to the backlog, uncounted, if its worker is only busy or another "
+        "could take it.",
         "## Flow",
         mermaid_of(_flow(queues)),
         "Messages carry ids and the attempt, never state: the row is the truth. A lost, "
@@ -100,7 +102,11 @@ def _flow(queues: Sequence[QueueSpec]) -> Iterator[str]:
     for number, name in enumerate(topology.exchange_purposes()):
         yield f'    x{number}{{{{"{name}"}}}}'
     exchanges = {name: f"x{n}" for n, name in enumerate(topology.exchange_purposes())}
-    yield '    api(["api"]) --> ' + exchanges[topology.executions_exchange()]
+    yield from (
+        f'    {sender}(["{sender}"]) --> {exchanges[name]}'
+        for sender, names in published().items()
+        for name in names
+    )
     yield '    beat(["beat"]) --> default{{"default exchange"}}'
     for number, spec in enumerate(queues):
         name = spec.name.replace("<", "#lt;").replace(">", "#gt;")
@@ -111,5 +117,16 @@ def _flow(queues: Sequence[QueueSpec]) -> Iterator[str]:
         if dead := spec.arguments.get("x-dead-letter-exchange"):
             why = "expired, rejected" if "x-message-ttl" in spec.arguments else "rejected"
             yield f'    q{number} -. "{why}" .-> {exchanges[dead]}'
-    yield f"    executor --> {exchanges[topology.executions_exchange()]}"
-    yield f"    worker --> {exchanges[topology.executions_exchange()]}"
+
+
+def published() -> dict[str, tuple[str, ...]]:
+    """The exchanges to which each service publishes. The default one, to which beat does, is not
+    ours."""
+    executions, events = topology.executions_exchange(), topology.events_exchange()
+    hints = topology.notifications_exchange()
+    return {
+        "api": (executions, events, hints),
+        "executor": (executions, events, hints),
+        "sensor": (events, hints),
+        "worker": (executions, hints),
+    }
