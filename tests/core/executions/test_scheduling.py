@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -86,6 +87,22 @@ def test_dispatch_with_a_ttl_of_its_own_travels_alone(sent: list[messages.Messag
         30_000: {rows[3].pk},
         None: {rows[0].pk, rows[2].pk},
     }
+
+
+def test_one_action_waits_for_longer_than_all_others_where_the_ttl_of_queues_is_raised(
+    sent: list[messages.Message], settings: Any
+) -> None:
+    settings.MUSTER = replace(settings.MUSTER, worker_queue_ttl_ms=1_800_000)
+    make_worker(capacity=10)
+    usual, patient = make_execution(), make_execution(scheduled_timeout_seconds=1_800)
+    half = make_execution(queue_ttl_ms=1_800_000)  # the shorter of both counts
+    ids = [usual.pk, patient.pk, half.pk, make_execution().pk]
+    executions.schedule(ids, placement=fleet.Placement(), now=NOW, actor="executor")
+    found = {id: m.expiration_ms for m in sent for id, _ in messages.dispatched(m.kwargs)}
+    assert [found[id] for id in ids] == [300_000, None, 300_000, 300_000]
+    assert len(sent) == 4, "with a TTL of its own, each travels alone"
+    assert reread(usual).start_by == NOW + timedelta(seconds=310)
+    assert reread(patient).start_by == NOW + timedelta(seconds=1_810)
 
 
 @pytest.mark.parametrize("schedule_it", [schedule, lambda _: schedule_backlog()])
