@@ -266,6 +266,22 @@ def test_services_that_start_without_a_database_wait_for_it(install: Callable[..
     assert [service.process.poll() for service in services] == [None] * 3
 
 
+def test_services_that_start_without_a_broker_wait_for_it(install: Callable[..., Any]) -> None:
+    muster: Installation = install()
+    rabbit = _server(muster.backend.rabbit)
+    rabbit.stop()
+    services = [muster.start_worker("w1"), muster.start_executor()]
+    muster.wait_for(
+        lambda: all("broker not reachable, trying again" in each.log() for each in services),
+        "they do not say what they wait for",
+    )
+    rabbit.start()
+    muster.ready()
+
+    assert muster.wait_for_end(muster.submit_note("first")).status == "completed"
+    assert [service.process.poll() for service in services] == [None] * 2
+
+
 def test_limit_holds_over_all_api_processes_and_nobody_waits_for_redis(
     install: Callable[..., Any], measured: Callable[[str, float], None]
 ) -> None:
