@@ -1,8 +1,9 @@
 """Steps that found no worker: they are tried again when one has come.
 
-A step whose last attempt found no worker, or was not taken by its worker, is in error, its task is
-blocked, and an investigation is open. As long as that is pending, the task waits for a worker,
-unless its template says `on_no_worker: fail`.
+A step whose last attempt found no worker, or was not taken by its worker, is in error, and its task
+is blocked. It waits for a worker, whatever entries about the task are open or closed, with two
+exceptions: its template says `on_no_worker: fail`, or somebody has closed an entry about the task
+as `permanently_failed` since.
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import islice
+from uuid import UUID
 
 import structlog
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from orchestrator.core import fleet
 from orchestrator.core.errors import Conflict
 from orchestrator.core.models import DLQEntry, Worker
+from orchestrator.core.models.execution_sets import SUSPECT_FROM
 from orchestrator.core.reasons import WITHOUT_A_WORKER, Known
-from orchestrator.workflows import snapshots
 from orchestrator.workflows.engine.repairs import UnknownStep, reset_for_retry
 from orchestrator.workflows.engine.turn import definition_of
 from orchestrator.workflows.models import Step
@@ -40,9 +42,13 @@ NEVER_STARTED = sorted(
 """Reasons of steps that had no worker, or whose worker did not take them: all others are left to
 people, as their action may have happened."""
 
-NEEDED = tuple(f"execution__{name}" for name in ("action", "release", "queue", "lane"))
-"""The columns that decide which workers may run a step; the rest of its `fleet.Need` is of its
-action."""
+ALIKE = (
+    *(f"execution__{name}" for name in ("action", "release", "queue", "lane")),
+    "task__template",
+    "task__environment",
+)
+"""The columns that decide which workers may run a step (the rest of its `fleet.Need` is of its
+action), and whether it waits for one."""
 
 PAUSE = timedelta(seconds=60)
 """A worker that was there before the step failed may have come back since; but if no dispatch finds
@@ -52,37 +58,40 @@ it, the step is not tried more often than this."""
 def retry_served(*, now: datetime) -> int:
     """Try steps again for which there is a worker now; returns how many."""
     served = list(islice(_served(now=now), AT_ONCE))
-    for step in served:
+    for step_id in served:
         with suppress(Conflict, UnknownStep):  # an operator got there first
-            reset_for_retry(step.pk, reason=WHY, actor=ACTOR, now=now)
+            reset_for_retry(step_id, reason=WHY, actor=ACTOR, now=now)
     if served:
         log.info("steps are tried again, as workers have come", steps=len(served))
     return len(served)
 
 
-def _served(*, now: datetime) -> Iterator[Step]:
+def _served(*, now: datetime) -> Iterator[UUID]:
     unserved = _unserved()
-    kinds = list(unserved.values(*NEEDED).distinct().order_by())
-    workers = fleet.present(now=now) if kinds else []
-    for kind in kinds:
-        steps = unserved.filter(**kind).order_by("pk")
-        first = steps.first()  # it speaks for all that need the same
-        able = _able(first, workers) if first else []
-        for step in steps[:AT_ONCE] if able else ():
-            if _is_due(step, able, now) and _waits(step):
-                yield step
+    groups = list(unserved.values(*ALIKE).distinct().order_by())
+    workers = fleet.present(now=now) if groups else []
+    for group in groups:
+        steps = unserved.filter(**group).order_by("pk")
+        first = steps.first()  # it speaks for all that are alike
+        if first is not None and _waits(first) and (able := _able(first, workers)):
+            yield from steps.filter(_is_due(able, now)).values_list("pk", flat=True)[:AT_ONCE]
 
 
 def _unserved() -> QuerySet[Step]:
-    entries = DLQEntry.objects.pending().filter(
-        dlq_reason=DLQEntry.Reason.WORKER_UNAVAILABLE, subject_kind=snapshots.KIND
+    """The steps in error of blocked tasks that never began. Reads only the entries of the index
+    `step_error_by_reason` that have these reasons."""
+    given_up = DLQEntry.objects.filter(
+        subject_id=OuterRef("task_id"),
+        resolution_status=DLQEntry.Resolution.PERMANENTLY_FAILED,
+        resolved_at__gte=OuterRef("last_failure_at"),
     )
     steps = Step.objects.filter(
-        task__in=entries.values("subject_id"),
-        task__state=TaskState.BLOCKED_BY_FAILURES,
+        ~Exists(given_up),
         state=StepState.ERROR,
         error__reason__in=NEVER_STARTED,
+        error__lost_workers__lt=SUSPECT_FROM,
         execution__isnull=False,
+        task__state=TaskState.BLOCKED_BY_FAILURES,
     )
     return steps.select_related("task__template", "execution__action__pack")
 
@@ -93,11 +102,10 @@ def _able(step: Step, workers: Sequence[Worker]) -> list[Worker]:
     return [worker for worker in workers if need.may_go_to(worker, worker.missing_code)]
 
 
-def _is_due(step: Step, able: Sequence[Worker], now: datetime) -> bool:
-    failed_at = step.last_failure_at
-    if failed_at is None or failed_at <= now - PAUSE:
-        return True
-    return any(worker.registered_at > failed_at for worker in able if worker.registered_at)
+def _is_due(able: Sequence[Worker], now: datetime) -> Q:
+    """Failed before one of these workers came, or long enough ago."""
+    came_at = [worker.registered_at for worker in able if worker.registered_at]
+    return ~Q(last_failure_at__gt=max([now - PAUSE, *came_at]))
 
 
 def _waits(step: Step) -> bool:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from django.db import models
 from django.db.models import Exists, F, OuterRef, Q
+from django.db.models.fields.json import KeyTransform
 from uuid_utils import compat as uuid_utils
 
 from orchestrator.core import authority
@@ -133,6 +134,12 @@ class Step(models.Model):
         indexes = [
             # read to find steps whose message was lost
             models.Index("id", name="step_in_flight", condition=Q(state__in=sorted(IN_FLIGHT))),
+            # read to find those that had no worker, see `engine.unserved`
+            models.Index(
+                KeyTransform("reason", "error"),
+                name="step_error_by_reason",
+                condition=Q(state="error"),
+            ),
             # read by the database, when an execution or a step is pruned
             models.Index(
                 "execution", name="step_by_execution", condition=Q(execution__isnull=False)
