@@ -715,3 +715,17 @@ def test_the_view_tells_the_health_of_open_tasks_the_worst_first() -> None:
     assert TaskLimit.objects.count_near(now=clock.now(), most=100) == {"warning": 1, "stale": 1}
     assert [row.task_uuid for row in TaskStaleness.objects.all()][-1] == warning
     assert engine.detect_stale(clock.asked_now()).stale == (stale,)
+
+
+def test_the_view_agrees_with_detection_about_entries_for_want_of_a_worker() -> None:
+    now = clock.now()
+    went_on = task(for_minutes=60, now=now)
+    blocked = task(T.BLOCKED_BY_FAILURES, for_minutes=9_999, now=now)
+    reason = DLQEntry.Reason.WORKER_UNAVAILABLE
+    subjects = snapshots.subjects([went_on, blocked], now=now)
+    investigations.open_for(subjects, reason=reason, detail="", now=now, actor="executor")
+    pending = dict(TaskStaleness.objects.values_list("task_uuid", "has_pending_entry"))
+    assert pending == {went_on.pk: False, blocked.pk: True}
+    assert TaskLimit.objects.count_near(now=now, most=100) == {"warning": 0, "stale": 1}
+    assert TaskLimit.objects.near(now=now, limit=100) == [went_on.pk]
+    assert detect_stale(now, dry_run=True).stale == (went_on.pk,)

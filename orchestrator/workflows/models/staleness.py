@@ -16,10 +16,8 @@ from django.db import connections, models
 from orchestrator.core import authority, words
 from orchestrator.core.authority import Principal
 from orchestrator.core.frame import NAMESPACES
-from orchestrator.core.models import DLQEntry
 from orchestrator.workflows.models import limit_clocks
-from orchestrator.workflows.models.views import WARNING_FROM
-from orchestrator.workflows.states import TaskState
+from orchestrator.workflows.models.views import HAS_PENDING_ENTRY, WARNING_FROM
 
 KINDS = words.kinds(success="healthy", warning="warning", danger="stale")
 
@@ -208,18 +206,6 @@ def _time(value: datetime | str) -> datetime:
 
 # --- SQL for both databases ----------------------------------------------------------------------
 
-_HAS_NO_PENDING_ENTRY = f"""
-    NOT EXISTS (
-        SELECT 1 FROM orchestrator_dlqentry AS entry
-        WHERE entry.subject_id = task.id AND entry.resolution_status = 'pending' AND (
-            entry.dlq_reason <> '{DLQEntry.Reason.WORKER_UNAVAILABLE}'
-            OR task.state = '{TaskState.BLOCKED_BY_FAILURES}'
-        )
-    )
-"""  # noqa: S608 - made of constants
-"""An entry for want of a worker does not speak for a task that has gone on by itself."""
-
-
 _IS_OF_ENVIRONMENT = """
     CASE WHEN allowed.environment = '' THEN NOT allowed.named ? task.environment
         ELSE task.environment = allowed.environment END
@@ -252,7 +238,7 @@ def _over_postgresql(kind: str, *, share: float = 1.0, looked_at: str = "") -> s
         WHERE task.ended_at IS NULL AND task.template_id = allowed.template_id AND {kind}
             AND task.{clock} <= {latest}
             AND {_IS_OF_ENVIRONMENT}
-            AND {_HAS_NO_PENDING_ENTRY}
+            AND NOT {HAS_PENDING_ENTRY}
     """
     if looked_at:
         columns = "task.id, task.created_at, task.clock_started_at"
@@ -320,7 +306,7 @@ _OVERSTEPPED_SQLITE = f"""
                 )
                 ELSE task.environment = allowed.environment END
             AND (allowed.opens_entry OR allowed.moves_to_error)
-            AND {_HAS_NO_PENDING_ENTRY}
+            AND NOT {HAS_PENDING_ENTRY}
     )
     WHERE counts_from <= strftime('%%Y-%%m-%%d %%H:%%M:%%f', %(now)s, (-60 * minutes) || ' seconds')
     ORDER BY counts_from LIMIT %(limit)s

@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from orchestrator.core.models import DLQEntry
 from orchestrator.core.models.view_definitions import MINUTES_SINCE
 from orchestrator.workflows.models import limit_clocks
+from orchestrator.workflows.states import TaskState
 
 WARNING_FROM = 0.8
+
+HAS_PENDING_ENTRY = f"""
+    EXISTS (
+        SELECT 1 FROM orchestrator_dlqentry AS entry
+        WHERE entry.subject_id = task.id AND entry.resolution_status = 'pending' AND (
+            entry.dlq_reason <> '{DLQEntry.Reason.WORKER_UNAVAILABLE}'
+            OR task.state = '{TaskState.BLOCKED_BY_FAILURES}'
+        )
+    )
+"""  # noqa: S608 - made of constants
+"""An entry for want of a worker does not speak for a task that has gone on by itself."""
 
 
 def definitions(vendor: str) -> Mapping[str, str]:
@@ -58,10 +71,7 @@ def _analysis(*, minutes_since: str, larger: str, collected: str, looked_up: str
                 AS staleness_threshold_minutes,
             {minutes_since.format("task.created_at")} AS task_age_minutes,
             {allowed("'duration'")} AS max_duration_minutes,
-            EXISTS (
-                SELECT 1 FROM orchestrator_dlqentry AS entry
-                WHERE entry.subject_id = task.id AND entry.resolution_status = 'pending'
-            ) AS has_pending_entry
+            {HAS_PENDING_ENTRY} AS has_pending_entry
         FROM workflows_task AS task
         JOIN workflows_tasktemplate AS template ON template.id = task.template_id
         JOIN allowed ON allowed.template_id = task.template_id
