@@ -273,6 +273,32 @@ def test_entries_are_counted_by_subject_and_by_queue_with_most_pending_first() -
     assert counted(Grouping.QUEUE, limit=1) == [(expired, "worker.2", 3, 3)]
 
 
+def test_entries_are_counted_by_the_namespace_of_their_template() -> None:
+    stale, manual = Reason.STALENESS_TIMEOUT, Reason.MANUAL_DLQ
+    for name in ("shop/order/1.0.0", "shop/refund/2.0.0", "ops/clean/1.0.0"):
+        about: dict[str, Any] = {"subject_kind": "task", "subject_name": name}
+        open_one(dlq_reason=stale, subject_id=uuid4(), **about)
+    open_one(dlq_reason=manual, subject_kind="execution", subject_name="shop.sell")
+    open_one(dlq_reason=manual)
+    assert counted(Grouping.NAMESPACE) == [
+        (manual, "", 2, 2),
+        (stale, "shop", 2, 2),
+        (stale, "ops", 1, 1),
+    ]
+
+
+def test_entries_are_counted_by_the_hour_in_which_they_were_opened() -> None:
+    for minutes in (0, 59, 60):
+        open_one(dlq_timestamp=NOW + timedelta(minutes=minutes))
+    open_one(dlq_reason=Reason.POISON, dlq_timestamp=NOW)
+    next_hour = NOW + timedelta(hours=1)
+    assert counted(Grouping.HOUR) == [
+        (Reason.QUEUE_TTL_EXPIRED, NOW, 2, 2),
+        (Reason.POISON, NOW, 1, 1),
+        (Reason.QUEUE_TTL_EXPIRED, next_hour, 1, 1),
+    ]
+
+
 def test_each_group_has_times_of_its_own() -> None:
     first, last = open_several(2, Reason.POISON, "worker.1")
     close(first)

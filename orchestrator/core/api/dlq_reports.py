@@ -15,6 +15,8 @@ from orchestrator.core.models import InvestigationQueue
 from orchestrator.core.models.dead_letters import Grouping
 from orchestrator.core.shown import investigations as shown
 from orchestrator.core.shown.investigations import (
+    DLQHourStats,
+    DLQNamespaceStats,
     DLQQueueStats,
     DLQReasonStats,
     DLQSubjectStats,
@@ -24,7 +26,7 @@ from orchestrator.core.shown.investigations import (
 router = Router(tags=["dead letters"])
 
 
-StatsRow = DLQSubjectStats | DLQQueueStats | DLQReasonStats
+StatsRow = DLQSubjectStats | DLQNamespaceStats | DLQQueueStats | DLQHourStats | DLQReasonStats
 
 
 class DLQStats(BaseModel):
@@ -45,7 +47,7 @@ class StatsQuery(EntryFilters, TopQuery):
     """Filters, all of which must hold, and the rows wanted."""
 
     by: Grouping | None = Field(
-        None, description="A row for each reason and subject, or for each reason and queue."
+        None, description="A row for each reason and subject, namespace, queue or hour."
     )
 
 
@@ -53,8 +55,9 @@ class StatsQuery(EntryFilters, TopQuery):
 def dlq_stats(request: AuthenticatedRequest, query: Query[StatsQuery]) -> HttpResponse:
     """Counts and times of the investigations of each reason.
 
-    With `by=subject` the rows have the subject's kind and name in addition, with `by=queue` the
-    queue of the letters. Those with most pending entries then come first.
+    With `by=subject` the rows have the subject's kind and name in addition, with `by=namespace` the
+    namespace of its template, with `by=queue` the queue of the letters, with `by=hour` the hour in
+    which they were opened. Those with most pending entries then come first.
     """
     return reply(DLQStats(items=stats(request, query)))
 

@@ -60,8 +60,12 @@ def _names(row: shown.DLQReasonStats) -> Iterator[tuple[str, str]]:
     yield "reason", row.dlq_reason
     if isinstance(row, shown.DLQSubjectStats):
         yield "*about", f"{row.subject_kind} {row.subject_name}".strip() or "a letter"
+    if isinstance(row, shown.DLQNamespaceStats):
+        yield "namespace", row.namespace_name
     if isinstance(row, shown.DLQQueueStats):
         yield "queue", row.original_queue
+    if isinstance(row, shown.DLQHourStats):
+        yield "hour", output.moment(row.hour)
 
 
 def queue(rows: Sequence[InvestigationQueue], *, seen_by: Principal) -> Table:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
 from django.db import connections, models
-from django.db.models import Avg, Count, F, Max, Min, Q
+from django.db.models import Avg, Case, Count, F, Max, Min, Q, Value, When
+from django.db.models.functions import Left, StrIndex, TruncHour
 from uuid_utils import compat as uuid_utils
 
 from orchestrator.core import authority, frame, words
@@ -41,12 +42,16 @@ class Grouping(StrEnum):
     """The property that entries are counted by, in addition to their reason."""
 
     SUBJECT = "subject"
+    NAMESPACE = "namespace"
     QUEUE = "queue"
+    HOUR = "hour"
 
 
 COUNTED_BY = {
     Grouping.SUBJECT: ("subject_kind", "subject_name"),
+    Grouping.NAMESPACE: ("namespace_name",),
     Grouping.QUEUE: ("original_queue",),
+    Grouping.HOUR: ("hour",),
 }
 """The columns in which the entries of a group are equal."""
 
@@ -61,6 +66,12 @@ def place_of_subject(kind: str, name: str) -> Place:
     nothing."""
     about = {each.name: each.about for each in frame.collect(lambda app: app.subject_kinds)}
     return Place.of_ref(about[kind], name) if about.get(kind) else WHOLE
+
+
+def _kinds_in_namespaces() -> list[str]:
+    """The kinds of subjects whose names begin with a namespace."""
+    kinds = frame.collect(lambda app: app.subject_kinds)
+    return [each.name for each in kinds if each.about == frame.NAMESPACES]
 
 
 def is_about_visible(principal: Principal, permission: str) -> Q:
@@ -101,8 +112,20 @@ class DLQEntryQuerySet(models.QuerySet["DLQEntry"]):
         """The same of each reason and group, and the group's own columns. Those with most pending
         entries come first, then those with most entries, at most `limit`."""
         columns = ("dlq_reason", *COUNTED_BY[grouping])
-        rows = self._counted(*columns).order_by("-pending", "-total_entries", *columns)
-        return _in_minutes(rows[:limit])
+        rows = self._computed()._counted(*columns)
+        return _in_minutes(rows.order_by("-pending", "-total_entries", *columns)[:limit])
+
+    def _computed(self) -> DLQEntryQuerySet:
+        """Add the columns that only `counted_by` has: the namespace of the subject, which is empty
+        if it has none, and the hour in which it was opened, of UTC."""
+        # the name begins with the namespace and a slash
+        before_slash = Left("subject_name", StrIndex("subject_name", Value("/")) - 1)
+        in_namespace = Case(
+            When(subject_kind__in=_kinds_in_namespaces(), then=before_slash), default=Value("")
+        )
+        return self.annotate(
+            namespace_name=in_namespace, hour=TruncHour("dlq_timestamp", tzinfo=UTC)
+        )
 
     def _counted(self, *columns: str) -> models.QuerySet[Any, dict[str, Any]]:
         """The counts and times of those that are equal in these columns."""
@@ -174,12 +197,7 @@ class DLQEntryQuerySet(models.QuerySet["DLQEntry"]):
         """About something of a namespace, of a template with this name, or of both."""
         if namespace is None and name is None:
             return self
-        kinds = [
-            each.name
-            for each in frame.collect(lambda app: app.subject_kinds)
-            if each.about == frame.NAMESPACES
-        ]
-        rows = self.filter(subject_kind__in=kinds)
+        rows = self.filter(subject_kind__in=_kinds_in_namespaces())
         # a subject is called namespace/name/version, and none of these has a slash
         if namespace is None:
             return rows.filter(subject_name__contains=f"/{name}/")

@@ -138,13 +138,30 @@ class DLQSubjectStats(DLQReasonStats):
     subject_name: str
 
 
+class DLQNamespaceStats(DLQReasonStats):
+    """Counts and times of the investigations of one reason, of templates of one namespace."""
+
+    namespace_name: str = Field(description="Empty for what belongs to no namespace.")
+
+
 class DLQQueueStats(DLQReasonStats):
     """Counts and times of the investigations of one reason, of letters from one queue."""
 
     original_queue: str = Field(description="Empty for what is about no letter.")
 
 
-STATS = {Grouping.SUBJECT: DLQSubjectStats, Grouping.QUEUE: DLQQueueStats}
+class DLQHourStats(DLQReasonStats):
+    """Counts and times of the investigations of one reason that were opened within one hour."""
+
+    hour: datetime = Field(description="The beginning of the hour, in UTC.")
+
+
+STATS = {
+    Grouping.SUBJECT: DLQSubjectStats,
+    Grouping.NAMESPACE: DLQNamespaceStats,
+    Grouping.QUEUE: DLQQueueStats,
+    Grouping.HOUR: DLQHourStats,
+}
 
 
 class Investigation(Shown):

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 import pytest
 
 from orchestrator.core import cursors
+from orchestrator.core.models.dead_letters import Grouping
 from tests import principals
 from tests.core.api.client import BASE, Caller, pointers
 from tests.factories import NOW, make_dlq_entry
@@ -80,7 +81,7 @@ def stats(caller: Caller, **query: Any) -> list[dict[str, Any]]:
     return items
 
 
-def test_stats_are_grouped_by_subject_and_by_queue(caller, letters):
+def test_stats_are_grouped_as_the_caller_asks(caller, letters):
     (by_reason,) = stats(caller)
     assert by_reason["pending"] == 4
     by_subject = stats(caller, by="subject")
@@ -92,6 +93,12 @@ def test_stats_are_grouped_by_subject_and_by_queue(caller, letters):
     assert set(by_subject[0]) == {*by_reason, "subject_kind", "subject_name"}
     assert set(by_queue[0]) == {*by_reason, "original_queue"}
     assert stats(caller, by="queue", limit=1) == by_queue[:1]
+    (by_namespace,) = stats(caller, by="namespace")
+    assert (by_namespace["namespace_name"], by_namespace["pending"]) == ("", 4)
+    assert set(by_namespace) == {*by_reason, "namespace_name"}
+    (by_hour,) = stats(caller, by="hour")
+    assert (by_hour["hour"], by_hour["pending"]) == ("2026-03-01T12:00:00Z", 4)
+    assert set(by_hour) == {*by_reason, "hour"}
     assert stats(caller, limit=1) == [by_reason]
 
 
@@ -101,7 +108,7 @@ def test_letters_are_listed_and_counted_by_queue_and_name(caller, letters):
         plain = caller.client.get("/v1/dlq", query).json()
         ids = [item["dlq_entry_uuid"] for item in items]
         assert [item["dlq_entry_uuid"] for item in plain] == ids
-        for by in ({}, {"by": "subject"}, {"by": "queue"}):
+        for by in ({}, *({"by": each} for each in Grouping)):
             assert sum(row["total_entries"] for row in stats(caller, **query, **by)) == len(ids)
         return sorted(map(letters.index, ids))
 

@@ -103,7 +103,22 @@ def test_entries_are_listed_and_counted_by_queue_and_by_what_they_are_about() ->
     assert table[2].split()[:4] == ["poison", "execution", "shop.sell", "2"]
     assert table[3].split()[:4] == ["message_invalid", "a", "letter", "1"]
     assert "worker.1" in run("stats", "--by", "queue").split()
-    assert "expected one of subject, queue" in refused("stats", "--by", "worker")
+    assert "2026-03-01 12:00:00" in run("stats", "--by", "hour")
+    message = "expected one of subject, namespace, queue, hour"
+    assert message in refused("stats", "--by", "worker")
+
+
+def test_entries_are_counted_by_namespace() -> None:
+    entry(1, subject_kind="task", subject_name="shop/order/1.0.0", dlq_reason="manual_dlq")
+    entry(2)
+    rows = items("stats", "--by", "namespace")
+    assert [(row["dlq_reason"], row["namespace_name"]) for row in rows] == [
+        ("manual_dlq", "shop"),
+        ("message_invalid", ""),
+    ]
+    table = run("stats", "--by", "namespace").splitlines()
+    assert table[0].split()[:2] == ["reason", "namespace"]
+    assert table[2].split()[:3] == ["manual_dlq", "shop", "1"]
 
 
 def test_dlq_entry_is_opened_annotated_and_closed() -> None:

@@ -253,7 +253,7 @@ def _add_stats(parser: CommandParser) -> None:
     parser.add_argument(
         "--by",
         choices=[str(grouping) for grouping in Grouping],
-        help="Of each reason and subject, or of each reason and queue; most pending first.",
+        help="Of each reason and subject, namespace, queue or hour; most pending first.",
     )
     _add_patterns(parser)
     _add_top(parser)
