@@ -116,7 +116,8 @@ def _key(reason: str, kind: str, name: str, detail: str) -> str:
 
 
 def score(row: InvestigationQueue) -> tuple[float, float]:
-    """The parts of its priority: the weight of its reason, and a point for each minute."""
+    """The parts of its priority: the weight of its reason with that of its execution, and a point
+    for each minute."""
     minutes = min(row.minutes_in_dlq, AGE_LIMIT)
     return row.priority_score - minutes, minutes
 

@@ -179,7 +179,8 @@ def _entry(row: InvestigationQueue, look: Look) -> EntryRow:
 def _why(row: InvestigationQueue) -> str:
     """The parts of a score in words."""
     base, minutes = inbox.score(row)
-    return f"{base:,.0f} for {row.dlq_reason}, {minutes:,.0f} for as many minutes unattended"
+    cause = row.dlq_reason + " and its priority" * (row.subject_kind == "execution")
+    return f"{base:,.0f} for {cause}, {minutes:,.0f} for as many minutes unattended"
 
 
 def _row(entry: DLQEntry) -> InvestigationQueue | None:

@@ -54,7 +54,7 @@ class InvestigationQueueAdmin(ReadOnlyAdmin):
         return format_html(
             '{} <span class="m-muted" title="{}">= {}</span>',
             f"{row.priority_score:,.0f}",
-            "the weight of its reason, and a point for each minute",
+            "the weight of its reason and its execution, and a point for each minute",
             parts,
         )
 

@@ -42,8 +42,8 @@ class InvestigationQueueQuerySet(models.QuerySet["InvestigationQueue"]):
 
 
 class InvestigationQueue(models.Model):
-    """Pending investigations, most urgent first: a base score by reason, plus a point a minute. A
-    view."""
+    """Pending investigations, most urgent first: a base score by reason, plus the priority of the
+    execution, plus a point a minute. A view."""
 
     dlq_entry_uuid = models.UUIDField(primary_key=True)
     entry_id = models.BigIntegerField()
@@ -92,10 +92,11 @@ BASES = """
         WHEN 'rule_failing' THEN 100
         WHEN 'worker_unavailable' THEN 50
         WHEN 'manual_dlq' THEN 10
-        ELSE 0
+        ELSE CASE entry.subject_kind WHEN 'execution' THEN 50 ELSE 0 END
     END
 """
-"""The base score of each reason in the queue of investigations; each minute adds one."""
+"""The base score of each reason in the queue of investigations; each minute adds one. The reasons
+without a base are those of messages: nobody waits for one that is about nothing."""
 
 AGE_LIMIT = 10_000
 
@@ -141,7 +142,10 @@ def _queue(*, minutes_since: str, smaller: str) -> str:
             entry.dlq_reason, entry.original_state, entry.original_queue, entry.occurrences,
             entry.detail,
             entry.dlq_timestamp, {minutes} AS minutes_in_dlq,
-            {BASES} + {smaller}({minutes}, {AGE_LIMIT}) AS priority_score
+            {BASES} + COALESCE(execution.priority, 0) + {smaller}({minutes}, {AGE_LIMIT})
+                AS priority_score
         FROM orchestrator_dlqentry AS entry
+        LEFT JOIN orchestrator_execution AS execution
+            ON entry.subject_kind = 'execution' AND execution.id = entry.subject_id
         WHERE entry.resolution_status = 'pending' ORDER BY priority_score DESC, entry.id
     """  # noqa: S608 - made of constants

@@ -181,7 +181,8 @@ class Investigation(Shown):
     dlq_timestamp: datetime
     minutes_in_dlq: float
     priority_score: float = Field(
-        description="The base of its reason, and a point for each minute, at most 10,000."
+        description="The base of its reason, the priority of its execution, and a point for each "
+        "minute, at most 10,000."
     )
 
     @model_validator(mode="after")

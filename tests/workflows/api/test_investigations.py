@@ -17,7 +17,14 @@ from orchestrator.workflows.states import StepState, TaskState
 from tests import commands
 from tests.commands import items
 from tests.core.api.client import Caller, pointers
-from tests.factories import make_execution, make_step, make_task, make_template, make_worker
+from tests.factories import (
+    make_dlq_entry,
+    make_execution,
+    make_step,
+    make_task,
+    make_template,
+    make_worker,
+)
 
 pytestmark = pytest.mark.usefixtures("database", "sent")
 
@@ -131,6 +138,27 @@ def test_each_reason_has_its_base() -> None:
         opened(reason, minutes_ago=5)
     scores = dict(InvestigationQueue.objects.values_list("dlq_reason", "priority_score"))
     assert scores == pytest.approx({reason: base + 5 for reason, base in bases.items()}, abs=0.5)
+
+
+def test_execution_counts_by_its_priority_and_never_less_than_for_want_of_a_worker() -> None:
+    now = clock.now()
+    for priority in (-100, 0, 100):
+        execution = make_execution(priority=priority)
+        for reason in (Reason.QUEUE_TTL_EXPIRED, Reason.MANUAL_DLQ):
+            make_dlq_entry(about=execution, dlq_reason=reason, now=now)
+    opened(Reason.QUEUE_TTL_EXPIRED, minutes_ago=0)
+    make_dlq_entry(subject_kind="execution", subject_id=uuid4(), now=now)  # it was pruned
+    rows = InvestigationQueue.objects.values_list("dlq_reason", "priority_score")
+    assert [(reason, round(score)) for reason, score in rows] == [
+        ("queue_ttl_expired", 150),
+        ("manual_dlq", 110),
+        ("queue_ttl_expired", 50),
+        ("queue_ttl_expired", 50),
+        ("manual_dlq", 10),
+        ("queue_ttl_expired", 0),
+        ("queue_ttl_expired", -50),
+        ("manual_dlq", -90),
+    ]
 
 
 def test_investigation_queue_is_ordered_by_base_and_age(caller: Caller) -> None:
