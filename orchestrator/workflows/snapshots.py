@@ -18,6 +18,9 @@ KIND = "task"
 TEXT_LIMIT = 2_000
 """The most characters of a text in an error; the end is kept too, as it names the cause."""
 
+OF_STEP = ("name", "retry", "timeout_seconds")
+"""The keys of a template's step that a snapshot has."""
+
 
 def take(ids: Collection[UUID], *, now: datetime) -> list[Subject]:
     """Those of these tasks that exist."""
@@ -73,11 +76,21 @@ def _task(
         "max_duration_minutes": limit(DURATION),
         "priority": task.priority,
         "correlation_id": task.correlation_id,
-        "template_configuration": {
-            "lifecycle": overridden(template.definition, task.environment).get("lifecycle", {})
-        },
+        "template_configuration": _configuration(task),
         "steps": steps,
         "detected_at": now.isoformat(),
+    }
+
+
+def _configuration(task: Task) -> dict[str, Any]:
+    """The template's metadata, and what it states about the time that its tasks and steps may take,
+    as it is in the task's environment."""
+    values = overridden(task.template.definition, task.environment)
+    steps = [{key: step[key] for key in OF_STEP if key in step} for step in values["steps"]]
+    return {
+        "lifecycle": values.get("lifecycle", {}),
+        "metadata": _shortened(redacted(values.get("metadata", {}))),
+        "steps": [step for step in steps if len(step) > 1],
     }
 
 

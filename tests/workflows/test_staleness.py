@@ -468,7 +468,9 @@ def test_snapshot_tells_of_the_task_and_all_of_its_steps() -> None:
         "task_uuid": str(one.pk), "namespace": "tests", "task_name": one.template.name,
         "version": "1.0.0", "template": ref, "environment": "",
         "current_state": "steps_in_process",
-        "template_configuration": {"lifecycle": {"max_steps_in_process_minutes": 40}},
+        "template_configuration": {
+            "lifecycle": {"max_steps_in_process_minutes": 40}, "metadata": {}, "steps": [],
+        },
         "time_in_state_minutes": 45, "threshold_minutes": 40, "age_minutes": 45,
         "max_duration_minutes": 1_440, "priority": 7, "correlation_id": "c-1",
         "detected_at": NOW.isoformat(),
@@ -481,6 +483,39 @@ def test_snapshot_tells_of_the_task_and_all_of_its_steps() -> None:
     assert dry["last_error"]["token"] == "***"
     assert len(dry["last_error"]["message"]) < 2_100
     assert "hush" not in str(taken)
+
+
+def test_snapshot_has_what_the_template_said_in_the_environment_of_the_task() -> None:
+    made = template(
+        metadata={"team": "orders", "api_key": "hush", "notes": "n" * 10_000},
+        steps=[
+            {"name": "wash", "action": "core.echo", "retry": {"max_attempts": 5}},
+            {"name": "dry", "action": "core.echo"},
+            {"name": "new_token", "action": "core.echo", "timeout_seconds": 60},
+        ],
+        environments={
+            "prod": {
+                "metadata": {"team": "night"},
+                "steps": {"wash": {"retry": {"backoff": "none"}, "timeout_seconds": 9}},
+            }
+        },
+    )
+    (subject,) = snapshots.subjects([task(template=made, environment="prod")], now=NOW)
+    configuration = subject.snapshot["template_configuration"]
+    notes = configuration["metadata"].pop("notes")
+    assert configuration == {
+        "lifecycle": {},
+        "metadata": {"team": "night", "api_key": "***"},
+        "steps": [
+            {
+                "name": "wash",
+                "retry": {"max_attempts": 5, "backoff": "none"},
+                "timeout_seconds": 9,
+            },
+            {"name": "new_token", "timeout_seconds": 60},
+        ],
+    }
+    assert len(notes) < 2_100
 
 
 def test_the_number_of_statements_does_not_grow_with_the_tasks() -> None:
