@@ -209,7 +209,10 @@ def test_each_repair_needs_a_reason_and_carries_the_task_on(begun: Task, tmp_pat
     id = str(begun.pk)
     assert "--reason" in refused("reset-step", id, "wash")
     assert "force" in refused("reset-step", id, "wash", "--reason", "it hangs")
-    assert "enqueued" in run("reset-step", id, "wash", "--reason", "it hangs", "--force")
+    by = ("--reason", "it hangs", "--reset-by", "night@example.com")
+    reset = run("reset-step", id, "wash", *by, "--force")
+    assert "enqueued" in reset
+    assert "On behalf of night@example.com" in " ".join(reset.split())
     file, broken = tmp_path / "result.json", tmp_path / "broken.json"
     file.write_text('{"pin": 7}')
     broken.write_text("{")
@@ -226,7 +229,12 @@ def test_each_repair_needs_a_reason_and_carries_the_task_on(begun: Task, tmp_pat
     assert (wash.result, wash.completion_metadata) == ({"pin": 7}, {"seen": "by eye"})
     reasons = [record["reason"] for record in items("audit", id, "--step", "wash")]
     assert "by hand (on behalf of ops@example.com)" in reasons
-    run("resolve-step", id, "dry", "--reason", "the sun did it", "--force")
+    assert "it hangs (on behalf of night@example.com)" in reasons
+    by = ("--reason", "the sun did it", "--resolved-by", "day@example.com")
+    resolved = run("resolve-step", id, "dry", *by, "--force")
+    assert "On behalf of day@example.com" in " ".join(resolved.split())
+    reasons = [record["reason"] for record in items("audit", id, "--step", "dry")]
+    assert "the sun did it (on behalf of day@example.com)" in reasons
     begun.refresh_from_db()
     assert begun.state == TaskState.COMPLETE
     assert "final" in refused("resolve-step", id, "dry", "--reason", "again")
