@@ -68,7 +68,8 @@ def list_dlq_entries_of_task(
 
 @router.get("/staleness", auth=needs("dlq.read"), response=documented(422, _200=StalenessList))
 def task_staleness(request: AuthenticatedRequest, query: Query[StalenessQuery]) -> HttpResponse:
-    """Open tasks by the share of a limit that they have used: stale ones first."""
+    """Open tasks by the share of a limit that they have used: stale ones first, and those with a
+    pending entry last."""
     return reply(StalenessList(items=most_stale(request, query)))
 
 

@@ -54,7 +54,8 @@ def get_entry_of_task(request: AuthenticatedRequest, task_uuid: UUID) -> HttpRes
 
 @investigations.get("/staleness", auth=needs("dlq.read"), response=documented(422, _200=Health))
 def list_health(request: AuthenticatedRequest, query: Query[StalenessQuery]) -> HttpResponse:
-    """Open tasks by the share of a limit that they have used: stale ones first."""
+    """Open tasks by the share of a limit that they have used: stale ones first, and those with a
+    pending entry last."""
     return reply(Health(most_stale(request, query)))
 
 
