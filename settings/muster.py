@@ -163,14 +163,16 @@ class Muster:
     list of failures of those that did; `inf` keeps them."""
 
     prune_interval_seconds: float = 60.0
-    """Interval at which old rows are removed."""
+    """Interval at which old rows are removed. It takes effect like
+    `MUSTER_MAINTENANCE_INTERVAL_SECONDS`."""
 
     no_worker_grace_seconds: float = 60.0
     """Time for which waiting work survives a fleet without eligible workers."""
 
     maintenance_interval_seconds: float = 5.0
     """Interval at which beat runs the timeout monitor, the heartbeat check and the dead letter
-    drain."""
+    drain. Beat takes over a changed one when it starts, for each row of its schedule whose
+    interval nobody has changed there."""
 
     dead_letter_enabled: bool = True
     """True if dead letters are drained. If `false`, they stay in their queue until its TTL, and the
@@ -181,7 +183,8 @@ class Muster:
     which would."""
 
     staleness_interval_seconds: float = 300.0
-    """Interval of the search for stuck tasks."""
+    """Interval of the search for stuck tasks. It takes effect like
+    `MUSTER_MAINTENANCE_INTERVAL_SECONDS`."""
 
     staleness_batch_size: int = 100
     """Most stale tasks that are handled in one transaction."""

@@ -1,5 +1,5 @@
-"""Beat's scheduler: django-celery-beat's, after a wait until the database is up, and with an end
-in good order whatever it is doing."""
+"""Beat's scheduler: django-celery-beat's, after a wait until the database is up, with the intervals
+of the settings, and with an end in good order whatever it is doing."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from celery import platforms
+from django.db import DEFAULT_DB_ALIAS
 from django_celery_beat.schedulers import DatabaseScheduler, ModelEntry
 
-from orchestrator.core import database, presence
+from orchestrator.core import database, presence, schedule
 from orchestrator.core.presence import Presence
 
 
@@ -44,6 +45,10 @@ class Scheduler(DatabaseScheduler):
         database.wait_until_reachable()
         super().__init__(*args, **kwargs)
         self.presence = presence.begin("beat")
+
+    def setup_schedule(self) -> None:
+        schedule.install(using=DEFAULT_DB_ALIAS)
+        super().setup_schedule()
 
     def _hear(self, *_: Any) -> None:
         self.signals_heard += 1

@@ -1,7 +1,8 @@
 """Beat's schedule: a row for each maintenance function, which the admin shows.
 
-An operator may change a row or disable it, and the watchdogs follow that, too; `migrate` creates a
-missing row again. The schedule may have rows of an operator's own, which only beat sends.
+An operator may change a row or disable it, and the watchdogs follow that, too. A row whose interval
+nobody has changed follows its setting; `migrate` and beat's start create a missing row again. The
+schedule may have rows of an operator's own, which only beat sends.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from orchestrator.core.errors import NotFound
 from orchestrator.core.frame import Maintenance
 
 if TYPE_CHECKING:
-    from django_celery_beat.models import PeriodicTask
+    from django_celery_beat.models import IntervalSchedule, PeriodicTask
 
 INSTALLED = "installed_seconds"
-"""The argument in a row that has the interval with which it was made. The functions ignore it."""
+"""The argument in a row that has the interval of its setting, as it was when the row got it: a row
+with another one was changed by an operator. The functions ignore it."""
 
 
 LONGEST = timedelta(days=366)
@@ -65,8 +67,13 @@ def _plan(standard: Plan, is_enabled: bool, every: int | None, period: str, argu
         return standard._replace(is_paused=True)
     if every is None:
         return standard._replace(is_watched=False)
-    seconds = interval(every, period).total_seconds()
-    return standard if seconds == _installed_seconds(arguments) else Plan(seconds)
+    if _is_as_installed(every, period, arguments):
+        return standard
+    return Plan(interval(every, period).total_seconds())
+
+
+def _is_as_installed(every: int, period: str, arguments: str) -> bool:
+    return bool(interval(every, period).total_seconds() == _installed_seconds(arguments))
 
 
 def _installed_seconds(arguments: str) -> Any:
@@ -77,28 +84,36 @@ def _installed_seconds(arguments: str) -> Any:
 
 
 def install(*, using: str, **_: Any) -> None:
-    """Add the missing rows after migrations."""
-    from django_celery_beat.models import IntervalSchedule, PeriodicTask
+    """Add the missing rows, and give those that nobody has changed the interval of their setting:
+    after migrations, and when beat starts."""
+    from django_celery_beat.models import PeriodicTask
 
     if PeriodicTask._meta.db_table not in connections[using].introspection.table_names():
         return  # beat's own migrations are still to come
-    tasks = PeriodicTask.objects.using(using)
-    known = set(tasks.values_list("name", flat=True))
+    rows = {row.name: row for row in PeriodicTask.objects.using(using).select_related("interval")}
     for maintenance in frame.collect(lambda app: app.maintenance):
-        if maintenance.name in known:
-            continue
-        seconds = getattr(settings.MUSTER, maintenance.interval)
-        every = max(1, round(seconds))
-        interval, _ = IntervalSchedule.objects.using(using).get_or_create(
-            every=every, period=IntervalSchedule.SECONDS
-        )
-        tasks.create(
-            name=maintenance.name,
-            task=maintenance.name,
-            interval=interval,
-            kwargs=json.dumps({INSTALLED: every}),
-            description=maintenance.description,
-        )
+        every = max(1, round(getattr(settings.MUSTER, maintenance.interval)))
+        name, description = maintenance.name, maintenance.description
+        row = rows.get(name) or PeriodicTask(name=name, task=name, description=description)
+        if row.pk is None or _is_to_follow(row, every):
+            row.interval = _every(every, using=using)
+            row.kwargs = json.dumps(json.loads(row.kwargs) | {INSTALLED: every})
+            row.save(using=using)  # tells beat that the schedule changed
+
+
+def _is_to_follow(row: PeriodicTask, seconds: int) -> bool:
+    """True if the row has the interval of its setting, and the setting has another one now."""
+    if row.interval is None or seconds == _installed_seconds(row.kwargs):
+        return False
+    return _is_as_installed(row.interval.every, row.interval.period, row.kwargs)
+
+
+def _every(seconds: int, *, using: str) -> IntervalSchedule:
+    """The row of this interval: operators may have made several that are equal."""
+    from django_celery_beat.models import IntervalSchedule
+
+    rows, wanted = IntervalSchedule.objects.using(using), {"every": seconds, "period": "seconds"}
+    return rows.filter(**wanted).first() or rows.create(**wanted)
 
 
 # --- by operators --------------------------------------------------------------------------------

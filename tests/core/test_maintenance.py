@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError
-from django_celery_beat.models import CrontabSchedule, IntervalSchedule, PeriodicTask
+from django_celery_beat.models import CrontabSchedule, IntervalSchedule, PeriodicTask, PeriodicTasks
 
 from orchestrator.core import dead_letters, fleet, maintenance, schedule
 from orchestrator.core.admin.schedule import IntervalScheduleForm
@@ -153,11 +154,11 @@ def test_beat_schedules_every_function_and_nothing_else_of_ours() -> None:
 
 @pytest.fixture
 def planned(database: str, runs: list[datetime]) -> Iterator[list[datetime]]:
-    """When the function ran. Its row is put back afterwards, as the next test has it too."""
-    row = PeriodicTask.objects.get(name=NAME)
+    """When the function ran. The rows are put back afterwards, as the next test has them too."""
+    rows = list(PeriodicTask.objects.all())
     yield runs
-    PeriodicTask.objects.filter(name=NAME).delete()
-    PeriodicTask.objects.bulk_create([row])
+    PeriodicTask.objects.all().delete()
+    PeriodicTask.objects.bulk_create(rows)
 
 
 def change(**values: Any) -> None:
@@ -230,6 +231,74 @@ def test_row_that_nobody_changed_follows_the_setting(
     PeriodicTask.objects.filter(name=NAME).delete()
     assert maintenance.run(NAME, now=NOW + timedelta(seconds=29)) is None
     assert maintenance.run(NAME, now=NOW + timedelta(seconds=30)) == "done"
+
+
+@pytest.fixture
+def a_minute(settings: Any) -> None:
+    """The setting was changed since the rows were made."""
+    settings.MUSTER = replace(settings.MUSTER, maintenance_interval_seconds=60)
+
+
+def test_changed_setting_takes_effect_when_beat_starts(
+    planned: list[datetime], a_minute: None
+) -> None:
+    scheduler = Scheduler(app=app, lazy=True)
+    assert scheduler.schedule[NAME].schedule.run_every == INTERVAL
+    scheduler.setup_schedule()
+    minute = timedelta(minutes=1)
+    assert scheduler.schedule[NAME].schedule.run_every == minute
+    assert maintenance.plans([NAME])[NAME].seconds == minute.total_seconds()
+
+
+def test_changed_setting_is_taken_over_after_migrations_and_beat_hears_of_it(
+    planned: list[datetime], a_minute: None
+) -> None:
+    change(kwargs='{"installed_seconds": 5, "mine": 1}', enabled=False)
+    changed = PeriodicTasks.last_change()
+    schedule.install(using="default")
+    row = PeriodicTask.objects.get(name=NAME)
+    assert (str(row.interval), row.enabled) == ("every 60 seconds", False)
+    assert json.loads(row.kwargs) == {"installed_seconds": 60, "mine": 1}
+    assert PeriodicTasks.last_change() != changed
+    changed = PeriodicTasks.last_change()
+    schedule.install(using="default")
+    assert PeriodicTasks.last_change() == changed
+
+
+@pytest.mark.parametrize("number", [2, 60])
+def test_interval_that_an_operator_has_given_a_row_outlasts_a_changed_setting(
+    planned: list[datetime], settings: Any, number: int
+) -> None:
+    change(interval=every(number, "seconds"))
+    for seconds in (60, 30):
+        settings.MUSTER = replace(settings.MUSTER, maintenance_interval_seconds=seconds)
+        schedule.install(using="default")
+        assert PeriodicTask.objects.get(name=NAME).interval == every(number, "seconds")
+
+
+def test_crontab_and_odd_arguments_of_an_operator_outlast_a_changed_setting(
+    planned: list[datetime], a_minute: None
+) -> None:
+    change(interval=None, crontab=CrontabSchedule.objects.create(minute="0"))
+    other = "muster.check_heartbeats"
+    PeriodicTask.objects.filter(name=other).update(kwargs="odd")
+    schedule.install(using="default")
+    assert PeriodicTask.objects.get(name=NAME).interval is None
+    assert PeriodicTask.objects.get(name=other).interval == every(5, "seconds")
+
+
+def test_equal_intervals_that_operators_have_made_are_no_obstacle(
+    planned: list[datetime], a_minute: None
+) -> None:
+    IntervalSchedule.objects.bulk_create([IntervalSchedule(every=60, period="seconds")] * 2)
+    schedule.install(using="default")
+    assert PeriodicTask.objects.get(name=NAME).interval.every == 60
+
+
+def test_missing_row_is_made_again_when_beat_starts(planned: list[datetime]) -> None:
+    PeriodicTask.objects.filter(name=NAME).delete()
+    Scheduler(app=app, lazy=True).setup_schedule()
+    assert PeriodicTask.objects.get(name=NAME).interval == every(5, "seconds")
 
 
 def test_function_with_a_crontab_is_run_by_beat_alone(planned: list[datetime]) -> None:
