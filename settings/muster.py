@@ -130,6 +130,11 @@ class Muster:
     keep_entries_days: float = 90.0
     """Age at which closed investigations are removed; `inf` keeps them."""
 
+    keep_pending_letters_days: float = math.inf
+    """Age at which pending investigations of dead letters are closed as `permanently_failed`;
+    `inf` leaves them to people. It counts from the last identical letter, and from the last
+    change. Those of tasks, sensors and rules, and those that somebody opened, stay open."""
+
     keep_workers_days: float = 30.0
     """Age at which retired workers are removed, with their histories; `inf` keeps them. A worker
     stays as long as there are executions from before it was retired."""

@@ -86,6 +86,13 @@ class CoreConfig(MusterApp):
             is_slow=True,
         ),
         Maintenance(
+            "muster.close_letters",
+            Named("orchestrator.core.retention.close_letters"),
+            "Closes investigations of dead letters that nobody has closed, if a setting says when.",
+            interval="prune_interval_seconds",
+            is_slow=True,
+        ),
+        Maintenance(
             "muster.tidy_releases",
             Named("orchestrator.core.packs.tidying.tidy"),
             "Removes the content of releases of packs that nothing needs any more.",

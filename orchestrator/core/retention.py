@@ -1,4 +1,5 @@
-"""Remove rows that have been over for as long as the settings keep them.
+"""Remove rows that have been over for as long as the settings keep them, and close what nobody has
+closed for as long as they leave it to people.
 
 Oldest first, in small transactions, and for a few seconds at a time: the next tick goes on. Nothing
 that is open is ever removed, nor what an open row needs.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -20,8 +22,9 @@ from django.conf import settings
 from django.db import models, transaction
 from django.db.models import Exists, OuterRef
 
-from orchestrator.core import database, finality, frame
+from orchestrator.core import database, finality, frame, investigations
 from orchestrator.core.frame import Retention
+from orchestrator.core.investigations import EntryIsClosed
 from orchestrator.core.metrics import counters
 from orchestrator.core.models import DLQEntry, Execution, OutputChunk, Worker
 from orchestrator.core.models.time_ordered import made_at, uuid7_floor
@@ -32,6 +35,12 @@ database, to others."""
 
 UUID_VERSION = 7
 """Of the ids of executions: they begin with their time."""
+
+ACTOR = "retention"
+"""As it closes entries, they name it so."""
+
+LETTERS_AT_ONCE = 1_000
+"""The most that are closed in one tick."""
 
 LEAST_AGE = timedelta(hours=1)
 """Whoever waits for an end has read it by then."""
@@ -188,3 +197,30 @@ def old_output(before: datetime) -> models.QuerySet[OutputChunk]:
 def has_pending_entry() -> Exists:
     """The condition for rows, with a UUID as their id, that somebody has to look at."""
     return Exists(DLQEntry.objects.pending().filter(subject_id=OuterRef("pk")))
+
+
+# --- letters -------------------------------------------------------------------------------------
+
+
+def close_letters(*, now: datetime, most_seconds: float = MOST_SECONDS) -> int:
+    """Close investigations of letters that have been pending for as long as the settings leave them
+    to people, each by itself; returns how many."""
+    days: float = settings.MUSTER.keep_pending_letters_days
+    if math.isinf(days):
+        return 0
+    before = now - max(timedelta(days=days), LEAST_AGE)
+    old = DLQEntry.objects.pending().letters().unheard_of(before).order_by("dlq_timestamp")
+    until, closed = time.monotonic() + most_seconds, 0
+    for id in list(old.values_list("dlq_entry_uuid", flat=True)[:LETTERS_AT_ONCE]):
+        if time.monotonic() >= until:
+            break
+        with suppress(EntryIsClosed):  # somebody got there first
+            investigations.close(
+                id,
+                resolution=DLQEntry.Resolution.PERMANENTLY_FAILED,
+                note=f"nobody closed it in {days:g} days (MUSTER_KEEP_PENDING_LETTERS_DAYS)",
+                now=now,
+                actor=ACTOR,
+            )
+            closed += 1
+    return closed

@@ -17,7 +17,7 @@ from django.conf import LazySettings
 from django.core.management import call_command
 from django.db import IntegrityError, connection, models, transaction
 
-from orchestrator.core import executions, retention
+from orchestrator.core import executions, investigations, retention
 from orchestrator.core.executions import IdempotencyKeyFreed, placing
 from orchestrator.core.frame import Retention
 from orchestrator.core.metrics import exposition
@@ -30,6 +30,7 @@ from orchestrator.core.models import (
     Worker,
     WorkerEvent,
 )
+from orchestrator.core.models.dead_letters import OF_LETTERS
 from orchestrator.core.models.time_ordered import uuid7_floor
 from orchestrator.core.reasons import Reason
 from orchestrator.core.state_machine import transition
@@ -50,6 +51,7 @@ from tests.factories import (
     make_task,
     make_worker,
 )
+from tests.rows import reread
 
 pytestmark = pytest.mark.usefixtures("database")
 
@@ -348,3 +350,85 @@ def test_the_command_removes_all_of_it() -> None:
     assert command() == "Removed 1 executions.\n"
     assert command("--json").strip().startswith("{")
     assert command() == "Removed nothing.\n"
+
+
+# --- letters that nobody closes -------------------------------------------------------------------
+
+
+@pytest.fixture
+def a_week(settings: LazySettings) -> None:
+    settings.MUSTER = replace(settings.MUSTER, keep_pending_letters_days=7)
+
+
+def letter(reason: str, **values: Any) -> DLQEntry:
+    """A pending entry of eight days ago."""
+    return make_dlq_entry(now=NOW - timedelta(days=8), dlq_reason=reason, **values)
+
+
+@pytest.mark.parametrize("reason", OF_LETTERS)
+def test_a_letter_that_nobody_closes_is_closed_by_its_age(a_week: None, reason: str) -> None:
+    entry = letter(reason)
+    assert retention.close_letters(now=NOW - timedelta(days=1, seconds=1)) == 0
+    assert retention.close_letters(now=NOW) == 1
+    entry.refresh_from_db()
+    assert (entry.resolution_status, entry.resolved_by) == ("permanently_failed", "retention")
+    assert (entry.resolved_at, entry.updated_at) == (NOW, NOW)
+    assert entry.resolution_notes == "nobody closed it in 7 days (MUSTER_KEEP_PENDING_LETTERS_DAYS)"
+    assert retention.close_letters(now=NOW) == 0
+
+
+def test_nothing_is_closed_by_its_age_unless_a_setting_says_so() -> None:
+    letter("queue_ttl_expired")
+    assert retention.close_letters(now=NOW + timedelta(days=36500)) == 0
+
+
+def test_an_execution_goes_when_its_letters_were_closed_by_their_age(a_week: None) -> None:
+    execution = ended(LONG_AGO, ExecutionStatus.FAILED)
+    letter("queue_ttl_expired", about=execution)
+    letter("unroutable", about=execution)
+    assert retention.prune(now=NOW) == {}
+    assert retention.close_letters(now=NOW) == 2
+    assert retention.prune(now=NOW) == {"executions": 1}
+    assert retention.prune(now=NOW + timedelta(days=91)) == {"entries": 2}
+
+
+def test_what_a_person_has_to_look_at_is_closed_by_nobody_else(a_week: None) -> None:
+    for reason in set(DLQEntry.Reason.values) - set(OF_LETTERS):
+        letter(reason)
+    letter("message_invalid", subject_kind="webhook", subject_id=id_of(NOW))
+    assert retention.close_letters(now=NOW) == 0
+
+
+@pytest.mark.parametrize("column", ["last_seen_at", "updated_at"])
+def test_the_age_of_a_letter_counts_from_what_was_heard_of_it_last(
+    a_week: None, column: str
+) -> None:
+    letter("message_invalid", **{column: NOW - timedelta(days=6)})
+    assert retention.close_letters(now=NOW) == 0
+    assert retention.close_letters(now=NOW + timedelta(days=1, seconds=1)) == 1
+
+
+def test_letters_are_closed_the_oldest_first_and_no_more_than_a_tick_may(
+    a_week: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "LETTERS_AT_ONCE", 2)
+    younger, old, oldest = (make_dlq_entry(now=NOW - timedelta(days=days)) for days in (8, 9, 10))
+    assert retention.close_letters(now=NOW, most_seconds=0) == 0
+    assert retention.close_letters(now=NOW) == 2
+    assert list(DLQEntry.objects.pending()) == [younger]
+    assert retention.close_letters(now=NOW) == 1
+    assert {reread(each).resolved_by for each in (old, oldest)} == {"retention"}
+
+
+def test_a_letter_that_somebody_closes_at_the_same_moment_is_theirs(
+    a_week: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close, entry = investigations.close, letter("unroutable")
+
+    def beaten(*arguments: Any, **values: Any) -> None:
+        close(*arguments, **values | {"actor": "ada"})
+        close(*arguments, **values)
+
+    monkeypatch.setattr(investigations, "close", beaten)
+    assert retention.close_letters(now=NOW) == 0
+    assert reread(entry).resolved_by == "ada"

@@ -34,6 +34,9 @@ RESOLUTION_KINDS = words.kinds(
 FAILED_BY = "dead_letter_handler"
 """The drain of dead letters, as histories and results name it."""
 
+OF_LETTERS = ("queue_ttl_expired", "message_invalid", "retries_exceeded", "unroutable")
+"""Reasons of messages that died, or that no queue was there for."""
+
 IN_OUR_WORDS = ("manual_dlq", "staleness_timeout", "dependency_cycle_detected")
 """Reasons whose detail quotes no message and no error of an action."""
 
@@ -208,6 +211,15 @@ class DLQEntryQuerySet(models.QuerySet["DLQEntry"]):
     def pending(self) -> DLQEntryQuerySet:
         """Entries that are not closed yet."""
         return self.filter(resolution_status=DLQEntry.Resolution.PENDING)
+
+    def letters(self) -> DLQEntryQuerySet:
+        """Of a message: one that an execution was to start by, or one that nobody knows."""
+        return self.filter(dlq_reason__in=OF_LETTERS, subject_kind__in=("", "execution"))
+
+    def unheard_of(self, since: datetime) -> DLQEntryQuerySet:
+        """Opened before this, without an identical letter or an investigator's change after it."""
+        old = self.filter(dlq_timestamp__lt=since)
+        return old.exclude(last_seen_at__gte=since).exclude(updated_at__gte=since)
 
     def without_contents(self) -> DLQEntryQuerySet:
         """Leave out the columns that can be large, which no listing shows."""
