@@ -23,6 +23,7 @@ from orchestrator.core import (
     isolation,
     topology,
 )
+from orchestrator.core.steady_clock import seconds_counted
 from workers import processes, runtimes
 from workers.admission import Admission
 from workers.canceller import Canceller
@@ -38,7 +39,6 @@ from workers.probes import Prober
 from workers.releases import Releases
 from workers.returns import Returns
 from workers.runtimes import container, work_dirs
-from workers.sentinel import seconds_counted
 
 log = structlog.get_logger(__name__)
 

@@ -19,9 +19,10 @@ from django.conf import settings
 from django.db import close_old_connections, connections
 
 from orchestrator.core import clock, executions, fleet, outages
+from orchestrator.core.steady_clock import seconds_counted
 from workers import liveness, processes
 from workers.audit import Audit
-from workers.sentinel import AS_JSON, GOODBYE, RENEWED, seconds_counted
+from workers.sentinel import AS_JSON, GOODBYE, RENEWED
 
 if TYPE_CHECKING:
     from workers.host import Host

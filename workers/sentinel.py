@@ -17,11 +17,11 @@ import os
 import select
 import signal
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 from orchestrator.core import log_lines
+from orchestrator.core.steady_clock import seconds_counted
 from workers import processes
 
 RENEWED, GOODBYE = b"+", b"."
@@ -29,11 +29,6 @@ AS_JSON = "json"
 
 POLL_SECONDS = 0.2
 """The interval of looks if the kernel cannot report the end of a process."""
-
-
-def seconds_counted() -> float:
-    """Read a clock that cannot be set, and that continues while the machine is suspended."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def watch(watched_pid: int, limit_seconds: float, *, on_silence: Callable[[], bool]) -> bool:

@@ -7,7 +7,6 @@ here that the clock has run steadily for long enough. See docs/adr/0020-clocks-t
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -15,6 +14,8 @@ from typing import NamedTuple
 import structlog
 from django.conf import settings
 from django.db import connection
+
+from orchestrator.core.steady_clock import seconds_counted
 
 log = structlog.get_logger(__name__)
 
@@ -188,11 +189,6 @@ class Running:
         asked_now()
         seen = any(step.noticed >= self._began for step in tuple(watch.steps))
         return seen or watch.watched_since >= self._began
-
-
-def seconds_counted() -> float:
-    """Read a clock that cannot be set, and that continues while the machine is suspended."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def _steps(within_seconds: float) -> list[float]:

@@ -18,6 +18,7 @@ from orchestrator.core.models.maintenance import CLOCK
 from orchestrator.core.reasons import Reason
 from orchestrator.core.state_machine import Move
 from orchestrator.core.states import ExecutionStatus
+from orchestrator.core.steady_clock import seconds_counted
 from orchestrator.workflows.states import StepState
 from settings.celery import app
 from tests.factories import NOW, make_execution, make_step, make_worker, seconds
@@ -162,7 +163,7 @@ def test_time_goes_on_from_where_it_was_given(monkeypatch: pytest.MonkeyPatch) -
 
 def set_clock(watch: Watch, step: float, *, ago: float = 0.0) -> None:
     """Somebody has set the clock, and this process has seen it."""
-    noticed = clock.seconds_counted() - ago
+    noticed = seconds_counted() - ago
     watch.steady_since = noticed
     watch.steps.append(clock.Step(step, noticed))
 
@@ -202,14 +203,14 @@ def test_process_that_has_just_begun_declares_nobody_lost(watch: Watch) -> None:
     make_worker("silent")
     late = NOW + seconds(WINDOW_SECONDS + 1)
     make_worker("beats", now=late)
-    watch.steady_since = clock.seconds_counted()
+    watch.steady_since = seconds_counted()
     assert lost(late) == []
 
 
 @pytest.mark.usefixtures("database")
 def test_process_that_has_watched_for_a_window_needs_no_witness(watch: Watch) -> None:
     make_worker("silent")
-    watch.steady_since = clock.seconds_counted() - WINDOW_SECONDS
+    watch.steady_since = seconds_counted() - WINDOW_SECONDS
     assert lost(NOW + seconds(WINDOW_SECONDS + 1)) == ["silent"]
 
 
@@ -220,7 +221,7 @@ def test_nobody_is_lost_by_a_clock_that_was_set_and_set_back_while_it_could_not_
     """The heartbeats of that time are ten minutes old, and no reading shows why."""
     make_worker("beat in between", now=NOW - seconds(600))
     moment = clock.Running(NOW)
-    counted = clock.seconds_counted()
+    counted = seconds_counted()
     watch.note(Reading(NOW - seconds(12), counted - 12, counted - 12))
     watch.note(Reading(NOW, counted, counted))
     assert not watch.steps
@@ -271,7 +272,7 @@ def test_process_that_has_just_begun_takes_the_workers_for_its_witnesses(
     """A heartbeat that seems old may be of a worker that lives, by a clock that was set."""
     worker = make_worker(now=heartbeat)
     execution = make_execution(S.RUNNING, worker=worker, run_deadline_at=NOW - seconds(1))
-    watch.steady_since = clock.seconds_counted()
+    watch.steady_since = seconds_counted()
     assert executions.sweep(now=NOW)["not_ended"] == ends
     assert reread(execution).is_terminal == ends
 
@@ -433,7 +434,7 @@ def test_function_that_waited_for_its_tick_is_given_the_time_of_after(
 def test_sweep_that_began_before_the_clock_was_set_ends_nothing(step: float, watch: Watch) -> None:
     overdue = make_execution(S.REQUESTED, deadline_at=NOW)
     moment = clock.Running(NOW)
-    watch.steps.append(clock.Step(step, clock.seconds_counted()))
+    watch.steps.append(clock.Step(step, seconds_counted()))
     kind = KINDS["deadline_passed"]
     values: dict[str, Any] = {"reason": kind.reason, "detail": kind.detail, "failed_by": "sweep"}
     assert end_all(kind.overdue(NOW), moment=moment, **values) == 0
@@ -447,7 +448,7 @@ def set_back(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     ask = clock.asked_now
 
     def asked_now() -> datetime:
-        watch.steps.append(clock.Step(-600.0, clock.seconds_counted()))
+        watch.steps.append(clock.Step(-600.0, seconds_counted()))
         return ask()
 
     monkeypatch.setattr(clock, "asked_now", asked_now)

@@ -21,6 +21,7 @@ from orchestrator.core import clock, investigations, maintenance, metrics
 from orchestrator.core.executions.logged import MOST_LINES
 from orchestrator.core.models import DLQEntry, Execution
 from orchestrator.core.state_machine import TransitionConflict
+from orchestrator.core.steady_clock import seconds_counted
 from orchestrator.workflows import engine, snapshots
 from orchestrator.workflows.engine import Detected, detect_stale
 from orchestrator.workflows.maintenance import detect_stale_tasks
@@ -599,7 +600,7 @@ def test_run_that_waited_for_a_lock_while_the_clock_was_set_moves_nothing(
     asked = clock.asked_now
 
     def asked_now() -> datetime:
-        watch.steps.append(clock.Step(600.0, clock.seconds_counted()))
+        watch.steps.append(clock.Step(600.0, seconds_counted()))
         return asked()
 
     with monkeypatch.context() as patched, held(*StalenessDefault.objects.all()) as lock:

@@ -49,7 +49,7 @@ class RefusedTokens:
     def note_refused(self, address: str) -> None:
         """Count one; the address is empty for a proxy that does not say for whom it asks."""
         limit = settings.MUSTER.refused_tokens_per_minute
-        if not address or math.isinf(limit):
+        if not address:
             return
         until = _end_of_window()
         key = f"refused tokens of {address} until {until}"

@@ -13,6 +13,7 @@ from orchestrator.automation.sensors import assignments, catalogue, condition, s
 from orchestrator.automation.sensors.assignments import Lease
 from orchestrator.automation.sensors.reports import LeaseLost
 from orchestrator.core import clock
+from orchestrator.core.steady_clock import seconds_counted
 from tests.automation.sensors import making
 from tests.automation.sensors.making import ACTOR, make_sensor, make_service, record, row_of, taken
 from tests.factories import NOW, seconds
@@ -165,9 +166,9 @@ def test_clock_that_was_just_set_takes_no_sensor_away(watch: clock.Watch) -> Non
     make_sensor()
     taken(make_service())
     late = NOW + seconds(3600)
-    watch.steady_since = clock.seconds_counted() - 20
+    watch.steady_since = seconds_counted() - 20
     assert assignments.release_overdue(now=late) == 0
-    watch.steady_since = clock.seconds_counted() - 30
+    watch.steady_since = seconds_counted() - 30
     assert assignments.release_overdue(now=late) == 1
 
 
