@@ -97,6 +97,7 @@ def of_investigations() -> Mapping[str, Reader]:
         "reason": _codes("dlq_reason", DLQEntry.Reason.values),
         "kind": _codes("subject_kind", investigations.kinds()),
         "name": _names("subject_name"),
+        "queue": _names("original_queue"),
         "opened": _opened,
         "about": _ids("subject_id"),
         "id": _ids("dlq_entry_uuid"),

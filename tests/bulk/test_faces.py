@@ -12,6 +12,7 @@ from orchestrator.core.models import Execution
 from tests import commands, principals
 from tests.bulk import play
 from tests.core.api.client import Caller
+from tests.factories import make_dlq_entry
 from tests.principals import given
 
 pytestmark = pytest.mark.django_db
@@ -124,6 +125,15 @@ def test_the_command_orders_lists_shows_and_stops() -> None:
     assert document("stop", order["id"], "--reason", "enough")["state"] == "stopped"
     assert "is stopped" in refused("stop", order["id"], "--reason", "enough")
     assert "stopped" in run("show", order["id"], "--wait")
+
+
+def test_investigations_are_found_by_the_queue_of_their_letter_on_each_face() -> None:
+    operator = principals.caller("ada", given("operator"))
+    make_dlq_entry(original_queue="mail")
+    make_dlq_entry(original_queue="other")
+    assert "1 investigations match" in run("order", "close", "queue:mail", "--dry-run")
+    wanted = {"verb": "close", "query": "queue:mail", "dry_run": True}
+    assert post(operator, URL, wanted)[1]["matched"] == 1
 
 
 def test_the_command_says_what_is_wrong() -> None:

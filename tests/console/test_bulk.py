@@ -165,10 +165,10 @@ def test_stop_asks_for_a_reason_and_is_refused_after_the_end(admin_client: Clien
 
 
 def test_investigations_are_closed_with_a_resolution(admin_client: Client) -> None:
-    entry = make_dlq_entry(now=clock.now(), dlq_reason="poison")
-    page = html(admin_client, "bulk_new", verb="close", q="reason:poison")
+    entry = make_dlq_entry(now=clock.now(), dlq_reason="poison", original_queue="mail")
+    page = html(admin_client, "bulk_new", verb="close", q="reason:poison queue:mail")
     assert "<option>permanently_failed</option>" in page
-    form = {"verb": "close", "q": "reason:poison", "matched": "1"}
+    form = {"verb": "close", "q": "reason:poison queue:mail", "matched": "1"}
     sent(admin_client, **form)
     assert "expected one of" in said(admin_client)
     sent(admin_client, **form, resolution="permanently_failed")
