@@ -302,6 +302,7 @@ class Finisher(threading.Thread):
             held = executions.still_started(
                 refused, worker_id=self.agent.worker_id, incarnation=self.agent.incarnation
             )
+            refused -= executions.recorded(refused, worker=self.agent.name)
         if held:
             self._record_later([end for end in batch if end.execution.key in held])
         settled = [end for end in batch if end.execution.key not in held]

@@ -97,8 +97,8 @@ TABLES = (
         table="orchestrator_executionevent",
         api=ADD,
         executor=ADD_AND_REMOVE,
-        # it counts deferrals
-        worker=Rights(add=True, read=("execution_id", "event")),
+        # it counts deferrals, and asks whether it has recorded an end
+        worker=Rights(add=True, read=("execution_id", "event", "attempt", "actor")),
         notifier=Rights(read=("id", "execution_id", "to_status", "at")),
     ),
     TableRights(

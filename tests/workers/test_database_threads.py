@@ -18,11 +18,13 @@ from django.db import (
 
 from orchestrator.core import clock, database, executions
 from orchestrator.core.executions import Contents, Ended
-from orchestrator.core.models import Execution
+from orchestrator.core.models import Execution, ExecutionEvent
+from orchestrator.core.models.executions import ExecutionQuerySet
 from orchestrator.core.reasons import Reason
 from orchestrator.core.states import ExecutionStatus
 from tests.factories import make_execution, make_worker
 from tests.locks import held
+from tests.logged import logged
 from tests.rows import reread
 from tests.waiting import wait_until
 from workers import database_threads
@@ -36,6 +38,7 @@ pytestmark = [
 ]
 
 S = ExecutionStatus
+LATE = "late result refused: the attempt was given up"
 
 
 def rows(count: int, status: ExecutionStatus) -> list[Execution]:
@@ -381,9 +384,70 @@ def test_fault_of_the_thread_that_records_ends_does_not_end_it(
     wait_until(lambda: statuses(some) == ["running", "completed"])
 
 
-def test_end_of_an_attempt_that_was_given_up_is_refused_once(working: Agent) -> None:
+def test_end_of_an_attempt_that_was_given_up_is_refused_once(
+    working: Agent, caplog: pytest.LogCaptureFixture
+) -> None:
     (execution,) = rows(1, S.RUNNING)
     Execution.objects.filter(pk=execution.pk).update(attempt=2)
     working.finisher.put(Ended(execution, Reason.SUCCEEDED, {}))
     assert working.finisher.flush(60)
     assert statuses([execution]) == ["running"]
+    assert [line["execution_id"] for line in logged(caplog, LATE)] == [str(execution.pk)]
+
+
+@pytest.mark.parametrize("reason", [Reason.SUCCEEDED, Reason.PACK_UNAVAILABLE])
+def test_end_whose_record_was_not_heard_of_is_no_late_result(
+    working: Agent,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    reason: Reason,
+) -> None:
+    """The connection breaks after the commit: the end is recorded once more, and refused."""
+    monkeypatch.setattr(database_threads, "PAUSE_SECONDS", 0.01)
+    finish, broken = executions.finish, [OperationalError("the connection is closed")]
+
+    def breaks(batch: list[Ended], **keywords: Any) -> Any:
+        counted = finish(batch, **keywords)
+        if broken:
+            raise broken.pop()
+        return counted
+
+    monkeypatch.setattr(executions, "finish", breaks)
+    one, given_up = rows(2, S.RUNNING)
+    ExecutionEvent.objects.create(
+        execution=given_up, event="claim", from_status="scheduled", to_status="running",
+        attempt=given_up.attempt, actor=working.name, at=clock.now(),
+    )  # fmt: skip
+    Execution.objects.filter(pk=given_up.pk).update(attempt=2)
+    for each in (one, given_up):
+        working.finisher.put(Ended(each, reason, {"n": 1}))
+    assert working.finisher.flush(60)
+    assert not broken
+    assert statuses([one]) == ["completed" if reason is Reason.SUCCEEDED else "requested"]
+    assert [line["execution_id"] for line in logged(caplog, LATE)] == [str(given_up.pk)]
+
+
+def test_end_before_that_of_one_that_is_cancelled_is_no_late_result(
+    w1: Agent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two statements, as nobody knows before the first that there is one to be cancelled: the
+    connection breaks between them."""
+    monkeypatch.setattr(database_threads, "PAUSE_SECONDS", 0.01)
+    swap, calls = ExecutionQuerySet.transition_many, []
+
+    def breaks(rows: Any, event: str, moves: Any, **values: Any) -> Any:
+        calls.append(event)
+        if len(calls) == 2:
+            raise OperationalError("the connection is closed")
+        return swap(rows, event, moves, **values)
+
+    some = rows(2, S.RUNNING)
+    Execution.objects.filter(pk=some[1].pk).update(status=S.CANCELING)
+    monkeypatch.setattr(ExecutionQuerySet, "transition_many", breaks)
+    ends = [Ended(each, Reason.SUCCEEDED, {}) for each in some]
+    for end in ends:
+        w1.finisher.put(end)
+    w1.finisher._record(ends)
+    assert len(calls) == 4
+    assert statuses(some) == ["completed"] * 2
+    assert not logged(caplog, LATE)

@@ -23,6 +23,7 @@ from orchestrator.core.executions.ended import RETRY_AFTER, Ended
 from orchestrator.core.executions.holding import answer, hold
 from orchestrator.core.executions.holdings import (
     disown,
+    recorded,
     set_run_deadlines,
     started,
     still_offered,
@@ -93,6 +94,7 @@ __all__ = [
     "opened",
     "origin_id",
     "problems",
+    "recorded",
     "release_from",
     "release_paused",
     "release_stranded",

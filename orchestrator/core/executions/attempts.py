@@ -132,7 +132,7 @@ def _together(statements: int) -> Iterator[None]:
     """One transaction for several statements, unless the caller has one.
 
     Of a batch of which only a part was recorded when the connection broke, the worker would record
-    all once more: that part would be refused as late, and no executor hear of it.
+    all once more: that part would be refused, and no executor hear of it.
     """
     if statements < 2 or connection.in_atomic_block:
         yield

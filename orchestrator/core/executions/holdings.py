@@ -9,7 +9,7 @@ from django.db import transaction
 
 from orchestrator.core import database
 from orchestrator.core.executions.attempts import end_attempts, give_back
-from orchestrator.core.models import Execution
+from orchestrator.core.models import Execution, ExecutionEvent
 from orchestrator.core.models.executions import ExecutionQuerySet
 from orchestrator.core.reasons import Reason
 from orchestrator.core.states import AttemptKey, ExecutionStatus
@@ -62,6 +62,15 @@ def still_started(
     their rows at that moment, and that still wait for it."""
     rows = Execution.objects.started_by(worker_id=worker_id, incarnation=incarnation)
     return _keys(rows, attempts)
+
+
+def recorded(attempts: Collection[AttemptKey], *, worker: str) -> set[AttemptKey]:
+    """Those of these attempts whose end this worker has recorded before: the connection broke, and
+    it did not hear that it was."""
+    wanted = set(attempts)
+    moves = ExecutionEvent.objects.filter(execution__in={id for id, _ in wanted}, actor=worker)
+    ends = moves.exclude(event="claim").order_by()
+    return wanted & set(ends.values_list("execution_id", "attempt"))
 
 
 def disown(
