@@ -72,6 +72,23 @@ def redacted_schema(schema: Any) -> Any:
     return _without_values(schema, schema, name="", is_secret=False, depth=0)
 
 
+def defaults_to_fill_in(schema: Any) -> dict[str, Any]:
+    """The defaults of a JSON Schema's properties that a form may show: those that have no secret in
+    them."""
+    given, shown = _properties(schema), _properties(redacted_schema(schema))
+    return {
+        name: each["default"]
+        for name, each in given.items()
+        if "default" in each and each["default"] == shown[name]["default"]
+    }
+
+
+def _properties(schema: Any) -> dict[str, Mapping[str, Any]]:
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    named = properties.items() if isinstance(properties, Mapping) else ()
+    return {name: each for name, each in named if isinstance(each, Mapping)}
+
+
 def _without_values(part: Any, root: Any, *, name: str, is_secret: bool, depth: int) -> Any:
     """`name`: of the property that this is the schema of, if it is one."""
     if depth > DEPTH_LIMIT:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from django import forms
 
 from orchestrator.core.json_field import JSONField
-from orchestrator.core.redaction import is_name_of_secret, redacted_schema
+from orchestrator.core.redaction import defaults_to_fill_in, is_name_of_secret
 from orchestrator.inquiries import questions
 from orchestrator.inquiries.models import Inquiry
 
@@ -47,13 +47,10 @@ class ResponseForm(forms.Form):
         super().__init__(*args, **kwargs)
         self.inquiry = inquiry
         self.response: Any = None
-        # a default that is secret is not filled in; the schema itself checks the answer
-        defaults = _properties(redacted_schema(inquiry.schema))
+        defaults = defaults_to_fill_in(inquiry.schema)
         properties = {
-            name: schema
-            if schema.get("default") == defaults[name].get("default")
-            else {key: value for key, value in schema.items() if key != "default"}
-            for name, schema in _properties(inquiry.schema).items()
+            name: {key: of[key] for key in of if key != "default" or name in defaults}
+            for name, of in _properties(inquiry.schema).items()
         }
         required = inquiry.schema.get("required")
         for name, schema in properties.items():

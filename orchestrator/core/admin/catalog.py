@@ -27,6 +27,7 @@ from orchestrator.core.executions import NewExecution
 from orchestrator.core.executions.checking import LONGEST_TEXTS
 from orchestrator.core.json_field import JSONField
 from orchestrator.core.models import Action, Pack, Release
+from orchestrator.core.redaction import defaults_to_fill_in
 from orchestrator.core.shown import actions as shown
 from orchestrator.core.shown import packs as packs_shown
 
@@ -71,13 +72,7 @@ def _example(obj: Action) -> dict[str, Any]:
     schema = obj.parameters_schema
     properties = schema.get("properties", {}) if isinstance(schema, dict) else {}
     required = schema.get("required", ()) if properties else ()
-    without_secrets = shown.parameters_schema(obj)["properties"] if properties else {}
-    defaults = {
-        name: of["default"]
-        for name, of in properties.items()
-        if isinstance(of, dict) and "default" in of
-        if of["default"] == without_secrets[name]["default"]
-    }
+    defaults = defaults_to_fill_in(schema)
     return {name: defaults.get(name) for name in properties if name in required or name in defaults}
 
 
