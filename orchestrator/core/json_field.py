@@ -25,6 +25,10 @@ class JSONField(forms.JSONField):
             raise forms.ValidationError(f"{place or 'The whole'} {what}.")
         return found
 
+    def prepare_value(self, value: Any) -> Any:
+        """The text of a value; none for null, as a field that is left empty is null."""
+        return "" if value is None else super().prepare_value(value)
+
     def bound_data(self, data: Any, initial: Any) -> Any:
         """The text that the form shows again; as it was typed if it is refused."""
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -63,6 +64,20 @@ def test_what_the_schema_refuses_is_said_at_the_field_and_what_was_typed_stays(
     assert "<label" in page
     inquiry.refresh_from_db()
     assert inquiry.is_open
+
+
+@pytest.mark.parametrize("schema", [{}, {"properties": {"size": {}}}])
+def test_a_field_for_anything_begins_empty(
+    admin_client: Client, now: datetime, schema: dict[str, Any]
+) -> None:
+    inquiry = play.asked(now=now, schema=schema)
+    for url in (
+        reverse("console:inquiry", args=[inquiry.pk]),
+        reverse("admin:inquiries_inquiry_respond", args=[inquiry.pk]),
+    ):
+        page = admin_client.get(url).content.decode()
+        (filled,) = re.findall(r"<textarea[^>]*>([^<]*)</textarea>", page)
+        assert not filled.strip()
 
 
 def test_who_is_not_assigned_is_told_so_and_refused(

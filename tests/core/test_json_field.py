@@ -27,6 +27,13 @@ def test_what_was_typed_is_read(typed: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "text"), [(None, ""), ({"a": None}, '{"a": null}'), (0, "0"), ("", '""')]
+)
+def test_null_is_an_empty_field(value: Any, text: str) -> None:
+    assert Form(initial={"value": value})["value"].value() == text
+
+
+@pytest.mark.parametrize(
     ("typed", "complaint"),
     [
         ("{", "line 1, column 2"),
