@@ -6,16 +6,19 @@ import json
 import re
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, connection, transaction
+from django_celery_beat.models import PeriodicTask
 
 from orchestrator.access import privileges
 from orchestrator.access.privileges import credentials, postgresql, rabbitmq
-from orchestrator.core import frame, topology
+from orchestrator.core import executions, frame, schedule, topology
 from orchestrator.core.frame import NONE, READ, Rights, TableRights
 from orchestrator.core.management.pages import topology as topology_page
 from tests import commands, servers
@@ -164,6 +167,34 @@ def test_services_make_no_tables(roles: list[str]) -> None:
                         cursor.execute(f"CREATE {kind}TABLE mine (id int)")
                 finally:
                     cursor.execute("RESET ROLE")
+
+
+@contextmanager
+def acting_as(role: str) -> Iterator[None]:
+    """A transaction with the rights of this role, of which nothing is kept."""
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET LOCAL ROLE {role}")
+        yield
+        transaction.set_rollback(True)
+
+
+@on_postgresql
+def test_beat_may_give_its_rows_the_intervals_of_changed_settings(
+    roles: list[str], settings: Any
+) -> None:
+    settings.MUSTER = replace(settings.MUSTER, maintenance_interval_seconds=7)
+    with acting_as("muster_beat"):
+        schedule.install(using="default")
+        assert str(PeriodicTask.objects.get(name="muster.check_timeouts").interval) == (
+            "every 7 seconds"
+        )
+
+
+@on_postgresql
+def test_worker_may_ask_whether_it_has_recorded_an_end(roles: list[str]) -> None:
+    with acting_as("muster_worker"):
+        assert executions.recorded([(uuid4(), 1)], worker="w1") == set()
 
 
 @on_postgresql
