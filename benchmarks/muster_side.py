@@ -85,7 +85,13 @@ from orchestrator.core import (  # noqa: E402
     relay,
     topology,
 )
-from orchestrator.core.models import DLQEntry, Execution, ExecutionEvent, Worker  # noqa: E402
+from orchestrator.core.models import (  # noqa: E402
+    DLQEntry,
+    DLQEntryEvent,
+    Execution,
+    ExecutionEvent,
+    Worker,
+)
 from orchestrator.core.states import TERMINAL  # noqa: E402
 from orchestrator.policies import changes as policies  # noqa: E402
 from orchestrator.policies import definitions as policy_definitions  # noqa: E402
@@ -175,7 +181,7 @@ def check(*, count: int) -> None:
 def _empty_tables() -> None:
     """Empty the tables of executions and of events, past the triggers that protect ends and
     histories."""
-    emptied = (Enforcement, Event, DLQEntry, ExecutionEvent, Execution)
+    emptied = (Enforcement, Event, DLQEntryEvent, DLQEntry, ExecutionEvent, Execution)
     tables = [model._meta.db_table for model in emptied]
     with transaction.atomic(), connection.cursor() as cursor:
         if connection.vendor == "postgresql":

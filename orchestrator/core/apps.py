@@ -136,6 +136,7 @@ class CoreConfig(MusterApp):
             model="orchestrator.DLQEntry",
             ended="resolved_at",
             old=Named("orchestrator.core.retention.old_entries"),
+            parts=("orchestrator.DLQEntryEvent.entry",),
         ),
     )
     when_clock_was_set_back = (Named("orchestrator.core.executions.bring_forward"),)

@@ -124,6 +124,13 @@ TABLES = (
             read=("id", "subject_kind", "subject_name", "opened_by", "resolution_status")
         ),
     ),
+    TableRights(
+        table="orchestrator_dlqentryevent",
+        api=ADD,
+        executor=ADD_AND_REMOVE,
+        # the id, which an INSERT returns
+        worker=Rights(add=True, read=("id",)),
+    ),
     TableRights(table="orchestrator_pruning", executor=ADD_AND_REMOVE),
     TableRights(table="v_dlq_dashboard", api=READ, executor=READ),
     TableRights(table="v_dlq_investigation_queue", api=READ, executor=READ),

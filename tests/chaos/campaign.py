@@ -211,7 +211,7 @@ class Provoker:
         self.storm.breaker.cause("delete worker queue")
 
     def investigate(self) -> None:
-        """Somebody opens an entry about an execution, and adds a note to it."""
+        """Somebody opens an entry about an execution, and closes it with a note."""
         [row] = self.storm.database.select(
             "SELECT id FROM orchestrator_execution ORDER BY random() LIMIT 1"
         )
@@ -220,7 +220,8 @@ class Provoker:
             opened = http.post("/dlq", json=told)
             if opened.status_code == 201:
                 id = opened.json()["dlq_entry_uuid"]
-                http.patch(f"/dlq/entry/{id}", json={"note": "seen"})
+                closing = {"note": "seen", "resolution_status": "cancelled"}
+                http.patch(f"/dlq/entry/{id}", json=closing)
 
     def cancel_what_runs(self) -> None:
         parameters = {"trace": str(self.storm.trace.path), "seconds": 4}

@@ -297,10 +297,12 @@ _BY_SITE: dict[str, Boundary] = {
         exempt="of a letter that the database refuses, and no storm has one: it is drained again"
     ),
     "investigations.opening:keep:insert": _in(EXECUTOR, API, by="investigate"),
+    "investigations.opening:keep:insert_many": _in(EXECUTOR, API, by="investigate"),
     "investigations.opening:keep:insert_or_count": _in(EXECUTOR, by="garbage on every queue"),
     "investigations.opening:keep:atomic": _in(API, by="investigate"),
     "investigations.closing:_change:atomic": _in(API, by="investigate"),
     "investigations.closing:_change:update": _in(API, by="investigate"),
+    "investigations.closing:_change:create": _in(API, by="investigate"),
     # --- maintenance ---
     "models.maintenance:TickQuerySet.claim:update": _in(EXECUTOR),
     "models.maintenance:TickQuerySet.claim:get_or_create": _in(EXECUTOR, by="forget the ticks"),

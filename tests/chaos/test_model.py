@@ -441,7 +441,8 @@ def _empty() -> None:
         cursor.execute(
             # what has happened cannot be deleted otherwise
             "SET session_replication_role = replica; "
-            "DELETE FROM orchestrator_executionevent; DELETE FROM orchestrator_dlqentry; "
+            "DELETE FROM orchestrator_executionevent; DELETE FROM orchestrator_dlqentryevent; "
+            "DELETE FROM orchestrator_dlqentry; "
             "DELETE FROM orchestrator_execution; DELETE FROM orchestrator_workerevent; "
             "DELETE FROM orchestrator_worker; RESET session_replication_role"
         )

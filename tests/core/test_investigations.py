@@ -11,7 +11,7 @@ import pytest
 from django.db import IntegrityError, transaction
 
 from orchestrator.core import investigations
-from orchestrator.core.models import DLQEntry, Tally
+from orchestrator.core.models import DLQEntry, DLQEntryEvent, Tally
 from orchestrator.core.models.dead_letters import COUNTED_BY, Grouping
 from orchestrator.core.states import ExecutionStatus
 from tests.factories import NOW, make_action, make_execution
@@ -97,6 +97,23 @@ def test_what_was_opened_is_counted_once_and_undone_with_its_transaction() -> No
         open_one(fingerprint="b")
         transaction.set_rollback(True)
     assert tallied("muster_dlq_entries_created_total") == {("queue_ttl_expired", ""): 1}
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_history_has_each_opening_and_each_closing_once(number: int) -> None:
+    entries = [DLQEntry(dlq_reason=Reason.POISON, dlq_timestamp=NOW) for _ in range(number)]
+    opened = investigations.keep(entries)
+    close(opened[0], Resolution.CANCELLED)
+    with pytest.raises(investigations.EntryIsClosed):
+        close(opened[0])
+    last = open_one()
+    investigations.annotate(last.dlq_entry_uuid, now=LATER, actor="ada", note="seen")
+    rows = list(DLQEntryEvent.objects.values_list("entry_id", "state"))
+    assert rows == [
+        *((entry.pk, "pending") for entry in opened),
+        (opened[0].pk, "cancelled"),
+        (last.pk, "pending"),
+    ]
 
 
 def test_no_entries_are_no_statement(django_assert_num_queries: Any) -> None:

@@ -23,6 +23,7 @@ from orchestrator.core.frame import Retention
 from orchestrator.core.metrics import exposition
 from orchestrator.core.models import (
     DLQEntry,
+    DLQEntryEvent,
     Execution,
     ExecutionEvent,
     Pruning,
@@ -119,16 +120,18 @@ def test_an_execution_stays_while_its_investigation_is_pending() -> None:
 
 def test_closed_entries_go_later_and_pending_ones_never() -> None:
     at = NOW - timedelta(days=100)
-    make_dlq_entry(now=at)
-    make_dlq_entry(
+    pending = make_dlq_entry(now=at)
+    closed = make_dlq_entry(
         now=at,
         fingerprint="other",
         resolution_status=DLQEntry.Resolution.CANCELLED,
         resolved_by="ada",
         resolved_at=at,
     )
+    for entry in (pending, closed):
+        DLQEntryEvent.objects.create(entry=entry, state=entry.resolution_status)
     assert retention.prune(now=NOW) == {"entries": 1}
-    assert DLQEntry.objects.pending().count() == 1
+    assert DLQEntry.objects.get() == DLQEntryEvent.objects.get().entry == pending
 
 
 def test_an_old_task_goes_with_its_steps_and_then_their_executions() -> None:

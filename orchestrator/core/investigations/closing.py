@@ -11,7 +11,7 @@ from django.db import transaction
 
 from orchestrator.core import metrics
 from orchestrator.core.errors import Conflict, MusterError, NotFound
-from orchestrator.core.models import DLQEntry
+from orchestrator.core.models import DLQEntry, DLQEntryEvent
 
 TEXT_MAX = 10_000
 """Characters of a note, and of the text that opens an entry by hand."""
@@ -114,6 +114,7 @@ def _change(
         if not DLQEntry.objects.pending().filter(pk=entry.pk).update(**values):
             raise _is_closed(entry)  # another process got there first
         if "resolution_status" in values:
+            DLQEntryEvent.objects.create(entry=entry, state=values["resolution_status"])
             hours = (now - entry.dlq_timestamp).total_seconds() / 3_600
             metrics.DLQ_HOURS.observe([(entry.dlq_reason, max(0.0, hours))])
     return DLQEntry.objects.get(pk=entry.pk)

@@ -12,9 +12,10 @@ from django.db import transaction
 
 from orchestrator.core import authority, metrics
 from orchestrator.core.authority import Principal
+from orchestrator.core.copying import insert_many
 from orchestrator.core.errors import Conflict
 from orchestrator.core.investigations.subjects import Subject, UnknownSubject, take
-from orchestrator.core.models import DLQEntry
+from orchestrator.core.models import DLQEntry, DLQEntryEvent
 from orchestrator.core.models.dead_letters import place_of_subject
 
 
@@ -38,6 +39,7 @@ def keep(entries: Sequence[DLQEntry]) -> list[DLQEntry]:
         opened = DLQEntry.objects.insert(single) if single else []
         if repeatable:
             opened += DLQEntry.objects.insert_or_count(_counted(repeatable))
+        insert_many([DLQEntryEvent(entry=entry, state=entry.resolution_status) for entry in opened])
         metrics.DLQ_ENTRIES_CREATED.add(Counter(str(entry.dlq_reason) for entry in opened))
     return opened
 

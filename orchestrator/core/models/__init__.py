@@ -3,6 +3,7 @@
 from orchestrator.core.models.catalog import Action, Pack
 from orchestrator.core.models.counters import HistoryMark, Tally
 from orchestrator.core.models.dead_letters import DLQEntry
+from orchestrator.core.models.entry_events import DLQEntryEvent
 from orchestrator.core.models.executions import Execution, ExecutionEvent, add_actions
 from orchestrator.core.models.fleet import Worker, WorkerEvent
 from orchestrator.core.models.investigations import DLQDashboard, InvestigationQueue
@@ -17,6 +18,7 @@ __all__ = [
     "Action",
     "DLQDashboard",
     "DLQEntry",
+    "DLQEntryEvent",
     "Execution",
     "ExecutionEvent",
     "HistoryMark",
