@@ -1,25 +1,29 @@
-"""Events of executions: what their history says, for rules on `core.execution`.
+"""Events of what histories say, for rules on `core.execution` and `core.investigation`.
 
-Messages only make it quick. The history is read by its ids, from a watermark. A row with a lower id
+Messages only make it quick. A history is read by its ids, from a watermark. A row with a lower id
 may be committed after one with a higher id, so the watermark rises to a row only when all
 transactions are over that ran when that row was the newest; what is read twice meets its key.
 """
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 import structlog
 from django.db import transaction
-from django.db.models import Max, QuerySet
+from django.db.models import QuerySet
 
 from orchestrator.automation import triggers
-from orchestrator.automation.models import Enforcement, Event, Trigger, Watermark
-from orchestrator.automation.recording import NewEvent, record_accepted
+from orchestrator.automation.followed import executions, investigations
+from orchestrator.automation.followed.history import Followed
+from orchestrator.automation.models import Event, Trigger, Watermark
+from orchestrator.automation.models.triggers import INVESTIGATION
+from orchestrator.automation.recording import record_accepted
+from orchestrator.automation.trigger_types import EXECUTION
 from orchestrator.core import database, messages, relay
 from orchestrator.core.metrics import history
 from orchestrator.core.models import ExecutionEvent
@@ -30,12 +34,16 @@ from orchestrator.core.states import TERMINAL
 log = structlog.get_logger(__name__)
 
 MOST_AT_ONCE = 5_000
-SOURCE = "execution"
+FOLLOWED: Mapping[str, Followed] = {
+    EXECUTION: executions.FOLLOWED,
+    INVESTIGATION: investigations.FOLLOWED,
+}
+"""By the type of the triggers that follow it."""
 
 
 def is_wanted() -> bool:
     """Return True while a rule waits for events of executions."""
-    return Watermark.objects.exists()
+    return Watermark.objects.filter(trigger__type__ref=EXECUTION).exists()
 
 
 _beyond_ends = Prepared(lambda: Watermark.objects.filter(beyond_ends=True).values_list("pk")[:1])
@@ -55,17 +63,18 @@ def tell(news: News) -> None:
 
 def note_changed(execution_ids: Collection[UUID], *, now: datetime, actor: str) -> int:
     """Record what the history of these executions says; returns how many events are new."""
-    return _for_each_mark(partial(_note_changed, execution_ids=execution_ids, now=now))
+    marks = Watermark.objects.filter(trigger__type__ref=EXECUTION)
+    return _for_each(marks, partial(_note_changed, execution_ids=execution_ids, now=now))
 
 
 def look(*, now: datetime, actor: str) -> int:
-    """Record what no message reported; returns how many events are new."""
-    return _for_each_mark(partial(_catch_up, now=now))
+    """Record what no message reported, and what has none; returns how many events are new."""
+    return _for_each(Watermark.objects.all(), partial(_catch_up, now=now))
 
 
-def _for_each_mark(read: Callable[[Watermark], int]) -> int:
+def _for_each(marks: QuerySet[Watermark], read: Callable[[Watermark], int]) -> int:
     """Read for each trigger, even if that fails for some; returns the sum."""
-    marks = Watermark.objects.select_related("trigger__type")
+    marks = marks.select_related("trigger__type")
     parts = {str(mark.trigger): partial(read, mark) for mark in marks}
     return sum(database.carry_out_each(parts).values())
 
@@ -83,7 +92,8 @@ def _catch_up(mark: Watermark, *, now: datetime) -> int:
     2. Record what is new.
     3. If all were over that could write below the id of an earlier look, the watermark rises to it.
     """
-    newest = ExecutionEvent.objects.aggregate(newest=Max("pk"))["newest"] or 0
+    model: Any = triggers.HISTORIES[mark.trigger.type.ref]
+    newest = triggers.newest_of(model)
     with transaction.atomic():
         rows = Watermark.objects.select_for_update(skip_locked=True, of=("self",))
         present = rows.select_related("trigger__type").filter(pk=mark.pk).first()
@@ -91,7 +101,7 @@ def _catch_up(mark: Watermark, *, now: datetime) -> int:
             return 0
         # asked before reading: what is committed in between may not be read
         is_settled = history.is_settled(present.seen_xid)
-        after = ExecutionEvent.objects.filter(pk__gt=present.read_id)
+        after = model.objects.filter(pk__gt=present.read_id)
         batch = _read(after, present.trigger)
         recorded = _record(present.trigger, batch, now)
         read_up_to = batch[-1].pk if len(batch) == MOST_AT_ONCE else newest
@@ -102,69 +112,22 @@ def _catch_up(mark: Watermark, *, now: datetime) -> int:
     return recorded
 
 
-def _read(rows: QuerySet[ExecutionEvent, ExecutionEvent], trigger: Trigger) -> list[ExecutionEvent]:
-    """The first of these rows that the trigger reports, whatever their actions."""
-    wanted = rows.filter(to_status__in=sorted(triggers.wanted_statuses(trigger)))
-    wanted = wanted.select_related("execution").order_by("pk")
-    columns = ("execution__action_ref", "execution__correlation_id")
-    own = [field.attname for field in ExecutionEvent._meta.concrete_fields]
-    return list(wanted.only(*own, *columns)[:MOST_AT_ONCE])
+def _read(rows: QuerySet[Any, Any], trigger: Trigger) -> list[Any]:
+    """The first of these rows that the trigger reports, whatever their names."""
+    wanted = FOLLOWED[trigger.type.ref].wanted(trigger, rows)
+    return list(wanted.order_by("pk")[:MOST_AT_ONCE])
 
 
-def _record(trigger: Trigger, rows: Sequence[ExecutionEvent], now: datetime) -> int:
+def _record(trigger: Trigger, rows: Sequence[Any], now: datetime) -> int:
     """Record these, except those that are recorded."""
-    named = trigger.parameters.get("actions")
-    rows = [row for row in rows if named is None or _is_named(row, named)]
-    keys = {_key(row) for row in rows}
-    known = set(
-        Event.objects.filter(trigger=trigger, dedup_key__in=keys).values_list(
-            "dedup_key", flat=True
-        )
-    )
-    fresh = [row for row in rows if _key(row) not in known]
-    depths = _depths({row.execution_id for row in fresh})
-    news = [_event(trigger, row, depths.get(row.execution_id, 0) + 1) for row in fresh]
+    followed = FOLLOWED[trigger.type.ref]
+    by_key = {followed.key(row): row for row in rows if followed.is_named(trigger, row)}
+    recorded_before = Event.objects.filter(trigger=trigger, dedup_key__in=by_key)
+    known = set(recorded_before.values_list("dedup_key", flat=True))
+    fresh = [row for key, row in by_key.items() if key not in known]
+    news = followed.events(trigger, fresh)
     recorded, refusals = record_accepted(news, now=now, by_muster=True)
     for each in refusals:
         key, why = news[each.index].key, f"{each.pointer} {each.message}"
-        log.warning("event of an execution refused", trigger_id=trigger.pk, key=key, error=why)
+        log.warning("event of a history refused", trigger_id=trigger.pk, key=key, error=why)
     return sum(each.is_new for each in recorded)
-
-
-def _is_named(row: ExecutionEvent, patterns: Sequence[str]) -> bool:
-    return any(fnmatch.fnmatchcase(row.execution.action_ref, pattern) for pattern in patterns)
-
-
-def _key(row: ExecutionEvent) -> str:
-    return f"{row.execution_id}:{row.pk}"
-
-
-def _depths(execution_ids: Collection[UUID]) -> dict[UUID, int]:
-    """The number of rules that have led to each of these executions; 0 for those that are left
-    out."""
-    causes = Enforcement.objects.filter(execution__in=execution_ids)
-    pairs = causes.values_list("execution_id", "event__depth")
-    return {id: depth for id, depth in pairs if id is not None}
-
-
-def _event(trigger: Trigger, row: ExecutionEvent, depth: int) -> NewEvent:
-    return NewEvent(
-        trigger=trigger,
-        payload={
-            "execution_id": str(row.execution_id),
-            "action_ref": row.execution.action_ref,
-            "status": row.to_status,
-            "was": row.from_status,
-            "event": row.event,
-            "reason": row.reason,
-            "attempt": row.attempt,
-            "at": row.at.isoformat(),
-        },
-        key=_key(row),
-        occurred_at=row.at,
-        # what comes of it is of its tree
-        correlation_id=row.execution.correlation_id or str(row.execution_id),
-        source=SOURCE,
-        cause_execution_id=row.execution_id,
-        depth=depth,
-    )

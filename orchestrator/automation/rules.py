@@ -26,7 +26,7 @@ from orchestrator.automation import (
 )
 from orchestrator.automation.hooks.parameters import WEBHOOK
 from orchestrator.automation.models import Revision, Rule, RuleRevision, Trigger
-from orchestrator.automation.models.triggers import REF
+from orchestrator.automation.models.triggers import INVESTIGATION, REF
 from orchestrator.automation.problems import InvalidDocument, Problem, nearest_or_all
 from orchestrator.core import authority, executions, expressions, packs
 from orchestrator.core.authority import Place, Principal
@@ -272,6 +272,10 @@ def _require_permission(new: NewRule, principal: Principal) -> None:
     authority.require(principal, "rules.install", Place.of_ref(PACKS, new.ref))
     if new.trigger_type not in schedules.TYPES:
         authority.require(principal, "events.read", Place.of_ref(PACKS, new.trigger_type))
+    if new.trigger_type == INVESTIGATION:
+        # they are about all that is investigated, and may quote errors of actions and messages
+        for permission in ("dlq.read", authority.PAYLOADS):
+            authority.require(principal, permission, authority.WHOLE)
     if new.trigger_type == WEBHOOK:
         hook_paths.require_permission(new.trigger_parameters, principal=principal)
     executions.require_permission([new.action_ref], principal=principal, by=f"the rule {new.ref}")

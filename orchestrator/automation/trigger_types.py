@@ -12,9 +12,11 @@ from django.db import transaction
 from orchestrator.automation import polls
 from orchestrator.automation.hooks import parameters as hooks
 from orchestrator.automation.models import TriggerType
+from orchestrator.automation.models.triggers import INVESTIGATION
 from orchestrator.automation.problems import InvalidDocument, Problem, nearest_or_all
+from orchestrator.core import investigations
 from orchestrator.core.errors import MusterError
-from orchestrator.core.models import Pack
+from orchestrator.core.models import DLQEntry, Pack
 from orchestrator.core.packs import ContentReport
 from orchestrator.core.states import TERMINAL, ExecutionStatus
 
@@ -75,6 +77,61 @@ _EXECUTION_PAYLOAD = {
     | {"attempt": {"type": "integer"}},
 }
 
+_INVESTIGATION_PARAMETERS = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "reasons": {
+            "type": "array",
+            "items": {"enum": sorted(DLQEntry.Reason)},
+            "description": "Why it was opened; without it, whatever the reason.",
+        },
+        "subject_kinds": {
+            "type": "array",
+            "items": {"enum": ["", *sorted(investigations.kinds())]},
+            "description": "What it is about, where an empty text means a letter without a "
+            "subject; without it, anything.",
+        },
+        "names": {
+            "type": "array",
+            "maxItems": 50,
+            "items": {"type": "string", "maxLength": 250},
+            "description": "Names of subjects, such as `shop.charge` or "
+            "`billing/invoice/1.0.0`, in which `*` stands for any characters; without it, all.",
+        },
+        "states": {
+            "type": "array",
+            "items": {"enum": sorted(DLQEntry.Resolution)},
+            "default": [DLQEntry.Resolution.PENDING],
+            "description": "`pending` when it is opened, another one when it is closed.",
+        },
+    },
+}
+
+_TEXT_OR_NONE = {"type": ["string", "null"]}
+
+_INVESTIGATION_PAYLOAD = {
+    "type": "object",
+    "properties": {
+        name: {"type": "string"}
+        for name in ("entry_id", "reason", "state", "subject_kind", "subject_name", "at")
+    }
+    | {
+        "subject_id": _TEXT_OR_NONE,
+        "execution_id": _TEXT_OR_NONE | {"description": "The subject's id, if it is an execution."},
+        "task_id": _TEXT_OR_NONE | {"description": "The subject's id, if it is a task."},
+        "namespace": _TEXT_OR_NONE | {"description": "Of the subject's template, if it has one."},
+        "detail": {
+            "type": "string",
+            "description": "What was wrong, without secrets; at most 2,000 characters.",
+        },
+        "queue": {
+            "type": "string",
+            "description": "The queue in which a letter died; empty for what is none.",
+        },
+    },
+}
+
 _SENSOR_PAYLOAD = {
     "type": "object",
     "required": ["sensor", "change"],
@@ -106,6 +163,12 @@ BUILT_IN: Mapping[str, NewType] = {
             description="An execution came into one of these statuses.",
             parameters_schema=_EXECUTION_PARAMETERS,
             payload_schema=_EXECUTION_PAYLOAD,
+        ),
+        NewType(
+            ref=INVESTIGATION,
+            description="An investigation was opened, or closed.",
+            parameters_schema=_INVESTIGATION_PARAMETERS,
+            payload_schema=_INVESTIGATION_PAYLOAD,
         ),
         NewType(
             ref=hooks.WEBHOOK,

@@ -16,14 +16,20 @@ from django.db.models import Max
 from orchestrator.automation import hook_paths, polls, schedules, trigger_types
 from orchestrator.automation.hooks.parameters import WEBHOOK
 from orchestrator.automation.models import Rule, Timer, Trigger, TriggerType, Watermark
+from orchestrator.automation.models.triggers import INVESTIGATION
 from orchestrator.automation.problems import InvalidDocument, Problem
 from orchestrator.automation.schedules.parsing import DATE
 from orchestrator.automation.trigger_types import EXECUTION
 from orchestrator.core import json_values, packs
 from orchestrator.core.errors import NotFound
-from orchestrator.core.models import ExecutionEvent, Pack
+from orchestrator.core.models import DLQEntryEvent, ExecutionEvent, Pack
 from orchestrator.core.schemas import canonical
 from orchestrator.core.states import TERMINAL, ExecutionStatus
+
+History = ExecutionEvent | DLQEntryEvent
+
+HISTORIES: Mapping[str, type[History]] = {EXECUTION: ExecutionEvent, INVESTIGATION: DLQEntryEvent}
+"""The histories that triggers of these types follow, see `following`."""
 
 
 class UnknownTrigger(NotFound):
@@ -94,8 +100,8 @@ def follow_rules(trigger: Trigger, *, now: datetime) -> None:
     otherwise, in the transaction that changes a rule. What happened while it slept does not count;
     a date that has not fired fires late."""
     wanted = Rule.objects.enabled().filter(trigger=trigger).exists()
-    if trigger.type.ref == EXECUTION:
-        _follow_executions(trigger, wanted)
+    if trigger.type.ref in HISTORIES:
+        _follow_history(trigger, wanted)
         return
     if trigger.type.ref == WEBHOOK:
         _follow_hook(trigger)
@@ -119,17 +125,23 @@ def _follow_hook(trigger: Trigger) -> None:
         hook_paths.close(trigger)
 
 
-def _follow_executions(trigger: Trigger, wanted: bool) -> None:
+def _follow_history(trigger: Trigger, wanted: bool) -> None:
     if not wanted:
         Watermark.objects.filter(trigger=trigger).delete()
         return
-    newest = ExecutionEvent.objects.aggregate(newest=Max("pk"))["newest"] or 0
+    newest = newest_of(HISTORIES[trigger.type.ref])
+    is_of_executions = trigger.type.ref == EXECUTION
     mark = {
         "read_id": newest,
         "seen_id": newest,
-        "beyond_ends": not wanted_statuses(trigger) <= TERMINAL,
+        "beyond_ends": is_of_executions and not wanted_statuses(trigger) <= TERMINAL,
     }
     Watermark.objects.get_or_create(trigger=trigger, defaults=mark)
+
+
+def newest_of(history: type[History]) -> int:
+    """The id of the newest row of a history; 0 if it has none."""
+    return history._default_manager.aggregate(newest=Max("pk"))["newest"] or 0
 
 
 def wanted_statuses(trigger: Trigger) -> frozenset[ExecutionStatus]:

@@ -98,6 +98,8 @@ def test_problem_has_its_line(folder: Folder, old: str, new: str, said: str) -> 
         ("core.cron", {"cron": "0 5 * * *", "timezone": "Europe/Berln"}, "Europe/Berlin"),
         ("core.interval", {"every_second": 5}, "did you mean 'every_seconds'?"),
         ("core.execution", {"statuses": ["faild"]}, "trigger.parameters.statuses"),
+        ("core.investigation", {"reasons": ["posion"]}, "trigger.parameters.reasons"),
+        ("core.investigation", {"subject_kinds": ["tusk"]}, "trigger.parameters.subject_kinds"),
     ],
 )
 def test_problem_with_a_timer_has_its_line(

@@ -12,6 +12,7 @@ from django.db import connections, transaction
 
 from orchestrator.automation import rules
 from orchestrator.automation.models import Timer, Trigger, Watermark
+from orchestrator.automation.models.triggers import INVESTIGATION
 from orchestrator.automation.trigger_types import EXECUTION
 from tests.automation import play
 from tests.factories import NOW
@@ -45,7 +46,7 @@ def is_awake(trigger: Trigger) -> bool:
     return timers.exists() or Watermark.objects.filter(trigger=trigger).exists()
 
 
-@pytest.mark.parametrize("type_ref", ["core.interval", EXECUTION])
+@pytest.mark.parametrize("type_ref", ["core.interval", EXECUTION, INVESTIGATION])
 @pytest.mark.parametrize(
     ("first", "second"),
     [("enable", "disable"), ("install", "retire"), ("disable", "enable"), ("retire", "install")],

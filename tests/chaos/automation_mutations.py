@@ -12,6 +12,7 @@ def _stage(name: str) -> Stage:
 MATCHING, ENFORCING = _stage("test_matching"), _stage("test_enforcing")
 RECORDING, RULES = _stage("test_recording"), _stage("test_rules")
 TIMERS, FOLLOWING = _stage("test_timers"), _stage("test_following")
+INVESTIGATIONS = _stage("test_following_investigations")
 REPORTS, BOOK = _stage("api/test_events"), _stage("criteria/test_rulebook")
 AT_ONCE, HELD = _stage("test_at_once"), _stage("test_held_rows")
 RULES_AT_ONCE = _stage("test_rules_at_once")
@@ -355,16 +356,52 @@ MUTANTS = (
     ),
     Mutant(
         "rule that led to an execution is not counted",
-        AUTOMATION + "following.py",
-        "depths.get(row.execution_id, 0) + 1",
+        AUTOMATION + "followed/executions.py",
+        "known.get(row.execution_id, 0) + 1",
         "1",
         (FOLLOWING,),
     ),
     Mutant(
         "action that a trigger does not name is reported",
-        AUTOMATION + "following.py",
-        "named is None or _is_named(row, named)",
-        "True",
+        AUTOMATION + "followed/executions.py",
+        "patterns is None or any(",
+        "True or any(",
         (FOLLOWING,),
+    ),
+    # --- investigations ---
+    Mutant(
+        "closing of an investigation is in no history",
+        "orchestrator/core/investigations/closing.py",
+        """DLQEntryEvent.objects.create(entry=entry, state=values["resolution_status"])""",
+        "pass",
+        (INVESTIGATIONS,),
+    ),
+    Mutant(
+        "investigation is followed by its state of now",
+        AUTOMATION + "followed/investigations.py",
+        "rows.filter(state__in=",
+        "rows.filter(entry__resolution_status__in=",
+        (INVESTIGATIONS,),
+    ),
+    Mutant(
+        "rule that led to an investigation is not counted",
+        AUTOMATION + "followed/investigations.py",
+        "known.get(row.entry.subject_id, 0) + 1",
+        "1",
+        (INVESTIGATIONS,),
+    ),
+    Mutant(
+        "investigation of a loop of rules is a loop of its own",
+        AUTOMATION + "followed/investigations.py",
+        "[new for new in news if new.depth <= DEEPEST]",
+        "news",
+        (INVESTIGATIONS,),
+    ),
+    Mutant(
+        "rule is told of investigations that its owner may not see",
+        AUTOMATION + "rules.py",
+        "authority.require(principal, permission, authority.WHOLE)",
+        "authority.require(principal, permission)",
+        (INVESTIGATIONS,),
     ),
 )

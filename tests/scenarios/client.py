@@ -53,6 +53,7 @@ from orchestrator.core import (  # noqa: E402
     dead_letters,
     executions,
     fleet,
+    investigations,
     messages,
     packs,
     publisher,
@@ -487,6 +488,16 @@ def dlq_entries() -> list[SimpleNamespace]:
     for row in rows:
         row["raw_body"] = None if row["raw_body"] is None else bytes(row["raw_body"])
     return [SimpleNamespace(**row) for row in rows]
+
+
+def investigate(*, execution_id: UUID, detail: str) -> UUID:
+    """Open an entry about an execution, and close it; its id."""
+    now = clock.now()
+    entry = investigations.open_manually(
+        "execution", execution_id, detail=detail, now=now, actor=CLIENT
+    )
+    id, cancelled = entry.dlq_entry_uuid, DLQEntry.Resolution.CANCELLED
+    return investigations.close(id, resolution=cancelled, now=now, actor=CLIENT).dlq_entry_uuid
 
 
 def drain() -> None:

@@ -94,6 +94,35 @@ def test_event_whose_message_is_lost_is_found(shared: Installation) -> None:
     executions_of(shared, answers(shared, events, 2))
 
 
+INVESTIGATED = {
+    "ref": "scenario.investigated",
+    "trigger_type": "core.investigation",
+    "trigger_parameters": {"reasons": ["manual_dlq"], "states": ["pending", "cancelled"]},
+    "action_ref": "core.echo",
+    "parameters": {"text": "{{ trigger.detail }}: {{ trigger.state }}"},
+}
+
+
+def test_investigation_runs_the_action_of_a_rule_when_it_is_opened_and_closed(
+    shared: Installation,
+) -> None:
+    shared.client.call("install_rules", news=[INVESTIGATED])
+    [about] = shared.submit_many([{}], "core.noop")
+    entry = shared.client.call("investigate", execution_id=about, detail="odd")
+
+    def recorded() -> list[UUID] | None:
+        rows = shared.client.call("recorded_events", source="investigation")
+        mine = [row.id for row in rows if row.payload["entry_id"] == str(entry)]
+        return mine if len(mine) == 2 else None
+
+    events = shared.wait_for(recorded, "not recorded", within_seconds=IN_TIME_SECONDS)
+    assert events is not None
+    ended = executions_of(shared, answers(shared, events, 2))
+
+    assert sorted(row.result["text"] for row in ended) == ["odd: cancelled", "odd: pending"]
+    shared.check_accounts()
+
+
 def test_rule_that_was_disabled_answers_none_of_a_thousand_events(shared: Installation) -> None:
     shared.client.call("install_rules", news=[SHIP])
     before = shared.client.call("report_orders", numbers=[20])

@@ -10,8 +10,8 @@ from django.db.models import Q
 from uuid_utils import compat as uuid_utils
 
 from orchestrator.automation.models.reads import Handled, OfPacks
-from orchestrator.automation.models.triggers import Trigger
-from orchestrator.core.authority import Place
+from orchestrator.automation.models.triggers import INVESTIGATION, Trigger
+from orchestrator.core.authority import WHOLE, Place
 from orchestrator.core.frame import PACKS
 from orchestrator.core.models.maintenance import PROCESSES_DIFFER_BY
 
@@ -36,7 +36,7 @@ class EventQuerySet(OfPacks["Event"], Handled["Event"]):  # type: ignore[overrid
         return self.unevaluated().filter(long_ago).order_by("received_at", "id")
 
 
-SOURCES = ("api", "command", "execution", "hook", "replay", "sensor", "timer")
+SOURCES = ("api", "command", "execution", "hook", "investigation", "replay", "sensor", "timer")
 
 
 class Event(models.Model):
@@ -66,8 +66,7 @@ class Event(models.Model):
         max_length=200, blank=True, help_text="Why no rule was asked, if so."
     )
     source = models.CharField(
-        max_length=60,
-        help_text="`api`, `command`, `execution`, `hook`, `replay`, `sensor` or `timer`.",
+        max_length=60, help_text="What reported it, such as `api`, `hook` or `timer`."
     )
     sent_by = models.CharField(max_length=150, blank=True)
     correlation_id = models.CharField(max_length=100, null=True, blank=True)  # noqa: DJ001 - not indexed
@@ -133,5 +132,5 @@ class Event(models.Model):
 
     @property
     def place(self) -> Place:
-        """The pack of its trigger's type, for scopes."""
-        return Place.of_ref(PACKS, self.type_ref)
+        """The pack of its trigger's type, for scopes. What is investigated may be of any pack."""
+        return WHOLE if self.type_ref == INVESTIGATION else Place.of_ref(PACKS, self.type_ref)

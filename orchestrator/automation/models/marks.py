@@ -43,8 +43,8 @@ class Revision(models.Model):
 
 
 class Watermark(models.Model):
-    """The position up to which a trigger of the type `core.execution` has read the history of
-    executions. There is one while an enabled rule waits for it."""
+    """The position up to which a trigger has read the history that its type follows, such as that
+    of executions. There is one while an enabled rule waits for it."""
 
     trigger = models.OneToOneField(
         Trigger, on_delete=models.CASCADE, primary_key=True, related_name="+"

@@ -16,6 +16,9 @@ from orchestrator.core.models import Pack
 if TYPE_CHECKING:
     from django_stubs_ext.db.models.manager import RelatedManager
 
+INVESTIGATION = "core.investigation"
+"""A type of Muster's own, whose events may be about anything that an app brings."""
+
 REF = r"^[a-z0-9_-]+\.[a-z0-9_.-]+$"
 """`pack.name`, as of an action."""
 

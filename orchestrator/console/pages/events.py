@@ -11,7 +11,7 @@ from django.http import HttpRequest
 
 from orchestrator.automation import listing, recalling
 from orchestrator.automation.models import Enforcement, Event
-from orchestrator.automation.models.events import EventQuerySet
+from orchestrator.automation.models.events import SOURCES, EventQuerySet
 from orchestrator.automation.recalling import Recalled
 from orchestrator.automation.replaying import UnknownEvent
 from orchestrator.automation.shown import enforcements as shown_enforcements
@@ -27,7 +27,6 @@ from orchestrator.core.models import Execution
 from orchestrator.core.words import Kind, kind_of
 from orchestrator.rollups.causes import FAILED
 
-SOURCES = ("api", "command", "execution", "hook", "replay", "sensor", "timer")
 RULES: dict[str, dict[str, Any]] = {
     "unasked": {"evaluated_at__isnull": True},
     "matched": {"matched__gt": 0},

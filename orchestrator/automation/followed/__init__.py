@@ -1,0 +1,1 @@
+"""The histories that triggers follow: which of their rows are events, and what these say."""
