@@ -112,6 +112,7 @@ _TEXT_OR_NONE = {"type": ["string", "null"]}
 
 _INVESTIGATION_PAYLOAD = {
     "type": "object",
+    "required": ["entry_id", "reason", "state", "subject_kind", "subject_name", "at"],
     "properties": {
         name: {"type": "string"}
         for name in ("entry_id", "reason", "state", "subject_kind", "subject_name", "at")
