@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("orchestrator", "0018_rule_failing")]
+    dependencies = [("orchestrator", "0019_gate_services")]
 
     operations = [
         migrations.CreateModel(
