@@ -15,8 +15,14 @@ from structlog.typing import EventDict
 TIMES = structlog.processors.TimeStamper(fmt="iso", utc=True)
 
 
-LIMITED = ("django.request", "django.security", "uvicorn.error", "orchestrator.access.logins")
-"""Loggers of which a stranger decides how much they log."""
+LIMITED = (
+    "django.request",
+    "django.security",
+    "uvicorn.error",
+    "orchestrator.access.logins",
+    "orchestrator.core.relay",
+)
+"""Loggers of which others decide how much they log: strangers, or a broker that is away."""
 
 LINES_PER_MINUTE = 60
 

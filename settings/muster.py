@@ -18,6 +18,7 @@ TLS = ("off", "on")
 REMOTE_CONTROL = ("off", "inspect", "on")
 LONGEST_PAUSE_SECONDS = 3_600
 ISOLATION = ("trusted", "process", "user", "container")
+QUEUE_TYPES = ("classic", "quorum")
 BOUNDS: Mapping[str, tuple[float, float]] = {
     "default_timeout_seconds": (0.001, 7 * 86_400),
     "deadline_seconds": (0.001, 366 * 86_400),
@@ -61,6 +62,11 @@ class Muster:
 
     dlx_queue_ttl_ms: int = 86_400_000
     """Longest time that a dead letter waits for the drain."""
+
+    queue_type: str = "classic"
+    """The type of all queues that outlive a connection: `classic`, or `quorum` for a RabbitMQ of
+    several nodes, where a classic queue is away with its node. The same for all services; to
+    change it: `manage.py topology migrate`."""
 
     scheduled_timeout_seconds: float = 300.0
     """Longest time from a dispatch to its start when neither the action nor the request says so.
@@ -492,6 +498,7 @@ def _refuse_contradictions(muster: Muster) -> None:
         ("metrics_access", METRICS_ACCESS),
         ("docs_access", DOCS_ACCESS),
         ("least_isolation", ISOLATION),
+        ("queue_type", QUEUE_TYPES),
     ):
         if (value := getattr(muster, name)) not in choices:
             raise ImproperlyConfigured(

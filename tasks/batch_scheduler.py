@@ -33,6 +33,7 @@ from orchestrator.core import (
     topology,
 )
 from orchestrator.core.declarations import TopologyDiffers
+from orchestrator.core.topology import QueueSpec
 from tasks import app_parts
 from tasks.app_parts import PartThread
 from tasks.patient_consumer import EXIT_REFUSED
@@ -97,11 +98,11 @@ class Scheduler(Watched):
         self.join(timeout=10)
 
     def _consume(self, link: Connection) -> None:
-        self._declare(link)
+        present = self._declare(link)
         channel = link.channel()
         executions.dispatch_again(now=clock.now(), actor=ACTOR)
         limit: int = settings.MUSTER.batch_size
-        specs = topology.hot_queues()
+        specs = [spec for spec in topology.hot_queues() if spec in present]
         consumer = Consumer(
             channel,
             queues=[spec.queue() for spec in specs],
@@ -124,13 +125,19 @@ class Scheduler(Watched):
                     close_old_connections()
                 if time.monotonic() >= self.backlog_at:
                     self._schedule_backlog(limit)
-                if time.monotonic() >= self.declare_at:
-                    self._declare(link)
+                if time.monotonic() >= self.declare_at and self._declare(link) != present:
+                    return
 
-    def _declare(self, link: Connection) -> None:
-        """Declare the executors' queues. Raises TopologyDiffers, and detects a dead connection."""
+    def _declare(self, link: Connection) -> list[QueueSpec]:
+        """Declare the executors' queues; returns them without those that are away with their node
+        of a cluster: what they would tell is found by looking. Raises TopologyDiffers, and detects
+        a dead connection."""
         self.declare_at = time.monotonic() + DECLARE_EVERY_SECONDS
-        declarations.declare(link, topology.shared_queues())
+        wanted = topology.shared_queues()
+        present = declarations.declare_present(link, wanted)
+        if away := [spec.name for spec in wanted if spec not in present]:
+            log.warning("queues are away with their node, going on without", queues=away)
+        return present
 
     def _gather(self, link: Connection, limit: int) -> None:
         """Wait for a message, then take all that are there, and those that come within the gap."""

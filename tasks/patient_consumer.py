@@ -11,10 +11,10 @@ import contextlib
 import time
 from collections.abc import Iterator
 from inspect import isgenerator
-from typing import Any
+from typing import Any, ClassVar
 
 import structlog
-from amqp.exceptions import PreconditionFailed
+from amqp.exceptions import NotFound, PreconditionFailed
 from celery.exceptions import WorkerShutdown
 from celery.worker.consumer import Consumer as CeleryConsumer
 from celery.worker.loops import asynloop
@@ -42,6 +42,13 @@ HALF_DONE_SECONDS = 5.0
 class Consumer(CeleryConsumer):
     """Celery's consumer, with another way to wait for the broker."""
 
+    class Blueprint(CeleryConsumer.Blueprint):  # type: ignore[misc,valid-type]
+        # Beside quorum queues Celery would make 28 queues for tasks with an `eta`, of which we send
+        # none, and stop its loop while a node of the cluster is down.
+        default_steps: ClassVar = [
+            step for step in CeleryConsumer.Blueprint.default_steps if "DelayedDelivery" not in step
+        ]
+
     hub: Any
     controller: Any
     amqheartbeat: Any
@@ -59,10 +66,15 @@ class Consumer(CeleryConsumer):
             "without_heartbeat": not options["task_events"],
         }
         options["worker_options"] = {**worker_options, **alone}
+        self._pause_seconds = 0.0
+        """Before the next attempt to connect."""
         super().__init__(on_task_request, **options)
 
     def connect(self) -> Any:
         with self._pool_served():
+            pause_seconds, self._pause_seconds = self._pause_seconds, 0.0
+            if pause_seconds:
+                self._wait(pause_seconds)
             connection = self.connection_for_read(heartbeat=self.amqheartbeat)
             self._declare_common(connection)
         if self.hub is not None:
@@ -102,6 +114,8 @@ class Consumer(CeleryConsumer):
         """Connect again, unless the broker refuses our queues: that would only repeat."""
         if isinstance(exc, PreconditionFailed):
             self._refuse_to_run(exc)
+        if isinstance(exc, NotFound) and declarations.is_away(exc):
+            self._pause_seconds = LONGEST_PAUSE_SECONDS  # the broker answers, and refuses at once
         super().on_connection_error_after_connected(exc)
 
     def _refuse_to_run(self, refused: PreconditionFailed) -> None:

@@ -346,23 +346,47 @@ class PostgresServer(Server):
 
 
 class RabbitServer(Server):
-    """RabbitMQ, with an epmd of its own: nodes of other runs cannot clash or be seen."""
+    """RabbitMQ, with an epmd of its own: nodes of other runs cannot clash or be seen.
+
+    With `joins`, this node and that one become a cluster at the first start; that one is closed
+    last.
+    """
 
     name = "rabbitmq"
 
-    def __init__(self, *, plugins: tuple[str, ...] = (), configuration: str = "") -> None:
+    def __init__(
+        self,
+        *,
+        plugins: tuple[str, ...] = (),
+        configuration: str = "",
+        joins: RabbitServer | None = None,
+    ) -> None:
         """`configuration` is added to rabbitmq.conf."""
         self._scripts = find("rabbitmq-server", RABBIT_DIRECTORIES).parent
         self._epmd_binary = find("epmd")
         super().__init__()
         self._epmd: subprocess.Popen[bytes] | None = None
-        self._epmd_port, self._distribution_port = free_port(), free_port()
+        self._epmd_port: int = joins._epmd_port if joins else free_port()
+        self._distribution_port = free_port()
+        self._joins = joins
         self._plugins = plugins
         self._configuration = configuration
 
     @property
     def url(self) -> str:
         return f"amqp://guest:guest@127.0.0.1:{self.port}//"
+
+    @property
+    def node(self) -> str:
+        """Its name among the nodes of a cluster."""
+        return f"muster{self.port}@localhost"
+
+    def start(self) -> None:
+        is_new = not self._prepared
+        super().start()
+        if is_new and self._joins is not None:
+            for step in (["stop_app"], ["join_cluster", self._joins.node], ["start_app"]):
+                self.control(*step)
 
     def control(self, *arguments: str) -> str:
         """Run `rabbitmqctl <arguments>` against this node and return what it prints."""
@@ -391,6 +415,7 @@ class RabbitServer(Server):
 
     def _prepare(self) -> None:
         files = {
+            ".erlang.cookie": "only known on loopback",
             "enabled_plugins": f"[{','.join(self._plugins)}].",
             "advanced.config": "[].\n",
             "rabbitmq.conf": (
@@ -403,7 +428,10 @@ class RabbitServer(Server):
         }
         for name, text in files.items():
             (self.directory / name).write_text(text)
+        (self.directory / ".erlang.cookie").chmod(0o400)
         super()._prepare()
+        if self._joins is not None:
+            return
         command = [str(self._epmd_binary), "-address", "127.0.0.1", "-port", str(self._epmd_port)]
         self._epmd = self._spawn(command)
         wait_until(lambda: is_listening(self._epmd_port), "epmd does not answer")
@@ -426,7 +454,7 @@ class RabbitServer(Server):
             "RABBITMQ_ENABLED_PLUGINS_FILE": inside("enabled_plugins"),
             "RABBITMQ_LOG_BASE": inside("log"),
             "RABBITMQ_MNESIA_BASE": inside("mnesia"),
-            "RABBITMQ_NODENAME": f"muster{self.port}@localhost",
+            "RABBITMQ_NODENAME": self.node,
             "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODE_PORT": str(self.port),
             "RABBITMQ_PID_FILE": inside("pid"),

@@ -23,6 +23,8 @@ from orchestrator.core.errors import NotFound
 from orchestrator.core.undecodable import UNDECODED as UNDECODED
 
 DEFAULT = "default"
+HOSTS = ";"
+"""Between the URLs of the hosts of one broker."""
 
 REST_SECONDS = 0.02
 """So long the rest of a message is waited for that has begun to come. What is there of it by then
@@ -54,25 +56,42 @@ def url(alias: str = DEFAULT) -> str:
 
 def connection(alias: str = DEFAULT, *, limit_seconds: float | None = None) -> Connection:
     """Open a connection to a broker, with time limits so that a stalled broker is an error. The
-    limit is the setting's if none is given. Raises UnknownBroker."""
+    limit is the setting's if none is given. Of several hosts, the first to be tried is that to
+    which this process connected last: one that is silent costs the limit. Raises UnknownBroker."""
     limit = limit_seconds or settings.MUSTER.publish_timeout_seconds
+    last = _last_urls.get(alias)
+    urls = sorted(url(alias).split(HOSTS), key=lambda each: each != last)
     return _Limited(
-        url(alias),
+        HOSTS.join(urls),
+        alias=alias,
         ssl=tls(alias),
         connect_timeout=limit,
         transport_options={"read_timeout": limit, "write_timeout": limit},
     )
 
 
+_last_urls: dict[str, str] = {}
+"""The URL to which this process connected last, by the alias of its broker."""
+
+
 class _Limited(Connection):
     """A connection on which each wait for bytes has the limit of `read_timeout`. py-amqp gives that
     to the system, and in the middle of a frame it tries again whenever the system gives up."""
+
+    def __init__(self, urls: str, *, alias: str, **options: Any) -> None:
+        super().__init__(urls, **options)
+        self._alias, self._url = alias, urls.partition(HOSTS)[0]
+
+    def switch(self, conn_str: str) -> None:
+        super().switch(conn_str)
+        self._url = conn_str
 
     def _establish_connection(self) -> Any:
         made = super()._establish_connection()
         sock = getattr(made, "sock", None)
         if sock is not None:  # the embedded broker has none
             sock.settimeout((self.transport_options or {})["read_timeout"])
+        _last_urls[self._alias] = self._url
         return made
 
 
@@ -84,10 +103,13 @@ def tls(alias: str = DEFAULT) -> dict[str, Any] | bool:
 
 
 def ensure_connected(link: Connection) -> None:
-    """Connect within the time limit, if not connected yet. Raises the errors of the broker's
-    library."""
-    limit_seconds = settings.MUSTER.publish_timeout_seconds
-    link.ensure_connection(max_retries=1, interval_start=0, timeout=int(limit_seconds) or 1)
+    """Connect within the time limit, if not connected yet; of several hosts, each has that time.
+    Raises the errors of the broker's library."""
+    hosts = max(1, len(link.alt))
+    limit_seconds = hosts * settings.MUSTER.publish_timeout_seconds
+    link.ensure_connection(
+        max_retries=max(1, hosts - 1), interval_start=0, timeout=int(limit_seconds) or 1
+    )
 
 
 def drain_come(link: Connection) -> None:

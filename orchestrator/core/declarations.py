@@ -35,6 +35,9 @@ DIFFERENCE = re.compile(
 VALUE = re.compile(r"^(?:the value )?'(?P<value>.*?)'(?: of type '(?P<type>\w+)')?$", re.DOTALL)
 
 
+AWAY = "is down or inaccessible"
+"""In RabbitMQ's answer, a 404, to who declares a durable classic queue whose node is down."""
+
 REMEDY = "Stop who consumes them, then: manage.py topology migrate"
 
 
@@ -123,23 +126,71 @@ def declare_on(link: Connection, specs: Iterable[QueueSpec] = ()) -> None:
 
     Where each service has a user of its own, only executors may declare the common part. Who is
     refused once looks from then on whether it is there: that needs no permission, and the broker's
-    log is not filled. Raises amqp's PreconditionFailed, AccessRefused, and NotFound.
+    log is not filled. The dead letter queue may be away with its node of a cluster: what would die
+    there is lost, and its rows are found without it. Raises amqp's PreconditionFailed,
+    AccessRefused, and NotFound.
     """
     wanted = list(specs)
+    common = topology.common()
+    try:
+        _declare_with(common, link, wanted)
+        are_letters_lost.clear()
+    except NotFound as missing:
+        if not is_away(missing):
+            raise
+        _declare_with([], link, wanted)
+        if not are_letters_lost.is_set():
+            are_letters_lost.set()
+            log.warning("no dead letters are kept: their queue is away", error=missing.reply_text)
+    _announce(wanted)
+
+
+def _declare_with(common: Sequence[QueueSpec], link: Connection, wanted: list[QueueSpec]) -> None:
+    """Declare the exchanges, these queues of the common part, and those wanted."""
     if not is_restricted.is_set():
         try:
             with throw_away(link) as channel:
-                topology.declare(channel, wanted)
-            _announce(wanted)
+                topology.declare_exchanges(channel)
+                topology.declare_queues(channel, [*common, *wanted])
             return
         except AccessRefused as refused:
             is_restricted.set()
             log.info("executors declare what this user may not", refused=refused.reply_text)
     with throw_away(link) as channel:
-        topology.require_common(channel)
-        for spec in wanted:
-            spec.queue()(channel).declare()
-    _announce(wanted)
+        topology.require_exchanges(channel)
+        topology.require_queues(channel, common)
+        topology.declare_queues(channel, wanted)
+
+
+def declare_present(link: Connection, specs: Iterable[QueueSpec]) -> list[QueueSpec]:
+    """Do as `declare` with those of these queues that are not away with their node of a cluster;
+    returns them."""
+    wanted = list(specs)
+    try:
+        declare(link, wanted)
+    except NotFound as missing:
+        if not is_away(missing):
+            raise
+    else:
+        return wanted
+    return [spec for spec in wanted if _is_declared(link, spec)]
+
+
+def _is_declared(link: Connection, spec: QueueSpec) -> bool:
+    """Declare this queue; returns False if it is away with its node."""
+    try:
+        declare(link, [spec])
+    except NotFound as missing:
+        if not is_away(missing):
+            raise
+        return False
+    return True
+
+
+def is_away(missing: NotFound) -> bool:
+    """Return True for a queue that exists, on a node of the broker's cluster that is down. It can
+    be neither declared nor consumed until the node is back."""
+    return AWAY in str(missing.reply_text)
 
 
 def _announce(specs: Sequence[QueueSpec]) -> None:
@@ -156,6 +207,9 @@ announced: set[str] = set()
 
 is_restricted = threading.Event()
 """Set when the broker refused the common part to this process's user."""
+
+are_letters_lost = threading.Event()
+"""Set while the dead letter queue is away, which is logged once."""
 
 
 def describe(findings: Iterable[Finding]) -> str:

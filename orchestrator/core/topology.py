@@ -8,7 +8,7 @@ these tables.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from kombu import Exchange, Queue
 from orchestrator.core import frame
 
 DEFAULT_NAMESPACE = "muster"
+CLASSIC = "classic"
 
 REQUESTED = "execution.requested"
 COMPLETED = "execution.completed"
@@ -109,6 +110,12 @@ def cancel_key(worker_id: int | str) -> str:
 TO_A_WORKER = re.compile(r"execution\.(?:dispatch|cancel)\.worker\.(?P<worker_id>[0-9]+)")
 
 
+def _arguments(own: Mapping[str, Any]) -> dict[str, Any]:
+    """All arguments of a queue: its own, and its type where that is not RabbitMQ's default."""
+    kind = settings.MUSTER.queue_type
+    return {**own} if kind == CLASSIC else {"x-queue-type": kind, **own}
+
+
 def _dead_lettering() -> dict[str, Any]:
     return {"x-dead-letter-exchange": dead_letter_exchange()}
 
@@ -138,7 +145,7 @@ def hot_queue(name: str, *, routing_key: str, purpose: str, exchange: str = "") 
         routing_key=routing_key,
         owner="executor",
         purpose=purpose,
-        arguments=_dead_lettering(),
+        arguments=_arguments(_dead_lettering()),
     )
 
 
@@ -159,7 +166,7 @@ def maintenance_queue() -> QueueSpec:
         owner="executor",
         purpose="what beat schedules",
         # ticks that nobody fetched are worthless: keep the newest, dead-letter none
-        arguments={"x-max-length": 1_000},
+        arguments=_arguments({"x-max-length": 1_000}),
         exchange_type="direct",
     )
 
@@ -171,7 +178,7 @@ def dead_letter_queue() -> QueueSpec:
         routing_key="#",
         owner="executor",
         purpose="dead letters, until the drain has settled what they were about",
-        arguments={"x-message-ttl": settings.MUSTER.dlx_queue_ttl_ms},
+        arguments=_arguments({"x-message-ttl": settings.MUSTER.dlx_queue_ttl_ms}),
     )
 
 
@@ -183,7 +190,9 @@ def worker_queue(worker_id: int | str) -> QueueSpec:
         routing_key=dispatch_key(worker_id),
         owner="worker",
         purpose="executions dispatched to that worker",
-        arguments={"x-message-ttl": settings.MUSTER.worker_queue_ttl_ms} | _dead_lettering(),
+        arguments=_arguments(
+            {"x-message-ttl": settings.MUSTER.worker_queue_ttl_ms} | _dead_lettering()
+        ),
     )
 
 
@@ -194,7 +203,7 @@ def cancel_queue(worker_id: int | str) -> QueueSpec:
         routing_key=cancel_key(worker_id),
         owner="worker",
         purpose="running executions that the worker has to stop",
-        arguments=_dead_lettering(),
+        arguments=_arguments(_dead_lettering()),
     )
 
 
@@ -258,16 +267,25 @@ def declare(channel: Any, specs: Iterable[QueueSpec]) -> None:
     Raises amqp's PreconditionFailed (406) where a queue exists with other arguments.
     """
     declare_exchanges(channel)
-    for spec in [*common(), *specs]:
+    declare_queues(channel, [*common(), *specs])
+
+
+def declare_queues(channel: Any, specs: Iterable[QueueSpec]) -> None:
+    """Declare these queues and their bindings. Raises as `declare`."""
+    for spec in specs:
         spec.queue()(channel).declare()
 
 
-def require_common(channel: Any) -> None:
-    """Look for the common part, and change nothing. Raises amqp's NotFound, which closes the
+def require_exchanges(channel: Any) -> None:
+    """Look for all exchanges, and change nothing. Raises amqp's NotFound, which closes the
     channel."""
     for name, (kind, _) in exchange_purposes().items():
         channel.exchange_declare(name, kind, passive=True, durable=True, auto_delete=False)
-    for spec in common():
+
+
+def require_queues(channel: Any, specs: Iterable[QueueSpec]) -> None:
+    """Look for these queues, and change nothing. Raises as `require_exchanges`."""
+    for spec in specs:
         channel.queue_declare(spec.name, passive=True)
 
 

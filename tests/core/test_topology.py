@@ -78,6 +78,13 @@ def test_ttl_and_dead_letter_exchange_are_where_they_are_said_to_be() -> None:
     }
 
 
+def test_type_of_the_setting_is_that_of_every_queue(settings: Any) -> None:
+    settings.MUSTER = replace(settings.MUSTER, queue_type="quorum")
+    for spec in every_queue():
+        assert spec.arguments["x-queue-type"] == "quorum"
+        assert topology.find(spec.name) == spec
+
+
 def test_dead_letters_are_not_dead_lettered() -> None:
     assert "x-dead-letter-exchange" not in topology.dead_letter_queue().arguments
     assert topology.exchange_purposes()[topology.dead_letter_exchange()][0] == "topic"

@@ -275,9 +275,14 @@ class Backend:
         self.rabbit.control("import_definitions", str(path))
 
 
-def _with_user(url: str, user: str) -> str:
-    parts = urlsplit(url)
-    return parts._replace(netloc=f"{user}@{parts.netloc.rpartition('@')[2]}").geturl()
+def _with_user(urls: str, user: str) -> str:
+    """The URL for this user; each of several that are joined by `;`."""
+    each = [urlsplit(url) for url in urls.split(";")]
+    hosts = [parts.netloc.rpartition("@")[2] for parts in each]
+    return ";".join(
+        parts._replace(netloc=f"{user}@{host}").geturl()
+        for parts, host in zip(each, hosts, strict=True)
+    )
 
 
 def environment_of(

@@ -216,6 +216,20 @@ def test_migrate_redeclares_the_dead_letter_queue_and_others_with_it(
     assert [own_broker.count(letters), own_broker.count()] == [1, 1]
 
 
+def test_migrate_changes_the_type_of_every_queue(own_broker: Broker, settings: Any) -> None:
+    run("apply")
+    own_broker.put("one", "two")
+    settings.MUSTER = replace(settings.MUSTER, queue_type="quorum")
+    wanted = f"queue {own_broker.spec.name}: x-queue-type: wanted quorum, found "
+    assert wanted in check()[1]
+    assert len(items("migrate")) == len(broker_topology.every_queue())
+    assert check()[1] == ""
+    assert [message.body for message in own_broker.messages()] in (
+        ["one", "two"],
+        [b"one", b"two"],
+    )
+
+
 def test_migrate_of_what_does_not_differ_moves_nothing(own_broker: Broker) -> None:
     run("apply")
     own_broker.put("one")
