@@ -28,6 +28,7 @@ FLEET: Stage = ("tests/core/fleet/test_lives.py",)
 PUBLISHER: Stage = ("tests/core/test_publisher.py",)
 RELAY: Stage = ("tests/core/test_relay.py",)
 TOPOLOGY: Stage = ("tests/core/test_topology.py",)
+BROKERS: Stage = ("tests/core/test_brokers.py",)
 DESK: Stage = ("tests/workers/test_desk.py",)
 SLOTS: Stage = ("tests/workers/test_slots.py",)
 AUDIT: Stage = ("tests/workers/test_audit.py",)
@@ -1158,16 +1159,37 @@ MUTANTS = (
     Mutant(
         "worker queue without TTL",
         "orchestrator/core/topology.py",
-        'arguments={"x-message-ttl": settings.MUSTER.worker_queue_ttl_ms} | _dead_lettering(),',
-        "arguments=_dead_lettering(),",
+        '{"x-message-ttl": settings.MUSTER.worker_queue_ttl_ms} | _dead_lettering()',
+        "_dead_lettering()",
         (TOPOLOGY,),
     ),
     Mutant(
         "worker queue without dead letter exchange",
         "orchestrator/core/topology.py",
-        'arguments={"x-message-ttl": settings.MUSTER.worker_queue_ttl_ms} | _dead_lettering(),',
-        'arguments={"x-message-ttl": settings.MUSTER.worker_queue_ttl_ms},',
+        '{"x-message-ttl": settings.MUSTER.worker_queue_ttl_ms} | _dead_lettering()',
+        '{"x-message-ttl": settings.MUSTER.worker_queue_ttl_ms}',
         (TOPOLOGY,),
+    ),
+    Mutant(
+        "queues of one type, whatever the setting",
+        "orchestrator/core/topology.py",
+        "return {**own} if kind == CLASSIC else",
+        "return {**own} if kind else",
+        (TOPOLOGY,),
+    ),
+    Mutant(
+        "silent host takes the time of the others",
+        "orchestrator/core/brokers.py",
+        "limit_seconds = hosts * settings.MUSTER.publish_timeout_seconds",
+        "limit_seconds = settings.MUSTER.publish_timeout_seconds",
+        (BROKERS,),
+    ),
+    Mutant(
+        "silent host is asked first each time",
+        "orchestrator/core/brokers.py",
+        "_last_urls[self._alias] = self._url",
+        "_last_urls[self._alias] = self._url if not self.alt else self.alt[0]",
+        (BROKERS,),
     ),
     # --- dead letters ---
     Mutant(

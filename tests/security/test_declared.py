@@ -31,7 +31,7 @@ from orchestrator.core.management.pages.commands import verbs_of
 from tests import commands
 from tests.principals import ROOT, staff
 
-SERVICES = {"demo", "executor", "up"}
+SERVICES = {"demo", "up"}
 """Commands that act for nobody, and are no `MusterCommand`."""
 
 
