@@ -82,11 +82,14 @@ def _task(
     }
 
 
-def _configuration(task: Task) -> dict[str, Any]:
+def _configuration(task: Task) -> dict[str, Any] | None:
     """The template's metadata, and what it states about the time that its tasks and steps may take,
-    as it is in the task's environment."""
-    values = overridden(task.template.definition, task.environment)
-    steps = [{key: step[key] for key in OF_STEP if key in step} for step in values["steps"]]
+    as it is in the task's environment; None for a definition that cannot be read."""
+    try:
+        values = overridden(task.template.definition, task.environment)
+        steps = [{key: step[key] for key in OF_STEP if key in step} for step in values["steps"]]
+    except Exception:  # noqa: BLE001 - that may be why the task is given up, which must not fail
+        return None
     return {
         "lifecycle": values.get("lifecycle", {}),
         "metadata": _shortened(redacted(values.get("metadata", {}))),

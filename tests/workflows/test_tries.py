@@ -362,6 +362,7 @@ def test_task_that_fails_at_no_step_is_given_up_with_its_reason_and_can_be_cance
     entry = DLQEntry.objects.get()
     assert (entry.subject_id, entry.dlq_reason) == (play.id, "max_retries_exceeded")
     assert entry.detail.startswith("template_failed: ")
+    assert entry.snapshot["template_configuration"] is None
     engine.cancel(play.id, now=play.now, **REPAIR)
     assert play.state == "cancelled"
 
