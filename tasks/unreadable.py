@@ -57,13 +57,14 @@ def guarded(handle: Callable[[Message], None], consumer: Any) -> Callable[[Messa
 def _misplaced(queues: Collection[str]) -> Callable[[Any], bool]:
     """The predicate that is true for a task that belongs in other queues than these. A worker's
     bring dispatches alone; those of an executor's Celery bring nothing that it takes in batches
-    (`tasks.batch_scheduler`)."""
+    (`tasks.batch_scheduler`), and nothing that is for workers."""
     if any(topology.worker_id_of(name) is not None for name in queues):
         return lambda task: task != messages.RUN
     if any(spec.name in queues for spec in topology.hot_queues()):
         return lambda task: False  # a stock Celery worker, which takes them one by one
-    in_batches = list(app_parts.lists())  # a task of a message may be unhashable
-    return lambda task: task in in_batches
+    # no set: a task of a message may be unhashable
+    elsewhere = [*app_parts.lists(), messages.RUN, messages.CANCEL]
+    return lambda task: task in elsewhere
 
 
 def reject(message: Message, error: Exception, consumer: Any) -> None:

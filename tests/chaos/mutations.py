@@ -1639,8 +1639,15 @@ MUTANTS = (
     Mutant(
         "executor runs what it takes in batches as a task of its own",
         "tasks/unreadable.py",
-        "return lambda task: task in in_batches",
+        "return lambda task: task in elsewhere",
         "return lambda task: False",
+        (CONSUMERS,),
+    ),
+    Mutant(
+        "executor takes what is for workers, and loses it",
+        "tasks/unreadable.py",
+        "elsewhere = [*app_parts.lists(), messages.RUN, messages.CANCEL]",
+        "elsewhere = [*app_parts.lists()]",
         (CONSUMERS,),
     ),
     Mutant(

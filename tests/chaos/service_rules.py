@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from tests.chaos import effects
 from tests.chaos.effects import Effect
-from tests.chaos.facts import Evidence, Fault, Violation
+from tests.chaos.facts import Evidence, Violation
 from tests.chaos.spans import seconds_in
 
 EXCUSES = frozenset(
@@ -14,10 +14,6 @@ EXCUSES = frozenset(
 )
 AROUND_SECONDS = 0.5
 """A fault is dated when it has been made, and a process may notice it a little earlier."""
-GARBAGE = "garbage on every queue"
-MISPLACED = "NotAWorker("
-"""The error of a well-formed message of a worker in the queue of an executor, which only garbage
-puts there."""
 
 
 def tasks_of_executors_succeed(evidence: Evidence) -> Iterator[Violation]:
@@ -26,24 +22,17 @@ def tasks_of_executors_succeed(evidence: Evidence) -> Iterator[Violation]:
 
     Maintenance that fails for good is seen nowhere else: the watchdogs do its work, a little later.
     """
-    excused = _around(
-        fault
+    excused = [
+        (fault.at - AROUND_SECONDS, fault.until + effects.RECOVERY_SECONDS)
         for fault in evidence.faults
         if effects.effects_of(fault) & EXCUSES or fault.kind == "failpoint, lie"
-    )
+    ]
     excused += [(at - AROUND_SECONDS, at + effects.RECOVERY_SECONDS) for at in evidence.clock_steps]
     excused += evidence.database_outages
-    garbage = _around(fault for fault in evidence.faults if fault.kind == GARBAGE)
     for failed in evidence.failed_tasks:
-        spans = [*excused, *garbage] if failed.error.startswith(MISPLACED) else excused
-        if not seconds_in(spans, failed.at, failed.at + AROUND_SECONDS):
+        if not seconds_in(excused, failed.at, failed.at + AROUND_SECONDS):
             detail = f"{failed.task} of {failed.service} at {failed.at:.1f}: {failed.error:.300}"
             yield Violation("tasks_of_executors_succeed", detail)
-
-
-def _around(faults: Iterable[Fault]) -> list[tuple[float, float]]:
-    """The times in which these may have been the cause."""
-    return [(fault.at - AROUND_SECONDS, fault.until + effects.RECOVERY_SECONDS) for fault in faults]
 
 
 RULES = (tasks_of_executors_succeed,)

@@ -72,7 +72,6 @@ def test_run_that_was_deferred_has_no_violation() -> None:
 
 
 TICK = FailedTask(100.5, "executor", "muster.check_timeouts", "the connection is closed")
-STRAY = FailedTask(100.5, "executor", "muster.cancel", "NotAWorker('Only a process started')")
 
 LIES: dict[str, tuple[Callable[..., Any], Evidence]] = {
     **test_accounting.LIES,
@@ -82,10 +81,6 @@ LIES: dict[str, tuple[Callable[..., Any], Evidence]] = {
     "a task of maintenance fails while all is well": (
         service_rules.tasks_of_executors_succeed,
         truth(failed_tasks=[TICK]),
-    ),
-    "a worker's message was sent to an executor": (
-        service_rules.tasks_of_executors_succeed,
-        truth(failed_tasks=[STRAY]),
     ),
     "a task fails, and there was garbage": (
         service_rules.tasks_of_executors_succeed,
@@ -325,7 +320,6 @@ def test_every_rule_has_a_lie_that_it_finds() -> None:
         ),
         truth(neighbours={"n1": "completed"}),
         truth(failed_tasks=[TICK], faults=[fault("restart database", 90.0, 5.0, "w1")]),
-        truth(failed_tasks=[STRAY], faults=[fault("garbage on every queue", 100.0, 0.0, "")]),
     ],
     ids=[
         "at most 20 s late",
@@ -338,7 +332,6 @@ def test_every_rule_has_a_lie_that_it_finds() -> None:
         "old time around a step of the clock",
         "neighbour that did its work",
         "task that fails just after the database was away",
-        "a worker's message sent to an executor, and there was garbage",
     ],
 )
 def test_what_is_within_the_promise_is_no_violation(evidence: Evidence) -> None:

@@ -16,7 +16,14 @@ from settings.celery import app
 from tasks import unreadable
 from tests.chaos import garbage
 
-TASKS = {"muster.check_timeouts", messages.SCHEDULE, messages.COMPLETED, "muster.advance"}
+TASKS = {
+    "muster.check_timeouts",
+    messages.SCHEDULE,
+    messages.COMPLETED,
+    "muster.advance",
+    messages.RUN,
+    messages.CANCEL,
+}
 
 
 class Channel:
