@@ -131,55 +131,47 @@ def declare_on(link: Connection, specs: Iterable[QueueSpec] = ()) -> None:
     AccessRefused, and NotFound.
     """
     wanted = list(specs)
-    common = topology.common()
     try:
-        _declare_with(common, link, wanted)
+        _declare_on(link, wanted)
         are_letters_lost.clear()
     except NotFound as missing:
         if not is_away(missing):
             raise
-        _declare_with([], link, wanted)
+        _declare_on(link, wanted, with_common=False)
         if not are_letters_lost.is_set():
             are_letters_lost.set()
             log.warning("no dead letters are kept: their queue is away", error=missing.reply_text)
     _announce(wanted)
 
 
-def _declare_with(common: Sequence[QueueSpec], link: Connection, wanted: list[QueueSpec]) -> None:
-    """Declare the exchanges, these queues of the common part, and those wanted."""
+def _declare_on(link: Connection, wanted: list[QueueSpec], *, with_common: bool = True) -> None:
     if not is_restricted.is_set():
         try:
             with throw_away(link) as channel:
-                topology.declare_exchanges(channel)
-                topology.declare_queues(channel, [*common, *wanted])
+                topology.declare(channel, wanted, with_common=with_common)
             return
         except AccessRefused as refused:
             is_restricted.set()
             log.info("executors declare what this user may not", refused=refused.reply_text)
     with throw_away(link) as channel:
-        topology.require_exchanges(channel)
-        topology.require_queues(channel, common)
-        topology.declare_queues(channel, wanted)
+        topology.require_common(channel, with_queues=with_common)
+        for spec in wanted:
+            spec.queue()(channel).declare()
 
 
 def declare_present(link: Connection, specs: Iterable[QueueSpec]) -> list[QueueSpec]:
     """Do as `declare` with those of these queues that are not away with their node of a cluster;
     returns them."""
     wanted = list(specs)
-    try:
-        declare(link, wanted)
-    except NotFound as missing:
-        if not is_away(missing):
-            raise
-    else:
+    if _are_declared(link, wanted):
         return wanted
-    return [spec for spec in wanted if _is_declared(link, spec)]
+    return [spec for spec in wanted if _are_declared(link, [spec])]
 
 
-def _is_declared(link: Connection, spec: QueueSpec) -> bool:
-    """Declare this queue; returns False if it is away with its node."""
+def _are_declared(link: Connection, specs: list[QueueSpec]) -> bool:
+    """Declare these queues; returns False if one of them is away with its node."""
     try:
-        declare(link, [spec])
+        declare(link, specs)
     except NotFound as missing:
         if not is_away(missing):
             raise

@@ -261,31 +261,23 @@ def worker_id_of(queue_name: str) -> int | None:
     return int(worker_id) if worker_id else None
 
 
-def declare(channel: Any, specs: Iterable[QueueSpec]) -> None:
-    """Declare the common part and these queues with their exchanges and bindings.
+def declare(channel: Any, specs: Iterable[QueueSpec], *, with_common: bool = True) -> None:
+    """Declare the common part and these queues with their exchanges and bindings. Without the
+    common part, all exchanges and these queues.
 
     Raises amqp's PreconditionFailed (406) where a queue exists with other arguments.
     """
     declare_exchanges(channel)
-    declare_queues(channel, [*common(), *specs])
-
-
-def declare_queues(channel: Any, specs: Iterable[QueueSpec]) -> None:
-    """Declare these queues and their bindings. Raises as `declare`."""
-    for spec in specs:
+    for spec in [*(common() if with_common else ()), *specs]:
         spec.queue()(channel).declare()
 
 
-def require_exchanges(channel: Any) -> None:
-    """Look for all exchanges, and change nothing. Raises amqp's NotFound, which closes the
-    channel."""
+def require_common(channel: Any, *, with_queues: bool = True) -> None:
+    """Look for the common part, or for its exchanges alone, and change nothing. Raises amqp's
+    NotFound, which closes the channel."""
     for name, (kind, _) in exchange_purposes().items():
         channel.exchange_declare(name, kind, passive=True, durable=True, auto_delete=False)
-
-
-def require_queues(channel: Any, specs: Iterable[QueueSpec]) -> None:
-    """Look for these queues, and change nothing. Raises as `require_exchanges`."""
-    for spec in specs:
+    for spec in common() if with_queues else ():
         channel.queue_declare(spec.name, passive=True)
 
 
