@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import hypothesis
+import psycopg
 import pytest
 from django.core.cache import caches
+from django.db import connection
 
 from orchestrator.access import audit
 from orchestrator.access.audit import requests as audit_of_requests
@@ -146,6 +148,17 @@ def database(request: pytest.FixtureRequest, django_db_blocker: Any) -> Iterator
     lend: databases.Lender = request.getfixturevalue(f"{request.param}_lender")
     with django_db_blocker.unblock(), lend() as config, databases.as_default(config):
         yield request.param
+
+
+@pytest.fixture
+def late(database: str) -> Iterator[Any]:
+    """A session of PostgreSQL that commits later."""
+    place = connection.settings_dict
+    with psycopg.connect(
+        host=place["HOST"], port=place["PORT"], user=place["USER"],
+        password=place["PASSWORD"], dbname=place["NAME"],
+    ) as session:  # fmt: skip
+        yield session
 
 
 @pytest.fixture(scope="session")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 from unittest.mock import Mock
 
-import psycopg
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 
 from orchestrator.automation import following, rules
 from orchestrator.automation.models import Enforcement, Event, Trigger, Watermark
@@ -298,17 +297,6 @@ def test_rule_that_answers_its_own_execution_stops_after_ten() -> None:
     assert Event.objects.get(depth=11).problem == "too_deep"
     assert Enforcement.objects.count() == 10
     assert DLQEntry.objects.filter(subject_kind="event").count() == 1
-
-
-@pytest.fixture
-def late(database: str) -> Iterator[Any]:
-    """A session of PostgreSQL that commits later."""
-    place = connection.settings_dict
-    with psycopg.connect(
-        host=place["HOST"], port=place["PORT"], user=place["USER"],
-        password=place["PASSWORD"], dbname=place["NAME"],
-    ) as session:  # fmt: skip
-        yield session
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite has one writer

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import psycopg
 import pytest
-from django.db import connection
 
 from orchestrator.automation import following, rules
 from orchestrator.automation.followed.investigations import DETAIL_MAX
@@ -182,17 +179,6 @@ def test_rules_on_investigations_have_no_work_with_executions_that_end() -> None
     assert not following.is_wanted_beyond_ends()
     assert following.note_changed([execution.pk], now=NOW, actor="executor") == 0
     assert look() == 0
-
-
-@pytest.fixture
-def late(database: str) -> Iterator[Any]:
-    """A session of PostgreSQL that commits later."""
-    place = connection.settings_dict
-    with psycopg.connect(
-        host=place["HOST"], port=place["PORT"], user=place["USER"],
-        password=place["PASSWORD"], dbname=place["NAME"],
-    ) as session:  # fmt: skip
-        yield session
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite has one writer

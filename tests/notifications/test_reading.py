@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-import psycopg
 import pytest
-from django.db import OperationalError, connection, transaction
+from django.db import OperationalError, transaction
 
 from orchestrator.automation import matching, rules
 from orchestrator.core import authority, executions, news
@@ -203,17 +202,6 @@ def test_nothing_is_told_while_nobody_listens(monkeypatch: pytest.MonkeyPatch) -
             monkeypatch.setattr(of_listener, "exists", False)
         end(make_execution("running"))
         assert told == []
-
-
-@pytest.fixture
-def late(database: str) -> Iterator[Any]:
-    """A session of PostgreSQL that commits later."""
-    place = connection.settings_dict
-    with psycopg.connect(
-        host=place["HOST"], port=place["PORT"], user=place["USER"],
-        password=place["PASSWORD"], dbname=place["NAME"],
-    ) as session:  # fmt: skip
-        yield session
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite has one writer
