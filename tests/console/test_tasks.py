@@ -46,7 +46,7 @@ def blocked(crowd: int = 0) -> Task:
     """A task whose step `wash` has failed after three attempts; `dry` waits for it."""
     now = clock.now()
     make_action()
-    task = make_laundry(T.BLOCKED_BY_FAILURES, now=now, context={"door": "4711"})
+    task = make_laundry(T.BLOCKED_BY_FAILURES, now=now, context={"door": "door-4711"})
     first = make_step(S.COMPLETE, task=task, name="sort", now=now, result={"note": SCRIPT})
     failed = make_step(S.ERROR, task=task, name="wash", now=now,
                        error={"message": f"no water {SCRIPT}"}, attempts=3)  # fmt: skip
@@ -251,7 +251,7 @@ def test_each_view_says_what_blocks_the_task_and_offers_the_repairs(
     assert '<dialog id="complete-wash"' in page
     assert f'href="?view={view}" aria-current="page"' in page
     assert SCRIPT not in page
-    assert "4711" not in page
+    assert "door-4711" not in page
     assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", page)
 
 

@@ -239,12 +239,12 @@ def test_admin_answers_by_a_form_that_is_made_from_the_schema() -> None:
         assert "approved" in refused
     row.refresh_from_db()
     assert row.is_open
-    values = {"p-approved": "true", "p-size": "3", "p-color": '"red"', "p-pin": "4711"}
+    values = {"p-approved": "true", "p-size": "3", "p-color": '"red"', "p-pin": "pin-4711"}
     assert browser.post(respond, values).status_code == 302
     row.refresh_from_db()
-    assert row.response == {"approved": True, "size": 3, "color": "red", "pin": "4711"}
+    assert row.response == {"approved": True, "size": 3, "color": "red", "pin": "pin-4711"}
     shown = browser.get(f"{page}/change/").content.decode()
-    assert "4711" not in shown
+    assert "pin-4711" not in shown
     assert "user:ada" in shown
 
 
@@ -261,7 +261,7 @@ def test_answer_that_a_timeout_stands_for_is_a_payload(is_reader: bool) -> None:
 
 
 def test_default_of_a_secret_is_shown_nowhere() -> None:
-    number = {"type": "integer", "secret": True, "default": 471147}
+    number = {"type": "integer", "secret": True, "default": 47114711}
     row = open_one(schema={"properties": {"pin": number}})
     browser = principals.staff("ada", given("operator"), given("payloads.read"))
     for page in (
@@ -269,7 +269,7 @@ def test_default_of_a_secret_is_shown_nowhere() -> None:
         reverse("admin:inquiries_inquiry_respond", args=[row.pk]),
         reverse("console:inquiry", args=[row.pk]),
     ):
-        assert "471147" not in browser.get(page).content.decode()
+        assert "47114711" not in browser.get(page).content.decode()
     answer = principals.caller("one", given("viewer")).get(f"/inquiries/{row.pk}")
     assert answer.json()["response_schema"]["properties"]["pin"]["default"] == "***"
 

@@ -55,7 +55,7 @@ def staff() -> Iterator[Client]:
 
 def order(crowd: int = 0) -> Task:
     """A task with one step of each interesting state, and if asked for a crowd of workers."""
-    task = make_laundry(TaskState.BLOCKED_BY_FAILURES, context={"door": "4711"})
+    task = make_laundry(TaskState.BLOCKED_BY_FAILURES, context={"door": "door-4711"})
     first = make_step(S.COMPLETE, task=task, name="sort", result={"note": SCRIPT})
     failed = make_step(S.ERROR, task=task, name="wash", error={"message": SCRIPT})
     last = make_step(task=task, name="dry")
@@ -94,7 +94,7 @@ def test_task_page_has_graph_steps_executions_timeline_and_entries(staff: Client
     assert "max_retries_exceeded" in html
     assert "blocked_by_failures" in html
     assert str(StepExecution.objects.get().execution_id) in html
-    assert "4711" not in html
+    assert "door-4711" not in html
     assert SCRIPT not in html
     assert ESCAPED in html
     assert "://" not in svg[0]

@@ -29,7 +29,7 @@ items = partial(commands.items, "task")
 
 def stuck() -> Task:
     """A failed step, what waits for it, and a step between its attempts."""
-    task = make_laundry(TaskState.BLOCKED_BY_FAILURES, context={"door": "4711"})
+    task = make_laundry(TaskState.BLOCKED_BY_FAILURES, context={"door": "door-4711"})
     wash = make_step(S.ERROR, task=task, error={"message": "[bold]no\nwater"})
     dry = make_step(task=task, name="dry")
     make_step(S.WAITING_FOR_RETRY, task=task, name="fold", next_retry_at=clock.now())
@@ -126,7 +126,7 @@ def test_show_and_steps_say_what_blocks_and_how_often_it_was_tried() -> None:
         assert "no attempts left: [bold]no water" in told
         assert "wash (error)" in told
         assert "3/3" in told
-        assert "4711" not in told
+        assert "door-4711" not in told
     assert "an operator, who repairs a step" in run("show", str(task.pk))
     assert document("show", str(task.pk))["blocked_by"] == ["wash"]
     lines = {line.split()[0]: line.split() for line in run("steps", str(task.pk)).splitlines()}
