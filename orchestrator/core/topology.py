@@ -19,6 +19,10 @@ from orchestrator.core import frame
 
 DEFAULT_NAMESPACE = "muster"
 CLASSIC = "classic"
+QUORUM_ARGUMENTS = {"x-delivery-limit": 1_000_000_000}
+"""In effect no limit. RabbitMQ 4.0 and later drop what comes back to a quorum queue for the 21st
+time (https://www.rabbitmq.com/docs/quorum-queues), as it does while the database is away. Their
+word for none, -1, is a limit below the first delivery in 3.x."""
 
 REQUESTED = "execution.requested"
 COMPLETED = "execution.completed"
@@ -111,9 +115,9 @@ TO_A_WORKER = re.compile(r"execution\.(?:dispatch|cancel)\.worker\.(?P<worker_id
 
 
 def _arguments(own: Mapping[str, Any]) -> dict[str, Any]:
-    """All arguments of a queue: its own, and its type where that is not RabbitMQ's default."""
+    """All arguments of a queue: its own, and those of a type that is not RabbitMQ's default."""
     kind = settings.MUSTER.queue_type
-    return {**own} if kind == CLASSIC else {"x-queue-type": kind, **own}
+    return {**own} if kind == CLASSIC else {"x-queue-type": kind, **QUORUM_ARGUMENTS, **own}
 
 
 def _dead_lettering() -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from amqp import Channel
 from amqp.exceptions import AMQPError, ChannelError
 from kombu import Connection
 from kombu.transport import TRANSPORT_ALIASES
@@ -71,6 +72,14 @@ class Broker:
                 channel.queue_delete(name)
             for name in self._names["exchange"]:
                 channel.exchange_delete(name)
+
+    @property
+    def is_rabbitmq_4(self) -> bool:
+        """Whether it is RabbitMQ 4.0 or later; the embedded broker does as 3.10."""
+        if isinstance(self.channel, Channel):
+            version = self.channel.connection.server_properties["version"]
+            return int(version.partition(".")[0]) >= 4
+        return False
 
     def connect(self) -> Connection:
         """A connection of its own; publishes on it return once they are confirmed."""

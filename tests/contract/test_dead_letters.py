@@ -113,7 +113,8 @@ def test_second_death_in_the_same_way_is_counted(broker):
     broker.publish(again.payload, queue, headers=again.headers)
     broker.get(queue).reject()
     (death,) = broker.get(dead).headers["x-death"]
-    assert death["count"] == 2
+    # RabbitMQ 4 believes nothing that a client says of deaths
+    assert death["count"] == (1 if broker.is_rabbitmq_4 else 2)
 
 
 def test_latest_death_comes_first(broker):
@@ -125,8 +126,9 @@ def test_latest_death_comes_first(broker):
     again = broker.get(dead)
     broker.publish(again.payload, second, headers=again.headers)
     headers = broker.get(dead).headers
-    assert [death["queue"] for death in headers["x-death"]] == [second, first]
-    assert headers["x-first-death-queue"] == first
+    known = [second] if broker.is_rabbitmq_4 else [second, first]
+    assert [death["queue"] for death in headers["x-death"]] == known
+    assert headers["x-first-death-queue"] == known[-1]
 
 
 def test_full_queue_dead_letters_its_oldest_message(broker):

@@ -82,6 +82,7 @@ def test_type_of_the_setting_is_that_of_every_queue(settings: Any) -> None:
     settings.MUSTER = replace(settings.MUSTER, queue_type="quorum")
     for spec in every_queue():
         assert spec.arguments["x-queue-type"] == "quorum"
+        assert spec.arguments["x-delivery-limit"] == 1_000_000_000
         assert topology.find(spec.name) == spec
 
 
