@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, LiteralString
 import httpx
 import psycopg
 
-from tests.chaos import garbage, injection, lanes, load
-from tests.chaos.breaking import put
+from tests.chaos import injection, lanes, load
 from tests.chaos.facts import Fault
 from tests.chaos.failpoints import Failpoint
 from tests.chaos.keeper import SLOTS
@@ -423,10 +422,3 @@ class Provoker:
 
     def _arm(self, service: str, site: str) -> None:
         arm(self.storm.muster, Failpoint(service, site, injection.LIE))
-
-    def misplace_a_dispatch(self) -> None:
-        body = f'[[], {{"execution_id": "{uuid.uuid4()}", "attempt": 1}}, {{}}]'.encode()
-        headers = garbage.celery_headers("muster.run", str(uuid.uuid4()))
-        with self.storm.breaker.channel() as channel:
-            queue = f"{self.storm.breaker.namespace}.maintenance.queue"
-            put(channel, queue, garbage.Garbage(body, headers))

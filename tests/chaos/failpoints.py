@@ -142,7 +142,9 @@ _BY_SITE: dict[str, Boundary] = {
     "workers.strategies:run_claimed.on_message:reject_log_error": _in(
         WORKER, by="garbage on every queue"
     ),
-    "workers.strategies:_refuse:reject": _in(EXECUTOR, by="misplace a dispatch"),
+    "workers.strategies:_refuse:reject": Boundary(
+        exempt="only of a stock Celery worker: executors refuse a dispatch before (unreadable.py)"
+    ),
     "tasks.unreadable:reject:reject_log_error": _in(WORKER, EXECUTOR, by="garbage on every queue"),
     # --- the life of a worker ---
     "fleet.lives:enlist:get_or_create": _in(WORKER, by="stop a worker"),
