@@ -119,7 +119,7 @@ class Scheduler(Watched):
                 self.busy_since = time.monotonic()
                 if self.received:
                     batch, self.received[:] = self.received[:limit], self.received[limit:]
-                    self._handle(batch)
+                    self._take_in(batch)
                 elif time.monotonic() >= self.backlog_at:
                     # only when idle: under load every completion reads the backlog
                     close_old_connections()
@@ -152,7 +152,7 @@ class Scheduler(Watched):
         except (TimeoutError, socket.timeout):  # noqa: UP041 - kombu's virtual transports
             pass
 
-    def _handle(self, batch: list[Message]) -> None:
+    def _take_in(self, batch: list[Message]) -> None:
         """Carry out a batch, then acknowledge it as a whole; an unreadable message is
         dead-lettered."""
         requested: dict[bool, list[UUID]] = {False: [], True: []}

@@ -109,8 +109,8 @@ _BY_SITE: dict[str, Boundary] = {
     "executions.assigning:_let_wait:transition_many": _in(
         EXECUTOR, by="ask for what nobody offers"
     ),
-    "tasks.batch_scheduler:Scheduler._handle:ack": _in(EXECUTOR),
-    "tasks.batch_scheduler:Scheduler._handle:reject": _in(EXECUTOR, by="garbage on every queue"),
+    "tasks.batch_scheduler:Scheduler._take_in:ack": _in(EXECUTOR),
+    "tasks.batch_scheduler:Scheduler._take_in:reject": _in(EXECUTOR, by="garbage on every queue"),
     # --- an attempt ---
     "workers.desk:Desk.claim_waiting:acknowledge_message": _in(WORKER),
     "workers.attempts:_LastOne.__call__:acknowledge": _in(WORKER),
