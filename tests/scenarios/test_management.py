@@ -66,9 +66,11 @@ def test_page_of_a_workers_queue_has_its_ttl_and_its_dead_letter_exchange(
     api: httpx.Client,
 ) -> None:
     queue = api.get(f"/queues/%2F/{QUEUE}").raise_for_status().json()
-    assert queue["arguments"] == {
+    # RabbitMQ 4 shows the type that a queue has without an argument, too
+    assert queue["arguments"] | {"x-queue-type": "classic"} == {
         "x-message-ttl": FIVE_MINUTES_MS,
         "x-dead-letter-exchange": "muster.dlx",
+        "x-queue-type": "classic",
     }
     assert (queue["durable"], queue["auto_delete"], queue["exclusive"]) == (True, False, False)
     bindings = api.get(f"/queues/%2F/{QUEUE}/bindings").raise_for_status().json()
