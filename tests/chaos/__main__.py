@@ -12,9 +12,11 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from settings.muster import QUEUE_TYPES
 from tests import servers
 from tests.chaos import automation, failpoints, gates, report, storm
 from tests.chaos.faults import EVERYWHERE, ON_SERVERS
@@ -69,6 +71,7 @@ def _storm(
 ) -> Outcome:
     executions, steps = options.executions, options.steps
     profile = BY_DEFAULT if options.default_settings else QUICKLY
+    profile = replace(profile, settings={**profile.settings, "queue_type": options.queue_type})
     if executions is None:
         executions = 2_000 if options.default_settings else 10_000
     has_points = name == "servers" and not options.no_failpoints and not options.default_settings
@@ -106,6 +109,7 @@ def _options() -> argparse.Namespace:
         action="store_true",
         help="Muster's own settings instead of shortened ones, each fault once, no failpoints",
     )
+    parser.add_argument("--queue-type", choices=QUEUE_TYPES, default="classic")
     parser.add_argument("--executors", type=int, default=EXECUTORS)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="repeats a run")
     parser.add_argument("--submit-seconds", type=float, help="over which time to submit")
