@@ -173,6 +173,11 @@ class TestCompose:
         assert dockerfile.count("FROM ${PYTHON_IMAGE}") == 2
         assert "--require-hashes" in dockerfile
 
+    def test_its_image_is_built_once(self, services):
+        """Compose builds the image anew for each service that says how; one suffices for all."""
+        assert {name for name in OURS if "build" in services[name]} == {"migrate"}
+        assert {services[name]["image"] for name in OURS} == {"muster"}
+
     def test_redis_password_is_no_argument(self, services):
         redis = services["redis"]
         command = " ".join(redis["command"])
@@ -201,6 +206,30 @@ class TestImage:
         files = {"manage.py", "requirements.txt", "requirements-otel.txt"}
         assert kept == copied | files
         assert all((REPOSITORY / name).exists() for name in kept)
+
+
+def test_the_data_directory_in_memory_is_of_the_user_of_the_image(services: dict[str, Any]) -> None:
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    assert "groupadd --system --gid 10001 muster " in dockerfile
+    assert "useradd --system --uid 10001 --gid muster " in dockerfile
+    places = [each for name in OURS for each in services[name].get("tmpfs", ()) if ":" in each]
+    assert len(places) == len(OURS) - len(WORKERS)
+    assert all(place.endswith("mode=0700,uid=10001,gid=10001") for place in places)
+
+
+def test_commands_of_the_readme_run_with_the_rights_that_they_need() -> None:
+    """Only the owner may read which migrations are applied, which some commands look at first."""
+    told = re.findall(
+        r"(?m)^docker compose [^#\n]* (run --rm|exec) (?:-v \S+ )?(\w+)(?: \\\n)? +"
+        r"python manage.py (\w+)",
+        (DEPLOY / "README.md").read_text(),
+    )
+    assert {command for _, _, command in told} == {"createsuperuser", "token", "access", "pack"}
+    for how, service, name in told:
+        command = load_command_class(get_commands()[name], name)
+        assert service == "migrate" or not command.requires_migrations_checks, name
+        # `run api` would run `migrate` again before it
+        assert (service, how) in {("migrate", "run --rm"), ("api", "exec")}
 
 
 def _imported(path: Path) -> set[str]:
