@@ -97,6 +97,7 @@ class TestCompose:
             each.split(":")[0]
             for service in services.values()
             for each in service.get("volumes", ())
+            if isinstance(each, str)
         ]
         assert len(volumes) == len(set(volumes))
         assert not any("volumes" in services[name] for name in OURS if name not in WORKERS)
@@ -177,6 +178,10 @@ class TestCompose:
         """Compose builds the image anew for each service that says how; one suffices for all."""
         assert {name for name in OURS if "build" in services[name]} == {"migrate"}
         assert {services[name]["image"] for name in OURS} == {"muster"}
+
+    def test_redis_leaves_no_volume_behind(self, services):
+        """Its image declares one at /data. With `tmpfs:` instead, it would be made all the same."""
+        assert services["redis"]["volumes"] == [{"type": "tmpfs", "target": "/data"}]
 
     def test_redis_password_is_no_argument(self, services):
         redis = services["redis"]
