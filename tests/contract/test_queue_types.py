@@ -241,7 +241,7 @@ def test_without_a_dead_letter_exchange_the_message_beyond_the_limit_is_gone(
 
 
 def test_no_limit_ends_what_comes_back_to_one_of_our_quorum_queues(broker: Broker) -> None:
-    ours = {key.replace("-", "_"): value for key, value in QUORUM_ARGUMENTS.items()}
+    ours: dict[str, Any] = {key.replace("-", "_"): value for key, value in QUORUM_ARGUMENTS.items()}
     queue = broker.queue(x_queue_type="quorum", **ours)
     broker.publish("letter", queue)
     for _ in range(30):  # RabbitMQ 4 gives up after 20

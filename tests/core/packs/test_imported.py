@@ -99,8 +99,7 @@ class TestDecorator:
         write(folder, "import threading\n" + decorated("(lock: threading.Event, n: int)"))
         (problem,) = folder.problems()
         assert problem.startswith(
-            "work.py:4:1: charge: lock: expected a type that JSON Schema can describe, found "
-            "Event"
+            "work.py:4:1: charge: lock: expected a type that JSON Schema can describe, found Event"
         )
 
     def test_coroutine_is_refused(self, folder):
