@@ -74,12 +74,12 @@ class Broker:
                 channel.exchange_delete(name)
 
     @property
-    def is_rabbitmq_4(self) -> bool:
-        """Whether it is RabbitMQ 4.0 or later; the embedded broker does as 3.10."""
-        if isinstance(self.channel, Channel):
-            version = self.channel.connection.server_properties["version"]
-            return int(version.partition(".")[0]) >= 4
-        return False
+    def version(self) -> tuple[int, int]:
+        """That of RabbitMQ; the embedded broker does as 3.10."""
+        if not isinstance(self.channel, Channel):
+            return 3, 10
+        major, minor, *_ = self.channel.connection.server_properties["version"].split(".")
+        return int(major), int(minor)
 
     def connect(self) -> Connection:
         """A connection of its own; publishes on it return once they are confirmed."""

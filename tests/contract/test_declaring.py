@@ -88,7 +88,7 @@ def test_argument_that_makes_no_sense_is_refused(broker, arguments):
 def test_unknown_exchange_type_is_refused(broker):
     name = broker.name("exchange", "exchange")
     refusal = broker.refusal(lambda ch: ch.exchange_declare(name, "weird"))
-    assert refusal.reply_code == (406 if broker.is_rabbitmq_4 else 503)
+    assert refusal.reply_code == (406 if broker.version >= (4, 0) else 503)
 
 
 @pytest.mark.parametrize(

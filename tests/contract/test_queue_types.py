@@ -50,7 +50,7 @@ def test_queue_of_the_other_type_is_refused(
     assert refusal.reply_code == 406
     said_text = str(refusal.reply_text)
     assert f"inequivalent arg 'x-queue-type' for queue '{queue}'" in said_text
-    if broker.is_rabbitmq_4:
+    if broker.version >= (4, 0):
         said = f"received '{second or 'classic'}' but current is '{first or 'classic'}'"
     assert said_text.endswith(said)
 
@@ -129,7 +129,8 @@ def test_quorum_queue_refuses_a_prefetch_of_the_whole_channel(broker: Broker, ki
         channel.basic_qos(0, 5, True)
         channel.basic_consume(queue)
 
-    if kind == "classic":
+    # since 4.3 RabbitMQ takes it for that of each consumer
+    if kind == "classic" or broker.version >= (4, 3):
         consume(broker.connect().channel())
         return
     refusal = broker.refusal(consume)
@@ -144,13 +145,17 @@ def counted(message: Any) -> Any:
     return message.delivery_info["redelivered"], message.headers.get(COUNT)
 
 
+def recover(received: Received) -> None:
+    received.channel.basic_recover(requeue=True)
+
+
 @pytest.mark.parametrize(
     "lose",
     [
         lambda received: received.messages[0].requeue(),
         lambda received: received.channel.close(),
         lambda received: received.connection.release(),
-        lambda received: received.channel.basic_recover(requeue=True),
+        recover,
     ],
     ids=["requeue", "channel", "connection", "recover"],
 )
@@ -175,7 +180,9 @@ def test_each_delivery_that_was_lost_is_counted_by_quorum_queues_alone(
     # at the first delivery, RabbitMQ 3.10 leaves the header out (basic.consume) or writes 0
     # (basic.get); later ones always leave it out
     assert seen[0][1] in (None, 0)
-    expected = [1, 2, 3] if kind == "quorum" else [None] * 3
+    # a message that was asked for again did nothing wrong, for 4.3
+    is_counted = kind == "quorum" and (lose is not recover or broker.version < (4, 3))
+    expected = [1, 2, 3] if is_counted else [None] * 3
     assert [count for _, count in seen[1:]] == expected
 
 
@@ -213,7 +220,7 @@ def test_message_beyond_its_delivery_limit_is_a_dead_letter(broker: Broker) -> N
     (death,) = letter.headers["x-death"]
     assert (death["reason"], death["queue"], death["count"]) == ("delivery_limit", queue, 1)
     assert COUNT not in letter.headers
-    assert letter.delivery_info["redelivered"] is False
+    assert letter.delivery_info["redelivered"] is (broker.version >= (4, 3))
     assert broker.get_now(queue) is None
 
 
@@ -287,9 +294,11 @@ def test_priority_of_a_message_counts_for_nothing_without_the_argument(
     queue = broker.queue(x_queue_type=kind)
     publish_ranked(broker, queue, 1, 5, 3)
     got = [broker.get(queue) for _ in range(3)]
-    # A quorum queue of RabbitMQ 4 puts what is above 4 before the rest.
-    is_ranked = kind == "quorum" and broker.is_rabbitmq_4
-    expected = ["1:5", "0:1", "2:3"] if is_ranked else ["0:1", "1:5", "2:3"]
+    expected = ["0:1", "1:5", "2:3"]
+    if kind == "quorum" and broker.version >= (4, 3):
+        expected = ["1:5", "2:3", "0:1"]
+    elif kind == "quorum" and broker.version >= (4, 0):  # what is above 4 before the rest
+        expected = ["1:5", "0:1", "2:3"]
     assert [message.payload for message in got] == expected
     assert {message.payload: message.properties["priority"] for message in got}["1:5"] == 5
 
