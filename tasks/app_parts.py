@@ -58,8 +58,9 @@ class PartThread(Watched):
             try:
                 self.busy_since = 0.0
                 self._work(*self._wait())
-            except Exception:
+            except Exception as error:
                 # the thread must survive every error of the database, and looks again
+                self.note_failure(error)
                 log.exception("part failed, looking again later", part=self.part.queue.message)
                 self.stopping.wait(PAUSE_AFTER_ERROR_SECONDS)
                 close_old_connections()

@@ -76,14 +76,16 @@ class Scheduler(Watched):
             except TopologyDiffers as differs:
                 _refuse_to_run(differs)
                 break
-            except (DatabaseError, InterfaceError):
+            except (DatabaseError, InterfaceError) as error:
+                self.note_failure(error)
                 log.exception("database error; unacknowledged messages come again")
             except brokers.errors() as error:
                 log.warning(
                     "broker connection lost; connecting again", error=brokers.explain(error)
                 )
-            except Exception:
+            except Exception as error:
                 # the thread must survive every fault, because the promise depends on it
+                self.note_failure(error)
                 log.exception("scheduling failed; starting again")
             finally:
                 self.received.clear()
@@ -251,6 +253,7 @@ class SchedulerStep(bootsteps.StartStopStep):
     def start(self, worker: Any) -> None:
         parts = [PartThread(part) for part in app_parts.parts()]
         busy: list[Scheduler | PartThread] = [Scheduler(parts), *parts]
+        worker.muster_watched = [*busy]  # whose troubles are this executor's
         self.threads = [*busy, Stalls(busy)]
         for thread in self.threads:
             thread.start()

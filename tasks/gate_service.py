@@ -10,6 +10,7 @@ from types import FrameType
 import structlog
 
 from orchestrator.core import brokers, database, presence, relay
+from tasks import stalls
 from tasks.gates import Keeper, stop_all
 
 log = structlog.get_logger(__name__)
@@ -28,7 +29,7 @@ def run(name: str) -> None:
     keepers = [Keeper(alias, f"{name}@{socket.gethostname()}") for alias in brokers.aliases()]
     for keeper in keepers:
         keeper.start()
-    here = presence.begin("gate", name)
+    here = presence.begin("gate", name, trouble=lambda: stalls.trouble(keepers))
     log.info("gate ready.", name=name)
     stopping.wait()
     stop_all(keepers)

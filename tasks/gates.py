@@ -29,6 +29,7 @@ from orchestrator.queues.gates.keeping import Plan
 from orchestrator.queues.models import Gate
 from tasks.gate_jobs import JobChecker
 from tasks.gate_links import Held, Input, News, drain, wait
+from tasks.stalls import Watched
 
 log = outages.get_logger(__name__)
 
@@ -43,7 +44,7 @@ HELD = (Does.TAKE_IN, Does.ATTACH, Does.REFUSE)
 """The decisions after which a delivery is held, for its answer."""
 
 
-class Keeper(threading.Thread):
+class Keeper(Watched):
     """Keeps the gates of one broker."""
 
     def __init__(self, broker: str, name: str) -> None:
@@ -83,7 +84,8 @@ class Keeper(threading.Thread):
                         brokers.ensure_connected(link)
                         pauses = brokers.pauses_seconds()
                         self._keep(link)
-            except (DatabaseError, InterfaceError):
+            except (DatabaseError, InterfaceError) as error:
+                self.note_failure(error)
                 log.exception("database error; unacknowledged messages come again")
                 pause_seconds = next(pauses)
             except brokers.errors() as error:
@@ -91,8 +93,9 @@ class Keeper(threading.Thread):
                 log.warning("gates cut off, connecting again", broker=self.broker, error=problem)
                 self.plan.note_problem(problem)
                 pause_seconds = next(pauses)
-            except Exception:
+            except Exception as error:
                 # the thread must survive every fault, because the promise depends on it
+                self.note_failure(error)
                 log.exception("keeping gates failed; starting again")
                 pause_seconds = next(pauses)
             finally:
@@ -395,6 +398,7 @@ class GateStep(bootsteps.StartStopStep):
 
     def start(self, worker: Any) -> None:
         self.keepers = [Keeper(alias, worker.hostname) for alias in brokers.aliases()]
+        worker.muster_watched += self.keepers
         for keeper in self.keepers:
             keeper.start()
 

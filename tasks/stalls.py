@@ -1,7 +1,9 @@
-"""Says where a thread of an executor stands that has been at one thing for too long.
+"""Says where a thread of an executor stands that has been at one thing for too long, and which of
+them fail again and again.
 
-Whatever it waits for ends in time: a statement, a lock, a confirm. But several may follow on one
-another, and the process around it answers every probe meanwhile.
+Whatever a thread waits for ends in time: a statement, a lock, a confirm. But several may follow on
+one another; and no fault ends a thread, so that it goes on when the fault is gone. The process
+around it lives meanwhile: its presence, and so `--ping`, say what is wrong.
 """
 
 from __future__ import annotations
@@ -10,26 +12,58 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import structlog
+
+from orchestrator.core import errors, words
 
 log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 1.0
 LONG_SECONDS = 10.0
 """It is said after this time, and again whenever it has doubled."""
+STUCK_SECONDS = 60.0
+"""More than the time limits of several statements one after another."""
+AGAIN_SECONDS = 5.0
+"""A failure that comes within this time of the one before is the same trouble."""
 MOST_CALLS = 10
 LIBRARIES = {"site-packages", Path(threading.__file__).parent.name}
 """Folders of code that is not our own."""
 
 
 class Watched(threading.Thread):
-    """A thread that says since when it is busy."""
+    """A thread that says since when it is busy, and how it fails."""
 
     busy_since = 0.0
     """By `time.monotonic`; 0 while it waits for something to do."""
+
+    failing_since = failed_at = 0.0
+    """The first and the latest of failures that follow closely on one another."""
+    failure = ""
+
+    def note_failure(self, error: Exception) -> None:
+        """Note that it begins anew after this error."""
+        now = time.monotonic()
+        if now - self.failed_at > AGAIN_SECONDS:
+            self.failing_since = now
+        self.failed_at, self.failure = now, errors.kind_and_place(error)
+
+    def trouble(self, now: float) -> str:
+        """What keeps it from its work at this time of `time.monotonic`; empty if nothing does."""
+        failing, busy = self.failed_at - self.failing_since, now - self.busy_since
+        if failing >= LONG_SECONDS and now - self.failed_at <= AGAIN_SECONDS:
+            return f"{self.name} has failed for {words.span(failing)}: {self.failure}"
+        if self.busy_since and busy >= STUCK_SECONDS:
+            return f"{self.name} has been at one thing for {words.span(busy)}"
+        return ""
+
+
+def trouble(threads: Iterable[Watched]) -> str:
+    """What keeps these threads from their work; empty if nothing does."""
+    now = time.monotonic()
+    return "; ".join(filter(None, (thread.trouble(now) for thread in threads)))
 
 
 class Stalls(threading.Thread):

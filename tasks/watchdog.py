@@ -18,6 +18,7 @@ from django.db import close_old_connections, connections
 
 from orchestrator.core import clock, maintenance, outages, presence, topology
 from orchestrator.core.schedule import Plan
+from tasks import stalls
 
 log = outages.get_logger(__name__)
 
@@ -107,7 +108,11 @@ class WatchdogStep(bootsteps.StartStopStep):
         ]
         for watchdog in self.watchdogs:
             watchdog.start()
-        self.presence = presence.begin("executor", worker.hostname.partition("@")[0])
+        self.presence = presence.begin(
+            "executor",
+            worker.hostname.partition("@")[0],
+            trouble=lambda: stalls.trouble(getattr(worker, "muster_watched", ())),
+        )
 
     def stop(self, worker: Any) -> None:
         if self.presence is not None:

@@ -79,6 +79,8 @@ FOLLOWS = {
 def _services(look: Look) -> Iterator[Item]:
     for life in presence.silent(look.lives, look.now):
         yield _silent(life, look)
+    for alarm in alarms.troubled(look.lives, look.now):
+        yield Item(alarm.title, alarm.detail, acts=[_services_table()])
 
 
 def _silent(life: Life, look: Look) -> Item:
@@ -96,8 +98,12 @@ def _silent(life: Life, look: Look) -> Item:
         title,
         f"{where}. {rest or FOLLOWS.get(life.kind, '')}",
         Kind.DANGER if is_worst else Kind.WARNING,
-        [Act("services", f"{reverse('console:fleet')}#services")],
+        [_services_table()],
     )
+
+
+def _services_table() -> Act:
+    return Act("services", f"{reverse('console:fleet')}#services")
 
 
 def _installation(look: Look, numbers: Mapping[str, Counted]) -> Iterator[Item]:

@@ -12,9 +12,10 @@ from django.db.models import Max
 from django.urls import reverse
 from django_celery_beat.models import PeriodicTask
 
-from orchestrator.core import authority, maintenance, reachability, words
+from orchestrator.core import authority, maintenance, presence, reachability, words
 from orchestrator.core.authority import Principal
 from orchestrator.core.models import Service, Tick, Worker
+from orchestrator.core.presence import Life
 from orchestrator.core.schedule import Plan
 
 Plans = Mapping[str, Plan]
@@ -54,7 +55,7 @@ def now_wrong(
     if authority.may(user, "metrics.read"):
         plans = maintenance.plans() if plans is None else plans
         wrong += [*executors(plans, executors_ran_at(), now), *paused(plans)]
-        wrong += beat(beat_noted_at(), now)
+        wrong += [*beat(beat_noted_at(), now), *troubled(of_core(now), now)]
         if asking_the_broker:
             wrong += broker()
     if authority.may(user, "workers.read"):
@@ -121,9 +122,23 @@ def _beat_began(*, since: datetime) -> bool:
 
 
 def services(now: datetime) -> Iterator[Alarm]:
-    """That no executor works, or no beat, whoever asks."""
+    """That no executor works, or no beat, or one does not get on, whoever asks."""
     yield from executors(maintenance.plans([EXECUTORS_SIGN]), executors_ran_at(), now)
     yield from beat(beat_noted_at(), now)
+    yield from troubled(of_core(now), now)
+
+
+def of_core(now: datetime) -> list[Life]:
+    """The services of the core, which are those that say what their trouble is."""
+    return [Life(*row) for row in presence.of_core(now=now)]
+
+
+def troubled(known: list[Life], now: datetime) -> Iterator[Alarm]:
+    for life in presence.troubled(known, now):
+        yield Alarm(
+            f"{life.kind} {life.name} on {life.host} does not get on",
+            f"{life.trouble}. Its log has more.",
+        )
 
 
 def broker() -> Iterator[Alarm]:

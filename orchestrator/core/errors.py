@@ -6,8 +6,10 @@ class decides the API's answer, and every command prints its text.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 
@@ -63,3 +65,11 @@ class Unavailable(MusterError):
     kind: ClassVar[str]
     title: ClassVar[str]
     retry_after_seconds: ClassVar[int] = 2
+
+
+def kind_and_place(error: BaseException) -> str:
+    """The type of an exception, and the place where it was raised. Its text may quote a secret:
+    that is for the log."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}{place}"

@@ -43,6 +43,8 @@ class Life:
     stopped_at: datetime | None = None
     pid: int | None = None
     silent_after_seconds: float = SILENT_AFTER_SECONDS
+    trouble: str = ""
+    """What keeps it from its work, if anything does."""
 
     def silence(self, now: datetime) -> timedelta:
         return now - self.seen_at
@@ -89,6 +91,11 @@ def alive(known: list[Life], now: datetime) -> list[Life]:
     ]
 
 
+def troubled(known: list[Life], now: datetime) -> list[Life]:
+    """Those that are alive, and do not get on."""
+    return [life for life in alive(known, now) if life.trouble]
+
+
 def of_core(*, now: datetime) -> QuerySet[Any]:
     """Executors, gate services, beats, API processes and notifiers."""
     after = Value(SILENT_AFTER_SECONDS, FloatField())
@@ -98,8 +105,12 @@ def of_core(*, now: datetime) -> QuerySet[Any]:
 class Presence(threading.Thread):
     """Renews the row of this process's life until `stop`."""
 
-    def __init__(self, kind: str, name: str = "") -> None:
+    def __init__(
+        self, kind: str, name: str = "", *, trouble: Callable[[], str] = lambda: ""
+    ) -> None:
+        """`trouble`: the function that returns what keeps this process from its work."""
         super().__init__(name="muster-presence", daemon=True)
+        self.trouble = trouble
         self.service = Service(
             kind=kind, name=name or kind, host=socket.gethostname(), pid=os.getpid()
         )
@@ -122,8 +133,9 @@ class Presence(threading.Thread):
     def renew(self, now: datetime) -> None:
         """Say that it lives. A row that is new, or was removed as it was away for long, is
         inserted."""
-        renewed = Service.objects.filter(pk=self.service.pk).update(seen_at=now, stopped_at=None)
-        if not renewed:
+        self.service.trouble = trouble = self.trouble()
+        same = Service.objects.filter(pk=self.service.pk)
+        if not same.update(seen_at=now, stopped_at=None, trouble=trouble):
             self.service.started_at = self.service.seen_at = now
             self.service.save(force_insert=True)
             if self.service.kind == Service.Kind.EXECUTOR:
@@ -144,8 +156,8 @@ class Presence(threading.Thread):
             connections.close_all()
 
 
-def begin(kind: str, name: str = "") -> Presence:
-    """Renew the presence of this process from now on."""
-    presence = Presence(kind, name)
+def begin(kind: str, name: str = "", *, trouble: Callable[[], str] = lambda: "") -> Presence:
+    """Renew the presence of this process from now on. `trouble`: as for a Presence."""
+    presence = Presence(kind, name, trouble=trouble)
     presence.start()
     return presence

@@ -42,6 +42,15 @@ def test_a_silent_executor_beside_another_is_named_and_does_not_alarm(worker: Wo
     assert titles()[0].startswith("executor second has been silent for 47")
 
 
+def test_an_executor_that_lives_and_does_not_get_on_is_named(worker: Worker) -> None:
+    Service.objects.filter(kind="executor").update(trouble="muster-scheduler has failed for 34 s")
+    (item,) = attention.items(Look(ROOT))
+    assert item.title == "executor executor on node-1 does not get on"
+    assert item.detail == "muster-scheduler has failed for 34 s. Its log has more."
+    states = {row.life.kind: row.state for row in fleet.services(Look(ROOT))}
+    assert states == {"executor": "in trouble", "beat": "alive"}
+
+
 def test_of_one_that_was_killed_and_started_again_only_the_new_one_is_alive(worker: Worker) -> None:
     Service.objects.filter(kind="executor").delete()
     make_service("executor", name="first", silent_seconds=47)

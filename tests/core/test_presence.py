@@ -51,6 +51,19 @@ def test_another_service_does_not_stand_in_for_a_silent_one() -> None:
     assert silent(one, life(name="second", started=20, seen=60), after=60) == [one]
 
 
+def test_trouble_of_a_service_is_told_until_it_is_over() -> None:
+    troubles = iter(["", "a thread fails", ""])
+    here = Presence("executor", trouble=lambda: next(troubles))
+    here.renew(NOW)
+    assert presence.troubled(presence.lives(NOW), NOW) == []
+    here.renew(NOW + seconds(5))
+    (one,) = presence.troubled(presence.lives(NOW + seconds(5)), NOW + seconds(5))
+    assert (one.name, one.trouble) == ("executor", "a thread fails")
+    assert presence.troubled([one], NOW + seconds(30)) == [], "it is silent by then"
+    here.renew(NOW + seconds(10))
+    assert presence.troubled(presence.lives(NOW + seconds(10)), NOW + seconds(10)) == []
+
+
 def test_a_life_is_renewed_and_ended() -> None:
     here = Presence("executor", "first")
     here.renew(NOW)

@@ -79,6 +79,46 @@ def test_next_thing_that_takes_long_is_told_of_anew(
     assert [line["seconds"] for line in logged(caplog, TOLD)] == [40, 11]
 
 
+def test_failures_that_follow_closely_on_one_another_are_a_trouble(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failing = Stuck()
+    told = []
+    for at in range(100, 113, 4):
+        monkeypatch.setattr(stalls, "time", Clock(at))
+        failing.note_failure(TypeError("of token 4711"))
+        told.append(stalls.trouble([Stuck(), failing]))
+    assert told == ["", "", "", "stuck has failed for 12 s: TypeError"]
+    assert failing.trouble(117) == told[-1]
+    assert failing.trouble(118) == "", "it goes on"
+    monkeypatch.setattr(stalls, "time", Clock(118))
+    failing.note_failure(TypeError())
+    assert stalls.trouble([failing]) == "", "a new one"
+
+
+def test_place_of_a_failure_is_told_and_not_its_text() -> None:
+    failing = Stuck()
+    for at in (0, 12):
+        failing.failing_since = time.monotonic() - at
+        failing.failed_at = time.monotonic()
+        try:
+            raise RecursionError("of token 4711")
+        except RecursionError as error:
+            failing.note_failure(error)
+    assert failing.failure.startswith("RecursionError (test_stalls.py, line ")
+    assert "4711" not in stalls.trouble([failing])
+
+
+def test_thread_that_is_stuck_for_a_minute_is_a_trouble(stuck: Stuck) -> None:
+    stuck.busy_since = 1000.0
+    assert [stuck.trouble(1000.0 + seconds) for seconds in (59, 75)] == [
+        "",
+        "stuck has been at one thing for 1 min 15 s",
+    ]
+    stuck.busy_since = 0.0
+    assert stuck.trouble(5000.0) == ""
+
+
 class Clock:
     def __init__(self, now: float) -> None:
         self.now = now

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, FloatField, IntegerField, QuerySet, Value
+from django.db.models import F, FloatField, IntegerField, QuerySet, TextField, Value
 
 from orchestrator.automation.models import Assignment, SensorService
 from orchestrator.core import presence
@@ -57,6 +57,7 @@ def lives(*, now: datetime) -> QuerySet[Any]:
         seen_at=F("heartbeat_at"),
         pid=Value(None, IntegerField()),
         silent_after_seconds=Value(lease_seconds(), FloatField()),
+        trouble=Value("", TextField()),
     )
 
 

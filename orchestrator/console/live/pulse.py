@@ -159,6 +159,6 @@ def _who_is_up() -> Any:
     now = clock.now()
     workers = Worker.objects.known().only("heartbeat_at", "gone_at", "retired_at")
     fresh = [(each.pk, each.heartbeat_state(now)) for each in workers.order_by("pk")]
-    services = [(each.kind, each.name, each.host, each.is_alive(now))
+    services = [(each.kind, each.name, each.host, each.is_alive(now), each.trouble)
                 for each in presence.lives(now)]  # fmt: skip
     return fresh, sorted(services)

@@ -62,4 +62,7 @@ def services(look: Look) -> list[ServiceRow]:
     silent = presence.silent(look.lives, look.now)
     rows = [ServiceRow(life, look.now, "silent", Kind.DANGER) for life in silent]
     alive = presence.alive(look.lives, look.now)
-    return rows + [ServiceRow(life, look.now, "alive", Kind.SUCCESS) for life in alive]
+    for life in alive:
+        state, kind = ("in trouble", Kind.DANGER) if life.trouble else ("alive", Kind.SUCCESS)
+        rows.append(ServiceRow(life, look.now, state, kind))
+    return rows

@@ -58,6 +58,8 @@ def of_service(
     life = max(alive or same, key=lambda each: each.seen_at)
     age = words.span(life.silence(now).total_seconds())
     where = f"on {host}, pid {life.pid}" if life.pid else f"on {host}"
+    if alive and life.trouble:
+        return False, f"{kind} {name}: alive, but {life.trouble}; {where}"
     if alive:
         return True, f"{kind} {name}: alive, heard of {age} ago; {where}"
     if life.stopped_at is not None:

@@ -32,6 +32,12 @@ class Service(models.Model):
     started_at = models.DateTimeField()
     seen_at = models.DateTimeField(help_text="Renewed every five seconds.")
     stopped_at = models.DateTimeField(null=True, help_text="Since when it has ended by itself.")
+    trouble = models.TextField(
+        blank=True,
+        default="",
+        db_default="",
+        help_text="What it lives with and does not get on for; its log has more.",
+    )
 
     objects: ClassVar[ServiceQuerySet] = ServiceQuerySet.as_manager()  # type: ignore[assignment]
 

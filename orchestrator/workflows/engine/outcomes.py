@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from orchestrator.core import packs
-from orchestrator.core.errors import MusterError
+from orchestrator.core.errors import MusterError, kind_and_place
 from orchestrator.core.json_values import is_whole
 from orchestrator.core.models import Execution
 from orchestrator.core.redaction import quoted
@@ -103,11 +101,7 @@ def error_of(execution: Execution | None) -> dict[str, Any]:
 
 
 def described(error: Exception) -> str:
-    """The type of an exception, and the place where it was raised. Its text may quote a secret:
-    that is for the log."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}{place} in the executor, whose log has more"
+    return f"{kind_and_place(error)} in the executor, whose log has more"
 
 
 def error_of_template(error: Exception) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from django_celery_beat.models import PeriodicTask
 
 from orchestrator.core import brokers, clock, reachability, relay
 from orchestrator.core.api import health
-from orchestrator.core.models import Execution, Tick
+from orchestrator.core.models import Execution, Service, Tick
 from tests.core.api.client import BASE
 from tests.factories import seconds
 
@@ -117,14 +117,19 @@ def test_ready_says_that_the_broker_is_away_and_is_ready_all_the_same(broker_awa
 def test_ready_warns_that_no_executor_works_and_is_ready_all_the_same(client, monkeypatch):
     Tick.objects.create(name="muster.check_timeouts", ran_at=clock.now() - seconds(47))
     PeriodicTask.objects.update(last_run_at=clock.now() - seconds(360))
+    Service.objects.create(
+        kind="gate", name="doors", host="node-1", pid=7, started_at=clock.now(),
+        seen_at=clock.now(), trouble="muster-gates has failed for 34 s",
+    )  # fmt: skip
     missing = health.services.question()
     monkeypatch.setattr(health, "services", reachability.Probe(lambda: missing))
     monkeypatch.setattr(reachability, "warnings", reachability.Probe(lambda: ["gate orders: full"]))
     response = client.get(f"{BASE}/health/ready")
     assert response.status_code == 200
-    executor, beat, gate = response.json()["warnings"]
+    executor, beat, doors, gate = response.json()["warnings"]
     assert executor.startswith("No executor has worked for 4")
     assert beat == "Beat has noted nothing for 6 min"
+    assert doors == "gate doors on node-1 does not get on"
     assert gate == "gate orders: full"
 
 

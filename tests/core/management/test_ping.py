@@ -52,6 +52,14 @@ def test_service_that_was_heard_of_a_moment_ago_is_alive(command: str, kind: str
     assert f"on {HERE}, pid 7" in said
 
 
+@pytest.mark.parametrize("kind", ["executor", "gate"])
+def test_service_that_lives_and_does_not_get_on_is_not_well(kind: str) -> None:
+    make_service(kind)
+    Service.objects.update(trouble="muster-scheduler has failed for 34 s: TypeError")
+    said = commands.refused(kind, "--ping")
+    assert f"{kind} {kind}: alive, but muster-scheduler has failed for 34 s: TypeError" in said
+
+
 @pytest.mark.parametrize(("command", "kind"), OF_CORE)
 def test_service_that_is_silent_is_not(command: str, kind: str) -> None:
     make_service(kind, silent_seconds=13)
