@@ -51,7 +51,7 @@ class Watched(threading.Thread):
         self.failed_at, self.failure = now, errors.kind_and_place(error)
 
     def trouble(self, now: float) -> str:
-        """What keeps it from its work at this time of `time.monotonic`; empty if nothing does."""
+        """The thing that keeps it from its work at this time of `time.monotonic`, or nothing."""
         failing, busy = self.failed_at - self.failing_since, now - self.busy_since
         if failing >= LONG_SECONDS and now - self.failed_at <= AGAIN_SECONDS:
             return f"{self.name} has failed for {words.span(failing)}: {self.failure}"
@@ -61,7 +61,7 @@ class Watched(threading.Thread):
 
 
 def trouble(threads: Iterable[Watched]) -> str:
-    """What keeps these threads from their work; empty if nothing does."""
+    """All that keeps these threads from their work, in words; empty if nothing does."""
     now = time.monotonic()
     return "; ".join(filter(None, (thread.trouble(now) for thread in threads)))
 

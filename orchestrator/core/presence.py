@@ -44,7 +44,7 @@ class Life:
     pid: int | None = None
     silent_after_seconds: float = SILENT_AFTER_SECONDS
     trouble: str = ""
-    """What keeps it from its work, if anything does."""
+    """The thing that keeps it from its work, if any."""
 
     def silence(self, now: datetime) -> timedelta:
         return now - self.seen_at

@@ -85,6 +85,34 @@ BACKLOG = ("tests/core/test_backlog.py",)
 MUTANTS = (
     # --- compare and swap ---
     Mutant(
+        "failing scheduler keeps it to itself",
+        "tasks/batch_scheduler.py",
+        '                self.note_failure(error)\n                log.exception("scheduling',
+        '                log.exception("scheduling',
+        ("tests/tasks/test_batch_scheduler.py",),
+    ),
+    Mutant(
+        "trouble is never said",
+        "orchestrator/core/presence.py",
+        "trouble=trouble):",
+        'trouble=""):',
+        ("tests/core/test_presence.py",),
+    ),
+    Mutant(
+        "service in trouble is well",
+        "orchestrator/core/management/ping.py",
+        "    if alive and life.trouble:",
+        "    if False and life.trouble:",
+        ("tests/core/management/test_ping.py",),
+    ),
+    Mutant(
+        "message of a quorum queue comes again 20 times at most",
+        "orchestrator/core/topology.py",
+        '{"x-delivery-limit": 1_000_000_000}',
+        "{}",
+        ("tests/core/test_topology.py",),
+    ),
+    Mutant(
         "attempt not compared, SQLite",
         ON_SQLITE,
         "          AND subject.{fence} = json_extract(batch.value, '$[2]')\n",

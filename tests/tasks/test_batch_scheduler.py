@@ -10,6 +10,7 @@ import pytest
 
 from orchestrator.core import clock, messages, publisher, topology
 from orchestrator.core.models import Execution
+from tasks import batch_scheduler
 from tasks.app_parts import PartThread, parts
 from tasks.batch_scheduler import Scheduler
 from tests.factories import make_execution, make_worker
@@ -69,3 +70,19 @@ def test_scheduler_finds_in_the_backlog_what_no_message_told_of(
     execution = make_execution(now=clock.now())
     scheduler.start()
     wait_until(lambda: reread(execution).status == "scheduled")
+
+
+def test_scheduler_that_fails_goes_on_and_notes_where_it_failed(
+    channel: Any, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def fail(**_: Any) -> bool:
+        calls.append(1)
+        raise TypeError
+
+    monkeypatch.setattr(batch_scheduler.executions, "schedule_backlog", fail)
+    scheduler.start()
+    wait_until(lambda: len(calls) > 1)
+    assert scheduler.failure.startswith("TypeError (test_batch_scheduler.py, line ")
+    assert scheduler.failed_at > scheduler.failing_since > 0
