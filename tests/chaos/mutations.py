@@ -27,6 +27,9 @@ UNDECODABLE: Stage = ("tests/core/test_undecodable.py",)
 FLEET: Stage = ("tests/core/fleet/test_lives.py",)
 PUBLISHER: Stage = ("tests/core/test_publisher.py",)
 RELAY: Stage = ("tests/core/test_relay.py",)
+PRESENCE: Stage = ("tests/core/test_presence.py",)
+PING: Stage = ("tests/core/management/test_ping.py",)
+SCHEDULER: Stage = ("tests/tasks/test_batch_scheduler.py",)
 TOPOLOGY: Stage = ("tests/core/test_topology.py",)
 BROKERS: Stage = ("tests/core/test_brokers.py",)
 DESK: Stage = ("tests/workers/test_desk.py",)
@@ -83,35 +86,36 @@ BACKLOG_FILE = "orchestrator/core/models/backlog.py"
 BACKLOG = ("tests/core/test_backlog.py",)
 
 MUTANTS = (
-    # --- compare and swap ---
+    # --- what is seen of a service that lives ---
     Mutant(
         "failing scheduler keeps it to itself",
         "tasks/batch_scheduler.py",
         '                self.note_failure(error)\n                log.exception("scheduling',
         '                log.exception("scheduling',
-        ("tests/tasks/test_batch_scheduler.py",),
+        (SCHEDULER,),
     ),
     Mutant(
         "trouble is never said",
         "orchestrator/core/presence.py",
         "trouble=trouble):",
         'trouble=""):',
-        ("tests/core/test_presence.py",),
+        (PRESENCE,),
     ),
     Mutant(
         "service in trouble is well",
         "orchestrator/core/management/ping.py",
         "    if alive and life.trouble:",
         "    if False and life.trouble:",
-        ("tests/core/management/test_ping.py",),
+        (PING,),
     ),
     Mutant(
         "message of a quorum queue comes again 20 times at most",
         "orchestrator/core/topology.py",
         '{"x-delivery-limit": 1_000_000_000}',
         "{}",
-        ("tests/core/test_topology.py",),
+        (TOPOLOGY,),
     ),
+    # --- compare and swap ---
     Mutant(
         "attempt not compared, SQLite",
         ON_SQLITE,
