@@ -125,10 +125,9 @@ def declare_on(link: Connection, specs: Iterable[QueueSpec] = ()) -> None:
     """Declare the common part and these queues, with their bindings.
 
     Where each service has a user of its own, only executors may declare the common part. Who is
-    refused once looks from then on whether it is there: that needs no permission, and the broker's
-    log is not filled. The dead letter queue may be away with its node of a cluster: what would die
-    there is lost, and its rows are found without it. Raises amqp's PreconditionFailed,
-    AccessRefused, and NotFound.
+    refused once looks from then on whether it is there, and the broker's log is not filled. The
+    dead letter queue may be away with its node of a cluster: what would die there is lost, and its
+    rows are found without it. Raises amqp's PreconditionFailed, AccessRefused, and NotFound.
     """
     wanted = list(specs)
     try:
@@ -153,10 +152,23 @@ def _declare_on(link: Connection, wanted: list[QueueSpec], *, with_common: bool 
         except AccessRefused as refused:
             is_restricted.set()
             log.info("executors declare what this user may not", refused=refused.reply_text)
+    _require_common(link, with_queues=with_common)
     with throw_away(link) as channel:
-        topology.require_common(channel, with_queues=with_common)
         for spec in wanted:
             spec.queue()(channel).declare()
+
+
+def _require_common(link: Connection, *, with_queues: bool) -> None:
+    """Look whether the common part is there, as far as this user may look: RabbitMQ 4.3 refuses
+    that for what it has no right to. Raises NotFound."""
+    for name, look in topology.looks_at_common(with_queues=with_queues).items():
+        if name in hidden:
+            continue
+        try:
+            with throw_away(link) as channel:
+                look(channel)
+        except AccessRefused:
+            hidden.add(name)
 
 
 def declare_present(link: Connection, specs: Iterable[QueueSpec]) -> list[QueueSpec]:
@@ -199,6 +211,9 @@ announced: set[str] = set()
 
 is_restricted = threading.Event()
 """Set when the broker refused the common part to this process's user."""
+
+hidden: set[str] = set()
+"""What this process's user may not even look at, so that the broker's log is not filled."""
 
 are_letters_lost = threading.Event()
 """Set while the dead letter queue is away, which is logged once."""

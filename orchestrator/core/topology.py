@@ -8,8 +8,9 @@ these tables.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -276,13 +277,24 @@ def declare(channel: Any, specs: Iterable[QueueSpec], *, with_common: bool = Tru
         spec.queue()(channel).declare()
 
 
-def require_common(channel: Any, *, with_queues: bool = True) -> None:
-    """Look for the common part, or for its exchanges alone, and change nothing. Raises amqp's
-    NotFound, which closes the channel."""
-    for name, (kind, _) in exchange_purposes().items():
-        channel.exchange_declare(name, kind, passive=True, durable=True, auto_delete=False)
-    for spec in common() if with_queues else ():
-        channel.queue_declare(spec.name, passive=True)
+def looks_at_common(*, with_queues: bool = True) -> dict[str, Callable[[Any], object]]:
+    """Looks at the exchanges and queues of the common part, by their names; at its exchanges alone
+    without its queues. Each takes a channel, changes nothing, and raises amqp's NotFound, which
+    closes the channel."""
+    exchanges = {
+        name: partial(_look_at_exchange, name=name, kind=kind)
+        for name, (kind, _) in exchange_purposes().items()
+    }
+    queues = {spec.name: partial(_look_at_queue, name=spec.name) for spec in common()}
+    return {**exchanges, **(queues if with_queues else {})}
+
+
+def _look_at_exchange(channel: Any, *, name: str, kind: str) -> None:
+    channel.exchange_declare(name, kind, passive=True, durable=True, auto_delete=False)
+
+
+def _look_at_queue(channel: Any, *, name: str) -> None:
+    channel.queue_declare(name, passive=True)
 
 
 def unbind_former(channel: Any, worker_id: int | str) -> None:

@@ -49,14 +49,14 @@ def test_every_name_without_a_value_is_named_with_its_place() -> None:
         "a": ["x", "{{ trigger.hots }}"],
         "b": {"c d": "{{ pack.config.zone.name }}"},
         "fine": "{{ trigger.host }}",
-        "z": "{{ 1 // (trigger.level - 4) }}",
+        "z": "{{ 1 / (trigger.level - 4) }}",
     }
     with pytest.raises(InvalidParameters) as refused:
         parameters.render(given, KNOWN)
     assert [str(problem) for problem in refused.value.problems] == [
         "a[1]: {{ trigger.hots }}: there is no 'hots'",
         "b['c d']: {{ pack.config.zone.name }}: there is no 'zone'",
-        "z: {{ 1 // (trigger.level - 4) }}: integer division or modulo by zero",
+        "z: {{ 1 / (trigger.level - 4) }}: division by zero",
     ]
 
 

@@ -254,10 +254,12 @@ class Backend:
         everything = {"user": "guest", "configure": ".*", "write": ".*", "read": ".*"}
         permissions = [everything, *self._definitions["permissions"]]
         topics = self._definitions["topic_permissions"]
+        exchanges = self._definitions["exchanges"]
         definitions = {
             "vhosts": [{"name": name} for name in wanted],
             "users": self._definitions["users"],
             "permissions": [{**each, "vhost": at} for at in wanted for each in permissions],
+            "exchanges": [{**each, "vhost": at} for at in wanted for each in exchanges],
             "topic_permissions": [{**each, "vhost": at} for at in wanted for each in topics],
         }
         self.import_definitions(json.dumps(definitions))

@@ -79,10 +79,13 @@ def _of_api() -> Permissions:
     that is retired. For its streams, it hears of changes."""
     told, heard = re.escape(topology.notifications_exchange()), _heard_in()
     executions, events = topology.executions_exchange(), topology.events_exchange()
+    shared = [spec.name for spec in topology.shared_queues()]
     keys = [_key(key(MARK), ANY_WORKER) for key in (topology.dispatch_key, topology.cancel_key)]
     return Permissions(
         configure=_any([*_worker_queues(ANY_WORKER), heard]),
-        write=_any([*map(re.escape, (executions, events)), told, heard]),
+        # queues: RabbitMQ 4.3 shows their depths only to who may do something with them, and this
+        # is the least
+        write=_any([*map(re.escape, (executions, events, *shared)), told, heard]),
         read=_any([told, heard]),
         topics={
             executions: (_any([*_hot_keys(executions), *keys]), NO_KEY),
@@ -189,9 +192,22 @@ class BrokerUser:
 
 
 def definitions(users: Iterable[BrokerUser], *, virtual_host: str) -> dict[str, Any]:
-    """A document for `rabbitmqctl import_definitions`. It has hashes, and no password."""
+    """A document for `rabbitmqctl import_definitions`. It has hashes, and no password. It makes the
+    exchanges, too: RabbitMQ 4.3 refuses topic permissions for one that is not there."""
     listed = list(users)
     return {
+        "exchanges": [
+            {
+                "name": name,
+                "vhost": virtual_host,
+                "type": kind,
+                "durable": True,
+                "auto_delete": False,
+                "internal": False,
+                "arguments": {},
+            }
+            for name, (kind, _) in topology.exchange_purposes().items()
+        ],
         "users": [
             {
                 "name": user.name,
