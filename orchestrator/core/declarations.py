@@ -213,7 +213,7 @@ is_restricted = threading.Event()
 """Set when the broker refused the common part to this process's user."""
 
 hidden: set[str] = set()
-"""What this process's user may not even look at, so that the broker's log is not filled."""
+"""Names of what this process's user may not look at. Asked again, they fill the broker's log."""
 
 are_letters_lost = threading.Event()
 """Set while the dead letter queue is away, which is logged once."""
