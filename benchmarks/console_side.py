@@ -41,6 +41,7 @@ from orchestrator.workflows.models import Task, TaskTemplate
 ROOT = AtTerminal("cli:benchmark")
 GZIP = {"Accept-Encoding": "gzip"}
 
+NOSCRIPT = re.compile(r"<noscript>.*?</noscript>", re.DOTALL)
 LINK = re.compile(r'<(?:link|script)\b[^>]*?\b(?:href|src)="([^"]+)"')
 IMPORT = re.compile(r'(?:^|[;}])import\s*(?:[\w{}\s,*]+from\s*)?"([^"]+)"', re.MULTILINE)
 FONT_OR_IMPORT = re.compile(r"url\(\s*[\"']?([^\"')]+)")
@@ -178,7 +179,8 @@ def first_visit() -> tuple[int, int, int]:
     requests, the bytes, and the bytes as they are sent."""
     client = _browser()
     page = client.get(reverse("console:now"))
-    left = [each for each in LINK.findall(page.content.decode()) if each.endswith((".js", ".css"))]
+    html = NOSCRIPT.sub("", page.content.decode())
+    left = [each for each in LINK.findall(html) if each.endswith((".js", ".css"))]
     loaded: dict[str, tuple[int, int]] = {}
     while left:
         url = left.pop()

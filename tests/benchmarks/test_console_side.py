@@ -65,6 +65,6 @@ def test_every_page_is_looked_at_and_has_its_cost(filled: None) -> None:
 
 def test_a_first_visit_loads_what_scripts_load(filled: None) -> None:
     requests, size, sent = console_side.first_visit()
-    assert requests == 5, "two styles and three scripts"
+    assert requests == 5, "a style and four scripts"
     assert size > 2 * sent > 0
     assert Execution.objects.exists()
