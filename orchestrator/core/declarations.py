@@ -161,12 +161,12 @@ def _declare_on(link: Connection, wanted: list[QueueSpec], *, with_common: bool 
 def _require_common(link: Connection, *, with_queues: bool) -> None:
     """Look whether the common part is there, as far as this user may look: RabbitMQ 4.3 refuses
     that for what it has no right to. Raises NotFound."""
-    for name, look in topology.looks_at_common(with_queues=with_queues).items():
+    for name in topology.names_of_common(with_queues=with_queues):
         if name in hidden:
             continue
         try:
             with throw_away(link) as channel:
-                look(channel)
+                topology.look(channel, name)
         except AccessRefused:
             hidden.add(name)
 

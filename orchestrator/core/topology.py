@@ -8,9 +8,8 @@ these tables.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -277,24 +276,19 @@ def declare(channel: Any, specs: Iterable[QueueSpec], *, with_common: bool = Tru
         spec.queue()(channel).declare()
 
 
-def looks_at_common(*, with_queues: bool = True) -> dict[str, Callable[[Any], object]]:
-    """Looks at the exchanges and queues of the common part, by their names; at its exchanges alone
-    without its queues. Each takes a channel, changes nothing, and raises amqp's NotFound, which
-    closes the channel."""
-    exchanges = {
-        name: partial(_look_at_exchange, name=name, kind=kind)
-        for name, (kind, _) in exchange_purposes().items()
-    }
-    queues = {spec.name: partial(_look_at_queue, name=spec.name) for spec in common()}
-    return {**exchanges, **(queues if with_queues else {})}
+def names_of_common(*, with_queues: bool = True) -> list[str]:
+    """The exchanges and queues of the common part; its exchanges alone without its queues."""
+    return [*exchange_purposes(), *(spec.name for spec in common() if with_queues)]
 
 
-def _look_at_exchange(channel: Any, *, name: str, kind: str) -> None:
-    channel.exchange_declare(name, kind, passive=True, durable=True, auto_delete=False)
-
-
-def _look_at_queue(channel: Any, *, name: str) -> None:
-    channel.queue_declare(name, passive=True)
+def look(channel: Any, name: str) -> None:
+    """Look at an exchange or a queue of the common part, and change nothing. Raises amqp's
+    NotFound, which closes the channel."""
+    if name in exchange_purposes():
+        kind, _ = exchange_purposes()[name]
+        channel.exchange_declare(name, kind, passive=True, durable=True, auto_delete=False)
+    else:
+        channel.queue_declare(name, passive=True)
 
 
 def unbind_former(channel: Any, worker_id: int | str) -> None:

@@ -1,5 +1,5 @@
 """Classic and quorum queues. What differs between them, and from RabbitMQ's documents, was measured
-with RabbitMQ 3.10.8 and 4.0.5; a case says so where it does."""
+with RabbitMQ 3.10.8, 4.0.5 and 4.3.6; a case says so where it does."""
 
 from __future__ import annotations
 

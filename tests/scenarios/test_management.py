@@ -67,7 +67,7 @@ def test_page_of_a_workers_queue_has_its_ttl_and_its_dead_letter_exchange(
 ) -> None:
     queue = api.get(f"/queues/%2F/{QUEUE}").raise_for_status().json()
     # RabbitMQ 4 shows the type that a queue has without an argument, too
-    assert queue["arguments"] | {"x-queue-type": "classic"} == {
+    assert {"x-queue-type": "classic"} | queue["arguments"] == {
         "x-message-ttl": FIVE_MINUTES_MS,
         "x-dead-letter-exchange": "muster.dlx",
         "x-queue-type": "classic",
